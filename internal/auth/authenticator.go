@@ -13,7 +13,7 @@ import (
 // through.
 const maxGroups = 1000
 
-// Authenticator says who makes a request. What is nil is not accepted.
+// Authenticator identifies the caller of a request. Nil fields disable their kind of credential.
 type Authenticator struct {
 	Root     *RootToken
 	Sessions *Sessions
@@ -43,8 +43,8 @@ func (a *Authenticator) Schemes() (out []string) {
 	return out
 }
 
-// Identify returns who makes a request. The header Authorization decides when there is one, then
-// a browser's log-in: what they say is never overlooked in favor of a certificate.
+// Identify returns the caller of a request. The header Authorization decides when there is one,
+// then a browser's login: they always take precedence over a certificate.
 func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	given := r.Header["Authorization"]
 	switch {
@@ -71,9 +71,9 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	return foreign(name, groups, ByCertificate)
 }
 
-// Revalidate returns who makes a request that continues since a while, and was let in as somebody. What it
-// was let in with may not be taken back meanwhile; but a session whose time is over is as long as
-// its key, since who continues with a request cannot show another.
+// Revalidate returns the identity of the caller of a long-running request that was admitted as was.
+// Its credential may not have been revoked since then; but an expired session stays valid as long
+// as its API key, since the caller of a running request cannot present another.
 func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, error) {
 	who, err := a.Identify(r)
 	if !errors.Is(err, errSessionExpired) {
@@ -87,7 +87,7 @@ func (a *Authenticator) Revalidate(r *http.Request, was Identity) (Identity, err
 	return was, nil
 }
 
-// authorization judges the value of the header Authorization.
+// authorization verifies the value of the header Authorization.
 func (a *Authenticator) authorization(ctx context.Context, header string) (Identity, error) {
 	scheme, value, _ := strings.Cut(strings.TrimSpace(header), " ")
 	value = strings.TrimLeft(value, " ")
@@ -110,8 +110,8 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 	return Identity{}, errScheme
 }
 
-// Local makes the identity of a caller of the loopback port: the user for whom the call is, or
-// "" for the program itself.
+// Local returns the identity of a caller of the loopback port: the user on whose behalf the call is
+// made, or "" for the program itself.
 func Local(name string, groups []string) (Identity, error) {
 	if name == "" && len(groups) == 0 {
 		return Identity{Method: ByLocal}, nil
@@ -128,8 +128,8 @@ func foreign(name string, groups []string, by Method) (Identity, error) {
 	return Identity{Name: name, Groups: groups, Method: by}, nil
 }
 
-// refused makes what another package says of credentials a refusal, unless it could not
-// tell.
+// refused converts another package's error about credentials into a refusal, unless it could not
+// check them.
 func refused(err error) error {
 	if e, ok := errors.AsType[*farm.Error](err); ok && e.Code == farm.CodeUnavailable {
 		return err

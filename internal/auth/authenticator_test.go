@@ -116,7 +116,8 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestStill: a request that continues is let in as long as the key of its session, with the groups of now.
+// TestStill: a running request stays admitted as long as the key of its session exists, with its
+// current groups.
 func TestStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -143,7 +144,7 @@ func TestStill(t *testing.T) {
 	})
 }
 
-// TestStillOfAKeyThatEnds: a request does not outlive the key that it was let in with.
+// TestStillOfAKeyThatEnds: a request does not outlive the key that it was admitted with.
 func TestStillOfAKeyThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

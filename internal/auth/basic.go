@@ -17,7 +17,7 @@ const (
 // RootToken is the root user's token.
 type RootToken struct{ token Secret }
 
-// NewRoot takes the root token of the settings.
+// NewRoot returns the root token of the settings.
 func NewRoot(token string) (*RootToken, error) {
 	if n := utf8.RuneCountInString(token); n < MinRootToken {
 		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
@@ -34,20 +34,20 @@ var (
 	errBasicToken = denied("the root token is wrong")
 )
 
-// Verify judges Basic credentials, the base64 text of user:token. The user is root or empty.
+// Verify verifies Basic credentials, the base64 text of user:token. The user is root or empty.
 func (r *RootToken) Verify(basic string) (Identity, error) {
 	user, token, err := parseBasic(basic)
 	if err != nil {
 		return Identity{}, err
 	}
-	who, err := r.VerifyToken(token) // whoever the user is
+	who, err := r.VerifyToken(token) // for every user name
 	if user != "" && user != RootName {
 		return Identity{}, errBasicUser
 	}
 	return who, err
 }
 
-// VerifyToken judges a token by itself, as it is typed into a page.
+// VerifyToken verifies a token without a user name, as it is typed into a page.
 func (r *RootToken) VerifyToken(token string) (Identity, error) {
 	if len(token) > MaxRootToken || !r.token.Equal(token) {
 		return Identity{}, errBasicToken
@@ -55,7 +55,7 @@ func (r *RootToken) VerifyToken(token string) (Identity, error) {
 	return root, nil
 }
 
-// parseBasic takes Basic credentials apart. A token may hold anything, colons too.
+// parseBasic parses Basic credentials. A token may contain anything, colons too.
 func parseBasic(basic string) (user, token string, err error) {
 	if len(basic) > maxBasic {
 		return "", "", errBasicForm

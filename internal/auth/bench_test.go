@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// perOp reports the processor time of the process for each turn: on a busy machine the clock
-// says nothing.
+// perOp reports the processor time of the process per iteration: on a busy machine the elapsed time
+// is meaningless.
 func perOp(b *testing.B) (stop func()) {
 	b.Helper()
 	used := func() time.Duration {

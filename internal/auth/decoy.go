@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// forDecoys is the purpose of the numbers that stand for the keys of unknown ids.
+// forDecoys is the purpose of the decoy keys of unknown IDs.
 const forDecoys Purpose = "tap-decoy"
 
-// decoy returns a public key for an id that has none, always the same one while the signing key is,
-// on every replica: a hand for an unknown id is answered like any other, so that it does not tell
-// which ids there are. Nobody has the private key to it.
+// decoy returns a public key for an unknown ID, always the same while the signing key is the same,
+// on every replica: a hand for an unknown ID is answered like any other, so that it does not reveal
+// which IDs exist. Its private key is unknown.
 func (t *TAP) decoy(id string) *rsa.PublicKey {
 	key := t.sessions.signer.ring.Load().signing(time.Now())
 	modulus := make([]byte, 0, madeKeyBits/8)

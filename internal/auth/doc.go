@@ -1,10 +1,10 @@
-// Package auth says who is calling and whether they may: the root token, user keys, the
-// handshake that turns a key into a session, signed sessions, and permission rules.
+// Package auth authenticates and authorizes callers: the root token, API keys, the handshake that
+// turns a key into a session, signed sessions, and permission rules.
 //
-// It is not a protocol: routes, envelopes and TLS are elsewhere, and so are the stores; it
-// asks them through KeyStore and Marks. Certificates and identity providers have packages
-// of their own, which an Authenticator is given as functions.
+// It is not a protocol: routes, envelopes and TLS are elsewhere, and so are the stores; it uses
+// them through KeyStore, NonceStore and GrantStore. Certificates and identity providers have
+// separate packages, which an Authenticator gets as functions.
 //
-// Invariant: what cannot be verified is refused, each reason alike to the caller, and no
+// Invariant: what cannot be verified is refused, for every reason with the same answer, and no
 // secret ever gets into an error, a log or a printed value.
 package auth

@@ -29,7 +29,7 @@ func Example() {
 	grants, _ := auth.Grants{}.SetGroup(farm.ServiceController, "builders", []farm.Permission{"start_vm"})
 	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}, auth.NewGrantTable(grants, nil))
 
-	// The root user makes a key, and gives its private half to a client.
+	// The root user makes a key, and passes its private half to a client.
 	private, _ := keys.Create(ctx, auth.NewKey{ID: "ci", TTL: 3600, Groups: []string{"builders"}})
 
 	// The client shakes hands, and shows its session from then on.
@@ -39,7 +39,7 @@ func Example() {
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/api/v1/vm", nil)
 	request.Header.Set("Authorization", "Bearer "+base64.StdEncoding.EncodeToString(session))
 
-	// The service asks who that is, and whether they may.
+	// The service identifies the caller, and checks the permission.
 	caller, err := who.Identify(request)
 	fmt.Println(caller.Name, caller.Groups, caller.Method, err)
 	fmt.Println(judge.Rules().Allows(caller, "start_vm"), judge.Rules().Allows(caller, "delete_node"))

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// How many handshakes of one key or one address may fail before it is told to wait, and
-// how much later the next ones may.
+// How many handshakes of one key or one address may fail before further ones are rejected, and the
+// interval after which another may fail.
 const (
 	failBurst = 30
 	failEvery = 2 * time.Second
-	failTable = 4096 // keys or addresses that are told apart; all others share one allowance
+	failTable = 4096 // keys or addresses that are tracked; all others share one allowance
 )
 
-// FailureLimiter says who fails too often. Whoever does not fail is never asked about. The zero
-// value is ready.
+// FailureLimiter limits the failures of keys and addresses. Successful callers are not limited. The
+// zero value is ready.
 type FailureLimiter struct {
 	mu          sync.Mutex // guards what follows
 	byID, byWho tokenBuckets
 }
 
-// Count notes a failed attempt and says whether there were too many, of the id or of the
+// Count counts a failed attempt and reports whether there were too many, of the ID or of the
 // address.
 func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	now := time.Now()
@@ -34,14 +34,14 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	return !a || !b
 }
 
-// CountFrom is Count for what is nobody's by name.
+// CountFrom is Count for attempts that name no API key.
 func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.byWho.take(Neighborhood(addr), time.Now())
 }
 
-// Neighborhood is what an address is known by: an IPv6 host has its whole /64.
+// Neighborhood returns the key under which an address is limited: an IPv6 host has its whole /64.
 func Neighborhood(addr string) string {
 	ip, err := netip.ParseAddr(addr)
 	if err != nil {
@@ -62,12 +62,12 @@ func Neighborhood(addr string) string {
 // failure moves it on by failEvery; it may be failBurst of these away.
 type tokenBuckets struct {
 	full  map[string]time.Time
-	rest  time.Time // of all who find no room
+	rest  time.Time // of all that are not in the table
 	swept time.Time
 }
 
-// find gives from when on the allowance of a name is whole again, and whether the name has one of
-// its own.
+// find returns when the allowance of a name is complete again, and whether the name has a separate
+// one.
 func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known bool) {
 	full, known = a.full[name]
 	if !known && len(a.full) >= failTable && !a.sweep(now) {
@@ -76,14 +76,14 @@ func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known b
 	return full, known
 }
 
-// wait returns how long it is until the next attempt of a name; 0 when there is one left.
+// wait returns how long it is until the next attempt of a name; 0 when one is allowed now.
 func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
 	full, _ := a.find(name, now)
 	return untilNext(full, now, failBurst, failEvery)
 }
 
-// untilNext returns how long it is until an allowance of burst attempts, which is whole again at
-// full and regains one every so often, has one left.
+// untilNext returns how long it is until an allowance of burst attempts, which is complete again at
+// full and regains one per interval every, has one left.
 func untilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
 	if !full.After(now) {
 		return 0
@@ -98,7 +98,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// take takes one from a name's allowance, if there is one.
+// take uses one attempt of a name's allowance, and reports whether there was one.
 func (a *tokenBuckets) take(name string, now time.Time) bool {
 	full, known := a.find(name, now)
 	full = later(full, now)
@@ -118,8 +118,8 @@ func (a *tokenBuckets) take(name string, now time.Time) bool {
 	return ok
 }
 
-// sweep forgets whose allowance is whole, at most once a second, and says whether there is
-// room.
+// sweep removes names whose allowance is complete, at most once a second, and reports whether there
+// is a free entry.
 func (a *tokenBuckets) sweep(now time.Time) bool {
 	if now.Sub(a.swept) >= time.Second {
 		a.swept = now

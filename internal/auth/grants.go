@@ -24,19 +24,19 @@ const (
 	defaultIDType    = "id"
 )
 
-// Grants is what a service's permission groups may do. It is never changed: each change
-// makes a new value, which holds only what Check allows. The zero value grants nothing.
+// Grants is what a service's permission groups may do. It is immutable: each change returns a new
+// value, which contains only what Check allows. The zero value grants nothing.
 type Grants struct {
 	// Groups maps the name of a permission group, which is that of a group of users or of
 	// a user, to its permissions.
 	Groups map[string][]farm.Permission `json:"groups,omitempty"`
 	// Resources maps the name of a permission group to its rights on single resources.
 	Resources map[string][]farm.ResourcePermission `json:"resources,omitempty"`
-	// Enforced says that permissions have counted before: no change of the license ends that.
+	// Enforced reports that permissions were enforced before: no change of the license ends that.
 	Enforced bool `json:"enforced,omitempty"`
 }
 
-// SetGroup returns a permission group its permissions, and makes it when there is none.
+// SetGroup sets the permissions of a group, and creates the group when it does not exist.
 func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (Grants, error) {
 	if err := checkGroupName(name); err != nil {
 		return g, err
@@ -53,7 +53,7 @@ func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (G
 	return g, nil
 }
 
-// DeleteGroup takes everything from a permission group. One that is not there is not found.
+// DeleteGroup removes a permission group. The error for an unknown one is "not found".
 func (g Grants) DeleteGroup(name string) (Grants, error) {
 	_, inGroups := g.Groups[name]
 	_, inResources := g.Resources[name]
@@ -90,8 +90,8 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	return g, nil
 }
 
-// WithoutResources takes the rights on some resources of a type from all permission groups; changed says whether
-// there were any.
+// WithoutResources removes the rights on some resources of a type from all permission groups;
+// changed reports whether there were any.
 func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without Grants, changed bool) {
 	gone := make(map[resource]bool, len(ids))
 	for _, id := range ids {
@@ -106,7 +106,7 @@ func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without 
 	return g, changed
 }
 
-// Check reports whether grants that were stored are what the other methods would have made.
+// Check reports whether stored grants are what the other methods would have made.
 func (g Grants) Check(s farm.Service) error {
 	var again Grants
 	var err error
@@ -133,7 +133,7 @@ func checkGroupName(name string) error {
 	return nil
 }
 
-// checkResources judges and copies rights on resources.
+// checkResources validates and copies resource rights.
 func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.ResourcePermission, error) {
 	if len(list) > MaxGrantsOn {
 		return nil, farm.Refused("A permission group has rights on at most %d resources", MaxGrantsOn)

@@ -7,22 +7,22 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of a GuessLimiter besides those of one address (failBurst, failEvery).
+// Limits of a GuessLimiter in addition to those of one address (failBurst, failEvery).
 const (
-	totalBurst = 600                   // failures of all addresses together that are taken at once
-	totalEvery = 20 * time.Millisecond // how much later the next ones may come
+	totalBurst = 600                   // failures of all addresses together that are accepted in a burst
+	totalEvery = 20 * time.Millisecond // the interval after which another may follow
 	maxKnown   = 4096                  // addresses from which a right secret came that are remembered
 	knownFor   = 24 * time.Hour
 	knownFresh = time.Minute // how exact that time is
 )
 
-// GuessLimiter bounds how often secrets that people can choose, the root token and the join
-// token, are compared with what callers show. It is asked before the comparison: while an
-// address has failed too often, the right secret is refused from it too, so that an answer says
-// nothing about the secret.
+// GuessLimiter bounds how often secrets that people can choose, the root token and the join token,
+// are compared with what callers present. It is called before the comparison: while an address has
+// failed too often, the right secret is rejected from it too, so that a response reveals nothing
+// about the secret.
 //
-// Nobody is locked out for long: refused attempts are not counted, so that an address may try
-// again every failEvery. The limit of all addresses together never concerns addresses from which
+// No address is locked out for long: rejected attempts are not counted, so that an address may try
+// again every failEvery. The limit of all addresses together never applies to addresses from which
 // the right secret came within a day. The zero value is ready.
 type GuessLimiter struct {
 	mu        sync.Mutex // guards what follows
@@ -46,8 +46,8 @@ func (g *GuessLimiter) Allow(addr string) error {
 	return tooManyFailures(wait)
 }
 
-// Note takes down how the comparison of an attempt from an address ended. Errors that do not say
-// that the secret was wrong do not count.
+// Note records the result of the comparison of an attempt from an address. Only errors that mean a
+// wrong secret count.
 func (g *GuessLimiter) Note(addr string, err error) {
 	now, from := time.Now(), Neighborhood(addr)
 	g.mu.Lock()
@@ -67,8 +67,8 @@ func (g *GuessLimiter) knowsLocked(from string, now time.Time) bool {
 	return now.Sub(g.known[from]) < knownFor
 }
 
-// rememberLocked notes that the right secret came from an address. When there is no room, any
-// other one is forgotten: only who has the secret can have that done.
+// rememberLocked records that the right secret came from an address. When the table is full, any
+// other address is forgotten: only a caller with the secret can cause that.
 func (g *GuessLimiter) rememberLocked(from string, now time.Time) {
 	at, ok := g.known[from]
 	if now.Sub(at) < knownFresh {

@@ -12,7 +12,7 @@ import (
 
 var errWrong = denied("wrong")
 
-// tries makes attempts with a wrong secret, and says how many of them were compared.
+// tries makes attempts with a wrong secret, and returns how many of them were compared.
 func tries(g *GuessLimiter, addr string, n int) (compared int) {
 	for range n {
 		if g.Allow(addr) == nil {
@@ -23,8 +23,8 @@ func tries(g *GuessLimiter, addr string, n int) (compared int) {
 	return compared
 }
 
-// TestGuessesOfOneAddress: after failBurst failures nothing is compared any more, the right secret
-// neither; an attempt that was refused makes nobody wait longer.
+// TestGuessesOfOneAddress: after failBurst failures nothing is compared, not even the right secret;
+// a rejected attempt makes no caller wait longer.
 func TestGuessesOfOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g GuessLimiter
@@ -113,7 +113,7 @@ func TestGuessesOfAll(t *testing.T) {
 		if err := g.Allow("198.51.100.2"); err != nil {
 			t.Error("a new address is refused for long:", err)
 		}
-		// A neighbor of the known address that guesses is limited by itself.
+		// A neighbor of the known address that guesses is limited separately.
 		if n := tries(&g, "198.51.100.1", 100); n != failBurst {
 			t.Errorf("%d were compared", n)
 		}

@@ -8,15 +8,16 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// GrantStore keeps the grants of a service permanently. Reads are from memory and see a change
+// GrantStore stores the grants of a service permanently. Reads are from memory and see a change
 // before the call that made it returns.
 type GrantStore interface {
 	// Grants returns all grants.
 	Grants() Grants
-	// Change makes what do gives of the grants the ones that are stored, unless it gives an
-	// error. It may be called again when somebody else was first.
+	// Change replaces the grants by the result of do, unless do fails. It may call do again after a
+	// concurrent change.
 	Change(ctx context.Context, do func(Grants) (Grants, error)) error
-	// Watch has a function called after each change, by whatever replica. It must not block.
+	// Watch registers a function that is called after each change, by whichever replica. It must
+	// not block.
 	Watch(changed func())
 }
 
@@ -31,8 +32,8 @@ type GrantTable struct {
 
 var _ GrantStore = (*GrantTable)(nil)
 
-// NewGrantTable begins with grants. save makes all of them durable before a change is seen;
-// nil: nothing is.
+// NewGrantTable returns a table with the given grants. save makes all of them durable before a
+// change is visible; nil: nothing is durable.
 func NewGrantTable(g Grants, save func(Grants) error) *GrantTable {
 	t := &GrantTable{save: save}
 	t.grants.Store(&g)
@@ -69,21 +70,20 @@ func (t *GrantTable) Watch(changed func()) {
 	t.watchers = append(t.watchers, changed)
 }
 
-// Authorizer holds the rules that count now. Changes count for the next request, whatever its
-// session.
+// Authorizer holds the current rules. Changes apply to the next request, whatever its session.
 type Authorizer struct {
 	store GrantStore
 	rules atomic.Pointer[Rules]
 
 	mu      sync.Mutex // guards what follows
 	policy  Policy
-	latched bool // permissions count, or have counted
+	latched bool // permissions are enforced, or were enforced before
 
 	watching sync.Mutex // guards what follows
 	watchers []func()
 }
 
-// NewJudge judges by a policy and the grants of a store, which it follows.
+// NewJudge returns an Authorizer for a policy and the grants of a store, whose changes it follows.
 func NewJudge(p Policy, store GrantStore) *Authorizer {
 	j := &Authorizer{store: store, policy: p}
 	store.Watch(j.renew) // before it reads: no change may come in between
@@ -91,10 +91,10 @@ func NewJudge(p Policy, store GrantStore) *Authorizer {
 	return j
 }
 
-// Rules returns the rules of this moment.
+// Rules returns the current rules.
 func (j *Authorizer) Rules() *Rules { return j.rules.Load() }
 
-// Watch has a function called after each change of the rules. It must not block.
+// Watch registers a function that is called after each change of the rules. It must not block.
 func (j *Authorizer) Watch(changed func()) {
 	j.watching.Lock()
 	defer j.watching.Unlock()
@@ -109,7 +109,7 @@ func (j *Authorizer) SetTier(t farm.Tier) {
 	j.renew()
 }
 
-// renew makes the rules from what there is now, and tells those who watch.
+// renew computes the rules again, and calls the watchers.
 func (j *Authorizer) renew() {
 	j.remake()
 	j.watching.Lock()
@@ -123,15 +123,14 @@ func (j *Authorizer) remake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g := j.store.Grants()
-	g.Enforced = g.Enforced || j.latched // the store may not have heard of it yet
+	g.Enforced = g.Enforced || j.latched // the store may not have received it yet
 	g, _ = j.policy.Latch(g)
 	j.latched = g.Enforced
 	j.rules.Store(NewRules(j.policy, g))
 }
 
-// Keep makes the store remember whether permissions have counted, so that no license opens
-// anything after a restart. It belongs behind NewJudge and SetTier, and is repeated when it
-// fails.
+// Keep stores whether permissions were enforced, so that no license grants anything after a
+// restart. It is called after NewJudge and SetTier, and repeated when it fails.
 func (j *Authorizer) Keep(ctx context.Context) error {
 	want := j.Rules().Enforced()
 	if j.store.Grants().Enforced == want {

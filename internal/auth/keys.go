@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of user keys.
+// Limits of API keys.
 const (
 	MaxKeys      = 10_000
 	MaxKeyID     = 128 // bytes
@@ -27,7 +27,7 @@ const (
 	swapTries    = 10
 )
 
-// NewKey is what a key is made from.
+// NewKey is the input for a new key.
 type NewKey struct {
 	ID        string
 	TTL       int64 // seconds
@@ -41,7 +41,7 @@ type KeyChange struct {
 	Groups *[]string
 }
 
-// Keys are the user keys of a service.
+// Keys are the API keys of a service.
 type Keys struct {
 	store  KeyStore
 	making chan struct{} // one pair is made at a time: that takes a processor for a while
@@ -54,7 +54,7 @@ type publicKey struct {
 	key        *rsa.PublicKey
 }
 
-// NewKeys keeps user keys in a store.
+// NewKeys returns the API keys in a store.
 func NewKeys(store KeyStore) *Keys {
 	k := &Keys{store: store, making: make(chan struct{}, 1)}
 	store.Watch(func(id string) { k.parsed.Delete(id) })
@@ -73,14 +73,14 @@ func (k *Keys) Get(id string) (farm.APIKey, error) {
 	return key, nil
 }
 
-// Live returns a key whose time is not over.
+// Live returns a key that has not expired.
 func (k *Keys) Live(id string) (farm.APIKey, bool) {
 	key, ok := k.store.Get(id)
 	return key, ok && !key.Expired(time.Now())
 }
 
-// Create makes a key. Without a public key it makes a pair and gives the private one, which
-// is kept nowhere. A key of the same id must have expired.
+// Create creates an API key. Without a public key it generates a pair and returns the private key,
+// which is stored nowhere. A key of the same ID must have expired.
 func (k *Keys) Create(ctx context.Context, n NewKey) (private Secret, err error) {
 	if err := n.check(); err != nil {
 		return Secret{}, err
@@ -161,7 +161,7 @@ func (k *Keys) Delete(ctx context.Context, id string) error {
 	return k.swap(id, func(old farm.APIKey) error { return k.store.Delete(ctx, old) })
 }
 
-// swap changes a key as it is, again when somebody else was first.
+// swap changes the current record of a key, and retries after a concurrent change.
 func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 	for range swapTries {
 		old, err := k.Get(id)
@@ -175,8 +175,8 @@ func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 	return farm.Errorf(farm.CodeBusy, "The key is changed too often; try again")
 }
 
-// Sweep removes the keys that have expired a month ago, and says how many. It belongs into
-// a service's reconciling.
+// Sweep removes the keys that have expired a month ago, and returns their number. It is meant to be
+// called periodically by a service.
 func (k *Keys) Sweep(ctx context.Context) (int, error) {
 	n, before := 0, time.Now().Add(-keepExpired)
 	for _, key := range k.store.List() {
@@ -208,7 +208,7 @@ func (k *Keys) public(key farm.APIKey) (*rsa.PublicKey, error) {
 	return parsed, nil
 }
 
-// generation makes the mark that tells a key from one that had its id before.
+// generation returns a value that distinguishes a key from an earlier one with its ID.
 func generation() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
@@ -225,7 +225,7 @@ func (n NewKey) check() error {
 	return checkGroups(n.Groups)
 }
 
-// checkID judges the id of a new key. It is a user name too.
+// checkID validates the ID of a new key. It is a user name too.
 func checkID(id string) error {
 	switch {
 	case len(id) == 0 || len(id) > MaxKeyID:
@@ -260,13 +260,13 @@ func checkGroups(groups []string) error {
 // goodName reports whether a text can be the name of a permission group or user.
 func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
 
-// printable reports whether a text can be shown as it is: no control characters, nothing that
-// turns the direction of text, no space at either end.
+// printable reports whether a text can be shown unchanged: no control characters, none that changes
+// the direction of text, no space at either end.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// distinct copies a list without what is in it already.
+// distinct copies a list without duplicates.
 func distinct[T comparable](list []T) []T {
 	out := make([]T, 0, len(list))
 	for _, s := range list {

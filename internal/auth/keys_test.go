@@ -245,7 +245,7 @@ func TestExpiredKeysGo(t *testing.T) {
 	})
 }
 
-// TestOnePairAtATime: who does not want to wait any more does not.
+// TestOnePairAtATime: a caller whose context has ended stops waiting.
 func TestOnePairAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.keys.making <- struct{}{}
@@ -256,7 +256,7 @@ func TestOnePairAtATime(t *testing.T) {
 	}
 }
 
-// contended is a store in which somebody else is always, or for a while, first.
+// contended is a store in which another writer is always, or for a while, first.
 type contended struct {
 	*KeyTable
 	times int
@@ -329,7 +329,8 @@ func (f failing) Delete(ctx context.Context, old farm.APIKey) error {
 	return f.KeyTable.Delete(ctx, old)
 }
 
-// TestSweepGoesOn where a key was changed meanwhile, and says what else failed.
+// TestSweepGoesOn: Sweep continues after a key that was changed concurrently, and returns any other
+// error.
 func TestSweepGoesOn(t *testing.T) {
 	errDisk := errors.New("disk full")
 	for _, c := range []struct {
@@ -349,7 +350,7 @@ func TestSweepGoesOn(t *testing.T) {
 	}
 }
 
-// racing is a table of keys in which somebody else is always first, or the disk is full.
+// racing is a table of keys in which another writer is always first, or the disk is full.
 type racing struct {
 	*KeyTable
 	err error

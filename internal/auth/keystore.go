@@ -13,23 +13,23 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// KeyStore keeps the records of user keys permanently. Reads are from memory and see a change
-// before the call that made it returns. A change is durable when its call returns without
-// an error; after an error nobody knows.
+// KeyStore stores the records of API keys permanently. Reads are from memory and see a change
+// before the call that made it returns. A change is durable when its call returns without an error;
+// after an error it is unknown whether it is.
 type KeyStore interface {
 	// Get returns the key of an id.
 	Get(id string) (farm.APIKey, bool)
 	// List returns all keys, by id.
 	List() []farm.APIKey
-	// Create adds a key; ErrKeyExists when there is one of its id.
+	// Create adds a key; ErrKeyExists when its ID exists.
 	Create(ctx context.Context, k farm.APIKey) error
-	// Replace puts a record in the place of another of the same id; ErrKeyChanged when that
-	// is not what is stored.
+	// Replace replaces a record by another of the same ID; ErrKeyChanged when old is not what is
+	// stored.
 	Replace(ctx context.Context, old, k farm.APIKey) error
 	// Delete removes a key; ErrKeyChanged when it is not what is stored.
 	Delete(ctx context.Context, old farm.APIKey) error
-	// Watch has a function called with the id of each key that was replaced or deleted, by
-	// whatever replica. It is called from one goroutine at a time and must not block.
+	// Watch registers a function that is called with the ID of each key that was replaced or
+	// deleted, by whichever replica. It is called from one goroutine at a time and must not block.
 	Watch(changed func(id string))
 }
 
@@ -45,7 +45,7 @@ func SameKey(a, b farm.APIKey) bool {
 		slices.Equal(a.Groups, b.Groups) && bytes.Equal(a.PublicKey, b.PublicKey)
 }
 
-// keyMap maps ids to records; it is replaced, never changed.
+// keyMap maps IDs to records; it is replaced, never changed.
 type keyMap map[string]farm.APIKey
 
 // KeyTable is a KeyStore in memory.

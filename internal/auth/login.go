@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Of a browser that is logged in: how long that lasts, and the cookies that say so. The first
-// one is for connections that are safe: no other host can set it.
+// The lifetime of a browser's login and its cookies. The first cookie is for secure connections: no
+// other host can set it.
 const (
 	LoginTTL          = 8 * time.Hour
 	SecureLoginCookie = "__Host-buildyard_session"
@@ -24,17 +24,17 @@ const (
 	maxCookies         = 16 * 1024 // bytes of all cookies of a request
 )
 
-// LoginCookies are what browsers keep of a log-in: signed identities, which every replica verifies
-// and which are stored nowhere. A log-in of the root user ends with the root token, one of the
-// identity provider's users with the provider.
+// LoginCookies creates and verifies login cookies of browsers: signed identities, which every
+// replica verifies and which are stored nowhere. A login of the root user becomes invalid with the
+// root token, one of the identity provider's users with the provider.
 type LoginCookies struct {
 	signer   *Signer
 	root     *RootToken
 	provider string
 }
 
-// NewLogins makes log-ins. root is nil when the root token lets nobody in; provider is the
-// address of the identity provider, or "".
+// NewLogins returns LoginCookies. root is nil when no login with the root token is accepted;
+// provider is the address of the identity provider, or "".
 func NewLogins(signer *Signer, root *RootToken, provider string) *LoginCookies {
 	return &LoginCookies{signer, root, provider}
 }
@@ -45,7 +45,7 @@ type login struct {
 	Groups []string `json:"g,omitempty"`
 }
 
-// The first letters of a cookie's text say what kind of log-in it is.
+// The first letter of a cookie's text is the kind of login.
 const (
 	loginOfRoot     = 'r'
 	loginOfProvider = 'p'
@@ -81,7 +81,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	return text, nil
 }
 
-// bound is what a kind of log-in ends with; ok is false when there is none of the kind.
+// bound returns the values to which a kind of login is bound; ok is false for an unknown kind.
 func (l *LoginCookies) bound(kind byte) (bound []string, ok bool) {
 	switch {
 	case kind == loginOfRoot && l.root != nil:
@@ -99,7 +99,7 @@ var (
 	errLoginForeign = denied("the log-in of the browser was not made here, or what it was made with has changed")
 )
 
-// Verify judges the text of a cookie.
+// Verify verifies the text of a cookie.
 func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if text == "" || len(text) > maxLogin {
 		return Identity{}, errLoginForm
@@ -125,7 +125,8 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	return foreign(content.Name, content.Groups, ByOIDC)
 }
 
-// identify returns which user a browser has logged in; ok is false when it shows no log-in.
+// identify returns the user that a browser has logged in; ok is false when it sends no login
+// cookie.
 func (l *LoginCookies) identify(r *http.Request) (who Identity, ok bool, err error) {
 	size := 0
 	for _, line := range r.Header["Cookie"] {

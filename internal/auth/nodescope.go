@@ -7,15 +7,15 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// NodeScope is what a node token is good for: what the controller had ordered from the node
-// when it made the token. The zero value is good for nothing. It is not changed once made.
+// NodeScope is what a node token permits: what the controller had ordered from the node when it
+// made the token. The zero value permits nothing. It is immutable.
 type NodeScope struct {
 	Pull []string    `json:"p,omitempty"` // ids of templates that the node may pull
 	Save []SaveScope `json:"s,omitempty"` // saves that are under way on the node
 	Logs []string    `json:"l,omitempty"` // ids of instances whose failure logs it may upload
-	Rows *RowScope   `json:"r,omitempty"` // whose rows it may append to the central logs; nil: nobody's
-	// Orders says that the token was made for all orders of the node at once, for an agent that
-	// cannot name a purpose. Such an agent asks for another token when it hears 401.
+	Rows *RowScope   `json:"r,omitempty"` // whose rows it may append to the central logs; nil: none
+	// Orders reports that the token was made for all orders of the node together, for an agent that
+	// cannot name a purpose. Such an agent requests another token when it receives status 401.
 	Orders bool `json:"o,omitempty"`
 }
 
@@ -29,7 +29,7 @@ type SaveScope struct {
 	Base     string  `json:"b"`           // id of the template that the saved instance was started from
 }
 
-// RowScope says in whose name a node appends rows to the central logs.
+// RowScope is the origin that the rows have which a node appends to the central logs.
 type RowScope struct {
 	Machine string `json:"m"`
 	Host    string `json:"h"`
@@ -38,8 +38,8 @@ type RowScope struct {
 // NodeService is the service under which the central logs have what nodes send.
 const NodeService = "node"
 
-// scopePermissions are the permissions of the registry that a scope can give, each with what it takes.
-// `revert` is not one of them: a save that reverts is judged as a push.
+// scopePermissions are the permissions of the registry that a scope can grant, each with its
+// condition. `revert` is not one of them: a save that reverts is authorized as a push.
 var scopePermissions = map[farm.Permission]func(NodeScope) bool{
 	"pull_vm":      func(s NodeScope) bool { return len(s.Pull)+len(s.Save) > 0 }, // a save looks whether its tag is there
 	"download_vm":  func(s NodeScope) bool { return len(s.Pull) > 0 },
@@ -69,7 +69,7 @@ func (s NodeScope) SaveOf(id string) (SaveScope, bool) {
 	return s.Save[i], true
 }
 
-// MayLook reports whether the node may ask what is under the tag of one of its saves.
+// MayLook reports whether the node may look up the tag of one of its saves.
 func (s NodeScope) MayLook(template, tag string) bool {
 	return slices.ContainsFunc(s.Save, func(save SaveScope) bool {
 		return strings.EqualFold(save.Template, template) && save.Tag == tag && tag != ""
@@ -86,9 +86,9 @@ func (s NodeScope) MayUpload(path string) bool {
 // Reverts reports whether the save reverts a tag.
 func (s SaveScope) Reverts() bool { return s.Revert != nil }
 
-// Unordered is the refusal of a node for which no order gives what it asks: what names that, as "push the
-// tag v2 of the template X". An agent that cannot name a purpose hears 401, upon which it asks for a token
-// with the orders of now.
+// Unordered is the refusal of a node without an order for its request: what describes that, as
+// "push the tag v2 of the template X". An agent that cannot name a purpose receives status 401,
+// upon which it requests a token with its current orders.
 func (i Identity) Unordered(p farm.Permission, what string) error {
 	if i.Scope.Orders && scopePermissions[p] != nil {
 		return errStaleOrders

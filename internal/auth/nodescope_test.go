@@ -54,7 +54,8 @@ func TestScopeOfTheReleaseBefore(t *testing.T) {
 	}
 }
 
-// TestWhatAScopeGives: each part of a scope gives its permissions and no others, whether permissions count or not.
+// TestWhatAScopeGives: each part of a scope grants its permissions and no others, whether
+// permissions are enforced or not.
 func TestWhatAScopeGives(t *testing.T) {
 	for _, policy := range []Policy{{Service: farm.ServiceRegistry}, {Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}} {
 		rules := NewRules(policy, Grants{})
@@ -76,7 +77,8 @@ func TestWhatAScopeGives(t *testing.T) {
 	}
 }
 
-// TestUnordered: an agent that cannot name a purpose hears 401 where another order might help, others 403.
+// TestUnordered: an agent that cannot name a purpose receives status 401 where another order might
+// help, others 403.
 func TestUnordered(t *testing.T) {
 	for p, code := range map[farm.Permission]farm.Code{"pull_vm": farm.CodeUnauthenticated, "upload_file": farm.CodeUnauthenticated, "delete_vm": farm.CodeForbidden} {
 		if err := (Identity{Scope: NodeScope{Orders: true}}).Unordered(p, "x"); farm.CodeOf(err) != code {
@@ -88,7 +90,8 @@ func TestUnordered(t *testing.T) {
 	}
 }
 
-// TestHowFarAScopeReaches: what a node may pull, look at and upload is what its orders name, and nothing beside it.
+// TestHowFarAScopeReaches: a node may pull, look up and upload what its orders name, and nothing
+// else.
 func TestHowFarAScopeReaches(t *testing.T) {
 	latest := ""
 	s := NodeScope{

@@ -8,28 +8,28 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Nonce stands for something that can be used once. It is no secret.
+// Nonce identifies a value that can be used once. It is not secret.
 type Nonce [16]byte
 
-// NonceStore remember what was used.
+// NonceStore remembers used nonces.
 type NonceStore interface {
-	// Use reports whether a mark is used for the first time, and remembers it until then. When
-	// it says yes, that is durable: no other call will, on any replica, after a crash too.
-	// After an error the mark may be used or not. A mark always comes with the same time; one
-	// whose time is over counts as used.
+	// Use reports whether a nonce is used for the first time, and remembers it until then. The
+	// result true is durable: no other call returns it for the same nonce, on any replica, even
+	// after a crash. After an error the nonce may be used or not. A nonce always comes with the
+	// same time; one whose time is over counts as used.
 	Use(ctx context.Context, m Nonce, until time.Time) (first bool, err error)
 }
 
-// MaxMarks bounds how many marks are remembered at a time.
+// MaxMarks bounds how many nonces are remembered at a time.
 const MaxMarks = 1_000_000
 
-// ErrNoncesFull is the refusal when there are too many marks.
+// ErrNoncesFull is the refusal when there are too many nonces.
 var ErrNoncesFull = farm.Errorf(farm.CodeBusy, "Too many sessions were opened in the last minutes; try again later")
 
-// MemoryNonces is Marks in memory. The zero value is ready.
+// MemoryNonces is a NonceStore in memory. The zero value is ready.
 type MemoryNonces struct {
 	mu sync.Mutex // guards what follows
-	// minutes maps the minute in which they may be forgotten to marks.
+	// minutes maps the minute in which they may be forgotten to nonces.
 	minutes map[int64]map[Nonce]struct{}
 	count   int
 	swept   int64 // the minute in which old ones were forgotten last
@@ -37,7 +37,7 @@ type MemoryNonces struct {
 
 var _ NonceStore = (*MemoryNonces)(nil)
 
-// Use implements Marks.
+// Use implements NonceStore.
 func (t *MemoryNonces) Use(_ context.Context, m Nonce, until time.Time) (bool, error) {
 	now := time.Now()
 	t.mu.Lock()
@@ -66,7 +66,7 @@ func (t *MemoryNonces) Use(_ context.Context, m Nonce, until time.Time) (bool, e
 	return true, nil
 }
 
-// sweepLocked forgets what is over.
+// sweepLocked removes expired nonces.
 func (t *MemoryNonces) sweepLocked(minute int64) {
 	if minute == t.swept {
 		return

@@ -12,56 +12,58 @@ import (
 	"time"
 )
 
-// PassTTL is how long a node token is good: a node whose order has ended can use it that long.
+// PassTTL is the lifetime of a node token: a node whose order has ended can use it that long.
 const PassTTL = 5 * time.Minute
 
-// maxScope bounds what a node token says of its scope, in bytes: a registry of the release before takes no
-// larger one.
+// maxScope bounds the encoded scope of a node token, in bytes: a registry of the previous release
+// accepts no larger one.
 const maxScope = 2600
 
 const (
 	forPasses Purpose = "pass"
-	// passPrefix begins every pass: no base64 has its last character, so that no session and
-	// no JWT begins like this.
+	// passPrefix begins every node token: its last character is not in base64, so that no session
+	// and no JWT begins like this.
 	passPrefix = "node~"
 )
 
-// NodeTokens are what nodes show to a registry: signed values which the controller makes for its
-// nodes and the registry verifies, and which are stored nowhere. They are for Bearer headers.
+// NodeTokens creates and verifies the credentials of nodes for a registry: signed values which the
+// controller makes for its nodes and the registry verifies, and which are stored nowhere. They are
+// for Bearer headers.
 type NodeTokens struct {
 	signer func() *Signer
 	keys   *Keys
 }
 
-// NewPasses makes passes. keys are those that nodes have joined with; nil: there are none.
+// NewPasses returns NodeTokens. keys are the API keys that nodes have joined with; nil: there are
+// none.
 func NewPasses(signer *Signer, keys *Keys) *NodeTokens {
 	return &NodeTokens{func() *Signer { return signer }, keys}
 }
 
-// NewDerivedNodeTokens makes passes that are signed with a key made of the root token, for a
-// controller and a registry that share nothing else. The first one takes a good part of a
+// NewDerivedNodeTokens returns NodeTokens that are signed with a key derived from the root token,
+// for a controller and a registry that share nothing else. The first token takes a good part of a
 // second.
 func NewDerivedNodeTokens(root Secret, keys *Keys) *NodeTokens {
 	return &NodeTokens{sync.OnceValue(func() *Signer { return derivedSigner(root) }), keys}
 }
 
-// nodeToken is what a pass says.
+// nodeToken is the content of a node token.
 type nodeToken struct {
 	Node string `json:"n"`
-	Key  string `json:"k,omitempty"` // id of the user key that the node has joined with
-	// Scope is what it is good for; nil, as controllers of the release before make them: nothing.
+	Key  string `json:"k,omitempty"` // ID of the API key that the node has joined with
+	// Scope is what it permits; nil, as controllers of the previous release make them: nothing.
 	Scope *NodeScope `json:"c,omitempty"`
 }
 
-// Open makes a pass for a node and says how long it is good. keyID is that of the user key
-// with which the node has joined, or "". Of a scope that is too large the least urgent part is left out.
+// Open creates a token for a node and returns its lifetime. keyID is the ID of the API key with
+// which the node has joined, or "". The least urgent part of a scope that is too large is left out.
 func (p *NodeTokens) Open(node, keyID string, scope NodeScope) (value string, life time.Duration) {
 	fitted := fitScope(scope)
 	raw := compact(nodeToken{node, keyID, &fitted})
 	return passPrefix + p.signer().Seal(forPasses, raw), PassTTL
 }
 
-// compact encodes texts as JSON, without the escapes that are for pages.
+// compact encodes texts as JSON, without the escapes for HTML.
 func compact(v any) []byte {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -92,8 +94,8 @@ var (
 	errPassExpired = denied("the pass of a node has expired")
 )
 
-// Verify judges a pass. The groups are those that the key of the node has now: none, when it
-// has ended.
+// Verify verifies a node token. The groups are the current ones of the API key that the node has
+// joined with: none, when that has expired.
 func (p *NodeTokens) Verify(value string) (Identity, error) {
 	text, ok := strings.CutPrefix(value, passPrefix)
 	if !ok {
@@ -124,8 +126,8 @@ func (p *NodeTokens) Verify(value string) (Identity, error) {
 	return who, nil
 }
 
-// Of the key that derivedSigner makes of a root token: what it is for, and how much work each
-// guess of the token takes.
+// Parameters of the key that derivedSigner derives from a root token: its purpose, and the work
+// that each guess of the token takes.
 const (
 	derivedSalt   = "buildyard passes of nodes v1"
 	derivedRounds = 600_000

@@ -67,7 +67,8 @@ func TestPassesFollowTheirKeys(t *testing.T) {
 	}
 }
 
-// TestPassesOfAKeyThatExpires: the pass is good, and the groups of the key are not any more.
+// TestPassesOfAKeyThatExpires: the node token stays valid, and the groups of the expired key do
+// not.
 func TestPassesOfAKeyThatExpires(t *testing.T) {
 	keys, public := NewKeys(NewKeyTable(nil, nil)), publicText(t, &pair2048().PublicKey)
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +152,8 @@ func TestPassesExpire(t *testing.T) {
 	})
 }
 
-// TestPassesAsCredentials: no other kind of Bearer value is taken for a pass, nor it for them.
+// TestPassesAsCredentials: no other kind of Bearer value is accepted as a node token, nor the
+// reverse.
 func TestPassesAsCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
@@ -188,7 +190,7 @@ func TestPassesAsCredentials(t *testing.T) {
 	}
 }
 
-// TestDerivedPasses: who has the same root token makes the same passes, and nobody else does.
+// TestDerivedPasses: holders of the same root token make the same node tokens, and others do not.
 func TestDerivedPasses(t *testing.T) {
 	controller, registry := NewDerivedNodeTokens(NewSecret("0123456789"), nil), NewDerivedNodeTokens(NewSecret("0123456789"), nil)
 	value, _ := controller.Open("node-1", "ci", NodeScope{})

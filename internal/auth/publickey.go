@@ -26,8 +26,8 @@ const maxPublicText = 4096
 // publicField is the parameter of a public key, as refusals name it.
 const publicField = "publicKey"
 
-// ParsePublicKey reads a public key that a client made: PKIX DER in base64 of either
-// alphabet. It gives the key and its DER. Errors are sentences for the client.
+// ParsePublicKey parses a public key that a client made: PKIX DER in base64 of either alphabet. It
+// returns the key and its DER. Errors are sentences for the client.
 func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	text = strings.TrimSpace(text)
 	switch {
@@ -89,7 +89,7 @@ func makePair() (public []byte, private Secret, err error) {
 	return public, NewSecret(base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key))), nil
 }
 
-// parseDER reads a public key of a record, which was judged when the record was made.
+// parseDER parses the public key of a record, which was validated when the record was made.
 func parseDER(der []byte) (*rsa.PublicKey, error) {
 	parsed, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {

@@ -10,23 +10,21 @@ import (
 	"time"
 )
 
-// Of the ring: how long a new key waits before it signs, so that every replica has it by
-// then; how long an old one is trusted after the next has begun to sign; how many there
-// may be.
+// Limits of the key ring: how long a new key waits before it signs, so that every replica has it by
+// then; how long an old one is trusted after the next has begun to sign; how many keys it may have.
 const (
 	ringLead  = time.Minute
 	ringKeep  = MaxSessionTTL + time.Hour
 	ringLimit = 64
 )
 
-// RingAge is the age of the newest signing key at which another takes its place by itself.
+// RingAge is the age of the newest signing key at which it is replaced automatically.
 const RingAge = 30 * 24 * time.Hour
 
 const ringForm = 1
 
-// KeyRing is the cluster's signing keys, the oldest first. It is stored as Encode gives it,
-// once for all replicas, and is never changed: rotation makes a new one. The zero value
-// signs nothing.
+// KeyRing is the cluster's signing keys, the oldest first. It is stored as returned by Encode, once
+// for all replicas, and is never changed: rotation makes a new one. The zero value signs nothing.
 type KeyRing struct {
 	keys []*signingKey // pointers, so that nothing that prints them shows them
 }
@@ -44,7 +42,7 @@ func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 // MarshalText returns the mask, in JSON too: storing a ring takes Encode.
 func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// NewRing makes a ring of one key, which signs at once.
+// NewRing returns a ring of one key, which signs immediately.
 func NewRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
 
 func newSigningKey(version uint32, from time.Time) *signingKey {
@@ -53,8 +51,8 @@ func newSigningKey(version uint32, from time.Time) *signingKey {
 	return k
 }
 
-// Rotated returns the ring with a new key, which signs a minute from now, and without those
-// that nothing can still be signed with. What was signed stays good for its time.
+// Rotated returns the ring with a new key, which signs a minute from now, and without those whose
+// signatures have all expired. Existing signatures stay valid for their lifetime.
 func (r KeyRing) Rotated(now time.Time) KeyRing {
 	keys, last := slices.Clone(r.keys), uint32(0)
 	for len(keys) > 1 && now.Sub(keys[1].from) > ringKeep {
@@ -66,13 +64,13 @@ func (r KeyRing) Rotated(now time.Time) KeyRing {
 	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
 }
 
-// Old reports whether it is time for another key.
+// Old reports whether the newest key is due for replacement.
 func (r KeyRing) Old(now time.Time) bool {
 	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }
 
-// Full reports whether the ring has been rotated so often in so short a time that it takes
-// no more keys.
+// Full reports whether the ring has been rotated so often in so short a time that it accepts no
+// more keys.
 func (r KeyRing) Full() bool { return len(r.keys) >= ringLimit }
 
 // signing returns the key that signs now.
@@ -120,7 +118,7 @@ func (r KeyRing) Encode() ([]byte, error) {
 	return raw, nil
 }
 
-// ParseRing reads what Encode gave. Its errors hold nothing of the text.
+// ParseRing parses what Encode returned. Its errors contain nothing of the text.
 func ParseRing(raw []byte) (KeyRing, error) {
 	var in storedRing
 	if err := json.Unmarshal(raw, &in); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Policy is what settings and license say about permissions.
+// Policy is the part of settings and license that concerns permissions.
 type Policy struct {
 	Service       farm.Service
 	Tier          farm.Tier
@@ -15,14 +15,14 @@ type Policy struct {
 	Resources     bool // rights on single nodes or templates are asked for too
 }
 
-// Enforces reports whether permissions count: they are switched on, and the tier has them or
-// has had them. So a license that ends opens nothing.
+// Enforces reports whether permissions are enforced: they are switched on, and the tier includes
+// them or did before. So an expired license grants nothing.
 func (p Policy) Enforces(g Grants) bool {
 	return p.Authorization && (g.Enforced || p.Tier.Covers(farm.TierEnterprisePlus))
 }
 
-// Latch returns the grants with what has to be remembered of the policy: that permissions
-// counted, until they are switched off. changed says that this has to be stored.
+// Latch returns the grants with what has to be stored of the policy: that permissions were
+// enforced, until they are switched off. changed reports that this has to be stored.
 func (p Policy) Latch(g Grants) (latched Grants, changed bool) {
 	was := g.Enforced
 	g.Enforced = p.Enforces(g)
@@ -94,14 +94,14 @@ func sum(known map[farm.Permission]bits, list []farm.Permission) (all bits) {
 }
 
 // Allows reports whether a caller has a permission. Root has all. A node has those that its orders
-// need, also where permissions do not count, and one that joined with a key only those that the
-// key has too. Others have what their name or one of their groups was granted, and everything
-// where permissions do not count. What no table has is denied.
+// need, also where permissions are not enforced, and one that joined with a key only those that the
+// key has too. Others have what their name or one of their groups was granted, and everything where
+// permissions are not enforced. Unknown permissions are denied.
 func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	if who.Root {
 		return true
 	}
-	bit := r.known[p] // 0, which nobody has, for the root user's own and for unknown ones
+	bit := r.known[p] // 0, which no caller has, for root's own permissions and for unknown ones
 	switch {
 	case bit == 0 || who.Method == "":
 		return false
@@ -113,8 +113,8 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	return !r.enforced || r.has(who.Name, who.Groups, bit)
 }
 
-// KeyAllows reports whether the user key that a node has joined with does not keep it from using a
-// permission. It is no right of its own.
+// KeyAllows reports whether the API key that a node has joined with permits it to use a permission.
+// It grants nothing.
 func (r *Rules) KeyAllows(who Identity, p farm.Permission) bool {
 	return !r.enforced || who.KeyID == "" || r.has(who.KeyID, who.Groups, r.known[p])
 }
@@ -132,8 +132,8 @@ func (r *Rules) has(name string, groups []string, bit bits) bool {
 }
 
 // AllowsOn reports whether a caller has a right on one resource. It comes after Allows, which
-// asks for the permission as such. A node may pull what it was ordered to hold; what it saves
-// is judged as a push.
+// checks the permission as such. A node may pull what it was ordered to cache; what it saves is
+// authorized as a push.
 func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm.Permission) bool {
 	if who.Root {
 		return true
@@ -162,13 +162,13 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 // pullRight is the right to pull a template; no other resource has one of this name.
 const pullRight farm.Permission = "pull"
 
-// Enforced reports whether permissions count.
+// Enforced reports whether permissions are enforced.
 func (r *Rules) Enforced() bool { return r.enforced }
 
-// Service says of which service the rules are.
+// Service returns the service to which the rules apply.
 func (r *Rules) Service() farm.Service { return r.service }
 
-// Managed reports whether rights on single resources count.
+// Managed reports whether resource rights are enforced.
 func (r *Rules) Managed() bool { return r.resources }
 
 // In reports whether a caller may act for a permission group: as a member, or because they
@@ -177,8 +177,8 @@ func (i Identity) In(group string) bool {
 	return group != "" && (i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
 }
 
-// GroupAllowsOn reports whether one permission group has a right on a resource, for requests
-// that name the group for which they are made. It is true where such rights do not count.
+// GroupAllowsOn reports whether one permission group has a right on a resource, for requests that
+// name the group for which they are made. It is true where resource rights are not enforced.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
 	bit := r.rights[kind][p]
 	return bit != 0 && (!r.resources || r.on[group][on(kind, id)]&bit != 0)
@@ -209,7 +209,7 @@ func Forbidden(p farm.Permission) error {
 	return farm.Errorf(farm.CodeForbidden, "You need the permission %s", p)
 }
 
-// ForbiddenToNodes is the refusal of a node that asks for what no order is about.
+// ForbiddenToNodes is the refusal of a node whose request belongs to no order.
 func ForbiddenToNodes(p farm.Permission) error {
 	if p == farm.PermRoot {
 		return Forbidden(p)

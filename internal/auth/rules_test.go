@@ -23,7 +23,7 @@ func group(t testing.TB, g Grants, s farm.Service, name string, list ...farm.Per
 // saving is the scope of a node on which a save is under way.
 var saving = NodeScope{Save: []SaveScope{{ID: "s1", Template: "t1", Tag: "v2", Base: "t0"}}}
 
-// everybody is one caller of each kind, without anything granted.
+// everybody has one caller of each kind, without any grants.
 var everybody = map[string]Identity{
 	"root":             root,
 	"key":              {Name: "ci", KeyID: "ci", Groups: []string{"dev", "ops"}, Method: ByKey},
@@ -37,7 +37,8 @@ var everybody = map[string]Identity{
 	"nobody":           {},
 }
 
-// TestWhoMayWhat tries every caller with what all, one or nobody has, under every policy.
+// TestWhoMayWhat tries every caller with permissions that all, one or none have, under every
+// policy.
 func TestWhoMayWhat(t *testing.T) {
 	const p = farm.Permission("push_vm") // of the registry; a save needs it
 	const q = farm.Permission("delete_vm")
@@ -46,7 +47,7 @@ func TestWhoMayWhat(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		grants Grants
-		who    string // who has p when permissions count, besides those who always have
+		who    string // who has p when permissions are enforced, in addition to those who always have
 	}{
 		{"nothing granted", Grants{}, ""},
 		{"to a name", group(t, Grants{}, reg.Service, "ci", p, q), "key"},
@@ -95,7 +96,7 @@ func hasWord(list, word string) bool {
 	return false
 }
 
-// TestEveryPermissionAlone grants each permission by itself, and all but it.
+// TestEveryPermissionAlone grants each permission alone, and all but it.
 func TestEveryPermissionAlone(t *testing.T) {
 	who := everybody["key"]
 	for _, s := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
@@ -139,7 +140,7 @@ func TestLicencesNeverWiden(t *testing.T) {
 	}
 }
 
-// walk changes the tier of one judge, and restarts another one before each change.
+// walk changes the tier of one authorizer, and restarts another one before each change.
 func walk(t *testing.T, tiers ...farm.Tier) {
 	t.Helper()
 	who, denied := everybody["key"], false
@@ -378,8 +379,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestHolders: which groups have a right where, and that those who follow the rules hear of every
-// change, of a license too.
+// TestHolders: which groups have a right where, and that the watchers of the rules are notified of
+// every change, of a license too.
 func TestHolders(t *testing.T) {
 	const upper, lower = "ABCD", "abcd"
 	table := NewGrantTable(Grants{}, nil)

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 )
 
-// masked is what is seen of a secret.
+// masked replaces a secret in output.
 const masked = "***"
 
-// Secret is a text that is not shown: printing it in any form, JSON and logs give "***". The
-// zero value is no secret.
+// Secret is a text that is not shown: printing it in any form, JSON and logs show "***". The zero
+// value is the absence of a secret.
 type Secret struct {
 	text *string // a pointer, since fmt prints the fields of what is unexported without asking
 }
@@ -33,7 +33,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal compares with a text that a caller gave, in a time that says nothing of the secret,
+// Equal compares with a text that a caller sent, in a time that reveals nothing about the secret,
 // its length included.
 func (s Secret) Equal(text string) bool {
 	want, got := sha256.Sum256([]byte(s.Reveal())), sha256.Sum256([]byte(text))

@@ -20,8 +20,8 @@ const (
 // forSessions is the purpose of the signatures of sessions.
 const forSessions Purpose = "session"
 
-// maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with an id of
-// the greatest length 500; clients may put fields of their own into it.
+// maxBearer bounds the base64 text of a session, in bytes. One takes 300, and with the longest ID
+// 500; clients may add their own fields to it.
 const maxBearer = 4096
 
 // Sessions are what keys turn into. They are signed values that every replica verifies, and
@@ -40,7 +40,7 @@ func NewSessions(keys *Keys, signer *Signer, ttl time.Duration) *Sessions {
 	return &Sessions{keys, signer, min(ttl, MaxSessionTTL)}
 }
 
-// Open makes a session of a key, for somebody who has shown to hold it.
+// Open creates a session for a caller who has proved possession of the key.
 func (s *Sessions) Open(key farm.APIKey) api.Session {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:])
@@ -58,8 +58,8 @@ var (
 	errSessionForeign = denied("the session was not made here, or its key was made again")
 )
 
-// Verify judges the value after "Bearer ": base64, of either alphabet, of a session as JSON
-// in whatever form. The groups are those that the key has now.
+// Verify verifies the value after "Bearer ": base64, of either alphabet, of a session as JSON in
+// any formatting. The groups are the current ones of the key.
 func (s *Sessions) Verify(bearer string) (Identity, error) {
 	session, err := parseBearer(bearer)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Sessions) Verify(bearer string) (Identity, error) {
 	return Identity{Name: key.ID, Groups: key.Groups, KeyID: key.ID, Method: ByKey}, nil
 }
 
-// parseBearer takes a Bearer value apart.
+// parseBearer parses a Bearer value.
 func parseBearer(bearer string) (api.Session, error) {
 	var session api.Session
 	if len(bearer) > maxBearer {

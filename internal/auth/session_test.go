@@ -133,7 +133,7 @@ func TestSessionsLiveForTheirTime(t *testing.T) {
 	})
 }
 
-// TestManySessions: 10,000 live ones take no room, and each is good.
+// TestManySessions: 10,000 live sessions take no memory, and each is valid.
 func TestManySessions(t *testing.T) {
 	w := newWorld(t)
 	var keys []string

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Purpose keeps what is signed for one use from being good for another.
+// Purpose separates signatures: one for a purpose is not valid for another.
 type Purpose string
 
 // skew is how far the clocks of two replicas may be apart.
@@ -26,8 +26,7 @@ func NewSigner(r KeyRing) *Signer {
 	return s
 }
 
-// Replace makes a ring the one that counts. What was signed with a key that the ring still
-// has stays good.
+// Replace sets the current ring. Signatures by keys that the ring still has stay valid.
 func (s *Signer) Replace(r KeyRing) { s.ring.Store(&r) }
 
 // What can be wrong with a sealed text.
@@ -44,8 +43,8 @@ const (
 	maxSeal  = 4096 // bytes of text
 )
 
-// Seal returns a URL-safe text that holds the payload in clear, the time of now, and a
-// signature over both, the purpose and what it is bound to.
+// Seal returns a URL-safe text that contains the payload in clear, the current time, and a
+// signature over both, the purpose and the values to which it is bound.
 func (s *Signer) Seal(p Purpose, payload []byte, bound ...string) string {
 	now := time.Now()
 	key := s.ring.Load().signing(now)
@@ -82,8 +81,8 @@ func (s *Signer) Unseal(p Purpose, text string, ttl time.Duration, bound ...stri
 	return signed[sealHead:], nil
 }
 
-// mac signs a purpose, a content and what that is bound to. Each part goes in with its
-// length, so that no two lists of parts give the same text.
+// mac signs a purpose, a content and the values to which that is bound. Each part is prefixed by
+// its length, so that no two lists of parts produce the same text.
 func (k *signingKey) mac(p Purpose, content []byte, bound ...string) (sum [macSize]byte) {
 	msg := make([]byte, 0, 320)
 	msg = part(msg, p)

@@ -55,7 +55,7 @@ func TestSeals(t *testing.T) {
 	})
 }
 
-// TestRotation has two replicas, one of which hears of a new key later.
+// TestRotation has two replicas, one of which receives a new key later.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := NewRing(time.Now())

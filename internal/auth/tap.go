@@ -21,8 +21,8 @@ const SecretTTL = 3 * time.Minute
 // forHands is the purpose of the signatures in secrets.
 const forHands Purpose = "tap"
 
-// A secret is the time it was made at in seconds, a random number, and the begin of a
-// signature over both, the key and its generation: 20 bytes, 27 URL-safe characters.
+// A secret is the time it was made at in seconds, a random number, and the beginning of a signature
+// over both, the key and its generation: 20 bytes, 27 URL-safe characters.
 const (
 	secretTime = 4
 	secretHead = secretTime + 6
@@ -33,9 +33,9 @@ const (
 // handText is the base64 of secrets. One text stands for one secret.
 var handText = base64.RawURLEncoding.Strict()
 
-// TAP is the token authentication protocol: a hand gives a secret that only the holder of
-// the key can read, a shake that shows it gives a session. A hand keeps nothing, so that
-// any replica can take the shake.
+// TAP is the token authentication protocol: a hand returns a secret that only the holder of the key
+// can read, a shake that presents it returns a session. A hand stores nothing, so that any replica
+// can accept the shake.
 type TAP struct {
 	keys     *Keys
 	sessions *Sessions
@@ -43,8 +43,7 @@ type TAP struct {
 	failed   FailureLimiter
 }
 
-// NewTap makes handshakes for the keys of sessions; marks remembers the secrets that were
-// used.
+// NewTap returns a TAP for the keys of sessions; marks remembers the used secrets.
 func NewTap(s *Sessions, marks NonceStore) *TAP {
 	return &TAP{keys: s.keys, sessions: s, marks: marks}
 }
@@ -56,9 +55,9 @@ var (
 	errShakeUsed   = denied("the secret was used before")
 )
 
-// Hand returns the encrypted secret for a key, in standard base64. For an id that no key has, or
-// one that has expired, it gives a text that nobody can decrypt: who does not hold the key cannot
-// tell whether there is one.
+// Hand returns the encrypted secret for a key, in standard base64. For an unknown ID, or one of an
+// expired key, it returns a text that cannot be decrypted: a caller without the key cannot tell
+// whether it exists.
 func (t *TAP) Hand(id string) (string, error) {
 	key, ok := t.keys.Live(id)
 	if !ok {
@@ -92,7 +91,7 @@ func (t *TAP) Shake(ctx context.Context, r api.ShakeRequest, addr string) (api.S
 	return api.ShakeAnswer{ID: r.ID, Data: t.sessions.Open(key)}, nil
 }
 
-// TooManyFailures is the refusal of an attempt that failed, of whoever fails too often.
+// TooManyFailures is the refusal of a failed attempt of a caller who fails too often.
 func TooManyFailures() error { return tooManyFailures(failEvery) }
 
 func tooManyFailures(wait time.Duration) error {
@@ -116,7 +115,7 @@ func (t *TAP) secret(key farm.APIKey, now time.Time) string {
 	return handText.EncodeToString(append(raw, mac[:secretSize-secretHead]...))
 }
 
-// open judges a secret, and gives when it was made and the mark that it is used.
+// open verifies a secret, and returns when it was made and the nonce that marks it as used.
 func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, refusal *farm.Error) {
 	text = strings.TrimSpace(text)
 	if len(text) != secretText {
@@ -127,7 +126,7 @@ func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, re
 		return made, mark, errShakeSecret
 	}
 	good := 0
-	for _, k := range t.sessions.signer.ring.Load().keys { // a secret has no room for the version
+	for _, k := range t.sessions.signer.ring.Load().keys { // a secret does not contain the key version
 		mac := k.mac(forHands, raw[:secretHead], key.ID, key.Generation)
 		good |= subtle.ConstantTimeCompare(mac[:secretSize-secretHead], raw[secretHead:])
 	}
@@ -145,7 +144,7 @@ func (t *TAP) open(key farm.APIKey, text string) (made time.Time, mark Nonce, re
 // maxTapBody bounds the body of a hand or shake, in bytes.
 const maxTapBody = 16 << 10
 
-// ParseHand reads the body of a hand, whatever its type says.
+// ParseHand parses the body of a hand, whatever its content type.
 func ParseHand(body []byte) (api.HandRequest, error) {
 	var r api.HandRequest
 	if err := parseBody(body, &r); err != nil {
@@ -157,7 +156,7 @@ func ParseHand(body []byte) (api.HandRequest, error) {
 	return r, nil
 }
 
-// ParseShake reads the body of a shake, whatever its type says.
+// ParseShake parses the body of a shake, whatever its content type.
 func ParseShake(body []byte) (api.ShakeRequest, error) {
 	var r api.ShakeRequest
 	if err := parseBody(body, &r); err != nil {
@@ -172,7 +171,7 @@ func ParseShake(body []byte) (api.ShakeRequest, error) {
 	return r, nil
 }
 
-// parseBody reads JSON. Its errors hold nothing of the body, which may hold a secret.
+// parseBody parses JSON. Its errors contain nothing of the body, which may contain a secret.
 func parseBody(body []byte, into any) error {
 	if len(body) > maxTapBody {
 		return farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", maxTapBody)

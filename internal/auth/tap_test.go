@@ -41,8 +41,8 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestHandsForUnknownKeys: a hand does not tell whether there is a key. Each id has a number of its
-// own that stands for its key, the same on every replica, and no two hands are alike.
+// TestHandsForUnknownKeys: a hand does not reveal whether there is a key. Each ID has a separate
+// decoy key, the same on every replica, and no two hands are alike.
 func TestHandsForUnknownKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
@@ -72,7 +72,7 @@ func TestHandsForUnknownKeys(t *testing.T) {
 	}
 }
 
-// TestManySecretsAndReplicas: a hand on one replica, a shake on another, many at once.
+// TestManySecretsAndReplicas: a hand on one replica, a shake on another, many concurrently.
 func TestManySecretsAndReplicas(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
@@ -228,8 +228,8 @@ func TestRotationKeepsSecrets(t *testing.T) {
 	})
 }
 
-// TestOnlyFailuresAreLimited: whoever holds a key gets through, however often somebody else
-// fails under its name or from the same address.
+// TestOnlyFailuresAreLimited: the holder of a key is admitted, however often another caller fails
+// under its name or from the same address.
 func TestOnlyFailuresAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -311,7 +311,8 @@ var errDisk = errors.New("disk full")
 
 func (broken) Use(context.Context, Nonce, time.Time) (bool, error) { return true, errDisk }
 
-// TestNoMarkNoSession: what cannot be remembered is not given, and is nobody's failure.
+// TestNoMarkNoSession: if the nonce cannot be stored, no session is created, and no failure is
+// counted.
 func TestNoMarkNoSession(t *testing.T) {
 	w := newWorld(t).replica(broken{})
 	w.add(t, "ci")

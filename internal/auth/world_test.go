@@ -40,7 +40,7 @@ func publicText(t testing.TB, key any) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
-// world is a service with user keys.
+// world is a service with API keys.
 type world struct {
 	keys     *Keys
 	signer   *Signer

@@ -1,9 +1,9 @@
 // Package cli is what the programs' commands have in common: how a command ends.
 //
-// It is not the commands themselves; those are in a sub-package a program.
+// It is not the commands themselves; those are in one sub-package per program.
 //
-// Invariant: a program that fails says so in one line on standard error, and its
-// exit code is one of those listed here.
+// Invariant: a program that fails prints one line on standard error, and its exit code is one of
+// those listed here.
 package cli
 
 import (
@@ -24,9 +24,9 @@ const (
 	ExitTimeout     = 4   // what was waited for did not come in time
 	ExitUnreachable = 5   // the service does not answer, or cannot serve just now
 	ExitDenied      = 6   // no credentials, or they lack a permission
-	ExitPartly      = 7   // some of several things failed
+	ExitPartly      = 7   // some of several items failed
 	ExitFound       = 8   // what was looked for, so that a pipeline stops, is there
-	ExitSignal      = 128 // and the number of the signal that ended it, as shells say it
+	ExitSignal      = 128 // plus the number of the signal that ended it, as in shells
 	ExitInterrupted = ExitSignal + 2
 	ExitTerminated  = ExitSignal + 15
 )
@@ -44,10 +44,10 @@ type exitError struct {
 
 func (e exitError) Unwrap() error { return e.error }
 
-// Exit gives an error an exit code.
+// Exit wraps an error with an exit code.
 func Exit(code int, err error) error { return exitError{err, code} }
 
-// CodeOf returns the exit code that an error was given; ExitOK when it has none yet.
+// CodeOf returns the exit code of an error; ExitOK when it has none.
 func CodeOf(err error) int {
 	e, _ := errors.AsType[exitError](err)
 	return e.code
@@ -59,8 +59,8 @@ func WithExitCode(err error) bool { return CodeOf(err) != ExitOK }
 // Usage marks an error as one of wrong usage.
 func Usage(err error) error { return Exit(ExitUsage, err) }
 
-// Run runs a command tree, says what went wrong and gives the exit code. An error
-// before a command's own code runs is one of wrong usage.
+// Run runs a command tree, prints its error and returns the exit code. An error before a command's
+// own code runs is a usage error.
 func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root, root.Name()) }
 
 // RunAs is Run for a program whose errors begin with another word than its name.
@@ -85,7 +85,7 @@ func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	}
 	code, by := signalled(ctx, err)
 	if by != nil && !WithExitCode(err) {
-		err = by // "context canceled" tells nobody what happened
+		err = by // "context canceled" would not name the cause
 	}
 	_, _ = fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", prefix, PlainText(err.Error()))
 	switch {
@@ -131,7 +131,7 @@ func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// VersionCommand is the command "version" of programs that have one beside the flag.
+// VersionCommand returns the command "version" of programs that have one in addition to the flag.
 func VersionCommand(out io.Writer, version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

@@ -62,8 +62,8 @@ func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	}
 }
 
-// TestSignals: a command that a signal ended says so and exits as shells expect it; one that
-// ended well or failed otherwise is not told apart.
+// TestSignals: a command that a signal ended reports that and exits as shells expect it; one that
+// succeeded or failed otherwise exits as usual.
 func TestSignals(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: ExitInterrupted, syscall.SIGTERM: ExitTerminated} {
 		ctx, stop := Signals(t.Context())

@@ -18,8 +18,8 @@ func (c *Confirmation) Add(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP((*bool)(c), "yes", "y", false, "do not ask first; needed where there is no terminal to ask on")
 }
 
-// Ask asks before something that cannot be undone. Without a terminal nobody could answer: the
-// command must have been given --yes.
+// Ask asks for confirmation of a change that cannot be undone. Without a terminal there can be no
+// answer: the command must have been given --yes.
 func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ...any) error {
 	switch {
 	case bool(c):
@@ -42,13 +42,13 @@ func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ..
 	return nil
 }
 
-// ReadOrEnd reads from somebody who may take any time, or until the context ends.
+// ReadOrEnd reads input that may take any time, or returns when the context ends.
 func ReadOrEnd[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan result, 1) // what comes after the end is nobody's
+	done := make(chan result, 1) // a result after the end is discarded
 	go func() {
 		value, err := read()
 		done <- result{value, err}

@@ -25,10 +25,10 @@ func Document(root *cobra.Command) []byte {
 
 type document struct {
 	out    bytes.Buffer
-	shared *pflag.FlagSet // flags that are said once
+	shared *pflag.FlagSet // flags that are documented once
 }
 
-// sharedFlags are those of every command that asks a cloud.
+// sharedFlags returns the flags of every command that calls a cloud.
 func sharedFlags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	AddFlags(fs, config.ClientTable)
@@ -59,7 +59,7 @@ func (d *document) command(cmd *cobra.Command) {
 	}
 }
 
-// own returns the flags of a command that are not said for all of them.
+// own returns the flags of a command that are not documented for all of them.
 func (d *document) own(cmd *cobra.Command) *pflag.FlagSet {
 	asks := cmd.LocalFlags().Lookup("context") != nil
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)

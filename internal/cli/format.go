@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Plural is a number of things: "1 volume", "2 volumes".
+// Plural formats a number of items: "1 volume", "2 volumes".
 func Plural[N int | int64](n N, thing string) string {
 	switch {
 	case n == 1:
@@ -19,7 +19,7 @@ func Plural[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Age is an age as people say it: of some days, the hours do not matter.
+// Age formats an age for people: of some days, the hours do not matter.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ProgressLine is a line on a terminal that says how far something is. Elsewhere it shows nothing.
-// It may be used by several goroutines.
+// ProgressLine is a line on a terminal that shows the progress of an operation. Elsewhere it shows
+// nothing. It may be used by several goroutines.
 type ProgressLine struct {
 	to      io.Writer
 	columns int
@@ -24,7 +24,7 @@ const showEvery = 100 * time.Millisecond
 // NewLine returns a line on a stream; nil is none.
 func NewLine(to io.Writer) *ProgressLine { return &ProgressLine{to: to, columns: Columns(to)} }
 
-// Show replaces what the line says.
+// Show replaces the content of the line.
 func (l *ProgressLine) Show(format string, args ...any) {
 	if l.columns == 0 || !l.due() {
 		return

@@ -18,7 +18,7 @@ import (
 // Format is the value of --output.
 type Format string
 
-// The formats. Commands that list things have all of them, the others no Wide and Name.
+// The formats. Commands that list items have all of them, the others lack Wide and Name.
 const (
 	Table Format = "table"
 	Wide  Format = "wide" // a table with more columns
@@ -27,7 +27,7 @@ const (
 	Name  Format = "name" // the ids alone, one a line
 )
 
-// Formats of most commands, and of those that list things.
+// Formats of most commands, and of those that list items.
 var (
 	few  = []string{string(Table), string(JSON), string(YAML)}
 	many = []string{string(Table), string(Wide), string(JSON), string(YAML), string(Name)}
@@ -36,7 +36,7 @@ var (
 // Add puts --output on a command.
 func (f *Format) Add(cmd *cobra.Command) { f.add(cmd, few) }
 
-// AddAll puts --output with all formats on a command that lists things.
+// AddAll adds --output with all formats to a command that lists items.
 func (f *Format) AddAll(cmd *cobra.Command) { f.add(cmd, many) }
 
 // AddLong is Add for a program whose -o means something else.
@@ -114,7 +114,7 @@ func (g *Grid) Row(cells ...any) {
 	_, _ = fmt.Fprintln(g.w, strings.Join(text, "\t"))
 }
 
-// Plain keeps a name that somebody else chose from steering the terminal or the table.
+// Plain escapes an untrusted name so that it cannot control the terminal or the table.
 func Plain(s string) string { return sanitize.EscapeText(s) }
 
 // PlainText is Plain for a text that may have several lines.

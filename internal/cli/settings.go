@@ -27,7 +27,7 @@ func Columns(stream any) int {
 		return 0
 	}
 	if size.Col == 0 {
-		return 80 // a terminal that does not say
+		return 80 // a terminal of unknown width
 	}
 	return int(size.Col)
 }

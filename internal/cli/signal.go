@@ -27,10 +27,9 @@ func Program(run func(ctx context.Context, args []string, streams Streams) int) 
 	os.Exit(code)
 }
 
-// Signals returns a context that SIGINT and SIGTERM end, and which of them it was to Run. A
-// SIGINT after the first signal has its usual effect: it ends what does not listen to the
-// context, such as a write that nobody reads. Whoever calls stop gets the usual effect of
-// both back.
+// Signals returns a context that SIGINT and SIGTERM end, and which tells Run the signal. A SIGINT
+// after the first signal has its usual effect: it ends code that ignores the context, such as a
+// write that no process reads. stop restores the usual effect of both.
 func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	got := make(chan os.Signal, 1)
@@ -50,7 +49,7 @@ func Signals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// signalled reports whether a command failed because a signal ended its context, and gives the
+// signalled reports whether a command failed because a signal ended its context, and returns the
 // exit code that shells use for that signal.
 func signalled(ctx context.Context, err error) (code int, cause error) {
 	by, ok := errors.AsType[signalError](context.Cause(ctx))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Keys of who may do what, and of TLS.
+// Keys of authentication, authorization and TLS.
 const (
 	EnableAuth              = "SVC_ENABLE_AUTH"
 	AuthRootToken           = "SVC_ROOT_TOKEN"      //nolint:gosec // the name of a setting
@@ -49,7 +49,7 @@ const (
 	MaxLogStreams           = "SVC_MAX_LOG_STREAMS"
 )
 
-// access is the settings of who may call a service, which both services have.
+// access is the settings of authentication and authorization, which both services have.
 var access = Table{
 	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "let in only who shows a credential"},
 	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},
@@ -78,8 +78,8 @@ var access = Table{
 // NoAddr is the value of an address that switches its port off.
 const NoAddr = "none"
 
-// localListen is the port of a registry for programs of its own machine. In the process of a
-// controller it is off while authentication is on: nothing in there needs it.
+// localListen is the port of a registry for programs of the same machine. In the process of a
+// controller it is off while authentication is on: the process does not need it.
 func localListen(withAuth string) Setting {
 	s := Setting{
 		Key: LocalListenAddr, Flag: "local-listen-addr", Default: withAuth, Kind: String, Check: checkLoopback,
@@ -94,7 +94,8 @@ func localListen(withAuth string) Setting {
 // localAddr is the usual address of that port.
 const localAddr = "127.0.0.1:8085"
 
-// controllerAccess is what the controller has besides, a registry in its process included.
+// controllerAccess is the additional settings of the controller, with a registry in its process
+// included.
 var controllerAccess = Table{
 	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the controller"},
 	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the registry in the same process"},
@@ -113,14 +114,14 @@ var controllerAccess = Table{
 	{Key: QueueCRL, Flag: "queue-crl", Kind: List, Help: "files of the revocation lists of these authorities"},
 }
 
-// registryAccess is what a registry that runs alone has besides.
+// registryAccess is the additional settings of a registry that runs alone.
 var registryAccess = Table{
 	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
 	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write who changes what into the registry's log of events"},
 	localListen(localAddr), licenseFile, licenseAuthority,
 }
 
-// checkLoopback wants an address that other machines cannot reach, or none.
+// checkLoopback requires an address that other machines cannot reach, or none.
 func checkLoopback(text string) error {
 	if text == NoAddr {
 		return nil

@@ -12,7 +12,7 @@ import (
 // maxFile bounds a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// keyForm is what a key of the file looks like.
+// keyForm is the form of a key of the file.
 var keyForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // entry is one line of a configuration file that sets something.
@@ -21,7 +21,7 @@ type entry struct {
 	key, value string
 }
 
-// ReadFile returns the values of a configuration file by key. A file that is not there is
+// ReadFile returns the values of a configuration file by key. For a missing file the error is
 // fs.ErrNotExist.
 func ReadFile(path string, table Table) (map[string]string, error) { return readFile(path, table) }
 
@@ -47,8 +47,8 @@ func readFile(path string, table Table) (map[string]string, error) {
 	return values, nil
 }
 
-// parseFile reads KEY=value lines. Empty lines and lines that start with # say
-// nothing; a key may be set once only.
+// parseFile parses KEY=value lines. Empty lines and lines that start with # are ignored; a key may
+// be set once only.
 func parseFile(raw []byte) ([]entry, error) {
 	if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 {
 		return nil, errors.New("it is not a text in UTF-8")
@@ -80,9 +80,9 @@ func parseFile(raw []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// unquote takes the value of a line. Between single quotes everything is itself;
-// between double quotes \" and \\ stand for the second character; without quotes
-// white space followed by # starts a comment.
+// unquote parses the value of a line. Between single quotes everything is literal; between double
+// quotes \" and \\ stand for the second character; without quotes white space followed by # starts
+// a comment.
 func unquote(text string) (string, error) {
 	if text == "" || text[0] == '#' {
 		return "", nil
@@ -109,7 +109,7 @@ func beforeComment(text string) string {
 	return text
 }
 
-// quoted reads up to the closing quote and gives what follows it.
+// quoted reads up to the closing quote and returns the text and what follows it.
 func quoted(text string, quote byte) (value, rest string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

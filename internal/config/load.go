@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Origin says where a value came from.
+// Origin is the source of a value.
 type Origin string
 
 // The origins, the strongest first.
@@ -24,18 +24,17 @@ const (
 	FromDefault Origin = "default"
 )
 
-// Sources are the places where Load looks. The zero value has defaults only.
+// Sources are the sources of values for Load. The zero value has defaults only.
 type Sources struct {
 	Env   func(key string) (string, bool) // os.LookupEnv; nil for none
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
 	Vars  []string                        // KEY=value of the whole environment: SVC_ keys that the table lacks are refused; nil: not checked
-	Less  map[string]string               // values by key that count where File says nothing; nil for none
+	Less  map[string]string               // values by key that apply where File has none; nil for none
 	In    io.Reader                       // the standard input, for a secret; nil for none
 }
 
-// FromFile returns what the file says of a setting; "" when there is no file or it says
-// nothing of it.
+// FromFile returns the value of a setting in the file; "" when the file or the value is missing.
 func (s Sources) FromFile(table Table, key string) (string, error) {
 	if s.File == "" {
 		return "", nil
@@ -137,7 +136,7 @@ func (l *loader) find(s Setting) (value, error) {
 	return value{s.Default, FromDefault}, nil
 }
 
-// flagged returns what the command line says of a setting: a text, or the file that has it.
+// flagged returns the value of a setting on the command line: a text, or the file that has it.
 func (l *loader) flagged(s Setting) (text *string, file string, err error) {
 	if l.flags == nil {
 		return nil, "", nil
@@ -164,8 +163,8 @@ func deref(text *string) string {
 	return *text
 }
 
-// given returns what one source says of a setting, read through Key_FILE when it is a
-// secret; "" when it says nothing.
+// given returns the value of a setting in one source, read through Key_FILE when it is a secret; ""
+// when it has none.
 func (l *loader) given(s Setting, origin Origin) (string, error) {
 	text := l.lookup(s.Key, origin)
 	if text == "" && s.Also != "" {
@@ -199,8 +198,8 @@ func (l *loader) lookup(key string, origin Origin) string {
 // fileSuffix makes the name of the setting that names a file with a secret.
 const fileSuffix = "_FILE"
 
-// ReadSecret reads a secret from a file that nobody but its owner may read or change; "-" is
-// in, the standard input, which may be nil. Neither path nor secret is in its errors.
+// ReadSecret reads a secret from a file that only its owner may read or change; "-" is in, the
+// standard input, which may be nil. Neither path nor secret is in its errors.
 func ReadSecret(path string, in io.Reader) (string, error) {
 	if path != "-" {
 		return readSecret(path, true)
@@ -215,8 +214,8 @@ func ReadSecret(path string, in io.Reader) (string, error) {
 	return secretIn(raw)
 }
 
-// CheckPrivate refuses a file that others than its owner may read or change. What is no
-// regular file, such as a pipe, is left to who made it.
+// CheckPrivate rejects a file that users other than its owner may read or change. Other kinds of
+// files, such as a pipe, are not checked.
 func CheckPrivate(f interface{ Stat() (fs.FileInfo, error) }) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -285,7 +284,7 @@ func bare(err error) error {
 	return err
 }
 
-// check holds a value against its kind and its own check.
+// check checks a value against its kind and its own check.
 func check(s Setting, v value) error {
 	if v.text == "" && s.Kind.textual() {
 		return nil
@@ -307,12 +306,13 @@ func check(s Setting, v value) error {
 	return nil
 }
 
-// sentence is the error of a check that says by itself what is wrong, not what the value must be.
+// sentence is the error of a check that is a whole sentence, instead of the form which the value
+// must have.
 type sentence struct{ error }
 
 func (s sentence) Unwrap() error { return s.error }
 
-// mask stands for a secret wherever settings are shown.
+// mask replaces a secret wherever settings are shown.
 const mask = "********"
 
 // userInfo is from the first to the last user and password in a text of addresses; passwords may have any character.

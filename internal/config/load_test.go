@@ -72,8 +72,8 @@ func TestDefaultsOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestPrecedence sets one setting in every subset of the sources: the strongest one
-// that says something wins.
+// TestPrecedence sets one setting in every subset of the sources: the strongest one that has a
+// value wins.
 func TestPrecedence(t *testing.T) {
 	order := []struct {
 		origin Origin
@@ -222,7 +222,7 @@ func TestSecretFileRefused(t *testing.T) {
 	}
 }
 
-// TestFileSuffixIsForSecretsOnly: SVC_NAME_FILE is no setting.
+// TestFileSuffixIsForSecretsOnly: SVC_NAME_FILE is not a setting.
 func TestFileSuffixIsForSecretsOnly(t *testing.T) {
 	_, err := Load(sample, Sources{File: writeFile(t, "# a comment\n\nSVC_NAME_FILE=/x\n")})
 	if err == nil || !strings.Contains(err.Error(), "line 3: unknown setting SVC_NAME_FILE") {
@@ -278,7 +278,8 @@ func TestMetricsSettings(t *testing.T) {
 	}
 }
 
-// TestErrorOfACheckIsOneSentence: a check that says what is wrong does not become what the value must be.
+// TestErrorOfACheckIsOneSentence: the error of a check that describes what is wrong is not combined
+// with what the value must be.
 func TestErrorOfACheckIsOneSentence(t *testing.T) {
 	_, err := Load(ControllerTable, Sources{Env: environment(map[string]string{MACRange: "zz"})})
 	want := `SVC_MAC_ADDR_RANGE="zz": "zz" is no range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF`

@@ -83,7 +83,7 @@ func ParseMegabytes(text string) (int64, error) {
 	return ParseSize(text)
 }
 
-// parseList splits at commas and drops empty elements; no element gives nil.
+// parseList splits at commas and drops empty elements; it returns nil without elements.
 func parseList(text string) []string {
 	var list []string
 	for item := range strings.SplitSeq(text, ",") {
@@ -94,7 +94,7 @@ func parseList(text string) []string {
 	return list
 }
 
-// anyText takes every text that a line of a file or an environment can hold.
+// anyText accepts every text that a line of a file or an environment can contain.
 func anyText(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\r\n") {
 		return errForm
@@ -102,7 +102,7 @@ func anyText(text string) error {
 	return nil
 }
 
-// lines takes every text that a file or an environment can hold.
+// lines accepts every text that a file or an environment can contain.
 func lines(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return errForm
@@ -121,7 +121,7 @@ func checkAddr(text string) error {
 	return anyText(text)
 }
 
-// checkBool wants true or false; for settings that also have a third state, not given.
+// checkBool requires true or false; for settings that also have a third state, not given.
 func checkBool(text string) error {
 	if _, err := strconv.ParseBool(text); err != nil {
 		return errors.New(kinds[Bool].form)
@@ -129,7 +129,7 @@ func checkBool(text string) error {
 	return nil
 }
 
-// checkURL wants the address of another service.
+// checkURL requires the address of another service.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
@@ -138,7 +138,7 @@ func checkURL(text string) error {
 	return nil
 }
 
-// checkEndpoint wants an address of an operator's own, which may hold a password.
+// checkEndpoint requires an operator's own address, which may contain a password.
 func checkEndpoint(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
@@ -147,7 +147,7 @@ func checkEndpoint(text string) error {
 	return nil
 }
 
-// checkMACRange wants addresses of network cards.
+// checkMACRange requires a range of MAC addresses.
 func checkMACRange(text string) error {
 	if _, err := farm.ParseMACRange(text); err != nil {
 		return sentence{err}
@@ -155,7 +155,7 @@ func checkMACRange(text string) error {
 	return nil
 }
 
-// eachURL wants a list of addresses.
+// eachURL requires a list of addresses.
 func eachURL(text string) error {
 	for _, item := range parseList(text) {
 		if err := checkURL(item); err != nil {
@@ -165,7 +165,7 @@ func eachURL(text string) error {
 	return nil
 }
 
-// atLeast wants a number that is not below a bound.
+// atLeast requires a number that is not below a bound.
 func atLeast(lo int) func(string) error {
 	return func(text string) error {
 		if n, err := strconv.Atoi(text); err != nil || n < lo {
@@ -175,7 +175,7 @@ func atLeast(lo int) func(string) error {
 	}
 }
 
-// percent wants a part of a whole.
+// percent requires a percentage.
 func percent(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 100 {
 		return errors.New("a percentage between 1 and 100")
@@ -183,7 +183,7 @@ func percent(text string) error {
 	return nil
 }
 
-// sizeFrom wants a size of at least so many bytes.
+// sizeFrom requires a size of at least so many bytes.
 func sizeFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseSize(text); err != nil || n < lo {
@@ -193,7 +193,7 @@ func sizeFrom(lo int64) func(string) error {
 	}
 }
 
-// portNumber wants a TCP port, or 0.
+// portNumber requires a TCP port, or 0.
 func portNumber(text string) error {
 	if _, err := strconv.ParseUint(text, 10, 16); err != nil {
 		return errors.New("a port between 0 and 65535")
@@ -204,7 +204,7 @@ func portNumber(text string) error {
 // pathForm is a path of a URL that needs no escaping and is nothing else to a mux.
 var pathForm = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
 
-// urlPath wants the path of a URL.
+// urlPath requires the path of a URL.
 func urlPath(text string) error {
 	if !pathForm.MatchString(text) || path.Clean(text) != text {
 		return errors.New("a path such as /metrics")
@@ -212,7 +212,7 @@ func urlPath(text string) error {
 	return nil
 }
 
-// between wants a duration within bounds.
+// between requires a duration within bounds.
 func between(lo, hi time.Duration) func(string) error {
 	return func(text string) error {
 		if d, err := ParseDuration(text); err != nil || d < lo || d > hi {
@@ -222,7 +222,7 @@ func between(lo, hi time.Duration) func(string) error {
 	}
 }
 
-// daysBetween wants days within bounds.
+// daysBetween requires days within bounds.
 func daysBetween(lo, hi time.Duration) func(string) error {
 	return func(text string) error {
 		if d, err := ParseDays(text); err != nil || d < lo || d > hi {
@@ -232,7 +232,7 @@ func daysBetween(lo, hi time.Duration) func(string) error {
 	}
 }
 
-// megabytesFrom wants a size that is not below a bound.
+// megabytesFrom requires a size that is not below a bound.
 func megabytesFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseMegabytes(text); err != nil || n < lo {
@@ -242,7 +242,7 @@ func megabytesFrom(lo int64) func(string) error {
 	}
 }
 
-// oneOf wants one of a few words.
+// oneOf requires one of a few words.
 func oneOf(words ...string) func(string) error {
 	return func(text string) error {
 		if !slices.Contains(words, text) {

@@ -25,7 +25,7 @@ func parsed(t *testing.T, args ...string) *pflag.FlagSet {
 }
 
 // TestSecretsComeFromPrivateFiles: a flag names a file that only its owner may read, or the
-// standard input; a file that the environment names has to be private where the table says so.
+// standard input; a file named by the environment must be private where the table requires it.
 func TestSecretsComeFromPrivateFiles(t *testing.T) {
 	const lines = "hidden\nof two lines"
 	private, open := writeFile(t, lines+"\n"), writeFile(t, "hidden\n")

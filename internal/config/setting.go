@@ -13,7 +13,7 @@ type Setting struct {
 	Default string // in the form of its kind; "" is a value only of the textual kinds
 	Kind    Kind
 	Help    string             // one line for --help
-	Check   func(string) error // nil, or says what the value must be; never called with ""; must not repeat a secret
+	Check   func(string) error // nil, or returns what the value must be; never called with ""; must not repeat a secret
 	Also    string             // another name that is taken in the environment and in the file; "" for none
 	File    string             // of a secret: a flag that names a private file with it; "" for none
 	Private bool               // of a secret: files that Key_FILE names must be private too
@@ -23,7 +23,7 @@ type Setting struct {
 // Table is the settings of one service, in the order in which they are printed.
 type Table []Setting
 
-// Kind says what form a value has.
+// Kind is the form of a value.
 type Kind int
 
 // The kinds. String, Addr, Path, Secret and SecretText are read with Values.String.
@@ -42,7 +42,7 @@ const (
 	SecretText             // Secret of any number of lines
 )
 
-// kinds gives each kind its name in --help, its form in error texts and its parser.
+// kinds maps each kind to its name in --help, its form in error texts and its parser.
 var kinds = map[Kind]struct {
 	name, form string
 	parse      func(string) error
@@ -101,7 +101,7 @@ func (s Setting) help() string {
 	return s.Help + "; while authentication is off the default is " + s.NoAuth + " [" + s.Key + "]"
 }
 
-// flagValue holds the text of a flag until Load looks at it.
+// flagValue keeps the text of a flag until Load parses it.
 type flagValue struct {
 	text string
 	kind Kind

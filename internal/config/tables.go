@@ -143,13 +143,13 @@ var StorageTable = append(Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry to ask, instead of a directory"},
 }, caller...)
 
-// ClientTable is the settings of the commands that ask a controller.
+// ClientTable is the settings of the commands that call a controller.
 var ClientTable = append(Table{
 	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
 	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
 }, caller...)
 
-// caller is the settings of whoever asks a service: as whom, and whom to trust.
+// caller is the settings of a client of a service: its credentials, and what it trusts.
 var caller = Table{
 	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
 	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "id of the user key to be known by"},
@@ -172,7 +172,7 @@ var vmListCacheTTL = Setting{
 	Help: "how old a list of templates may be at most; lists are always current, which every value allows",
 }
 
-// The limits of what callers of a registry may have open and send.
+// The limits of open streams and request sizes of a registry's callers.
 var (
 	maxPushes = Setting{
 		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: atLeast(1),
@@ -234,8 +234,8 @@ var maxLogSize = Setting{
 	Help: "how many megabytes the central logs may take, and those of VMs that failed; the oldest go",
 }
 
-// dataDir is where a service keeps its data when nothing else is said: the system's
-// directory for root, the user's for others.
+// dataDir is the default directory for the data of a service: the system's directory for root, the
+// user's for others.
 func dataDir(service string) string {
 	if os.Geteuid() == 0 {
 		return filepath.Join("/var/lib/buildyard", service)

@@ -8,19 +8,20 @@ import (
 	"strings"
 )
 
-// Unsupported is a setting that clients of this API family know and this program cannot
-// honour yet. It is refused at the start: an operator must not get another service than
-// the one that was asked for.
+// Unsupported is a setting that clients of this API family know and this program does not support
+// yet. It is rejected at the start: an operator must not get another service than the one that was
+// requested.
 type Unsupported struct {
-	Key     string // a trailing * stands for any ending
-	Feature string // what brings it, in words
-	Already string // the value that asks for what the program does anyway; "" for none
+	Key     string // a trailing * matches any ending
+	Feature string // the feature that it belongs to, in words
+	Already string // the value that requests what the program does anyway; "" for none
 }
 
 // objectStore is a feature that is not built yet, as the refusal names it.
 const objectStore = "registry storage on S3"
 
-// AllUnbuilt lists them. A setting moves from here to a service's table when it is built.
+// AllUnbuilt lists the unsupported settings. A setting moves from here to a service's table when it
+// is built.
 var AllUnbuilt = []Unsupported{
 	{Key: "SVC_BACKEND_TYPE", Feature: objectStore, Already: "disk"},
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
@@ -71,7 +72,7 @@ func (t Table) declares(key string) bool {
 	return ok
 }
 
-// already reports whether a value asks for what the program does anyway.
+// already reports whether a value requests what the program does anyway.
 func (u Unsupported) already(text string) bool {
 	if u.Already == "" {
 		return false

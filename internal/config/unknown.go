@@ -10,8 +10,8 @@ import (
 // prefix starts the name of every setting.
 const prefix = "SVC_"
 
-// refuseUnknown returns an error for a variable of the environment that looks like a setting and
-// is none of the service's. The settings of commands are for the commands, and are ignored.
+// refuseUnknown returns an error for a variable of the environment that looks like a setting and is
+// not one of the service's. The settings of commands are for the commands, and are ignored.
 func refuseUnknown(table Table, vars []string) error {
 	for _, key := range svcKeys(vars) {
 		if ClientTable.knows(key) {
@@ -24,7 +24,7 @@ func refuseUnknown(table Table, vars []string) error {
 	return nil
 }
 
-// svcKeys returns the sorted names of the variables that look like settings and say something.
+// svcKeys returns the sorted names of the variables that look like settings and are not empty.
 func svcKeys(vars []string) []string {
 	var keys []string
 	for _, v := range vars {
@@ -36,7 +36,7 @@ func svcKeys(vars []string) []string {
 	return keys
 }
 
-// check returns an error for a key that looks like a setting but is none of the table.
+// check returns an error for a key that looks like a setting but is not in the table.
 func (t Table) check(key string) error {
 	if !strings.HasPrefix(key, prefix) || t.knows(key) {
 		return nil
@@ -50,7 +50,7 @@ func (t Table) check(key string) error {
 	return fmt.Errorf("unknown setting %s: --print-config lists the settings", key)
 }
 
-// ownerOf returns whose setting a key is; "" when nobody has it.
+// ownerOf returns the program that a setting belongs to; "" when there is none.
 func ownerOf(key string) string {
 	switch {
 	case ControllerTable.knows(key):
@@ -73,7 +73,7 @@ func (t Table) knows(key string) bool {
 	return ok
 }
 
-// names returns every name that the table takes in the environment and in the file.
+// names returns every name that the table accepts in the environment and in the file.
 func (t Table) names() []string {
 	var names []string
 	for _, s := range t {

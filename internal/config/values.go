@@ -71,8 +71,8 @@ func (v *Values) Origin(key string) Origin {
 	return v.values[key].origin
 }
 
-// Print writes every setting as a line of a configuration file, with its origin as a
-// comment. Secrets are masked, so that the text may be shown to anybody.
+// Print writes every setting as a line of a configuration file, with its origin as a comment.
+// Secrets are masked, so that the text need not be kept secret.
 func (v *Values) Print(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	for _, s := range v.table {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CacheJobKind is what many nodes are asked to do with a template.
+// CacheJobKind is the operation of a cache job.
 type CacheJobKind string
 
 // The cache job kinds.
@@ -14,24 +14,24 @@ const (
 	ErrandRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
-// CacheJobEnd is why a cache job is over.
+// CacheJobEnd is why a cache job has ended.
 type CacheJobEnd string
 
 // The ends of cache jobs.
 const (
 	ErrandFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
-	ErrandCanceled CacheJobEnd = "canceled" // somebody took it back
-	ErrandExpired  CacheJobEnd = "expired"  // some node never came
+	ErrandCanceled CacheJobEnd = "canceled" // a caller canceled it
+	ErrandExpired  CacheJobEnd = "expired"  // some node never connected
 )
 
-// CacheJob is a request that many nodes do the same with a template. The record is
-// written when it is asked for and when it ends; what became of it on each node are
-// records of their own, so that a node that is done costs a small write.
+// CacheJob is a request that many nodes do the same with a template. The record is written when it
+// is created and when it ends; the results of the nodes are separate records, so that a node that
+// is done costs a small write.
 type CacheJob struct {
 	ID       string       `json:"id"`
 	Kind     CacheJobKind `json:"kind"`
 	Template TemplateRef  `json:"template"`           // of a removal without a version
-	Registry string       `json:"registry,omitempty"` // to pull from
+	Registry string       `json:"registry,omitempty"` // of a removal, without a version
 	Asked    time.Time    `json:"asked"`
 	Nodes    []string     `json:"nodes"`           // that were addressed, sorted; fixed
 	Unfit    []string     `json:"unfit,omitempty"` // of Nodes, sorted: their architecture is another one
@@ -53,7 +53,7 @@ func (e *CacheJob) unfit(node string) bool {
 	return unfit
 }
 
-// CacheJobResult is what became of a cache job on one node. It is written once.
+// CacheJobResult is the result of a cache job on one node. It is written once.
 type CacheJobResult struct {
 	Done     bool      `json:"done"`            // the version is there, or nothing of the template is left
 	Error    string    `json:"error,omitempty"` // why it is not, permanently
@@ -63,8 +63,7 @@ type CacheJobResult struct {
 	At       time.Time `json:"at"`
 }
 
-// The sentences about nodes of which there is no outcome. The first one is exact:
-// clients compare it.
+// The messages about nodes without a result. The first one is exact: clients compare it.
 const (
 	errandCanceled = "request canceled"
 	errandExpired  = "The node did not do it before the request expired"
@@ -75,9 +74,9 @@ var errandEnds = map[CacheJobEnd]string{
 	ErrandCanceled: errandCanceled, ErrandExpired: errandExpired, ErrandFinished: errandGone,
 }
 
-// On returns what clients see of the cache job on an addressed node: o is its outcome, nil
-// when there is none yet; present says whether the node is in the cloud, progress how
-// far it was when it last said so.
+// On returns what clients see of the cache job on an addressed node: o is its result, nil when
+// there is none yet; present reports whether the node is in the cloud, progress is the last one
+// that it has reported.
 func (e *CacheJob) On(node string, o *CacheJobResult, present bool, progress float64) CacheJobResult {
 	switch {
 	case e.unfit(node):

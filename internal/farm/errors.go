@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Code says what kind of failure an error is. The set is closed: the REST layer
-// maps every code to one HTTP status, and an error without a code is internal.
+// Code is the kind of failure of an error. The set is closed: the REST layer maps every code to one
+// HTTP status, and an error without a code is internal.
 type Code string
 
 // The codes.
@@ -26,7 +26,7 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeConflict is a lost race: another writer was first.
 	CodeConflict Code = "conflict"
-	// CodeNoParent is a layer that rests on one which the registry does not hold.
+	// CodeNoParent is a layer whose parent layer is not in the registry.
 	CodeNoParent Code = "no-parent"
 	// CodeTooLarge is a body or value over its limit.
 	CodeTooLarge Code = "too-large"
@@ -76,7 +76,8 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// Refused makes a CodeRefused error; the message is a sentence that says what and why.
+// Refused returns a CodeRefused error; the message is a sentence that states what is refused and
+// why.
 func Refused(format string, args ...any) *Error { return Errorf(CodeRefused, format, args...) }
 
 // NotFound makes the error of a failed lookup with its exact text.
@@ -87,8 +88,8 @@ func Unavailable(err error, format string, args ...any) *Error {
 	return &Error{Code: CodeUnavailable, Message: fmt.Sprintf(format, args...), Err: err}
 }
 
-// CodeOf returns the code of the first farm error in err's chain, or CodeInternal.
-// A nil error has no code and gives "".
+// CodeOf returns the code of the first farm error in err's chain, or CodeInternal. For a nil error
+// it returns "".
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

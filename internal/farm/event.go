@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// EventsDropped is an event of our own: Extra says in "count" how many events were given up
-// that could not be delivered, and in "target" by what.
+// EventsDropped is a Buildyard event: Extra has in "count" how many events were dropped because
+// they could not be delivered, and in "target" by which target.
 const EventsDropped EventName = "EventsDropped"
 
-// EventNodeDrained is an event of our own: nothing is left on a node that is drained.
+// EventNodeDrained is a Buildyard event: nothing is left on a node that is drained.
 const EventNodeDrained EventName = "NodeDrained"
 
-// EventAudit is an event of our own: somebody has changed something that no other event tells
-// of. Extra says who, by what, and what was called.
+// EventAudit is a Buildyard event: a caller made a change that no other event reports. Extra has
+// the caller, the credential and the route.
 const EventAudit EventName = "Audit"
 
-// EventNodeScanned is an event of our own: the host scanner of a node has found other numbers
-// than before. Extra says them in "counts".
+// EventNodeScanned is a Buildyard event: the host scanner of a node has found other numbers than
+// before. Extra has them in "counts".
 const EventNodeScanned EventName = "NodeScanned"
 
 // The groups of events by what they are about.
@@ -30,7 +30,7 @@ const (
 	auditAction    = "auditAction"
 )
 
-// eventSubTypes says which group each event belongs to.
+// eventSubTypes maps each event to its group.
 var eventSubTypes = map[EventName]string{
 	EventStartVM: vmAction, EventVMStarted: vmAction, EventVMFailedToStart: vmAction,
 	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
@@ -39,13 +39,13 @@ var eventSubTypes = map[EventName]string{
 	EventNodeDrained: nodeAction, EventNodeScanned: nodeAction, EventsDropped: logAction, EventAudit: auditAction,
 }
 
-// Actor is who has asked for something through the API. The zero value is nobody who is known.
+// Actor is the caller of an API request. The zero value is an unknown caller.
 type Actor struct {
-	User    string `json:"user,omitempty"`     // whose credential was shown
-	KeyID   string `json:"key_id,omitempty"`   // of the user key
+	User    string `json:"user,omitempty"`     // user of the credential
+	KeyID   string `json:"key_id,omitempty"`   // of the API key
 	Address string `json:"address,omitempty"`  // without a port
 	Request string `json:"request,omitempty"`  // id of the request
-	ForUser string `json:"for_user,omitempty"` // for whom a program said that it calls
+	ForUser string `json:"for_user,omitempty"` // user on whose behalf a program calls
 }
 
 // tell adds the actor to the keys of an event.
@@ -59,13 +59,13 @@ func (a Actor) tell(fields map[string]any) {
 	}
 }
 
-// Event is something that happened in the cloud, for its log. Its name says the type.
+// Event is something that happened in the cloud, for its log. Its name determines its type.
 type Event struct {
 	Name       EventName
 	InstanceID string // "": it is about no instance
 	Time       time.Time
 	Extra      map[string]any // further keys, none of those that every event has; values are JSON's
-	By         Actor          // who has asked for it
+	By         Actor          // the caller
 }
 
 // Record returns the event as one line of the log, without the line's end: a JSON object with

@@ -8,9 +8,9 @@ type Group struct {
 	Fallback    string `json:"fallback,omitempty"`
 }
 
-// HasFallbackCycle follows the fallbacks from a group. Where they lead back to it, it gives
-// the names on the way, the group's own first and last; nil where they end. get gives
-// the group of an id, nil for none; the group itself is taken as it is given.
+// HasFallbackCycle follows the fallbacks from a group. Where they lead back to it, it returns the
+// names on the way, the group's own first and last; nil where they end. get returns the group of an
+// ID, nil for none; the group itself is used as passed.
 func HasFallbackCycle(g *Group, get func(id string) *Group) []string {
 	names, seen := []string{g.Name}, map[string]bool{}
 	for next := g.Fallback; next != "" && !seen[next]; {

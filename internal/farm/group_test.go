@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestFallbackLoop: a group X has an id x, a name X, and the fallback that its row says.
+// TestFallbackLoop: a group X has an ID x, a name X, and the fallback of its row.
 func TestFallbackLoop(t *testing.T) {
 	for fallbacks, want := range map[string]string{
 		"a":               "",

@@ -8,8 +8,8 @@ import (
 // InstanceState is the state of an instance as clients see it.
 type InstanceState string
 
-// The instance states of the API. Gone is no state of the API: it stands for a
-// record that has been removed.
+// The instance states of the API. Gone is not a state of the API: it stands for a record that has
+// been removed.
 const (
 	Scheduling  InstanceState = "Scheduling"
 	Pulling     InstanceState = "Pulling"
@@ -28,10 +28,10 @@ var InstanceStates = []InstanceState{
 	Scheduling, Pulling, Started, Stopping, Stopped, Terminating, Terminated, Errored, Pushing,
 }
 
-// Instance is one virtual machine that a client asked for: the request, where it
-// was placed, and what is known of the VM. The assignment lives in the record, so
-// that a placement is one compare-and-swap. A stored Instance is never changed in
-// place: copy it with Clone, change the copy, commit.
+// Instance is one virtual machine that a client requested: the request, its placement, and the
+// reported status of the VM. The assignment is part of the record, so that a placement is one
+// compare-and-swap. A stored Instance is never changed in place: copy it with Clone, change the
+// copy, commit.
 type Instance struct {
 	ID         string         `json:"id"` // UUIDv7, so that new records go to the right edge of the store
 	Name       string         `json:"name,omitempty"`
@@ -45,8 +45,9 @@ type Instance struct {
 	Caller     string         `json:"caller,omitempty"` // whose limits it counts against; "": not known
 	Owner      string         `json:"owner,omitempty"`  // for fairness: key id, host part of the external id, or root
 	Registry   string         `json:"registry,omitempty"`
-	// PermissionGroup is for whom it was asked where rights on single nodes count: it is placed
-	// on nodes alone on which that group may start instances. "": they did not count.
+	// PermissionGroup is the group that requested the instance where resource rights on nodes are
+	// enforced: it is placed only on nodes on which that group may start instances. "": they were
+	// not enforced.
 	PermissionGroup string `json:"permission_group,omitempty"`
 
 	NodeID   string `json:"node_id,omitempty"`   // set by a placement, kept to the end
@@ -57,15 +58,15 @@ type Instance struct {
 	VM       *VMInfo       `json:"vm,omitempty"`       // nil until known
 	Script   *ScriptResult `json:"script,omitempty"`   // nil until the startup script ended
 	StatusNo int64         `json:"status_no,omitempty"`
-	// Recall says that the controller gave up on the start without a word of the node,
-	// which is told to end what it may have of it; up to then the slot stays taken.
+	// Recall reports that the controller aborted the start without a report of the node, which is
+	// ordered to end any VM of it; up to then the slot stays used.
 	Recall bool `json:"recall,omitempty"`
 	// Transitions are the changes of State since it was created, the oldest first.
 	Transitions []Transition `json:"transitions,omitempty"`
-	Task        *Task        `json:"task,omitempty"` // nil: its node does nothing with the VM but run it
+	Task        *Task        `json:"task,omitempty"` // nil: its node only runs the VM
 
-	USB string `json:"usb,omitempty"` // location of the device that it was given with its place; see Options.USBDevice
-	MAC string `json:"mac,omitempty"` // of the managed addresses, in capitals; it has it as long as the record lives
+	USB string `json:"usb,omitempty"` // location of the device assigned on placement; see Options.USBDevice
+	MAC string `json:"mac,omitempty"` // of the managed addresses, in capitals; reserved as long as the record exists
 
 	Created  time.Time `json:"created"`
 	Updated  time.Time `json:"updated"`
@@ -90,13 +91,13 @@ func (i *Instance) Waiting() bool { return i.State == Scheduling && i.NodeID == 
 // OnNode reports whether the record may still have a VM on its node.
 func (i *Instance) OnNode() bool { return i.NodeID != "" && i.State != Terminated }
 
-// UsesCapacity reports whether the instance counts against the capacity of its node.
-// One in Error keeps its slot as long as its VM stays, or may.
+// UsesCapacity reports whether the instance uses capacity of its node. One in Error keeps its slot
+// as long as its VM exists, or may exist.
 func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
-// TemplateRef names one version of a template, as resolved when the instance was asked for.
+// TemplateRef names one version of a template, as resolved when the instance was created.
 type TemplateRef struct {
 	ID        string            `json:"id"` // UUID
 	Name      string            `json:"name"`
@@ -113,8 +114,8 @@ type TemplateRef struct {
 	VLAN      string            `json:"vlan,omitempty"`      // of the saved state
 }
 
-// StateRequirements is what a saved state asks of a node: it loads only where all of it is
-// equal. The zero value asks nothing.
+// StateRequirements is what a saved state requires of a node: it loads only where all of it is
+// equal. The zero value requires nothing.
 type StateRequirements struct {
 	Driver      string `json:"driver"`
 	Version     string `json:"version"` // of the hypervisor
@@ -169,7 +170,7 @@ const (
 	NetworkDisconnected = "disconnected"
 )
 
-// VCPU returns the number of virtual CPUs the instance takes.
+// VCPU returns the number of virtual CPUs that the instance uses.
 func (i *Instance) VCPU() int {
 	if i.Options.CPUs > 0 {
 		return i.Options.CPUs
@@ -177,7 +178,7 @@ func (i *Instance) VCPU() int {
 	return i.Template.CPUs
 }
 
-// VRAM gives the memory the instance takes, in MB.
+// VRAM returns the memory that the instance uses, in MB.
 func (i *Instance) VRAM() int {
 	if i.Options.MemoryMB > 0 {
 		return i.Options.MemoryMB
@@ -185,8 +186,8 @@ func (i *Instance) VRAM() int {
 	return i.Template.MemoryMB
 }
 
-// OnFailure says what becomes of a VM whose monitored startup script failed. The
-// numbers are those of the API parameter script_fail_handler.
+// OnFailure is what happens to a VM whose monitored startup script failed. The numbers are those of
+// the API parameter script_fail_handler.
 type OnFailure int
 
 // The fail handlers.
@@ -207,7 +208,7 @@ const (
 	VMDeleted   VMStatus = "deleted"
 )
 
-// VMInfo is what the node knows of a VM.
+// VMInfo is what the node reports about a VM.
 type VMInfo struct {
 	UUID     string    `json:"uuid"`
 	Name     string    `json:"name"`

@@ -15,7 +15,7 @@ const (
 // Tiers lists them, the least first.
 var Tiers = []Tier{TierBasic, TierEnterprise, TierEnterprisePlus}
 
-// Known reports whether there is such a tier.
+// Known reports whether the tier exists.
 func (t Tier) Known() bool { return slices.Contains(Tiers, t) }
 
 // Covers reports whether what needs a tier is open at this one. No tier covers nothing,

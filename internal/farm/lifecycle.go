@@ -3,8 +3,8 @@ package farm
 // InstanceEvent moves an instance.
 type InstanceEvent string
 
-// The instance events. A failed script is three events, one per fail handler,
-// and ScriptStopped is the end of the stop that handler 0 asks for.
+// The instance events. A failed script is three events, one per fail handler, and ScriptStopped is
+// the end of the stop that handler 0 requests.
 const (
 	Placed             InstanceEvent = "placed"
 	PullProgress       InstanceEvent = "pull-progress"

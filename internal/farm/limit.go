@@ -11,7 +11,7 @@ const callerShare = 4
 // CallerShare returns what one caller may have of a limit for all: a quarter, rounded up.
 func CallerShare[T int | int64](limit T) T { return (limit + callerShare - 1) / callerShare }
 
-// Busy makes the refusal of what is over a limit; wait is when to try again.
+// Busy returns the refusal of a request over a limit; wait is when to try again.
 func Busy(wait time.Duration, format string, args ...any) *Error {
 	return &Error{Code: CodeBusy, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
 }

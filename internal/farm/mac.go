@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MAC is the address of a network card: 48 bits, the first byte highest. Numbers of
-// neighbours differ by one. The zero value is the address of no card.
+// MAC is the address of a network card: 48 bits, the first byte highest. Numbers of adjacent
+// addresses differ by one. The zero value is the address of no card.
 type MAC uint64
 
 // macDigits is how many hexadecimal digits an address has.
@@ -97,7 +97,7 @@ func ParseMACRange(text string) (MACRange, error) {
 	return r, nil
 }
 
-// Len is how many addresses there are.
+// Len returns the number of addresses.
 func (r MACRange) Len() int {
 	if r == (MACRange{}) {
 		return 0
@@ -108,7 +108,7 @@ func (r MACRange) Len() int {
 // Has reports whether an address is among them.
 func (r MACRange) Has(m MAC) bool { return r.Len() > 0 && r.From <= m && m <= r.To }
 
-// String gives <FROM>-<TO>; "" for an empty range.
+// String returns <FROM>-<TO>; "" for an empty range.
 func (r MACRange) String() string {
 	if r.Len() == 0 {
 		return ""

@@ -17,7 +17,7 @@ const (
 	NodeDrain     NodeState = "Drain Mode"
 )
 
-// CapacityMode says what limits the starts on a node.
+// CapacityMode is what limits the starts on a node.
 type CapacityMode string
 
 // The capacity modes.
@@ -26,19 +26,19 @@ const (
 	CapacityByResources CapacityMode = "resource" // virtual CPUs and memory
 )
 
-// DefaultCapacity is the number of VMs of a node that says nothing else.
+// DefaultCapacity is the number of VMs of a node without another setting.
 const DefaultCapacity = 2
 
-// Node is a build node as configured, and the verdict on it. Heartbeats are never
-// written; State changes only when a verdict changes. What takes room on a node is no
-// part of it: the instances say it, see Instance.UsesCapacity. A placement asks that the
-// record is as the scheduler knew it and leaves it as it is. Like every record, a
-// stored Node is never changed in place.
+// Node is a build node as configured, and its state. Heartbeats are never written; State changes
+// only when the evaluated state changes. The usage of a node is not part of it, but of the
+// instances, see Instance.UsesCapacity. A placement requires that the record is unchanged since the
+// scheduler read it and does not change it. Like every record, a stored Node is never changed in
+// place.
 type Node struct {
 	ID           string       `json:"id"` // UUID
 	Name         string       `json:"name"`
 	Host         string       `json:"host"`                 // address or host name
-	HostFixed    bool         `json:"host_fixed,omitempty"` // an operator has set it: what the node says does not count
+	HostFixed    bool         `json:"host_fixed,omitempty"` // set by an operator: what the node reports is ignored
 	Groups       []string     `json:"groups,omitempty"`     // those that were deleted may still be named
 	State        NodeState    `json:"state"`                // without drain: see Shown
 	StateReason  string       `json:"state_reason,omitempty"`
@@ -51,18 +51,18 @@ type Node struct {
 	RAMOverride  int          `json:"ram_override,omitempty"` // MB
 	Credential   string       `json:"credential"`             // hex sha256 of the node's secret
 	Joined       time.Time    `json:"joined"`
-	KeyID        string       `json:"key_id,omitempty"` // of the user key that it has joined with; "": by another way
+	KeyID        string       `json:"key_id,omitempty"` // of the API key that it has joined with; "": by another way
 	NoCentralLog bool         `json:"no_central_log,omitempty"`
-	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was asked for, or it is done
+	Update       *Update      `json:"update,omitempty"` // of its agent; nil: none was requested, or it is done
 }
 
-// DrainInfo says since when and why a node is drained. Like a Node it is replaced and
-// never changed in place.
+// DrainInfo is since when and why a node is drained. Like a Node it is replaced and never changed
+// in place.
 type DrainInfo struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason,omitempty"`
-	Until   time.Time `json:"until,omitzero"`   // what still runs there then is terminated; zero: nothing is
-	Emptied time.Time `json:"emptied,omitzero"` // when nothing was left there; zero: not yet
+	Until   time.Time `json:"until,omitzero"`   // what still runs there then is terminated; zero: never
+	Emptied time.Time `json:"emptied,omitzero"` // when the node became empty; zero: not yet
 }
 
 // Clone copies the record; slice and pointer are shared, since their targets are
@@ -80,7 +80,7 @@ func (n *Node) Shown() NodeState {
 	return n.State
 }
 
-// ShownSince gives since when the node is in the state that clients see, and why.
+// ShownSince returns since when the node is in the state that clients see, and why.
 func (n *Node) ShownSince() (since time.Time, reason string) {
 	if n.Shown() == NodeDrain && n.Draining != nil {
 		return n.Draining.Since, n.Draining.Reason
@@ -88,7 +88,7 @@ func (n *Node) ShownSince() (since time.Time, reason string) {
 	return n.StateSince, n.StateReason
 }
 
-// Enter moves the node by an event and says whether that changed its state.
+// Enter applies an event to the node and reports whether that changed its state.
 func (n *Node) Enter(e NodeEvent, reason string, at time.Time) bool {
 	to, drain := NextNodeState(n.State, n.Drain, e)
 	moved := to != n.State
@@ -105,8 +105,8 @@ func (n *Node) TakesStarts() bool { return n.Shown() == NodeActive }
 // mostOnApple is how many macOS VMs the license of macOS allows on one Mac with Apple silicon.
 const mostOnApple = 2
 
-// MaxVMs returns how many VMs may run on a host like this at once, whatever is
-// configured; 0: there is no such limit. QEMU runs no macOS.
+// MaxVMs returns how many VMs may run on such a host at a time, regardless of its configuration; 0:
+// unlimited. QEMU does not run macOS.
 func (i *NodeInfo) MaxVMs() int {
 	if i.OS == "darwin" && i.Arch == "arm64" && i.Hypervisor.Driver != "qemu" {
 		return mostOnApple
@@ -114,7 +114,7 @@ func (i *NodeInfo) MaxVMs() int {
 	return 0
 }
 
-// Slots returns how many VMs the node may run at once where they are counted by number.
+// Slots returns how many VMs the node may run at a time where capacity is counted by VMs.
 func (n *Node) Slots(info *NodeInfo) int {
 	if most := info.MaxVMs(); most > 0 {
 		return min(most, n.Capacity)
@@ -122,8 +122,8 @@ func (n *Node) Slots(info *NodeInfo) int {
 	return n.Capacity
 }
 
-// NodeInfo is how a node describes itself. It is sent in full when it changes and
-// stored beside the Node, so that lists are whole after a restart.
+// NodeInfo is how a node describes itself. It is sent in full when it changes and stored next to
+// the Node, so that lists are complete after a restart.
 type NodeInfo struct {
 	NodeID       string         `json:"node_id"`
 	Arch         string         `json:"arch"` // amd64 or arm64

@@ -5,8 +5,8 @@ import "slices"
 // OutputCut is the first line of an output whose beginning is left out.
 const OutputCut = "[output was cut: only its end is kept]\n"
 
-// LastOutput returns the last bytes of what a program has written, at most limit of them. Where
-// some are left out, or were before, the line OutputCut is at its head and counts among them.
+// LastOutput returns the last bytes of a program's output, at most limit of them. If some are left
+// out, or were before, it begins with the line OutputCut, which counts toward the limit.
 func LastOutput(out []byte, limit int, cutBefore bool) []byte {
 	if len(out) <= limit && !cutBefore {
 		return out

@@ -2,11 +2,11 @@ package farm
 
 import "slices"
 
-// Permission is the right to use some routes of a service. Its text is fixed: clients and
-// saved permission groups hold it, misspelt ones too.
+// Permission is the right to use some routes of a service. Its text is fixed: clients and saved
+// permission groups contain it, misspelled ones too.
 type Permission string
 
-// PermRoot is held by the root user alone, whatever is granted or switched off. It is in
+// PermRoot is the permission of the root user alone, whatever is granted or switched off. It is in
 // no list and cannot be granted.
 const PermRoot Permission = "root"
 
@@ -18,7 +18,7 @@ type PermissionInfo struct {
 	Description string // a sentence
 }
 
-// Service is a program with permissions of its own.
+// Service is a program with its own permissions.
 type Service string
 
 // The services.
@@ -97,7 +97,7 @@ var permissions = map[Service][]PermissionInfo{
 	}, admin...),
 }
 
-// ResourceType is a kind of things on which rights can be granted one by one.
+// ResourceType is a kind of resources on which rights can be granted one by one.
 type ResourceType string
 
 // The resource types.

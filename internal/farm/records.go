@@ -2,7 +2,7 @@ package farm
 
 import "time"
 
-// SaveRequest asks to save a running instance as a template version.
+// SaveRequest is a request to save a running instance as a template version.
 type SaveRequest struct {
 	ID        string      `json:"id"`
 	Status    SaveStatus  `json:"status"`
@@ -43,7 +43,7 @@ type SaveOptions struct {
 	CancelOnScriptFailure bool   `json:"cancel_on_script_failure,omitempty"`
 }
 
-// TaskKind is what a node does with a VM that runs.
+// TaskKind is an operation of a node on a running VM.
 type TaskKind string
 
 // The task kinds.
@@ -52,8 +52,8 @@ const (
 	TaskRestart TaskKind = "restart"
 )
 
-// Task is what a node was asked to do with the VM of an instance; it stays in the
-// record until the node has said how it ended.
+// Task is the task of a node for the VM of an instance; it stays in the record until the node has
+// reported its end.
 type Task struct {
 	ID   string   `json:"id"` // of a save: that of its SaveRequest
 	Kind TaskKind `json:"kind"`
@@ -61,12 +61,11 @@ type Task struct {
 	Restart *RestartOptions `json:"restart,omitempty"`
 }
 
-// taskState says in which state an instance has a task of a kind.
+// taskState maps the kind of a task to the state of an instance with such a task.
 var taskState = map[TaskKind]InstanceState{TaskSave: Pushing, TaskRestart: Started}
 
-// FinishTask takes the task from an instance whose state is not, or no longer, the
-// one that the task goes with. It belongs behind every change of a state, before the
-// record is stored.
+// FinishTask removes the task of an instance whose state is not, or no longer, the one that belongs
+// to the task. It must follow every change of a state, before the record is stored.
 func (i *Instance) FinishTask() {
 	if i.Task != nil && taskState[i.Task.Kind] != i.State {
 		i.Task = nil
@@ -80,8 +79,8 @@ type RestartOptions struct {
 	Device      string  `json:"device,omitempty"`       // location of the device that USBDevice gets it
 }
 
-// APIKey is a user key: its public half only. What it points to is never changed: a
-// change makes a new record.
+// APIKey is an API key: its public half only. What it points to is never changed: a change makes a
+// new record.
 type APIKey struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
@@ -91,7 +90,7 @@ type APIKey struct {
 	Generation string    `json:"generation"` // random; a key that is made again under its id has another
 }
 
-// Expired reports whether the key's time is over.
+// Expired reports whether the key has expired.
 func (k APIKey) Expired(now time.Time) bool { return !now.Before(k.Expires) }
 
 // ResourcePermission grants a permission group rights on one node or template.
@@ -102,7 +101,7 @@ type ResourcePermission struct {
 	Permissions []Permission `json:"permissions"`
 }
 
-// USBCount is how many devices of one name are free and taken.
+// USBCount is how many devices of one name are free and in use.
 type USBCount struct {
 	Available int `json:"available"`
 	Busy      int `json:"busy"`
@@ -115,7 +114,7 @@ type MACAddress struct {
 	Instance string `json:"instance,omitempty"`
 }
 
-// DiskInfo is the room of a registry's disk, in bytes.
+// DiskInfo is the space of a registry's disk, in bytes.
 type DiskInfo struct {
 	Free  int64 `json:"free"`
 	Total int64 `json:"total"`
@@ -148,7 +147,7 @@ const (
 	EventNodeUnregistered EventName = "NodeUnregistered"
 )
 
-// EventKinds says which kind each event is.
+// EventKinds maps each event to its kind.
 var EventKinds = map[EventName]EventKind{
 	EventStartVM: APIAction, EventVMStarted: SystemAction, EventVMFailedToStart: SystemAction,
 	EventTerminateVM: APIAction, EventVMTerminated: SystemAction, EventDistribute: APIAction,

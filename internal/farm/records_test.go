@@ -59,7 +59,8 @@ func TestOptionsOverrideTheTemplate(t *testing.T) {
 	}
 }
 
-// TestNetworkOfAnInstance: what was asked for wins over the template's, and shared is what nobody said.
+// TestNetworkOfAnInstance: the requested network wins over the template's, and the default is
+// shared.
 func TestNetworkOfAnInstance(t *testing.T) {
 	var i farm.Instance
 	for _, step := range []struct {
@@ -103,7 +104,7 @@ func TestCloneOfAnInstanceIsItsOwn(t *testing.T) {
 	}
 }
 
-// A record of an older program still loads: what it says of allocations is left out.
+// A record of an older program still loads: its allocations are ignored.
 func TestNodeWithAllocations(t *testing.T) {
 	var n farm.Node
 	err := json.Unmarshal([]byte(`{"id":"n","capacity":2,"allocs":{"i":{"vcpu":2,"memory_mb":512}}}`), &n)

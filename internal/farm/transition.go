@@ -23,9 +23,9 @@ const (
 	maxWhy         = 240 // bytes
 )
 
-// Enter moves the instance to a state and notes that; entering the state that it is
-// in already is no transition. Of too many transitions the middle ones go: how it
-// began and how it ended say the most. The change of the message comes after it.
+// Enter moves the instance to a state and records that; entering the current state is not a
+// transition. Of too many transitions the middle ones are dropped: the first and the last ones tell
+// the most. The message must be changed after the call.
 func (i *Instance) Enter(to InstanceState, at time.Time) {
 	if to == i.State {
 		return
@@ -48,8 +48,8 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// InstanceHistory is what is kept for a while of an instance that is gone. It has neither
-// secrets nor the output of scripts, and nothing of any length.
+// InstanceHistory is what is kept for a while of a removed instance. It has neither secrets nor the
+// output of scripts, and no long texts.
 type InstanceHistory struct {
 	ID          string       `json:"id"`
 	Name        string       `json:"name,omitempty"`
@@ -73,8 +73,8 @@ type InstanceHistory struct {
 	Transitions []Transition `json:"transitions,omitempty"`
 }
 
-// Past returns what is kept of an instance that goes; now counts as its end when it has
-// none yet.
+// Past returns the history record of an instance that is removed; now is its end when it has none
+// yet.
 func (i *Instance) Past(now time.Time) *InstanceHistory {
 	end := i.Clone()
 	end.Enter(Terminated, now)

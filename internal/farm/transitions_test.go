@@ -9,11 +9,11 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// pair is one state and one event of one machine, outcome what the file says of it:
-// the next state, "keeps" or "void".
+// pair is one state and one event of one machine; its value is the outcome in the file: the next
+// state, "keeps" or "void".
 type pair struct{ machine, state, event string }
 
-// readExpectations reads testdata/transitions.txt; its head says the form.
+// readExpectations reads testdata/transitions.txt; its head describes the form.
 func readExpectations(t *testing.T) map[pair]string {
 	t.Helper()
 	f, err := os.Open("testdata/transitions.txt")
@@ -58,7 +58,7 @@ func readExpectations(t *testing.T) map[pair]string {
 	return want
 }
 
-// outcome says in the words of the file what a table answered.
+// outcome describes the result of a table in the words of the file.
 func outcome(from, to string, known bool) string {
 	switch {
 	case !known && from == to:

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Update is the change of a node's agent to another version, as asked for. Like a Node it
-// is replaced and never changed in place.
+// Update is the requested change of a node's agent to another version. Like a Node it is replaced
+// and never changed in place.
 type Update struct {
 	ID      string    `json:"id"`      // of the present try, or the last one
 	Version string    `json:"version"` // of the package
@@ -21,7 +21,7 @@ type Update struct {
 	Failure string    `json:"failure,omitempty"` // why the last try failed
 }
 
-// UpdateTries is how often an update is tried before it is given up.
+// UpdateTries is how often an update is tried before it fails.
 const UpdateTries = 5
 
 // updatePauses are the times between the end of a try and the next one.
@@ -41,8 +41,8 @@ func (u *Update) DueAt() time.Time {
 	return u.After
 }
 
-// BeginUpdate begins a try of the update that is asked for, under an id of its own, and
-// says whether the node is in a state for it.
+// BeginUpdate begins a try of the requested update, under a separate ID, and reports whether the
+// state of the node permits it.
 func (n *Node) BeginUpdate(id string, now time.Time) bool {
 	if !n.Update.Open() || !n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now) {
 		return false
@@ -53,8 +53,8 @@ func (n *Node) BeginUpdate(id string, now time.Time) bool {
 	return true
 }
 
-// EndUpdate ends the present try: the agent is what was asked for (failure ""), or why it
-// is not. A node that is not Updating any more keeps its state.
+// EndUpdate ends the current try: failure is "" when the agent has the requested version, else why
+// it does not. A node that is no longer Updating keeps its state.
 func (n *Node) EndUpdate(failure string, now time.Time) {
 	reason := ""
 	if failure == "" {
@@ -103,5 +103,5 @@ func (n *Node) ResumeUpdate(now time.Time) bool {
 	return n.Updating() && n.Enter(UpdateBegun, "its agent becomes "+n.Update.Version, now)
 }
 
-// Updating reports whether a try of an update continues, whatever state the node is in.
+// Updating reports whether a try of an update is in progress, whatever state the node is in.
 func (n *Node) Updating() bool { return n.Update != nil && !n.Update.Begun.IsZero() }

@@ -30,8 +30,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestUpdateIsTriedAFewTimes: each failure names its reason and has a longer pause behind
-// it, and after the last one there is no more.
+// TestUpdateIsTriedAFewTimes: each failure has its reason and is followed by a longer pause, and
+// the last one by no further try.
 func TestUpdateIsTriedAFewTimes(t *testing.T) {
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	n := &Node{State: NodeActive, Drain: true, Update: &Update{Version: "2", Asked: now}}

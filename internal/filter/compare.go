@@ -26,7 +26,7 @@ var (
 	}}
 )
 
-// operators say which order of a field's value and the term's one fits.
+// operators compare a field's value with the term's.
 var operators = map[string]func(field, value float64) bool{
 	">":  func(field, value float64) bool { return field > value },
 	"<":  func(field, value float64) bool { return field < value },
@@ -34,7 +34,7 @@ var operators = map[string]func(field, value float64) bool{
 	"<=": func(field, value float64) bool { return field <= value },
 }
 
-// comparison makes of a term what the value of its field has to fit.
+// comparison returns the condition of a term on the value of its field.
 func (t term) comparison(u unit) (func(float64) bool, error) {
 	values := make([]float64, len(t.values))
 	for i, v := range t.values {

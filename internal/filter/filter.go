@@ -14,8 +14,8 @@ const (
 	maxValues = 100 // in one term
 )
 
-// Field is one field of a resource. Exactly one of the functions is set, which says what kind
-// of field it is.
+// Field is one field of a resource. Exactly one of the functions is set, which determines the kind
+// of field.
 type Field[T any] struct {
 	Name   string
 	Text   func(T) string
@@ -30,14 +30,14 @@ type Field[T any] struct {
 // Table is the fields of a resource.
 type Table[T any] []Field[T]
 
-// Filter is a filter that was parsed, for things of one type. The zero value lets all through.
-// It may be used by several goroutines.
+// Filter is a parsed filter for records of one type. The zero value matches all. It may be used by
+// several goroutines.
 type Filter[T any] struct{ terms []func(T, time.Time) bool }
 
 // Empty reports whether the filter lets everything through.
 func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
 
-// Match reports whether a thing fits; now is what ages count up to.
+// Match reports whether a record matches; now is the end of ages.
 func (f Filter[T]) Match(v T, now time.Time) bool {
 	for _, fits := range f.terms {
 		if !fits(v, now) {
@@ -47,7 +47,7 @@ func (f Filter[T]) Match(v T, now time.Time) bool {
 	return true
 }
 
-// Error says what is wrong with a filter's text, and where.
+// Error describes what is wrong with a filter's text, and where.
 type Error struct {
 	At  int // the byte at which it is wrong, from 1
 	Why string

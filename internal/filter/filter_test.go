@@ -64,7 +64,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestWithout has a thing that has nothing: it is no age, and fits the opposite of everything.
+// TestWithout has a record without values: it has no age, and matches the opposite of everything.
 func TestWithout(t *testing.T) {
 	for text, want := range map[string]bool{
 		"age>0s": false, "age<1w": false, "-age>1m": true, "ttl<1w": false, `name:""`: true, `state:"",x`: true, "tag:*": false, "-tag:*": true, "name:*": true, "vms:0": true,
@@ -115,7 +115,7 @@ func TestWrong(t *testing.T) {
 	} {
 		_, err := things.Parse(text)
 		switch {
-		case want == "" && err != nil: // a field's name ends at what is no letter: these are words
+		case want == "" && err != nil: // a field's name ends at the first byte that is not a letter: these are words
 			t.Errorf("%q: %v", text, err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Order is an order of things by one of their fields. The zero value leaves them as they are.
+// Order is an order of records by one of their fields. The zero value keeps their order.
 type Order[T any] struct {
 	name string
 	down bool
 	text func(T) string  // of fields that are text; nil: number is set
-	num  func(T) float64 // of others; NaN for things that have none, which come last
+	num  func(T) float64 // of others; NaN for records without one, which come last
 }
 
-// Order reads the name of a field; with - before it the order is the other way round. The error is
-// an *Error. "" gives the order that leaves things as they are.
+// Order parses the name of a field; with - before it the order is descending. The error is an
+// *Error. "" returns the order that keeps records as they are.
 func (t Table[T]) Order(text string) (o Order[T], err error) {
 	if text == "" {
 		return o, nil
@@ -72,11 +72,11 @@ func ageOf(since time.Time) float64 {
 	return -float64(since.UnixNano())
 }
 
-// keyed is what a thing is put in order by.
+// keyed is a record's sort key.
 type keyed struct {
 	text string
 	num  float64
-	at   int // in the list: of things that are equal the first comes first
+	at   int // in the list: of equal records the first comes first
 }
 
 func (o Order[T]) key(v T, at int) keyed {
@@ -86,7 +86,7 @@ func (o Order[T]) key(v T, at int) keyed {
 	return keyed{num: o.num(v), at: at}
 }
 
-// compare is less than 0 where a comes before b; never 0 of two things in a list.
+// compare is less than 0 where a comes before b; never 0 for two records in a list.
 func (o Order[T]) compare(a, b keyed) int {
 	first := cmp.Compare(a.at, b.at)
 	switch none := math.IsNaN(a.num); {
@@ -105,10 +105,10 @@ func (o Order[T]) compare(a, b keyed) int {
 	return cmp.Or(order, first)
 }
 
-// Sort puts things in order. Those that are equal stay as they were to each other.
+// Sort sorts records. Equal ones keep their order.
 func (o Order[T]) Sort(list []T) { copy(list, o.First(list, len(list))) }
 
-// First returns the first n things of a list in order, as Sort puts it. It keeps no more than n
+// First returns the first n records of a list in order, as Sort would. It keeps no more than n
 // keys, and does not change the list.
 func (o Order[T]) First(list []T, n int) []T {
 	n = max(min(n, len(list)), 0)
@@ -138,7 +138,7 @@ func (o Order[T]) First(list []T, n int) []T {
 	return first
 }
 
-// sink restores a heap whose greatest key is at the front, where the key at a place may be too small.
+// sink restores a heap whose greatest key is first, where the key at an index may be too small.
 func (o Order[T]) sink(heap []keyed, at int) {
 	for {
 		great := 2*at + 1

@@ -24,8 +24,8 @@ var things = filter.Table[thing]{
 	{Name: "names", Texts: func(t thing) []string { return strings.Fields(t.name) }},
 }
 
-// TestOrder: by any field, either way round; what has no value comes last both ways, equal things
-// stay in order.
+// TestOrder: by any field, in either direction; records without a value come last in both, equal
+// records keep their order.
 func TestOrder(t *testing.T) {
 	now := time.Unix(1000, 0)
 	list := []thing{{"b", 1, now}, {"A", 3, time.Time{}}, {"c", 2, now.Add(-time.Hour)}, {"a", 2, now.Add(time.Hour)}, {"", 2, now.Add(2 * time.Hour)}}

@@ -15,7 +15,7 @@ type term struct {
 type value struct {
 	at     int
 	text   string
-	quoted bool // * is no wildcard
+	quoted bool // * is not a wildcard
 }
 
 // reader walks over a filter's text.
@@ -54,8 +54,7 @@ func (r *reader) blanks() {
 	}
 }
 
-// peek returns the next byte, 0 at the end: a filter with a zero byte in it is read up to there
-// by nobody, see value.
+// peek returns the next byte, 0 at the end: a zero byte in a filter ends it as well, see value.
 func (r *reader) peek() byte {
 	if r.at < len(r.text) {
 		return r.text[r.at]
@@ -132,7 +131,7 @@ func (r *reader) value() (value, error) {
 	return v, nil
 }
 
-// quoted reads a value in quotes, in which \ makes the next character stand for itself.
+// quoted parses a value in quotes, in which \ makes the next character literal.
 func (r *reader) quoted() (value, error) {
 	v := value{at: r.at, quoted: true}
 	var text strings.Builder

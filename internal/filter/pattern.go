@@ -36,8 +36,8 @@ func contains(v value) pattern {
 	return slices.Concat(pattern{""}, p, pattern{""})
 }
 
-// match reports whether a whole text fits. The parts are found one after the other, each where
-// it comes first: for wildcards that stand for any text that is enough.
+// match reports whether a whole text matches. The parts are searched one after the other, each at
+// its first occurrence: for wildcards that stand for any text that is sufficient.
 func (p pattern) match(s string) bool {
 	first, last := p[0], p[len(p)-1]
 	if len(p) == 1 {
@@ -58,12 +58,12 @@ func (p pattern) match(s string) bool {
 	return true
 }
 
-// maxLook is how much of a text is looked through for what stands between wildcards, in
-// bytes: only messages are longer.
+// maxLook is how much of a text is searched for the parts between wildcards, in bytes: only
+// messages are longer.
 const maxLook = 1 << 10
 
-// lower makes ASCII letters small and leaves all else as it is, so that no text changes its
-// length.
+// lower converts ASCII letters to lower case and leaves everything else unchanged, so that no text
+// changes its length.
 func lower(s string) string {
 	for i := range len(s) {
 		if small(s[i]) == s[i] {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// AuthorityFile is the name of a file with public keys, in each place where one is looked for.
+// AuthorityFile is the name of a file with public keys, in each directory that is searched.
 const AuthorityFile = "authority.pub"
 
 // SystemDir is where a machine keeps the authority of all its programs.
@@ -58,7 +58,7 @@ func LoadTrust(path string) (Trust, error) {
 	return all, nil
 }
 
-// LoadKey reads a file that has one public key, whatever is signed with it.
+// LoadKey reads a file that has one public key, for any purpose.
 func LoadKey(path string) (ed25519.PublicKey, error) {
 	t, err := readTrust(path)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 
 const (
 	watchEvery = 10 * time.Second
-	// soon is how long before the end of a license its program begins to say so.
+	// soon is how long before the end of a license its program begins to warn.
 	soon = 14 * 24 * time.Hour
 )
 
 // Without is the tier of a program that no license was installed for.
 const Without = farm.TierEnterprisePlus
 
-// Options say which license a program has.
+// Options are the license of a program.
 type Options struct {
 	Product   Product
 	Path      string // of the license file; "": none is installed
@@ -31,20 +31,20 @@ type Options struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// File is the license that a program runs under. It follows changes of its file: a new
-// licence counts as soon as it is valid, and what is broken or gone changes nothing but
-// the alarm. So no accident with the file opens or closes anything.
+// File is the license that a program runs under. It follows changes of its file: a new license is
+// used as soon as it is valid, and a broken or missing file changes nothing but the alarm. So no
+// accident with the file grants or revokes anything.
 type File struct {
 	o Options
 
 	mu      sync.Mutex // guards what follows
 	licence License
-	trouble string // what is wrong with the file as it is now; ""
+	trouble string // what is wrong with the current file; ""
 	stamp   stamp
-	said    string // the alarm that was logged last
+	said    string // the last logged alarm
 }
 
-// stamp tells whether a file has changed.
+// stamp detects changes of a file.
 type stamp struct {
 	at   time.Time
 	size int64
@@ -70,8 +70,8 @@ func Open(o Options) (*File, error) {
 	return f, err
 }
 
-// Read reads and verifies a license file: a key on a line of its own. Lines that begin
-// with # are for people.
+// Read reads and verifies a license file: a key on a separate line. Lines that begin with # are for
+// people.
 func Read(path, authority string, product Product) (License, error) {
 	key, err := ReadKey(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func look(path string) stamp {
 	return stamp{at: st.ModTime(), size: st.Size()}
 }
 
-// Tier is what is open now. An expired license leaves the tier basic.
+// Tier returns the current tier. An expired license leaves the tier basic.
 func (f *File) Tier() farm.Tier {
 	if f == nil || f.o.Path == "" {
 		return Without
@@ -130,10 +130,10 @@ func (f *File) Tier() farm.Tier {
 	return l.Tier
 }
 
-// Expires is when the license active is over; zero: never.
+// Expires returns when the active license expires; zero: never.
 func (f *File) Expires() time.Time { return f.Licence().Expires }
 
-// Licence returns what the license active says; zero when none is installed.
+// Licence returns the active license; zero when none is installed.
 func (f *File) Licence() License {
 	if f == nil {
 		return License{}
@@ -143,7 +143,7 @@ func (f *File) Licence() License {
 	return f.licence
 }
 
-// Alarm returns what an operator has to look at; "" for nothing.
+// Alarm returns the problem that an operator has to fix; "" for none.
 func (f *File) Alarm() string {
 	if f == nil {
 		return ""
@@ -165,7 +165,7 @@ func (f *File) Alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// loss returns what a program does without that its license has expired.
+// loss describes what a program lacks because its license has expired.
 func (f *File) loss() string {
 	if f.o.Product == Node {
 		return "this node gets no new VMs"
@@ -175,7 +175,7 @@ func (f *File) loss() string {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Run says at once what the program runs under, and follows the file until ctx ends.
+// Run logs the license immediately, and follows the file until ctx ends.
 func (f *File) Run(ctx context.Context) {
 	l := f.Licence()
 	if f.o.Path == "" {
@@ -215,7 +215,7 @@ func (f *File) logAlarm(ctx context.Context) {
 	}
 }
 
-// follow takes a changed file over when it is valid.
+// follow loads a changed file when it is valid.
 func (f *File) follow(ctx context.Context) {
 	now := look(f.o.Path)
 	f.mu.Lock()

@@ -116,7 +116,8 @@ func TestAuthorityFiles(t *testing.T) {
 	}
 }
 
-// TestKeygenNamesWhatFailed: nothing is written where one of the two files cannot be, and the error says why.
+// TestKeygenNamesWhatFailed: nothing is written where one of the two files cannot be, and the error
+// has the reason.
 func TestKeygenNamesWhatFailed(t *testing.T) {
 	p := newPlace(t)
 	long := p.path(strings.Repeat("x", 300))
@@ -332,7 +333,7 @@ func TestRunSaysWhatIsInForce(t *testing.T) {
 	})
 }
 
-// notes keeps what is logged.
+// notes records what is logged.
 type notes struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -1,11 +1,11 @@
-// Package license reads, verifies and makes license keys: signed lines of text that say
-// which product may be used, by whom, at which tier and until when.
+// Package license reads, verifies and makes license keys: signed lines of text that name the
+// licensed product, its licensee, its tier and its expiry.
 //
-// It is not what a tier opens: each program decides that. It asks nobody on a network;
-// a key is judged by the public keys that a program trusts and by the time.
+// It does not define what a tier grants: each program decides that. It makes no network calls; a
+// key is verified with the public keys that a program trusts and the time.
 //
-// Invariant: a License that Verify gives was signed, byte for byte, by a trusted
-// authority; whether its time is over is told apart, so that a program can say so.
+// Invariant: a License that Verify returns without an error was signed, byte for byte, by a trusted
+// authority; whether it has expired is a separate check, so that a program can report it.
 package license
 
 import (
@@ -43,27 +43,27 @@ const (
 	maxSubject = 255
 )
 
-// prefix begins every key; it stands for the form of the text.
+// prefix begins every key; it identifies the form of the text.
 const prefix = "BY1"
 
 // version is the newest version of the payload that is understood.
 const version = 1
 
-// License is what a key says.
+// License is the content of a key.
 type License struct {
 	Product Product   `json:"product"`
 	Tier    farm.Tier `json:"tier"`
-	Subject string    `json:"subject"` // whom it was issued to; any text
+	Subject string    `json:"subject"` // the licensee; any text
 	Expires time.Time `json:"expires"` // zero: never
 	Version int       `json:"version"` // of the payload
 }
 
-// Expired reports whether the license is over.
+// Expired reports whether the license has expired.
 func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !now.Before(l.Expires) }
 
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
 var (
-	// ErrForm is a text that is no key.
+	// ErrForm is a text that is not a key.
 	ErrForm = errors.New("it is not a licence key")
 	// ErrNewer is a key that an older program does not understand.
 	ErrNewer = errors.New("it was made for a newer program")
@@ -73,7 +73,7 @@ var (
 	ErrProduct = errors.New("it is for another product")
 )
 
-// check reports whether the fields hold what they may.
+// check reports whether the fields have valid values.
 func (l License) check() error {
 	switch {
 	case l.Version > version:
@@ -93,7 +93,7 @@ func (l License) check() error {
 // coding is the base64 of keys: URL-safe, without padding, one text for each content.
 var coding = base64.RawURLEncoding.Strict()
 
-// Issue signs a license and gives its key. Version may be left 0.
+// Issue signs a license and returns its key. Version may be left 0.
 func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	if l.Version == 0 {
 		l.Version = version
@@ -110,14 +110,14 @@ func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil
 }
 
-// parsed is a key taken apart and not trusted yet.
+// parsed is a parsed key that is not trusted yet.
 type parsed struct {
 	licence   License
 	signed    []byte
 	signature []byte
 }
 
-// parse takes a key apart. White space around it means nothing.
+// parse parses a key. White space around it is ignored.
 func parse(text string) (parsed, error) {
 	var p parsed
 	text = strings.TrimSpace(text)
@@ -142,8 +142,8 @@ func parse(text string) (parsed, error) {
 	return p, p.licence.check()
 }
 
-// Verify judges a key for any product. The license may have expired: see License.Expired. That
-// of a key which only its signature speaks against is given too, to be shown.
+// Verify verifies a key for any product. The license may have expired: see License.Expired. With
+// ErrSignature, which only concerns the signature, it also returns the license, for display.
 func (t Trust) Verify(text string) (License, error) {
 	p, err := parse(text)
 	if err != nil {
@@ -160,7 +160,7 @@ func (t Trust) Verify(text string) (License, error) {
 	return p.licence, ErrSignature
 }
 
-// VerifyFor judges a key for one product.
+// VerifyFor verifies a key for one product.
 func (t Trust) VerifyFor(product Product, text string) (License, error) {
 	l, err := t.Verify(text)
 	if err == nil && l.Product != product {

@@ -10,15 +10,15 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// relayed are the headers of a browser's request that its questions to the API have too: who
-// asks, from where, and from the page of which site.
+// relayed are the headers of a browser's request that are copied to its calls of the API: the
+// credentials, the address, and the site of the page.
 var relayed = []string{
 	"Authorization", "Cookie", "Origin", "Referer", "Sec-Fetch-Mode", "Sec-Fetch-Site", "User-Agent",
 	"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip",
 	"Ssl-Client-Cert", "Ssl-Client-Verify",
 }
 
-// apiTransport asks the API in this process, as the one who asks the portal.
+// apiTransport calls the API in this process, with the credentials of the portal's caller.
 type apiTransport struct {
 	api http.Handler
 	of  *http.Request
@@ -50,7 +50,7 @@ func (t apiTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer keeps what a handler answers.
+// answer records a handler's response.
 type answer struct {
 	header http.Header
 	body   bytes.Buffer
@@ -66,7 +66,7 @@ func (a *answer) WriteHeader(code int) {
 	}
 }
 
-// Write refuses more than anybody here makes a page of, so that whoever sends a large file stops.
+// Write fails once the answer exceeds maxAnswer, so that the handler stops sending a large file.
 func (a *answer) Write(text []byte) (int, error) {
 	a.told = true
 	if a.body.Len()+len(text) > maxAnswer+1 {
@@ -75,7 +75,8 @@ func (a *answer) Write(text []byte) (int, error) {
 	return a.body.Write(text)
 }
 
-// whole has a handler answer. Where it breaks off, as one does whose own source has broken, it says so.
+// whole runs a handler and reports whether its answer is complete. An answer is cut off, for
+// instance, when the handler's own source breaks off.
 func (a *answer) whole(api http.Handler, r *http.Request) (whole bool) {
 	defer func() {
 		if caught := recover(); caught != nil && caught != http.ErrAbortHandler { //nolint:errorlint // it is that very value
@@ -91,7 +92,7 @@ var (
 	errBroken     = errors.New("the answer has broken off, or is longer than a page is made of")
 )
 
-// cloud is the API as the one who asks the portal sees it.
+// cloud returns a client of the API with the credentials of the portal's caller.
 func (p *portal) cloud(r *http.Request) (*client.Controller, error) {
 	return client.NewController("http://"+inside, client.Options{
 		Transport: apiTransport{p.o.API, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer,

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestEndOfALog: of a long log its end is shown, from the begin of a row on.
+// TestEndOfALog: only the end of a long log is shown, from the beginning of a row on.
 func TestEndOfALog(t *testing.T) {
 	row := strings.Repeat("x", 99) + "\n"
 	for _, n := range []int{0, 1, maxVMLog / 100, maxVMLog/100 + 1, maxVMLog / 50} {
@@ -24,8 +24,8 @@ func TestEndOfALog(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswers: an answer of the API that breaks off, or is too long for a page, is a failure
-// that a page tells of, and does not take the page with it.
+// TestBrokenAnswers: an answer of the API that is cut off, or is too long for a page, is a failure
+// that a page reports, and does not break the page.
 func TestBrokenAnswers(t *testing.T) {
 	line := strings.Repeat("x", 1<<20)
 	written := 0

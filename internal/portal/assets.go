@@ -31,7 +31,7 @@ type assets struct {
 	byName map[string]*asset
 }
 
-// types are the media types of the files; the system's own list may say something else.
+// types are the media types of the files; the system's own list may differ.
 var types = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 	".svg": "image/svg+xml", ".woff2": "font/woff2",

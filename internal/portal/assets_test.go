@@ -17,9 +17,9 @@ func TestSheets(t *testing.T) {
 	}
 }
 
-// TestNoFormHidesItsID: a field called id hides the id of its form from scripts, so that what
-// refreshes a page takes the form for another one and puts all of it in again: who clicks then has
-// clicked in vain. Pages of a form alone are not refreshed.
+// TestNoFormHidesItsID: a field called id hides the ID of its form from scripts, so that a refresh
+// treats the form as another one and replaces it: a click at that moment has no effect. Pages of a
+// form alone are not refreshed.
 func TestNoFormHidesItsID(t *testing.T) {
 	alone := map[string]bool{"keyform.html": true, "keydelete.html": true}
 	list, err := filepath.Glob("templates/*.html")

@@ -76,8 +76,8 @@ func TestNodeHasEverything(t *testing.T) {
 	w.get("/nodes/"+id+"/edit").has(200, `name="name"`, `name="host"`, `name="capacity_mode"`, `name="max_vm_count"`, `name="vcpu_override"`, `name="ram_override"`)
 }
 
-// TestTemplateHasEverything: tags from the oldest to the newest with what each takes and adds, who
-// holds them, and what can be done.
+// TestTemplateHasEverything: tags from the oldest to the newest with the size and the increment of
+// each, the nodes that cache them, and the possible actions.
 func TestTemplateHasEverything(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
@@ -197,7 +197,7 @@ func TestGroupsFilter(t *testing.T) {
 	w.get("/groups?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
 }
 
-// TestPushesAreTold: a page of templates is told of a push at once.
+// TestPushesAreTold: a page of templates is notified of a push immediately.
 func TestPushesAreTold(t *testing.T) {
 	w := newWorld(t, nil)
 	r, err := http.NewRequestWithContext(t.Context(), "GET", w.URL()+"/live?topics=templates", nil)

@@ -12,8 +12,8 @@ func (p *portal) consolePages() []page {
 	return []page{{path: "/instances/{id}/console", name: "console", title: "Console", load: showConsole}}
 }
 
-// consoleView is the page on which the screen of an instance is seen. It is not told of changes:
-// what the screen shows comes another way, which says when it ends.
+// consoleView is the page on which the screen of an instance is shown. It gets no change
+// notifications: the screen comes over a separate connection, which reports its end.
 type consoleView struct {
 	ID, Name string
 	Address  string // of the WebSocket
@@ -32,14 +32,14 @@ func showConsole(v *visit) (any, error) {
 	}
 	at := query("/api/v1/vm/console", "id", id)
 	out := consoleView{ID: id, Name: short(id), Address: at, Why: refusal(err), Curl: curl(v, "GET", at, "")}
-	if vm, err := v.Instance(v, id); err == nil { // else who looks may see screens and no lists
+	if vm, err := v.Instance(v, id); err == nil { // else the visitor may see screens and no lists
 		out.Name = nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID})
 	}
 	v.title = "Console of " + out.Name
 	return out, nil
 }
 
-// noConsole returns why there is no console of an instance, "" where there is.
+// noConsole returns the reason why an instance has no console, "" where it has one.
 func noConsole(v *visit, id, state string) string {
 	if state != string(farm.Started) {
 		return "Only an instance that runs has a console"

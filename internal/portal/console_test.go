@@ -122,7 +122,8 @@ func TestConsole(t *testing.T) {
 	wantEnd(t, c, "does not run any more")
 }
 
-// TestConsoleMessages: what is no message of a screen ends the console, whatever its size.
+// TestConsoleMessages: a message that is not part of the screen protocol ends the console, whatever
+// its size.
 func TestConsoleMessages(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
@@ -157,8 +158,8 @@ func TestConsoleMessages(t *testing.T) {
 	})
 }
 
-// TestConsoleNeedsPermission: who may only list instances is told what is missing, and one whose
-// permission is taken while they look does not look on.
+// TestConsoleNeedsPermission: a user who may only list instances learns which permission is
+// missing, and one whose permission is revoked loses the open console.
 func TestConsoleNeedsPermission(t *testing.T) {
 	w := newGuarded(t)
 	w.push(debian, "debian")
@@ -210,7 +211,7 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	}
 }
 
-// user returns the API as a user sees it who has some permissions at the controller.
+// user returns the API with the credentials of a user who has some permissions at the controller.
 func (w *world) user(id string, permissions ...string) *client.Controller {
 	w.t.Helper()
 	err := w.API.SetPermissionGroup(w.t.Context(), api.PermissionGroup{Name: id, Permissions: permissions})

@@ -19,7 +19,7 @@ func (p *portal) dashboardPages() []page {
 
 // dashboard is the front page.
 type dashboard struct {
-	Empty   bool // there is no node yet
+	Empty   bool // without any node yet
 	Join    joinView
 	Tiles   []tile
 	Ranges  []chip
@@ -90,7 +90,7 @@ func loadDashboard(v *visit) (any, error) {
 	return d, d.series(v)
 }
 
-// lacks notes what could not be asked. Who is not known is led to the log-in.
+// lacks records what could not be read. Unauthenticated visitors are redirected to the login.
 func (d *dashboard) lacks(what string, err error) error {
 	if err == nil || errors.Is(err, client.ErrUnauthenticated) {
 		return err
@@ -111,7 +111,7 @@ func (d *dashboard) nodes(p api.NodePage) {
 	d.Tiles = append(d.Tiles, t)
 }
 
-// load adds what the nodes' machines do; without nodes that is nothing.
+// load adds the load of the nodes' machines; without nodes it adds nothing.
 func (d *dashboard) load(p api.NodePage) {
 	if p.States[string(farm.NodeActive)] == 0 {
 		return

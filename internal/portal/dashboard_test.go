@@ -6,14 +6,15 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// TestDashboardOfAnEmptyCloud teaches how to make a node.
+// TestDashboardOfAnEmptyCloud: the dashboard of an empty cloud explains how to add a node.
 func TestDashboardOfAnEmptyCloud(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/").has(200, "No node yet", "buildnode join "+w.URL()+" --token-file token", "buildnode run", "no node takes starts", "Registry storage", "!Not shown")
 	w.get("/nowhere").has(404)
 }
 
-// TestDashboard shows what the cloud does, with the numbers of the charts as a table.
+// TestDashboard: the dashboard shows the state of the cloud, with the numbers of the charts as a
+// table.
 func TestDashboard(t *testing.T) {
 	w := newWorld(t, nil)
 	w.join("worker", 2)
@@ -28,7 +29,7 @@ func TestDashboard(t *testing.T) {
 	w.get("/?range=x").has(200, `data-range="1h"`)
 }
 
-// TestDashboardOfAStranger leads to the log-in.
+// TestDashboardOfAStranger: without a login the dashboard redirects to the login.
 func TestDashboardOfAStranger(t *testing.T) {
 	w := newGuarded(t)
 	w.get("/").has(303)

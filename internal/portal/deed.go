@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// action is one line of the table of what can be changed. Asked with GET it shows a form, with
-// what will become of it; with POST it is done.
+// action is one row of the table of changes. GET shows a form that describes the effect; POST
+// performs the change.
 type action struct {
 	path  string // as http.ServeMux takes it
 	name  string // of the template of its form
@@ -20,27 +20,27 @@ type action struct {
 	do    func(v *visit) (actionResult, error)
 }
 
-// actionResult is what became of a deed.
+// actionResult is the result of an action.
 type actionResult struct {
-	To    string // the page that shows it; "": the results are shown
-	Back  string // the page that it was asked from, where results are shown
+	To    string // the page that shows the result; "": the results are shown
+	Back  string // the page that requested it, where results are shown
 	Items []itemResult
-	Once  *secret // what is shown this once, and kept nowhere
-	Again any     // the form once more, with what is wrong in it; nil: nothing is
+	Once  *secret // shown once, and stored nowhere
+	Again any     // the form again, with its errors; nil: there are none
 	Wrong bool
 }
 
-// secret is what only whoever asked for it may keep.
+// secret is a value that only the user who requested it may keep.
 type secret struct{ Name, Text string }
 
-// itemResult is what became of one thing.
+// itemResult is the result for one item of an action.
 type itemResult struct {
 	Name, Path string
-	Why        string // it failed; "": it is done
-	Said       string // what became of it
+	Why        string // the error; "": it succeeded
+	Said       string // the result
 }
 
-// Failed counts the things that were not done.
+// Failed returns the number of items that failed.
 func (o actionResult) Failed() (n int) {
 	for _, r := range o.Items {
 		if r.Why != "" {
@@ -52,22 +52,22 @@ func (o actionResult) Failed() (n int) {
 
 const (
 	maxForm  = 4 << 20          // bytes
-	formTime = 30 * time.Second // in which a form has to be here
+	formTime = 30 * time.Second // in which a form must be received
 )
 
-// ask shows the form of a deed.
+// ask returns the handler that shows the form of an action.
 func (p *portal) ask(d action) http.Handler {
 	return p.serve(page{name: d.name, title: d.title, load: d.ask})
 }
 
-// act does a deed. Where all went well the browser goes to the page that shows it, else every
-// result is shown.
+// act returns the handler that performs an action. If every item succeeds, the browser is
+// redirected to the page that shows it; otherwise every result is shown.
 func (p *portal) act(d action) http.Handler {
 	g := page{name: "done", title: d.title}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		conn := http.NewResponseController(w)
-		_ = conn.SetReadDeadline(time.Now().Add(formTime)) // whoever sends it is not known yet
+		_ = conn.SetReadDeadline(time.Now().Add(formTime)) // the sender is not authenticated yet
 		if err := r.ParseForm(); err != nil {
 			p.fail(w, r, g, unreadable(err))
 			return
@@ -123,7 +123,7 @@ func goTo(w http.ResponseWriter, r *http.Request, path string) {
 	http.Redirect(w, r, path, http.StatusSeeOther)
 }
 
-// merged are the values of an address and a form; those of the form count.
+// merged returns the values of an address and a form; those of the form take precedence.
 func merged(query, form url.Values) url.Values {
 	all := url.Values{}
 	for _, values := range []url.Values{query, form} {

@@ -21,8 +21,8 @@ type eventRow struct {
 	Kind     string // what it is about
 	Time     time.Time
 	About    []link
-	By       string // who asked for it
-	Text     string // what else it says
+	By       string // the caller
+	Text     string // its other fields
 }
 
 // eventTable is a table of events.
@@ -34,15 +34,16 @@ type eventTable struct {
 // link leads to something.
 type link struct{ Name, Path string }
 
-// eventLinks are the keys of events that name something with a page, with the keys that say
-// what it is called.
+// eventLinks are the keys of events that name something with a page, with the keys of its display
+// name.
 var eventLinks = []struct{ key, called, noun, path string }{
 	{"instance_id", "instance_name", "instance", "/instances/"},
 	{"node_id", "node_name", "node", "/nodes/"},
 	{"template_id", "template_name", "template", "/templates/"},
 }
 
-// plainKeys are the keys of events that have a place of their own in a row, or say nothing to a reader.
+// plainKeys are the keys of events that have a separate place in a row, or do not matter to a
+// reader.
 var plainKeys = []string{"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address", "request"}
 
 // eventRows returns the newest event first.
@@ -116,11 +117,11 @@ type eventList struct {
 	From, To      int
 	Before, After string // newer and older ones
 	Last          bool   // older ones are not kept here
-	Off           bool   // nothing has been told, and nothing may be
+	Off           bool   // there are no events, and there may never be
 }
 
 const (
-	mostEvents = 1000 // that the API gives at a time, and the controller keeps
+	mostEvents = 1000 // that the API returns at a time, and the controller keeps
 	lastEvents = mostEvents / rowsOfPage
 )
 
@@ -133,7 +134,7 @@ func listEvents(v *visit) (any, error) {
 	if list.Wrong = wrongFilter(err, a.filter); list.Wrong != "" {
 		return list, nil
 	}
-	if client.CodeOf(err) == client.ErrRefused { // none are told
+	if client.CodeOf(err) == client.ErrRefused { // events are off
 		list.Off = true
 		return list, nil
 	}

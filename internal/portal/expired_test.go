@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestExpiredLogIn: whose log-in is over is led to a new one by every page and by every change, also by
-// those that go on where a part of them fails.
+// TestExpiredLogIn: a user whose login has expired is redirected to a new one by every page and by
+// every change, also by those that continue where a part of them fails.
 func TestExpiredLogIn(t *testing.T) {
 	w := newGuarded(t)
 	for _, path := range []string{"/instances/start", "/instances/end?chosen=a", "/nodes/drain?chosen=a", "/keys/create", "/nodes/join"} {

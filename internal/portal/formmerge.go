@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// A form may lie open while somebody else changes what it is about. So it tells what it has shown,
-// in fields that are called was_NAME, and only what was changed in it counts: everything else stays
-// as it has become meanwhile. A form that does not tell counts as a whole.
+// A form may be open while another user changes the same record. So it also sends the values that
+// it has shown, in fields named was_NAME, and only fields that differ from them are applied: all
+// others keep their current values. A form without these fields is applied as a whole.
 
-// changed reports whether a field of a form was changed in it.
+// changed reports whether a field of a form was changed by the user.
 func changed(q url.Values, name string) bool {
 	return q.Has(name) && (!q.Has("was_"+name) || strings.TrimSpace(q.Get(name)) != strings.TrimSpace(q.Get("was_"+name)))
 }
 
-// rebased returns a list as it is now, without what was taken out of the one that a form has shown and
-// with what was put into that.
+// rebased applies the changes of a form to the current list: without what was removed from the list
+// that the form has shown and with what was added to that.
 func rebased(q url.Values, name string, now, chosen []string) []string {
 	if !q.Has("was_" + name) {
 		return chosen

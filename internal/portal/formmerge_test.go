@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// also sets fields of a form, as somebody does who changes them.
+// also sets fields of a form, as a user does who edits them.
 func also(f url.Values, pairs ...string) url.Values {
 	for i := 0; i < len(pairs); i += 2 {
 		f.Set(pairs[i], pairs[i+1])
@@ -18,8 +18,8 @@ func also(f url.Values, pairs ...string) url.Values {
 	return f
 }
 
-// TestTwoFormsOfANode: what is saved from a form that lay open takes nothing back that was changed
-// elsewhere meanwhile.
+// TestTwoFormsOfANode: saving a form that was open for a while does not revert what was changed
+// elsewhere since then.
 func TestTwoFormsOfANode(t *testing.T) {
 	w := newWorld(t, nil)
 	n := w.join("mac", 1)[0]

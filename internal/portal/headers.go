@@ -6,12 +6,12 @@ import "net/http"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// guarded puts the headers around a handler that keep a page to itself, and refuses changes
-// that a page of another site asks for.
+// guarded adds the headers that isolate a page, and rejects changes that a page of another site
+// requests.
 func (p *portal) guarded(next http.Handler) http.Handler {
 	sites := http.NewCrossOriginProtection()
 	for _, origin := range p.o.Origins {
-		_ = sites.AddTrustedOrigin(origin) // a name that is none is no page's
+		_ = sites.AddTrustedOrigin(origin) // an invalid origin matches no page
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

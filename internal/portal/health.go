@@ -13,7 +13,7 @@ func (p *portal) healthPages() []page {
 	return []page{{path: "/health", name: "health", title: "Health", topic: Nodes, load: loadHealth}}
 }
 
-// health is the page of what is wrong, and what to do.
+// health is the page of problems, and recommended actions.
 type health struct {
 	Status   api.ControllerStatus
 	Troubles []problem
@@ -47,8 +47,9 @@ func loadHealth(v *visit) (any, error) {
 	return h, h.nodes(v)
 }
 
-// registry adds what the registry knows to be damaged, and how far it has looked. Where it is
-// another process, or the visitor may not ask it, only the number of what is damaged is known.
+// registry adds the damage that the registry has found, and the progress of its verification. Where
+// the registry is another process, or the visitor may not call it, only the number of damaged files
+// is known.
 func (h *health) registry(v *visit) {
 	n := h.Status.RegistryDamaged
 	if v.registry == nil {
@@ -83,10 +84,10 @@ func (h *health) registry(v *visit) {
 	h.Scrub, h.Held = &stats.Scrub, stats.Disks+stats.States
 }
 
-// cure is what to do about damage in a registry.
+// cure is the recommended action for damage in a registry.
 const cure = "Push the same image again, or revert the version; or put the file back from a backup and run buildyard registry repair."
 
-// nameOf gives a template its name, as far as the visitor may see it.
+// nameOf returns the name of a template, or its ID if the visitor may not see it.
 func (h *health) nameOf(v *visit, id string) string {
 	if t, err := v.Template(v, id); err == nil {
 		return t.Name
@@ -94,7 +95,7 @@ func (h *health) nameOf(v *visit, id string) string {
 	return id
 }
 
-// Verified returns how far the verification of all layers is; "" where that is not known.
+// Verified describes the progress of the verification of all layers; "" where that is unknown.
 func (h *health) Verified() string {
 	s := h.Scrub
 	switch {
@@ -113,14 +114,14 @@ func (h *health) Verified() string {
 	return said
 }
 
-// scarce is the share of free room from which on it is little.
+// scarce is the share of free space below which it is scarce.
 const scarce = .1
 
 func (h *health) add(what, next, path string) {
 	h.Troubles = append(h.Troubles, problem{what, next, path})
 }
 
-// controller adds what the controller says of itself.
+// controller adds the controller's own status.
 func (h *health) controller() {
 	s := &h.Status
 	for _, alarm := range s.ActiveAlarms {
@@ -144,7 +145,7 @@ func (h *health) nodes(v *visit) error {
 	page, err := v.NodePage(v, client.PageOptions{Filter: "state:unhealthy,offline", Limit: rowsOfPage})
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Nodes: "+refusal(err))
-		return nil //nolint:nilerr // it is told on the page
+		return nil //nolint:nilerr // the page reports it
 	}
 	for _, n := range page.Nodes {
 		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State), "See whether its machine runs, its agent runs (buildnode run) and it reaches the controller."
@@ -162,7 +163,7 @@ func (h *health) nodes(v *visit) error {
 	return nil
 }
 
-// LicenceIs returns what Status.LicenseExpires is to the license.
+// LicenceIs describes how Status.LicenseExpires relates to the license.
 func (h *health) LicenceIs() string {
 	at := h.Status.LicenseExpires
 	switch {

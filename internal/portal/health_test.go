@@ -6,13 +6,13 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// TestHealth says that nothing is wrong, and then what is.
+// TestHealth: the page of a new cloud shows the license and that everything was checked.
 func TestHealth(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/health").has(200, "Licence", "Running at", "without an end", "!Not looked at")
 }
 
-// TestTimelineOfALiveInstance shows what became of it so far.
+// TestTimelineOfALiveInstance: the page of a running instance shows its state history so far.
 func TestTimelineOfALiveInstance(t *testing.T) {
 	w := newWorld(t, nil)
 	w.join("worker", 1)

@@ -22,7 +22,7 @@ type instanceView struct {
 	Line            []stateChange
 	Raw             string
 	Curl            []string
-	NoConsole       string // why there is no console; "": there is
+	NoConsole       string // why there is none; "": there is a console
 }
 
 // stateChange is a state that an instance was in.
@@ -61,7 +61,7 @@ func oneInstance(v *visit) (any, error) {
 	return out, nil
 }
 
-// groupNamed returns the name of a group, or its id where nobody says the name.
+// groupNamed returns the name of a group, or its ID if the name cannot be read.
 func groupNamed(v *visit, id string) string {
 	if id != "" {
 		if list, err := v.Groups(v, client.ListOptions{Filter: "id:" + id}); err == nil && len(list) == 1 {

@@ -166,7 +166,7 @@ func chosenOf(v *visit) (selection, error) {
 			inst, err := v.Instance(v, id)
 			if err != nil {
 				c.Why = refusal(err)
-				continue // it says so when it is done, too
+				continue // the action reports it, too
 			}
 			c.Rows = append(c.Rows, instanceRow{ID: id, State: inst.InstanceState, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID})})
 		}

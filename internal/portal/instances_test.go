@@ -70,8 +70,8 @@ func TestManyNeedTheirNumber(t *testing.T) {
 	w.post("/instances/end", all).has(200, "21 done")
 }
 
-// TestWhoMayLook: without a log-in each page leads to it; whoever has one is asked for no more;
-// a page of another site changes nothing.
+// TestWhoMayLook: without a login each page redirects to it; a logged-in user is not asked again; a
+// page of another site changes nothing.
 func TestWhoMayLook(t *testing.T) {
 	w := newGuarded(t)
 	s := w.get("/instances?q=state:error")
@@ -90,7 +90,7 @@ func TestWhoMayLook(t *testing.T) {
 	}
 }
 
-// TestFiles: files come under a name that their content gives, packed where that pays.
+// TestFiles: files have a name derived from their content, and are compressed where that pays.
 func TestFiles(t *testing.T) {
 	w := newWorld(t, nil)
 	page := w.get("/instances").Text
@@ -123,7 +123,8 @@ func TestInstanceOfAGroup(t *testing.T) {
 	w.get("/instances/"+id).has(200, `<a href="/groups#g-`+g.ID+`">ios builders</a>`)
 }
 
-// TestEndsWhatLives: all that fit are those that are not over; what has no name is told from its like.
+// TestEndsWhatLives: "all" selects only instances that have not ended; unnamed instances are
+// distinguished from each other.
 func TestEndsWhatLives(t *testing.T) {
 	w := newWorld(t, nil)
 	w.join("worker", 1)

@@ -9,44 +9,44 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 )
 
-// The rhythm of what tells pages of changes.
+// Intervals and limits of change notifications to pages.
 const (
-	tellEvery  = time.Second      // at most so often is one page told
-	tellAtLast = 30 * time.Second // so often it is told however many there are
+	tellEvery  = time.Second      // minimum interval between two notifications of one page
+	tellAtLast = 30 * time.Second // maximum of that interval, however many pages there are
 	beatEvery  = 15 * time.Second
-	writeTime  = 10 * time.Second // a browser that takes nothing for so long is let go
-	maxPages   = 1000             // that are told at a time
-	mostOfOne  = 100              // that are told by one log-in
-	checkEvery = time.Minute      // whether the visitor may still be told
+	writeTime  = 10 * time.Second // after which a browser that reads nothing is disconnected
+	maxPages   = 1000             // that are notified at a time
+	mostOfOne  = 100              // of one login
+	checkEvery = time.Minute      // interval at which the visitor's credentials are checked again
 )
 
-// freshShare is what part of one core keeping pages fresh may take: where a page a second would
-// take more, each is told less often.
+// freshShare is the share of one core that refreshing pages may use: where a refresh per page and
+// second would use more, pages are notified less often.
 const freshShare = 0.1
 
-// hub tells open pages of what changes. It listens to the cloud while somebody listens to it.
+// hub notifies open pages of changes. It subscribes to changes of the cloud while a page is open.
 type hub struct {
 	changes func() (<-chan struct{}, func() Topics, func())
 
 	mu    sync.Mutex // guards the fields below
 	pages map[*listener]struct{}
-	of    map[string]int // how many there are of each log-in
-	stop  chan struct{}  // ends the listening to the cloud; nil: nobody listens
+	of    map[string]int // number of pages of each login
+	stop  chan struct{}  // ends the subscription to the cloud; nil: there are no pages
 	cost  time.Duration  // of a refresh, the mean of the last ones
 }
 
 // listener is an open page.
 type listener struct {
 	wants Topics
-	wake  chan struct{} // has room for one
-	has   Topics        // that changed since it was told; guarded by the hub
+	wake  chan struct{} // buffer of one
+	has   Topics        // that changed since its last notification; guarded by the hub
 }
 
 func newHub(changes func() (<-chan struct{}, func() Topics, func())) *hub {
 	return &hub{changes: changes, pages: map[*listener]struct{}{}, of: map[string]int{}}
 }
 
-// enter adds a page of an owner, "" where nobody has to log in; nil where there are too many.
+// enter adds a page of an owner, "" without authentication; it returns nil when there are too many.
 func (h *hub) enter(owner string, wants Topics) *listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +63,7 @@ func (h *hub) enter(owner string, wants Topics) *listener {
 	return l
 }
 
-// leave takes a page away from those of its owner.
+// leave removes a page of an owner.
 func (h *hub) leave(owner string, l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +77,7 @@ func (h *hub) leave(owner string, l *listener) {
 	}
 }
 
-// listen passes on what the cloud tells, until stop is closed.
+// listen passes changes of the cloud on to the pages, until stop is closed.
 func (h *hub) listen(stop chan struct{}) {
 	changed, take, end := h.changes()
 	defer end()
@@ -106,7 +106,7 @@ func (h *hub) tell(t Topics) {
 	}
 }
 
-// refreshed notes how long a refresh took.
+// refreshed records how long a refresh took.
 func (h *hub) refreshed(took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +116,7 @@ func (h *hub) refreshed(took time.Duration) {
 	h.cost += (took - h.cost) / 16
 }
 
-// pace returns how long a page is not told anything after it was told.
+// pace returns how long a page is not notified after a notification.
 func (h *hub) pace() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,8 +132,8 @@ func (h *hub) take(l *listener) Topics {
 	return t
 }
 
-// follow tells a page of changes for as long as it is open: not what has changed, but that it
-// has, so that nobody learns here what they may not see.
+// follow notifies a page of changes for as long as it is open: only of their topics, not of their
+// content, so that no user learns what they may not see.
 func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	if p.o.Changes == nil {
 		http.Error(w, "Pages are not told of changes.", http.StatusNotFound)
@@ -153,7 +153,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold it back
+	h.Set("X-Accel-Buffering", "no") // nginx would buffer it
 	conn := http.NewResponseController(w)
 	say := func(text string) bool {
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTime))
@@ -163,7 +163,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
 	defer beat.Stop()
 	defer check.Stop()
-	wake, rested := l.wake, (<-chan time.Time)(nil) // after it was told, a page is left alone for a while
+	wake, rested := l.wake, (<-chan time.Time)(nil) // the minimum interval after a notification
 	for more := say(": open\n\n"); more; {
 		select {
 		case <-r.Context().Done():
@@ -181,7 +181,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// owner names the log-in of a request, by what proves it; "" where nobody has to log in.
+// owner identifies the login of a request by its credential; "" without authentication.
 func (p *portal) owner(r *http.Request) string {
 	if !p.o.Guarded {
 		return ""
@@ -194,7 +194,7 @@ func (p *portal) owner(r *http.Request) string {
 	return r.Header.Get("Authorization")
 }
 
-// known reports whether a browser's credentials count.
+// known reports whether a browser's credentials are valid.
 func (p *portal) known(r *http.Request) bool {
 	v, err := p.visit(r)
 	if err == nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestPace: a page is told once a second, and less often where refreshing all of them would take
-// more of a core than it may.
+// TestPace: a page is notified once a second, and less often where refreshing all pages would
+// exceed freshShare of a core.
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		pages int
@@ -31,7 +31,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPagesOfOne: one log-in cannot take the places of all others.
+// TestPagesOfOne: one login cannot use up the limit of all others.
 func TestPagesOfOne(t *testing.T) {
 	h := newHub(func() (<-chan struct{}, func() Topics, func()) { return nil, nil, func() {} })
 	for range mostOfOne {

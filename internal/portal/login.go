@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// LogInPage is what the page of the log-in shows.
+// LogInPage is the content of the login page.
 type LogInPage struct {
 	Return   string // where the browser goes then: a path of the portal
 	Sentence string // why it did not work
@@ -20,7 +20,7 @@ var logInTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("login.html").Funcs(words).ParseFS(pageFiles, "templates/login.html"))
 })
 
-// LogIn sends the page of the log-in. It stands alone: whoever looks at it may see nothing else.
+// LogIn sends the login page. It is standalone: its viewer may see nothing else.
 func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 	var out bytes.Buffer
 	err := logInTemplate().ExecuteTemplate(&out, "login.html", struct {
@@ -39,8 +39,9 @@ func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// comesFromElsewhere reports whether a link on a page of another site has led here: then the browser
-// keeps its log-in to itself, and only a page of the portal can ask it again.
+// comesFromElsewhere reports whether a link on a page of another site has led here: then the
+// browser does not send its login cookie, and only a page of the portal can repeat the request with
+// it.
 func comesFromElsewhere(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }

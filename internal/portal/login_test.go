@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLogIn: the page, what it says of a wrong token, the cookie, where it leads, and the way out.
+// TestLogIn: the page, its message about a wrong token, the cookie, the redirect, and the logout.
 func TestLogIn(t *testing.T) {
 	w := newGuarded(t)
 	page := w.get("/login?return=/templates%3Fq%3D%22%3E%3Cscript%3E")
@@ -36,8 +36,8 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
-// TestFromElsewhere: a browser keeps a strict cookie from a request that a link of another site
-// leads to; the portal has it ask again before it wants a log-in.
+// TestFromElsewhere: a browser does not send a strict cookie when a link of another site is
+// followed; the portal has it repeat the request before it requires a login.
 func TestFromElsewhere(t *testing.T) {
 	w := newGuarded(t)
 	link := map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}

@@ -47,8 +47,8 @@ func listLogs(v *visit) (any, error) {
 	return list, nil
 }
 
-// logLine is a row of a log. Its id comes from what it says, so that a link to it leads there
-// for as long as it is shown.
+// logLine is a row of a log. Its ID is derived from its content, so that a link to it works for as
+// long as it is shown.
 type logLine struct{ ID, Text string }
 
 // logView is the page of the log of a service.

@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// capabilities is what the visitor may do, as far as that can be told before it is tried. The API judges
-// in any case.
+// capabilities is what the visitor may do, as far as that is known before an attempt. The API
+// authorizes in any case.
 type capabilities struct {
 	rights *api.Rights // nil: everything, or it could not be asked
 	lacks  []string    // permissions that something on the page needs
@@ -16,7 +16,7 @@ type capabilities struct {
 // actionLink is something that a page offers to do.
 type actionLink struct {
 	Path, Name  string
-	Label       string // where the name alone does not say what it is about
+	Label       string // where the name alone is ambiguous
 	Class       string
 	Dialog      bool   // its form is shown over the page
 	Not         string // which permission is missing
@@ -53,7 +53,7 @@ var acts = map[string]actionLink{
 	"forget grants":   {permission: "delete_permission_groups", Class: "d", Dialog: true},
 }
 
-// can returns what the visitor may do, with what the page is about. It is asked once.
+// can returns what the visitor may do with what the page is about. It is read once.
 func (v *visit) can() *capabilities {
 	if v.mine != nil {
 		return v.mine
@@ -61,15 +61,15 @@ func (v *visit) can() *capabilities {
 	v.mine = &capabilities{}
 	if v.guarded {
 		rights, err := v.Rights(v, v.about)
-		if err == nil { // else it is tried, and the API says what is missing
+		if err == nil { // else it is tried, and the API names what is missing
 			v.mine.rights = &rights
 		}
 	}
 	return v.mine
 }
 
-// Do offers something: where that leads, what the button says, and what more there is to say for
-// those who do not see what it stands beside. on is the node that it is about.
+// Do offers an action: its path, the text of the button, and an optional label for users of screen
+// readers, who do not see its context. on is the node that it concerns.
 func (m *capabilities) Do(what, on, path, name string, label ...string) actionLink {
 	a := acts[what]
 	a.Path, a.Name, a.Not = path, name, m.Not(what, on)
@@ -79,7 +79,7 @@ func (m *capabilities) Do(what, on, path, name string, label ...string) actionLi
 	return a
 }
 
-// offer is Do for what a page knows by itself whether it may be done.
+// offer is Do for actions whose permission the page has already checked.
 func offer(not, path, name, class string, label ...string) actionLink {
 	a := actionLink{Path: path, Name: name, Class: class, Not: not, Dialog: class == "d"}
 	if len(label) > 0 {
@@ -131,7 +131,7 @@ func (m *capabilities) Lacking() []string {
 	return m.lacks
 }
 
-// managed reports whether rights on single nodes and templates count.
+// managed reports whether resource rights on nodes and templates are enforced.
 func (m *capabilities) managed() bool { return m.rights != nil && m.rights.Managed }
 
 // actingGroups are the permission groups as which the visitor can start and distribute.

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// nodeView is the page of one node. A part that the visitor may not see says why.
+// nodeView is the page of one node. A part that the visitor may not see states the reason.
 type nodeView struct {
 	nodeRow
 	Gauges []gauge
@@ -22,11 +22,11 @@ type nodeView struct {
 	Templates    []cachedTemplate
 	Events       eventTable
 	EventsWhy    string
-	Scan         *api.NodeScanSummary // nil: it has told nothing
+	Scan         *api.NodeScanSummary // nil: it has not reported yet
 	ScanWhy      string
 }
 
-// cachedTemplate are the versions of one template that a node holds.
+// cachedTemplate is the cached versions of one template on a node.
 type cachedTemplate struct {
 	ID, Name string
 	Tags     []string
@@ -76,7 +76,7 @@ func allGauges(n api.Node) []gauge {
 	return all
 }
 
-// heldOf gathers the versions that a node holds by their templates, in the order in which they come.
+// heldOf groups the cached versions of a node by their templates, in the order in which they come.
 func heldOf(all []api.NodeTag) (held []cachedTemplate) {
 	for _, t := range all {
 		i := slices.IndexFunc(held, func(h cachedTemplate) bool { return h.ID == t.UUID })

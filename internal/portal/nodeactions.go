@@ -26,13 +26,13 @@ func (p *portal) nodeDeeds() []action {
 	return list
 }
 
-// bulkNodeAction is what can be done to several nodes at once.
+// bulkNodeAction is an action that can be applied to several nodes at a time.
 type bulkNodeAction struct {
 	Name, Title string
 	Button      string
-	Text        string // what will become of the nodes
-	Said        string // what became of one
-	Bad         bool   // it takes something away
+	Text        string // the effect on the nodes
+	Said        string // the result for one node
+	Bad         bool   // it is destructive
 	Reasons     bool   // a reason and a deadline may be given
 	call        func(v *visit, id string) error
 	curl        func(v *visit, id string) string
@@ -132,7 +132,7 @@ func (a bulkNodeAction) ask(v *visit) (any, error) {
 		if !f.All {
 			n, err := v.Node(v, id)
 			if err != nil {
-				f.NotWhy = refusal(err) // it says so when it is done, too
+				f.NotWhy = refusal(err) // the action reports it, too
 			} else {
 				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
 			}
@@ -176,7 +176,7 @@ func (a bulkNodeAction) act(v *visit) (actionResult, error) {
 	return out, nil
 }
 
-// backOf is the page of the portal that a form was asked for from.
+// backOf returns the page of the portal that a form was opened from.
 func backOf(v *visit, usual string) string {
 	back := v.q.Get("back")
 	u, err := url.Parse(back)
@@ -218,7 +218,7 @@ func jsonOf(value any) string {
 	return string(text)
 }
 
-// editForm is the form of what an operator says of a node.
+// editForm is the form for the settings of a node.
 type editForm struct {
 	api.Node
 	Back string
@@ -235,8 +235,8 @@ func askEditNode(v *visit) (any, error) {
 	return editForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID), Curl: configCurl(v, config)}, nil
 }
 
-// doEditNode changes what was changed in the form, so that one that lay open for long takes nothing
-// back that somebody else has changed.
+// doEditNode applies only the fields that were changed in the form, so that a form that was open
+// for long does not revert changes by other users.
 func doEditNode(v *visit) (actionResult, error) {
 	id := v.r.PathValue("id")
 	n, err := v.Node(v, id)
@@ -253,7 +253,8 @@ func doEditNode(v *visit) (actionResult, error) {
 // nodeLabels are what the form calls the fields of the API.
 var nodeLabels = map[string]string{"name": "Name", "host": "Host", "max_vm_count": "VMs at most", "vcpu_override": "Virtual CPUs", "ram_override": "Memory"}
 
-// labelled is an error about a field of the API as it is told to whoever has the form of a node.
+// labelled rewrites an error about a field of the API with the label that the form of a node has
+// for it.
 func labelled(err error) error {
 	said, is := errors.AsType[*client.Error](err)
 	if !is {

@@ -26,13 +26,13 @@ type nodeRow struct {
 	api.Node
 	Why  string // it is in its state
 	Back string // the page that it stands on
-	// Fixed says why the visitor cannot change what the node may hold; "": they can.
+	// Fixed is the reason why the visitor cannot change the node's capacity; "": they can.
 	Fixed string
 }
 
-// nodeLine is a node in the list. Nothing is embedded here, and what can be is made into text
-// before: templates look for the fields of what is embedded by their names, and call functions by
-// reflection, which took most of the time of the page.
+// nodeLine is a node in the list. Nothing is embedded here, and as much as possible is formatted in
+// advance: templates look up embedded fields by name, and call functions by reflection, which took
+// most of the time of the page.
 type nodeLine struct {
 	NodeID, NodeName, IPAddress, AgentVersion string
 
@@ -89,7 +89,7 @@ func gaugeOf(name, of string, share float64, text string) gauge {
 // Value is the number that a gauge has in large.
 func (g gauge) Value() string { number, _, _ := strings.Cut(g.Text, " "); return number }
 
-// Unit is what stands behind it.
+// Unit returns the text after the number.
 func (g gauge) Unit() string { _, rest, _ := strings.Cut(g.Text, " "); return rest }
 
 // nodeList is the page of the nodes.
@@ -163,7 +163,7 @@ func listNodes(v *visit) (any, error) {
 	return list, nil
 }
 
-// wrongFilter returns what the API says against a filter; "" where it says nothing against it.
+// wrongFilter returns the API's objection to a filter; "" where there is none.
 func wrongFilter(err error, filter string) string {
 	if told, ok := errors.AsType[*client.Error](err); ok && filter != "" && told.Code == client.ErrInvalid {
 		return told.Message
@@ -171,7 +171,8 @@ func wrongFilter(err error, filter string) string {
 	return ""
 }
 
-// whyNode says in one line why a node is as it is, or what continues there.
+// whyNode describes in one line why a node is in its state, or which operation is in progress
+// there.
 func whyNode(n api.Node) string {
 	var parts []string
 	if n.StateReason != "" {
@@ -192,7 +193,7 @@ func whyNode(n api.Node) string {
 	return strings.Join(parts, "; ")
 }
 
-// gaugesOf are the bars of what a node's machine does: its processors, its memory.
+// gaugesOf returns the bars for the load of a node's machine: its processors, its memory.
 func gaugesOf(n api.Node) []gauge {
 	return []gauge{
 		gaugeOf("CPU", n.NodeName, n.CPUUtil, percent(n.CPUUtil)+" %"),
@@ -200,7 +201,7 @@ func gaugesOf(n api.Node) []gauge {
 	}
 }
 
-// placesOf returns how much of a node's capacity is taken, in what it counts in.
+// placesOf returns the used share of a node's capacity, in its capacity mode.
 func placesOf(n api.Node) gauge {
 	if n.CapacityMode == string(farm.CapacityByResources) {
 		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), fmt.Sprint(n.VMCount))

@@ -8,7 +8,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// TestNodes: the list, the page of one, and what is changed in place.
+// TestNodes: the list, the page of one node, and what is changed in place.
 func TestNodes(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/nodes").has(200, "No nodes yet", "buildyard node token", "buildnode join "+w.URL()+" --token-file token", "another machine cannot")

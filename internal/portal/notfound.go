@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// elsewhere has the API answer what is no page. Where it has nothing either, and somebody looks at
-// that with a browser, they get a page that says so instead of what programs get.
+// elsewhere passes requests for anything but pages to the API. If the API has no such route either,
+// a browser gets an error page instead of the API's response.
 func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.ServeMux) {
 	if !looks(r) {
 		p.o.API.ServeHTTP(w, r)
@@ -36,13 +36,13 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 	})).ServeHTTP(w, r)
 }
 
-// looks reports whether a browser asks for something to be looked at that is not the programs' own.
+// looks reports whether a browser requests a page, outside the paths of the API.
 func looks(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
 		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")
 }
 
-// notFoundWriter keeps back an answer that says that there is nothing, or that it is not for strangers.
+// notFoundWriter suppresses responses with status 404 or 401.
 type notFoundWriter struct {
 	http.ResponseWriter
 	code int // of what is kept back; 0: nothing is

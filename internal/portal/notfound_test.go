@@ -8,11 +8,11 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// browser is what browsers say that they take.
+// browser is the Accept header that browsers send.
 var browser = map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
-// TestNoSuchPage: a browser that comes to an address of nothing gets a page, with the headers of
-// pages; programs get what the API says.
+// TestNoSuchPage: a browser that requests an unknown address gets a page, with the headers of
+// pages; programs get the API's response.
 func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, at := range []string{"/nonsense", "/nodes/a/b/c", "/<script>alert(1)</script>", "/login"} {
@@ -63,8 +63,8 @@ func TestBehindTheEnd(t *testing.T) {
 	}
 }
 
-// TestFailuresAreWhole: whatever is refused, a page says what, why, the id of the request and what to
-// do; and it refreshes where the page that it stands for does.
+// TestFailuresAreWhole: the page about any refusal has what was refused, why, the ID of the request
+// and what to do; and it refreshes where the page that it replaces does.
 func TestFailuresAreWhole(t *testing.T) {
 	w := newWorld(t, nil)
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}

@@ -26,30 +26,30 @@ type page struct {
 	load  func(v *visit) (any, error)
 }
 
-// visit is a look at a page.
+// visit is one request of a page.
 type visit struct {
 	context.Context
 	*client.Controller
 	r     *http.Request
 	q     url.Values
 	now   time.Time
-	title string // instead of the page's own; for pages of one thing
+	title string // instead of the page's own; for pages of one record
 
 	registry *client.Registry // nil where it is another process
 	guarded  bool             // callers have to log in
-	stranger error            // the API knows nobody by these credentials; nil: it does
+	stranger error            // the API does not accept these credentials; nil: it does
 
 	about client.RightsQuery // what the page is about; set before can is called
 	mine  *capabilities      // what the visitor may do, once that was asked
 }
 
-// view is what a template gets.
+// view is the data of a template.
 type view struct {
 	Title    string
 	Nav      []navItem
 	Here     string // path of the area that the page belongs to
 	URL      string // of this very look, for what refreshes it
-	Live     string // address of what tells of changes; "": the page does not change
+	Live     string // address of the change notifications; "": the page does not change
 	Assets   string // prefix of the paths of files
 	Version  string
 	Registry string // how it is, in a word
@@ -90,7 +90,7 @@ func (p *portal) serve(g page) http.Handler {
 	})
 }
 
-// isRefresh reports whether a page asks for the part of it that changes.
+// isRefresh reports whether a page requests the part of it that changes.
 func isRefresh(r *http.Request) bool { return r.Header.Get("Hx-Request") == "true" }
 
 func (p *portal) visit(r *http.Request) (*visit, error) {
@@ -115,7 +115,7 @@ func (p *portal) view(v *visit, g page, title string, body any) view {
 	return shown
 }
 
-// liveAt is the address of what tells a page of changes; "" where it does not change.
+// liveAt returns the address of the change notifications of a page; "" where it does not change.
 func (p *portal) liveAt(t Topics) string {
 	if t == 0 || p.o.Changes == nil {
 		return ""
@@ -206,17 +206,17 @@ func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name s
 	_, _ = w.Write(out.Bytes())
 }
 
-// failure is what a page says of something that failed.
+// failure is the content of a page about an error.
 type failure struct {
 	What    string // was tried
 	Why     string
 	Request string // its id, for the log
 	Next    string // what to do
 
-	topic Topics // of the page, where it may come back by itself
+	topic Topics // of the page, where it may be refreshed automatically
 }
 
-// fail sends the page of something that failed, or leads to the log-in.
+// fail sends the page about an error, or redirects to the login.
 func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error) {
 	code, f := explain(err)
 	if code == http.StatusUnauthorized {
@@ -244,8 +244,9 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 	p.tell(w, r, code, f)
 }
 
-// tell sends the page of something that failed. What cannot be reached for a moment refreshes like the
-// page that it stands for. What was refused before the API was asked has its own line in the log.
+// tell sends the page about an error. If a service is temporarily unavailable, the page refreshes
+// like the one that it replaces. Refusals before the call of the API have a separate line in the
+// log.
 func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failure) {
 	if f.Request == "" {
 		f.Request = client.NewKey()
@@ -301,7 +302,7 @@ func invalid(sentence string) error {
 	return &client.Error{Code: client.ErrInvalid, Message: sentence}
 }
 
-// statuses are what pages about failures say in HTTP.
+// statuses are the HTTP status codes of pages about errors.
 var statuses = map[client.Code]int{
 	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,
 	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound, client.ErrUnsupported: http.StatusNotFound,

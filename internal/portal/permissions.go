@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// granter is a service that has permissions of its own.
+// granter is a service that has its own permissions.
 type granter interface {
 	Permissions(ctx context.Context) ([]api.Permission, error)
 	PermissionGroups(ctx context.Context) ([]api.PermissionGroup, error)
@@ -19,13 +19,13 @@ type granter interface {
 	DeletePermissionGroup(ctx context.Context, name string) error
 }
 
-// grants is what a service lets permission groups do.
+// grants is the permissions of permission groups at a service.
 type grants struct {
 	Key, Name string // of the service
 	of        granter
 }
 
-// services are those whose permissions can be reached from here.
+// services are those whose permissions can be managed from here.
 func (v *visit) services() []grants {
 	all := []grants{{Key: "controller", Name: "Controller", of: v.Controller}}
 	if v.registry != nil {
@@ -91,7 +91,7 @@ type permissionForm struct {
 	Curl     string
 }
 
-// permissionService is the permissions that a service has, by what they are for.
+// permissionService is the permissions that a service has, by purpose.
 type permissionService struct {
 	Key, Name, Not string
 	Areas          []permissionArea
@@ -172,7 +172,7 @@ func doPermissions(v *visit) (actionResult, error) {
 	})
 }
 
-// eachShown does something at each service that the form has shown.
+// eachShown runs do for each service that the form has shown.
 func (v *visit) eachShown(name string, do func(grants) error) (actionResult, error) {
 	out := actionResult{Back: "/permission-groups"}
 	for _, s := range v.services() {

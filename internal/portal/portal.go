@@ -11,16 +11,16 @@ import (
 
 // Options configure the portal.
 type Options struct {
-	API http.Handler // the controller's API, which judges whoever asks; also gets what is no page
+	API http.Handler // the controller's API, which authorizes callers; also gets all requests that are not for pages
 	// Registry is the registry's API, where that is in this process; nil: elsewhere.
 	Registry http.Handler
 	Guarded  bool // callers have to log in
-	// Origins are addresses, as https://host, whose pages may change things besides the portal's own:
-	// those under which a reverse proxy shows it.
+	// Origins are addresses, as https://host, whose pages may change things in addition to the
+	// portal's own: those under which a reverse proxy serves it.
 	Origins []string
 	Version string // of the program
-	// Changes tells of what has changed in the cloud since the channel was last read, until stop
-	// is called; nil: pages do not refresh by themselves.
+	// Changes returns the topics that have changed in the cloud since the channel was last read,
+	// until stop is called; nil: pages do not refresh automatically.
 	Changes func() (changed <-chan struct{}, take func() Topics, stop func())
 	Logger  *slog.Logger
 }

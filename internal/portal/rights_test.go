@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// visitor looks at a guarded cloud with a user key of the permission group ci.
+// visitor views a guarded cloud with an API key of the permission group ci.
 type visitor struct {
 	*world
 	shelf    *client.Registry // as root
@@ -23,7 +23,8 @@ type visitor struct {
 	group    string
 }
 
-// newVisitor runs a cloud with one of each thing, for a visitor who may do whatever can be granted.
+// newVisitor runs a cloud with one of each kind of record, for a visitor who may do whatever can be
+// granted.
 func newVisitor(t *testing.T, settings map[string]string) *visitor {
 	t.Helper()
 	all := maps.Clone(guardedSettings)
@@ -181,8 +182,8 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 	v.get("/permission-groups").has(200, "!disabled")
 }
 
-// TestDeedsOfWhoMayLess: what is refused says which permission is missing, of each thing where
-// there are several; with it, it is done.
+// TestDeedsOfWhoMayLess: a refused action names the missing permission, for each item where there
+// are several; with the permission, it succeeds.
 func TestDeedsOfWhoMayLess(t *testing.T) {
 	v := newVisitor(t, nil)
 	v.begin(client.StartRequest{Name: "job"})
@@ -244,8 +245,8 @@ func TestDeedsOfWhoMayLess(t *testing.T) {
 	}
 }
 
-// TestRightsOnSingleThings: where rights on single nodes and templates count, lists have what may
-// be listed, and each thing says which right on it is missing.
+// TestRightsOnSingleThings: where resource rights on nodes and templates are enforced, lists have
+// what may be listed, and each item names the right on it that is missing.
 func TestRightsOnSingleThings(t *testing.T) {
 	v := newVisitor(t, map[string]string{"SVC_ENABLE_RESOURCE_MANAGEMENT": "true"})
 	hidden := v.join("secret", 1)[0]

@@ -56,7 +56,7 @@ func numberField(of func(r *client.StartRequest) *int) func(*client.StartRequest
 
 type start = client.StartRequest
 
-// firstFields are what nearly every start says, the others what few do.
+// firstFields are the fields that nearly every start sets, the others those that few set.
 var firstFields = []startField{
 	{Name: "tag", Label: "Tag", Hint: "Empty: the latest.", set: textField(func(r *start) *string { return &r.Tag })},
 	{Name: "count", Label: "How many", Kind: "number", Most: 1000, set: numberField(func(r *start) *int { return &r.Count })},
@@ -198,7 +198,7 @@ type startForm struct {
 	TemplatesWhy  string // they are not listed
 	Tags          []string
 	First, More   []startField
-	Open          bool // something is said in More
+	Open          bool // a field in More is set
 	Wrong         string
 	Key           string
 	Curl          string
@@ -265,8 +265,8 @@ func (f *startForm) fill(v *visit) {
 	}
 }
 
-// actAs puts the permission group among what every start says where one has to be named, and
-// takes the group of nodes away, which counts elsewhere.
+// actAs adds the permission group to the first fields where one has to be named, and removes the
+// node group, which applies elsewhere.
 func (f *startForm) actAs(m *capabilities) {
 	if !m.managed() {
 		return
@@ -288,7 +288,7 @@ func (f *startForm) actAs(m *capabilities) {
 	f.More = slices.Delete(f.More, at("group_id"), at("group_id")+1)
 }
 
-// known are choices, with the one that was made.
+// known returns choices that include the chosen one.
 func known(all []choice, chosen string) []choice {
 	if slices.ContainsFunc(all, func(c choice) bool { return c.Value == chosen }) {
 		return all
@@ -305,10 +305,10 @@ func askStart(v *visit) (any, error) {
 	return f, nil
 }
 
-// ofField is how the API says what is wrong with a field.
+// ofField matches the API's messages about a field.
 var ofField = regexp.MustCompile(`^([a-z_]+)(?:(?:\[\d+\][a-z_.]*)?:)? (.+)$`)
 
-// blame puts what the API says against a request to the field that it is about.
+// blame assigns the API's error about a request to the field that it concerns.
 func (f *startForm) blame(message string) {
 	m := ofField.FindStringSubmatch(message)
 	for _, fields := range [][]startField{f.First, f.More} {

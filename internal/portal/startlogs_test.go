@@ -11,7 +11,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// TestStart: the form that starts instances, with the command beside it and what is refused by field.
+// TestStart: the form that starts instances, with the command next to it and errors shown per
+// field.
 func TestStart(t *testing.T) {
 	w := newWorld(t, nil)
 	w.get("/instances/start").has(200, "There are no templates yet", "id of a template")
@@ -80,7 +81,7 @@ func TestEvents(t *testing.T) {
 	newWorld(t, map[string]string{"SVC_ENABLE_EVENT_LOGGING": "false"}).get("/events").has(200, "No events yet", "--enable-event-logging")
 }
 
-// TestLogs: the central logs, searched, and rows of strangers that must not act.
+// TestLogs: the central logs, searched, and untrusted rows that must not act as markup.
 func TestLogs(t *testing.T) {
 	w := newWorld(t, nil)
 	r, err := client.NewRegistry(w.RegistryURL(), client.Options{})
@@ -98,8 +99,8 @@ func TestLogs(t *testing.T) {
 	w.get("/logs/vm/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found")
 }
 
-// TestStartHasEveryParameter: whatever the API takes has a field, and what is filled in there is
-// in the command beside the form as it is sent.
+// TestStartHasEveryParameter: each parameter of the API has a field, and its value is in the
+// command next to the form as it is sent.
 func TestStartHasEveryParameter(t *testing.T) {
 	w := newWorld(t, nil)
 	fill := map[string]string{

@@ -9,7 +9,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// rowsOfPage is two screens of rows, and what a page of them costs to keep fresh.
+// rowsOfPage is the rows per page: two screens, chosen with the cost of refreshing such a page in
+// mind.
 const rowsOfPage = 50
 
 // column is a column of a table.
@@ -17,7 +18,7 @@ type column struct {
 	Name  string
 	Field string // that it is sorted by; "": it cannot be
 	Num   bool
-	Wide  bool // a phone has no room for it
+	Wide  bool // hidden on narrow screens
 	Young bool // by age: the first click shows the newest first
 
 	Path   string // that sorts by it
@@ -31,14 +32,14 @@ type chip struct {
 	On         bool
 }
 
-// pager is which part of a table is shown.
+// pager is the part of a table that is shown.
 type pager struct {
 	From, To, Total int
 	Before, After   string // paths; "": there is nothing
 	Needed          bool
 }
 
-// tableQuery is what the address of a table says: which rows, in which order.
+// tableQuery is the query in the address of a table: which rows, in which order.
 type tableQuery struct {
 	path, filter, sort string
 	page               int // from 1
@@ -60,8 +61,8 @@ func (a tableQuery) options() client.PageOptions {
 	return client.PageOptions{Filter: a.filter, Sort: a.sort, Skip: (a.page - 1) * rowsOfPage, Limit: rowsOfPage}
 }
 
-// beyond reports whether what was asked for is behind the end of a table, which may have become shorter
-// meanwhile; then it is the last part that is asked for.
+// beyond reports whether the requested page is behind the end of a table, which may have become
+// shorter since then; it then selects the last page.
 func (a *tableQuery) beyond(rows, total int) bool {
 	if rows > 0 || total == 0 {
 		return false
@@ -110,7 +111,7 @@ func (a tableQuery) columns(all []column) []column {
 	return all
 }
 
-// part returns the rows of all that are asked for.
+// part returns the requested rows.
 func part[T any](a *tableQuery, all []T) []T {
 	from := min((a.page-1)*rowsOfPage, len(all))
 	if a.beyond(len(all)-from, len(all)) {
@@ -131,7 +132,7 @@ func (a tableQuery) pager(rows, total int) pager {
 	return p
 }
 
-// chips are the states of which there are some, or that the filter names.
+// chips returns a chip for each state with rows, or named in the filter.
 func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) {
 	rest, chosen := stateTerm(a.filter)
 	for _, name := range order {
@@ -157,7 +158,7 @@ func (a tableQuery) chips(states map[string]int, order []string) (chips []chip) 
 	return chips
 }
 
-// stateTerm takes the first plain term about states out of a filter.
+// stateTerm removes the first plain term about states from a filter.
 func stateTerm(filter string) (rest string, states []string) {
 	terms := outside(filter, ' ')
 	for i, term := range terms {
@@ -173,7 +174,7 @@ func stateTerm(filter string) (rest string, states []string) {
 	return filter, nil
 }
 
-// outside cuts a text at separators that are not in quotes, and leaves out what is empty.
+// outside splits a text at separators that are not in quotes, and leaves out empty parts.
 func outside(text string, separator rune) []string {
 	within := false
 	return strings.FieldsFunc(text, func(r rune) bool {

@@ -35,7 +35,7 @@ func TestChips(t *testing.T) {
 	}
 }
 
-// TestAddressOfATable: the address says everything, and what is usual is left out.
+// TestAddressOfATable: the address contains the whole query, and defaults are left out.
 func TestAddressOfATable(t *testing.T) {
 	a := askedOf("/i?q=+state:x+&sort=-name&page=2", "age")
 	if o := a.options(); o.Filter != "state:x" || o.Sort != "-name" || o.Skip != rowsOfPage || o.Limit != rowsOfPage {

@@ -45,11 +45,11 @@ type tagRow struct {
 	ContentID        string
 }
 
-// cachingNodeRow is a node that holds versions of a template.
+// cachingNodeRow is a node that caches versions of a template.
 type cachingNodeRow struct {
 	ID, Name, State string
 	Tags            []string
-	Old             int // versions that the registry does not have any more
+	Old             int // versions that the registry no longer has
 	Size            int64
 }
 
@@ -62,7 +62,7 @@ type distributionProgress struct {
 	Why                   string  // the first failure
 }
 
-// Nodes is how many nodes it is about.
+// Nodes returns the number of nodes of the distribution.
 func (s distributionProgress) Nodes() int { return s.Done + s.Failed + s.Pending }
 
 const (
@@ -97,7 +97,7 @@ func oneTemplate(v *visit) (any, error) {
 	return out, nil
 }
 
-// hold notes which nodes hold what.
+// hold records which nodes have which versions cached.
 func (t *templateView) hold(holders []api.TemplateNode) {
 	t.Holding = len(holders)
 	for _, h := range holders {
@@ -179,7 +179,7 @@ type distributionRow struct {
 	Why      string
 }
 
-// spreadOrder is the order of the states in the table: what needs somebody comes first.
+// spreadOrder is the order of the states in the table: what needs an operator comes first.
 var spreadOrder = []string{"Failed", "Pulling", "Waiting", "Done"}
 
 func oneDistribution(v *visit) (any, error) {
@@ -226,10 +226,10 @@ func oneDistribution(v *visit) (any, error) {
 	return out, nil
 }
 
-// idsOfFilter is how many ids a filter has room for.
+// idsOfFilter is the maximum number of IDs in one filter.
 const idsOfFilter = 50
 
-// namesOf gives nodes their names by their ids, as far as the visitor may see them.
+// namesOf returns the names of nodes by their IDs, as far as the visitor may see them.
 func (v *visit) namesOf(ids []string) map[string]string {
 	names := map[string]string{}
 	for some := range slices.Chunk(ids, idsOfFilter) {
@@ -248,7 +248,7 @@ func (v *visit) namesOf(ids []string) map[string]string {
 	return names
 }
 
-// scanView is the page of what a scanner found in a version.
+// scanView is the page of a scanner's findings in a version.
 type scanView struct {
 	ID, Name, Tag string
 	Short         *scanSummary
@@ -307,5 +307,5 @@ func (s *scanView) take(matches []api.ScanMatch) {
 	}
 }
 
-// severityTones are how severities look, beside their words.
+// severityTones are the colors of severities, shown in addition to their names.
 var severityTones = map[string]string{"critical": "bad", "high": "bad", "medium": "warn"}

@@ -43,7 +43,7 @@ func askDistribute(v *visit) (any, error) {
 	page, err := v.NodePage(v, client.PageOptions{Sort: "name", Limit: maxChoices})
 	f.Nodes, f.Total, f.NodesNot = page.Nodes, page.Total, refusal(err)
 	f.Managed, f.ActAs = v.can().managed(), v.can().actingGroups()
-	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // without the permission there is no choice of them
+	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // else none to choose
 		f.Groups = groups
 	}
 	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", jsonOf(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, first(f.Tags))}))
@@ -108,7 +108,7 @@ func doCancelDistribution(v *visit) (actionResult, error) {
 	return actionResult{To: templatePath(v.r.PathValue("id")) + "/distributions/" + url.PathEscape(id)}, nil
 }
 
-// deletionImpact is what goes with a template or some of its versions.
+// deletionImpact is what is deleted with a template or some of its versions.
 type deletionImpact struct {
 	ID, Name   string
 	Tag        string // the oldest that goes
@@ -127,7 +127,8 @@ type deletionImpact struct {
 	Curl       string
 }
 
-// lossOf returns what goes when the versions of a template from a tag on are removed; "" means all.
+// lossOf returns what is deleted when the versions of a template from a tag on are removed; ""
+// means all.
 func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
 	from := 0
 	if tag != "" {
@@ -170,7 +171,7 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, er
 	return l, nil
 }
 
-// agreed refuses what is not what was shown, or not typed.
+// agreed refuses a deletion that has changed since it was shown, or was not confirmed by typing.
 func (l deletionImpact) agreed(v *visit) error {
 	switch {
 	case v.q.Get("seen") != l.Seen:

@@ -29,10 +29,10 @@ var words = template.FuncMap{
 	"icon":     func(name string) string { return loadAssets().prefix + "icons.svg#" + name },
 }
 
-// timePair are a time, and when it is looked at.
+// timePair is a time, and the time at which it is shown.
 type timePair struct{ Now, At time.Time }
 
-// ago returns how long ago something was; "-" where that is not known.
+// ago formats how long ago a time was; "-" where it is unknown.
 func ago(now, t time.Time) string {
 	if t.IsZero() || t.Unix() <= 0 {
 		return "-"
@@ -40,7 +40,7 @@ func ago(now, t time.Time) string {
 	return span(now.Sub(t).Truncate(time.Second))
 }
 
-// span returns how long something takes: the two largest units.
+// span formats a duration: the two largest units.
 func span(d time.Duration) string {
 	if d < 0 {
 		d = 0
@@ -62,7 +62,7 @@ func span(d time.Duration) string {
 // stamp is a time for <time datetime>.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// absolute is a time as people read it, for whoever points at a relative one.
+// absolute formats a time in full, for the tooltip of a relative one.
 func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
@@ -106,7 +106,7 @@ func query(path string, pairs ...any) string {
 	return path + "?" + q.Encode()
 }
 
-// stateView is how a state looks: never by its color alone.
+// stateView is the display of a state: never its color alone.
 type stateView struct{ Word, Tone, Icon string }
 
 var stateViews = map[string]stateView{

@@ -106,7 +106,7 @@ func epoch(seconds int64) time.Time {
 	return time.Unix(seconds, 0)
 }
 
-// scanSummary is what a scanner found, in short.
+// scanSummary is a summary of a scanner's findings.
 type scanSummary struct {
 	Scanner           string
 	At, Database      time.Time
@@ -115,11 +115,11 @@ type scanSummary struct {
 	Packages, Matches int
 }
 
-// count is how many there are of something.
+// count is the number of items with a name.
 type count struct {
 	Name string
 	N    int
-	Tone string // how it looks, beside its name
+	Tone string // its color, in addition to its name
 }
 
 func shortScan(s *api.ScanSummary) *scanSummary {

@@ -30,7 +30,7 @@ func attribute(tag, name string) string {
 	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&#43;", "+", "&amp;", "&").Replace(value)
 }
 
-// leadsTo checks where a form that was sent leads, and gives that.
+// leadsTo checks the redirect of a submitted form, and returns it.
 func (s shown) leadsTo(prefix string) string {
 	s.t.Helper()
 	to := s.Header.Get("Location")
@@ -67,7 +67,7 @@ func TestTemplates(t *testing.T) {
 	w.get("/templates/"+spare+"/scan?tag=v1").has(200, "CVE-1 &lt;b&gt;", "&lt;i&gt;openssl", "not everything could be read", "!CVE-1 <b>", "!<i>openssl")
 }
 
-// TestDistribute: to all, to some, to nobody; how far it is; and it is taken back.
+// TestDistribute: to all nodes, to some, to none; its progress; and its cancellation.
 func TestDistribute(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
@@ -86,7 +86,7 @@ func TestDistribute(t *testing.T) {
 	}
 	done(one, "<dd>1 <small>of 1 node<")
 	w.get(one).has(200, "Distribution of debian", nodes[0].NodeName, "Done", "!Cancel distribution")
-	done(at, `id="h-`+nodes[0].NodeID) // a node tells what it holds a moment later
+	done(at, `id="h-`+nodes[0].NodeID) // a node reports its cache a moment later
 	w.get(at).has(200, "1 node<", nodes[0].NodeName, `id="h-`+nodes[0].NodeID, "!"+nodes[1].NodeName)
 	w.get("/templates?sort=-nodes").has(200, `>1</a>`)
 	all := w.post(at+"/distribute", w.get(at+"/distribute").form("tag", "v1", "to", "all")).leadsTo(at + "/distributions/")

@@ -2,7 +2,7 @@ package portal
 
 import "strings"
 
-// Topics are kinds of things of which some have changed.
+// Topics are kinds of records of which some have changed.
 type Topics uint8
 
 // The topics.
@@ -29,7 +29,7 @@ func (t Topics) String() string {
 	return strings.Join(names, ",")
 }
 
-// topicsOf reads what String has written. What it does not know is no topic.
+// topicsOf parses what String has written. It ignores unknown names.
 func topicsOf(text string) (t Topics) {
 	for name := range strings.SplitSeq(text, ",") {
 		for i, known := range topicNames {

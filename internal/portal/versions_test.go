@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestVersions: each file of others is the one that VERSIONS.md names, and there is no other.
+// TestVersions: each vendored file is the one that VERSIONS.md names, and there are no others.
 func TestVersions(t *testing.T) {
 	list, err := files.ReadFile("assets/VERSIONS.md")
 	if err != nil {

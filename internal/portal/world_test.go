@@ -33,8 +33,8 @@ type world struct {
 	t       *testing.T
 	API     *client.Controller
 	root    bool              // programs need the root token
-	cookies []*http.Cookie    // of whoever looks
-	header  map[string]string // of every request of whoever looks
+	cookies []*http.Cookie    // of the browser
+	header  map[string]string // of every request of the browser
 }
 
 // newWorld runs a cloud with some settings until the test ends, without nodes and templates.

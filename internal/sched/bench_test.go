@@ -122,7 +122,7 @@ func farmOf(nodes, capacity, running, queued int) *Index {
 	return x
 }
 
-// kind gives a request one of 20 sizes, 3 versions and 7 owners.
+// kind assigns one of 20 sizes, 3 versions and 7 owners to a request.
 func kind(i int) func(*Request) {
 	return func(r *Request) {
 		r.VCPU = 1 + i%20
@@ -132,8 +132,8 @@ func kind(i int) func(*Request) {
 	}
 }
 
-// BenchmarkLargeNodeChange is a node of 10,000 getting a slot and losing it again,
-// while requests of 20 pools and 3 classes wait: two changes of a node.
+// BenchmarkLargeNodeChange is a node of 10,000 getting a slot and losing it again, while requests
+// of 20 request groups and 3 classes wait: two changes of a node.
 func BenchmarkLargeNodeChange(b *testing.B) {
 	for _, running := range []int{0, 100_000} {
 		b.Run(fmt.Sprintf("running=%d", running), func(b *testing.B) {
@@ -152,8 +152,8 @@ func BenchmarkLargeNodeChange(b *testing.B) {
 	}
 }
 
-// BenchmarkLargePlace is the end of an instance in 10,000 nodes, 20 pools and 3
-// classes, and the arrival and placement of another one.
+// BenchmarkLargePlace is the end of an instance in 10,000 nodes, 20 request groups and 3 classes,
+// and the arrival and placement of another one.
 func BenchmarkLargePlace(b *testing.B) {
 	for _, running := range []int{0, 50_000} {
 		b.Run(fmt.Sprintf("running=%d", running), func(b *testing.B) {
@@ -175,7 +175,7 @@ func BenchmarkLargePlace(b *testing.B) {
 // BenchmarkLargeLife is an instance that comes to 10,000 nodes, is placed, and ends.
 func BenchmarkLargeLife(b *testing.B) {
 	x := farmOf(10_000, 10, 50_000, 60)
-	x.Place(noon, 60) // makes the pools
+	x.Place(noon, 60) // makes the request groups
 	i := 0
 	for b.Loop() {
 		x.SetInstance(waiting(ask("r", i, kind(i))))
@@ -201,8 +201,8 @@ func BenchmarkLargeFirst(b *testing.B) {
 	}
 }
 
-// BenchmarkManyOwners is a slot of a full farm of 10,000 nodes being freed and given
-// to the next of 10,000 requests, each of an owner of its own.
+// BenchmarkManyOwners is a slot of a full cloud of 10,000 nodes being freed and assigned to the
+// next of 10,000 requests, each with a different owner.
 func BenchmarkManyOwners(b *testing.B) {
 	x := farmOf(10_000, 1, 10_000, 0)
 	for i := range 10_000 {

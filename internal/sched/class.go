@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// versionClass is the requests of one version inside a pool, and the nodes that have
-// something of it. To all other nodes it stands as the rest of the pool does.
+// versionClass is the requests of one version inside a request group, and the nodes that have some
+// of its content. All other nodes are rated as for the rest of the request group.
 type versionClass struct {
 	pool    *requestGroup
 	version version
 	near    nodeHeap
 	waiting int
 
-	line  *fairQueue // its own one, nil unless it had to wait for its version
+	line  *fairQueue // its own queues, nil unless it had to wait for its version
 	since time.Time  // when it could first be placed, but far from its version; zero: it could not yet
 	held  bool       // it waits for its version
 	warm  bool       // while held: a node that has its version got better
@@ -22,7 +22,7 @@ type versionClass struct {
 
 func (c *versionClass) moved(pos int) { c.pos = pos }
 
-// before orders held classes by whose wait ends first.
+// before orders waiting classes by the end of their wait.
 func (c *versionClass) before(o *versionClass) bool {
 	if d := c.since.Compare(o.since); d != 0 {
 		return d < 0
@@ -30,8 +30,8 @@ func (c *versionClass) before(o *versionClass) bool {
 	return cmp.Less(c.version.content, o.version.content)
 }
 
-// rate returns the score of a node that can take a request of the class now and has
-// something of its version.
+// rate returns the score of a node that can take a request of the class now and has some content of
+// its version.
 func (c *versionClass) rate(n *node) (Score, bool) {
 	s, ok := c.pool.rate(n)
 	if !ok {
@@ -41,7 +41,7 @@ func (c *versionClass) rate(n *node) (Score, bool) {
 	return s, s.Locality != NothingCached
 }
 
-// look files a node that can take requests of the pool.
+// look adds a node that can take requests of the request group, or removes it.
 func (c *versionClass) look(n *node) {
 	if s, ok := c.rate(n); ok {
 		c.near.put(n, s)
@@ -50,7 +50,7 @@ func (c *versionClass) look(n *node) {
 	}
 }
 
-// queues returns the line that the class's requests join.
+// queues returns the queues that the class's requests join.
 func (c *versionClass) queues() *fairQueue {
 	if c.line != nil {
 		return c.line

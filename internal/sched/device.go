@@ -6,19 +6,19 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// deviceHold is what an instance has of a node's USB devices.
+// deviceHold is an instance's use of a node's USB devices.
 type deviceHold struct {
-	want   string // as it asked: claim name or location
-	device string // location of the one that it was given; "" where a record of before does not say it
-	next   string // location of the one that a restart which continues is to give it
+	want   string // the requested claim name or location
+	device string // location of the assigned device; "" in records of older versions
+	next   string // location of the device that a restart in progress will assign
 }
 
-// matches reports whether a device is one that a claim name or a location means.
+// matches reports whether a claim name or a location names the device.
 func matches(d farm.USBDevice, want string) bool { return d.Name == want || d.Location == want }
 
-// attach marks the devices that instances have as busy: the very ones that they were
-// given. One that does not say which has the first free one that it asked for, those
-// that name a location before those that name a kind.
+// attach marks the devices that instances have as busy: their assigned ones. An instance without an
+// assigned location gets the first free device that it requested; those that name a location come
+// before those that name a kind.
 func attach(devices []farm.USBDevice, holds map[string]deviceHold) []farm.USBDevice {
 	if len(holds) == 0 {
 		return devices
@@ -59,7 +59,7 @@ func (n *node) device(d constraints) (has, free bool) {
 	return has, free
 }
 
-// choose returns the location of a free device that is wanted; "" when there is none.
+// choose returns the location of a free requested device; "" when there is none.
 func (n *node) choose(want string) string {
 	for _, dev := range n.devices {
 		if !dev.Busy && matches(dev, want) {
@@ -69,8 +69,8 @@ func (n *node) choose(want string) string {
 	return ""
 }
 
-// Devices returns the USB devices that a node offers, those busy that instances have or
-// are to have.
+// Devices returns the USB devices that a node offers; those that instances have or will get are
+// busy.
 func (x *Index) Devices(node string) []farm.USBDevice {
 	if n := x.nodes[node]; n != nil {
 		return n.devices
@@ -78,9 +78,9 @@ func (x *Index) Devices(node string) []farm.USBDevice {
 	return nil
 }
 
-// Device returns the location of a device that an instance on a node may be given when it
-// is restarted: its own one where that will do, else a free one. has says whether the
-// node offers such a device at all.
+// Device returns the location of a device that an instance on a node may be assigned when it is
+// restarted: its own one if it matches, else a free one. has reports whether the node offers such a
+// device at all.
 func (x *Index) Device(node, instance, want string) (location string, has bool) {
 	n := x.nodes[node]
 	if n == nil {

@@ -102,7 +102,7 @@ func TestDeviceOfARestart(t *testing.T) {
 	}
 	gone := phones()
 	gone.USB = gone.USB[:2]
-	x.SetNode(gone) // unplugged: nobody gets another one for it
+	x.SetNode(gone) // unplugged: no request gets another one for it
 	if got := busy(x); got != "" {
 		t.Errorf("busy: %s", got)
 	}

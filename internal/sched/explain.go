@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// NodeReason says for one node why it cannot take a request, or how well it suits.
+// NodeReason explains why one node cannot take a request, or how well it suits.
 type NodeReason struct {
 	NodeID   string
 	NodeName string
@@ -15,9 +15,8 @@ type NodeReason struct {
 	Score    Score  // when Filter is ""
 }
 
-// Explain says for every node how it stands to a waiting request: those that can
-// take it first and best first, then the others by name. It is nil for a request
-// that does not wait.
+// Explain describes every node with respect to a pending request: those that can take it first and
+// best first, then the others by name. It returns nil for a request that is not pending.
 func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	r := x.requests[requestID]
 	if r == nil || r.queue == nil {

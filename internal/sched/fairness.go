@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// The order of placements. A request's rank is when it was created plus what its
-// priority is worth in time, so that ageing costs nothing. Inside one queue the
-// smallest rank is next. An owner, and a group of owners alike, claims the rank of
-// its next request, but no earlier one than if that request had been created when
-// the owner was last served: whoever is served again and again ages again each time,
-// whoever is not ages on. So tenants of equal priority take turns, a more urgent
-// request still goes first, and nobody starves.
+// The order of placements. A request's rank is when it was created plus what its priority is worth
+// in time, so that aging costs nothing. Inside one queue the smallest rank is next. An owner, and a
+// group of owners alike, claims the rank of its next request, but no earlier one than if that
+// request had been created when the owner was last served: an owner that is served repeatedly ages
+// again each time, all others continue to age. So owners of equal priority take turns, a more
+// urgent request still goes first, and no request starves.
 //
-//	turn: groups -> pools of the group that may be placed -> lines -> queues of one owner -> requests
+//	turn: groups -> placeable request groups of the group -> fair queues -> queues of one owner -> requests
 //
-// Every level is a heap. Serving an owner makes its claims later in all its queues;
-// a queue notes that only when it comes to the top (settle), since a claim that is
-// noted too early can only be looked at too early.
+// Every level is a heap. Serving an owner makes its claims later in all its queues; a queue applies
+// that only when it comes to the top (reorderGroup), since a claim that is too early can only be
+// examined too early.
 
 // The bounds of a priority; a value outside is moved to the nearer one.
 const (
@@ -25,10 +24,10 @@ const (
 	leastUrgent = 10000
 )
 
-// agingRank turns a priority and a time of creation into one number that never
-// changes. The effective priority is priority - rate*(now - created); since now
-// and the rate are the same for all, its order is that of created + priority/rate.
-// So ageing costs nothing: the queue is never sorted again.
+// agingRank turns a priority and a time of creation into one number that never changes. The
+// effective priority is priority - rate*(now - created); since now and the rate are the same for
+// all, its order is that of created + priority/rate. So aging costs nothing: the queue is never
+// sorted again.
 type agingRank struct{ microsPerPoint int64 }
 
 const (
@@ -50,19 +49,18 @@ func (k agingRank) worth(priority int) int64 {
 
 func (k agingRank) rank(r *Request) int64 { return r.Created.UnixMicro() + k.worth(r.Priority) }
 
-// lastServed says when somebody was last served, in microseconds: as such, and as the
-// latest place that was paid for by being served, which is the time plus what the
-// priority of the request was worth. The number of the placement tells those of one
-// moment apart.
+// lastServed is the time of the last placement for a group or an owner, in microseconds: the time
+// itself, and the latest position paid for by a placement, which is the time plus what the priority
+// of the request was worth. The number of the placement distinguishes those of equal time.
 type lastServed struct {
 	at, paid int64
 	seq      uint64
 }
 
-// never is the mark of somebody who was not served yet.
+// never is lastServed of a group or an owner without placements.
 var never = lastServed{at: math.MinInt64 / 2, paid: math.MinInt64 / 2}
 
-// fairKey is a place in the order, the smaller the earlier.
+// fairKey is a position in the order, the smaller the earlier.
 type fairKey struct {
 	rank int64
 	seq  uint64
@@ -78,16 +76,16 @@ func (c fairKey) compare(o fairKey) int {
 	return 1
 }
 
-// claim returns the place of somebody whose next request is r. The request ages again
-// from the last service on, but never behind what was paid for then: otherwise one of
-// little urgency would wait indefinitely behind urgent ones of the same owner that fit
-// other nodes, each of which makes it age again.
+// claim returns the position of a group or an owner whose next request is r. The request ages again
+// from the last placement on, but never behind what was paid for then: otherwise one of little
+// urgency would wait indefinitely behind urgent ones of the same owner that fit other nodes, each
+// of which makes it age again.
 func (k agingRank) claim(r *request, served lastServed) fairKey {
 	return fairKey{max(r.rank, min(served.at+k.worth(r.Priority), served.paid)), served.seq}
 }
 
-// ownerShare is whoever asked for instances, inside one group. It is forgotten when
-// nothing of it waits: what it asks for later is younger than its mark anyway.
+// ownerShare is an owner of pending requests, inside one group. It is removed when none is pending:
+// later requests are younger than its lastServed anyway.
 type ownerShare struct {
 	name    string
 	served  lastServed
@@ -100,7 +98,7 @@ type groupQueue struct {
 	served  lastServed
 	owners  map[string]*ownerShare
 	waiting int
-	ready   heapOf[*requestGroup] // those with a request that may be placed now
+	ready   heapOf[*requestGroup] // request groups with a request that may be placed now
 	claim   fairKey
 	pos     int // in Index.turn, -1 when nothing is ready
 }
@@ -117,7 +115,7 @@ func (t *groupQueue) before(o *groupQueue) bool {
 // next is the queue whose turn it is.
 func (t *groupQueue) next() *ownerQueue { return t.ready[0].lines[0].queues[0] }
 
-// ownerQueue holds the waiting requests of one owner in a line.
+// ownerQueue holds the pending requests of one owner in a fairQueue.
 type ownerQueue struct {
 	owner   *ownerShare
 	line    *fairQueue
@@ -135,9 +133,9 @@ func (q *ownerQueue) before(o *ownerQueue) bool {
 	return q.waiting[0].before(o.waiting[0])
 }
 
-// fairQueue is the queues of a pool, or of one class that is treated apart.
+// fairQueue holds the owner queues of a request group, or of one class with separate queues.
 type fairQueue struct {
-	of     *versionClass // nil: all that are not apart
+	of     *versionClass // nil: all classes without separate queues
 	queues heapOf[*ownerQueue]
 	owners map[*ownerShare]*ownerQueue
 	pos    int // in pool.lines, -1 when it may not be placed from now
@@ -167,7 +165,7 @@ func (l *fairQueue) push(r *request, o *ownerShare, k agingRank) {
 	r.queue = q
 }
 
-// remove takes a request out of its queue; an empty queue goes.
+// remove takes a request out of its queue; an empty queue is removed.
 func (l *fairQueue) remove(r *request, k agingRank) {
 	q := r.queue
 	r.queue = nil
@@ -180,13 +178,13 @@ func (l *fairQueue) remove(r *request, k agingRank) {
 	l.freshen(q, k)
 }
 
-// freshen brings a queue to its place.
+// freshen computes the position of a queue again.
 func (l *fairQueue) freshen(q *ownerQueue, k agingRank) {
 	q.claim = k.claim(q.waiting[0], q.owner.served)
 	l.queues.fix(q.pos)
 }
 
-// tenant returns the group that a pool's requests belong to.
+// tenant returns the queue of a node group, a new one when there was none.
 func (x *Index) tenant(group string) *groupQueue {
 	t := x.tenants[group]
 	if t == nil {
@@ -196,7 +194,7 @@ func (x *Index) tenant(group string) *groupQueue {
 	return t
 }
 
-// joins counts one more request of an owner.
+// joins counts one more pending request of an owner.
 func (t *groupQueue) joins(name string) *ownerShare {
 	o := t.owners[name]
 	if o == nil {
@@ -208,7 +206,7 @@ func (t *groupQueue) joins(name string) *ownerShare {
 	return o
 }
 
-// leaves counts one less.
+// leaves counts one pending request less.
 func (x *Index) leaves(t *groupQueue, o *ownerShare) {
 	if o.waiting--; o.waiting == 0 {
 		delete(t.owners, o.name)
@@ -218,7 +216,7 @@ func (x *Index) leaves(t *groupQueue, o *ownerShare) {
 	}
 }
 
-// serve notes that a request is placed.
+// serve records that a request is placed.
 func (x *Index) serve(r *request, now time.Time) {
 	x.placed++
 	at := now.UnixMicro()
@@ -228,7 +226,7 @@ func (x *Index) serve(r *request, now time.Time) {
 	}
 }
 
-// requeue brings a pool to where it belongs after its requests or its nodes changed.
+// requeue updates the position of a request group after its requests or its nodes changed.
 func (x *Index) requeue(p *requestGroup) {
 	t := p.tenant
 	ready := len(p.lines) > 0 && p.open()
@@ -246,8 +244,7 @@ func (x *Index) requeue(p *requestGroup) {
 	x.reorderGroup(t)
 }
 
-// reorderGroup brings a group to its place in the turn, once the queue that is next in it
-// has the claim that it should have.
+// reorderGroup updates the position of a group, after the claim of its next queue.
 func (x *Index) reorderGroup(t *groupQueue) {
 	for len(t.ready) > 0 {
 		q := t.next()

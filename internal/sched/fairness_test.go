@@ -14,7 +14,7 @@ import (
 func ownedBy(owner string) func(*Request) { return func(r *Request) { r.Owner = owner } }
 
 func TestOwnersTakeTurns(t *testing.T) {
-	large := func(r *Request) { r.Owner, r.VCPU = "a", 3 } // in a pool of its own
+	large := func(r *Request) { r.Owner, r.VCPU = "a", 3 } // in a separate request group
 	x := indexOf([]Node{machine("n", 100)}, []Request{
 		ask("a1", 0, ownedBy("a")), ask("a2", 0, ownedBy("a")), ask("a3", 1, large), ask("a4", 2, ownedBy("a")),
 		ask("b1", 40, ownedBy("b")), ask("b2", 41, ownedBy("b")),
@@ -53,8 +53,8 @@ func TestUrgentRequestsPayForNothing(t *testing.T) {
 	wantPairs(t, x, "a3>n", "b1>n", "a2>n")
 }
 
-// An owner that is served all the time does not keep waiting the one that asks for
-// less urgent instances.
+// An owner that is served all the time does not starve another one that requests less urgent
+// instances.
 func TestServedOwnersAgeAnew(t *testing.T) {
 	x := indexOf([]Node{machine("n", 1)}, []Request{ask("patient", 0, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
 	for i := range 1000 {
@@ -77,8 +77,8 @@ func TestServedOwnersAgeAnew(t *testing.T) {
 	t.Error("never placed")
 }
 
-// Two backlogs of equal priority differ by at most one placement, whatever pools and
-// classes their requests are in and however many slots come at a time.
+// Two backlogs of equal priority differ by at most one placement, whatever request groups and
+// classes their requests are in and however many slots become free at a time.
 func TestRotationProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := New(Options{AgePerSecond: rapid.Float64Range(0.001, 1000).Draw(t, "points per second")})
@@ -130,11 +130,11 @@ func TestOwnersDoNotStarveThemselves(t *testing.T) {
 	t.Error("never placed")
 }
 
-// Every request is placed within a time that can be told beforehand, however many
-// others come: one slot comes free a second; an owner or a group is at its turn at
-// the latest when its next request has aged by all priorities there are, and then
-// after each of the others once. In its turns an owner is served what ranks before
-// the request, and what was asked for before the place that it had paid for.
+// Every request is placed within a time that is known in advance, however many others come: one
+// slot becomes free per second; an owner or a group is served at the latest when its next request
+// has aged by the whole range of priorities, and then after each of the others once. In its turns
+// an owner is served what ranks before the request, and what was requested before the position that
+// it had paid for.
 func TestNobodyStarves(t *testing.T) {
 	const owners, groups = 3, 2
 	const window = leastUrgent / 1000 // seconds until any request beats any newer one
@@ -183,8 +183,8 @@ func TestNobodyStarves(t *testing.T) {
 	})
 }
 
-// What is kept of owners, groups, pools and classes ends with what waits, but for a
-// bounded number.
+// Records of owners, groups, request groups and classes are removed with their pending requests,
+// except for a bounded number.
 func TestNothingIsKeptForever(t *testing.T) {
 	x := New(Options{})
 	x.SetNode(machine("n", 1000, inGroup("g")))

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Filter names what keeps a request from a node, or from every node.
+// Filter names what excludes a node, or every node, for a request.
 type Filter string
 
-// The filters, in the order in which they are asked.
+// The filters, in the order in which they are evaluated.
 const (
 	// FilterPinned is a node other than the pinned one.
 	FilterPinned Filter = "pinned"
@@ -18,21 +18,22 @@ const (
 	FilterArch Filter = "architecture"
 	// FilterSaved is a node on which the saved state of the version does not load.
 	FilterSaved Filter = "saved-state"
-	// FilterUSB is a node without the USB device that is asked for.
+	// FilterUSB is a node without the requested USB device.
 	FilterUSB Filter = "usb"
-	// FilterNetwork is a node without the kind of network that is asked for.
+	// FilterNetwork is a node without the requested kind of network.
 	FilterNetwork Filter = "network"
-	// FilterVLAN is a node without the VLAN that is asked for.
+	// FilterVLAN is a node without the requested VLAN.
 	FilterVLAN Filter = "vlan"
 	// FilterSize is a node that is too small even when it is empty.
 	FilterSize Filter = "size"
-	// FilterState is a node that takes no starts now: offline, drained and so on.
+	// FilterState is a node that is not schedulable now: offline, drained and so on.
 	FilterState Filter = "state"
-	// FilterReserved is a node that is kept for requests that have waited long for so much room.
+	// FilterReserved is a node that is reserved for requests that have waited long for as much
+	// capacity.
 	FilterReserved Filter = "reserved-node"
 	// FilterRoom is a node that is full.
 	FilterRoom Filter = "full"
-	// FilterDevice is a node whose USB devices of the kind asked for are all taken.
+	// FilterDevice is a node whose USB devices of the requested kind are all in use.
 	FilterDevice Filter = "usb-busy"
 )
 
@@ -40,18 +41,19 @@ const (
 const (
 	// NoNodes is a cloud without any node.
 	NoNodes Filter = "no-nodes"
-	// Nearby is a request that has a place and waits for one nearer to its version.
+	// Nearby is a request that has a suitable node and waits for one with its version.
 	Nearby Filter = "locality"
-	// Turn is a request that has a place and waits for the next round or for more urgent ones.
+	// Turn is a request that has a suitable node and waits for the next round or for more urgent
+	// ones.
 	Turn Filter = "turn"
 	// Reserved is a request that Place has assigned and whose assignment is not stored yet.
 	Reserved Filter = "reserved"
-	// Unknown is a request that the index does not hold.
+	// Unknown is a request that is not in the index.
 	Unknown Filter = "unknown"
 )
 
-// rule is one filter: whether it refuses a node, and how it says so of one node
-// ("node x ...") and of all.
+// rule is one filter: whether it excludes a node, and its sentence about one node ("node x ...")
+// and about all.
 type rule struct {
 	name    Filter
 	refuses func(p *requestGroup, n *node) bool
@@ -59,8 +61,8 @@ type rule struct {
 	all     func(p *requestGroup) string
 }
 
-// rules are asked in this order; the first that refuses names the reason. What a
-// node can never cure comes before what passes.
+// rules are evaluated in this order; the first that excludes a node names the reason. What never
+// changes for a node comes before what passes.
 var rules = []rule{
 	{
 		FilterPinned,
@@ -144,7 +146,7 @@ var rules = []rule{
 	},
 }
 
-// refusal returns the first rule that refuses the node, nil when it can take the request now.
+// refusal returns the first rule that excludes the node, nil when it can take the request now.
 func (p *requestGroup) refusal(n *node) *rule {
 	for i := range rules {
 		if rules[i].refuses(p, n) {
@@ -154,7 +156,7 @@ func (p *requestGroup) refusal(n *node) *rule {
 	return nil
 }
 
-// subject begins a sentence about the nodes that were asked.
+// subject begins a sentence about the nodes that were considered.
 func (p *requestGroup) subject() string {
 	if p.want.group == "" {
 		return "no node"
@@ -179,7 +181,7 @@ func (d constraints) size() string {
 	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
 }
 
-// saved returns what the saved state needs.
+// saved describes what the saved state needs.
 func (d constraints) saved() string {
 	text := fmt.Sprintf("%s %s with %s, CPU %s", d.needs.Driver, d.needs.Version, d.needs.Accelerator, d.needs.CPU)
 	if d.needs.Machine != "" {

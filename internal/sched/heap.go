@@ -1,6 +1,6 @@
 package sched
 
-// ordered is an element of a heapOf: it knows its order, and is told where it lies.
+// ordered is an element of a heapOf: it compares itself with others, and receives its position.
 type ordered[T any] interface {
 	before(T) bool
 	moved(pos int)
@@ -53,7 +53,7 @@ func (h *heapOf[T]) up(i int) {
 	s[i].moved(i)
 }
 
-// down sinks the element at position i and says whether it moved.
+// down moves the element at position i down and reports whether it moved.
 func (h *heapOf[T]) down(i int) bool {
 	s, start := *h, i
 	for {

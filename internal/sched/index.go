@@ -8,21 +8,20 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Options tune an Index. The zero value spreads VMs and waits for no version.
+// Options are the options of an Index. The zero value spreads VMs and waits for no version.
 type Options struct {
-	// AgePerSecond is how many points of priority a second of waiting is worth;
-	// 0 is 1000 points in 30 minutes. Ageing cannot be switched off: it is what
-	// keeps a request from starving.
+	// AgePerSecond is how many points of priority a second of waiting is worth; 0 is 1000 points in
+	// 30 minutes. Aging cannot be switched off: it prevents starvation.
 	AgePerSecond float64
 	// Fit fills nodes one after the other instead of spreading VMs over all.
 	Fit bool
 	// LocalityWait bounds how long a request may wait for a node that has its
 	// version while another one could take it; 0 is not at all.
 	LocalityWait time.Duration
-	// ReserveAfter is how long requests may find no node with enough room, while others are
-	// placed that come behind them, before a node is reserved for them; 0 is indefinitely.
+	// ReserveAfter is how long requests may find no node with enough capacity, while others are
+	// placed that rank behind them, before a node is reserved for them; 0 is indefinitely.
 	ReserveAfter time.Duration
-	// LocalityBytes is how much would have to be pulled before a request waits so.
+	// LocalityBytes is the minimum number of bytes to pull for which a request waits in this way.
 	LocalityBytes int64
 }
 
@@ -33,23 +32,23 @@ type Index struct {
 	rank     agingRank
 	nodes    map[string]*node
 	groups   map[string]farm.Group
-	rooms    map[string]*nodeUsage // by node id; also of nodes that are not known
+	rooms    map[string]*nodeUsage // by node ID; also of unknown nodes
 	sources  versionLocations
 	requests map[string]*request
 	waiting  int
 
 	pools   map[constraints]*requestGroup
 	cures   wakeIndex
-	idle    lruList[*requestGroup] // those that nothing waits in, kept for the next request
+	idle    lruList[*requestGroup] // request groups without pending requests, kept for the next request
 	unused  lruList[*versionClass] // as idle
 	tenants map[string]*groupQueue
-	turn    heapOf[*groupQueue]   // those with a request that may be placed now
-	held    heapOf[*versionClass] // those that wait for their version
+	turn    heapOf[*groupQueue]   // groups with a request that may be placed now
+	held    heapOf[*versionClass] // classes that wait for their version
 	failing heapOf[*nodeUsage]    // nodes on which starts failed lately
 	placed  uint64                // placements so far
 
-	fresh    []*requestGroup       // those that have been short of room since the last Place
-	short    heapOf[*starvedGroup] // those that were so before
+	fresh    []*requestGroup       // request groups that have lacked capacity since the last Place
+	short    heapOf[*starvedGroup] // those that lacked it before
 	reserved int                   // nodes
 	last     servedTurn            // of the last placement
 
@@ -67,7 +66,7 @@ func New(o Options) *Index {
 	}
 }
 
-// SetNode adds a node or replaces what is known of it.
+// SetNode adds a node or replaces its description.
 func (x *Index) SetNode(to Node) {
 	n := x.nodes[to.ID]
 	if n == nil {
@@ -84,7 +83,7 @@ func (x *Index) SetNode(to Node) {
 	x.changed(n)
 }
 
-// recache follows a change of the versions on a node's disk.
+// recache applies a change of the versions on a node's disk.
 func (x *Index) recache(n *node, to []farm.NodeTemplate) {
 	id := n.room.id
 	for content := range n.contents {
@@ -96,7 +95,7 @@ func (x *Index) recache(n *node, to []farm.NodeTemplate) {
 	}
 }
 
-// RemoveNode forgets a node. What its instances take stays known.
+// RemoveNode removes a node. The usage of its instances stays known.
 func (x *Index) RemoveNode(id string) {
 	n := x.nodes[id]
 	if n == nil {
@@ -122,13 +121,13 @@ func (x *Index) SetGroup(g farm.Group) {
 	x.regroup()
 }
 
-// RemoveGroup forgets a group. Nodes and instances may still name it.
+// RemoveGroup removes a group. Nodes and instances may still name it.
 func (x *Index) RemoveGroup(id string) {
 	delete(x.groups, id)
 	x.regroup()
 }
 
-// regroup follows a change of groups, which is rare.
+// regroup applies a change of groups, which is rare.
 func (x *Index) regroup() {
 	x.changes++
 	for _, p := range x.pools {
@@ -146,8 +145,8 @@ func (x *Index) regroup() {
 	}
 }
 
-// changed shows a node to the pools that it could cure: it may have become better
-// for some. One that takes nothing now cures none.
+// changed offers a node to the request groups that it could unblock: it may have become better for
+// some. One that accepts nothing now unblocks none.
 func (x *Index) changed(n *node) {
 	x.changes++
 	if n.shut() {

@@ -1,7 +1,7 @@
 package sched
 
-// SetInstance adds an instance or replaces what is known of it. One that Place has
-// assigned and whose record says nothing of a node yet stays assigned.
+// SetInstance adds an instance or replaces its record. One that Place has assigned and whose record
+// names no node yet stays assigned.
 func (x *Index) SetInstance(i Instance) {
 	switch {
 	case i.Ended, i.Node != "" && !i.Holds:
@@ -13,7 +13,7 @@ func (x *Index) SetInstance(i Instance) {
 	}
 }
 
-// entry returns the instance of an id, a new one when there was none.
+// entry returns the instance of an ID, a new one when there was none.
 func (x *Index) entry(id string) *request {
 	e := x.requests[id]
 	if e == nil {
@@ -23,7 +23,7 @@ func (x *Index) entry(id string) *request {
 	return e
 }
 
-// await takes over an instance that waits.
+// await adds or updates a pending instance.
 func (x *Index) await(to Request) {
 	r := x.entry(to.ID)
 	if r.Request == to && (r.queue != nil || r.reserved) {
@@ -41,7 +41,7 @@ func (x *Index) await(to Request) {
 	x.enqueue(r)
 }
 
-// hold takes over an instance that has room on a node. Room that Place reserved for
+// hold adds or updates an instance that uses capacity of a node. Capacity that Place reserved for
 // it becomes the instance's own.
 func (x *Index) hold(i Instance) {
 	r := x.entry(i.ID)
@@ -58,7 +58,7 @@ func (x *Index) hold(i Instance) {
 	x.pull(r, i.Pulling, i.Progress)
 }
 
-// RemoveInstance forgets an instance that is gone, and gives back its room.
+// RemoveInstance removes an instance that no longer exists, and releases its capacity.
 func (x *Index) RemoveInstance(id string) {
 	r := x.requests[id]
 	if r == nil {
@@ -69,9 +69,8 @@ func (x *Index) RemoveInstance(id string) {
 	x.vacate(r)
 }
 
-// UndoPlacement takes back an assignment that could not be stored: the room is free
-// again and the request waits again, with its age. The turn that its owner had is
-// not given back.
+// UndoPlacement undoes an assignment that could not be stored: the capacity is free again and the
+// request is pending again, with its age. The turn of its owner stays used.
 func (x *Index) UndoPlacement(id string) {
 	r := x.requests[id]
 	if r == nil || !r.reserved {
@@ -81,10 +80,10 @@ func (x *Index) UndoPlacement(id string) {
 	x.enqueue(r)
 }
 
-// Waiting returns the number of requests that wait for a node.
+// Waiting returns the number of pending requests.
 func (x *Index) Waiting() int { return x.waiting }
 
-// enqueue files a request in the pool of its demand.
+// enqueue adds a request to the request group of its constraints.
 func (x *Index) enqueue(r *request) {
 	p := x.pool(r.demand())
 	c := p.class(r.version())
@@ -105,8 +104,8 @@ func (x *Index) enqueue(r *request) {
 	x.requeue(p)
 }
 
-// unqueue takes a request out of its pool. Pools and classes that nothing waits in
-// are kept for a while, since requests come in kinds.
+// unqueue removes a request from its request group. Empty request groups and classes are kept for a
+// while, since many requests have equal constraints.
 func (x *Index) unqueue(r *request) {
 	if r.queue == nil {
 		return

@@ -111,7 +111,7 @@ func TestFitFillsANode(t *testing.T) {
 	x.SetNode(machine("d", 9, func(n *Node) { n.Foreign = vms(2) }))
 	x.SetInstance(waiting(ask("r4", 4)))
 	wantPairs(t, x, "r4>c")
-	for i := range 3 { // others fill the other one meanwhile
+	for i := range 3 { // others fill the other one since then
 		x.SetInstance(on("d", ask(fmt.Sprint("other", i), 0)))
 	}
 	x.SetInstance(waiting(ask("r5", 5)))
@@ -134,7 +134,7 @@ func TestFailedStartsComeLast(t *testing.T) {
 	}
 	where("near")
 	x.StartFailed("near", at)
-	where("far") // failures count more than what lies there
+	where("far") // failures count more than cached versions
 	x.StartFailed("far", at)
 	x.StartFailed("far", at)
 	where("near") // and less than the group
@@ -196,7 +196,7 @@ func TestLocalityWaitEnds(t *testing.T) {
 	if why.Name != Nearby || why.Text != "waits up to 7 s for a node that has the version" {
 		t.Errorf("reason %q: %s", why.Name, why.Text)
 	}
-	x.SetInstance(waiting(ask("large", 0, sized(8)))) // told again: it does not wait again
+	x.SetInstance(waiting(ask("large", 0, sized(8)))) // set again: it does not wait again
 	x.SetInstance(waiting(ask("second", 105, sized(8))))
 	placedAt(t, x, 109)
 	placedAt(t, x, 110, "large>far", "second>far")
@@ -204,7 +204,7 @@ func TestLocalityWaitEnds(t *testing.T) {
 		t.Errorf("wakes at %v, want never", x.NextDeadline())
 	}
 	x.SetInstance(waiting(ask("third", 111, sized(8))))
-	placedAt(t, x, 120) // the wait begins again once nobody waits
+	placedAt(t, x, 120) // the wait begins again after no request was pending
 	placedAt(t, x, 130, "third>far")
 }
 
@@ -217,7 +217,7 @@ func TestLocalityWaitIsMet(t *testing.T) {
 	}
 	placedAt(t, x, 50)
 	full.Foreign = Load{}
-	x.SetNode(full) // it gets room
+	x.SetNode(full) // it gets capacity
 	placedAt(t, x, 51, "r0>near")
 	x.SetInstance(on("near", ask("r0", 0, sized(8))))
 	x.RemoveInstance("r0")
@@ -229,7 +229,7 @@ func TestLocalityWaitIsMet(t *testing.T) {
 	x.SetInstance(waiting(ask("r3", 53, sized(8))))
 	placedAt(t, x, 60)
 	x.SetInstance(pullingOn("far", "elsewhere", 0))
-	placedAt(t, x, 61, "r3>far") // somebody else made it pull
+	placedAt(t, x, 61, "r3>far") // the pull is for another instance
 }
 
 func TestLocalityDoesNotWaitInVain(t *testing.T) {

@@ -10,18 +10,18 @@ import (
 // reservedRAM is what a node keeps for itself in resource mode, in MB.
 const reservedRAM = 2048
 
-// cpuOvercommit is how many virtual CPUs a core gives in resource mode.
+// cpuOvercommit is the number of virtual CPUs per core in resource mode.
 const cpuOvercommit = 2
 
-// Node is what the scheduler must know of a build node. Maps and slices are read
-// only and may be shared with the caller, who replaces and never changes them.
+// Node is the scheduler's description of a build node. Maps and slices are read only and may be
+// shared with the caller, who replaces and never changes them.
 type Node struct {
 	ID     string
 	Name   string
-	Arch   string                 // amd64 or arm64; "" fits no request that asks for one
+	Arch   string                 // amd64 or arm64; "" fits no request with an architecture
 	Loads  farm.StateRequirements // what a saved state may need to load here
 	Groups []string               // ids of its groups
-	Held   string                 // "" when it takes starts, else the reason as in "node x is <held>"
+	Held   string                 // "" when it is schedulable, else the reason as in "node x is <held>"
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode
@@ -33,15 +33,15 @@ type Node struct {
 	CPUs     int
 	MemoryMB int
 
-	Foreign Load // VMs that nobody owns; they take room too
+	Foreign Load // orphaned VMs; they use capacity too
 
 	Cached []farm.NodeTemplate // versions that are on the node's disk
-	USB    []farm.USBDevice    // Busy: taken by something that is no instance of the index
-	Bridge bool                // guests can be machines of a network of the node
+	USB    []farm.USBDevice    // Busy: in use, but not by an instance of the index
+	Bridge bool                // guests can join a network of the node
 	VLANs  []int               // and of these VLANs
 }
 
-// heldBy names why a node in a state takes no starts.
+// heldBy names why a node in a state is not schedulable.
 var heldBy = map[farm.NodeState]string{
 	farm.NodeOffline:   "offline",
 	farm.NodeInactive:  "without a valid license",
@@ -50,9 +50,8 @@ var heldBy = map[farm.NodeState]string{
 	farm.NodeDrain:     "in drain mode",
 }
 
-// NewNode makes a Node of the stored record and the node's own description, which
-// may be nil when it is not known: then nothing that asks for an architecture or
-// is counted by resources fits.
+// NewNode returns the Node for a stored record and the node's own description, which may be nil
+// when it is unknown: then no request with an architecture or with resources fits.
 func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	out := Node{
 		ID: n.ID, Name: n.Name, Groups: n.Groups,
@@ -75,7 +74,7 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 	return out
 }
 
-// loads returns what a saved state may need to load under a hypervisor.
+// loads returns the requirements of a saved state that a hypervisor satisfies.
 func loads(h farm.Hypervisor) farm.StateRequirements {
 	return farm.StateRequirements{
 		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel, HostCPU: h.HostCPU,
@@ -95,7 +94,8 @@ func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	return vcpu, memoryMB
 }
 
-// Full reports whether a node has no room for any VM, however small, beside what instances take.
+// Full reports whether a node has no capacity for any VM, however small, in addition to the
+// instances.
 func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
 	x := node{Node: NewNode(n, info, Load{})}
 	for _, i := range instances {
@@ -108,10 +108,10 @@ func Full(n *farm.Node, info *farm.NodeInfo, instances ...*farm.Instance) bool {
 type node struct {
 	Node
 	room      *nodeUsage
-	tie       uint32              // see slot
+	tie       uint32              // see heapEntry
 	fit       bool                // see Options
 	gone      bool                // it was removed
-	promised  *requestGroup       // it is reserved for; nil: for nobody
+	promised  *requestGroup       // request group that it is reserved for; nil: none
 	used      Load                // instances and foreign VMs
 	load      int                 // how full, in millionths
 	failures  int                 // starts that failed lately
@@ -120,7 +120,7 @@ type node struct {
 	devices   []farm.USBDevice    // USB with the instances' devices busy
 }
 
-// cache computes what is asked of the versions on a node's disk.
+// cache indexes the versions on a node's disk.
 func (n *node) cache(list []farm.NodeTemplate) {
 	n.contents = make(map[string]struct{}, len(list))
 	n.templates = make(map[string]int64, len(list))
@@ -135,14 +135,14 @@ func sameVersions(a, b []farm.NodeTemplate) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// recount computes what depends on the description and on the room.
+// recount computes what depends on the description and on the usage.
 func (n *node) recount() {
 	n.used = n.Foreign.plus(n.room.taken)
 	n.devices = attach(n.USB, n.room.usb)
 	n.weigh()
 }
 
-// shut reports whether the node takes nothing at all now.
+// shut reports whether the node accepts nothing at all now.
 func (n *node) shut() bool { return n.Held != "" || !n.fits(constraints{}) }
 
 // memoryLeft returns the memory in MB of the largest VM that may fit.
@@ -172,7 +172,7 @@ func millionths(part, whole int) int {
 	return int(int64(part) * 1_000_000 / int64(whole))
 }
 
-// fits reports whether one more VM of this size has a place now.
+// fits reports whether one more VM of this size fits now.
 func (n *node) fits(d constraints) bool {
 	if n.MostVMs > 0 && n.used.VMs >= n.MostVMs {
 		return false
@@ -184,7 +184,7 @@ func (n *node) fits(d constraints) bool {
 	return with.VCPU <= n.VCPULimit && with.MemoryMB <= n.MemoryLimitMB
 }
 
-// tooSmall reports whether a VM of this size never has a place, even on an empty node.
+// tooSmall reports whether a VM of this size never fits, even on an empty node.
 func (n *node) tooSmall(d constraints) bool {
 	alone := d.load()
 	if exceeds(alone.VCPU, n.CPUs) || exceeds(alone.MemoryMB, n.MemoryMB) {
@@ -196,7 +196,7 @@ func (n *node) tooSmall(d constraints) bool {
 	return alone.VCPU > n.VCPULimit || alone.MemoryMB > n.MemoryLimitMB
 }
 
-// exceeds reports whether a VM needs more of something than the whole machine has; 0 is unknown.
+// exceeds reports whether a VM needs more of a resource than the whole machine has; 0 is unknown.
 func exceeds(need, machine int) bool { return machine > 0 && need > machine }
 
 // loads reports whether the saved state that a request resumes from loads on the node.

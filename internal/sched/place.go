@@ -9,16 +9,15 @@ import (
 type Assignment struct {
 	RequestID string
 	NodeID    string
-	Device    string        // location of the USB device that it is given; "" when it asked for none
+	Device    string        // location of the USB device assigned to it; "" when it requested none
 	Score     Score         // why this node
 	Waited    time.Duration // from creation to now
 }
 
-// Place assigns waiting requests to nodes, at most limit of them, in the order of
-// their turns, and reserves their room, so that the next call sees it. A request is
-// passed over only when no node can take it now, or while it waits for a node that
-// has its version. The caller stores the assignments and then calls SetInstance with
-// the new records, or Unplace.
+// Place assigns pending requests to nodes, at most limit of them, in the order of their turns, and
+// reserves their capacity, so that the next call sees it. A request is passed over only when no
+// node can take it now, or while it waits for a node that has its version. The caller stores the
+// assignments and then calls SetInstance with the new records, or UndoPlacement.
 func (x *Index) Place(now time.Time, limit int) []Assignment {
 	x.forgive(now)
 	x.releaseDeferred(now)
@@ -43,7 +42,7 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 	return out
 }
 
-// assign reserves room for a request.
+// assign reserves capacity for a request.
 func (x *Index) assign(r *request, n *node, now time.Time) {
 	p := r.pool()
 	if x.options.ReserveAfter > 0 {
@@ -77,8 +76,8 @@ func (x *Index) NextDeadline() time.Time {
 // nextUnheld returns when the next class has waited long enough; there is one.
 func (x *Index) nextUnheld() time.Time { return x.held[0].since.Add(x.options.LocalityWait) }
 
-// waits reports whether a class that would be placed with this score had better wait
-// for a node that has its version.
+// waits reports whether a class that would be placed with this score should wait for a node that
+// has its version.
 func (x *Index) waits(c *versionClass, s Score, now time.Time) bool {
 	if x.options.LocalityWait <= 0 || s.Missing < max(1, x.options.LocalityBytes) || s.Locality >= VersionPulled {
 		return false
@@ -92,8 +91,8 @@ func (x *Index) waits(c *versionClass, s Score, now time.Time) bool {
 	return now.Before(c.since.Add(x.options.LocalityWait))
 }
 
-// awaited reports whether a node has the version, or pulls it, and lacks nothing but
-// room for the class.
+// awaited reports whether a node has the version, or pulls it, and lacks nothing but capacity for
+// the class.
 func (x *Index) awaited(c *versionClass) bool {
 	for id := range x.sources[c.version.content] {
 		n := x.nodes[id]
@@ -107,8 +106,8 @@ func (x *Index) awaited(c *versionClass) bool {
 	return false
 }
 
-// deferForLocality moves a request that waits for its version to the line of its class, out
-// of the way of others.
+// deferForLocality moves a request that waits for its version to the queues of its class, so that
+// it does not block others.
 func (x *Index) deferForLocality(r *request) {
 	c, p := r.class, r.pool()
 	if !c.held {
@@ -131,7 +130,7 @@ func (x *Index) deferForLocality(r *request) {
 	x.requeue(p)
 }
 
-// releaseDeferred lets go the classes that waited long enough for their versions.
+// releaseDeferred ends the wait of classes that waited long enough for their versions.
 func (x *Index) releaseDeferred(now time.Time) {
 	for len(x.held) > 0 && !now.Before(x.nextUnheld()) {
 		c := x.held[0]
@@ -149,7 +148,8 @@ func (x *Index) release(c *versionClass) {
 	x.changes++
 }
 
-// show brings a line to its place among those of the pool that may be placed from.
+// show updates the position of a fair queue among those of the request group that may be placed
+// from.
 func (p *requestGroup) show(l *fairQueue) {
 	may := len(l.queues) > 0 && !(l.of != nil && l.of.held && !l.of.warm)
 	switch {

@@ -46,7 +46,7 @@ func caching(template, content string) func(*Node) {
 // vms is what a number of VMs takes.
 func vms(n int) Load { return Load{VMs: n, VCPU: 2 * n, MemoryMB: 4096 * n} }
 
-// waiting is an instance that waits, and on is one that has room on a node.
+// waiting is a pending instance, and on is one that uses capacity of a node.
 func waiting(r Request) Instance { return Instance{Request: r} }
 
 func on(node string, r Request) Instance { return Instance{Request: r, Node: node, Holds: true} }
@@ -65,7 +65,7 @@ func indexOf(nodes []Node, requests []Request, groups ...farm.Group) *Index {
 	return x
 }
 
-// pairs runs Place and gives "request>node" per assignment, in order.
+// pairs runs Place and returns "request>node" per assignment, in order.
 func pairs(x *Index, limit int) []string {
 	out := []string{}
 	for _, a := range x.Place(noon.Add(time.Minute), limit) {
@@ -170,12 +170,12 @@ func TestReservationBecomesTheHolding(t *testing.T) {
 	x.SetInstance(waiting(r1)) // a record from before the placement
 	wantPairs(t, x)
 
-	x.SetInstance(on("a", r1)) // the first is stored, the second still under way
+	x.SetInstance(on("a", r1)) // the first is stored, the second still in progress
 	wantPairs(t, x)
-	x.UndoPlacement("r1") // it is stored: there is nothing to take back
+	x.UndoPlacement("r1") // it is stored: there is nothing to undo
 	wantPairs(t, x)
 
-	x.UndoPlacement("r2") // it was not stored: its room is free and it waits again
+	x.UndoPlacement("r2") // it was not stored: its capacity is free and it is pending again
 	wantPairs(t, x, "r2>a")
 
 	x.SetInstance(on("a", r2))
@@ -251,7 +251,7 @@ func TestTerminatedWhilePlaced(t *testing.T) {
 	x := indexOf([]Node{machine("a", 1)}, []Request{ask("r1", 1), ask("r2", 2)})
 	wantPairs(t, x, "r1>a")
 	x.RemoveInstance("r1")
-	x.UndoPlacement("r1") // the failed commit is told after the request went: nothing returns
+	x.UndoPlacement("r1") // the failed commit is reported after the request ended: nothing returns
 	wantPairs(t, x, "r2>a")
 }
 

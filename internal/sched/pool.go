@@ -1,41 +1,41 @@
 package sched
 
-// requestGroup holds the waiting requests of one demand and the nodes that may take them.
-// Every request of a pool fits the same nodes.
+// requestGroup holds the pending requests with equal constraints and the nodes that may take them.
+// Every request of a request group fits the same nodes.
 type requestGroup struct {
 	want      constraints
 	groupName string
 	chain     map[string]int // group id -> steps from the request's group; nil is any node
 
-	tenant  *groupQueue // nil when nothing waits
+	tenant  *groupQueue // nil without pending requests
 	main    *fairQueue
-	lines   heapOf[*fairQueue] // those that may be placed from now
+	lines   heapOf[*fairQueue] // fair queues that may be placed from now
 	waiting int
 	pos     int // in tenant.ready, -1 when parked
 
 	fresh    bool          // it is in Index.fresh
-	shortage *starvedGroup // nil while it is not short of room
+	shortage *starvedGroup // nil while it does not lack capacity
 	promised *node         // reserved for it; nil: none
 
-	held    []*versionClass // those that wait for their version
+	held    []*versionClass // classes that wait for their version
 	classes map[version]*versionClass
 	kin     map[string]map[*versionClass]struct{} // template id -> its classes
 
-	free   nodeHeap // nodes that can take a request; full ones leave lazily
-	better []*node  // nodes that could when they got better, not rated again yet
+	free   nodeHeap // nodes that can take a request; full ones are removed lazily
+	better []*node  // nodes that improved, not rated again yet
 
-	reason   Reason // what Why answered
-	reasonAt uint64 // Index.changes when it did
+	reason   Reason // the last result of WaitReason
+	reasonAt uint64 // Index.changes at that time
 }
 
 func (p *requestGroup) moved(pos int) { p.pos = pos }
 
 func (p *requestGroup) before(o *requestGroup) bool { return p.lines[0].before(o.lines[0]) }
 
-// open reports whether a node may take a request.
+// open reports whether any node may take a request.
 func (p *requestGroup) open() bool { return len(p.free.heap) > 0 || len(p.better) > 0 }
 
-// tier returns how far a node is from the request's group, and whether it is within reach.
+// tier returns the distance of a node from the request's group, and whether it is within reach.
 func (p *requestGroup) tier(n *node) (int, bool) {
 	if p.chain == nil {
 		return 0, true
@@ -59,14 +59,14 @@ func (p *requestGroup) rate(n *node) (Score, bool) {
 	return Score{Fallback: tier, Failures: n.failures, Load: n.load, Fit: n.fit}, true
 }
 
-// score rates a node that no rule refuses.
+// score rates a node that no rule excludes.
 func (p *requestGroup) score(n *node, v version) Score {
 	s, _ := p.rate(n)
 	s.Locality, s.Missing = n.has(v)
 	return s
 }
 
-// look notes a node that changed, when it can take the pool's requests.
+// look records a changed node that can take the group's requests, and reports whether it can.
 func (p *requestGroup) look(n *node) bool {
 	if p.refusal(n) != nil {
 		return false
@@ -80,10 +80,10 @@ func (p *requestGroup) look(n *node) bool {
 	return true
 }
 
-// maxBetter bounds the changes of nodes that a pool puts off until it is asked.
+// maxBetter bounds the changes of nodes that a request group defers until it is used.
 const maxBetter = 1000
 
-// freshen rates the nodes again that got better.
+// freshen rates the improved nodes again.
 func (p *requestGroup) freshen() {
 	for _, n := range p.better {
 		s, ok := p.rate(n)
@@ -98,7 +98,7 @@ func (p *requestGroup) freshen() {
 	p.better = p.better[:0]
 }
 
-// each calls f with the classes that may have something on a node.
+// each calls f with the classes that may have some content on a node.
 func (p *requestGroup) each(n *node, f func(*versionClass)) {
 	if len(p.classes) <= len(n.templates) {
 		for _, c := range p.classes {
@@ -134,8 +134,7 @@ func (p *requestGroup) class(v version) *versionClass {
 	return c
 }
 
-// nearTo returns the nodes that have something of a class's version, of those that
-// were rated.
+// nearTo returns the nodes that have some content of a class's version, of those that were rated.
 func (p *requestGroup) nearTo(c *versionClass) nodeHeap {
 	list := make([]candidate, 0, len(p.free.by))
 	for n := range p.free.by {
@@ -146,7 +145,7 @@ func (p *requestGroup) nearTo(c *versionClass) nodeHeap {
 	return fill(list)
 }
 
-// forget drops a class that nothing waits in.
+// forget removes a class without pending requests.
 func (p *requestGroup) forget(c *versionClass) {
 	delete(p.classes, c.version)
 	if delete(p.kin[c.version.template], c); len(p.kin[c.version.template]) == 0 {
@@ -154,9 +153,9 @@ func (p *requestGroup) forget(c *versionClass) {
 	}
 }
 
-// pick returns the best node for a request of a class, nil when none has room. It is
-// the first of those that have something of the version, or the first of all: one
-// that has something and comes first among all is no worse among the former.
+// pick returns the best node for a request of a class, nil when none has capacity. It is the first
+// of those that have some content of the version, or the first of all: one with such content that
+// comes first among all is not worse among the former.
 func (p *requestGroup) pick(c *versionClass) (*node, Score) {
 	p.freshen()
 	first := p.free.top(p.rate)

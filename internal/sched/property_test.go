@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// world is the plain truth that an Index is compared with: what it was told, in
-// maps, and the slots that its own answers have taken.
+// world is the expected content that an Index is compared with: what it was given, in maps, and the
+// slots that its own assignments have used.
 type world struct {
 	x        *Index
 	nodes    map[string]Node
@@ -86,7 +86,7 @@ func drawRequest(t *rapid.T, id string) Request {
 		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Template: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
 	}
-	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share pools and classes
+	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share groups
 	r.MemoryMB = r.VCPU * 1024
 	if rapid.IntRange(0, 5).Draw(t, "pin?") == 0 {
 		r.Pinned = rapid.SampledFrom(someNodes).Draw(t, "pin")
@@ -103,7 +103,7 @@ func drawRequest(t *rapid.T, id string) Request {
 	return r
 }
 
-// step does one random thing to the index and to the truth.
+// step makes one random change to the index and to the expected content.
 func (w *world) step(t *rapid.T) {
 	node := rapid.SampledFrom(someNodes).Draw(t, "node")
 	switch rapid.IntRange(0, 11).Draw(t, "what") {
@@ -151,7 +151,7 @@ func (w *world) step(t *rapid.T) {
 	}
 }
 
-// stepBeside does things that change only how good nodes are.
+// stepBeside makes changes that affect only how good nodes are.
 func (w *world) stepBeside(t *rapid.T, node string) {
 	switch rapid.IntRange(0, 2).Draw(t, "beside") {
 	case 0: // a pull begins, continues or ends
@@ -172,7 +172,7 @@ func (w *world) stepBeside(t *rapid.T, node string) {
 	}
 }
 
-// instance returns an instance that takes room.
+// instance returns an instance that uses capacity.
 func (w *world) instance(id string) Instance {
 	i := on(w.located()[id], w.requests[id])
 	i.Progress = w.pulls[id]
@@ -199,7 +199,7 @@ func (w *world) reorderGroup(t *rapid.T, id string) {
 	delete(w.placed, id)
 }
 
-// place runs Place and checks every answer against the truth.
+// place runs Place and checks every assignment against the expected content.
 func (w *world) place(t *rapid.T, limit int) {
 	fresh := w.rebuilt(t)
 	fresh.forgive(w.now)
@@ -229,7 +229,8 @@ func (w *world) place(t *rapid.T, limit int) {
 	}
 }
 
-// derived is what an index makes of what it was told, so far as that does not hang on who asked when.
+// derived is what an index computed from its content, as far as that does not depend on the order
+// of calls.
 func derived(x *Index) map[string]any {
 	rooms, nodes, tenants, pools := map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
 	for id, r := range x.rooms {
@@ -258,7 +259,8 @@ func derived(x *Index) map[string]any {
 	return map[string]any{"rooms": rooms, "nodes": nodes, "tenants": tenants, "pools": pools, "sources": sources, "waiting": x.waiting}
 }
 
-// check wants every node that can take a request to be filed, and every class that waits for its version to be listed.
+// check verifies that every node that can take a request is listed, and every class that waits for
+// its version.
 func (x *Index) check(t *rapid.T) {
 	held := 0
 	for _, p := range x.pools {
@@ -296,7 +298,7 @@ func (x *Index) check(t *rapid.T) {
 	}
 }
 
-// drain removes everything: nothing is left but a bounded number of pools, which hold no node.
+// drain removes everything: nothing is left but a bounded number of request groups without nodes.
 func (w *world) drain(t *rapid.T) {
 	for _, id := range slices.Concat(sortedKeys(w.waiting), sortedKeys(w.located())) {
 		w.x.RemoveInstance(id)
@@ -360,7 +362,7 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	}
 }
 
-// located returns the node of every instance that takes room.
+// located returns the node of every instance that uses capacity.
 func (w *world) located() map[string]string {
 	out := maps.Clone(w.held)
 	for id, a := range w.placed {
@@ -369,7 +371,7 @@ func (w *world) located() map[string]string {
 	return out
 }
 
-// checkRoom counts by itself what is on a node after r was put there.
+// checkRoom counts independently what is on a node after r was placed there.
 func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	used := n.Foreign
 	for id, node := range w.located() {
@@ -395,8 +397,8 @@ func (w *world) checkRoom(t *rapid.T, n Node, r Request) {
 	}
 }
 
-// rebuilt makes a new Index of the truth, fed in a random order, with what is
-// reserved told as stored.
+// rebuilt returns a new Index of the expected content, fed in a random order, with reserved
+// requests fed as stored.
 func (w *world) rebuilt(t *rapid.T) *Index {
 	x := New(w.options)
 	var feed []func()
@@ -426,7 +428,7 @@ func (w *world) rebuilt(t *rapid.T) *Index {
 	return x
 }
 
-// remember takes over who was served when, which is no content of an index.
+// remember copies when each group and owner was served, which is not content of an index.
 func (x *Index) remember(o *Index) {
 	x.placed = o.placed
 	for id, t := range o.tenants {
@@ -444,7 +446,7 @@ func (x *Index) remember(o *Index) {
 	}
 }
 
-// refresh brings all of a pool's queues to their places.
+// refresh updates the positions of all queues of a request group.
 func (x *Index) refresh(p *requestGroup) {
 	for _, q := range slices.Clone(p.main.queues) {
 		p.main.freshen(q, x.rank)
@@ -453,8 +455,8 @@ func (x *Index) refresh(p *requestGroup) {
 	x.requeue(p)
 }
 
-// Never over capacity, never off constraints, nobody passed over, and the same
-// answers as an index that is built at once from the same content in another order.
+// Never over capacity, never against constraints, no request passed over, and the same decisions as
+// an index that is built from scratch from the same content in another order.
 func TestPlaceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(Options{

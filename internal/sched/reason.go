@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Reason says why a request waits: a name, a sentence for people, and how many
-// nodes each filter kept away.
+// Reason explains why a request is pending: a name, a sentence for people, and how many nodes each
+// filter excluded.
 type Reason struct {
 	Name   Filter
 	Text   string  // begins in lower case, without a full stop
 	Nodes  int     // nodes in the cloud
-	Counts []Count // in the order of the filters; a held node counts under what holds it
+	Counts []Count // in the order of the filters; an unschedulable node counts under its state
 }
 
-// Count is how many nodes were kept away, and by what.
+// Count is the number of nodes that a filter excluded.
 type Count struct {
 	Filter Filter
 	Label  string // as in "3 offline"
 	Nodes  int
 }
 
-// WaitReason returns why a request waits. The answer is computed once per demand and kept
-// until a node, a group or a placement changes.
+// WaitReason returns why a request is pending. The result is computed once per request group and
+// kept until a node, a group or a placement changes.
 func (x *Index) WaitReason(requestID string, now time.Time) Reason {
 	r := x.requests[requestID]
 	switch {
@@ -83,10 +83,10 @@ func (x *Index) why(p *requestGroup) Reason {
 	return out
 }
 
-// passing are the filters that cure themselves with time.
+// passing are the filters whose reason may pass with time.
 var passing = map[Filter]bool{FilterState: true, FilterReserved: true, FilterRoom: true, FilterDevice: true}
 
-// sentence returns what the last refusing rule means for the request.
+// sentence describes what the last excluding rule means for the request.
 func (x *Index) sentence(p *requestGroup, f *rule, all []Count) string {
 	if n := x.nodes[p.want.pinned]; n != nil {
 		return "node " + x.nodeName(n.ID) + " " + f.one(p, n)
@@ -109,7 +109,7 @@ func (x *Index) sentence(p *requestGroup, f *rule, all []Count) string {
 	return fmt.Sprintf("%s (%d %s: %s)", f.all(p), nodes, unit, strings.Join(parts, ", "))
 }
 
-// labelOf are the short words for refused nodes, for the filters that need no more.
+// labelOf are the short words for excluded nodes, for the filters that need no more.
 var labelOf = map[Filter]string{
 	FilterPinned:   "not pinned",
 	FilterGroup:    "outside the group",
@@ -144,7 +144,7 @@ func counts(labels map[Count]int) []Count {
 	return out
 }
 
-// order is the place of a filter in a list for people: what cures itself first.
+// order is the position of a filter in a list for people: what may pass with time comes first.
 func order(f Filter) int {
 	return -slices.IndexFunc(rules, func(r rule) bool { return r.name == f })
 }

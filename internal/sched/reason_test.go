@@ -88,7 +88,7 @@ func needing(needs farm.StateRequirements, more ...func(*Request)) func(*Request
 	}
 }
 
-// loading makes nodes on which a saved state loads, but for what edits say.
+// loading makes nodes on which a saved state loads, except as changed by edits.
 func loading(needs farm.StateRequirements, edits ...func(*farm.StateRequirements)) func(*Node) {
 	for _, edit := range edits {
 		edit(&needs)

@@ -8,37 +8,36 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Request is an instance that waits for a node.
+// Request is a pending instance.
 type Request struct {
 	ID       string
 	Created  time.Time
 	Priority int // 1..10000, lower is more urgent
 
-	Owner string // whose it is, for fairness
+	Owner string // for fairness
 
 	Group     string // group id; "" is any node
 	Pinned    string // node id; "" is any node
 	Arch      string // amd64, arm64 or "" for any
 	USB       string // claim name or location of a USB device; "" is none
 	Device    string // location of the device that it has; "" while it waits
-	Next      string // location of the device that a restart is to give it; "" is none
-	Bridge    bool   // its guest is a machine of a network of the node
-	VLAN      int    // and that one is a VLAN; 0 is none
+	Next      string // location of the device that a restart will assign to it; "" is none
+	Bridge    bool   // its guest joins a network of the node
+	VLAN      int    // and that network is a VLAN; 0 is none
 	VCPU      int
 	MemoryMB  int
-	Needs     farm.StateRequirements // of the saved state it resumes from; zero asks nothing
+	Needs     farm.StateRequirements // of the saved state it resumes from; zero: none
 	Template  string                 // template id
 	ContentID string                 // the version's immutable id
 	Size      int64                  // of the version, in bytes; 0 is unknown
 }
 
-// Instance is an instance as far as the scheduler cares: it waits for a node, or
-// it takes room on one.
+// Instance is an instance as the scheduler sees it: it is pending, or it uses capacity of a node.
 type Instance struct {
 	Request
-	Node     string  // id; "" waits
+	Node     string  // ID; "" is pending
 	Holds    bool    // it counts against the capacity of Node
-	Ended    bool    // it has no node and waits for none
+	Ended    bool    // it has no node and is not pending
 	Pulling  bool    // Node pulls the version for it
 	Progress float64 // 0..1, of the pull
 }
@@ -58,12 +57,12 @@ func NewInstance(i *farm.Instance) Instance {
 	}
 	out.Bridge = i.NetworkMode() == farm.NetworkBridge
 	if vlan := i.VLAN(); vlan != "" {
-		out.VLAN, _ = strconv.Atoi(vlan) // checked when it was asked for
+		out.VLAN, _ = strconv.Atoi(vlan) // validated on creation
 	}
 	return out
 }
 
-// nextDevice returns the device that a restart which continues gives an instance.
+// nextDevice returns the device that a restart in progress assigns to an instance.
 func nextDevice(i *farm.Instance) string {
 	if i.Task == nil || i.Task.Restart == nil {
 		return ""
@@ -71,7 +70,7 @@ func nextDevice(i *farm.Instance) string {
 	return i.Task.Restart.Device
 }
 
-// constraints is what decides feasibility: requests with equal demands fit the same nodes.
+// constraints is what decides feasibility: requests with equal constraints fit the same nodes.
 type constraints struct {
 	group, pinned, arch, usb string
 	vcpu, memoryMB           int
@@ -94,25 +93,25 @@ func (r *Request) demand() constraints {
 
 func (r *Request) version() version { return version{r.Template, r.ContentID, r.Size} }
 
-// request is an instance in the index: waiting in a queue, or with room on a node.
+// request is an instance in the index: pending in a queue, or using capacity of a node.
 type request struct {
 	Request
-	rank     int64         // see ranker
-	queue    *ownerQueue   // nil when it does not wait
-	class    *versionClass // of the pool it waits in
+	rank     int64         // see agingRank
+	queue    *ownerQueue   // nil when it is not pending
+	class    *versionClass // of the request group in which it is pending
 	pos      int           // in queue.waiting
-	node     string        // where it takes room; "" nowhere
+	node     string        // whose capacity it uses; "" none
 	pulling  bool          // the node pulls the version for it
 	reserved bool          // Place assigned it, and no record of it came yet
-	device   string        // and gave it this USB device
+	device   string        // and assigned this USB device
 }
 
-// hold returns what the request has of its node's USB devices.
+// hold returns which of its node's USB devices the request uses.
 func (r *request) hold() deviceHold {
 	return deviceHold{want: r.USB, device: cmp.Or(r.Device, r.device), next: r.Next}
 }
 
-// pool is where the request waits.
+// pool returns the request group in which the request is pending.
 func (r *request) pool() *requestGroup { return r.class.pool }
 
 func (r *request) moved(pos int) { r.pos = pos }

@@ -7,21 +7,21 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Reservations. Where nodes are counted by resources, a large request can wait indefinitely
-// beside small ones: each room that is freed is enough for one of them, and never for it.
-// So a pool that has waited Options.ReserveAfter for room, while requests were placed that
-// come behind its own, gets a node for itself: nothing else is placed there until one of
-// its requests was. Only so many nodes are reserved at a time, those that waited longest
-// first.
+// Reservations. Where capacity is counted by resources, a large request can wait indefinitely while
+// small ones are placed: each release of capacity is enough for one of them, and never for it. So a
+// node is reserved for a request group that has waited Options.ReserveAfter for capacity, while
+// requests were placed that rank behind its own: nothing else is placed there until one of its
+// requests was. Only so many nodes are reserved at a time, for those that waited longest first.
 
 // reserveShare is how many nodes there are for each one that may be reserved; one always may.
 const reserveShare = 8
 
-// recheckShare is what part of Options.ReserveAfter passes before a pool is looked at again
-// that had waited long enough and got no node.
+// recheckShare is the fraction of Options.ReserveAfter after which a request group is examined
+// again that had waited long enough and got no node.
 const recheckShare = 10
 
-// starvedGroup is a pool that no node has room for, and when it has waited long enough.
+// starvedGroup is a request group for which no node has capacity, and when it has waited long
+// enough.
 type starvedGroup struct {
 	pool *requestGroup
 	due  time.Time
@@ -32,8 +32,8 @@ func (s *starvedGroup) moved(pos int) { s.pos = pos }
 
 func (s *starvedGroup) before(o *starvedGroup) bool { return s.due.Before(o.due) }
 
-// lacksRoom notes a pool that no node has room for. Since when is written down by the
-// next Place, which knows the time.
+// lacksRoom records a request group for which no node has capacity. The next Place, which knows the
+// time, sets the start of its wait.
 func (x *Index) lacksRoom(p *requestGroup) {
 	if x.options.ReserveAfter > 0 && !p.fresh && p.waiting > 0 && p.shortage == nil && p.promised == nil {
 		p.fresh = true
@@ -41,7 +41,7 @@ func (x *Index) lacksRoom(p *requestGroup) {
 	}
 }
 
-// reserve gives nodes to the pools that have waited for too long.
+// reserve reserves nodes for the request groups that have waited too long.
 func (x *Index) reserve(now time.Time) {
 	for _, p := range x.fresh {
 		if p.fresh = false; p.waiting > 0 && p.shortage == nil && p.promised == nil {
@@ -62,7 +62,7 @@ func (x *Index) reserve(now time.Time) {
 	}
 }
 
-// endStarvation ends the shortage of a pool.
+// endStarvation ends the starvation of a request group.
 func (x *Index) endStarvation(p *requestGroup) {
 	if p.shortage != nil {
 		x.short.remove(p.shortage.pos)
@@ -73,7 +73,7 @@ func (x *Index) endStarvation(p *requestGroup) {
 // allReserved reports whether no other node may be reserved now.
 func (x *Index) allReserved() bool { return x.reserved > 0 && x.reserved*reserveShare >= len(x.nodes) }
 
-// servedTurn is whose turn a placement was, and by which claims.
+// servedTurn identifies the group and the owner of a placement, and their claims.
 type servedTurn struct {
 	group, owner   string
 	groups, owners fairKey // of the group among the groups, and of the owner in it
@@ -85,8 +85,8 @@ func turnOf(r *request) servedTurn {
 	return servedTurn{t.group, q.owner.name, t.claim, q.claim, r.rank}
 }
 
-// isStarved reports whether no node has room for a pool whose next request comes before the
-// one that was placed last.
+// isStarved reports whether no node has capacity for a request group whose next request ranks
+// before the one that was placed last.
 func (x *Index) isStarved(p *requestGroup) bool {
 	if p.open() || len(p.lines) == 0 {
 		return false
@@ -101,8 +101,8 @@ func (x *Index) isStarved(p *requestGroup) bool {
 	return r.rank < last.rank
 }
 
-// reserveBestNode reserves the best node for a pool: that which lacks the least, of those that
-// lack nothing but room. It says whether there is one.
+// reserveBestNode reserves the best node for a request group: the one that lacks the least, of
+// those that lack nothing but capacity. It reports whether there is one.
 func (x *Index) reserveBestNode(p *requestGroup) bool {
 	var best *node
 	for _, n := range x.nodes {
@@ -119,7 +119,7 @@ func (x *Index) reserveBestNode(p *requestGroup) bool {
 	return true
 }
 
-// fitsAfterRelease reports whether a node lacks nothing but room that instances will give back.
+// fitsAfterRelease reports whether a node lacks nothing but capacity that instances will release.
 func (p *requestGroup) fitsAfterRelease(n *node) bool {
 	if n.gone || n.Mode != farm.CapacityByResources {
 		return false
@@ -131,7 +131,7 @@ func (p *requestGroup) fitsAfterRelease(n *node) bool {
 	return least.VCPU <= n.VCPULimit && least.MemoryMB <= n.MemoryLimitMB
 }
 
-// closerFit compares two nodes by how much room they lack for the pool's requests.
+// closerFit compares two nodes by how much capacity they lack for the group's requests.
 func (p *requestGroup) closerFit(a, b *node) int {
 	lacks := func(n *node) int {
 		with := n.used.plus(p.want.load())
@@ -142,8 +142,8 @@ func (p *requestGroup) closerFit(a, b *node) int {
 	return cmp.Or(cmp.Compare(first, second), cmp.Compare(lacks(a), lacks(b)), cmp.Compare(a.tie, b.tie), cmp.Compare(a.ID, b.ID))
 }
 
-// settled ends the wait of a pool of which a request was placed, or that nothing waits in,
-// and gives its node back to all.
+// settled ends the wait of a request group of which a request was placed, or that has no pending
+// requests, and releases its node.
 func (x *Index) settled(p *requestGroup) {
 	x.endStarvation(p)
 	if p.promised != nil {
@@ -151,7 +151,7 @@ func (x *Index) settled(p *requestGroup) {
 	}
 }
 
-// recheck returns a node back that is of no use any more to the pool that it is reserved for.
+// recheck releases a node that no longer suits the request group that it is reserved for.
 func (x *Index) recheck(n *node) {
 	if p := n.promised; p != nil && !p.fitsAfterRelease(n) {
 		x.releaseReservation(n)

@@ -29,8 +29,8 @@ type crowded struct {
 	runs map[string]int // id -> round in which it ends
 }
 
-// round ends what has run its time, lets more small ones come, and places. It says whether
-// the large one was placed.
+// round ends instances that have run their time, lets more small ones come, and places. It reports
+// whether the large one was placed.
 func (c *crowded) round(t *rapid.T, n int) bool {
 	c.now = c.now.Add(10 * time.Second)
 	for id, end := range c.runs {
@@ -57,9 +57,9 @@ func (c *crowded) round(t *rapid.T, n int) bool {
 	return false
 }
 
-// TestLargeRequestsDoNotStarve: with nodes in both modes and a stream of small requests of
-// several owners and groups, one that needs a whole node gets it: within the time that it may
-// wait for room, what its priority is worth, and the life of what ran there.
+// TestLargeRequestsDoNotStarve: with nodes in both modes and a stream of small requests of several
+// owners and groups, one that needs a whole node gets it: within the time that it may wait for
+// capacity, what its priority is worth, and the lifetime of what ran there.
 func TestLargeRequestsDoNotStarve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const after = 10 * time.Minute
@@ -123,8 +123,8 @@ func reservedFor(x *Index, id string) string {
 	return ""
 }
 
-// TestReservation: one node of a few is kept for the request that waits longest, and given
-// back when that was placed, ends, or has no use for it any more.
+// TestReservation: one node of a few is reserved for the request that waits longest, and released
+// when that was placed, ends, or can no longer use it.
 func TestReservation(t *testing.T) {
 	at := noon.Add(time.Minute)
 	for name, tc := range map[string]struct {
@@ -184,8 +184,8 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// TestNoReservation: nothing is kept for what is too large, for what nobody passes by, or where
-// every room is as good as another.
+// TestNoReservation: nothing is reserved for a request that is too large or was not passed over, or
+// where capacity is counted by VMs.
 func TestNoReservation(t *testing.T) {
 	for name, change := range map[string]func(x *Index){
 		"too large":       func(x *Index) { x.SetNode(host("n", 2)) },
@@ -210,7 +210,7 @@ func TestNoReservation(t *testing.T) {
 			if name != "too large" {
 				return
 			}
-			x.SetNode(host("n", 4, func(n *Node) { n.MemoryLimitMB = 4096 })) // it has just what is asked for
+			x.SetNode(host("n", 4, func(n *Node) { n.MemoryLimitMB = 4096 })) // it has exactly the requested capacity
 			x.Place(noon.Add(2*time.Minute), 100)
 			if got := reservedFor(x, "large"); got != "n" {
 				t.Errorf("%q is kept once it is large enough", got)

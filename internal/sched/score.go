@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// Locality says how much of a version is on a node.
+// Locality is how much of a version is on a node.
 type Locality int
 
 // The localities, worst first.
 const (
 	NothingCached Locality = iota
 	OlderCached            // some other version of the template
-	VersionPulled          // the very version is being pulled for another instance
-	VersionCached          // the very version
+	VersionPulled          // the same version is being pulled for another instance
+	VersionCached          // the same version
 )
 
-// Score says how well a node suits a request. Fields are compared in their order.
+// Score describes how well a node suits a request. Fields are compared in their order.
 type Score struct {
 	Fallback int      // steps from the request's own group; 0 is the group itself
 	Failures int      // starts that failed there lately; fewer is better
 	Locality Locality // more is better
-	Missing  int64    // bytes that would have to be pulled, whole megabytes count, 0 also when it is unknown; fewer is better
+	Missing  int64    // bytes to pull in whole megabytes, 0 also when unknown; fewer is better
 	Load     int      // how full the node is, in millionths; less is better, with Fit more
 	Fit      bool     // see Options
 }
 
-// weight puts the fields into one number in their order, the smaller the better.
-// Each has as many bits as it needs: the bounds are maxFallback, maxFailures,
-// maxMissing and a full node, which takes nothing any more.
+// weight packs the fields into one number in their order, the smaller the better. Each has as many
+// bits as it needs: the bounds are maxFallback, maxFailures, maxMissing and a full node, which
+// accepts no more VMs.
 func (s Score) weight() uint64 {
 	load := uint64(min(max(s.Load, 0), fullLoad))
 	if s.Fit {
@@ -67,7 +67,7 @@ func (s Score) Words() string {
 	return strings.Join(append(parts, fmt.Sprintf("%d %% full", s.Load/10_000)), ", ")
 }
 
-// where returns what is on the node.
+// where describes what is on the node.
 func (s Score) where() string {
 	text := map[Locality]string{
 		VersionCached: "has the version", VersionPulled: "pulls the version already",
@@ -79,13 +79,12 @@ func (s Score) where() string {
 	return text
 }
 
-// leastMissing is the part of a version that is taken to be missing where another
-// version of its template lies, however large that is.
+// leastMissing is the fraction of a version that is assumed to be missing where another version of
+// its template is cached, however large that is.
 const leastMissing = 16
 
-// has returns what a node has of a version and how many bytes are missing. What two
-// versions of a template share is not known: they count as sharing the size of the
-// smaller one.
+// has returns how much of a version a node has and how many bytes are missing. What two versions of
+// a template share is unknown: they are assumed to share the size of the smaller one.
 func (n *node) has(v version) (Locality, int64) {
 	if _, ok := n.contents[v.content]; ok {
 		return VersionCached, 0

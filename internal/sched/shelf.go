@@ -2,32 +2,31 @@ package sched
 
 import "cmp"
 
-// candidate is a node that may take a pool's requests, with its score as of when it
-// was last looked at. A score may only have become worse since: a node that became
-// better is looked at again.
+// candidate is a node that may take a group's requests, with its score when it was last rated. A
+// score may only have become worse since: a node that became better is rated again.
 type candidate struct {
 	node  *node
 	score Score
-	pos   int32 // in shelf.heap
+	pos   int32 // in nodeHeap.heap
 }
 
-// heapEntry is a candidate in the heap. What decides its place is in it, so that a heap
-// of thousands is not chased through memory.
+// heapEntry is a candidate in the heap. It contains what decides its position, so that a heap of
+// thousands of nodes has few cache misses.
 type heapEntry struct {
 	weight uint64 // of the score
-	tie    uint32 // of the node: the same one of equals wins, whatever came first
-	at     int32  // in shelf.all
+	tie    uint32 // of the node: of equal nodes the same one wins, in any order of arrival
+	at     int32  // in nodeHeap.all
 }
 
 // nodeHeap orders candidates: a heap with four branches, best first.
 type nodeHeap struct {
 	by    map[*node]int32 // where a node is in all
 	all   []candidate
-	spare []int32 // free places in all
+	spare []int32 // free indexes in all
 	heap  []heapEntry
 }
 
-// fill makes a shelf of many candidates at once. Their nodes differ.
+// fill returns a nodeHeap of many candidates. Their nodes differ.
 func fill(list []candidate) nodeHeap {
 	s := nodeHeap{by: make(map[*node]int32, len(list)), all: list, heap: make([]heapEntry, len(list))}
 	for i := range list {
@@ -42,7 +41,7 @@ func fill(list []candidate) nodeHeap {
 
 func slotOf(c *candidate, at int32) heapEntry { return heapEntry{c.score.weight(), c.node.tie, at} }
 
-// put files a node with a score.
+// put adds a node with a score, or changes its score.
 func (s *nodeHeap) put(n *node, score Score) {
 	if at, ok := s.by[n]; ok {
 		s.rescore(at, score)
@@ -64,7 +63,7 @@ func (s *nodeHeap) put(n *node, score Score) {
 	s.up(len(s.heap) - 1)
 }
 
-// rescore returns a candidate another score, and says whether it is one.
+// rescore sets the score of a candidate, and reports whether it differs.
 func (s *nodeHeap) rescore(at int32, score Score) bool {
 	c := &s.all[at]
 	if c.score == score {
@@ -76,7 +75,7 @@ func (s *nodeHeap) rescore(at int32, score Score) bool {
 	return true
 }
 
-// drop takes a node out.
+// drop removes a node.
 func (s *nodeHeap) drop(n *node) {
 	at, ok := s.by[n]
 	if !ok {
@@ -93,8 +92,8 @@ func (s *nodeHeap) drop(n *node) {
 	}
 }
 
-// top returns the best candidate by the scores of now, nil when there is none. Nodes
-// that are rated no more leave.
+// top returns the best candidate by the current scores, nil when there is none. It removes nodes
+// that rate no longer accepts.
 func (s *nodeHeap) top(rate func(*node) (Score, bool)) *candidate {
 	for len(s.heap) > 0 {
 		at := s.heap[0].at
@@ -145,7 +144,7 @@ func (s *nodeHeap) up(i int) {
 	s.set(i, v)
 }
 
-// down sinks a slot and says whether it moved.
+// down moves an entry down and reports whether it moved.
 func (s *nodeHeap) down(i int) bool {
 	if i >= len(s.heap) {
 		return false
@@ -172,7 +171,7 @@ func (s *nodeHeap) down(i int) bool {
 	return i != start
 }
 
-// tieOf returns a number of an id (FNV-1a).
+// tieOf returns a hash of an ID (FNV-1a).
 func tieOf(id string) uint32 {
 	h := uint32(2166136261)
 	for i := range len(id) {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Load is what VMs take of a node: their number, virtual CPUs and memory in MB.
+// Load is the capacity of a node that VMs use: their number, virtual CPUs and memory in MB.
 type Load struct {
 	VMs      int
 	VCPU     int
 	MemoryMB int
 }
 
-// loadOf is what one VM takes. One that says no size still takes one virtual CPU,
-// so that no node takes infinitely many of them.
+// loadOf returns what one VM uses. One without a size still uses one virtual CPU, so that no node
+// accepts infinitely many of them.
 func loadOf(vcpu, memoryMB int) Load {
 	return Load{VMs: 1, VCPU: max(1, vcpu), MemoryMB: max(0, memoryMB)}
 }
@@ -27,14 +27,14 @@ func (l Load) minus(o Load) Load {
 	return Load{VMs: l.VMs - o.VMs, VCPU: l.VCPU - o.VCPU, MemoryMB: l.MemoryMB - o.MemoryMB}
 }
 
-// nodeUsage is what instances make of one node, those included that Place has assigned
-// to it: what they take, and what went on there lately. It is kept by node id, so
-// that it is right whether the node or its instances become known first.
+// nodeUsage is the usage of one node by instances, including those that Place has assigned to it,
+// their pulls and recent failures. It is stored by node ID, so that it is right whether the node or
+// its instances become known first.
 type nodeUsage struct {
 	id     string
-	node   *node // nil while the node is not known
+	node   *node // nil while the node is unknown
 	taken  Load
-	usb    map[string]deviceHold // instance id -> what it has of the node's USB devices
+	usb    map[string]deviceHold // instance ID -> its USB devices of the node
 	pulls  map[string]*pull      // content id -> its pull
 	failed []time.Time           // starts, oldest first
 	pos    int                   // in Index.failing, -1 when none failed lately
@@ -57,14 +57,13 @@ func (p *pull) tenths() int {
 
 // tenths rounds a progress down, so that a pull does not change its node all the time.
 func tenths(progress float64) int {
-	if !(progress > 0) { // or no number at all
+	if !(progress > 0) { // or NaN
 		return 0
 	}
 	return int(min(progress, 1) * 10)
 }
 
-// The bounds of what failed starts count: those of the last failureTime, and so
-// many of them at most.
+// The bounds of failed starts: those within the last failureTime, and at most that many.
 const (
 	failureTime = 5 * time.Minute
 	maxFailures = 5
@@ -76,7 +75,7 @@ func (r *nodeUsage) empty() bool {
 
 func (r *nodeUsage) moved(pos int) { r.pos = pos }
 
-// before orders rooms by whose oldest failure is forgotten first.
+// before orders usages by the expiry of their oldest failure.
 func (r *nodeUsage) before(o *nodeUsage) bool {
 	if c := r.failed[0].Compare(o.failed[0]); c != 0 {
 		return c < 0
@@ -84,7 +83,7 @@ func (r *nodeUsage) before(o *nodeUsage) bool {
 	return cmp.Less(r.id, o.id)
 }
 
-// room returns the room of a node, which need not be known yet.
+// room returns the usage of a node, which may still be unknown.
 func (x *Index) room(id string) *nodeUsage {
 	r := x.rooms[id]
 	if r == nil {
@@ -94,15 +93,15 @@ func (x *Index) room(id string) *nodeUsage {
 	return r
 }
 
-// tidy forgets a room with nothing in it.
+// tidy removes an empty usage.
 func (x *Index) tidy(r *nodeUsage) {
 	if r.empty() {
 		delete(x.rooms, r.id)
 	}
 }
 
-// UsedBy returns what instances take of a node, those included that Place has assigned
-// to it. orphaned VMs are not in it.
+// UsedBy returns the usage of a node by instances, including those that Place has assigned to it.
+// Orphaned VMs are not included.
 func (x *Index) UsedBy(node string) Load {
 	if r := x.rooms[node]; r != nil {
 		return r.taken
@@ -110,7 +109,7 @@ func (x *Index) UsedBy(node string) Load {
 	return Load{}
 }
 
-// occupy gives an instance its room on a node.
+// occupy adds an instance to the usage of a node.
 func (x *Index) occupy(r *request, id string) {
 	e := x.room(id)
 	r.node = id
@@ -131,7 +130,7 @@ func (x *Index) occupy(r *request, id string) {
 	}
 }
 
-// vacate returns back the room of an instance.
+// vacate removes an instance from the usage of its node.
 func (x *Index) vacate(r *request) {
 	if r.node == "" {
 		return
@@ -148,7 +147,7 @@ func (x *Index) vacate(r *request) {
 	x.tidy(e)
 }
 
-// pull notes whether the instance's node pulls its version for it, and how far it is.
+// pull records whether the instance's node pulls its version for it, and the progress.
 func (x *Index) pull(r *request, pulling bool, progress float64) {
 	e := x.rooms[r.node]
 	v := e.pulls[r.ContentID]
@@ -184,8 +183,8 @@ func (x *Index) pull(r *request, pulling bool, progress float64) {
 	}
 }
 
-// StartFailed notes that a start failed on a node: for some minutes others of the
-// same group are preferred to it.
+// StartFailed records that a start failed on a node: for some minutes others of the same group are
+// preferred to it.
 func (x *Index) StartFailed(node string, at time.Time) {
 	e := x.room(node)
 	i, _ := slices.BinarySearchFunc(e.failed, at, time.Time.Compare)
@@ -204,7 +203,7 @@ func (x *Index) StartFailed(node string, at time.Time) {
 	}
 }
 
-// forgive forgets the failures that are long past.
+// forgive removes failures that are older than failureTime.
 func (x *Index) forgive(now time.Time) {
 	for len(x.failing) > 0 {
 		e := x.failing[0]
@@ -230,8 +229,8 @@ func (x *Index) forgive(now time.Time) {
 	}
 }
 
-// versionLocations says which nodes have a version or pull it: content id -> node id -> how
-// many reasons there are to say so.
+// versionLocations records which nodes have a version or pull it: content ID -> node ID -> number
+// of reasons.
 type versionLocations map[string]map[string]int
 
 func (s versionLocations) add(content, node string) {

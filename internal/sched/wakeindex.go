@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// The pools and classes that are kept although nothing waits in them: making one
-// means to look at every node.
+// Limits of the request groups and classes that are kept without pending requests: creating one
+// requires rating every node.
 const (
 	maxIdlePools   = 32
 	maxIdleClasses = 64
 )
 
-// lruList is a bounded list of things that are not in use, the longest unused first.
+// lruList is a bounded list of unused values, the longest unused first.
 type lruList[T comparable] struct {
 	list  []T
 	limit int
 }
 
-// take removes a thing that is used again or gone.
+// take removes a value that is used again or no longer exists.
 func (r *lruList[T]) take(v T) {
 	if i := slices.Index(r.list, v); i >= 0 {
 		r.list = slices.Delete(r.list, i, i+1)
 	}
 }
 
-// put adds one, and gives the one that has to go for it, if any.
+// put adds a value, and returns the evicted one, if any.
 func (r *lruList[T]) put(v T) (oldest T, full bool) {
 	r.list = append(r.list, v)
 	if len(r.list) <= r.limit {
@@ -36,7 +36,7 @@ func (r *lruList[T]) put(v T) (oldest T, full bool) {
 	return oldest, true
 }
 
-// pool returns the pool of a demand; a new one is shown every node.
+// pool returns the request group of constraints; a new one rates every node.
 func (x *Index) pool(d constraints) *requestGroup {
 	p := x.pools[d]
 	if p == nil {
@@ -50,7 +50,7 @@ func (x *Index) pool(d constraints) *requestGroup {
 	return p
 }
 
-// attach computes what a pool holds of groups and nodes.
+// attach computes what a request group derives from groups and nodes.
 func (x *Index) attach(p *requestGroup) {
 	p.chain, p.groupName = x.chain(p.want.group), p.want.group
 	if g := x.groups[p.want.group]; g.Name != "" {
@@ -76,7 +76,7 @@ func (x *Index) attach(p *requestGroup) {
 	}
 }
 
-// chain returns a group and its fallbacks, nearest first; a loop ends where it closes.
+// chain returns a group and its fallbacks, nearest first; a cycle ends where it closes.
 func (x *Index) chain(group string) map[string]int {
 	if group == "" {
 		return nil
@@ -91,7 +91,7 @@ func (x *Index) chain(group string) map[string]int {
 	return steps
 }
 
-// retainClass keeps a class that nothing waits in for later.
+// retainClass keeps a class without pending requests for later.
 func (x *Index) retainClass(c *versionClass) {
 	if c.held {
 		x.release(c)
@@ -102,7 +102,7 @@ func (x *Index) retainClass(c *versionClass) {
 	}
 }
 
-// deactivate keeps a pool that nothing waits in for later.
+// deactivate keeps a request group without pending requests for later.
 func (x *Index) deactivate(p *requestGroup) {
 	old, full := x.idle.put(p)
 	if !full {
@@ -115,7 +115,7 @@ func (x *Index) deactivate(p *requestGroup) {
 	delete(x.pools, old.want)
 }
 
-// drop forgets a node that is gone.
+// drop removes a node.
 func (p *requestGroup) drop(n *node) {
 	p.free.drop(n)
 	for _, c := range p.classes {
@@ -123,7 +123,7 @@ func (p *requestGroup) drop(n *node) {
 	}
 }
 
-// warm lets the classes that wait for what a node has try again, and says whether
+// warm lets the classes try again that wait for a version which the node has, and reports whether
 // there are any.
 func (p *requestGroup) warm(n *node) bool {
 	found := false
@@ -136,9 +136,9 @@ func (p *requestGroup) warm(n *node) bool {
 	return found
 }
 
-// wakeIndex finds the pools that a change of a node could cure: by node for those that
-// are pinned, else by group and architecture. Those of a place are ordered by memory,
-// so that a node asks only those that ask for no more than it has left.
+// wakeIndex finds the request groups that a change of a node could unblock: by node for those that
+// are pinned, else by group and architecture. Those of one key are ordered by memory, so that a
+// node visits only those that request no more than it has left.
 type wakeIndex struct {
 	pinned map[string][]*requestGroup
 	places map[place][]*requestGroup
@@ -150,7 +150,7 @@ func newCures() wakeIndex {
 	return wakeIndex{pinned: map[string][]*requestGroup{}, places: map[place][]*requestGroup{}}
 }
 
-// places returns where a pool is found.
+// places returns the keys under which a request group is listed.
 func (p *requestGroup) places() []place {
 	if p.chain == nil {
 		return []place{{"", p.want.arch}}
@@ -192,7 +192,8 @@ func removeFrom[K comparable](m map[K][]*requestGroup, key K, p *requestGroup) {
 	}
 }
 
-// each calls f with every pool that the node could cure; with some of them more than once.
+// each calls f with every request group that the node could unblock; with some of them more than
+// once.
 func (c *wakeIndex) each(n *node, f func(*requestGroup)) {
 	for _, p := range c.pinned[n.ID] {
 		f(p)

@@ -81,7 +81,7 @@ var arrangements = []arrangement{
 	},
 }
 
-// expired is a session whose time is over.
+// expired is a session that has expired.
 var expired = column{name: "an expired session", of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 	value, err := s.bearer(ctx, r.service, "every")
 	return caller{by: s.plain, header: []string{"Authorization", value}}, err

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// probe is a case that is no cell. said is a figure for the report.
+// probe is a case that is not a cell. said is a figure for the report.
 type probe struct {
 	name string
 	do   func(ctx context.Context, s *deployment) (said string, err error)
@@ -34,12 +34,13 @@ var handshakes = []probe{
 	{"only failures are limited", quiet(onlyFailures)},
 }
 
-// quiet is a case that has no figures.
+// quiet wraps a case without figures.
 func quiet(do func(context.Context, *deployment) error) func(context.Context, *deployment) (string, error) {
 	return func(ctx context.Context, s *deployment) (string, error) { return "", do(ctx, s) }
 }
 
-// openRoutes compares the routes that answer nobody with the contract's list, letter for letter.
+// openRoutes compares the routes that need no authentication with the contract's list, letter for
+// letter.
 func openRoutes(ctx context.Context, s *deployment) (string, error) {
 	rows, err := allRows() //nolint:contextcheck // the handlers of the tables are not called
 	if err != nil {
@@ -67,7 +68,7 @@ func openRoutes(ctx context.Context, s *deployment) (string, error) {
 	return fmt.Sprintf("%d at each service: %s", len(openByContract), strings.Join(openByContract, " ")), nil
 }
 
-// denied wants the answer to whoever is not known.
+// denied expects the response to an unauthenticated caller.
 func denied(a answer, err error) error {
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func foreignID(ctx context.Context, s *deployment) error {
 	return nil
 }
 
-// deletedKey deletes a key beside a live session, and makes one of the same id again.
+// deletedKey deletes a key during a live session, and makes one of the same ID again.
 func deletedKey(ctx context.Context, s *deployment) error {
 	if err := errors.Join(s.addKey(ctx, controller, "passing", "every"), s.ensureGroup(ctx, "every")); err != nil {
 		return err

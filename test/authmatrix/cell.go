@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// verdict is what a request comes to.
+// verdict is the expected result of a request.
 type verdict string
 
 // The verdicts.
@@ -18,15 +18,15 @@ const (
 	unknownCaller verdict = "401"
 	forbidden     verdict = "403"
 	reached       verdict = "reached"
-	limited       verdict = "401 or 429"      // of whoever guesses
+	limited       verdict = "401 or 429"      // of a caller that guesses
 	closed        verdict = "401, 404 or 405" // not on this interface
 	otherHost     verdict = "403 for its Host"
 )
 
-// unauthenticated is the whole answer to whoever shows no credential that counts.
+// unauthenticated is the whole response to a caller without a valid credential.
 const unauthenticated = `{"status":"FAIL","message":"Authentication Required"}` + "\n"
 
-// expect returns what a caller must get for a row of a site.
+// expect returns the expected result of a caller for a row of a site.
 func (s *deployment) expect(r row, c caller) verdict {
 	d := s.sides[r.service]
 	refused := unknownCaller
@@ -66,7 +66,7 @@ func (s *deployment) expect(r row, c caller) verdict {
 	return reached
 }
 
-// expectOfToken returns what a node token must get for a row.
+// expectOfToken returns the expected result of a node token for a row.
 func expectOfToken(r row, c *scope) verdict {
 	kind, open := ordered[r.pattern]
 	switch {
@@ -80,7 +80,7 @@ func expectOfToken(r row, c *scope) verdict {
 	return forbidden
 }
 
-// onSite returns a row as it is on a site: what is off is an unknown path there.
+// onSite returns a row as it is on a site: a disabled route is an unknown path there.
 func (s *deployment) onSite(r row) row {
 	if !s.sides[r.service].has(r.when) {
 		r.needs, r.wants = anybody, http.StatusNotFound
@@ -88,7 +88,7 @@ func (s *deployment) onSite(r row) row {
 	return r
 }
 
-// ask tries a cell at an address and says what is wrong with the answer; "" for nothing.
+// ask tries a cell at an address and describes what is wrong with the response; "" for nothing.
 func (s *deployment) ask(ctx context.Context, address string, r row, c caller, want verdict) (fault string) {
 	body := strings.ReplaceAll(r.body, "NODE", cmp.Or(c.node, s.node.id))
 	a, err := send(ctx, c.by, r.method+" "+address+s.named(r.path, c), body, c.header...)
@@ -101,7 +101,7 @@ func (s *deployment) ask(ctx context.Context, address string, r row, c caller, w
 	return ""
 }
 
-// judge compares an answer with what was expected.
+// judge compares a response with the expected result.
 func judge(a answer, r row, want verdict) string {
 	e := a.envelope()
 	switch {
@@ -134,7 +134,7 @@ func judge(a answer, r row, want verdict) string {
 	return arrival(a, r)
 }
 
-// refusal looks at the answer to whoever is not known: always the same bytes.
+// refusal checks the response to an unauthenticated caller: always the same bytes.
 func refusal(a answer) string {
 	switch {
 	case a.code != http.StatusUnauthorized:
@@ -147,7 +147,7 @@ func refusal(a answer) string {
 	return ""
 }
 
-// arrival looks at an answer that must be the handler's.
+// arrival checks a response that must be the handler's.
 func arrival(a answer, r row) string {
 	e := a.envelope()
 	page := strings.HasPrefix(a.header.Get("Content-Type"), "text/html")

@@ -37,7 +37,7 @@ type answer struct {
 	cookie string // that it sets
 }
 
-// envelope gives status and message of an answer.
+// envelope returns status and message of an answer.
 func (a answer) envelope() (e struct {
 	Status, Message string
 	Body            json.RawMessage
@@ -82,7 +82,7 @@ func send(ctx context.Context, by *http.Client, what, body string, header ...str
 	return a, err
 }
 
-// endless reports whether an answer may go on for as long as somebody listens.
+// endless reports whether a response may continue for as long as a client reads.
 func endless(resp *http.Response) bool {
 	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 }
@@ -92,7 +92,8 @@ func basic(user, token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token))
 }
 
-// asRoot makes a request of the root user, which must succeed, and gives the body of its answer.
+// asRoot makes a request of the root user, which must succeed, and returns the body of its
+// response.
 func (s *deployment) asRoot(ctx context.Context, service, method, path string, in any) (json.RawMessage, error) {
 	raw, err := json.Marshal(in)
 	if err != nil {
@@ -165,7 +166,7 @@ func (s *deployment) named(path string, c caller) string {
 	return strings.NewReplacer(theTemplate, t.id, theLayer, t.layer).Replace(path)
 }
 
-// order makes two templates and tells a node to hold one of them, once.
+// order makes two templates and orders a node to cache one of them, once.
 func (s *deployment) order(ctx context.Context) (err error) {
 	if s.told.id != "" {
 		return nil
@@ -216,8 +217,8 @@ func (s *deployment) pushTemplate(ctx context.Context, content byte) (t template
 // groupPath is where permission groups are.
 const groupPath = "/admin/api/v1/permission/group/"
 
-// ensureGroup makes a permission group, of both services where they have permissions, with what
-// its name says.
+// ensureGroup makes a permission group, of both services where they have permissions, with the
+// permissions in its name.
 func (s *deployment) ensureGroup(ctx context.Context, group string) error {
 	if s.groups[group] {
 		return nil
@@ -255,7 +256,7 @@ func granted(r row, group string) (list, there []string) {
 	return meant(r.service, group), meant(registry, group)
 }
 
-// keyPath is where a service has its user keys.
+// keyPath is where a service has its API keys.
 func keyPath(service string) string {
 	if service == registry {
 		return "/v1/apikey"
@@ -287,13 +288,13 @@ func (s *deployment) bearer(ctx context.Context, service, group string) (string,
 	return value, err
 }
 
-// addKey makes a user key with the pair that all share.
+// addKey makes an API key with the pair that all share.
 func (s *deployment) addKey(ctx context.Context, service, id string, groups ...string) error {
 	_, err := s.asRoot(ctx, service, "POST", keyPath(service), map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...), "publicKey": s.public})
 	return err
 }
 
-// handshake turns a user key into a Bearer value, as the contract has it.
+// handshake turns an API key into a Bearer value, as the contract has it.
 func (s *deployment) handshake(ctx context.Context, by *http.Client, address, id string) (string, error) {
 	secret, err := s.hand(ctx, by, address, id)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// caller is who makes the request of a cell: what is sent, and what may be expected of that.
+// caller is the caller of a cell: what is sent, and what may be expected of that.
 type caller struct {
 	by     *http.Client
 	header []string
@@ -93,7 +93,7 @@ func authorization(value func(s *deployment, r row) string) func(*deployment, ro
 // noBase64 is a Bearer value that is none.
 const noBase64 = "Bearer !!!"
 
-// nobodies are the columns of callers who are not known.
+// nobodies are the columns of unauthenticated callers.
 var nobodies = []column{
 	simple("nobody", caller{}, nil),
 	simple("a wrong root token", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root+"x") })),
@@ -109,13 +109,13 @@ var roots = []column{
 	simple("root without a name", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("", s.root) })),
 }
 
-// browser is a log-in.
+// browser is a login.
 var browser = column{name: "a browser of root", of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 	cookie, err := s.logIn(ctx, r.service)
 	return caller{by: s.plain, header: []string{"Cookie", cookie}, known: true, root: true}, err
 }}
 
-// keys are the columns of user keys.
+// keys are the columns of API keys.
 var keys = []column{
 	keyColumn("a key without", without), keyColumn("a key with only", only), keyColumn("a key with all but", allBut),
 	keyColumn("a key with only, of one service", halfOf),
@@ -198,11 +198,11 @@ var nodes = []column{
 type scope struct {
 	orders    []order
 	right     bool // requests name the template that it was ordered to hold, else another one
-	asksAgain bool // it was made for an agent that asks for another one when it hears 401
+	asksAgain bool // it was made for an agent that requests another one when it receives 401
 }
 
-// tokenColumn is a node with the token that it gets for a purpose. One without an order is another node than the
-// one that was told to hold a template.
+// tokenColumn is a node with the token that it gets for a purpose. One without an order is another
+// node than the one that was ordered to cache a template.
 func tokenColumn(name, purpose string, c scope) column {
 	return column{name: name, only: registry, of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
 		if err := s.order(ctx); err != nil {
@@ -270,13 +270,13 @@ func jwtColumn(name string, group func(row) string) column {
 	}}
 }
 
-// The headers by which a program says for whom it calls the registry.
+// The headers with which a program names the user on whose behalf it calls the registry.
 const (
 	userHeader  = "X-Buildyard-User"
 	groupHeader = "X-Buildyard-Group"
 )
 
-// restricted are the columns of calls that the root user makes for somebody.
+// restricted are the columns of calls that the root user makes on behalf of another user.
 var restricted = []column{
 	forColumn("root for a user without", without), forColumn("root for a user with only", only),
 }
@@ -289,7 +289,7 @@ func forColumn(name string, group func(row) string) column {
 	}}
 }
 
-// local are the columns of the registry's port for programs of its own machine.
+// local are the columns of the registry's port for programs of the same machine.
 var local = []column{
 	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
 	simple("by another name", caller{rebound: true}, func(*deployment, row) []string { return []string{"Host", "registry.example"} }),

@@ -51,20 +51,20 @@ type report struct {
 	Seconds                 float64
 }
 
-// tally is the matrix of one arrangement at one address.
+// tally is the result of one arrangement at one address.
 type tally struct {
 	Name                       string
 	Rows, Columns              int
 	Planned, Tried, Mismatches int
 }
 
-// fail notes a failure.
+// fail records a failure.
 func (r *report) fail(format string, args ...any) {
 	r.Failed++
 	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
 }
 
-// note takes the outcome of a case.
+// note records the result of a case.
 func (r *report) note(name string, err error) {
 	if err != nil {
 		r.fail("%s: %v", name, err)

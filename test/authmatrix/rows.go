@@ -14,19 +14,19 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// row is one route of a service, or what is no route.
+// row is one route of a service, or a path without one.
 type row struct {
 	service      string
 	pattern      string // as the mux has it
 	needs        string
-	also         string // permission of the registry, which the controller asks for the caller
+	also         string // permission of the caller at the registry, which the controller checks
 	method, path string
 	body         string // of a request that changes nothing
 	when         feature
-	wants        int // the answer to who may: 404 or 405 where it is no route; 0 anything else
+	wants        int // the status for authorized callers: 404 or 405 without a route; 0 anything else
 }
 
-// feature is what has to be on for a route to be there.
+// feature is what has to be on for a route to exist.
 type feature string
 
 // The features.
@@ -38,8 +38,8 @@ const (
 	vouched feature = "an identity provider"
 )
 
-// features in the order in which routes are looked for: what is there without a feature does not
-// need it.
+// features in the order in which routes are searched: a route that exists without a feature does
+// not need it.
 var features = []feature{managed, vouched, keyed}
 
 // authRoutes returns the routes of authentication of a service without one feature.
@@ -67,7 +67,7 @@ func patternsOf(routes []rest.Route) (list []string) {
 }
 
 // allRows returns the rows of both services: every route that they have. One that is not in the
-// tables here is an error, and so is a line of the tables that is no route.
+// tables here is an error, and so is a line of the tables that is not a route.
 func allRows() (rows []row, err error) {
 	for service, own := range map[string][]string{controller: patternsOf(controllerrest.Routes()), registry: patternsOf(registryrest.Routes(nil))} {
 		table, err := needs(service)

@@ -57,16 +57,16 @@ type deployment struct {
 	ca           *certstest.Authority
 	idp, foreign *oidctest.Provider
 	plain        *http.Client
-	guesser      *http.Client            // comes from an address of its own, which the services limit
+	guesser      *http.Client            // comes from a separate address, which the services limit
 	clients      map[string]*http.Client // by the name in the certificate that they show
 
-	private  *rsa.PrivateKey   // of all user keys
+	private  *rsa.PrivateKey   // of all API keys
 	public   string            // its other half
 	sessions map[string]string // service and group -> Bearer value
 	groups   map[string]bool   // service and group that there are
 	keys     map[string]bool   // likewise
 	node     member            // of this cloud
-	told     member            // a node that was told to hold a template
+	told     member            // a node that was ordered to cache a template
 	held     template          // that one
 	other    template          // another one
 	tokens   map[string]string // node id and purpose -> node token
@@ -79,7 +79,7 @@ type member struct{ id, credential string }
 // clientID and clientSecret are those of the services at the identity provider.
 const clientID = "buildyard-matrix"
 
-// secretText makes a secret of a kind and notes it.
+// secretText makes a secret of a kind and records it.
 func secretText(s *rig.Secrets, kind string) string {
 	return s.Note(kind, rand.Text())
 }
@@ -107,7 +107,7 @@ func (s *deployment) open(ctx context.Context) error {
 	return s.boot(ctx)
 }
 
-// makeKey makes the pair that all user keys share.
+// makeKey makes the pair that all API keys share.
 func (s *deployment) makeKey() (err error) {
 	if s.private, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
 		return err
@@ -267,7 +267,7 @@ func (s *deployment) close() (err error) {
 	return err
 }
 
-// tails is what the programs said last.
+// tails returns the last output of the programs.
 func (s *deployment) tails() string {
 	var out strings.Builder
 	for _, p := range s.processes {

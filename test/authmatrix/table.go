@@ -66,13 +66,14 @@ const (
 	logsOrder order = "logs"
 )
 
-// openByContract is the contract's list of what is open, with the routes of the log-in page.
+// openByContract is the contract's list of what is open, with the routes of the login page.
 var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand POST:/tap/v1/shake GET:/config/v1/auth GET:/oidc/v1/callback
 	GET:/login POST:/login GET:/login/oidc`)
 
-// lines are the tables of routes: what is needed, and the routes that need it. A route begins
-// with the first letters of its method: G, P (POST), U (PUT), D. Behind a plus stands what the
-// registry asks of the caller for whom the controller calls it: permissions count on both sides.
+// lines are the tables of routes: what is needed, and the routes that need it. A route begins with
+// the first letters of its method: G, P (POST), U (PUT), D. After a plus is the permission that the
+// registry requires of the user on whose behalf the controller calls it: permissions are enforced
+// on both sides.
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz

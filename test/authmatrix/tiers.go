@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// tierCase starts the services under one license and then under others. permissions says whether
-// permissions count from then on: what was denied stays denied.
+// tierCase starts the services under one license and then under others. permissions is whether
+// permissions are enforced from then on: what was denied stays denied.
 type tierCase struct {
 	name   string
 	phases []phase
@@ -35,7 +35,7 @@ var tiers = []tierCase{
 	{"without a licence permissions count, and so they do under each", []phase{{"", true}, {"enterprise", true}, {"basic", true}}},
 }
 
-// licences are those that the phases name.
+// licences are the licenses that the phases name.
 var licences = map[string]license.License{
 	"basic": {Tier: farm.TierBasic}, "enterprise": {Tier: farm.TierEnterprise}, "plus": {Tier: farm.TierEnterprisePlus},
 	"ended": {Tier: farm.TierEnterprisePlus, Expires: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)},

@@ -18,7 +18,7 @@ type event struct {
 	Open bool      `json:"open"`
 }
 
-// savedLine is what the agent says of a save: how long the driver held the guest up.
+// savedLine is the agent's log line about a save: how long the driver paused the guest.
 type savedLine struct {
 	Message  string        `json:"msg"`
 	Instance string        `json:"instance"`

@@ -49,7 +49,7 @@ func (o options) limit() time.Duration {
 	return 3*time.Minute + 30*time.Second + time.Duration(o.pairs)*45*time.Second
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {

@@ -39,7 +39,7 @@ var rows = []row.Row{
 	},
 }
 
-// report is everything that a run says.
+// report is the report of a run.
 type report struct {
 	*row.Report
 	Pairs      int        `json:"pairs"`
@@ -47,7 +47,7 @@ type report struct {
 	Starts     []interval `json:"starts"` // of the pairs, in their order
 }
 
-// hypervisor is what the node says of the one that it drives.
+// hypervisor is the node's description of its hypervisor.
 type hypervisor struct {
 	Product     string `json:"product"`
 	Version     string `json:"version"`

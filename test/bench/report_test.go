@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/test/bench/row"
 )
 
-// all gives options with every row.
+// all returns options with every row.
 func all(t *testing.T, args ...string) options {
 	t.Helper()
 	o, err := parse(args, t.Output())
@@ -71,8 +71,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestWants: a row that failed or was not asked for is not measured any more, and its
-// first reason stays.
+// TestWants: a row that failed or was not requested is no longer measured, and its first reason
+// stays.
 func TestWants(t *testing.T) {
 	r := newReport(all(t, "-only", "idle,pause"))
 	if r.Wants(rowOverhead, rowResume) || !r.Wants(rowIdle) || !r.Wants(rowOverhead, rowPause) {
@@ -85,7 +85,7 @@ func TestWants(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured: a run in which nothing worked still says so for every row.
+// TestNothingMeasured: a run in which nothing worked still reports that for every row.
 func TestNothingMeasured(t *testing.T) {
 	r := newReport(all(t))
 	r.Spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// save saves a running instance as a suspended version, after a script in the guest,
-// and waits until the instance is gone. It says how long the guest stood still.
+// save saves a running instance as a suspended version, after a script in the guest, and waits
+// until the instance has ended. It returns how long the guest was paused.
 func (s *stage) save(ctx context.Context, id, tag, script string) (pause standstill, err error) {
 	var answer api.SaveImageAnswer
 	err = s.client.Send(ctx, http.MethodPost, "/api/v1/image", map[string]any{

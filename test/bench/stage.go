@@ -22,8 +22,8 @@ type stage struct {
 	template string
 }
 
-// How long things may take, and how often is asked. Asking costs part of what is
-// measured: half a look on average.
+// Time limits and polling intervals. Polling costs part of what is measured: half a look on
+// average.
 const (
 	startLimit = 3 * time.Minute
 	saveLimit  = 3 * time.Minute
@@ -32,8 +32,8 @@ const (
 	glance     = 100 * time.Millisecond
 )
 
-// openStage starts the cloud, puts the guest into it and joins this machine. A stage
-// that is given has to be closed, also beside an error.
+// openStage starts the cloud, puts the guest into it and joins this machine. A returned stage must
+// be closed, also after an error.
 func openStage(ctx context.Context, b *bench) (*stage, error) {
 	cloud, err := rig.NewCloud(ctx, b.programs, b.dir)
 	if err != nil {
@@ -57,7 +57,7 @@ func openStage(ctx context.Context, b *bench) (*stage, error) {
 	return s, err
 }
 
-// hypervisor waits for the node and says what it drives.
+// hypervisor waits for the node and returns its hypervisor.
 func (s *stage) hypervisor(ctx context.Context) (h hypervisor, err error) {
 	err = s.await(ctx, rig.ReadyTime, glance, "the node", func() (bool, error) {
 		var nodes []api.Node
@@ -74,7 +74,7 @@ func (s *stage) hypervisor(ctx context.Context) (h hypervisor, err error) {
 	return h, err
 }
 
-// await asks again until something is so. A program that ended by itself ends it.
+// await polls until so returns true. It fails when a program has ended.
 func (s *stage) await(ctx context.Context, limit, every time.Duration, what string, so func() (bool, error)) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -114,8 +114,8 @@ func (s start) String() string {
 		ms(s.whole), ms(s.own()), ms(s.before), ms(s.after))
 }
 
-// resumed describes a start of a suspended version. Its agent is there at once, and is
-// then asked to make the guest a VM of its own, which is no overhead.
+// resumed describes a start of a suspended version. Its agent is available immediately, and is then
+// asked to make the guest a separate VM, which is not overhead.
 func (s start) resumed() string {
 	return fmt.Sprintf("%.0f ms (%.0f before QEMU, %.0f after the guest went on)", ms(s.whole), ms(s.before), ms(s.after))
 }
@@ -136,7 +136,7 @@ func (s *stage) start(ctx context.Context, tag string) (start, error) {
 	return st, nil
 }
 
-// timed waits until an instance is Started and says how the time was spent.
+// timed waits until an instance is Started and returns how the time was spent.
 func (s *stage) timed(ctx context.Context, id string, began time.Time) (start, error) {
 	st := start{id: id}
 	var inst api.Instance
@@ -182,7 +182,7 @@ func (s *stage) started(ctx context.Context, id string) (inst api.Instance, star
 	return inst, inst.InstanceState == "Started", err
 }
 
-// startMany starts instances at once and says after what time all were Started.
+// startMany starts instances together and returns the time until all were Started.
 func (s *stage) startMany(ctx context.Context, tag string, count int) (time.Duration, error) {
 	began := time.Now()
 	ids, err := s.create(ctx, tag, count)
@@ -220,7 +220,7 @@ func (s *stage) end(ctx context.Context, id string) error {
 	return s.await(ctx, endLimit, glance, "the instance to end", func() (bool, error) { return s.gone(ctx, id) })
 }
 
-// endAll ends every instance, all at once, and waits until no QEMU is left.
+// endAll ends all instances together, and waits until no QEMU is left.
 func (s *stage) endAll(ctx context.Context) error {
 	var list []api.InstanceItem
 	if err := s.client.Send(ctx, http.MethodGet, "/api/v1/vm", nil, &list); err != nil {
@@ -238,8 +238,8 @@ func (s *stage) endAll(ctx context.Context) error {
 	})
 }
 
-// close ends the instances, then the programs, then by force what is left of QEMU. It
-// has a time of its own, since the run may have been ended.
+// close ends the instances, then the programs, then by force the remaining QEMU processes. It has a
+// separate time limit, since the run may have been ended.
 func (s *stage) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()

@@ -149,7 +149,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestAwaitSeesTheEndOfPrograms: nobody waits for a cloud that has ended.
+// TestAwaitSeesTheEndOfPrograms: await does not wait for a cloud that has ended.
 func TestAwaitSeesTheEndOfPrograms(t *testing.T) {
 	s := newFake(t, &fake{})
 	if err := s.node.Kill(); err != nil {

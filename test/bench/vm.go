@@ -63,7 +63,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	for _, part := range []struct {
 		do    func(context.Context, *stage) error
-		spoil []string // the rows that nothing can be said about when it fails
+		spoil []string // the rows that are not measured when it fails
 	}{
 		{b.warm, []string{rowOverhead, rowResume, rowPause, rowIdle}},
 		{b.suspend, []string{rowResume, rowIdle}},
@@ -196,7 +196,7 @@ func (b *bench) resumed(ctx context.Context, s *stage) (start, error) {
 	return start{}, nil
 }
 
-// idle starts the idle guests at once and measures what they cost.
+// idle starts the idle guests together and measures what they cost.
 func (b *bench) idle(ctx context.Context, s *stage) error {
 	if !b.Wants(rowIdle) {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// access is who makes the calls of a run with authentication. A nil one is nobody, of whom no
-// service asks anything.
+// access has the credentials of the calls of a run with authentication. A nil one has none, and the
+// services require none.
 type access struct {
 	kind    string // one of the credentials below
 	dir     string
@@ -41,7 +41,7 @@ const (
 	byCertificate = "client certificate"
 )
 
-// user is the name of the user who makes the calls: id of the key, name in the certificate.
+// user is the name of the user of the calls: ID of the key, name in the certificate.
 const user = "suite"
 
 // everyone is the permission group of that user, which has every permission.
@@ -268,7 +268,7 @@ var secretFields = map[string]string{"credential": "credential of a node", "pass
 // shortestKey is the length of a text that is a private key, where it is the body of an answer.
 const shortestKey = 1000
 
-// learn notes the secrets of an answer.
+// learn records the secrets of an answer.
 func (a *access) learn(got *answer) {
 	if a == nil {
 		return
@@ -312,10 +312,10 @@ type signing struct {
 	p *proxy
 }
 
-// rootOnly are the beginnings of paths that are the root user's own.
+// rootOnly are the beginnings of paths that only the root user may call.
 var rootOnly = []string{"/api/v1/apikey", "/v1/apikey", "/api/v1/admin/backup"}
 
-// unsigned are the beginnings of paths whose callers are nodes, or nobody.
+// unsigned are the beginnings of paths that are called by nodes, or without authentication.
 var unsigned = []string{"/queue/", "/pkg/", "/tap/"}
 
 func begins(path string, with []string) bool {

@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// asked is what a request asks for, by the names of the file, after the rules by which the
-// file says that requests are read: it does not matter where a parameter was and whether an
-// integer was a string.
+// asked is the content of a request, by the names of the file, as the file defines the reading of
+// requests: the place of a parameter does not matter, nor whether an integer was a string.
 type asked struct {
 	values map[string]any
-	faults []string // by these it is not of the file's form
+	faults []string // violations of the file's form
 }
 
-// read returns what a request asks for.
+// read returns the content of a request.
 func (r *route) read(path string, query url.Values, header http.Header, body []byte) asked {
 	a := asked{values: map[string]any{}}
 	fields := map[string]any{}
@@ -35,7 +34,7 @@ func (r *route) read(path string, query url.Values, header http.Header, body []b
 			value = inHeader(header, p.name)
 		case fields[p.name] != nil:
 			value = fields[p.name]
-		case has(fields, p.name): // null: not given, in the query neither
+		case has(fields, p.name): // null: not given, the query is not used either
 		case query.Has(p.name) && p.schema.Type.Is("array"):
 			value = list(query[p.name])
 		case query.Has(p.name):
@@ -66,7 +65,7 @@ func inHeader(header http.Header, name string) any {
 	return nil
 }
 
-// bodied reports whether a request of the route has a JSON body that is read.
+// bodied reports whether the JSON body of a request of the route is read.
 func (r *route) bodied() bool {
 	return r.op.RequestBody == nil || r.op.RequestBody.Value.Content["application/json"] != nil
 }
@@ -84,7 +83,7 @@ func (a *asked) readBody(r *route, body []byte, fields map[string]any) {
 	case map[string]any:
 		maps.Copy(fields, value)
 	case nil:
-	case []any: // some typed routes take many at once
+	case []any: // some typed routes accept several objects in one request
 		first, ok := map[string]any{}, r.typed && len(value) > 0
 		if ok {
 			first, ok = value[0].(map[string]any)

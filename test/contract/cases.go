@@ -18,14 +18,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// sequence is one case of cases/*.yaml: requests, one after the other, and what must come
-// back.
+// sequence is one case of cases/*.yaml: requests, one after the other, and the expected responses.
 type sequence struct {
 	Case  string   `yaml:"case"`
 	On    string   `yaml:"on"`    // cloud: "up" when empty, or "split"
-	Rows  []string `yaml:"rows"`  // "+row" it shows, "-row" it shows the refusal of
+	Rows  []string `yaml:"rows"`  // "+row": it covers the row, "-row": it covers its refusal
 	Forms []string `yaml:"forms"` // it is repeated in each of these forms
-	Alone bool     `yaml:"alone"` // it changes what others need: it runs by itself, after all others
+	Alone bool     `yaml:"alone"` // it changes what others need: it runs alone, after all others
 	Auth  bool     `yaml:"auth"`  // only with authentication
 	Steps []step   `yaml:"steps"`
 
@@ -39,7 +38,7 @@ type step struct {
 	With    map[string]any    `yaml:"with"` // fields of the JSON body
 	Raw     *string           `yaml:"raw"`  // the body as it is, instead
 	Size    int               `yaml:"size"` // bytes of white space as the body, instead
-	As      string            `yaml:"as"`   // form; without it they take turns
+	As      string            `yaml:"as"`   // form; without it the forms alternate
 	At      string            `yaml:"at"`   // "registry": where the path does not tell
 	Headers map[string]string `yaml:"headers"`
 
@@ -49,7 +48,7 @@ type step struct {
 	Names   string            `yaml:"names"`
 	Refuses string            `yaml:"refuses"` // parameter that is refused, when the message does not name it
 	Rule    bool              `yaml:"rule"`    // by a rule that the file has in words only
-	Text    string            `yaml:"text"`    // regular expression of an answer that is no JSON
+	Text    string            `yaml:"text"`    // regular expression of an answer that is not JSON
 	Header  map[string]string `yaml:"header"`  // regular expressions of headers of the answer
 	Stream  time.Duration     `yaml:"stream"`  // read for so long only
 

@@ -82,7 +82,7 @@ func authRoutes(service farm.Service, on []string) []rest.Route {
 	return authrest.Routes(o)
 }
 
-// TestWhenRoutesAreThere: what x-when says of a route is what it needs.
+// TestWhenRoutesAreThere: x-when of a route is what the route needs.
 func TestWhenRoutesAreThere(t *testing.T) {
 	s := theSpec(t)
 	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
@@ -105,7 +105,7 @@ func TestWhenRoutesAreThere(t *testing.T) {
 	}
 }
 
-// TestOpenRoutes: what the file says to be open is the contract's list, and nothing else.
+// TestOpenRoutes: the open routes of the file are the contract's list, and nothing else.
 func TestOpenRoutes(t *testing.T) {
 	var open []string
 	for pattern, r := range theSpec(t).routes {
@@ -152,7 +152,7 @@ func TestCasesAreReadable(t *testing.T) {
 	}
 }
 
-// TestReadingRules: what the file says of how requests are read.
+// TestReadingRules: the rules of the file for reading requests.
 func TestReadingRules(t *testing.T) {
 	r := theSpec(t).routes["POST /api/v1/vm"]
 	for body, want := range map[string]string{
@@ -206,7 +206,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestCoverage: what counts is what was sent and how it was answered.
+// TestCoverage: coverage counts what was sent and how it was answered.
 func TestCoverage(t *testing.T) {
 	s, l := theSpec(t), newLedger()
 	r := s.routes["DELETE /api/v1/vm"]

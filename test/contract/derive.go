@@ -67,10 +67,10 @@ func wrongType(s *openapi3.Schema) any {
 	return map[string]any{"wrong": true}
 }
 
-// fault says in words what is wrong with a value, with which field of it, and what is allowed.
+// fault describes what is wrong with a value, with which field of it, and what is allowed.
 type fault struct{ text, inner, says string }
 
-// beyond gives values just outside of the limits of a schema.
+// beyond returns values just outside of the limits of a schema.
 func beyond(s *openapi3.Schema) map[fault]any {
 	out := map[fault]any{}
 	for _, one := range s.OneOf {
@@ -130,8 +130,7 @@ func deref(f *float64) float64 {
 	return *f
 }
 
-// insides gives objects, alone or in an array, with one field spoilt and the needed ones
-// good.
+// insides returns objects, alone or in an array, with one broken field and the required ones valid.
 func insides(s *openapi3.Schema) map[fault]any {
 	out := map[fault]any{}
 	inner, wrap, mark := s, func(v map[string]any) any { return v }, "."
@@ -188,7 +187,7 @@ func (b broken) spoil(base *request) *request {
 	return r
 }
 
-// bases are what the good requests of routes need besides what the file says is required.
+// bases are what the valid requests of routes need in addition to what the file requires.
 var bases = map[string]map[string]any{
 	"POST /api/v1/image":                  {"new_template_name": "x"},
 	"PUT /registry/vm/arch":               {"arch": "arm64"},
@@ -226,7 +225,7 @@ var bases = map[string]map[string]any{
 	},
 }
 
-// nobody is an id that nothing has.
+// nobody is the ID of no record.
 const nobody = "11111111-2222-4333-8444-555555555555"
 
 // base makes a request of a route that is good in form and meets nothing that exists.
@@ -272,7 +271,7 @@ func (r *request) put(p param, value any) {
 	r.fields[p.name] = value
 }
 
-// spoilt sends a broken request and says what is wrong with its answer.
+// spoilt sends a broken request and describes what is wrong with its answer.
 func (p *caseRunner) spoilt(ctx context.Context, b broken) []string {
 	r := b.spoil(base(b.route))
 	known := vars(p.stage.vars("up"))

@@ -60,7 +60,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.taken = append(r.taken, event)
 }
 
-// names returns what was told of the VM of an instance, in the order in which it came.
+// names returns the events about the VM of an instance, in the order in which they came.
 func (r *receiver) names(id string) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

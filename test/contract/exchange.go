@@ -16,7 +16,7 @@ type exchange struct {
 	route   *route // nil: no route of the file
 	asked   asked
 	answer  *answer
-	rule    bool   // refused by a rule that the file tells in words only
+	rule    bool   // refused by a rule that the file has in words only
 	refuses string // what of the request is refused, when the message does not name it
 	wire    bool   // between our own programs
 	unread  bool   // its body cannot be read, or its method is wrong: it asks for nothing
@@ -32,14 +32,15 @@ type coverage struct {
 	rows  map[string]*marks // row -> likewise
 }
 
-// marks say whether something was met by a call that succeeded and by one that was refused.
+// marks counts how often something was covered by a call that succeeded and by one that was
+// refused.
 type marks struct{ good, bad int }
 
 func (m *marks) whole() bool { return m != nil && m.good > 0 && m.bad > 0 }
 
 func newLedger() *coverage { return &coverage{met: map[string]*marks{}, rows: map[string]*marks{}} }
 
-// take checks an exchange, counts what it met, and says what is wrong with it.
+// take checks an exchange, counts what it covered, and describes what is wrong with it.
 func (l *coverage) take(x exchange) []string {
 	l.mu.Lock()
 	l.calls++
@@ -83,7 +84,7 @@ func (x exchange) check() (faults []string) {
 	return faults
 }
 
-// count notes what an exchange met. The lock is held.
+// count records what an exchange covered. The lock is held.
 func (l *coverage) count(x exchange) {
 	note := func(key string, good bool) {
 		m := l.met[key]
@@ -118,8 +119,8 @@ func (l *coverage) count(x exchange) {
 	}
 }
 
-// only notes the refusal of a method that a path does not have: the one call that can be
-// refused of routes that take nothing.
+// only records the refusal of a method that a path does not have: the one call that can be refused
+// of routes without parameters.
 func (l *coverage) only(s *spec, path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +148,7 @@ func names(message, name string) bool {
 	return regexp.MustCompile(`(^|[^A-Za-z_])` + regexp.QuoteMeta(last) + `([^A-Za-z_]|$)`).MatchString(message)
 }
 
-// claim notes that a case has shown a row ("+row") or its refusal ("-row").
+// claim records that a case has covered a row ("+row") or its refusal ("-row").
 func (l *coverage) claim(claims []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +165,7 @@ func (l *coverage) claim(claims []string) {
 	}
 }
 
-// tally is how much of something was met.
+// tally is how much of something was covered.
 type tally struct {
 	Met, All int
 	Missing  []string
@@ -186,7 +187,7 @@ func (t *tally) add(key string, m *marks) {
 
 func (t tally) String() string { return fmt.Sprintf("%d/%d", t.Met, t.All) }
 
-// sum returns what of the file and of the rows was met.
+// sum returns how much of the file and of the rows was covered.
 func (l *coverage) sum(s *spec, rows []row) (routes, params, claimed tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ func (c *cloud) join(ctx context.Context, name string, groups ...string) (*fakeN
 	return &fakeNode{c: c, id: a.NodeID, secret: a.Credential, info: info}, err
 }
 
-// poll returns what the node holds, and gives the orders.
+// poll sends the inventory of the node, and returns the orders.
 func (h *fakeNode) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
 	req := api.PollRequest{
 		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
@@ -43,8 +43,8 @@ func (h *fakeNode) say(ctx context.Context, status api.InstanceStatus) error {
 	return h.c.post(ctx, api.PathReport, h.secret, report, nil)
 }
 
-// run waits for the orders to start some instances, says that their VMs run, and gives what
-// the node holds then.
+// run waits for the orders to start some instances, reports that their VMs run, and returns the
+// inventory of the node after that.
 func (h *fakeNode) run(ctx context.Context, ids ...string) (held []api.InventoryItem, err error) {
 	for deadline := time.Now().Add(patience); len(held) < len(ids); time.Sleep(pause) {
 		a, err := h.poll(ctx, held)
@@ -87,7 +87,7 @@ func (h *fakeNode) leave(ctx context.Context) error {
 	return h.c.caller().Send(ctx, "DELETE", "/api/v1/node", map[string]string{"node_id": h.id}, nil)
 }
 
-// twice terminates an instance two times: its node is told once, as is the log of events.
+// twice terminates an instance two times: its node gets one order, and the event log one event.
 func twice(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "twice")

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// jsonTypes remembers of which JSON type each field of each answer was. null beside another type
-// is left to the file, which says where null may be.
+// jsonTypes records the JSON type of each field of each answer. null in addition to another type is
+// left to the file, which defines where null is allowed.
 type jsonTypes struct {
 	mu   sync.Mutex
 	seen map[string]map[string]string // route and field -> type -> the case that met it first
 }
 
-// many are the fields that are of several types by what the contract says: values of a
-// caller's metadata, configurations that the registry keeps as they are, answers whose
-// shape follows from the parameters.
+// many are the fields that have several types by the contract: values of a caller's metadata,
+// configurations that the registry stores unchanged, answers whose shape follows from the
+// parameters.
 var many = []string{".metadata.", ".config.", ".nvram", "GET /registry/vm/info .body", "GET /api/v1/macaddr .body"}
 
 // shaped are the routes whose body is an array without an id and an object with one.
@@ -25,7 +25,7 @@ func shaped(pattern, field string) bool {
 	return field == ".body" && strings.HasPrefix(pattern, "GET ")
 }
 
-// note takes the types of an answer.
+// note records the types of an answer.
 func (k *jsonTypes) note(pattern, who string, value any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -44,7 +44,7 @@ func tooMany(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// tiers gives controllers a license of each tier, and asks for what they cover and for more.
+// tiers starts controllers with a license of each tier, and uses what they cover and more.
 func tiers(ctx context.Context, p *caseRunner) error {
 	dir := filepath.Join(p.stage.dir, "tiers")
 	if err := rig.MakeDir(dir); err != nil {

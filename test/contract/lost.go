@@ -22,7 +22,7 @@ func bearingOf(n api.Node) bearing {
 	return bearing{ID: n.NodeID, Name: n.NodeName, Mode: n.CapacityMode, Groups: n.Groups, Capacity: n.Capacity, VCPUs: n.VCPUOverride, RAM: n.RAMOverride}
 }
 
-// configured puts a node into a group of its own and gives it a capacity and overrides.
+// configured puts a node into a separate group and sets its capacity and overrides.
 func (c *cloud) configured(ctx context.Context, node any) (bearing, error) {
 	var group api.Group
 	call := c.caller()
@@ -112,8 +112,8 @@ func (c *cloud) remains(ctx context.Context, id string, so func(api.Instance) bo
 	return err
 }
 
-// goneNode takes a node away for longer than instances wait for it. One instance is
-// terminated meanwhile; the other is in Error permanently.
+// goneNode stops a node for longer than instances wait for it. One instance is terminated during
+// that; the other is in Error permanently.
 func goneNode(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	ids, failed := make([]string, 2), func(i api.Instance) bool {
@@ -153,7 +153,7 @@ func goneNode(ctx context.Context, p *caseRunner) error {
 	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": ids[1]}, nil)
 }
 
-// awaitNode looks at a node until it is as wanted, and gives it.
+// awaitNode looks at a node until it is as wanted, and returns it.
 func (c *cloud) awaitNode(ctx context.Context, id any, so func(api.Node) bool) (n api.Node, err error) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		var list []api.Node

@@ -21,7 +21,7 @@ func main() { rig.Main("contract", run) }
 
 // options are the command line.
 type options struct {
-	only *regexp.Regexp // cases by their names; coverage is then not judged
+	only *regexp.Regexp // cases by their names; coverage is then not checked
 	json string
 	keep bool
 	auth bool // as the root user, with a key, and with a certificate
@@ -276,7 +276,7 @@ func (r *report) note(j job, faults []string) {
 	}
 }
 
-// finish judges the run as a whole.
+// finish evaluates the run as a whole.
 func (r *report) finish(p *caseRunner, rows []row, o options) {
 	for _, c := range p.stage.clouds {
 		for _, proxy := range c.proxies {

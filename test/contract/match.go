@@ -45,9 +45,9 @@ func at(value any, path string) (any, bool) {
 	return nil, false
 }
 
-// differs returns how a value is not as expected; "" when it is. The paths of want are those of
-// at; a value of want is the JSON value itself or a text that begins with a mark:
-// "~" a regular expression, "!absent", "!present", "!null", "!len N", "!least N", or one of judges.
+// differs describes how a value is not as expected; "" when it is. The paths of want are those of
+// at; a value of want is the JSON value itself or a text that begins with a mark: "~" a regular
+// expression, "!absent", "!present", "!null", "!len N", "!least N", or a key of the map below.
 func differs(value any, want map[string]any) string {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
 		got, found := at(value, path)
@@ -109,7 +109,7 @@ func matches(got any, found bool, want any) string {
 	return ""
 }
 
-// judges are the expectations that look at a value and their argument alone.
+// judges are the expectations that depend on the value and their argument alone.
 var judges = map[string]func(got any, arg string) bool{
 	"!above": func(got any, arg string) bool { // N: it is a greater number
 		n, _ := strconv.ParseFloat(arg, 64)

@@ -18,8 +18,8 @@ import (
 // packageVersion is newer than every agent of a run.
 const packageVersion = "99.0.0-contract"
 
-// agentPackages puts packages into a controller's directory, loads them, and has nodes
-// become what they are: the simulated ones follow by themselves, on demand all at once.
+// agentPackages puts packages into a controller's directory, loads them, and updates nodes to them:
+// the simulated ones follow automatically, on demand all together.
 func agentPackages(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	program := p.stage.programs.Path("buildyard")

@@ -21,12 +21,12 @@ type caseRunner struct {
 // pause is the time between two looks of a step that is repeated.
 const pause = 50 * time.Millisecond
 
-// play plays a case and says what went wrong, nothing when all went well.
+// play runs a case and describes what went wrong; nothing when it passed.
 func (p *caseRunner) play(ctx context.Context, c sequence) []string {
 	return p.playWith(ctx, c, vars{})
 }
 
-// playWith plays a case with variables of the caller, who finds there what the case kept.
+// playWith runs a case with variables of the caller, in which it stores what the case keeps.
 func (p *caseRunner) playWith(ctx context.Context, c sequence, v vars) []string {
 	v["unique"] = unique(c.file + " " + c.Case)
 	maps.Copy(v, p.stage.vars(c.On))

@@ -29,7 +29,7 @@ type request struct {
 	route  *route // nil for one that does not exist
 }
 
-// form changes a request into what some client would send for it, and says whether that
+// form changes a request into what some client would send for it, and reports whether that
 // client has such a request at all.
 type form func(*request) bool
 
@@ -196,13 +196,14 @@ type answer struct {
 	value  any // of a JSON body
 }
 
-// limits of one call: clients give up after five seconds.
+// limits of one call: clients time out after five seconds.
 const (
 	callTime = 5 * time.Second
 	most     = 32 << 20 // bytes of an answer
 )
 
-// clientBy sends requests and takes answers as they are: no gzip of its own, no redirects.
+// clientBy sends requests and returns answers unchanged: without transparent gzip, without
+// redirects.
 func clientBy(connections http.RoundTripper) *http.Client {
 	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
@@ -272,7 +273,7 @@ func (a *answer) kind() string {
 	return kind
 }
 
-// message gives status and message of an envelope.
+// message returns status and message of an envelope.
 func (a *answer) message() (status, message string) {
 	fields, _ := a.value.(map[string]any)
 	status, _ = fields["status"].(string)

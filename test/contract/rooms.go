@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// oneRoom has two instances on a node with room for one: the second waits and says why, and
-// begins when the first is gone.
+// oneRoom has two instances on a node with capacity for one: the second is pending with a reason,
+// and starts when the first has ended.
 func oneRoom(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "one-room")
@@ -87,8 +87,8 @@ func (h *fakeNode) begins(ctx context.Context, id string) error {
 	return nil
 }
 
-// settled polls until a while has brought no further order to start something; it gives what
-// was ordered as held, and how many orders there were.
+// settled polls until no further order to start an instance comes for a while; it returns the
+// ordered instances as an inventory, and the number of orders.
 func (h *fakeNode) settled(ctx context.Context, held []api.InventoryItem) ([]api.InventoryItem, int, error) {
 	known := map[string]bool{}
 	for last := time.Now(); time.Since(last) < time.Second; time.Sleep(pause) {

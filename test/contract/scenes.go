@@ -132,7 +132,7 @@ func devices(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// importedDisk pushes an imported disk, which has a rule for ssh, beside one that was made.
+// importedDisk pushes an imported disk, which has a rule for ssh, in addition to one that was made.
 func importedDisk(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	disk, home := filepath.Join(c.dir, "disk.img"), filepath.Join(c.dir, "importer")
@@ -192,8 +192,8 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("there is no template %q", name)
 }
 
-// directories reads the registry's storage as scanners and scripts do, and compares it with
-// what the registry says.
+// directories reads the registry's storage as scanners and scripts do, and compares it with the
+// registry's answers.
 func directories(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	registry := c.callerOf(c.proxies[1])
@@ -240,7 +240,7 @@ func directories(ctx context.Context, p *caseRunner) error {
 }
 
 // layerList compares a list of layer files, one name a line, with the names that the registry
-// gives, and looks for the files in the directory that all templates share.
+// returns, and looks for the files in the directory that all templates share.
 func layerList(base, file, dir string, names []string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -356,7 +356,7 @@ func brokenStorage(ctx context.Context, p *caseRunner) error {
 	return faulty(faults)
 }
 
-// controllerKilled kills the controller beside running instances.
+// controllerKilled kills the controller while instances run.
 func controllerKilled(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	id, err := c.start(ctx, "node_work", "Started")

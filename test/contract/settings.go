@@ -86,7 +86,7 @@ func settings(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// refusedSetting returns a wrong value: the program ends at once with one line that names it.
+// refusedSetting sets a wrong value: the program ends immediately with one line that names it.
 func refusedSetting(ctx context.Context, p *caseRunner, service, dir string, s config.Setting) error {
 	value := wrong(s)
 	if value == "" {
@@ -124,8 +124,8 @@ type trial struct {
 	dir             string
 }
 
-// run starts the service with every setting that has a default, or needs a value here, and
-// sees that it listens where it was told to.
+// run starts the service with every setting that has a default, or needs a value here, and checks
+// that it listens at the configured address.
 func (t trial) run(ctx context.Context, p *caseRunner) error {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (t trial) run(ctx context.Context, p *caseRunner) error {
 	return nil
 }
 
-// given gives arguments and environment with the settings.
+// given returns arguments and environment with the settings.
 func (t trial) given(addr, registry string) (args, env []string, err error) {
 	values := map[string]string{
 		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"), config.BasePath: filepath.Join(t.dir, "base"),
@@ -219,8 +219,8 @@ func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 	return false
 }
 
-// never judges what must not have been seen in any answer of the run. What the file says of
-// shapes and ranges was compared with every answer; here is that it would have been seen.
+// never checks what must not have occurred in any answer of the run. Every answer was compared with
+// the shapes and ranges of the file; never checks that a violation would have been noticed.
 func never(ctx context.Context, p *caseRunner) error {
 	for pattern, bodies := range map[string][]string{
 		"GET /api/v1/vm": {

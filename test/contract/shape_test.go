@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// answered are the shapes of answers by their names in the file, and asked those of
-// requests, whose fields may be left out where their types do not say so.
+// answered are the shapes of answers by their names in the file, and asked those of requests, whose
+// fields may be left out unless their types forbid it.
 var (
 	answered = map[string]any{
 		"Instance": api.Instance{}, "InstanceItem": api.InstanceItem{}, "Explanation": api.Explanation{}, "VMInfo": api.VMInfo{}, "ScriptResult": api.ScriptResult{},

@@ -86,7 +86,7 @@ func loadSpec() (*spec, error) {
 	return s, nil
 }
 
-// serves leaves the routes that are there where some things are on.
+// serves keeps the routes that exist when some features are on.
 func (s *spec) serves(on ...string) {
 	maps.DeleteFunc(s.routes, func(_ string, r *route) bool { return r.when != "" && !slices.Contains(on, r.when) })
 }
@@ -144,8 +144,8 @@ func (p param) fields() []string {
 	return names
 }
 
-// refused reports whether a parameter is one that the programs know and never carry out: that
-// they say so stands for its success.
+// refused reports whether a parameter is one that the programs know and always refuse: the
+// documented refusal counts as its success.
 func (r *route) refused(name string) bool {
 	return slices.ContainsFunc(r.params, func(p param) bool { return p.name == name && p.schema.Extensions["x-refused"] == true })
 }
@@ -277,7 +277,7 @@ func checkJSON(schema *openapi3.Schema, body []byte) []string {
 	return check(branch(schema, value), value)
 }
 
-// check validates a value and says what is wrong in short lines.
+// check validates a value and describes what is wrong in short lines.
 func check(schema *openapi3.Schema, value any) []string {
 	err := schema.VisitJSON(value, formats...)
 	if err == nil {
@@ -305,8 +305,8 @@ func flat(err error) []error {
 	return []error{err}
 }
 
-// branch returns the alternative of a schema that an envelope is of by its status, so that a
-// fault is said of that one alone.
+// branch returns the alternative of a schema that an envelope matches by its status, so that a
+// fault is reported for that one alone.
 func branch(schema *openapi3.Schema, value any) *openapi3.Schema {
 	fields, _ := value.(map[string]any)
 	for _, alternative := range schema.OneOf {

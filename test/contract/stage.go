@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// quiet drops what servers and proxies say of broken connections.
+// quiet drops the messages of servers and proxies about broken connections.
 var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 
 // cloud is a controller and a registry with their nodes, and a proxy before each.
@@ -39,7 +39,7 @@ type stage struct {
 	ledger   *coverage
 	clouds   map[string]*cloud
 	receiver *receiver // of the events of "split"
-	access   *access   // who makes the calls
+	access   *access   // the credentials of the calls
 }
 
 // The settings of a cloud. What takes minutes in a real one takes seconds here.
@@ -70,7 +70,7 @@ var fleets = []fleet{
 	{"split", "full", []string{"--nodes", "1", "--capacity", "1"}},
 }
 
-// openStage starts the clouds. What is given has to be closed, also beside an error.
+// openStage starts the clouds. A returned stage must be closed, also after an error.
 func openStage(ctx context.Context, st *stage) (*stage, error) {
 	st.ledger, st.clouds = newLedger(), map[string]*cloud{}
 	var err error
@@ -299,7 +299,7 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// tails returns what the services said last, for a report of a failure.
+// tails returns the last output of the services, for a report of a failure.
 func (st *stage) tails() string {
 	var out strings.Builder
 	for _, c := range st.clouds {

@@ -19,8 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// undecided holds two VMs on a node of which nobody knows: they stay until an operator
-// decides.
+// undecided has two orphaned VMs on a node: they stay until an operator decides.
 func undecided(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	h, err := c.join(ctx, "strange")
@@ -62,8 +61,8 @@ func strangers(n int) (list []api.InventoryItem) {
 	return list
 }
 
-// ordered says once what the node holds, describes what it is asked about, and gives the
-// VMs that it is to remove.
+// ordered sends the inventory of the node once, describes the requested VMs, and returns those that
+// it is ordered to remove.
 func (h *fakeNode) ordered(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := h.poll(ctx, held)
 	if err != nil {
@@ -87,7 +86,7 @@ func (h *fakeNode) ordered(ctx context.Context, held []api.InventoryItem) (gone 
 	return gone, nil
 }
 
-// kept returns what the node holds; nothing of it may be ordered away.
+// kept sends the inventory of the node; none of it may be ordered to be removed.
 func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 	gone, err := h.ordered(ctx, held)
 	if err == nil && len(gone) > 0 {
@@ -96,16 +95,16 @@ func (h *fakeNode) kept(ctx context.Context, held []api.InventoryItem) error {
 	return err
 }
 
-// The least age of an orphaned VM, and of reports about it, where the suite has a
-// controller of its own. 150 s and 30 reports are no settings for cases to wait for: that
-// the controller has them is tested with its clock.
+// The minimum age of an orphaned VM, and number of reports about it, where the suite runs a
+// separate controller. The cases cannot wait for 150 s and 30 reports: tests with a fake clock
+// check that the controller has these.
 const (
 	strangeAge     = 2 * time.Second
 	strangeReports = 5
 )
 
-// removedStrangers shows when orphaned VMs go by themselves: after enough reports
-// and time, and only while they are at most 20 % of all.
+// removedStrangers shows when orphaned VMs are removed automatically: after enough reports and
+// time, and only while they are at most 20 % of all.
 func removedStrangers(ctx context.Context, p *caseRunner) (err error) {
 	c, done, err := p.stage.short(ctx)
 	defer func() { err = errors.Join(err, done()) }()

@@ -39,7 +39,7 @@ func logInByProvider(p *page) error {
 	)
 }
 
-// grant gives permissions to the group that has the name of the flow in this look.
+// grant grants permissions to the group that has the name of the flow in this look.
 func (p *page) grant(permissions ...string) func() error {
 	return func() error {
 		return p.root.SetPermissionGroup(p, api.PermissionGroup{Name: p.name(), Permissions: permissions})
@@ -79,7 +79,8 @@ func usePermissionGroups(p *page) error {
 	)
 }
 
-// partly are pages with parts that somebody who may only see instances may not see.
+// haveFewRights views pages with parts that a user who may only list instances and nodes may not
+// see.
 func haveFewRights(p *page) error {
 	forbidden := func(path, permission string) func() error {
 		return func() error {

@@ -27,7 +27,7 @@ func seeRefusals(p *page) error {
 		p.to("/nodes/"+node.NodeID), p.live(),
 		p.refusal(404), p.script(`const a = document.querySelector("a[data-dialog][href$='/edit']"); a.href = "/nodes/nobody/edit"; a.click()`),
 		p.there("dialog[open]"), p.see("This did not work"), p.picture("refused"), p.click("dialog[open] [data-close]"), p.closed,
-		// A log-in that is over is asked for; nothing says that it was done.
+		// An expired login is requested again; nothing reports that the action succeeded.
 		p.script(`window.fetch = async () => new Response(null, { status: 204, headers: { "HX-Redirect": "/login?return=%2Fnodes" } })`), p.refusal(404),
 		p.script(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, set)), p.at("/login?return=%2Fnodes"),
 	)
@@ -41,7 +41,7 @@ func followLinksWithin(p *page) error {
 	)
 }
 
-// settled waits until what the page has begun is over.
+// settled waits until the page has finished what it has begun.
 func (p *page) settled() error {
 	return steps(p.script(`window.rest = 0; setTimeout(() => { window.rest = 1; }, 400)`), p.holds(`document.readyState === "complete" && window.rest !== 0`))
 }

@@ -47,8 +47,8 @@ type page struct {
 
 	mu                    sync.Mutex // guards the fields below
 	axe, console, outside []string
-	refusals              []int // answers that a flow asks for, which the browser tells in the console
-	absent                bool  // the flow ends the controller, which the browser tells there too
+	refusals              []int // answers that a flow provokes, which the browser logs to the console
+	absent                bool  // the flow ends the controller, which the browser logs there too
 	visits                bool  // the flow leads to the neighbors too
 	scriptless            bool  // the browser runs no script of pages
 }
@@ -72,7 +72,7 @@ func (s *stage) look(ctx context.Context, f flow, as look, shots string) (p *pag
 	return p, p.sweep()
 }
 
-// sweep ends the instances that the flow started in this look: others need the room.
+// sweep ends the instances that the flow started in this look: others need the capacity.
 func (p *page) sweep() error {
 	list, err := p.api.Instances(p, client.ListOptions{Filter: "name:" + p.name() + "*"})
 	for _, item := range list {
@@ -173,8 +173,8 @@ func (p *page) clean() bool {
 	return len(p.axe)+len(p.console)+len(p.outside) == 0
 }
 
-// checkRules runs the rules of accessibility over the page and returns what they find. A page that
-// is left meanwhile takes them along: they run once more over the one that follows.
+// checkRules runs the rules of accessibility over the page and returns what they find. If the page
+// is left during that, they run once more over the next one.
 func (p *page) checkRules() (found []string, err error) {
 	text, err := axeFiles.ReadFile("axe/axe.min.js")
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *page) checkRules() (found []string, err error) {
 	return found, err
 }
 
-// leftPage is what the browser says of a script whose page is left while it runs.
+// leftPage is the browser's error for a script whose page is left while it runs.
 const leftPage = "Inspected target navigated or closed"
 
 // shot takes a picture of the page, and runs the rules of accessibility over it.

@@ -11,7 +11,7 @@ var consoleFlows = []flow{
 	{name: "console", clause: "console: VNC of a running instance, typed into, with its password, ends with the instance", do: useConsole},
 }
 
-// canvas is an expression of JavaScript that gives a part of what the screen shows.
+// canvas is a JavaScript expression for a part of the displayed screen.
 const canvas = `(() => { const c = document.querySelector("#screen canvas"); return c && c.width ? c.toDataURL().length + c.toDataURL().slice(-2000) : ""; })()`
 
 func useConsole(p *page) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// steps does one after the other, and says which failed.
+// steps runs one function after the other, and returns the first error.
 func steps(all ...func() error) error {
 	for i, step := range all {
 		if err := step(); err != nil {
@@ -77,7 +77,7 @@ func (p *page) refusal(code int) func() error {
 	}
 }
 
-// without says that the controller will be away.
+// without records that the controller will be unavailable.
 func (p *page) without() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *page) see(texts ...string) func() error {
 	}
 }
 
-// gone waits until a text cannot be read on the page any more.
+// gone waits until a text can no longer be read on the page.
 func (p *page) gone(text string) func() error {
 	return p.holds(fmt.Sprintf("!document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))
 }
@@ -125,7 +125,7 @@ func (p *page) at(path string) func() error {
 	return p.holds(fmt.Sprintf("(location.pathname + location.search).endsWith(%q)", path))
 }
 
-// live waits until the page is told of changes.
+// live waits until the page receives change notifications.
 func (p *page) live() func() error { return p.there(`[data-live-is][data-is="on"]`) }
 
 // holds waits until an expression of JavaScript is true.

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// hostile is text that must never act on a page: were it taken for HTML, the page would say so.
+// hostile is text that must never act on a page: if it were taken for HTML, the page would show it.
 const hostile = `<img src=x onerror="window.ran=1"><script>window.ran=2</script>'"&<b>bold</b>`
 
 // faultCloud is the cloud for what is odd and for what breaks: hostile names, nodes on which nothing

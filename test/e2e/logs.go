@@ -45,7 +45,7 @@ func (p *page) download(selector, text string) func() error {
 	}
 }
 
-// binary writes bytes as the page gives them: a character for each.
+// binary encodes bytes as the page does: one character for each.
 func binary(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {

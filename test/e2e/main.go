@@ -81,7 +81,7 @@ func chosen(only string) (list []flow, err error) {
 	return list, nil
 }
 
-// all runs the flows, each in each look, and says what came of them.
+// all runs the flows, each in each look, and prints the results.
 func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) (ok bool, err error) {
 	passed, failed, start := 0, 0, time.Now()
 	used := slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return o.look != "" && o.look != l.String() })
@@ -105,7 +105,7 @@ func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) 
 	return failed == 0 && skipped == 0, nil
 }
 
-// looked is what became of a flow in a look.
+// looked is the result of a flow in a look.
 type looked struct {
 	*page
 	as   look
@@ -113,7 +113,7 @@ type looked struct {
 	took time.Duration
 }
 
-// tell prints it, and says whether all was well.
+// tell prints it, and reports whether it passed.
 func (l looked) tell(f flow, out io.Writer) bool {
 	word, fine := "ok  ", l.err == nil && l.clean()
 	if !fine {

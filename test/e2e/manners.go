@@ -67,7 +67,7 @@ func stayInPlace(p *page) error {
 		return err
 	}
 	told := 0
-	change := func() error { // and wait until the page has heard of it
+	change := func() error { // and wait until the page was notified
 		told++
 		text := fmt.Sprint("told ", told)
 		return errors.Join(p.api.UpdateInstance(p, ids[0], client.InstanceUpdate{Metadata: map[string]any{"news": text}}), p.see(text)())
@@ -255,7 +255,7 @@ func (p *page) cookie() error {
 	return nil
 }
 
-// alone checks that strangers made no group, and deletes the one of the flow.
+// alone checks that the untrusted site created no group, and deletes the one of the flow.
 func (p *page) alone() error {
 	all, err := p.root.Groups(p, client.ListOptions{})
 	if err == nil && (len(all) != 1 || all[0].Name != p.name()) {

@@ -17,14 +17,15 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// externalServices are whom a browser meets beside the clouds: an identity provider that the guarded
-// cloud trusts, and a site of strangers with a page that wants to change something.
+// externalServices are the sites that a browser visits in addition to the clouds: an identity
+// provider that the guarded cloud trusts, and an untrusted site with a page that tries to change
+// something.
 type externalServices struct {
 	stand    *rig.TestEnv
 	idp      *oidctest.Provider
 	secret   string // of the guarded cloud at the provider
 	stranger *http.Server
-	site     string // address of the strangers' page, with ?to= for what its form asks
+	site     string // address of the untrusted page, with ?to= for the target of its form
 }
 
 // clientID is the guarded cloud at the identity provider, and firm what people call that.
@@ -49,7 +50,7 @@ func newNeighbours(ctx context.Context) (*externalServices, error) {
 	return n, err
 }
 
-// strange is a page with a form that asks another site for a change.
+// strange is a page with a form that requests a change at another site.
 func strange(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprintf(w, `<!doctype html><html lang="en"><title>A stranger</title><link rel="icon" href="data:,"><main><h1>You have won</h1><form method="post" action="%s"><button>Take it</button></form></main>`, html.EscapeString(r.URL.Query().Get("to")))
@@ -68,7 +69,7 @@ func (n *externalServices) knows(cloud string) error {
 	return n.stand.Do(func() { n.idp.Client(n.stand, clientID, n.secret, cloud+oidc.CallbackPath) })
 }
 
-// has reports whether an address is the provider's or the strangers'.
+// has reports whether an address is that of the provider or the untrusted site.
 func (n *externalServices) has(u *url.URL) bool {
 	return "http://"+u.Host == n.idp.URL || u.Hostname() == "localhost"
 }

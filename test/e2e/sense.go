@@ -40,12 +40,12 @@ func (p *page) reload() error { return chromedp.Do(p, chromedp.Reload()) }
 // back goes where the browser was before.
 func (p *page) back() error { return chromedp.Do(p, chromedp.NavigateBack()) }
 
-// gives reads what an expression of JavaScript, or the promise of it, gives as a text.
+// gives evaluates a JavaScript expression, or the promise of it, as a text.
 func (p *page) gives(expression string) (string, error) {
 	return chromedp.Run(p, chromedp.Evaluate[string](expression, chromedp.EvalAwaitPromise))
 }
 
-// runs returns a command of the page to a shell, as whoever copied it would.
+// runs passes a command of the page to a shell, like a user who copied it.
 func (p *page) runs(selector string, texts ...string) func() error {
 	return func() error {
 		command, err := p.gives(fmt.Sprintf(`document.querySelector(%q).dataset.command`, selector))
@@ -75,7 +75,7 @@ func (p *page) still() error {
 	return p.media("prefers-reduced-motion", "reduce")
 }
 
-// media sets a feature of the screen, beside the colors of the look.
+// media sets a media feature, in addition to the colors of the look.
 func (p *page) media(name, value string) error {
 	_, err := chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},
@@ -109,7 +109,7 @@ func (p *page) enter() error {
 	return steps(p.toGuarded("/login?return=%2Fhealth"), p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/health"))
 }
 
-// visitsNeighbours lets the flow lead to the identity provider and to strangers.
+// visitsNeighbours lets the flow visit the identity provider and the untrusted site.
 func (p *page) visitsNeighbours() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

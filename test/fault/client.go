@@ -66,7 +66,7 @@ func (c *client) terminate(ctx context.Context, id string) error {
 	return err
 }
 
-// look asks for one instance and gives its state, or notFound.
+// look reads one instance and returns its state, or notFound.
 func (c *client) look(ctx context.Context, id string) (string, error) {
 	inst, err := c.inspect(ctx, id)
 	return inst.InstanceState, err
@@ -89,7 +89,7 @@ func (c *client) inspect(ctx context.Context, id string) (inst api.Instance, err
 	return inst, err
 }
 
-// startDate is when the VM of an instance was started; zero when nobody knows.
+// startDate is when the VM of an instance was started; zero when unknown.
 func startDate(inst api.Instance) time.Time {
 	if inst.VMInfo == nil {
 		return time.Time{}

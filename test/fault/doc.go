@@ -1,45 +1,44 @@
-// Command fault kills the programs of a small cloud at random moments, restarts them,
-// and holds everything that was acknowledged against what is there in the end.
+// Command fault kills the programs of a small cloud at random moments, restarts them, and compares
+// everything that was acknowledged with the final state.
 //
-//	go run ./test/fault -n 50 -seed s [-targets controller,backup,events,registry,agent,qemu,save,qemu-save] [-json FILE]
+//	go run ./test/fault -n 50 -seed s [-targets LIST] [-json FILE]
 //
-// The targets, each on a cloud of its own:
+// The targets, each on a separate cloud:
 //
 //	controller  the controller, with the registry in its process, under 500 creates a
 //	            second by the clock; simulated nodes
-//	backup      the controller in the middle of backups, 20 % of the kills that were
-//	            asked for; in the end it goes back to one while instances run
+//	backup      the controller in the middle of backups, 20 % of the requested kills;
+//	            in the end a backup is restored while instances run
 //	events      the controller while it logs its events to the registry's file and to an
-//	            endpoint that does not always want them; 20 % of the kills that were
-//	            asked for
+//	            endpoint that sometimes fails; 20 % of the requested kills
 //	registry    a registry before each step that changes its storage, in every operation
-//	            that comes to it; its disk is filled there, too, and bits are flipped: see
+//	            of its API; its disk is filled there, too, and bits are flipped: see
 //	            package crash. The number of kills follows from the steps
 //	agent       agents of simulated VMs that pull real templates
 //	qemu        QEMU processes of real guests that boot or resume from a saved state, and
-//	            now and then the agent
+//	            sometimes the agent
 //	save        controller, registry and agents, while simulated VMs are saved,
 //	            restarted, and terminated in the middle of every step
 //	qemu-save   the agent or QEMU in saves and restarts of real guests; 20 % of the
-//	            kills that were asked for, at least 8, since each needs a guest of its own
+//	            requested kills, at least 8, since each needs a separate guest
 //
-// The first runs alone. Then the two with real guests run one after the other, and
-// beside them the other five.
+// The first runs alone. Then the two with real guests run one after the other, and concurrently
+// with them the other five.
 //
-// The whole history of the first, every call and every event of a watch, is held
-// against the rules of docs/decisions/0067.
+// The whole history of the first, every call and every event of a watch, is checked against the
+// rules of docs/decisions/0067.
 //
-// Every event that follows from what was acknowledged has to be in both places of the events
+// Every event that follows from what was acknowledged must be at both destinations of the events
 // target at least once, and those of an instance first in their order.
 //
-// Every version that a save has made is started in the end, and its guest asked for what
-// it had in memory and on disk. A version that a save left behind although a termination
-// had ended its request is no fault (docs/decisions/0054); it is counted.
+// Every version that a save has made is started in the end, and its guest is asked for what it had
+// in memory and on disk. A version that a save left behind although a termination had ended its
+// request is not a fault (docs/decisions/0054); it is counted.
 //
-// It is not a benchmark and not a unit test: it builds the real programs, runs them as
-// processes on loopback addresses and ends them with SIGKILL. It kills only processes
-// that it started, or that its own agents started below its own directory, by their id.
+// It is not a benchmark and not a unit test: it builds the real programs, runs them as processes on
+// loopback addresses and ends them with SIGKILL. It kills only processes that it started, or that
+// its own agents started below its own directory, by their ID.
 //
-// Invariant: every figure that it prints was counted in this run; what could not be
-// counted fails the run.
+// Invariant: every figure that it prints was counted in this run; what could not be counted fails
+// the run.
 package main

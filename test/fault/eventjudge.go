@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// toldEvent is an event as it was told.
+// toldEvent is an event as it was delivered.
 type toldEvent struct {
 	Name     string `json:"name"`
 	Instance string `json:"instance_id"`
 }
 
-// readTold reads an event; one that is none has no name.
+// readTold parses an event; the result has no name if the line is not one.
 func readTold(line string) (t toldEvent) {
 	if json.Unmarshal([]byte(line), &t) != nil {
 		return toldEvent{}
@@ -20,8 +20,8 @@ func readTold(line string) (t toldEvent) {
 	return t
 }
 
-// The events of an instance that are judged, in the order in which they come. An instance
-// that is terminated before it runs has no vmStarted.
+// The checked events of an instance, in the order in which they come. An instance that is
+// terminated before it runs has no vmStarted.
 const (
 	startVM      = "StartVM"
 	vmStarted    = "VMStarted"
@@ -29,13 +29,13 @@ const (
 	vmTerminated = "VMTerminated"
 )
 
-// follows says which event of an instance comes after which ones.
+// follows are pairs of events of an instance in their required order.
 var follows = []struct{ first, then string }{
 	{startVM, vmStarted}, {startVM, terminateVM}, {startVM, vmTerminated}, {vmStarted, vmTerminated}, {terminateVM, vmTerminated},
 }
 
-// judgeTold holds what one target of events was told against what was acknowledged of
-// instances that are all gone: everything came at least once, and first in order.
+// judgeTold compares the events at one destination with what was acknowledged of instances that
+// have all ended: everything came at least once, and first in order.
 func judgeTold(where string, lives map[string]*life, events []toldEvent, f *findings) {
 	at := map[string]map[string]int{} // instance -> event -> where it came first
 	for i, e := range events {

@@ -46,7 +46,7 @@ func (g *guest) begin(ctx context.Context, b faultPlan) (request string, begun t
 	return "", startDate(inst), g.play.client.restart(ctx, inst)
 }
 
-// wish is a save of the guest into a template of its own.
+// wish is a save of the guest into a separate template.
 func (g *guest) wish(suspend bool) saveExpectation {
 	g.tags++
 	tag := fmt.Sprintf("%s-%d", g.name, g.tags)
@@ -71,7 +71,7 @@ func (g *guest) save(ctx context.Context, b faultPlan) (string, error) {
 // guestTime bounds the end of what a guest was asked to do.
 const guestTime = 150 * time.Second
 
-// await waits until a save has ended; one that does not is the judge's to find.
+// await waits until a save has ended; the final checks report one that does not end.
 func (g *guest) await(ctx context.Context, request string) error {
 	for deadline := time.Now().Add(guestTime); time.Now().Before(deadline); {
 		_, _ = g.play.client.look(ctx, g.id) // for the history
@@ -100,14 +100,13 @@ func (g *guest) restarted(ctx context.Context, before time.Time) error {
 	return fmt.Errorf("its restart did not end within %s", guestTime)
 }
 
-// look judges a guest after its save or restart: it is gone after a save that is done,
-// it is in Error with a reason when its QEMU was killed, and else it answers and has
-// what it had.
+// look checks a guest after its save or restart: it has ended after a successful save, it is in
+// Error with a reason when its QEMU was killed, and otherwise it answers and has its content.
 func (g *guest) look(ctx context.Context, b faultPlan, cut bool) error {
 	dead := cut && b.kill == itsQEMU
 	final := []string{"Error", "Started", notFound}
 	if dead && b.suspend {
-		final = []string{"Error", notFound} // nobody starts it again
+		final = []string{"Error", notFound} // it is not started again
 	}
 	state, err := g.rest(ctx, final)
 	switch {
@@ -121,8 +120,8 @@ func (g *guest) look(ctx context.Context, b faultPlan, cut bool) error {
 	return g.probe(ctx, b.suspend && !b.restart)
 }
 
-// rest waits until the guest's instance is in one of some states and says in which;
-// one in Error must say why.
+// rest waits until the guest's instance is in one of some states and returns it; one in Error must
+// have a reason.
 func (g *guest) rest(ctx context.Context, final []string) (string, error) {
 	for deadline := time.Now().Add(guestTime); ; {
 		inst, err := g.play.client.inspect(ctx, g.id)

@@ -55,7 +55,7 @@ type history struct {
 	calls  []call     // unless they are spilled
 	spill  *callLog   // nil: they are in calls
 	book   *ledger    // what the calls so far promise
-	acks   int        // calls that change something and that the controller said OK to
+	acks   int        // calls that change something and that the controller acknowledged
 	failed map[string]bool
 }
 
@@ -92,7 +92,7 @@ func (h *history) all() []call {
 	return slices.Clip(h.calls)
 }
 
-// acknowledged counts the calls that change something and that the controller said OK to.
+// acknowledged counts the calls that change something and that the controller acknowledged.
 func (h *history) acknowledged() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,7 +106,7 @@ func (h *history) errored() int {
 	return len(h.failed)
 }
 
-// write keeps the history for whoever looks for the cause of a failure.
+// write writes the history to a file, for the analysis of a failure.
 func (h *history) write(path string) (err error) {
 	if h.spill != nil {
 		return h.spill.close()

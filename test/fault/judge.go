@@ -18,7 +18,7 @@ type record struct {
 
 // machine is a VM as the host shows it: a QEMU process or the file of a simulated VM.
 type machine struct {
-	Instance string // whose it says to be
+	Instance string // the instance that it names
 	What     string // how it was found, for the report
 	Running  bool
 	Check    bool // the VM of a sanity test, not that of the instance itself
@@ -64,7 +64,7 @@ func (f *findings) wrong(format string, args ...any) {
 	f.Problems = append(f.Problems, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// life is what a history says of one instance.
+// life is the history of one instance.
 type life struct {
 	external  string
 	created   time.Duration // when its create was acknowledged; never when it was not
@@ -74,18 +74,18 @@ type life struct {
 	gone      time.Duration // when it was first found missing after agreed
 	saving    time.Duration // when the first save began that was not refused; never when there was none
 	saved     bool          // a save of it is done in the end, which ends the instance
-	told      time.Duration // when a look first said that; never when none did
+	told      time.Duration // when a look first showed that; never when none did
 	complaint bool          // one sentence an instance is enough
 }
 
 // never is later than everything.
 const never = time.Duration(1<<63 - 1)
 
-// rules say what a run allows.
+// rules are what a run allows.
 type rules struct {
-	// Errors are parts of the messages with which a kill may end an instance in
-	// Error, since it was the VM that was killed, or the only one who knew how its
-	// script ended. Every other Error is a broken promise.
+	// Errors are parts of the messages with which a kill may end an instance in Error, since its VM
+	// was killed, or the agent that alone observed the end of its script. Every other Error is a
+	// broken promise.
 	Errors []string
 }
 
@@ -189,8 +189,8 @@ func wrongAfterTermination(l *life, c call) string {
 	return ""
 }
 
-// judgeCalm holds the calm world against the history: nothing is on its way any more,
-// every promise is kept, and there is exactly one VM for every instance that has one.
+// judgeCalm compares the idle cloud with the history: nothing is in progress, every promise is
+// kept, and there is exactly one VM for every instance that has one.
 func judgeCalm(book *ledger, w world, r rules, f *findings) {
 	records := map[string]record{}
 	for _, rec := range w.Records {
@@ -217,8 +217,8 @@ func judgeCalm(book *ledger, w world, r rules, f *findings) {
 	judgeMachines(w.Machines, records, f)
 }
 
-// judgeTwins looks for creates that made more instances than were acknowledged, and
-// for instances that nobody asked for.
+// judgeTwins looks for creates that made more instances than were acknowledged, and for instances
+// without a request.
 func judgeTwins(creates map[string][]string, records []record, f *findings) {
 	for _, rec := range records {
 		ids, asked := creates[rec.ExternalID]

@@ -24,8 +24,8 @@ func failed(begin, end time.Duration, id, message string) call {
 	return c
 }
 
-// TestJudgeCalls gives one history a line: what breaks a promise is found, what is
-// merely late or unknown is not.
+// TestJudgeCalls has one history per line: a broken promise is found, a late or unknown result is
+// not.
 func TestJudgeCalls(t *testing.T) {
 	made := create(1, 2, "x", "a")
 	cases := map[string]struct {

@@ -9,9 +9,9 @@ import (
 // ledger is what the calls so far promise. It grows with the instances, not with the
 // calls about them.
 type ledger struct {
-	lives   map[string]*life         // instance -> what was said of it
+	lives   map[string]*life         // instance -> its history
 	creates map[string][]string      // external id -> the instances that were acknowledged; nil: nothing was
-	told    map[string]time.Duration // save request -> when a look first said that it is done
+	told    map[string]time.Duration // save request -> when a look first showed that it is done
 }
 
 func newLedger() *ledger {
@@ -33,7 +33,7 @@ func ledgerOf(calls []call) *ledger {
 	return book
 }
 
-// get returns the life of an instance, a new one when nothing was said of it.
+// get returns the life of an instance, a new one when it has no history.
 func (b *ledger) get(id string) *life {
 	if b.lives[id] == nil {
 		b.lives[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never, saving: never, told: never}

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// checkSuffix ends the id of a VM that a sanity test starts beside an instance's own.
+// checkSuffix ends the ID of a VM that a sanity test starts in addition to an instance's own.
 const checkSuffix = "-check"
 
 // saveDirs finds what saves have left in the nodes' directories below dir: everything

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// loadOptions say how the clients behave.
+// loadOptions are how the clients behave.
 type loadOptions struct {
 	Workers   int
 	Keep      int           // instances that are left alive at a time, so that kills meet some at rest
@@ -84,7 +84,7 @@ func (l *load) watch(ctx context.Context, id string, end time.Time) {
 	for time.Now().Before(end) {
 		state, err := l.client.look(ctx, id)
 		if err == nil && (state == notFound || state == "Error") {
-			return // the judge will say whether that was right
+			return // the final checks decide whether that was right
 		}
 		if !rig.Pause(ctx, l.Pause) {
 			return
@@ -92,7 +92,7 @@ func (l *load) watch(ctx context.Context, id string, end time.Time) {
 	}
 }
 
-// keep leaves an instance alive and gives the one that has to go for it, if any.
+// keep leaves an instance alive and returns the one to terminate for it, if any.
 func (l *load) keep(id string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

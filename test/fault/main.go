@@ -101,7 +101,7 @@ func allTargets() string {
 	return strings.Join(names, ",")
 }
 
-// run does the whole test and says whether every required case passed.
+// run runs the whole test and reports whether every required case passed.
 func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -126,8 +126,8 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	return r.ok(), b.finish(r, o)
 }
 
-// lanes runs those targets one after another that need the processors, and beside them
-// the others one after another, which mostly wait; before that those that run alone.
+// lanes runs the targets that need the processors one after another, and concurrently the others
+// one after another, which mostly wait; before that those that run alone.
 func (b *bench) lanes(ctx context.Context, targets []target) []result {
 	results := make([]result, len(targets))
 	for i, t := range targets {
@@ -149,7 +149,7 @@ func (b *bench) lanes(ctx context.Context, targets []target) []result {
 	return results
 }
 
-// lineWriter lets one line through at a time.
+// lineWriter writes one line at a time.
 type lineWriter struct {
 	mu sync.Mutex // held over a write to w
 	w  io.Writer
@@ -161,7 +161,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// measure runs one target. Whatever goes wrong on the way makes its figures worthless.
+// measure runs one target. Any error makes its figures invalid.
 func (b *bench) measure(ctx context.Context, t target) result {
 	begin := time.Now()
 	r, err := b.stage(ctx, t)
@@ -177,7 +177,7 @@ func (b *bench) measure(ctx context.Context, t target) result {
 	return r
 }
 
-// finish writes the report and removes what nobody needs to look at.
+// finish writes the report and removes the data that needs no analysis.
 func (b *bench) finish(r *report, o options) error {
 	var err error
 	if o.json != "" {

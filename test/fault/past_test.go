@@ -21,7 +21,7 @@ func TestJudgePast(t *testing.T) {
 		return p
 	}
 	whole := record("a", 8, "Started", "Terminating", "Terminated")
-	full := make([]api.HistoryInstance, 0, pastKept) // each append below makes one of its own
+	full := make([]api.HistoryInstance, 0, pastKept) // each append below makes a new one
 	for i := range pastKept {
 		full = append(full, record(fmt.Sprint("x", i), 9, "Terminated"))
 	}

@@ -16,9 +16,9 @@ import (
 // proofTime bounds the start of one saved version.
 const proofTime = 90 * time.Second
 
-// prove starts an instance of every version that a done save has left in the registry,
-// on the given node or on any, and looks whether the guest has what it had. It gives
-// how many versions were tried.
+// prove starts an instance of every version that a done save has left in the registry, on the given
+// node or on any, and checks whether the guest has its content. It returns how many versions were
+// tried.
 func (s *scene) prove(ctx context.Context, w world, node string, f *findings) int {
 	held := map[tagged]bool{}
 	for _, v := range w.Versions {

@@ -15,8 +15,8 @@ import (
 // 150 s, and a margin.
 const cleanUpTime = 4 * time.Minute
 
-// judge waits for calm, judges the world at rest, terminates everything, judges the
-// empty world, and holds the whole history against what was acknowledged.
+// judge waits for quiescence, checks the idle cloud, terminates everything, checks the empty cloud,
+// and compares the whole history with what was acknowledged.
 func (s *scene) judge(ctx context.Context) (result, error) {
 	r := s.result()
 	last, calm, end, err := s.calmThenEmpty(ctx)
@@ -30,13 +30,13 @@ func (s *scene) judge(ctx context.Context) (result, error) {
 	return r, nil
 }
 
-// result begins the figures of a target.
+// result returns the figures of a target so far.
 func (s *scene) result() result {
 	return result{Target: s.name, Kills: s.kills, Planned: s.planned, Others: s.others, Needed: s.needed}
 }
 
-// calmThenEmpty judges the world at rest, which it gives, terminates everything, and
-// judges the empty world.
+// calmThenEmpty checks the idle cloud, whose state it returns, terminates everything, and checks
+// the empty cloud.
 func (s *scene) calmThenEmpty(ctx context.Context) (last world, calm, end findings, err error) {
 	calm, err = s.settle(ctx, func(w world, f *findings) {
 		last = w
@@ -53,8 +53,8 @@ func (s *scene) calmThenEmpty(ctx context.Context) (last world, calm, end findin
 	return last, calm, end, err
 }
 
-// settle judges the world again until nothing is wrong with it or the time for that
-// has passed: what is late is not wrong.
+// settle repeats a check until it finds nothing wrong or its time limit has passed: what is late is
+// not wrong.
 func (s *scene) settle(ctx context.Context, judge func(world, *findings)) (f findings, err error) {
 	begin := time.Now()
 	for {
@@ -93,7 +93,7 @@ func (s *scene) relieve(ctx context.Context, records []record) {
 	_ = s.terminateEach(ctx, out) // the history has the answers
 }
 
-// terminateEach asks for the end of instances, of several at a time.
+// terminateEach terminates instances, several at a time.
 func (s *scene) terminateEach(ctx context.Context, records []record) error {
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -108,8 +108,8 @@ func (s *scene) terminateEach(ctx context.Context, records []record) error {
 	return group.Wait()
 }
 
-// world looks at every record and every VM. VMs are looked at first: one that goes
-// meanwhile has its record still, and one that comes has it already.
+// world reads every record and every VM. VMs are read first: the record of one that ends
+// concurrently still exists then, and that of a new one already does.
 func (s *scene) world(ctx context.Context) (w world, err error) {
 	if w.Machines, err = s.machines(); err != nil {
 		return w, fmt.Errorf("look for VMs: %w", err)

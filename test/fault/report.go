@@ -50,7 +50,7 @@ type verdict struct {
 	Detail  string `json:"detail"`
 }
 
-// report is everything that a run says.
+// report is the report of a run.
 type report struct {
 	Seed    uint64    `json:"seed"`
 	N       int       `json:"n"`
@@ -62,8 +62,8 @@ type report struct {
 	Skipped int       `json:"skipped"`
 }
 
-// judge turns the figures into the required cases. A target that could not run is
-// skipped; one that was not measured to its end fails.
+// judge derives the required cases from the figures. A target that could not run is skipped; one
+// that was not measured to its end fails.
 func (r *report) judge() {
 	for _, res := range r.Results {
 		r.judgeTarget(res)

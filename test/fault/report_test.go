@@ -12,7 +12,7 @@ func whole(target string) result {
 	return result{Target: target, Kills: 50, Planned: 50, Acknowledged: 250, Needed: 250}
 }
 
-// TestCrashFigures: each figure of the registry's points fails by itself.
+// TestCrashFigures: each figure of the registry's points can fail alone.
 func TestCrashFigures(t *testing.T) {
 	sound := func() *crash.Report {
 		done := crash.Outcome{Planned: 1, Tried: 1}

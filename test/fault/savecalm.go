@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// trial is what a target knows of its own run when it is judged.
+// trial is what a target contributes to its evaluation.
 type trial struct {
 	ends  map[string]int // step -> terminations that met it
 	node  string         // that starts the saved versions; "": any
 	found findings       // so far
 }
 
-// judgeSaved judges the calm world, the empty one, the history, and starts every
-// version that was saved.
+// judgeSaved checks the idle cloud, the empty one, the history, and starts every version that was
+// saved.
 func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	r := s.result()
 	var last world
@@ -91,7 +91,7 @@ func (s *scene) sum(w world, ends map[string]int) saveSum {
 	return sum
 }
 
-// enough is an error when too little was saved to say anything.
+// enough is an error when too little was saved for a result.
 func (s saveSum) enough(kills int) error {
 	if s.Done < kills/2 || s.Restarts == 0 {
 		return fmt.Errorf("only %d saves were done and %d restarts accepted in %d kills", s.Done, s.Restarts, kills)
@@ -105,7 +105,7 @@ func (s *saveSum) String() string {
 		s.Done, s.Failed, s.Ended, s.Late, s.Proved, s.Restarts, s.Uploads, listed(s.Hits), listed(s.Ends), listed(s.Reasons))
 }
 
-// ids are what differs between two messages that say the same.
+// ids are what differs between two messages with the same meaning.
 var ids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // plain makes a message one line that others may share.

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestSum: what is done, what failed by itself and what a termination ended are three things.
+// TestSum: saves that are done, that failed and that a termination ended are counted separately.
 func TestSum(t *testing.T) {
 	asks := func(id, tag string) call {
 		return call{

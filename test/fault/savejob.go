@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// Where guests write things down: on their disk and in their memory.
+// Where guests write markers: on their disk and in their memory.
 const (
 	diskFile   = "/nonce"
 	savedFile  = "/saved"
@@ -18,7 +18,7 @@ const (
 	twiceFile  = "/twice" // the saves whose script ran twice
 )
 
-// startScript makes a guest one that can be told from all others.
+// startScript returns a script that makes a guest distinguishable from all others.
 func startScript(name string) []byte {
 	return fmt.Appendf(nil, "echo disk %s >%s\necho memory %s >%s\nsync\nsleep 0.2\n", name, diskFile, name, memoryFile)
 }
@@ -61,13 +61,13 @@ func (j *saveJob) wish() saveExpectation {
 	return w
 }
 
-// scripted gives a save a script, whose end nobody knows when the agent is killed in it.
+// scripted adds a script to a save, whose end is unknown when the agent is killed during it.
 func (w *saveExpectation) scripted() {
 	w.Script, w.May = saveScript(w.Tag), append(w.May, lostScript)
 	w.Holds, w.Lacks = append(w.Holds, "saved "+w.Tag), append(w.Lacks, "twice "+w.Tag)
 }
 
-// save asks for a save and waits for its end, or terminates the instance meanwhile.
+// save requests a save and waits for its end, or terminates the instance before that.
 func (j *saveJob) save(ctx context.Context) error {
 	w := j.wish()
 	id, err := j.load.client.save(ctx, w)
@@ -130,7 +130,7 @@ func (j *saveJob) ended(ctx context.Context, id string) (api.SaveImage, error) {
 	return api.SaveImage{}, ctx.Err()
 }
 
-// gone looks a few times whether an instance that was saved goes by itself.
+// gone polls a few times whether an instance that was saved ends automatically.
 func (j *saveJob) gone(ctx context.Context) {
 	for range 20 {
 		if state, err := j.load.client.look(ctx, j.id); err == nil && state == notFound {

@@ -17,14 +17,14 @@ const (
 	saveError   = "error"
 )
 
-// saved is one save request with what the history says of it.
+// saved is one save request with its history.
 type saved struct {
 	api.SaveImage
 	wish saveExpectation
-	call call // the POST that asked for it
+	call call // the POST that requested it
 }
 
-// message is why it failed; "" when nobody said.
+// message is why it failed; "" without a message.
 func (s saved) message() string {
 	if s.Error == nil {
 		return ""
@@ -107,8 +107,8 @@ func judgeSaves(calls []call, w world, f *findings) {
 	}
 }
 
-// judgeDone: a save that is done has its version in the registry, no error, and the
-// outcome of its script.
+// judgeDone checks that a save that is done has its version in the registry, no error, and the
+// result of its script.
 func judgeDone(s saved, there bool, f *findings) {
 	switch {
 	case s.wish.Fails:
@@ -122,10 +122,10 @@ func judgeDone(s saved, there bool, f *findings) {
 	}
 }
 
-// judgeFailed: a save that failed made no version, and says why. One that was cut short
-// by a termination may say so in any words; and the termination may come between the
-// registry's commit and the node's word about it, so that a version is left of which
-// nobody was told. Those are counted apart.
+// judgeFailed checks that a save that failed made no version, and has a message. One that was cut
+// short by a termination may have any message; and the termination may come between the registry's
+// commit and the node's report of it, so that an unreported version is left. Those are counted
+// separately.
 func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	switch {
 	case there && cut[s.ID]:
@@ -142,8 +142,8 @@ func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	}
 }
 
-// cutShort returns the requests that a termination may have ended: it was asked for
-// before anybody saw that they had ended.
+// cutShort returns the requests that a termination may have ended: it was requested before any
+// response showed that they had ended.
 func cutShort(calls []call, requests []api.SaveImage) map[string]bool {
 	seen, cut := map[string]time.Duration{}, map[string]bool{}
 	for _, c := range calls {
@@ -164,8 +164,8 @@ func (w saveExpectation) mayFail(message string) bool {
 	return slices.ContainsFunc(w.May, func(part string) bool { return strings.Contains(message, part) })
 }
 
-// reverted reports whether another save may have taken a version of a template away: one
-// with a revert that is done, or that went on to its end under a termination.
+// reverted reports whether another save may have removed a version of a template: one with a revert
+// that is done, or that continued to its end under a termination.
 func reverted(s saved, all []saved) bool {
 	return slices.ContainsFunc(all, func(o saved) bool {
 		return o.ID != s.ID && o.wish.Revert && o.Request.TemplateID == s.Request.TemplateID && o.Status != savePending
@@ -175,7 +175,7 @@ func reverted(s saved, all []saved) bool {
 // tagged names a version.
 type tagged struct{ template, tag string }
 
-// judgeVersions: no tag is there twice, and nobody made a version but those who asked.
+// judgeVersions checks that no tag exists twice, and that every version was requested.
 func judgeVersions(all []saved, w world, f *findings) {
 	asked, count := map[tagged]bool{}, map[tagged]int{}
 	for _, s := range all {
@@ -247,8 +247,8 @@ func judgeRestarts(calls []call, records []record, f *findings) {
 	}
 }
 
-// judgeRequests holds every look at a save request against what was said before: what
-// was acknowledged is found, and what has ended does not change.
+// judgeRequests compares every look at a save request with the earlier ones: what was acknowledged
+// is found, and what has ended does not change.
 func judgeRequests(calls []call, f *findings) {
 	acked, ended, told := map[string]call{}, map[string]call{}, map[string]bool{}
 	for _, c := range calls {

@@ -132,8 +132,8 @@ func TestVersionsAreCounted(t *testing.T) {
 	}
 }
 
-// TestLateVersion: a termination that came between commit and report is counted, and
-// is no fault.
+// TestLateVersion: a termination that came between commit and report is counted, and is not a
+// fault.
 func TestLateVersion(t *testing.T) {
 	var f findings
 	w := world{

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// saveOptions say how the clients of the save target behave.
+// saveOptions are how the clients of the save target behave.
 type saveOptions struct {
 	Workers  int
 	Sweepers int    // of those, the ones that terminate in the middle of every step
@@ -32,7 +32,7 @@ type saveLoad struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex        // guards the fields below
-	made  []saveExpectation // saves that are done and whose versions nobody reverts
+	made  []saveExpectation // saves that are done and whose versions are not reverted
 	marks map[string]string
 	ends  map[string]int // step -> terminations that met it
 }
@@ -161,7 +161,7 @@ func (j *saveJob) started(ctx context.Context, far func(api.Instance) bool) erro
 	return ctx.Err()
 }
 
-// act does one thing with a started instance: a save, a restart, or nothing for a while.
+// act runs one operation on a started instance: a save, a restart, or nothing for a while.
 func (j *saveJob) act(ctx context.Context) error {
 	switch j.rng.IntN(6) {
 	case 0:
@@ -174,8 +174,8 @@ func (j *saveJob) act(ctx context.Context) error {
 	}
 }
 
-// restart asks for a restart and mostly waits until it is over; sometimes it
-// terminates the instance meanwhile, and sometimes it continues at once.
+// restart requests a restart and mostly waits until it is over; sometimes it terminates the
+// instance before that, and sometimes it continues immediately.
 func (j *saveJob) restart(ctx context.Context) error {
 	inst, err := j.load.client.inspect(ctx, j.id)
 	if err != nil || inst.InstanceState != "Started" {
@@ -189,7 +189,7 @@ func (j *saveJob) restart(ctx context.Context) error {
 	}
 	j.memory = false
 	if err != nil {
-		return ctx.Err() // nobody knows whether it was accepted
+		return ctx.Err() // it is unknown whether it was accepted
 	}
 	switch j.rng.IntN(4) {
 	case 0:
@@ -198,7 +198,7 @@ func (j *saveJob) restart(ctx context.Context) error {
 	case 1:
 		return nil
 	}
-	for range 200 { // what takes longer is judged when everything is calm
+	for range 200 { // a longer restart is checked when the cloud is idle
 		now, err := j.load.client.inspect(ctx, j.id)
 		if err == nil && (now.InstanceState != "Started" || startDate(now).After(startDate(inst))) {
 			return nil
@@ -229,8 +229,8 @@ func (j *saveJob) end(ctx context.Context) {
 	l.terminate(ctx, j.id, j.rng.IntN(4) == 0)
 }
 
-// saveSteps are the steps of a save in their order, with the words by which the message
-// of an instance tells them. Any other words are those of the first.
+// saveSteps are the steps of a save in their order, with the words by which the message of an
+// instance names them. Any other words are those of the first.
 var saveSteps = []struct{ name, words string }{
 	{"waiting", "waiting for its node"},
 	{"script", "its script runs"},

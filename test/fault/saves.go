@@ -35,8 +35,7 @@ type saveExpectation struct {
 	Script string   `json:"script,omitempty"` // in the history instead of its base64
 }
 
-// save asks for a save and gives the request's id; without an acknowledgement nothing
-// is known.
+// save requests a save and returns the request's ID; without an acknowledgment nothing is known.
 func (c *client) save(ctx context.Context, w saveExpectation) (string, error) {
 	w.saveOrder.Script = []byte(w.Script)
 	entry := call{Op: opSave, Begin: c.history.now(), Instances: []string{w.Instance}, Save: &w}

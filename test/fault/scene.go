@@ -53,7 +53,7 @@ type scene struct {
 	memory   string // directory of the nodes' data in memory; "": they have it below dir
 }
 
-// stage runs one target on a cloud of its own.
+// stage runs one target on a separate cloud.
 func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 	stream := fnv.New64a()
 	_, _ = stream.Write([]byte(t.name))
@@ -78,7 +78,7 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 	return t.run(ctx, s)
 }
 
-// close ends every program of the scene. Programs that ended by themselves are an error.
+// close ends every program of the scene. It is an error if one had ended before.
 func (s *scene) close() error {
 	var errs []error
 	for _, p := range append(s.nodes, s.cloud.Processes()...) {
@@ -126,8 +126,8 @@ func (s *scene) awaitNodes(ctx context.Context, want int) error {
 	return fmt.Errorf("%d nodes were not Active within %s: %v", want, rig.ReadyTime, states)
 }
 
-// play runs the load, strikes n times, continues until enough calls were acknowledged,
-// and judges what is left.
+// play runs the load, strikes n times, continues until enough calls were acknowledged, and checks
+// the result.
 func (s *scene) play(ctx context.Context, o loadOptions, strike func(context.Context) error) (result, error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -163,7 +163,7 @@ func (s *scene) strikes(ctx context.Context, strike func(context.Context) error)
 	return nil
 }
 
-// killed counts a kill of the target and says which it was.
+// killed counts and prints a kill of the target.
 func (s *scene) killed(format string, args ...any) {
 	s.kills++
 	s.say("kill %d: %s (%d acknowledged)", s.kills, fmt.Sprintf(format, args...), s.history.acknowledged())

@@ -40,8 +40,8 @@ func (s *callLog) add(c call) {
 	s.err = errors.Join(s.err, s.enc.Encode(c))
 }
 
-// each reads every call from the first to the last. The error says afterwards whether
-// that was all of them.
+// each reads every call from the first to the last. The function reports afterwards whether that
+// was all of them.
 func (s *callLog) each() (iter.Seq[call], func() error) {
 	var err error
 	return func(yield func(call) bool) { err = s.read(yield) }, func() error { return err }

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// stormOptions say how much is asked for.
+// stormOptions are the amount of load.
 type stormOptions struct {
 	Rate     int           // creates a second
 	Jobs     int           // of them at a time, at most
@@ -32,7 +32,7 @@ type storm struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex      // guards the fields below
-	alive  map[string]bool // acknowledged, and nobody has asked for its end
+	alive  map[string]bool // acknowledged, and its end was not requested
 	unsure map[string]bool // external ids of creates without an answer
 }
 
@@ -63,8 +63,7 @@ func (s *storm) blow(ctx context.Context) {
 	}
 }
 
-// begin begins the n-th job. One for which there is no place was offered all the same,
-// and not acknowledged.
+// begin begins the n-th job. One above the limit still counts as offered, and not as acknowledged.
 func (s *storm) begin(ctx context.Context, n int) {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(n))) //nolint:gosec // a test that can be repeated
 	o := order{Template: s.Template, ExternalID: fmt.Sprintf("client%d:%d", n%7, n), Count: 1}
@@ -88,8 +87,8 @@ func (s *storm) begin(ctx context.Context, n int) {
 
 var errNoPlace = errors.New("too many jobs are under way")
 
-// job is one create and the lives of what it made. One of four jobs waits for a place
-// as long as it takes; the others end what they got whatever it has come to.
+// job is one create and the lives of what it made. One of four jobs waits for a placement as long
+// as it takes; the others end their instances in any state.
 func (s *storm) job(ctx context.Context, rng *rand.Rand, o order) {
 	share, patient, nosy := rng.Float64(), rng.IntN(4) == 0, rng.IntN(4) == 0
 	ids, err := s.client.create(ctx, o)
@@ -109,8 +108,8 @@ func (s *storm) job(ctx context.Context, rng *rand.Rand, o order) {
 	}
 }
 
-// started looks at an instance until it is Started, as a client does that was told to
-// poll, and gives up when it ended.
+// started polls an instance until it is Started, as a client does that was told to poll, and
+// returns false when it ended.
 func (s *storm) started(ctx context.Context, id string) bool {
 	for pause := 50 * time.Millisecond; rig.Pause(ctx, pause); pause = min(2*pause, time.Second) {
 		state, err := s.client.look(ctx, id)
@@ -176,7 +175,7 @@ func (s *storm) lists(ctx context.Context) {
 	}
 }
 
-// large begins a job that asks for that many at once.
+// large begins a job that requests that many instances in one create.
 func (s *storm) large(ctx context.Context, name string, count int) {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(count))) //nolint:gosec // a test that can be repeated
 	s.wg.Go(func() { s.job(ctx, rng, order{Template: s.Template, ExternalID: name, Count: count}) })

@@ -20,8 +20,8 @@ type instanceTrace struct {
 	node     string             // where it was placed; "": never seen placed
 	state    farm.InstanceState // of the last look whose order is known
 	by       time.Duration      // when that look had ended
-	stream   int                // the last stream that told of it
-	told     farm.InstanceState // what that stream said last
+	stream   int                // the last stream that reported it
+	told     farm.InstanceState // what that stream reported last
 	from, to time.Duration      // it surely held its slot from then to then
 	started  time.Duration      // when it was first seen Started; never when it was not
 	silent   bool               // something was wrong with it already
@@ -50,10 +50,10 @@ type stormSum struct {
 	P99      time.Duration `json:"create_p99_ns"`     //
 	Longest  time.Duration `json:"longest_wait_ns"`   // from the acknowledgement of a create to Started
 	Seen     int           `json:"seen"`              // states that were seen of instances
-	Streams  int           `json:"streams"`           // watches that told of everything there was
+	Streams  int           `json:"streams"`           // watches that reported everything
 	Fullest  int           `json:"most_on_a_node"`    // instances that surely had a slot of one node at a time
 	Slots    int           `json:"slots_of_a_node"`   //
-	Restarts int           `json:"orderly_restarts"`  // beside the kills
+	Restarts int           `json:"orderly_restarts"`  // in addition to the kills
 	Begin    time.Duration `json:"-"`                 // of the first create
 	End      time.Duration `json:"-"`                 // of the last create
 	Need     float64       `json:"needed_per_s"`      // offered
@@ -64,7 +64,7 @@ func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
 	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{}, sum: stormSum{Begin: never, Slots: slots}}
 }
 
-// judge reads the whole history and gives how the load went.
+// judge reads the whole history and returns the figures of the load.
 func (j *stormJudge) judge(calls iter.Seq[call], f *findings) stormSum {
 	for c := range calls {
 		judgeCall(j.lives, c, j.rules, f)
@@ -154,7 +154,8 @@ func (t *instanceTrace) wrong(c call, state farm.InstanceState) string {
 	}
 }
 
-// reaches tells which states can follow a state, at once or by others: looks miss some.
+// reaches maps a state to the states that can follow it, directly or through others: polls miss
+// some.
 var reaches = reachable()
 
 func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
@@ -177,9 +178,8 @@ func reachable() map[farm.InstanceState]map[farm.InstanceState]bool {
 	return all
 }
 
-// crowds looks for nodes that had more instances at a time than slots. An instance
-// surely held its slot between the end of the first look that saw it placed and the
-// begin of the last one.
+// crowds looks for nodes that had more instances at a time than slots. An instance surely used its
+// slot between the end of the first look that showed it placed and the beginning of the last one.
 func (j *stormJudge) crowds(f *findings) {
 	type edge struct {
 		at    time.Duration

@@ -27,7 +27,7 @@ func (s *scene) down() {
 	}
 }
 
-// playStorm runs a storm, strikes, and judges the whole history and what is left.
+// playStorm runs a storm, strikes, and checks the whole history and the final state.
 func (s *scene) playStorm(ctx context.Context, o stormOptions) (result, error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,7 +50,7 @@ func (s *scene) playStorm(ctx context.Context, o stormOptions) (result, error) {
 	return s.judgeStorm(ctx, o, synced)
 }
 
-// judgeStorm judges the calm world, the empty one, and the whole history.
+// judgeStorm checks the idle cloud, the empty one, and the whole history.
 func (s *scene) judgeStorm(ctx context.Context, o stormOptions, synced int) (result, error) {
 	r := s.result()
 	_, calm, end, err := s.calmThenEmpty(ctx)

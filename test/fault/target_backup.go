@@ -114,8 +114,8 @@ func judgeMaintenance(want, on bool, f *findings) {
 	}
 }
 
-// judgeFile holds the outcome of a backup against the file; found says why there is no
-// whole one.
+// judgeFile compares the result of a backup with the file; found is why the file is missing or
+// incomplete.
 func judgeFile(file string, failed, found error, f *findings) {
 	switch {
 	case failed == nil && found != nil:
@@ -125,13 +125,13 @@ func judgeFile(file string, failed, found error, f *findings) {
 	}
 }
 
-// judgeBackup judges what was there before, goes back to a backup, and judges again.
+// judgeBackup checks the state before, restores a backup, and checks again.
 func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error) {
 	r := s.result()
 	if err := s.cloud.Await(ctx); err != nil {
 		return r, err
 	}
-	if s.maintained { // what is at rest is judged without one
+	if s.maintained { // the idle cloud is checked without maintenance mode
 		if err := s.turnMaintenance(ctx, found); err != nil {
 			return r, err
 		}
@@ -159,8 +159,9 @@ func (s *scene) judgeBackup(ctx context.Context, found *findings) (result, error
 	return r, err
 }
 
-// goBack backs up, terminates some instances, ends the controller and has it resume from
-// the backup. It gives what ran then, and which of that was terminated since.
+// goBack makes a backup, terminates some instances, ends the controller and starts it again from
+// the backup. It returns what ran at the time of the backup, and which of that was terminated
+// since.
 func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]bool, err error) {
 	w, err := s.world(ctx)
 	if err != nil {

@@ -23,9 +23,9 @@ const (
 	eventTime  = time.Minute
 )
 
-// eventsTarget kills the controller while clients work and it logs its events to the
-// registry's file and to an endpoint, which does not always want them. Everything that was
-// acknowledged has to be told in both, in order.
+// eventsTarget kills the controller while clients work and it logs its events to the registry's
+// file and to an endpoint, which sometimes fails. Everything that was acknowledged must arrive at
+// both, in order.
 func eventsTarget(ctx context.Context, s *scene) (r result, err error) {
 	template, err := s.pushTiny(ctx)
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *scene) strikeEvents(ctx context.Context) error {
 	return s.cloud.Start()
 }
 
-// judgeEvents holds the history against what was told, once everything has arrived: the
-// world is empty by now, so that every instance has ended.
+// judgeEvents compares the history with the delivered events, once everything has arrived: the
+// cloud is empty by now, so that every instance has ended.
 func (s *scene) judgeEvents(ctx context.Context, to *endpoint) (f findings, err error) {
 	calls := s.history.all()
 	book := ledgerOf(calls)
@@ -133,7 +133,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// told returns what has come so far, in its order.
+// told returns the events that have arrived so far, in their order.
 func (e *endpoint) told() []toldEvent {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,7 +36,8 @@ func qemuTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	// -1 is a script that was cut off when its VM was killed; ours never says it.
+	// -1 is a script that was cut off when its VM was killed; the scripts of this test never return
+	// it.
 	s.rules = rules{Errors: []string{"QEMU ended", "startup script exit code -1", lostScript}}
 	return s.play(ctx, loadOptions{
 		Workers: qemuCapacity, Keep: 1, Longest: time.Minute, Scripts: 0.5, Script: "sleep 3\necho done\n",
@@ -70,8 +71,8 @@ func (s *scene) strikeQEMU(ctx context.Context) error {
 	return s.nodes[0].Start()
 }
 
-// victim draws a process, and says in which state its instance is. Two times in three
-// it waits for one that is Started: most lives end before, since boots take long.
+// victim draws a process, and returns the state of its instance. Two times in three it waits for
+// one that is Started: most lives end before, since boots take long.
 func (s *scene) victim(ctx context.Context) (q rig.QEMU, state string, err error) {
 	patience := time.Duration(0)
 	if s.rng.IntN(3) > 0 {

@@ -16,9 +16,9 @@ const (
 	secondNode = "second"
 )
 
-// qemuSaveTarget kills the agent or the QEMU process of real guests at random moments
-// of their saves and restarts. Guests are few and the rounds follow each other; it
-// does fewer kills than were asked for, since each needs a guest of its own.
+// qemuSaveTarget kills the agent or the QEMU process of real guests at random moments of their
+// saves and restarts. Guests are few and the rounds follow each other; it does fewer kills than
+// were requested, since each needs a separate guest.
 func qemuSaveTarget(ctx context.Context, s *scene) (r result, err error) {
 	disk, err := s.Guest(ctx, s.bench.dir)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *scene) guests() (all []machine, err error) {
 	return all, nil
 }
 
-// faultPlan is what a round does to a guest, and who is killed in the middle of it.
+// faultPlan is what a round does to a guest, and what is killed in the middle of it.
 type faultPlan struct {
 	kill    killTarget
 	restart bool
@@ -76,7 +76,7 @@ type faultPlan struct {
 	script  bool // before the save
 }
 
-// killTarget is who is killed.
+// killTarget is what is killed.
 type killTarget string
 
 // mayFail are parts of the messages with which a save may fail when someone is killed
@@ -161,7 +161,7 @@ func (s *scene) warm(ctx context.Context, base, node string) (*guestPlay, error)
 	return p, nil
 }
 
-// round does one blow to a guest of its own and ends the guest.
+// round strikes a separate guest once and ends the guest.
 func (p *guestPlay) round(ctx context.Context, i int) error {
 	b := blows[i%len(blows)]
 	g, err := p.start(ctx, fmt.Sprintf("guest-%d", i))
@@ -191,8 +191,8 @@ func (p *guestPlay) round(ctx context.Context, i int) error {
 	return g.end(ctx)
 }
 
-// cut kills who is to be killed at a random moment of a save or a restart, if it still
-// goes on then.
+// cut kills the target of the plan at a random moment of a save or a restart, if that is still in
+// progress then.
 func (p *guestPlay) cut(ctx context.Context, g *guest, b faultPlan, begun time.Time) (bool, error) {
 	p.moment(ctx, g, b)
 	inst, err := p.client.inspect(ctx, g.id)

@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// saveTarget kills controller, registry and agents, each a process of its own, while
-// clients save and restart simulated VMs. The VMs are made up; the pushes are not.
+// saveTarget kills controller, registry and agents, each a separate process, while clients save and
+// restart simulated VMs. The VMs are simulated; the pushes are real.
 func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 	templates, err := s.pushNoise(ctx, 2)
 	if err != nil {
@@ -34,7 +34,7 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 	return s.judgeSaved(ctx, trial{ends: load.ends})
 }
 
-// lostScript is in the message of a script whose end nobody saw, since the agent died.
+// lostScript is in the message of a script whose end was not observed, since the agent died.
 const lostScript = "unknown after an agent restart"
 
 // playSaves runs the load, strikes, and continues until enough calls were acknowledged.

@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// watch follows the stream of all instances, opening it again whenever it ends, and
-// gives how many streams came as far as telling everything that was there.
+// watch follows the stream of all instances, opening it again whenever it ends, and returns how
+// many streams came as far as reporting everything that existed.
 func (c *client) watch(ctx context.Context) (synced int) {
 	for stream := 1; ctx.Err() == nil; stream++ {
 		begin := c.history.now()

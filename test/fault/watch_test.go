@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWatch: what a stream says is in the history, a stream that ends is opened again,
-// and nonsense ends one.
+// TestWatch: the events of a stream are in the history, a stream that ends is opened again, and
+// nonsense ends one.
 func TestWatch(t *testing.T) {
 	opened := 0
 	ctx, cancel := context.WithCancel(t.Context())
@@ -41,8 +41,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestStorm: the load goes by the clock, also when nobody answers, and begins no more
-// jobs than it may.
+// TestStorm: the load follows the clock, also when there are no responses, and begins no more jobs
+// than it may.
 func TestStorm(t *testing.T) {
 	block := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

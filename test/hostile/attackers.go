@@ -79,7 +79,7 @@ func (s *site) attackAsNode(ctx context.Context, a *attackers) error {
 	return nil
 }
 
-// attackAsPusher begins the attacks of somebody who may push.
+// attackAsPusher begins the attacks of a caller who may push.
 func (s *site) attackAsPusher(ctx context.Context, a *attackers) error {
 	c, err := s.keyed(ctx, "pusher", everything)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *site) attackAsPusher(ctx context.Context, a *attackers) error {
 	return nil
 }
 
-// attackAsCaller begins the attacks of somebody with a key.
+// attackAsCaller begins the attacks of a caller with an API key.
 func (s *site) attackAsCaller(ctx context.Context, a *attackers) error {
 	c, err := s.keyed(ctx, "flooder", everything)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// hostileCaller are the attacks of somebody with a key of their own. Some caps are small, so that they are reached soon.
+// hostileCaller has the attacks of a caller with its own API key. Some limits are small, so that
+// they are reached soon.
 var hostileCaller = family{name: "hostile caller", site: arrangement{nodes: 4, settings: map[string]string{
 	"SVC_MAX_IDEMPOTENCY_KEYS": "400", "SVC_MAX_WATCHES": "64", "SVC_MAX_LOG_STREAMS": "64",
 }}, attacks: []attack{
@@ -124,7 +125,7 @@ func idempotencyKeys(ctx context.Context, s *site, o *outcome) {
 	}
 }
 
-// streams opens streams until one caller may have no more, and one of somebody else then.
+// streams opens streams until one caller is refused more, and then one of another caller.
 func (s *site) streams(ctx context.Context, o *outcome, name, address, setting string) {
 	c, err := s.keyed(ctx, name, everything)
 	if err != nil {

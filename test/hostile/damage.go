@@ -56,7 +56,7 @@ func damagedStore(ctx context.Context, s *site, o *outcome) {
 	o.effect("%d files damaged in %d ways, the whole store started again", len(files), len(damages))
 }
 
-// damages are what becomes of a file, as a share of its length.
+// damages are the changes of a file, at a share of its length.
 var damages = []struct {
 	name   string
 	change func(text []byte) []byte
@@ -123,7 +123,8 @@ func filesOf(dir string) (files []string, err error) {
 	return files, err
 }
 
-// damagedLayers damages the layer of a template. A pull says so, and other templates are served.
+// damagedLayers damages the layer of a template. A pull reports that, and other templates are
+// served.
 func damagedLayers(ctx context.Context, s *site, o *outcome) {
 	own := &site{arrangement: arrangement{nodes: 2}, dir: filepath.Join(s.dir, "layers"), programs: s.programs}
 	defer func() { o.check(own.close()) }()

@@ -21,7 +21,8 @@ var defaults = family{name: "unsafe set-up", site: arrangement{none: true}, atta
 	{"listening without authentication", exposed, false},
 }}
 
-// refusedStart starts a service that must end by itself, with one line that says a text.
+// refusedStart starts a service that must end without being stopped, with one line that contains a
+// text.
 func (o *outcome) refusedStart(ctx context.Context, s *site, service string, settings map[string]string, says string) {
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
@@ -95,8 +96,8 @@ func readableSecrets(ctx context.Context, s *site, o *outcome) {
 	o.effect("nothing was served")
 }
 
-// exposed lists where services listen without authentication: on loopback, or where they were told to, with a warning,
-// an alarm and a banner.
+// exposed lists where services listen without authentication: on loopback, or at a configured
+// address, with a warning, an alarm and a banner.
 func exposed(ctx context.Context, s *site, o *outcome) {
 	for _, service := range []string{"controller", "registry"} {
 		text, err := rig.Output(ctx, "", s.programs.Path("buildyard"), service, "--print-config")

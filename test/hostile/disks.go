@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// disks are services whose disk is filled by somebody else.
+// disks has attacks on services whose disk is filled by another program.
 var disks = family{name: "full disk", site: arrangement{none: true}, attacks: []attack{
 	{"of the controller", fullController, false},
 	{"of the registry", fullRegistry, false},

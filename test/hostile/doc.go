@@ -1,14 +1,16 @@
-// Command hostile attacks real controllers and registries and counts what is refused.
+// Command hostile attacks real controllers and registries and counts the refusals.
 //
 //	go run ./test/hostile [-only REGEXP] [-minutes 15] [-json FILE] [-keep]
 //
-// Each attack is one line: how often it was tried, how often it was refused and with what, and what it cost others:
-// a bystander starts and ends instances all the while. Then a mixed load runs for some minutes: normal jobs alone, and
-// normal jobs with all attackers together, whose start times and server memory are compared.
+// Each attack is one line: how often it was tried, how often it was refused and with what, and its
+// cost for other callers: a bystander starts and ends instances continuously. Then a mixed load
+// runs for some minutes: normal jobs alone, and normal jobs with all attackers together, whose
+// start times and server memory are compared.
 //
-// Every loop is bounded in count and rate, and everything happens on loopback. Attackers have addresses of their own
-// (127.0.1.x), since services limit callers by address.
+// Every loop is bounded in count and rate, and everything happens on loopback. Attackers have
+// separate addresses (127.0.1.x), since services limit callers by address.
 //
-// Invariant: a run succeeds only when every attack was tried and held off and the mixed load was measured within its
-// targets. An attack that cannot be tried on this machine is skipped, and fails the run.
+// Invariant: a run succeeds only when every attack was tried and repelled and the mixed load was
+// measured within its targets. An attack that cannot be tried on this machine is skipped, and fails
+// the run.
 package main

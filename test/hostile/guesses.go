@@ -63,7 +63,8 @@ func (s *site) joinGuess(ctx context.Context, c caller, right bool) (answer, err
 // longestLimit is how long an address may be limited after its last failure.
 const longestLimit = 10 * time.Second
 
-// guess tries wrong secrets from one address, then the right one: it is refused too, for seconds, and taken afterwards.
+// guess tries wrong secrets from one address, then the right one: it is refused too, for seconds,
+// and accepted afterwards.
 func (s *site) guess(ctx context.Context, o *outcome, try guess) {
 	c := s.attacker()
 	compared := 0
@@ -104,7 +105,7 @@ func (s *site) guess(ctx context.Context, o *outcome, try guess) {
 	}
 }
 
-// shakes guesses secrets of handshakes of a key, whose owner shakes hands meanwhile.
+// shakes guesses secrets of handshakes of a key, whose owner shakes concurrently.
 func shakes(ctx context.Context, s *site, o *outcome) {
 	c := s.attacker()
 	for range 200 {
@@ -150,7 +151,8 @@ func keyIDs(ctx context.Context, s *site, o *outcome) {
 	}
 }
 
-// manyGuessers try root tokens from many addresses: all together are limited, who was known before is not.
+// manyGuessers try root tokens from many addresses: all together are limited, an address known
+// before is not.
 func manyGuessers(ctx context.Context, s *site, o *outcome) {
 	try, compared := s.rootGuess(s.controller, "/api/v1/status"), 0
 	for host := range byte(40) {

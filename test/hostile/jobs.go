@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// jobs are what others want of a cloud meanwhile: instances that are started, used for a while and ended.
+// jobs is the normal load during an attack: instances that are started, used for a while and ended.
 type jobs struct {
 	by       *client.Controller
 	template string
@@ -145,7 +145,7 @@ func (s *site) bystand(ctx context.Context) *bystander {
 	return b
 }
 
-// end ends the jobs and notes what they met.
+// end ends the jobs and records their problems.
 func (b *bystander) end(o *outcome) {
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.done() == 0; {
 		time.Sleep(lookEvery) // an attack may be shorter than a job

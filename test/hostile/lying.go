@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// lyingNode are the attacks of a node that tells its controller what is not so.
+// lyingNode has the attacks of a node that reports false data to its controller.
 var lyingNode = family{name: "lying node", site: arrangement{nodes: 4, settings: map[string]string{"SVC_UNKNOWN_VM_THRESHOLD": "5"}}, attacks: []attack{
 	{"a host name of 1 MB at every poll", hugeHost, true},
 	{"another description at every poll", manyDescriptions, true},
@@ -41,7 +41,8 @@ func (s *site) commits(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("no count of commits among the metrics: %d", a.code)
 }
 
-// lie makes a node poll so often, with what change says each time, and gives how many commits that made.
+// lie makes a node poll so often, each time as changed by change, and returns how many commits that
+// made.
 func (s *site) lie(ctx context.Context, o *outcome, polls int, change func(n int, m *member, r *api.PollRequest)) {
 	m, err := s.join(ctx, "liar-"+uuid.NewString()[:8])
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *site) lie(ctx context.Context, o *outcome, polls int, change func(n int
 // longestField is more than any field of a node may have, in bytes.
 const longestField = 4096
 
-// bounded finds fault when what the controller says of a node is long or not printable.
+// bounded reports a fault when the controller's description of a node is long or not printable.
 func (s *site) bounded(ctx context.Context, o *outcome, id string) {
 	a, err := s.rooted.send(ctx, "GET "+s.controller+"/api/v1/node?id="+id, "")
 	if err != nil || a.code != http.StatusOK {
@@ -156,7 +157,7 @@ func otherIDs(ctx context.Context, s *site, o *outcome) {
 	}
 }
 
-// oldNumbers tells the end of an instance with an old number, and of instances that are other nodes'.
+// oldNumbers reports the end of an instance with an old number, and of instances of other nodes.
 func oldNumbers(ctx context.Context, s *site, o *outcome) {
 	m, err := s.join(ctx, "late")
 	if err != nil {
@@ -281,7 +282,8 @@ func (m *member) claim(id string) string {
 	return ""
 }
 
-// orders returns what the node holds, describes what it is asked about, and gives the VMs that it is to remove.
+// orders sends the inventory of the node, describes the requested VMs, and returns those that it is
+// ordered to remove.
 func (m *member) orders(ctx context.Context, held []api.InventoryItem) (gone []string, err error) {
 	a, err := m.poll(ctx, held)
 	if err != nil {

@@ -23,7 +23,8 @@ const (
 	largerAtMost = 1.5
 )
 
-// The normal load: that of a cloud of a hundred nodes, where ten jobs begin in a second, whose instances work for a second.
+// The normal load: that of a cloud of a hundred nodes, where ten jobs begin per second, whose
+// instances work for a second.
 const (
 	normalNodes = 100
 	jobEvery    = 100 * time.Millisecond
@@ -207,7 +208,7 @@ func (s *site) leftOver(ctx context.Context) (left int, err error) {
 // storageSize is that of the registry's file system, in MB: it is filled up now and then.
 const storageSize = 256
 
-// attackers are all who attack at once.
+// attackers are all concurrent attackers.
 type attackers struct {
 	wg    sync.WaitGroup
 	by    map[string]*outcome
@@ -234,7 +235,8 @@ func (a *attackers) every(ctx context.Context, name string, pause time.Duration,
 	})
 }
 
-// end waits for the attackers and gives their rows. They only count: the normal jobs judge.
+// end waits for the attackers and returns their rows. They only count: the normal jobs decide the
+// result.
 func (a *attackers) end() (rows []row) {
 	a.wg.Wait()
 	for _, name := range a.names {

@@ -48,7 +48,7 @@ func (s *site) join(ctx context.Context, name string) (*member, error) {
 	return m, err
 }
 
-// poll returns what the node holds, and gives its orders.
+// poll sends the inventory of the node, and returns its orders.
 func (m *member) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (a api.PollAnswer, err error) {
 	return a, m.get(ctx, "POST "+m.s.controller+api.PathPoll+"?wait=0s", m.pollRequest(held, details...), &a)
 }
@@ -69,14 +69,14 @@ func (m *member) pollRequest(held []api.InventoryItem, details ...api.InventoryD
 	}
 }
 
-// report says one status of an instance.
+// report reports one status of an instance.
 func (m *member) report(ctx context.Context, status api.InstanceStatus) error {
 	m.seq++
 	in := api.Report{Protocol: api.LinkProtocol, NodeID: m.is.NodeID, BootID: "boot", Seq: m.seq, Statuses: []api.InstanceStatus{status}}
 	return m.get(ctx, "POST "+m.s.controller+api.PathReport, in, nil)
 }
 
-// run waits for the order to start an instance and says that its VM runs.
+// run waits for the order to start an instance and reports that its VM runs.
 func (m *member) run(ctx context.Context, id string) error {
 	return m.s.await(ctx, "the order to start", func() (bool, error) {
 		a, err := m.poll(ctx, m.held)
@@ -125,7 +125,7 @@ func noOrder(ctx context.Context, _ *site, m *member) (string, error) {
 	return token, nil
 }
 
-// otherOrder returns the token of a node that was told to hold template b.
+// otherOrder returns the token of a node that was ordered to cache template b.
 func otherOrder(ctx context.Context, s *site, m *member) (string, error) {
 	in := map[string]any{"template_id": s.b, "node_ids": []string{m.is.NodeID}}
 	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/registry/vm/distribute", in, nil); err != nil {
@@ -302,7 +302,8 @@ func (s *site) logOf(ctx context.Context, service string) (string, error) {
 	return all.String(), nil
 }
 
-// deletedID pushes to the id of a deleted template as somebody who may not create or delete templates.
+// deletedID pushes to the ID of a deleted template as a caller who may not create or delete
+// templates.
 func deletedID(ctx context.Context, s *site, o *outcome) {
 	id, err := s.push(ctx, "", "deleted", "v1")
 	if err != nil {
@@ -342,7 +343,8 @@ func reverts(ctx context.Context, s *site, o *outcome) {
 	s.untouched(ctx, o, s.a, s.b)
 }
 
-// keyed returns a caller from an address of its own who shows a key with some permissions; none are all.
+// keyed returns a caller from a separate address with an API key that has some permissions; none
+// are all.
 func (s *site) keyed(ctx context.Context, name, group string, permissions ...string) (caller, error) {
 	key, err := s.key(ctx, name, group, permissions...)
 	if err != nil {

@@ -99,7 +99,8 @@ func crossSite(ctx context.Context, s *site, o *outcome) {
 	s.untouched(ctx, o, s.a, s.b)
 }
 
-// rebinding has a page reach the services by a name of its own that leads to loopback: it is of the same origin then.
+// rebinding has a page call the services by its own host name, which resolves to loopback: it has
+// the same origin then.
 func rebinding(ctx context.Context, s *site, o *outcome) {
 	for _, side := range [][]string{
 		{s.controller, "GET /api/v1/vm", "GET /api/v1/status", "POST /api/v1/group", "GET /login", "GET /livez", "GET //api/v1/vm"},

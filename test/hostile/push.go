@@ -48,7 +48,7 @@ func (s *site) push(ctx context.Context, id, name, tag string) (string, error) {
 // disk is the content of a tag of a template.
 func disk(name, tag string) []byte { return bytes.Repeat([]byte(name+" "+tag+"\n"), 4096) }
 
-// pull pulls the newest version of a template, as a node does, and gives its disk.
+// pull pulls the newest version of a template, as a node does, and returns its disk.
 func (s *site) pull(ctx context.Context, id string) ([]byte, error) {
 	store, err := s.store()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// hostilePusher are the attacks of somebody who may push.
+// hostilePusher has the attacks of a caller who may push.
 var hostilePusher = family{name: "hostile pusher", site: arrangement{nodes: 4}, attacks: []attack{
 	{"241 empty negotiations", emptyNegotiations, false},
 	{"reservations of the whole disk", reservations, false},
@@ -21,7 +21,7 @@ var hostilePusher = family{name: "hostile pusher", site: arrangement{nodes: 4}, 
 	{"slow bodies of parts and files", slowParts, false},
 }}
 
-// othersPush pushes a template as the root user, who must not be kept from it.
+// othersPush pushes a template as the root user, who must not be hindered.
 func (s *site) othersPush(ctx context.Context, o *outcome) {
 	began := time.Now()
 	if _, err := s.push(ctx, "", "others "+uuid.NewString()[:8], "v1"); err != nil {

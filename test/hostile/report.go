@@ -128,7 +128,7 @@ func (o *outcome) take(with string) {
 	o.taken[with]++
 }
 
-// note counts an answer: a refusal from 400 on, or with status FAIL. It gives the code.
+// note counts an answer: a refusal from 400 on, or with status FAIL. It returns the code.
 func (o *outcome) note(a answer, err error) int {
 	switch {
 	case err != nil:
@@ -141,14 +141,14 @@ func (o *outcome) note(a answer, err error) int {
 	return a.code
 }
 
-// want counts an answer and finds fault with any code but those given.
+// want counts an answer and reports a fault for any code but those given.
 func (o *outcome) want(what string, a answer, err error, codes ...int) {
 	if code := o.note(a, err); err == nil && !slices.Contains(codes, code) {
 		o.fault("%s is answered %d %.200s", what, code, a.body)
 	}
 }
 
-// fault notes why the attack counts as not held off.
+// fault records why the attack counts as not repelled.
 func (o *outcome) fault(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,7 +164,7 @@ func (o *outcome) check(err error) {
 	}
 }
 
-// effect notes a figure of what the attack cost others.
+// effect records a figure of what the attack cost others.
 func (o *outcome) effect(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

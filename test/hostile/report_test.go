@@ -15,7 +15,7 @@ import (
 func TestRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(o *outcome)
-		want string // begin of the line
+		want string // beginning of the line
 		ok   bool
 	}{
 		"held off": {func(o *outcome) {
@@ -46,7 +46,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestLimited: a refusal over a cap is 429, says when to come again, and names the setting.
+// TestLimited: a refusal over a limit is 429, states when to retry, and names the setting.
 func TestLimited(t *testing.T) {
 	again := map[string][]string{"Retry-After": {"5"}}
 	for name, c := range map[string]struct {

@@ -50,7 +50,7 @@ type site struct {
 	controller, registry string // addresses
 	root                 string // token
 	joinToken            string
-	rooted               caller // the root user, from an address of its own
+	rooted               caller // the root user, from a separate address
 	other                *client.Controller
 	builds, empty        string // ids of node groups: with all simulated nodes, and with no node
 	a, b                 string // ids of templates with the tags v1 and v2
@@ -88,7 +88,7 @@ func (s *site) open(ctx context.Context) error {
 	return nil
 }
 
-// startAt starts the services, whose controller is reached at an address that the settings give.
+// startAt starts the services, whose controller is reached at an address in the settings.
 func (s *site) startAt(ctx context.Context, controller string) error {
 	s.elsewhere = controller
 	return s.start(ctx)
@@ -203,10 +203,12 @@ func (s *site) await(ctx context.Context, what string, so func() (bool, error)) 
 	return fmt.Errorf("waited %s for %s", awaitTime, what)
 }
 
-// everything is the permission group of users who may do all but what is the root user's alone.
+// everything is the permission group of users who may do everything except what only the root user
+// may.
 const everything = "everything"
 
-// user returns the controller's client of a user with every permission, who shows a key where authentication is on.
+// user returns the controller's client of a user with every permission, with an API key where
+// authentication is on.
 func (s *site) user(ctx context.Context, name string, transport http.RoundTripper) (*client.Controller, error) {
 	o := client.Options{Transport: transport, Timeout: patience, Retries: client.NoRetries}
 	if !s.noAuth {
@@ -219,7 +221,7 @@ func (s *site) user(ctx context.Context, name string, transport http.RoundTrippe
 	return client.NewController(s.controller, o)
 }
 
-// key makes a user key whose only group has every permission at both services, unless some are given.
+// key makes an API key whose only group has every permission at both services, unless some are given.
 func (s *site) key(ctx context.Context, name, group string, permissions ...string) (*client.UserKey, error) {
 	for _, address := range []string{s.controller, s.registry} {
 		if err := s.grant(ctx, address, group, permissions); err != nil {

@@ -71,7 +71,7 @@ func slowBodies(ctx context.Context, o *outcome, c caller, whats []string, conne
 	o.effect("the last slow body was ended after %.0f s", longest.Seconds())
 }
 
-// slowBody sends one body, and gives with what it was ended and what was said; "" when it was not.
+// slowBody sends one body, and returns how it was ended and the response; "" when it was not.
 func slowBody(ctx context.Context, c caller, what string) (with, said string) {
 	reader, writer := io.Pipe()
 	r, err := c.request(ctx, what, reader)
@@ -142,8 +142,8 @@ func slowReaders(ctx context.Context, s *site, o *outcome) {
 	o.effect("the last reader was cut off after %.0f s, memory %d MiB before and %d MiB at most", time.Since(began).Seconds(), before>>20, peak()>>20)
 }
 
-// deaf asks for something and does not read the answer, until the service has ended the connection. It says whether it
-// did: what is read at last stops before the end of the answer.
+// deaf sends a request and does not read the answer, until the service has ended the connection. It
+// reports whether the service did.
 func (c caller) deaf(ctx context.Context, address string) (ended bool, err error) {
 	r, err := c.request(ctx, "GET "+address, nil)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c caller) deaf(ctx context.Context, address string) (ended bool, err error
 	if err := r.Write(conn); err != nil {
 		return false, err
 	}
-	// A service that has given the connection up answers what is sent then with a reset.
+	// A service that has closed the connection answers what is sent then with a reset.
 	for rig.Pause(ctx, time.Second) {
 		if _, err := conn.Write([]byte("\r\n")); err != nil {
 			return true, nil //nolint:nilerr // the end is what was waited for
@@ -210,14 +210,15 @@ func (s *site) watchMemory(ctx context.Context) (peak func() int64) {
 	}
 }
 
-// follow opens a stream and keeps it open, reading what comes. It gives the answer's head, or the whole refusal.
+// follow opens a stream and keeps it open, reading what comes. It returns the answer's head, or the
+// whole refusal.
 func (c caller) follow(ctx context.Context, what string) (a answer, err error) {
 	r, err := c.request(ctx, what, nil)
 	if err != nil {
 		return a, err
 	}
 	by := http.Client{Transport: c.by.Transport}
-	resp, err := by.Do(r) //nolint:bodyclose // whoever reads it closes it
+	resp, err := by.Do(r) //nolint:bodyclose // its reader closes it
 	if err != nil {
 		return a, err
 	}

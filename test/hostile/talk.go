@@ -29,7 +29,7 @@ type answer struct {
 	body   []byte
 }
 
-// envelope gives status, message and body of an answer.
+// envelope returns status, message and body of an answer.
 func (a answer) envelope() (e struct {
 	Status, Message string
 	Body            json.RawMessage
@@ -53,7 +53,7 @@ func connectionsFrom(ip net.IP) *http.Transport {
 	return &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true}
 }
 
-// from returns a caller who shows nothing, at an address of its own.
+// from returns a caller without credentials, at a separate address.
 func from(host byte) caller {
 	return caller{by: &http.Client{
 		Transport: connections(host), Timeout: patience,
@@ -70,7 +70,8 @@ func (c caller) with(value string) caller {
 	return c
 }
 
-// as returns the caller showing a user key at some services, by sessions that are renewed when they end.
+// as returns the caller with an API key at some services, by sessions that are renewed when they
+// end.
 func (c caller) as(key *client.UserKey, addresses ...string) (caller, error) {
 	services := map[string]*client.Controller{} // credentials are sent to the address that they are for
 	for _, address := range addresses {

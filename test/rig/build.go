@@ -49,8 +49,8 @@ func Build(ctx context.Context, dir string) (p Programs, err error) {
 	return p, err
 }
 
-// BuildModule builds the program of a module of its own, in a directory of the
-// repository, into a file.
+// BuildModule builds the program of a separate module, in a directory of the repository, into a
+// file.
 func (p Programs) BuildModule(ctx context.Context, dir, file string) error {
 	_, err := Output(ctx, filepath.Join(p.root, dir), "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", file, ".")
 	return err

@@ -38,7 +38,7 @@ func (c Client) By(transport http.RoundTripper) Client {
 // connection for nearly each of them.
 const idleConns = 256
 
-// Refusal is an answer with status FAIL: the controller heard the call and said no.
+// Refusal is an answer with status FAIL: the controller received the call and refused it.
 type Refusal string
 
 func (r Refusal) Error() string { return string(r) }

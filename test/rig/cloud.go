@@ -35,7 +35,7 @@ func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	return c, nil
 }
 
-// NewSplitCloud prepares a cloud whose registry is a process of its own.
+// NewSplitCloud prepares a cloud whose registry is a separate process.
 func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	c, err := prepare(ctx, p, dir)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Cloud) Processes() []*Process {
 	return []*Process{c.Process, c.Store}
 }
 
-// Await waits until controller and registry are ready, and fails at once when one of
-// them has ended.
+// Await waits until controller and registry are ready, and fails immediately when one of them has
+// ended.
 func (c *Cloud) Await(ctx context.Context) error {
 	if err := Ready(ctx, c.Process, c.Controller); err != nil || c.Store == nil {
 		return err
@@ -97,7 +97,7 @@ func (c *Cloud) Await(ctx context.Context) error {
 	return Ready(ctx, c.Store, c.Registry)
 }
 
-// Ready waits until a program says at its address that it is ready.
+// Ready waits until a program reports at its address that it is ready.
 func Ready(ctx context.Context, p *Process, address string) error {
 	return ReadyBy(ctx, p, address, nil)
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Main is the main function of a test that is a program: it runs until an end or a
-// signal, and exits with 1 unless run says that all is well.
+// Main is the main function of a test that is a program: it runs until an end or a signal, and
+// exits with 1 unless run reports success.
 func Main(name string, run func(ctx context.Context, args []string, out io.Writer) (ok bool, err error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -25,8 +25,8 @@ func Main(name string, run func(ctx context.Context, args []string, out io.Write
 	}
 }
 
-// WorkDir makes a directory for a run's data and logs, which the unprivileged user of
-// QEMU may enter. done removes it, or says where it is when it is to be kept.
+// WorkDir makes a directory for a run's data and logs, which the unprivileged user of QEMU may
+// enter. done removes it, or prints its path when it is to be kept.
 func WorkDir(name string, keep bool) (dir string, done func() error, err error) {
 	if dir, err = os.MkdirTemp("", "buildyard-"+name+"-"); err != nil {
 		return "", nil, err

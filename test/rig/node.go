@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// NodeOptions say how this machine becomes a node.
+// NodeOptions are how this machine becomes a node.
 type NodeOptions struct {
 	Name     string
 	Capacity int
@@ -42,8 +42,8 @@ func (c *Cloud) Join(ctx context.Context, o NodeOptions) (*Process, error) {
 	return p, p.Start()
 }
 
-// Push makes a local template with the vm command and pushes it as tag v1, as the
-// owner of a node does. It gives the template's id.
+// Push makes a local template with the vm command and pushes it as tag v1, as the owner of a node
+// does. It returns the template's ID.
 func (c *Cloud) Push(ctx context.Context, name string, vm ...string) (id string, err error) {
 	program, home := c.programs.Path("buildnode"), []string{"--data-dir", filepath.Join(c.Dir, "author-"+name)}
 	if _, err := Output(ctx, "", program, slices.Concat([]string{"vm"}, vm, home)...); err != nil {

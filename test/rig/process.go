@@ -122,8 +122,8 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// signal sends a signal and waits until the program has ended. It is an error when
-// the program had ended by itself before.
+// signal sends a signal and waits until the program has ended. It is an error when the program had
+// ended before.
 func (p *Process) signal(sig os.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
@@ -145,11 +145,11 @@ func (p *Process) signal(sig os.Signal, limit time.Duration) error {
 	}
 }
 
-// Kill ends the program at once.
+// Kill ends the program immediately.
 func (p *Process) Kill() error { return p.signal(syscall.SIGKILL, 10*time.Second) }
 
-// Rush asks the program to end orderly and ends it at once when it has not ended after
-// a while; it says whether that was needed.
+// Rush asks the program to end gracefully and kills it when it has not ended after patience; it
+// reports whether that was needed.
 func (p *Process) Rush(patience time.Duration) (killed bool, err error) {
 	if p.signal(syscall.SIGTERM, patience) == nil || !p.Running() {
 		return false, nil
@@ -160,7 +160,7 @@ func (p *Process) Rush(patience time.Duration) (killed bool, err error) {
 	return true, nil
 }
 
-// End ends the program orderly, or by force when it does not.
+// End ends the program gracefully, or by force when it does not end.
 func (p *Process) End() error {
 	if !p.Running() {
 		return nil
@@ -185,7 +185,7 @@ func (p *Process) Tail() string {
 	return strings.TrimSpace(string(raw))
 }
 
-// Output runs a program to its end and gives what it printed.
+// Output runs a program to its end and returns its output.
 func Output(ctx context.Context, dir, bin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir, cmd.Env = dir, environment()
@@ -213,7 +213,7 @@ func FreeAddr(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Pause waits, and says whether the context still lives.
+// Pause waits, and reports whether the context is still active.
 func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

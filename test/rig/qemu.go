@@ -70,8 +70,8 @@ func holds(pid int, dir string) bool {
 	return false
 }
 
-// Kill kills the process after a last look whether it is still the one that was
-// meant; it says whether there was one to kill.
+// Kill kills the process after a last check that it is still the same one; it reports whether there
+// was one to kill.
 func (q QEMU) Kill(dir string) (bool, error) {
 	if machineUUID(q.PID) != q.UUID || !holds(q.PID, dir) {
 		return false, nil

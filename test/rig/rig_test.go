@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestProcess runs a real program: it ends by a kill, and ending by itself is an error.
+// TestProcess runs a real program: it ends by a kill, and an end without one is an error.
 func TestProcess(t *testing.T) {
 	p := NewProcess(t.TempDir(), "sleeper", "sleep", "600")
 	if p.Running() || p.Kill() != nil {
@@ -34,7 +34,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestRush: who ends when asked is not killed, and who does not is.
+// TestRush: a program that ends on request is not killed, and one that does not is.
 func TestRush(t *testing.T) {
 	for script, want := range map[string]bool{"exec sleep 600": false, "trap '' TERM; echo on >on; while :; do :; done": true} {
 		dir := t.TempDir()
@@ -99,7 +99,7 @@ func TestOutputBrokenOff(t *testing.T) {
 	}
 	cmdline := filepath.Join("/proc", strings.TrimSpace(string(raw)), "cmdline")
 	for range 100 {
-		if line, err := os.ReadFile(cmdline); err != nil || len(line) == 0 { // it has ended, or nobody has waited for it yet
+		if line, err := os.ReadFile(cmdline); err != nil || len(line) == 0 { // it has ended, or is a zombie
 			return
 		}
 		time.Sleep(20 * time.Millisecond)

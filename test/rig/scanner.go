@@ -15,8 +15,8 @@ func BuildSmall(ctx context.Context, to, dir string) error {
 	return err
 }
 
-// LicenseScanner returns the image scanner a license, whose files are in a directory, and gives
-// the flags with which the scanner finds it.
+// LicenseScanner creates a license for the image scanner, whose files are in a directory, and
+// returns the flags with which the scanner finds it.
 func LicenseScanner(ctx context.Context, scanner, dir string, lasts time.Duration) ([]string, error) {
 	secret, public, file := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub"), filepath.Join(dir, "scanner.lic")
 	if err := license.Keygen(secret, public); err != nil {

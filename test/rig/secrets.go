@@ -26,8 +26,8 @@ type Secrets struct {
 // shortest is how long a secret has to be: what is shorter could be in a log by chance.
 const shortest = 8
 
-// Note adds a secret of a kind, such as "root token", and gives it back. What its holder makes
-// of it in a header is a secret too.
+// Note adds a secret of a kind, such as "root token", and returns it. Its form in a header is a
+// secret too.
 func (s *Secrets) Note(kind, secret string) string {
 	if len(secret) < shortest {
 		return secret
@@ -76,8 +76,8 @@ func (s *Secrets) In(text []byte) (kinds []string) {
 	return kinds
 }
 
-// Search reads every log below a directory and says which hold a secret: the name of the file,
-// the line, and the kind, never the secret.
+// Search reads every log below a directory and returns which contain a secret: the name of the
+// file, the line, and the kind, never the secret.
 func (s *Secrets) Search(dir string) (found []string, files int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) { // it is going away
@@ -103,7 +103,7 @@ func isLog(path string) bool {
 	return strings.HasSuffix(path, ".log") || strings.Contains(path, "/central-logs/") || strings.Contains(path, "/files/logs/")
 }
 
-// mostFound bounds what is said of one file.
+// mostFound bounds the findings that are reported per file.
 const mostFound = 3
 
 func (s *Secrets) searchFile(path, name string) (found []string, err error) {

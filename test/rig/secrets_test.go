@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSecretsAreFound: in logs alone, as they are and as a header has them, and they are not said.
+// TestSecretsAreFound: only in logs, in plain form and as in a header, and they are not printed.
 func TestSecretsAreFound(t *testing.T) {
 	var s Secrets
 	secret := s.Note("root token", "a-long-root-token")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEnv is what the parts of our own tests need (authorities, identity providers) in a program
-// that is no test. A failure is an error of Do; there is no other way to use one.
+// TestEnv provides what helpers of tests need (authorities, identity providers) in a program that
+// is not a test. A failure is an error of Do; it can be used in no other way.
 type TestEnv struct {
 	testing.TB // nil: what is not here may not be called
 
@@ -16,13 +16,13 @@ type TestEnv struct {
 	cleanup []func()
 }
 
-// stopped is how a failure leaves what it was called from.
+// stopped is the panic value of a failure.
 type stopped struct{ error }
 
-// NewStand makes a stand; Close ends what was made on it.
+// NewStand creates a test environment; Close ends what was created in it.
 func NewStand(ctx context.Context) *TestEnv { return &TestEnv{ctx: ctx} }
 
-// Do runs what may fail, and gives the failure.
+// Do runs a function that may fail, and returns the failure.
 func (s *TestEnv) Do(do func()) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -37,7 +37,7 @@ func (s *TestEnv) Do(do func()) (err error) {
 	return nil
 }
 
-// Close runs what was left to be done at the end, the last first.
+// Close runs the cleanup functions, the last first.
 func (s *TestEnv) Close() {
 	for _, do := range slices.Backward(s.cleanup) {
 		do()

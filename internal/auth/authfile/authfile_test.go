@@ -58,7 +58,7 @@ func TestGrants(t *testing.T) {
 	}, authtest.Durable)
 }
 
-// TestOwnerOnly: nobody else on the machine reads keys.
+// TestOwnerOnly: no other user of the machine can read keys.
 func TestOwnerOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := openFolder(t, dir)

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/authtest"
 )
 
-// The crash test runs a fixed sequence of changes in child processes, each of which kills
-// itself before one of its steps. It says on its output what was acknowledged.
+// The crash test runs a fixed sequence of changes in child processes, each of which kills itself
+// before one of its steps. It prints what was acknowledged.
 const (
 	crashDir = "AUTHFILE_CRASH_DIR"
 	crashAt  = "AUTHFILE_CRASH_AT"
@@ -116,7 +116,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// child runs one child, and gives what it said and whether it was killed.
+// child runs one child, and returns its output and whether it was killed.
 func child(t *testing.T, dir string, at int) (said map[string]bool, killed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

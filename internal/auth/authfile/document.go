@@ -40,8 +40,8 @@ func (f *Dir) save(name string, data []byte) error {
 	return f.replace(name, append(raw, '\n'))
 }
 
-// load returns what a document holds; nil when there is none. Its errors say nothing of what
-// the document holds.
+// load returns the content of a document; nil when there is none. Its errors contain nothing of
+// that.
 func (f *Dir) load(name string) ([]byte, error) {
 	raw, err := f.read(name, maxDocument)
 	if raw == nil || err != nil {
@@ -64,7 +64,7 @@ func damaged(name string, why error) error {
 	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to begin without what it held", name, why)
 }
 
-// Keys opens the user keys. Damage is an error: no key may be lost or change unnoticed.
+// Keys opens the API keys. Damage is an error: no key may be lost or change unnoticed.
 func (f *Dir) Keys() (*auth.KeyTable, error) {
 	raw, err := f.load(keysFile)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 // Dir is a directory that holds the files of this package, for its owner only.
 type Dir struct {
 	root *os.Root
-	// step is told what comes next of what changes the disk; tests end the process there.
+	// step is called with the name of the next change of the disk; tests end the process there.
 	step func(string)
 }
 
-// OpenFolder opens a directory, and makes it when it is not there.
+// OpenFolder opens a directory, and creates it when it does not exist.
 func OpenFolder(dir string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of keys: %w", err)
@@ -31,11 +31,11 @@ func OpenFolder(dir string) (*Dir, error) {
 // Close closes the directory.
 func (f *Dir) Close() error { return f.root.Close() }
 
-// temporary marks a file that is not whole; nothing reads it.
+// temporary is the suffix of an incomplete file; it is never read.
 const temporary = ".tmp"
 
-// replace puts a file in the place of another: after a crash it has its old or its new
-// content, and after a success the new one.
+// replace replaces a file: after a crash it has its old or its new content, and after a success the
+// new one.
 func (f *Dir) replace(name string, data []byte) error {
 	temp := name + temporary
 	f.step("create")

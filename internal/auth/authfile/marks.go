@@ -44,7 +44,7 @@ type Nonces struct {
 
 var _ auth.NonceStore = (*Nonces)(nil)
 
-// batch is marks that are written together.
+// batch is nonces that are written together.
 type batch struct {
 	records []byte
 	last    time.Time // until when one of them counts
@@ -60,7 +60,7 @@ type nonceLog struct {
 	until time.Time // when all its marks may be forgotten
 }
 
-// Marks opens the marks. Records that a crash has cut off were never promised to anybody.
+// Marks opens the used nonces. Records that a crash has cut off were never acknowledged.
 func (f *Dir) Marks() (*Nonces, error) {
 	m := &Nonces{folder: f, next: newBatch()}
 	names, err := f.names(markPrefix)
@@ -80,7 +80,7 @@ func (f *Dir) Marks() (*Nonces, error) {
 
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
-// load reads the marks of a log.
+// load reads the nonces of a log.
 func (m *Nonces) load(name string) (*nonceLog, error) {
 	raw, err := m.folder.read(name, maxLog)
 	if err != nil {
@@ -148,7 +148,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 
 var errClosed = errors.New("the store of used secrets is closed")
 
-// write writes batches until there is none.
+// write writes batches until there are none.
 func (m *Nonces) write() {
 	for {
 		m.mu.Lock()
@@ -220,7 +220,7 @@ func (m *Nonces) open(now time.Time) (*nonceLog, error) {
 	return log, nil
 }
 
-// forget removes the logs whose marks are all over.
+// forget removes the logs whose nonces have all expired.
 func (m *Nonces) forget(now time.Time) {
 	kept := m.logs[:0]
 	for _, log := range m.logs {
@@ -236,7 +236,7 @@ func (m *Nonces) forget(now time.Time) {
 	m.logs = kept
 }
 
-// Close waits for what is being written.
+// Close waits for the write in progress.
 func (m *Nonces) Close() error {
 	m.mu.Lock()
 	m.closed = true

@@ -8,10 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// seldom is how often it is looked whether something has become old.
+// seldom is the interval between checks for old records.
 const seldom = time.Hour
 
-// Chores are what has to be done for the keys of a directory. Used secrets manage themselves.
+// Chores returns the background jobs for the keys of a directory. Used nonces need none.
 func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
 	return []periodic.Job{
 		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {

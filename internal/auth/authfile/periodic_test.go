@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// TestChores lets two months pass.
+// TestChores lets two months elapse.
 func TestChores(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

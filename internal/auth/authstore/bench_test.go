@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// cpu is the processor time that this process has used: on a busy machine the clock says
-// nothing.
+// cpu is the processor time that this process has used: on a busy machine the elapsed time is
+// meaningless.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -145,7 +145,7 @@ func live() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkChange is one change of a group among 100,000 rights of others, with the judge that
+// BenchmarkChange is one change of a group among 100,000 rights of others, with the authorizer that
 // follows it.
 func BenchmarkChange(b *testing.B) {
 	r := newCluster(mem.New()).open(b)

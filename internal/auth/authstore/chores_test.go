@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// TestChores: marks go within seconds, a key a month after its end, and signing keys that are a
-// month old are followed by another one, by which nobody is thrown out.
+// TestChores: used nonces are removed within seconds, a key a month after its end, and signing keys
+// that are a month old are followed by another one, which ends no session.
 func TestChores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(mem.New())

@@ -59,7 +59,7 @@ func openDir(ctx context.Context, dir string) (*Stores, func() error, error) {
 	return s, func() error { return errors.Join(st.Close(), b.Close()) }, err
 }
 
-// crashing changes everything there is, and says each time what was acknowledged.
+// crashing changes everything there is, and prints each time what was acknowledged.
 func crashing(dir string) error {
 	ctx := context.Background()
 	s, _, err := openDir(ctx, dir)
@@ -145,7 +145,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// killed runs a child until it has said a number of things.
+// killed runs a child until it has printed a number of lines.
 func killed(t *testing.T, dir string, until int64, after int) (said []string) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])

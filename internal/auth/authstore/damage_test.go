@@ -168,7 +168,7 @@ func TestDamageOpensNothing(t *testing.T) {
 	}
 }
 
-// TestRingIsMadeAgain: whoever removes the signing keys ends all sessions.
+// TestRingIsMadeAgain: the removal of the signing keys ends all sessions.
 func TestRingIsMadeAgain(t *testing.T) {
 	c, r := filled(t)
 	session := r.session(t, "ci")

@@ -28,14 +28,14 @@ const (
 // more is cut into parts.
 const partBytes = 256 << 10
 
-// grantRecord is one of three things.
+// grantRecord is one of three kinds of record.
 type grantRecord struct {
 	Service *serviceRecord `json:"service,omitempty"`
 	Group   *groupRecord   `json:"group,omitempty"`
 	Part    *partRecord    `json:"part,omitempty"`
 }
 
-// serviceRecord is what is per service.
+// serviceRecord is the part of the grants that is per service.
 type serviceRecord struct {
 	Enforced bool `json:"enforced"`
 }
@@ -93,8 +93,8 @@ type unownedPart struct {
 	made time.Time
 }
 
-// assemble puts the grants of a service together. What cannot be read grants nothing, and
-// leaves permissions counting.
+// assemble assembles the grants of a service. What cannot be read grants nothing, and permissions
+// stay enforced.
 func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *storedGrants {
 	h := &storedGrants{
 		grants: auth.Grants{Groups: map[string][]farm.Permission{}, Resources: map[string][]farm.ResourcePermission{}},
@@ -122,7 +122,7 @@ func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *stor
 	return h
 }
 
-// under yields the records whose ids begin with a prefix.
+// under yields the records whose IDs begin with a prefix.
 func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yield func(string, *cachedRecord[grantRecord]) bool) {
 	return func(yield func(string, *cachedRecord[grantRecord]) bool) {
 		for id, r := range view.Range(prefix, math.MaxInt) {
@@ -133,7 +133,7 @@ func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yiel
 	}
 }
 
-// broken notes a record that is not what it should be.
+// broken records that a record is damaged.
 func (h *storedGrants) broken(id string, why error) {
 	if why == nil {
 		why = errGrantForm
@@ -141,7 +141,7 @@ func (h *storedGrants) broken(id string, why error) {
 	h.damage = errors.Join(h.damage, unreadable(kindGrant, id, why))
 }
 
-// part notes a part that no group was found for yet.
+// part records a part without a group so far.
 func (h *storedGrants) part(view *store.View[cachedRecord[grantRecord]], id string) {
 	r, rev, _ := view.Get(id)
 	if r.Damage != nil || r.Value.Part == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// keepOrphan is how long a part waits for the change that it was made for.
+// keepOrphan is how long a part is kept for the change that it was made for.
 const keepOrphan = 10 * time.Minute
 
 // Grants is the grants of one service that all replicas share.
@@ -26,10 +26,10 @@ type Grants struct {
 	table   *grantTable
 	service farm.Service
 	log     *slog.Logger
-	turn    chan struct{} // has room for the one call that changes the grants
+	turn    chan struct{} // a semaphore for the one call that changes the grants
 	now     atomic.Pointer[auth.Grants]
 
-	mu       sync.Mutex // of who makes now; guards what follows
+	mu       sync.Mutex // held while now is computed; guards what follows
 	watchers []func()
 }
 
@@ -51,14 +51,14 @@ func (g *Grants) Watch(changed func()) {
 	g.watchers = append(g.watchers, changed)
 }
 
-// follow takes up what is stored now.
+// follow loads what is stored now, and calls the watchers.
 func (g *Grants) follow() {
 	for _, changed := range g.renew() {
 		changed()
 	}
 }
 
-// renew reads what is stored, and gives whom to tell.
+// renew loads what is stored, and returns the watchers to call.
 func (g *Grants) renew() []func() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,8 +82,8 @@ func (g *Grants) check() error {
 	return nil
 }
 
-// Change implements auth.GrantStore. All changes of a service's grants replace its record on
-// the condition that it is the one that they began with.
+// Change implements auth.GrantStore. All changes of a service's grants replace its record on the
+// condition that it is unchanged since they began.
 func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, error)) error {
 	select {
 	case g.turn <- struct{}{}:
@@ -110,7 +110,7 @@ func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, 
 	return farm.Errorf(farm.CodeBusy, "The permissions are changed too often; try again")
 }
 
-// put stores grants in the place of those that are held.
+// put replaces the stored grants.
 func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (err error) {
 	names := differences(h.grants, next)
 	if len(names) == 0 && next.Enforced == h.grants.Enforced {
@@ -147,8 +147,8 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	return told(ctx, g.st)
 }
 
-// replace returns the changes that put a group's record in the place of what is held of it; nil
-// removes it. The parts that it names must still be there.
+// replace returns the changes that replace a group's record; nil removes it. The parts that it
+// names must still exist.
 func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []store.Change {
 	id := string(g.service) + groupDir + name
 	var changes []store.Change
@@ -167,8 +167,8 @@ func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []st
 	return changes
 }
 
-// group returns the record of a group, nil when it has nothing, and the parts that were stored
-// for it. Nobody reads them before a record names them.
+// group returns the record of a group, nil when it has nothing, and the parts that were stored for
+// it. They are not read before a record names them.
 func (g *Grants) group(ctx context.Context, next auth.Grants, name string) (record *groupRecord, parts []string, err error) {
 	permissions, granted := next.Groups[name]
 	resources, managed := next.Resources[name]
@@ -202,18 +202,18 @@ func (g *Grants) group(ctx context.Context, next auth.Grants, name string) (reco
 	return record, parts, nil
 }
 
-// drop removes parts that came to nothing. What is left of them goes with a sweep.
+// drop removes parts that are not used after all. A sweep removes the rest.
 func (g *Grants) drop(ctx context.Context, parts []string) {
 	for _, id := range parts {
 		_ = g.st.Commit(ctx, store.Delete(g.table, id, store.Any))
 	}
 }
 
-// sweep removes parts whose change never came, and says how many.
+// sweep removes parts whose change never came, and returns their number.
 func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	h := assemble(g.table.Snapshot(), g.service)
 	if h.damage != nil {
-		return 0, nil // nobody knows what belongs to what cannot be read
+		return 0, nil // the parts of an unreadable record are unknown
 	}
 	for id, o := range h.orphan {
 		if now.Sub(o.made) < keepOrphan {
@@ -221,7 +221,7 @@ func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
 		}
 		err := g.st.Commit(ctx,
 			store.Delete(g.table, id, store.IfRev(o.rev)),
-			store.Check(g.table, string(g.service), store.IfRev(h.rev))) // no change has taken it up meanwhile
+			store.Check(g.table, string(g.service), store.IfRev(h.rev))) // no change uses it since then
 		switch {
 		case err == nil:
 			n++

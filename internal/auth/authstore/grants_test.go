@@ -19,12 +19,12 @@ import (
 
 const registry = farm.ServiceRegistry
 
-// setGroup returns a group permissions.
+// setGroup sets the permissions of a group.
 func setGroup(name string, list ...farm.Permission) func(auth.Grants) (auth.Grants, error) {
 	return func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(registry, name, list) }
 }
 
-// setResources returns a group rights on n templates.
+// setResources sets rights of a group on n templates.
 func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
 	return func(g auth.Grants) (auth.Grants, error) {
 		return g.SetResources(registry, name, authtest.Resources(n))
@@ -201,7 +201,8 @@ func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeKeepsParts: when nobody knows whether a change came, what it needs stays.
+// TestUnknownOutcomeKeepsParts: when it is unknown whether a change was stored, the parts that it
+// needs stay.
 func TestUnknownOutcomeKeepsParts(t *testing.T) {
 	c, faults := faulty()
 	r := c.open(t)

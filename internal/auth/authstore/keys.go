@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// kindKey is the kind of the records of user keys; their ids are those of the keys.
+// kindKey is the kind of the records of API keys; their IDs are those of the keys.
 const kindKey = store.Kind("y")
 
-// keyTable is the table of user keys.
+// keyTable is the table of API keys.
 type keyTable = store.Table[cachedRecord[farm.APIKey]]
 
 func newKeyTable() *keyTable {
@@ -35,7 +35,7 @@ func decodeKey(raw []byte) (farm.APIKey, error) {
 	return k, nil
 }
 
-// keyDamage returns why the record of an id is no key; nil when it is one.
+// keyDamage returns why the record of an ID is not a valid key; nil when it is.
 func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	switch {
 	case r.Damage != nil:
@@ -46,7 +46,7 @@ func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	return nil
 }
 
-// Keys are the user keys that all replicas share.
+// Keys are the API keys that all replicas share.
 type Keys struct {
 	st    *store.Store
 	table *keyTable
@@ -106,8 +106,8 @@ func (k *Keys) Delete(ctx context.Context, old farm.APIKey) error {
 	return k.commit(ctx, store.Delete(k.table, old.ID, store.IfRev(rev)), auth.ErrKeyChanged)
 }
 
-// commit makes a change, and gives lost when another one was first. Either way this replica
-// has seen by then what there is now.
+// commit makes a change, and returns lost when another one was first. In either case this replica
+// has then seen the current records.
 func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
 	err := k.st.Commit(ctx, c)
 	if errors.Is(err, store.ErrConflict) {
@@ -129,7 +129,7 @@ func (k *Keys) Watch(changed func(id string)) {
 	k.watchers = append(k.watchers, changed)
 }
 
-// tell tells of a key that was replaced or deleted.
+// tell notifies the watchers of a key that was replaced or deleted.
 func (k *Keys) tell(id string) {
 	k.mu.Lock()
 	watchers := k.watchers // it only ever grows

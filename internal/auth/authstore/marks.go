@@ -12,11 +12,11 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// kindMark is the kind of the marks of used secrets. All that is said of one is in its id, in
-// letters that keep the order of the bytes, so that what is over stands first.
+// kindMark is the kind of the records of used nonces. All data of one is in its ID, in letters that
+// keep the order of the bytes, so that expired ones come first.
 const kindMark = store.Kind("x")
 
-// The bytes of a mark's id: the second from which on it may be forgotten, and the mark.
+// The bytes of a nonce record's ID: the second from which on it may be forgotten, and the nonce.
 const (
 	markTime = 5
 	markSize = markTime + len(auth.Nonce{})
@@ -31,7 +31,7 @@ const (
 	sweepMost  = 20_000
 )
 
-// markTable is the table of marks. Its records hold nothing and take no memory.
+// markTable is the table of nonces. Its records are empty and take no memory.
 type markTable = store.Table[struct{}]
 
 func newMarkTable() *markTable {
@@ -50,8 +50,8 @@ type Nonces struct {
 
 var _ auth.NonceStore = (*Nonces)(nil)
 
-// Use implements auth.NonceStore. The backend takes a record only when there is none of its id:
-// of all who use a mark, on whatever replica, one is the first.
+// Use implements auth.NonceStore. The backend creates a record only when its ID is new: of all
+// callers that use a nonce, on whatever replica, one is the first.
 func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (bool, error) {
 	if !until.After(time.Now()) {
 		return false, nil
@@ -76,7 +76,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	return true, nil
 }
 
-// markID names the record of a mark.
+// markID returns the ID of the record of a nonce.
 func markID(mark auth.Nonce, until time.Time) (string, error) {
 	at := until.Unix() + 1 // what is left of its last second is rounded up
 	if at < 0 || at > maxUntil {
@@ -91,7 +91,7 @@ func timeBytes(seconds int64) []byte {
 	return raw[len(raw)-markTime:]
 }
 
-// parseMark reads the id of a mark.
+// parseMark parses the ID of a nonce's record.
 func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
 	raw, err := markText.DecodeString(id)
 	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {
@@ -102,7 +102,7 @@ func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
 	return mark, time.Unix(int64(seconds), 0), nil
 }
 
-// sweep removes marks that are over, the oldest first, and says how many.
+// sweep removes expired nonces, the oldest first, and returns their number.
 func (m *Nonces) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	for n < m.atOnce {
 		var changes []store.Change

@@ -76,7 +76,7 @@ func TestMarksAreBounded(t *testing.T) {
 	must(t, use(4))
 }
 
-// TestMarkIDs: they are in the order of time, and say what they stand for.
+// TestMarkIDs: IDs of nonces are ordered by time, and contain what they stand for.
 func TestMarkIDs(t *testing.T) {
 	var last string
 	at := time.Unix(0, 0)

@@ -49,7 +49,7 @@ func encodeSigning(s signing) ([]byte, error) {
 	return json.Marshal(storedSigning{s.Epoch, ring})
 }
 
-// decodeSigning reads the record. Its errors hold nothing of it.
+// decodeSigning decodes the record. Its errors contain nothing of it.
 func decodeSigning(raw []byte) (signing, error) {
 	var in storedSigning
 	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {
@@ -69,7 +69,7 @@ type keyRing struct {
 	log    *slog.Logger
 	signer *auth.Signer // nil until open has returned
 
-	mu sync.Mutex // whoever reads the table for the signer holds it
+	mu sync.Mutex // held while the table is read for the signer
 }
 
 // open makes the keys unless there are some, and the signer.
@@ -88,7 +88,7 @@ func (r *keyRing) open(ctx context.Context) error {
 
 var errNoRing = unreadable(kindRing, ringID, errors.New("it was removed"))
 
-// current returns the keys that count and the revision of their record.
+// current returns the current keys and the revision of their record.
 func (r *keyRing) current() (signing, int64, error) {
 	got, rev, ok := r.table.Get(ringID)
 	switch {
@@ -100,9 +100,9 @@ func (r *keyRing) current() (signing, int64, error) {
 	return got.Value, rev, nil
 }
 
-// ensure makes the keys when there are none, and others when they came out of a backup: marks
-// of secrets that were used after it are lost, and with new keys these secrets are void.
-// Replicas that do so at once end with the same keys.
+// ensure makes the keys when there are none, and replaces keys from a backup: nonces of secrets
+// that were used after the backup are lost, and with new keys these secrets are void. Replicas that
+// do so concurrently end with the same keys.
 func (r *keyRing) ensure(ctx context.Context) error {
 	for range tries {
 		s, rev, err := r.current()
@@ -168,8 +168,8 @@ func (r *keyRing) renew(ctx context.Context) error {
 	return r.rotate(ctx)
 }
 
-// follow has the signer sign with the keys that count now. Keys that cannot be read change
-// nothing: there is nothing better than those of before.
+// follow has the signer use the current keys. Keys that cannot be read change nothing: the previous
+// ones are the best that there are.
 func (r *keyRing) follow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

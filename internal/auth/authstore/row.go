@@ -6,8 +6,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// cachedRecord is a record in memory. A store leaves out what its codec refuses; here that would look
-// as if it had never been, so that it is kept with the reason.
+// cachedRecord is a record in memory. A store leaves out what its codec refuses; here that would
+// look as if it had never existed, so that it is kept with the reason.
 type cachedRecord[T any] struct {
 	Value  T
 	Damage error // why the record cannot be read; nil: Value is the record
@@ -31,8 +31,7 @@ func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode fun
 		}))
 }
 
-// unreadable is the error of a record that is not what it should be. It says nothing of what
-// the record holds.
+// unreadable is the error of a damaged record. It contains nothing of the record.
 func unreadable(kind store.Kind, id string, why error) error {
 	return fmt.Errorf("the record %s/%s cannot be read: %w", kind, id, why)
 }

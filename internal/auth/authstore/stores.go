@@ -67,7 +67,7 @@ func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*S
 	return s, nil
 }
 
-// begin reads what is not read with each use.
+// begin loads what is not read with each use.
 func (s *Stores) begin(ctx context.Context) error {
 	if err := s.ring.open(ctx); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (s *Stores) check() error {
 	return errors.Join(bad...)
 }
 
-// Keys returns the user keys.
+// Keys returns the API keys.
 func (s *Stores) Keys() *Keys { return s.keys }
 
-// Marks returns the marks of used secrets.
+// Marks returns the used nonces.
 func (s *Stores) Marks() *Nonces { return s.marks }
 
 // Grants returns the grants of a service.
@@ -121,13 +121,12 @@ func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service]
 // share.
 func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 
-// Rotate adds a signing key, which signs a minute later. What was signed stays good for its
-// time. When several do so at once there is one new key.
+// Rotate adds a signing key, which signs a minute later. Existing signatures stay valid for their
+// lifetime. Concurrent calls add one key.
 func (s *Stores) Rotate(ctx context.Context) error { return s.ring.rotate(ctx) }
 
-// Sweep removes what is over, a bounded number of records a call, and says how many. It
-// belongs into the reconciling of whoever holds the lease, every few seconds; if several
-// call it nothing goes wrong.
+// Sweep removes expired records, a bounded number per call, and returns their number. The replica
+// that holds the lease should call it every few seconds; concurrent calls are harmless.
 func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	if err := s.ring.ensure(ctx); err != nil {
 		return 0, err
@@ -140,7 +139,8 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	return n, err
 }
 
-// Fresh returns when this process knows what any replica had acknowledged before the call.
+// Fresh returns when this process has read everything that any replica had acknowledged before the
+// call.
 func (s *Stores) Fresh(ctx context.Context) error {
 	if err := s.ring.st.Barrier(ctx); err != nil {
 		return err
@@ -148,14 +148,15 @@ func (s *Stores) Fresh(ctx context.Context) error {
 	return s.ring.st.WaitDelivered(ctx)
 }
 
-// Of the background jobs: what is over goes soon, since it fills memory; keys that have expired are kept
-// for a month, and signing keys serve as long.
+// Intervals of the background jobs: expired nonces are removed soon, since they use memory; expired
+// API keys are kept for a month, and signing keys are used as long.
 const (
 	sweepEvery = 5 * time.Second
 	seldom     = time.Hour
 )
 
-// Chores are what has to be done for keys, which are those of s, by one replica at a time.
+// Chores returns the background jobs for keys, which are those of s, to be run by one replica at a
+// time.
 func (s *Stores) Chores(keys *auth.Keys) []periodic.Job {
 	return []periodic.Job{
 		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {
@@ -207,8 +208,8 @@ func (s *Stores) keyChanged(ev store.Event) {
 	}
 }
 
-// told returns when what this process has committed was seen by those who watch, which the
-// callers of a change rely on.
+// told returns when the watchers have seen what this process has committed, on which the callers of
+// a change rely.
 func told(ctx context.Context, st *store.Store) error {
 	if err := st.WaitDelivered(ctx); err != nil {
 		return fmt.Errorf("the change is stored, but was not waited for: %w", err)

@@ -59,7 +59,7 @@ func TestAnyReplica(t *testing.T) {
 	})
 }
 
-// shakers has everybody use one secret at once, and says how many got a session.
+// shakers uses one secret several times concurrently, and returns the number of sessions.
 func shakers(t *testing.T, secret string, replicas ...*replica) int {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -113,7 +113,8 @@ func TestDeletionCountsEverywhere(t *testing.T) {
 	})
 }
 
-// TestChangesOfOneKey: replicas that change a key at once both do, one after the other.
+// TestChangesOfOneKey: of replicas that change a key concurrently both succeed, one after the
+// other.
 func TestChangesOfOneKey(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
@@ -193,7 +194,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestRotatedKeySigns: the new key signs a minute later, and everybody has it by then.
+// TestRotatedKeySigns: the new key signs a minute later, and every replica has it by then.
 func TestRotatedKeySigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(mem.New())
@@ -390,7 +391,8 @@ func TestRestoredBelow(t *testing.T) {
 	must(t, a.verify(t, b.session(t, "ci")))
 }
 
-// TestLateAnswers: what a caller is told is true, whatever becomes of the way to the backend.
+// TestLateAnswers: the result of a call is right, whatever happens to the connection to the
+// backend.
 func TestLateAnswers(t *testing.T) {
 	c, faults := faulty()
 	r := c.open(t)

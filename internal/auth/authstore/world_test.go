@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// cluster is a backend that replicas share, with records of its own.
+// cluster is a backend that replicas share, with separate records.
 type cluster struct {
 	backend store.Backend
 	prefix  string

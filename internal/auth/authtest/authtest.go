@@ -1,9 +1,8 @@
-// Package authtest holds what every store of internal/auth must do, as tests that each
-// implementation runs.
+// Package authtest has the tests that every store of internal/auth must pass.
 //
-// It is not part of a program, and it tests nothing of how a store keeps things.
+// It is not part of a program, and it does not test how a store keeps its data.
 //
-// Invariant: a store that passes can stand in for any other one that does.
+// Invariant: a store that passes can replace any other one that does.
 package authtest
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
 
-// Key makes a record. Its public key is no key.
+// Key makes a record. Its public key is not a real one.
 func Key(id string) farm.APIKey {
 	now := time.Now().UTC().Round(0)
 	return farm.APIKey{
@@ -33,7 +32,7 @@ func Key(id string) farm.APIKey {
 	}
 }
 
-// Keys tests a KeyStore. open gives the same store each time, as after a restart.
+// Keys tests a KeyStore. open returns the same store each time, as after a restart.
 func Keys(t *testing.T, open func(t *testing.T) auth.KeyStore) {
 	ctx := t.Context()
 	s := open(t)
@@ -104,8 +103,8 @@ func creators(t *testing.T, s auth.KeyStore) {
 	}
 }
 
-// Marks tests Marks. open gives the same ones each time, as after a restart; durable says
-// what that must not forget.
+// Marks tests a NonceStore. open returns the same one each time, as after a restart; durable is
+// whether it must survive that.
 func Marks(t *testing.T, open func(t *testing.T) auth.NonceStore, durable Durability) {
 	ctx, until := t.Context(), time.Now().Add(time.Hour)
 	m := open(t)
@@ -148,8 +147,8 @@ func Marks(t *testing.T, open func(t *testing.T) auth.NonceStore, durable Durabi
 	use(again, 3, true)
 }
 
-// Grants tests a GrantStore of a registry. open gives the same one each time, as after a
-// restart; durable says what that must not forget.
+// Grants tests a GrantStore of a registry. open returns the same one each time, as after a restart;
+// durable is whether it must survive that.
 func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durability) {
 	const service = farm.ServiceRegistry
 	many := 1000 // more than fit one record
@@ -176,7 +175,7 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 		t.Helper()
 		got := s.Grants()
 		if reflect.DeepEqual(want, got) {
-			return // cmp takes seconds to say so of many rights
+			return // cmp takes seconds for many rights
 		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("grants: %s", diff)
@@ -242,7 +241,7 @@ func Resources(n int) []farm.ResourcePermission {
 	return list
 }
 
-// Durability says whether a store outlives its process.
+// Durability is whether a store outlives its process.
 type Durability int
 
 // The durabilities.

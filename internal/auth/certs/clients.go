@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// ClientOptions say which certificates of clients count.
+// ClientOptions are the settings for client certificates.
 type ClientOptions struct {
 	What   string   // whose callers these are, in the log: "the API", "the node interface"
 	CA     string   // PEM file with the certificates of the authorities
@@ -25,7 +25,7 @@ type ClientOptions struct {
 	Now    func() time.Time // nil: time.Now
 }
 
-// Proxy says whether certificates may come in headers.
+// Proxy is whether certificates may come in headers.
 type Proxy int
 
 // The choices.
@@ -34,14 +34,14 @@ const (
 	BehindProxy              // a reverse proxy is trusted; nothing else must reach the port
 )
 
-// certSubject is whom a certificate was given to.
+// certSubject is the subject of a certificate.
 type certSubject struct {
 	name   string   // the CN
-	groups []string // the OUs, or all Os when there is no OU
+	groups []string // the OUs, or all Os without an OU
 }
 
-// Clients knows callers by their certificates. It follows its files while Run runs. A nil one
-// knows nobody.
+// Clients authenticates callers by their certificates. It follows its files while Run runs. A nil
+// one authenticates no caller.
 type Clients struct {
 	o     ClientOptions
 	files *reloadedFiles
@@ -64,13 +64,13 @@ func OpenClients(o ClientOptions) (*Clients, error) {
 // Run follows the files until ctx ends. It is not called for a nil one.
 func (c *Clients) Run(ctx context.Context) { c.files.run(ctx) }
 
-// Alarm returns what an operator has to look at; "" for nothing.
+// Alarm returns the problem that an operator has to fix; "" for none.
 func (c *Clients) Alarm() string { return c.files.alarm() }
 
-// Identity returns who a request comes from, as auth.Authenticator asks: the groups are not to be
-// changed, and ok is false when the request shows no certificate. The error is
-// farm.CodeUnauthenticated, for one that is shown and does not count; its cause is for the
-// log. What is shown is judged by the files of now, on connections that are open for long too.
+// Identity returns the caller of a request, as required by auth.Authenticator: the groups must not
+// be changed, and ok is false when the request has no certificate. The error is
+// farm.CodeUnauthenticated, for a certificate that is not accepted; its cause is for the log. A
+// certificate is verified with the current files, on long-lived connections too.
 func (c *Clients) Identity(r *http.Request) (name string, groups []string, ok bool, err error) {
 	who, ok, err := c.ownerOf(r)
 	return who.name, who.groups, ok, err
@@ -95,7 +95,8 @@ func (c *Clients) ownerOf(r *http.Request) (certSubject, bool, error) {
 	return who, true, nil
 }
 
-// byProxy says whose certificate a proxy has passed on: text is "" when its client shows none.
+// byProxy returns the subject of the certificate that a proxy has passed on: text is "" when its
+// client has none.
 func (c *Clients) byProxy(text string, err error) (certSubject, bool, error) {
 	if err == nil && text == "" {
 		return certSubject{}, false, nil
@@ -114,7 +115,7 @@ func refused(cause error) error {
 	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: cause}
 }
 
-// shown judges what a client has shown in its handshake: its own certificate first.
+// shown verifies the chain that a client has sent in its handshake: its own certificate first.
 func (c *Clients) shown(chain []*x509.Certificate) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256(chain[0].Raw)
@@ -128,7 +129,7 @@ func (c *Clients) shown(chain []*x509.Certificate) (certSubject, error) {
 	return v.who, err
 }
 
-// passed judges a certificate that a proxy has passed on.
+// passed verifies a certificate that a proxy has passed on.
 func (c *Clients) passed(text string) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256([]byte(text))
@@ -146,7 +147,7 @@ func (c *Clients) passed(text string) (certSubject, error) {
 	return v.who, err
 }
 
-// greet ends the handshake of a client whose certificate does not count.
+// greet ends the handshake of a client whose certificate is not accepted.
 func (c *Clients) greet(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil

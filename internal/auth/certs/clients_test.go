@@ -23,7 +23,7 @@ import (
 
 var _ = auth.Authenticator{Certificate: (*Clients)(nil).Identity}
 
-// service is a server that tells each caller who they are.
+// service is a server that returns to each caller its identity.
 type service struct {
 	*Server
 	clients *Clients
@@ -58,7 +58,7 @@ func serviceOf(t *testing.T, ca *certstest.Authority, proxy Proxy, revoked ...ce
 	return s
 }
 
-// who answers "name [groups]", "nobody", or the cause of a refusal.
+// who responds with "name [groups]", "nobody", or the cause of a refusal.
 func (s *service) who(w http.ResponseWriter, r *http.Request) {
 	name, groups, ok, err := s.clients.Identity(r)
 	switch {
@@ -168,7 +168,7 @@ func TestLiveConnections(t *testing.T) {
 	}
 }
 
-// TestResumption: a session that is taken up again is judged as a new one is.
+// TestResumption: a resumed session is verified as a new one is.
 func TestResumption(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		s := newService(t, Direct)
@@ -352,7 +352,7 @@ func TestReverseProxy(t *testing.T) {
 			for s, want := range map[*service]string{on: c.want, off: `proxy []`} {
 				req, _ := http.NewRequest(http.MethodGet, s.url, nil)
 				req.Header[VerifyHeader], req.Header[CertHeader] = c.verify, c.cert
-				resp, err := s.as(t, proxy.TLS()).Do(req) // the proxy has a certificate of its own
+				resp, err := s.as(t, proxy.TLS()).Do(req) // the proxy has a separate certificate
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -366,7 +366,7 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// TestPlainProxy: behind a proxy a service needs no TLS of its own.
+// TestPlainProxy: a service behind a proxy does not need TLS itself.
 func TestPlainProxy(t *testing.T) {
 	s := newService(t, BehindProxy)
 	r := &http.Request{Header: http.Header{VerifyHeader: {"SUCCESS"}, CertHeader: {escaped(s.ca.Client(t, "ann").CertPEM())}}}

@@ -125,7 +125,7 @@ func name(c *x509.Certificate) string {
 	return "number " + c.SerialNumber.Text(16)
 }
 
-// dates warns of a certificate that does not count yet, or not much longer.
+// dates warns of a certificate that is not valid yet, or not much longer.
 func dates(c *x509.Certificate, path string, now time.Time) []string {
 	switch {
 	case now.Before(c.NotBefore):

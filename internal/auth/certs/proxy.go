@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Headers of a reverse proxy that has asked its client for a certificate, as ingress-nginx
-// sends them.
+// Headers of a reverse proxy that has requested its client's certificate, as ingress-nginx sends
+// them.
 const (
 	VerifyHeader = "Ssl-Client-Verify" // SUCCESS, NONE or FAILED:reason
 	CertHeader   = "Ssl-Client-Cert"   // the certificate in PEM form, URL-encoded
@@ -29,9 +29,9 @@ var (
 	errForm   = errors.New("the header " + CertHeader + " is not one URL-encoded certificate in PEM form")
 )
 
-// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has
-// shown none, and whether the request came by a proxy that asks for certificates at all. Then
-// the connection's own certificate is the proxy's and says nothing of the caller.
+// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has sent
+// none, and whether the request came by a proxy that requests certificates at all. Then the
+// connection's own certificate is the proxy's and does not identify the caller.
 func passedOn(h http.Header) (text string, proxied bool, err error) {
 	verified, certs := h[VerifyHeader], h[CertHeader]
 	switch {

@@ -27,25 +27,25 @@ const (
 	maxFile = 32 << 20
 )
 
-// reloadedFiles are files that count together: all of them are taken up, or none.
+// reloadedFiles are files that are loaded together: all of them, or none.
 type reloadedFiles struct {
 	what  string // they are, in the log
 	paths []string
-	take  func(texts [][]byte) error // puts the contents active, or says why not and changes nothing
+	take  func(texts [][]byte) error // activates the contents, or returns an error and changes nothing
 	warn  func(now time.Time) []string
 	log   *slog.Logger
 	now   func() time.Time
 
 	mu      sync.Mutex // guards what follows
 	seen    []fs.FileInfo
-	young   bool // a file was so new that it may have changed since, unseen
+	young   bool // a file was so new that it may have changed unnoticed since
 	sum     [sha256.Size]byte
 	failed  int    // how often in a row the changed files were not valid
-	trouble string // why they are not; "" while that may be a change half done
-	said    string // the alarm that was logged last
+	trouble string // why they are not; "" while the change may be incomplete
+	said    string // the last logged alarm
 }
 
-// newFiles fills in what a caller has left out.
+// newFiles fills in the defaults.
 func newFiles(what string, log *slog.Logger, now func() time.Time, paths ...string) *reloadedFiles {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -56,7 +56,7 @@ func newFiles(what string, log *slog.Logger, now func() time.Time, paths ...stri
 	return &reloadedFiles{what: what, paths: paths, log: log, now: now}
 }
 
-// load takes the files up for the first time.
+// load loads the files for the first time.
 func (f *reloadedFiles) load() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,7 +68,7 @@ func (f *reloadedFiles) load() error {
 	return err
 }
 
-// remember notes what was read; f.mu is held.
+// remember records what was read; f.mu is held.
 func (f *reloadedFiles) remember(seen []fs.FileInfo, texts [][]byte) {
 	f.seen, f.sum, f.young = seen, sumOf(texts), false
 	for _, s := range seen {
@@ -76,8 +76,7 @@ func (f *reloadedFiles) remember(seen []fs.FileInfo, texts [][]byte) {
 	}
 }
 
-// run follows the files until ctx ends: every few seconds, and when the process is told to
-// by SIGHUP.
+// run follows the files until ctx ends: every few seconds, and when the process receives SIGHUP.
 func (f *reloadedFiles) run(ctx context.Context) {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGHUP)
@@ -102,9 +101,9 @@ func (f *reloadedFiles) loop(ctx context.Context, told <-chan os.Signal) {
 	}
 }
 
-// follow takes changed files up when they are valid. Two files cannot be replaced at once,
-// and one may be half written: what is not valid is read again at the next look, and there is
-// an alarm when it failed then too. Who has asked for it counts as a look.
+// follow loads changed files when they are valid. Two files cannot be replaced atomically, and one
+// may be half written: an invalid file is read again at the next check, and there is an alarm when
+// it is invalid then too. A request by SIGHUP counts as one more check.
 func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +141,7 @@ func (f *reloadedFiles) unchanged() bool {
 	return true
 }
 
-// alarm returns what an operator has to look at; "" for nothing.
+// alarm returns the problem that an operator has to fix; "" for none.
 func (f *reloadedFiles) alarm() string {
 	parts := f.warn(f.now())
 	f.mu.Lock()
@@ -153,7 +152,7 @@ func (f *reloadedFiles) alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// say logs an alarm that is new.
+// say logs a new alarm.
 func (f *reloadedFiles) say(ctx context.Context) {
 	alarm := f.alarm()
 	f.mu.Lock()
@@ -165,8 +164,8 @@ func (f *reloadedFiles) say(ctx context.Context) {
 	}
 }
 
-// readAll reads files whole. What is known of each is from before it was read, so that a
-// change in between is seen later.
+// readAll reads complete files. The metadata of each is from before it was read, so that a change
+// in between is noticed later.
 func readAll(paths []string) (seen []fs.FileInfo, texts [][]byte, err error) {
 	for _, path := range paths {
 		st, text, err := read(path)
@@ -201,7 +200,7 @@ func read(path string) (fs.FileInfo, []byte, error) {
 	return st, text, nil
 }
 
-// unread says that a file cannot be read, without naming it twice.
+// unread returns the error of an unreadable file, without naming it twice.
 func unread(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err

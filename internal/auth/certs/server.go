@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Options say how a service speaks TLS.
+// Options are the TLS settings of a service.
 type Options struct {
 	What       string   // whose certificate it is, in the log: "the API", "the node interface"
 	Cert, Key  string   // PEM files: the server's certificate with its chain, and its private key
 	MinVersion string   // "1.2" or "1.3"; "": 1.2
 	Protocols  []string // offered by ALPN; nil: HTTP/2 and HTTP/1.1
-	Clients    *Clients // certificates that clients may show; nil: none are asked for
+	Clients    *Clients // accepted client certificates; nil: none are requested
 	Logger     *slog.Logger
 	Now        func() time.Time // nil: time.Now
 }
@@ -38,8 +38,7 @@ type Server struct {
 	trusted *trust // whose config is
 }
 
-// suites are those of TLS 1.2 that keep what was said secret when the key is lost later. Those
-// of TLS 1.3 all do.
+// suites are those of TLS 1.2 with forward secrecy. Those of TLS 1.3 all have it.
 var suites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
@@ -67,7 +66,8 @@ func Open(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Config is what a listener or http.Server needs. It never changes; what it refers to does.
+// Config returns the configuration for a listener or http.Server. It never changes; what it refers
+// to does.
 func (s *Server) Config() *tls.Config {
 	c := s.base()
 	if s.o.Clients != nil {
@@ -83,7 +83,7 @@ func (s *Server) base() *tls.Config {
 	}
 }
 
-// now is the config for the authorities that count now.
+// now returns the config for the current authorities.
 func (s *Server) now() *tls.Config {
 	t := s.o.Clients.trust.Load()
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Server) now() *tls.Config {
 // Run follows the files until ctx ends.
 func (s *Server) Run(ctx context.Context) { s.files.run(ctx) }
 
-// Alarm returns what an operator has to look at; "" for nothing.
+// Alarm returns the problem that an operator has to fix; "" for none.
 func (s *Server) Alarm() string { return s.files.alarm() }
 
 func (s *Server) take(texts [][]byte) error {
@@ -123,7 +123,7 @@ func (s *Server) warn(now time.Time) []string {
 	return out
 }
 
-// parsePair makes a pair of two PEM texts, or says what is wrong with them.
+// parsePair parses a pair of two PEM texts.
 func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 	chain, err := certificatesIn(o.Cert, cert)
 	if err != nil {

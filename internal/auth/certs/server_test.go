@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/certs/certstest"
 )
 
-// wants fails unless an error says something.
+// wants fails unless an error contains all parts.
 func wants(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if err == nil {
@@ -132,7 +132,7 @@ func serve(t *testing.T, config *tls.Config, h http.HandlerFunc) string {
 	return "https://" + l.Addr().String()
 }
 
-// client makes requests; each client has connections of its own.
+// client makes requests; each client has separate connections.
 func client(t *testing.T, config *tls.Config) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}

@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a certificate says of its owner.
+// Limits of the subject of a certificate.
 const (
 	maxName   = 256 // bytes
 	maxGroups = 100
 	maxKnown  = 10_000 // certificates whose verification is remembered
 )
 
-// trust is the authorities and revocation lists that count together. It never changes but for
-// what it remembers: a change of the files makes a new one.
+// trust is a set of authorities and revocation lists. It never changes but for its cache: a change
+// of the files makes a new one.
 type trust struct {
 	authorities []*x509.Certificate
 	lists       []*crl
@@ -31,7 +31,7 @@ type trust struct {
 	known map[[sha256.Size]byte]verifyResult // by a digest of what was shown
 }
 
-// verifyResult is that a certificate is good, as long as its chain is valid.
+// verifyResult is a successful verification; it is valid as long as its chain is.
 type verifyResult struct {
 	who         certSubject
 	from, until time.Time
@@ -58,7 +58,7 @@ func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 	return t
 }
 
-// remembered returns the verdict on what was shown before, if it still counts.
+// remembered returns the earlier result for the same certificate, if it is still valid.
 func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
 	t.mu.RLock()
 	v, ok := t.known[digest]
@@ -66,8 +66,8 @@ func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (certSubject
 	return v.who, ok && !now.Before(v.from) && !now.After(v.until)
 }
 
-// remember keeps a good verdict. The store is bounded, and refusals are not kept: so nobody
-// can fill it with what no authority has signed.
+// remember caches a success. The cache is bounded, and refusals are not cached: so no client can
+// fill it with what no authority has signed.
 func (t *trust) remember(digest [sha256.Size]byte, v verifyResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,8 +120,8 @@ func (t *trust) isRevoked(c *x509.Certificate) bool {
 	return t.revoked[string(c.RawIssuer)][string(c.SerialNumber.Bytes())]
 }
 
-// ownerOf reads who a certificate was given to: the user is the CN; the groups are the OUs, or
-// all Os when there is no OU.
+// ownerOf reads the subject of a certificate: the user is the CN; the groups are the OUs, or all Os
+// without an OU.
 func ownerOf(c *x509.Certificate) (certSubject, error) {
 	if !plain(c.Subject.CommonName) {
 		return certSubject{}, errName

@@ -12,19 +12,19 @@ import (
 
 const (
 	callTimeout  = 10 * time.Second // of one call to the provider
-	waitFor      = 4 * time.Second  // how long a request waits for such a call
-	refreshAfter = 15 * time.Minute // then it is fetched again in the background
-	keepFor      = 24 * time.Hour   // then it does not count any more
-	pause        = 10 * time.Second // least time between two fetches, whoever asks for them
-	maxBackoff   = time.Minute      // and the most after failures, beginning with a second
+	waitFor      = 4 * time.Second  // the maximum time that a request waits for such a call
+	refreshAfter = 15 * time.Minute // age at which it is fetched again in the background
+	keepFor      = 24 * time.Hour   // age at which it expires
+	pause        = 10 * time.Second // minimum interval between two fetches
+	maxBackoff   = time.Minute      // the maximum interval after failures, beginning with a second
 )
 
-// away is what a caller sees of a provider that does not answer.
+// away is the error for a caller while the provider is unavailable.
 const away = "The identity provider cannot be reached; try again later"
 
-// cachedFetch holds something that is fetched from the provider: when it is asked for first, again
-// when it is old or when it lacks what is asked for, never twice at a time nor too often. While
-// the provider is away, what is held continues to count for a day.
+// cachedFetch caches a value of the provider: it is fetched on first use, and again when it is old
+// or lacks what is needed, never concurrently nor too often. While the provider is unavailable, the
+// cached value stays valid for a day.
 type cachedFetch[T any] struct {
 	what  string
 	fetch func(context.Context) (T, error)
@@ -44,8 +44,8 @@ func newCell[T any](what string, fetch func(context.Context) (T, error), o Optio
 	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
 }
 
-// get returns the value, a newer one when the held one is not good and may be fetched now. What
-// it gives is not good when the provider has nothing better.
+// get returns the value, a newer one when the cached one is not good and may be fetched now. The
+// result is not good when the provider has nothing better.
 func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) {
 	c.mu.Lock()
 	switch now := c.now(); {
@@ -74,12 +74,12 @@ func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) 
 	return c.held()
 }
 
-// whatever is for values of which one is as good as another.
+// whatever accepts any value.
 func whatever[T any](T) bool { return true }
 
 func (c *cachedFetch[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
 
-// due reports whether the provider may be asked again; c.mu is held.
+// due reports whether the provider may be called again; c.mu is held.
 func (c *cachedFetch[T]) due(now time.Time) bool {
 	gap := pause
 	if c.failed > 0 {
@@ -88,7 +88,7 @@ func (c *cachedFetch[T]) due(now time.Time) bool {
 	return c.tried.IsZero() || now.Sub(c.tried) >= gap || now.Before(c.tried) // the clock was set back
 }
 
-// held returns the value while it counts, else why there is none; c.mu is held.
+// held returns the value while it is valid, else the reason why there is none; c.mu is held.
 func (c *cachedFetch[T]) held() (T, error) {
 	if c.counts(c.now()) {
 		return c.value, nil
@@ -101,8 +101,8 @@ func (c *cachedFetch[T]) held() (T, error) {
 	return none, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: cause}
 }
 
-// begin starts a fetch unless there is one; c.mu is held. The fetch outlives the request that
-// asked for it, since others wait for it too.
+// begin starts a fetch unless one is running; c.mu is held. The fetch outlives the request that
+// caused it, since others wait for it too.
 func (c *cachedFetch[T]) begin(ctx context.Context) {
 	if c.flight != nil {
 		return
@@ -118,7 +118,7 @@ func (c *cachedFetch[T]) begin(ctx context.Context) {
 	}()
 }
 
-// end takes the outcome of a fetch over, and says when the provider has come or gone.
+// end stores the result of a fetch, and logs when the provider becomes available or unavailable.
 func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	c.value, c.at, c.failed = value, c.now(), 0
 }
 
-// alarm returns what an operator has to look at; "" for nothing.
+// alarm returns the problem that an operator has to fix; "" for none.
 func (c *cachedFetch[T]) alarm() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// source gives numbers, one more each time, or an error.
+// source returns numbers, one more each time, or an error.
 type source struct {
 	asked atomic.Int64
 	takes atomic.Int64 // ns
@@ -59,7 +59,7 @@ func TestCellFetchesOnce(t *testing.T) {
 	})
 }
 
-// TestCellWaits: nobody waits longer than they want to, nor than a request may take.
+// TestCellWaits: no caller waits longer than its context, nor than the limit of a request.
 func TestCellWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := newTestCell()

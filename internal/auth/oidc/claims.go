@@ -14,19 +14,19 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 )
 
-// Limits of what a provider says of a user.
+// Limits of a provider's claims about a user.
 const (
 	maxName   = 256 // bytes
 	maxGroups = 1000
 )
 
-// user is who the provider says that a caller is.
+// user is the user that the provider's claims name.
 type user struct {
 	name   string
 	groups []string
 }
 
-// claims are what a provider says of a user: name of the claim -> its JSON.
+// claims are a provider's statements about a user: name of the claim -> its JSON.
 type claims map[string]json.RawMessage
 
 func claimsOf(t *oidc.IDToken) (claims, error) {
@@ -51,7 +51,7 @@ func (p *Provider) identify(c claims) (user, error) {
 	if strings.EqualFold(name, auth.RootName) {
 		return user{}, errors.New("the user has the name of the root user, who is not known by the identity provider")
 	}
-	// Whoever may write any address into a profile must not become its owner.
+	// A user who may write any address into a profile must not become its owner.
 	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" && raw != `"true"` {
 		return user{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
 	}

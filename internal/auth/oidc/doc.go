@@ -1,10 +1,11 @@
-// Package oidc lets users and CI systems in whom an identity provider (OpenID Connect) vouches
-// for: people who log in with a browser (authorization code with PKCE), and programs that bring
-// a JWT of the provider as their Bearer value.
+// Package oidc authenticates users and CI systems of an identity provider (OpenID Connect): people
+// who log in with a browser (authorization code with PKCE), and programs that present a JWT of the
+// provider as their Bearer value.
 //
-// It keeps no sessions and decides nothing about permissions: it hands over a name and groups,
-// as the provider's claims have them. It has no routes of its own.
+// It stores no sessions and decides nothing about permissions: it returns a name and groups, as
+// they are in the provider's claims. It has no routes.
 //
-// Invariant: whatever it says of a caller, the provider has signed, for this client, and it has
-// not expired. A provider that cannot be reached lets nobody in, and stops nothing else.
+// Invariant: everything that it returns about a caller was signed by the provider, for this client,
+// and has not expired. While the provider is unavailable no one can log in, and everything else
+// works.
 package oidc

@@ -22,11 +22,11 @@ const (
 	maxReturn  = 1024             // bytes of the address to return to
 )
 
-// loginFlow is a log-in that is under way. Its browser keeps it in a signed cookie, so that any
-// replica can end it and nothing is stored.
+// loginFlow is a login in progress. Its browser keeps it in a signed cookie, so that any replica
+// can end it and nothing is stored.
 type loginFlow struct {
-	State    string    `json:"s"` // comes back in the callback's address: the log-in was begun by this browser
-	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this log-in
+	State    string    `json:"s"` // comes back in the callback's address: the login was begun by this browser
+	Nonce    string    `json:"n"` // comes back in the ID token: the token is of this login
 	Verifier string    `json:"v"` // of PKCE: the code is redeemed by who asked for it
 	Redirect string    `json:"r"` // address of the callback
 	Return   string    `json:"t"` // where the browser goes in the end: a path of this service
@@ -40,10 +40,10 @@ func newFlow(redirect, back string, now time.Time) loginFlow {
 	}
 }
 
-// forFlows is what a flow's signature is for.
+// forFlows is the purpose of a flow's signature.
 const forFlows auth.Purpose = "log-in at an identity provider"
 
-// seal writes a flow so that nobody else can.
+// seal encodes a flow with a signature of this service.
 func (p *Provider) seal(f loginFlow) string {
 	raw, _ := json.Marshal(f) // texts and a time
 	return p.o.Signer.Seal(forFlows, raw)
@@ -75,8 +75,8 @@ func cookie(value, redirect string) *http.Cookie {
 	return c
 }
 
-// callbackAddress is where the provider sends the browser of a request back to. The provider
-// has a list of the addresses that may be used.
+// callbackAddress is the address to which the provider sends the browser of a request back. The
+// provider has a list of the allowed addresses.
 func (p *Provider) callbackAddress(r *http.Request) string {
 	if p.o.PublicURL != "" {
 		return strings.TrimSuffix(p.o.PublicURL, "/") + CallbackPath
@@ -88,8 +88,8 @@ func (p *Provider) callbackAddress(r *http.Request) string {
 	return u.String()
 }
 
-// LocalPath lets through what stays on this service: a clean path with its query. Whatever
-// else it is given becomes the front page.
+// LocalPath returns an address unchanged if it stays on this service: a clean path with its query.
+// It replaces any other by the front page.
 func LocalPath(to string) string {
 	const front = "/"
 	u, err := url.Parse(to)

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	maxLogins  = 16               // that ask the provider at a time; each browser may begin as many as it likes
-	loginFor   = 12 * time.Second // for all calls of one log-in
-	maxSaid    = 200              // letters of what the provider says of a failure
+	maxLogins  = 16               // that call the provider at a time; their begin is not limited
+	loginFor   = 12 * time.Second // for all calls of one login
+	maxSaid    = 200              // characters of the provider's message about a failure
 	returnName = "return"         // parameter of Login
 )
 
-// Login is a user whom the provider has let in.
+// Login is a user authenticated by the provider.
 type Login struct {
 	Name   string
 	Groups []string
 	Return string // where the browser wanted to go: a path of this service
 }
 
-// Begin sends a browser to the provider. The query's "return" says where it goes in the end.
+// Begin redirects a browser to the provider. The query's "return" is the path to which the browser
+// returns in the end.
 func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
 	quiet(w)
 	m, err := p.metadata.get(r.Context(), whatever)
@@ -46,12 +47,11 @@ func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, address, http.StatusFound) //nolint:gosec // the address is the provider's own; what the browser has given is in its query
 }
 
-// Callback ends a log-in: it hands a user whom the provider has let in over to done, which
-// answers the request.
+// Callback ends a login: it passes the authenticated user to done, which answers the request.
 func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		quiet(w)
-		http.SetCookie(w, cookie("", p.callbackAddress(r))) // a log-in ends once
+		http.SetCookie(w, cookie("", p.callbackAddress(r))) // a login ends once
 		login, err := p.end(r)
 		if err != nil {
 			p.fail(w, r, err)
@@ -61,23 +61,23 @@ func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)
 	}
 }
 
-// quiet keeps codes out of caches and out of what the next page is told of this one.
+// quiet keeps codes out of caches and out of the Referer header.
 func quiet(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 }
 
-// client is this service as the provider knows it.
+// client returns the OAuth configuration of this service at the provider.
 func (p *Provider) client(m metadata, f loginFlow) *oauth2.Config {
 	e := m.endpoint()
 	if p.o.ClientSecret.Reveal() == "" {
-		e.AuthStyle = oauth2.AuthStyleInParams // a public client says its id alone
+		e.AuthStyle = oauth2.AuthStyleInParams // a public client sends only its ID
 	}
 	return &oauth2.Config{ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.Reveal(), Endpoint: e, RedirectURL: f.Redirect, Scopes: p.o.Scopes}
 }
 
-// end checks that the callback belongs to a log-in of this browser, and asks the provider who
-// the user is.
+// end checks that the callback belongs to a login of this browser, and requests the user from the
+// provider.
 func (p *Provider) end(r *http.Request) (Login, error) {
 	kept, err := r.Cookie(cookieName)
 	if err != nil {
@@ -110,12 +110,12 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 	return Login{Name: who.name, Groups: who.groups, Return: f.Return}, err
 }
 
-// again is for a log-in that may work when it is begun again.
+// again is the error of a login that may succeed when it is begun again.
 func again(cause error) error {
 	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() + "); begin it again", Err: cause}
 }
 
-// denied tells what the provider has said.
+// denied returns the error with which the provider has refused a login.
 func denied(code, description string) error {
 	said := clean(code)
 	if description = clean(description); description != "" {
@@ -124,7 +124,7 @@ func denied(code, description string) error {
 	return farm.Errorf(farm.CodeForbidden, "The identity provider has not let you in (%s)", said)
 }
 
-// clean makes text of another program fit for a sentence.
+// clean makes text of another program safe for a sentence.
 func clean(text string) string {
 	text = strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
@@ -138,7 +138,7 @@ func clean(text string) string {
 	return text
 }
 
-// redeem exchanges the code for an ID token, and reads from it who the user is.
+// redeem exchanges the code for an ID token, and reads the user from it.
 func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code string) (user, error) {
 	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code, oauth2.VerifierOption(f.Verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
@@ -172,7 +172,7 @@ func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code str
 	return who, nil
 }
 
-// unusable is for an answer of the provider that does not say who the user is.
+// unusable is the error of a response of the provider that does not identify the user.
 func unusable(cause error) error {
 	if farm.CodeOf(cause) == farm.CodeUnavailable {
 		return cause
@@ -180,7 +180,7 @@ func unusable(cause error) error {
 	return &farm.Error{Code: farm.CodeForbidden, Message: "The answer of the identity provider cannot be used; the log says why", Err: cause}
 }
 
-// belongs checks that an ID token is of this log-in and for this client.
+// belongs checks that an ID token is of this login and for this client.
 func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access string) error {
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return errors.New("the token is of another log-in (nonce)")
@@ -195,8 +195,8 @@ func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access strin
 	return nil
 }
 
-// complete asks for the user's profile when the ID token lacks what is looked for: not every
-// provider writes names and groups into it.
+// complete requests the user's profile when the ID token lacks a needed claim: not every provider
+// writes names and groups into it.
 func (p *Provider) complete(ctx context.Context, m metadata, c claims, access string) error {
 	_, named := c[p.o.UsernameClaim]
 	_, groups := c[p.o.GroupsClaim]
@@ -219,7 +219,7 @@ func (p *Provider) complete(ctx context.Context, m metadata, c claims, access st
 	return nil
 }
 
-// fail logs why a log-in failed and shows the browser a sentence.
+// fail logs why a login failed and shows the browser a sentence.
 func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := map[farm.Code]int{
 		farm.CodeInvalid: http.StatusBadRequest, farm.CodeForbidden: http.StatusForbidden,

@@ -189,7 +189,7 @@ func TestLoginStepByStep(t *testing.T) {
 	if last.StatusCode != 200 || last.Header.Get("Referrer-Policy") != "no-referrer" || last.Cookies()[0].MaxAge >= 0 {
 		t.Errorf("the callback answers %d %v", last.StatusCode, last.Header)
 	}
-	// The same answer again: the browser has no log-in any more, and with it the code is spent.
+	// The same answer again: the browser no longer has a login, and so the code is spent.
 	status, text := visit(t, b, callback.String())
 	expect(t, status, text, 400, "The log-in cannot go on (the log-in was not begun by this browser, or took too long); begin it again.")
 	own, _ := url.Parse(s.url + CallbackPath)
@@ -287,7 +287,8 @@ func copyJar(t *testing.T, b *http.Client, site string) http.CookieJar {
 	return jar
 }
 
-// TestReplicas: one replica begins a log-in and another one ends it; a stranger cannot.
+// TestReplicas: one replica begins a login and another one ends it; a service with other keys
+// cannot.
 func TestReplicas(t *testing.T) {
 	one := newSite(t)
 	two, stranger := siteOf(t, one.idp), siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewRing(time.Now())) })
@@ -337,7 +338,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestTooManyLogins: a log-in beyond the limit is refused at once.
+// TestTooManyLogins: a login beyond the limit is refused immediately.
 func TestTooManyLogins(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())

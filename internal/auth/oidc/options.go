@@ -18,29 +18,29 @@ import (
 // CallbackPath is where the provider sends browsers back to.
 const CallbackPath = "/oidc/v1/callback"
 
-// Options say which provider is trusted, and what of it.
+// Options are the trusted provider and how its claims are used.
 type Options struct {
 	ClientID      string
 	ClientSecret  auth.Secret // zero: a public client
 	ProviderURL   string      // the issuer; https, or http on this machine
-	DisplayName   string      // what the log-in page calls the provider; "": the host of its address
+	DisplayName   string      // the provider's name on the login page; "": the host of its address
 	UsernameClaim string      // "": preferred_username
 	GroupsClaim   string      // "": groups
 	Scopes        []string    // nil: openid, profile and email; openid is always asked for
 
 	PublicURL string       // address under which browsers reach this service; "": as they ask
 	Proxied   bool         // a reverse proxy is in front, and its X-Forwarded-Proto is trusted
-	Signer    *auth.Signer // shared by all replicas; signs log-ins that have been begun
+	Signer    *auth.Signer // shared by all replicas; signs logins in progress
 
-	// Fail shows a log-in that failed, as one sentence; nil: as plain text.
+	// Fail shows a login that failed, as one sentence; nil: as plain text.
 	Fail      func(w http.ResponseWriter, r *http.Request, status int, sentence string)
 	Transport http.RoundTripper // to the provider; nil: its own, which verifies certificates
 	Logger    *slog.Logger
 	Now       func() time.Time // nil: time.Now
 }
 
-// Public is what everybody may know of the provider: the member oidc of the answer of
-// GET /config/v1/auth, which clients discover the log-in by.
+// Public is the public description of the provider: the member oidc of the response of GET
+// /config/v1/auth, with which clients discover the login.
 type Public struct {
 	UserNameField string `json:"user_name_field"`
 	GroupsField   string `json:"groups_field"`
@@ -54,10 +54,10 @@ type Provider struct {
 	http     *http.Client
 	metadata *cachedFetch[metadata]
 	keys     *cachedFetch[keySet]
-	logins   chan struct{} // holds a token for each log-in that asks the provider
+	logins   chan struct{} // holds a token for each login that calls the provider
 }
 
-// New checks the options. It does not ask the provider: see Warm.
+// New checks the options. It does not call the provider: see Warm.
 func New(o Options) (*Provider, error) {
 	o.ProviderURL = strings.TrimSuffix(o.ProviderURL, discoveryPath)
 	if err := o.check(); err != nil {
@@ -90,7 +90,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// filled gives options that have been checked their defaults.
+// filled sets the defaults of options that have been checked.
 func (o Options) filled() Options {
 	if u, err := url.Parse(o.ProviderURL); err == nil {
 		o.DisplayName = cmp.Or(o.DisplayName, u.Hostname())
@@ -109,7 +109,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// scopes takes lists that are separated by commas or spaces.
+// scopes splits lists that are separated by commas or spaces.
 func scopes(given []string) []string {
 	var out []string
 	for _, g := range given {
@@ -124,17 +124,17 @@ func scopes(given []string) []string {
 	return out
 }
 
-// Public returns what clients may know.
+// Public returns the public description of the provider.
 func (p *Provider) Public() Public {
 	return Public{UserNameField: p.o.UsernameClaim, GroupsField: p.o.GroupsClaim, ProviderURL: p.o.ProviderURL}
 }
 
-// DisplayName is what the log-in page calls the provider.
+// DisplayName returns the provider's name on the login page.
 func (p *Provider) DisplayName() string { return p.o.DisplayName }
 
 var errAddress = errors.New("not of the form https://host (http is for this machine alone, since whoever is on the way could let anybody in)")
 
-// checkAddress lets pass what cannot be forged on the way.
+// checkAddress accepts only addresses whose connections cannot be forged.
 func checkAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {

@@ -24,7 +24,7 @@ const (
 	minRSA        = 2048 // bits
 )
 
-// metadata is what a provider says of itself (OpenID Connect Discovery, section 3).
+// metadata is a provider's description of itself (OpenID Connect Discovery, section 3).
 type metadata struct {
 	Issuer        string   `json:"issuer"`
 	Authorization string   `json:"authorization_endpoint"`
@@ -35,7 +35,7 @@ type metadata struct {
 }
 
 // newHTTP makes the client of all calls to the provider: bounded in time and size, and never
-// led from https to where answers can be forged.
+// redirected from https to an insecure address.
 func newHTTP(transport http.RoundTripper) *http.Client {
 	if transport == nil {
 		transport = &http.Transport{
@@ -68,7 +68,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// getJSON asks the provider; token is "" for what everybody may know.
+// getJSON calls the provider; token is "" for public documents.
 func (p *Provider) getJSON(ctx context.Context, address, token string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Provider) getJSON(ctx context.Context, address, token string, into any)
 	return nil
 }
 
-// discover asks the provider for its description.
+// discover requests the provider's description.
 func (p *Provider) discover(ctx context.Context) (metadata, error) {
 	var m metadata
 	if err := p.getJSON(ctx, strings.TrimSuffix(p.issuer, "/")+discoveryPath, "", &m); err != nil {
@@ -109,8 +109,8 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 	return m, nil
 }
 
-// endpoint is where codes are exchanged. How the client says who it is follows from the
-// description, so that a code is never sent twice to find out.
+// endpoint is where codes are exchanged. How the client authenticates follows from the description,
+// so that a code is never sent twice to find out.
 func (m metadata) endpoint() oauth2.Endpoint {
 	style := oauth2.AuthStyleInHeader
 	if len(m.AuthMethods) > 0 && !slices.Contains(m.AuthMethods, "client_secret_basic") {
@@ -138,8 +138,8 @@ func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	return parseKeys(answer.Keys)
 }
 
-// parseKeys takes the keys that can be used and leaves the others out: a set may hold keys for
-// other purposes and of kinds that are not known yet.
+// parseKeys returns the usable keys and ignores the others: a set may have keys for other purposes
+// and of unknown kinds.
 func parseKeys(raw []json.RawMessage) (keySet, error) {
 	if len(raw) > maxKeys {
 		return nil, fmt.Errorf("the identity provider has more than %d keys", maxKeys)
@@ -164,12 +164,12 @@ func usable(k jose.JSONWebKey) bool {
 	return k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig")
 }
 
-// Warm asks the provider for what is needed to verify its tokens, so that the first caller
-// need not wait. The cell's log says how that went; a service starts without it.
+// Warm fetches what is needed to verify the provider's tokens, so that the first caller need not
+// wait. The result is logged; a service starts without it.
 func (p *Provider) Warm(ctx context.Context) error {
 	_, err := p.keys.get(ctx, whatever)
 	return err
 }
 
-// Alarm returns what an operator has to look at; "" for nothing.
+// Alarm returns the problem that an operator has to fix; "" for none.
 func (p *Provider) Alarm() string { return cmp.Or(p.metadata.alarm(), p.keys.alarm()) }

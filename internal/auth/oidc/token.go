@@ -30,11 +30,11 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// types are what a token may say that it is: nothing, an ID token, or an access token (RFC
-// 9068). Tokens for other purposes say so.
+// types are the accepted token types: none, an ID token, or an access token (RFC 9068). Tokens for
+// other purposes have other types.
 var types = []string{"", "jwt", "at+jwt", "application/at+jwt"}
 
-// header is what is looked at of a token before anything else.
+// header is the part of a token that is checked first.
 type header struct {
 	Algorithm jose.SignatureAlgorithm `json:"alg"`
 	KeyID     string                  `json:"kid"`
@@ -44,8 +44,8 @@ type header struct {
 
 var errForm = errors.New("the token has not the form of a JWT")
 
-// inspect reads the header of a token. It trusts nothing of it: it refuses what would not
-// count in any case, before it costs more.
+// inspect parses the header of a token. It trusts nothing of it: it rejects early, at low cost,
+// what would not be accepted in any case.
 func inspect(token string) (h header, err error) {
 	if len(token) > maxToken {
 		return h, fmt.Errorf("the token is longer than %d bytes", maxToken)
@@ -83,8 +83,8 @@ var _ oidc.KeySet = (*signature)(nil)
 
 var errSignature = errors.New("the token is signed by no key of the identity provider")
 
-// VerifySignature implements oidc.KeySet. A key that is not known may be a new one, and one
-// that does not fit a replaced one: the provider is asked, as often as cell allows.
+// VerifySignature implements oidc.KeySet. An unknown key may be a new one, and one that does not
+// match a replaced one: the keys are fetched again, as often as cachedFetch allows.
 func (s *signature) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
@@ -140,10 +140,10 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	return t, nil
 }
 
-// Verify returns who a Bearer value comes from that is a JWT of the provider, as
-// auth.Authenticator asks. The error is
-// farm.CodeUnavailable while the provider cannot be asked, else farm.CodeUnauthenticated, with
-// a cause for the log that holds nothing of the token but its claims' names.
+// Verify returns the user of a Bearer value that is a JWT of the provider, as required by
+// auth.Authenticator. The error is farm.CodeUnavailable while the provider cannot be reached, else
+// farm.CodeUnauthenticated, with a cause for the log that contains nothing of the token but its
+// claims' names.
 func (p *Provider) Verify(ctx context.Context, token string) (name string, groups []string, err error) {
 	who, err := p.bearer(ctx, token)
 	if err != nil && farm.CodeOf(err) != farm.CodeUnavailable {

@@ -212,8 +212,8 @@ func TestClientCredentials(t *testing.T) {
 	refusedAs(t, err, farm.CodeUnauthenticated, "neither for this client")
 }
 
-// TestRotation: a new key counts at once, an old one until the next look, and nobody can make
-// this service ask for keys as often as they like.
+// TestRotation: a new key is accepted immediately, an old one until the next fetch, and no caller
+// can make this service fetch keys arbitrarily often.
 func TestRotation(t *testing.T) {
 	s := newSite(t)
 	verify := func(token string) error { _, _, err := s.Verify(t.Context(), token); return err }
@@ -251,7 +251,7 @@ func TestRotation(t *testing.T) {
 	if n := s.idp.Asked("/keys") - before; n != 1 {
 		t.Errorf("asked %d times for keys", n)
 	}
-	// The provider takes a key back: it counts until the keys are fetched again by themselves.
+	// The provider revokes a key: it is accepted until the keys are fetched again automatically.
 	s.idp.Rotate(t)
 	if err := verify(fresh); err != nil {
 		t.Fatal(err)
@@ -267,7 +267,8 @@ func TestRotation(t *testing.T) {
 	t.Error("a key that was taken back counts for good")
 }
 
-// TestProviderAway: a service starts without its provider, says so, and comes to know it.
+// TestProviderAway: a service starts without its provider, raises an alarm, and connects to it
+// later.
 func TestProviderAway(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())
@@ -351,7 +352,7 @@ func TestWrongProviders(t *testing.T) {
 	}
 }
 
-// TestWrongExchanges: what the provider, or who stands in for it, answers to a code.
+// TestWrongExchanges: wrong responses to a code, by the provider or an impostor.
 func TestWrongExchanges(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("u-1", claimsOfAnn())

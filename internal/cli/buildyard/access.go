@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/authrest"
 )
 
-// access is how one service knows its callers, and what they may do. A nil one lets everybody
-// do everything.
+// access authenticates and authorizes the callers of one service. A nil access lets every caller do
+// everything.
 type access struct {
 	guard    *rest.Guard
 	routes   []rest.Route
@@ -28,11 +28,11 @@ type access struct {
 	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
 	provider *oidc.Provider    // nil: there is none
 	o        accessOptions
-	tier     farm.Tier // that the judge knows
-	kept     bool      // the store knows whether permissions count
+	tier     farm.Tier // that the authorizer uses
+	kept     bool      // the store records whether permissions are enforced
 }
 
-// accessOptions say what a service judges its callers by.
+// accessOptions are the options of openAccess.
 type accessOptions struct {
 	Service       farm.Service
 	Settings      *config.Values
@@ -42,8 +42,8 @@ type accessOptions struct {
 	Edge          *portTLS
 	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
 	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
-	Show          authrest.Show                   // the page of the log-in; nil: the usual one
-	Auditor       rest.Auditor                    // nil: nobody gets what is audited, besides the log
+	Show          authrest.Show                   // the login page; nil: the default
+	Auditor       rest.Auditor                    // nil: audited actions go only to the log
 	Chores        []periodic.Job                  // that access needs besides its own
 	Logger        *slog.Logger
 }
@@ -56,12 +56,12 @@ type accessStores struct {
 	Signer *auth.Signer
 }
 
-// switches are the settings that mean nothing without authentication: whoever gives one must not
-// get an open service.
+// switches are the settings that have no effect without authentication. A service in which one of
+// them is set must not start without authentication.
 var switches = []string{config.EnableAPIKeys, config.ResourceManagement}
 
-// checkAccess refuses settings of authentication that do not go together. authorizations are
-// the settings by which permissions count.
+// checkAccess rejects inconsistent settings of authentication. authorizations are the settings that
+// enforce permissions.
 func checkAccess(v *config.Values, authorizations ...string) error {
 	on := v.Bool(config.EnableAuth)
 	asked := func(keys []string) string {
@@ -102,7 +102,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 	return nil
 }
 
-// openAccess makes what judges the callers of a service.
+// openAccess creates the authenticator, the authorizer and the routes of a service.
 func openAccess(o accessOptions) (*access, error) {
 	a := &access{o: o, tier: o.Tier(), who: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
@@ -138,7 +138,8 @@ func openAccess(o accessOptions) (*access, error) {
 	return a, err
 }
 
-// endGrantsEvery is how often grants on deleted templates are looked for, which a deletion could not end.
+// endGrantsEvery is the interval of the search for grants on deleted templates that the deletion
+// could not remove.
 const endGrantsEvery = time.Minute
 
 // endGrants has the grants on templates end with these, and returns what sees to it when that fails at first.
@@ -155,7 +156,7 @@ func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 	return periodic.Job{What: "grants on deleted templates", Every: endGrantsEvery, Do: core.EndDeletedGrants}
 }
 
-// openProvider takes up the identity provider that the settings name.
+// openProvider opens the identity provider that the settings name.
 func (a *access) openProvider() (err error) {
 	v := a.o.Settings
 	if v.String(config.OIDCProviderURL) == "" {
@@ -172,7 +173,7 @@ func (a *access) openProvider() (err error) {
 	return nil
 }
 
-// guarded makes a guard of this service for callers who are known in some way.
+// guarded returns a guard of this service with a way to identify callers.
 func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	v := a.o.Settings
 	return rest.NewGuard(rest.GuardOptions{
@@ -186,7 +187,7 @@ func (a *access) sites() rest.Sites {
 	return rest.NewSites(v.List(config.AllowedHosts), a.o.Service == farm.ServiceController && v.Bool(config.AllowCORS))
 }
 
-// run does what has to be done beside the requests, until ctx ends.
+// run runs the background jobs of authentication and authorization until ctx ends.
 func (a *access) run(ctx context.Context) {
 	if a == nil {
 		return
@@ -194,7 +195,7 @@ func (a *access) run(ctx context.Context) {
 	var work sync.WaitGroup
 	work.Go(func() { periodic.Run(ctx, a.chores(), a.o.Logger) })
 	if a.provider != nil {
-		_ = a.provider.Warm(ctx) // its log says how that went
+		_ = a.provider.Warm(ctx) // it logs the result
 	}
 	work.Wait()
 }

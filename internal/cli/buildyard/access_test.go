@@ -79,7 +79,7 @@ func TestSettingsOfAccess(t *testing.T) {
 	}
 }
 
-// asks sends requests as whoever is given.
+// asks sends requests with the given credentials.
 type asks struct {
 	t    *testing.T
 	http *http.Client
@@ -146,7 +146,8 @@ func asRoot(t *testing.T, address string) *client.Controller {
 	return c
 }
 
-// TestAccess: one cloud in one process, with an interface for nodes, asked by everybody.
+// TestAccess: one cloud in one process, with a separate node interface, is called with every kind
+// of credential.
 func TestAccess(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{
 		"enable-controller-authorization": "true", "enable-registry-authorization": "true", "queue-addr": "127.0.0.1:0", "allow-cors": "true",
@@ -236,7 +237,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// starRequest sends OPTIONS *, which net/http would answer by itself.
+// starRequest sends OPTIONS *, which net/http would answer automatically.
 func starRequest(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)

@@ -97,7 +97,7 @@ func (l *lostCloud) list(state string) (list []api.InstanceItem) {
 	return list
 }
 
-// unknown returns the orphaned VMs and of which the nodes have said what they are.
+// unknown returns the orphaned VMs, and of which of them the nodes have reported details.
 func (l *lostCloud) unknown() (list []api.OrphanedVM) {
 	l.t.Helper()
 	var all []api.OrphanedVM
@@ -122,7 +122,7 @@ func (l *lostCloud) until(what string, so func() bool) {
 	l.t.Fatalf("never saw %s", what)
 }
 
-// run runs the program with some arguments and gives its exit code and what it said.
+// run runs the program with some arguments and returns its exit code and its output.
 func (l *lostCloud) run(args ...string) (code int, out, said string) {
 	var stdout, stderr bytes.Buffer
 	code = Main(l.t.Context(), append(args, "--controller", l.api.base), Streams{Out: &stdout, Err: &stderr})

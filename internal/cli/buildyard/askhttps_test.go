@@ -25,7 +25,8 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// secure stands before a service and speaks TLS: to anybody, or to whom has the certificate mine.
+// secure is a TLS proxy in front of a service. It accepts every client, or only clients with the
+// certificate mine.
 func secure(t *testing.T, service string, mine *x509.Certificate) *httptest.Server {
 	t.Helper()
 	to, err := url.Parse(service)
@@ -84,7 +85,7 @@ func pemFile(t *testing.T, dir, kind string, raw []byte) string {
 	return f.Name()
 }
 
-// ends runs the program and looks at its exit code and at what it says.
+// ends runs the program and checks its exit code and its output.
 func ends(t *testing.T, code int, want string, args ...string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -94,8 +95,8 @@ func ends(t *testing.T, code int, want string, args ...string) {
 	}
 }
 
-// TestCommandsOverTLS asks a controller behind a proxy that speaks TLS, with what is
-// right and with what is wrong: the error says what to change.
+// TestCommandsOverTLS calls a controller behind a proxy that serves TLS, with right and wrong
+// settings: the error names what to change.
 func TestCommandsOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)
@@ -146,8 +147,8 @@ func TestCommandsOverTLS(t *testing.T) {
 	}
 }
 
-// TestCommandsOfOtherAnswers asks what answers in ways that a controller of this version
-// does not: each has its exit code and says what to do.
+// TestCommandsOfOtherAnswers calls servers that answer in other ways than a controller of this
+// version: each has its exit code and an error that names what to do.
 func TestCommandsOfOtherAnswers(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	for _, tc := range []struct {

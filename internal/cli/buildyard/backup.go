@@ -18,14 +18,14 @@ import (
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
 
-// backupOptions are what buildyard backup was told.
+// backupOptions are the options of buildyard backup.
 type backupOptions struct {
 	file    string
 	dataDir string // of a controller that does not run; "": ask one that does
 	replace bool
 }
 
-// backupAsker asks for backups.
+// backupAsker is the command that requests backups.
 type backupAsker struct{ cloud.Command }
 
 func backupCommand(streams Streams) *cobra.Command {
@@ -82,7 +82,7 @@ func (a *backupAsker) backup(ctx context.Context, opts backupOptions) (err error
 	return a.showBackup(a.Out, opts.file, sum)
 }
 
-// pipe writes the stream to the standard output and says the rest on the other one.
+// pipe writes the stream to the standard output and everything else to standard error.
 func (a *backupAsker) pipe(src io.Reader) error {
 	sum := backup.NewSum()
 	if _, err := io.Copy(io.MultiWriter(a.Out, sum), src); err != nil {
@@ -140,10 +140,10 @@ type offline struct {
 // Close implements io.Closer.
 func (o *offline) Close() error { return errors.Join(o.ReadCloser.Close(), o.store.Close()) }
 
-// progressEvery is how often a long backup says how far it is.
+// progressEvery is the interval between progress lines of a long backup.
 const progressEvery = 5 * time.Second
 
-// progress says now and then how much went through it.
+// progress is a reader that periodically prints how many bytes it has read.
 type progress struct {
 	from        io.Reader
 	done, total int64

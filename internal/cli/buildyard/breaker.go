@@ -13,15 +13,15 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// errNotAsked is the cause of a failure that a breaker answers by itself.
+// errNotAsked is the cause of a failure that an open breaker returns without a call.
 var errNotAsked = errors.New("it did not answer a moment ago")
 
 // breakerRetry is how long a breaker stays open until one call tries again.
 const breakerRetry = 2 * time.Second
 
 // breaker keeps callers from waiting, one after the other, for a service that does not answer:
-// after such a failure one call in breakerRetry is made, the others fail at once. The zero value
-// is ready.
+// after such a failure one call per breakerRetry is made, the others fail immediately. The zero
+// value is ready.
 type breaker struct {
 	mu    sync.Mutex
 	retry time.Time // when the next call is made; zero: all are
@@ -42,7 +42,7 @@ func (b *breaker) allows(now time.Time) bool {
 	}
 }
 
-// record takes over how a call ended. One whose caller has left says nothing.
+// record records the result of a call. A call whose caller has left changes nothing.
 func (b *breaker) record(ctx context.Context, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,13 +54,13 @@ func (b *breaker) record(ctx context.Context, err error) {
 	}
 }
 
-// Bounds of what is remembered of callers' rights.
+// Bounds of the remembered rights of callers.
 const (
 	rightsAge  = time.Hour
 	rightsMost = 4096
 )
 
-// lastRights remembers what the registry last said that callers may do there, for the time that it
+// lastRights remembers the registry's last responses about rights of callers, for the time that it
 // does not answer. The zero value is ready.
 type lastRights struct {
 	mu   sync.Mutex
@@ -72,7 +72,8 @@ type saidRights struct {
 	at     time.Time
 }
 
-// rightsKey tells callers apart by everything that their rights depend on: what the registry is told of them.
+// rightsKey distinguishes callers by everything that their rights depend on: the identity sent to
+// the registry.
 func rightsKey(c rest.Caller, template string) string {
 	who := c.Named()
 	groups := slices.Sorted(slices.Values(who.Groups))
@@ -90,8 +91,8 @@ func (l *lastRights) put(c rest.Caller, template string, rights *api.CallerRight
 	l.said[rightsKey(c, template)] = saidRights{rights, time.Now()}
 }
 
-// get returns what was said of a caller and a template, or of the caller where rights on single
-// templates do not count.
+// get returns the last response about a caller and a template, or about the caller where resource
+// rights on templates are not enforced.
 func (l *lastRights) get(c rest.Caller, template string) (*api.CallerRights, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

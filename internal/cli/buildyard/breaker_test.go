@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// flaky is a registry that answers, or does not, and counts who asks for templates.
+// flaky is a registry that answers, or does not, and counts the calls for templates.
 type flaky struct {
 	silent
 	mu    sync.Mutex
@@ -80,7 +80,8 @@ func TestStartsDoNotQueueForARegistryThatIsAway(t *testing.T) {
 	})
 }
 
-// TestLastRights: what was said of a caller counts for that caller, with these groups, for a time.
+// TestLastRights: the remembered rights of a caller apply to that caller, with these groups, for a
+// time.
 func TestLastRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ann := rest.Caller{Identity: auth.Identity{Name: "ann", Method: auth.ByKey, KeyID: "ann", Groups: []string{"ci"}}}

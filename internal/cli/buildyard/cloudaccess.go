@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// openAccess makes what judges the callers of the controller, and of a registry in the same
-// process: they share keys, used secrets and the signatures of sessions.
+// openAccess creates the access of the controller, and of a registry in the same process: they
+// share API keys, used nonces and the session signing keys.
 func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
 	s.passes = s.farPasses()
 	if !s.settings.Bool(config.EnableAuth) {
@@ -47,8 +47,9 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	return err
 }
 
-// farPasses makes passes for a registry elsewhere that has the same root token; nil where the
-// controller itself is known there by a key, and nodes need one as well.
+// farPasses returns the issuer of node tokens for a registry elsewhere that has the same root
+// token; nil where the controller itself authenticates there with an API key, and nodes need one as
+// well.
 func (s *ControllerService) farPasses() *auth.NodeTokens {
 	token := s.settings.String(config.AuthRootToken)
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {

@@ -39,7 +39,7 @@ import (
 // process. ParseFlags, Open, Run and Close come in this order.
 type ControllerService struct {
 	Stderr       io.Writer // of the log
-	WithRegistry bool      // run a registry too, whatever the settings say
+	WithRegistry bool      // run a registry too, regardless of the settings
 
 	metricsPort
 	settings *config.Values
@@ -51,8 +51,8 @@ type ControllerService struct {
 	registry *RegistryService
 	upstream *upstream
 	access   *access
-	trail    *rest.AuditTrail // nil: there is no authentication, or no log of events
-	chores   []periodic.Job   // of whichever replica reconciles
+	trail    *rest.AuditTrail // nil without authentication or without an event log
+	chores   []periodic.Job   // that only the reconciling replica runs
 	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
 	backend  *etcd.Backend
 	store    *store.Store
@@ -60,7 +60,7 @@ type ControllerService struct {
 	licence  *license.File
 	packages *release.Repository
 	meter    *rest.Meter   // nil: requests are not counted
-	refusals chan struct{} // has a value for each caller who was refused, as long as there is room
+	refusals chan struct{} // receives a value for each refused caller, unless it is full
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -104,8 +104,7 @@ func checkStandalone(v *config.Values) error {
 	return nil
 }
 
-// Open binds the addresses and opens the store. What it opened is closed by Close,
-// also when it fails half-way.
+// Open binds the addresses and opens the store. Close closes what Open opened, also when it failed.
 func (s *ControllerService) Open(ctx context.Context) error {
 	var err error
 	if s.licence, err = license.Open(license.Options{
@@ -148,7 +147,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	return s.openMetrics(ctx)
 }
 
-// openMetrics shows the metrics of everything in this process, when they are asked for.
+// openMetrics serves the metrics of everything in this process, when they are switched on.
 func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
@@ -261,7 +260,7 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 	return farm.ParseMACRange(text)
 }
 
-// pausable is a registry as the controller asks it, with what its maintenance needs.
+// pausable is a registry as the controller calls it, with what maintenance mode needs.
 type pausable interface {
 	controller.Registry
 	controller.FileStore
@@ -269,13 +268,13 @@ type pausable interface {
 	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }
 
-// hasOwnRegistry reports whether the controller asks the registry in its process.
+// hasOwnRegistry reports whether the controller uses the registry in its process.
 func (s *ControllerService) hasOwnRegistry() bool {
 	return s.registry != nil && s.settings.String(config.LocalRegistry) == ""
 }
 
-// shelf returns the registry that the controller asks: the one in this process, unless
-// another address is set for it.
+// shelf returns the registry that the controller uses: the one in this process, unless another
+// address is set for it.
 func (s *ControllerService) shelf() (pausable, error) {
 	if s.hasOwnRegistry() {
 		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
@@ -372,7 +371,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	return nil
 }
 
-// errRestart ends a controller whose store can be opened again by a new process only.
+// errRestart ends a controller whose store can be opened again only by a new process.
 var errRestart = errors.New("the store has to be opened again")
 
 // awaitRestart waits until the store, whose files could not be written, can be opened again.

@@ -38,8 +38,8 @@ func openDataDir(dir string) error {
 		config.DataDir, dir, info.Mode().Perm(), dir)
 }
 
-// withInitSettings adds the settings that init made in the data directory, which count where the
-// configuration file says nothing.
+// withInitSettings adds the settings that init made in the data directory, which apply where the
+// configuration file has no value.
 func withInitSettings(table config.Table, src config.Sources) (config.Sources, error) {
 	if !table.Has(config.DataDir) {
 		return src, nil

@@ -24,14 +24,14 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// DemoOptions say what the demo shows.
+// DemoOptions are the options of the demo.
 type DemoOptions struct {
 	Driver   string // qemu or sim
 	Guest    string // disk of the guest, qcow2; with the driver sim not needed
 	User     string // of the guest
 	Password string
 	Scanner  string // program imagescan, which scans the template; "": nothing does
-	Once     bool   // end by itself
+	Once     bool   // end without waiting for the user
 	Dir      string // of everything the demo keeps; "": a temporary one that is removed
 	Out, Err io.Writer
 }
@@ -104,8 +104,8 @@ func (d *demo) ok(step, format string, args ...any) {
 	_, _ = fmt.Fprintf(d.Out, "ok %-9s %s (%s)\n", step, fmt.Sprintf(format, args...), took)
 }
 
-// openServices starts controller and registry on the usual ports, or on free ones
-// when those are taken.
+// openServices starts controller and registry on the usual ports, or on free ones when those are in
+// use.
 func (d *demo) openServices(ctx context.Context) error {
 	fs := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	config.ControllerTable.AddFlags(fs)
@@ -128,7 +128,7 @@ func (d *demo) openServices(ctx context.Context) error {
 	return nil
 }
 
-// freeAddr returns the wanted address, or one with a free port when it is taken.
+// freeAddr returns the wanted address, or one with a free port when it is in use.
 func freeAddr(ctx context.Context, want string) string {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", want)
@@ -154,7 +154,7 @@ func (d *demo) seeNode(ctx context.Context) error {
 	return nil
 }
 
-// push puts the guest into the registry as template demo, tag v1.
+// push pushes the guest into the registry as template demo, tag v1.
 func (d *demo) push(ctx context.Context) error {
 	store, err := transfer.New(transfer.Options{BaseURL: d.services.RegistryURL()})
 	if err != nil {
@@ -210,7 +210,7 @@ func (d *demo) reach(ctx context.Context, inst api.Instance) error {
 	return errors.New("the instance has no port rule for guest port 22")
 }
 
-// greeting reads the first line that a server says.
+// greeting reads the first line that a server sends.
 func greeting(ctx context.Context, addr string) (string, error) {
 	var last error
 	for range 20 {
@@ -288,7 +288,7 @@ func alive(pid int) bool {
 	return err == nil
 }
 
-// await asks again until something is so.
+// await polls until so returns true.
 func (d *demo) await(ctx context.Context, limit time.Duration, what string, so func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %s for %s", limit, what))
 	defer cancel()
@@ -303,7 +303,7 @@ func (d *demo) await(ctx context.Context, limit time.Duration, what string, so f
 	}
 }
 
-// pause waits, and says whether the context still lives.
+// pause waits, and reports whether the context is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

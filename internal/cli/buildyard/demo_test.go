@@ -53,7 +53,8 @@ func noVMs(t *testing.T, dir string) {
 	}
 }
 
-// TestDemoEndsTheInstancesOfItsUser: Ctrl-C leaves no VM behind, whoever started it.
+// TestDemoEndsTheInstancesOfItsUser: Ctrl-C leaves no VM behind, neither of the demo nor of its
+// user.
 func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	dir, invited := t.TempDir(), make(chan struct{})
 	out := &watched{want: "Ctrl-C ends", seen: func() { close(invited) }}
@@ -77,7 +78,7 @@ func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	noVMs(t, dir)
 }
 
-// startMine starts an instance as the invitation says, and waits until its VM runs.
+// startMine starts an instance as the invitation describes, and waits until its VM runs.
 func startMine(t *testing.T, invitation, dir string) {
 	t.Helper()
 	call := regexp.MustCompile(`curl -s (http://\S+)/api/v1/vm -d '\{"vmid": "([^"]+)"`).FindStringSubmatch(invitation)

@@ -17,7 +17,7 @@ type demoRun struct {
 	ready time.Duration // from the start of its VM until it was seen to be Started
 }
 
-// startInstance starts an instance with a script and shows what the script said.
+// startInstance starts an instance with a script and shows the script's output.
 func (d *demo) startInstance(ctx context.Context) (err error) {
 	script := "echo \"nonce " + d.nonce + " from $(uname -sr)\"\n"
 	if d.Driver == "sim" {
@@ -69,7 +69,7 @@ func (d *demo) started(ctx context.Context, id string) (api.Instance, error) {
 	return d.api.WaitStarted(ctx, id, nil)
 }
 
-// scripted waits for the script's end and gives what it said.
+// scripted waits for the script's end and returns its output.
 func (d *demo) scripted(ctx context.Context, id string) (said string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("waited 2m0s for the script to end"))
 	defer cancel()

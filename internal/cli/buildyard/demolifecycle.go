@@ -43,8 +43,8 @@ func (d *demo) play(ctx context.Context) (err error) {
 	return nil
 }
 
-// launch runs a part that outlives the context's end, until stop is called. Stop
-// waits for the part's end and gives its error.
+// launch runs a part that outlives the context's end, until stop is called. Stop waits for the
+// part's end and returns its error.
 func launch(ctx context.Context, run func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
@@ -61,9 +61,9 @@ func launch(ctx context.Context, run func(context.Context) error) (stop func() e
 // endLimit bounds how long the instances may take to end.
 const endLimit = time.Minute
 
-// endAll ends every instance, the user's too, and the node. It has a time of its
-// own, since the context of the demo is over when the user ended it. A VM that does
-// not end the orderly way is removed by the driver once the node has stopped.
+// endAll ends every instance, the user's too, and the node. It has a separate time limit, since the
+// context of the demo has ended when the user interrupted it. A VM that does not end gracefully is
+// removed by the driver once the node has stopped.
 func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
 	ctx = context.WithoutCancel(ctx)
 	orderly, cancel := context.WithTimeout(ctx, endLimit)
@@ -77,8 +77,8 @@ func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
 	return errors.Join(err, d.removeVMs(sweep))
 }
 
-// endInstances terminates every instance and waits until no VM is left. It looks
-// anew each time: a start may have been under way.
+// endInstances terminates every instance and waits until no VM is left. It lists the instances
+// again each time, since a start may have been in progress.
 func (d *demo) endInstances(ctx context.Context) error {
 	asked := map[string]bool{}
 	return d.await(ctx, endLimit, "the instances to end", func() (bool, error) {
@@ -124,7 +124,7 @@ func instances(n int) string {
 	return fmt.Sprintf("%d instances", n)
 }
 
-// removeVMs removes what is left on the node whose agent has stopped.
+// removeVMs removes the remaining VMs of the node whose agent has stopped.
 func (d *demo) removeVMs(ctx context.Context) error {
 	vms, err := d.node.Driver.List(ctx)
 	if err != nil {

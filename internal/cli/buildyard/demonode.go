@@ -35,8 +35,8 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 	return buildnode.OpenNode(ctx, buildnode.NodeOptions{Home: dir, Driver: d.Driver, Logger: log})
 }
 
-// nodeLog takes the node's log: warnings are for the user to read, and what is said of
-// a save has how long its guest stood still.
+// nodeLog receives the node's log. It passes warnings on to the user, and takes from the log line
+// of a save how long the guest was paused.
 type nodeLog struct {
 	out io.Writer
 
@@ -44,7 +44,7 @@ type nodeLog struct {
 	pause *time.Duration // of the last save; nil when unknown
 }
 
-// Write takes one line.
+// Write handles one line.
 func (l *nodeLog) Write(line []byte) (int, error) {
 	var said struct {
 		Level   slog.Level     `json:"level"`
@@ -62,7 +62,7 @@ func (l *nodeLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// standstill tells how long the guest of the last save stood still, when that is known.
+// standstill describes how long the guest was paused by the last save, when that is known.
 func (l *nodeLog) standstill() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	diskFile   = "/var/tmp/nonce"
 )
 
-// saveInstance writes the nonce into the running guest and saves that as demo:v2. The
-// instance ends by itself then.
+// saveInstance writes the nonce into the running guest and saves that as demo:v2. The save
+// terminates the instance.
 func (d *demo) saveInstance(ctx context.Context) error {
 	script := fmt.Sprintf("echo %[1]s >%[2]s\necho %[1]s >%[3]s\n", d.nonce, memoryFile, diskFile)
 	request, err := d.api.Save(ctx, client.SaveRequest{

@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
-// demoAdvisory is all that the demo's vulnerability database knows: enough for the one package
-// that the demo's guest has, guest/rootfs/opt/demo. In the form of OSV.
+// demoAdvisory is the whole content of the demo's vulnerability database: enough for the one
+// package of the demo's guest, guest/rootfs/opt/demo. In OSV format.
 const demoAdvisory = `{
   "schema_version": "1.4.0", "id": "GHSA-jf85-cpcp-j695", "aliases": ["CVE-2019-10744"], "modified": "2023-01-09T05:02:38Z",
   "affected": [{"package": {"ecosystem": "npm", "name": "lodash"}, "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}, {"fixed": "4.17.12"}]}]}],
@@ -23,8 +23,8 @@ const demoAdvisory = `{
 }
 `
 
-// scan looks for known vulnerabilities in the template where the registry keeps it, under a
-// licence of an authority that the demo makes.
+// scan scans the template in the registry for known vulnerabilities, under a license of an
+// authority that the demo creates.
 func (d *demo) scan(ctx context.Context) error {
 	if d.Scanner == "" || d.Driver == "sim" {
 		return nil
@@ -80,7 +80,7 @@ func demoLicence(dir, public string) (key string, err error) {
 	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
-// tellScan returns what a report of the scanner has.
+// tellScan prints the result in a report of the scanner.
 func (d *demo) tellScan(out string) error {
 	var report api.ScanReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {

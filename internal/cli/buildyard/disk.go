@@ -39,7 +39,7 @@ func (s *ControllerService) diskAlarms() (list []api.Alarm) {
 	return list
 }
 
-// withRemedy adds to the error of a damaged store how it is restored.
+// withRemedy adds the command that restores a damaged store to its error.
 func (s *ControllerService) withRemedy(err error) error {
 	if _, damaged := errors.AsType[*etcd.DamagedError](err); !damaged {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// template returns what the controller says of a template, in the list and of itself.
+// template returns the controller's details of a template, in the list and alone.
 func (y *yard) template(id string) api.TemplateDetail {
 	y.t.Helper()
 	var list []api.Template

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write docs/cli.md anew")
 // page is where the commands are documented.
 const page = "../../../docs/cli.md"
 
-// TestCommandsAreDocumented: docs/cli.md is what the commands say of themselves.
+// TestCommandsAreDocumented: docs/cli.md is the help of the commands.
 func TestCommandsAreDocumented(t *testing.T) {
 	want := cli.Document(newCommand(Streams{}))
 	if *update {
@@ -35,8 +35,8 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHelps: a command says what it does and gives an example, and those that
-// belong together have the same groups.
+// TestEveryCommandHelps: each command has a description and an example, and related commands have
+// the same groups.
 func TestEveryCommandHelps(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -11,8 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// portTLS is what a port shows of certificates, and the ones that its callers are known by. The
-// zero value speaks no TLS and knows nobody.
+// portTLS holds the server certificate of a port and the authorities of its client certificates.
+// The zero value serves no TLS and accepts no client certificate.
 type portTLS struct {
 	server  *certs.Server
 	clients *certs.Clients
@@ -30,8 +30,8 @@ var (
 	queueEdge = portTLSSettings{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
 )
 
-// checkTLS refuses certificates that no port would show: whoever gives them must not get a service
-// that speaks in clear. uses are the settings that make ports speak TLS.
+// checkTLS rejects certificates that no port would use: an operator who sets one must not get a
+// service without TLS. uses are the settings that switch TLS on for a port.
 func checkTLS(v *config.Values, uses ...string) error {
 	if slices.ContainsFunc(uses, v.Bool) {
 		return nil
@@ -44,8 +44,8 @@ func checkTLS(v *config.Values, uses ...string) error {
 	return nil
 }
 
-// openEdge reads the files that the settings name. A port that speaks TLS without a certificate
-// of its own has that of the API.
+// openEdge reads the files that the settings name. A TLS port without its own certificate uses that
+// of the API.
 func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTLS, error) {
 	e := &portTLS{}
 	var err error

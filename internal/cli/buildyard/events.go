@@ -11,7 +11,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// events returns where the controller's events go: to the log of the registry, and to an endpoint. Nowhere unless the settings say so.
+// events returns the destinations of the controller's events: the event log of the registry and an
+// endpoint. There are none unless set.
 func (s *ControllerService) events() (o controller.EventOptions, err error) {
 	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestEventsReachFileAndEndpoint has a cloud whose endpoint fails at first, and a restart of
-// it meanwhile: the file and the endpoint get each event.
+// TestEventsReachFileAndEndpoint has a cloud whose endpoint fails at first, and which is restarted
+// concurrently: the file and the endpoint get each event.
 func TestEventsReachFileAndEndpoint(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
@@ -67,7 +67,7 @@ func TestEventsReachFileAndEndpoint(t *testing.T) {
 	}
 }
 
-// TestEventsReachARegistry has the registry in a process of its own.
+// TestEventsReachARegistry has the registry in a separate process.
 func TestEventsReachARegistry(t *testing.T) {
 	dir := t.TempDir()
 	up, stopUp := startController(t, dir, true, nil)
@@ -90,7 +90,7 @@ func removeANode(t *testing.T, s *ControllerService) {
 	}
 }
 
-// waitForLines waits for so many events in a file, and gives them.
+// waitForLines waits for so many events in a file, and returns them.
 func waitForLines(t *testing.T, file string, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -10,7 +10,8 @@ import (
 )
 
 // ExposedAddresses returns the addresses at which other machines can use this process without
-// authentication, those of a registry in it included; nil when there is none. It is known after Open.
+// authentication, those of a registry in it included; nil when there are none. It is valid after
+// Open.
 func (s *ControllerService) ExposedAddresses() []string {
 	listeners := []*listener{s.listener}
 	if s.registry != nil {

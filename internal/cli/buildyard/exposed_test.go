@@ -116,8 +116,8 @@ func TestAloneRegistryWarns(t *testing.T) {
 }
 
 // TestControllerAsksItsRegistryWithoutAPort: with authentication, and no port for programs of this
-// machine, what the controller passes on to the registry of its process still gets there, in the
-// name of who asks.
+// machine, what the controller passes on to the registry of its process still gets there, on behalf
+// of its caller.
 func TestControllerAsksItsRegistryWithoutAPort(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{"local-listen-addr": "none"}))
 	defer stop()

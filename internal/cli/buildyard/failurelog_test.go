@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 )
 
-// says runs a command of the program and gives what it prints.
+// says runs a command of the program and returns its output.
 func says(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -28,8 +28,8 @@ func says(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestTheLogOfAFailedVM: why a real QEMU would not start is on the registry and told by a command, also when the
-// instance is gone.
+// TestTheLogOfAFailedVM: the reason why a real QEMU would not start is stored in the registry and
+// shown by a command, also when the instance no longer exists.
 func TestTheLogOfAFailedVM(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		t.Skip("QEMU is not installed")

@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store/backup"
 )
 
-// TestFullDataDisk: a controller on a full disk refuses changes with a sentence, answers what is asked, says so where
-// operators look, and accepts changes when there is space again.
+// TestFullDataDisk: a controller on a full disk refuses changes with a sentence, answers reads,
+// reports the problem to operators, and accepts changes when there is space again.
 func TestFullDataDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
@@ -88,8 +88,8 @@ func TestFullDataDisk(t *testing.T) {
 	}
 }
 
-// TestDamagedStoreNamesItsRemedy: the start of a controller ends with one line that names the file, and the command that
-// restores the newest whole backup.
+// TestDamagedStoreNamesItsRemedy: the start of a controller ends with one line that names the file,
+// and the command that restores the newest complete backup.
 func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	dir, backups := t.TempDir(), t.TempDir()
 	s, stop := startUp(t, dir)
@@ -115,7 +115,7 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second start says the same
+	for range 2 { // the second start reports the same
 		fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 		cli.AddFlags(fs, config.ControllerTable)
 		for flag, value := range map[string]string{

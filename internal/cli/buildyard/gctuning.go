@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// How much the heap may grow between two collections, in per cent of what lives. A small
-// heap doubles, which is what collecting costs least at; from about 64 MB on the room
-// for garbage stays the same, since ten thousand parked polls make next to none; and it
-// is never less than two fifths, so that a large heap is not collected all the time.
+// How much the heap may grow between two collections, in per cent of the live heap. A small heap
+// doubles, which is what collecting costs least at; from about 64 MB on the space for garbage stays
+// the same, since ten thousand waiting polls make next to none; and it is never less than 40 %, so
+// that a large heap is not collected all the time.
 const (
 	growthMost  = 100
 	growthLeast = 40
 	growthRoom  = 64 << 20 // bytes
 )
 
-// A storm of requests would have a small heap collected many times a second, which was
-// a sixth of what the storm costs. When two collections come within stormy, the heap
-// gets stormRoom between them, until none has come for stormOver; then the memory goes
-// back to the system, which would take minutes by itself. While callers are refused often,
-// as in no burst of honest ones, it gets refusedRoom: a larger room would be memory that
-// hostile callers take (docs/decisions/0148).
+// A burst of requests would have a small heap collected many times a second, which was a sixth of
+// the cost of the burst. When two collections come within stormy, the heap may grow by stormRoom
+// between them, until none has come for stormOver; then the memory is returned to the system, which
+// would take minutes otherwise. While callers are refused often, which no burst of legitimate
+// callers causes, it may grow by refusedRoom only: more would be memory that hostile callers can
+// consume (docs/decisions/0148).
 const (
 	stormy       = 2 * time.Second
 	stormRoom    = 256 << 20 // bytes
@@ -40,7 +40,7 @@ func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
 
-// stormGrowth is growth while collections come fast.
+// stormGrowth returns the growth while collections follow each other fast.
 func stormGrowth(live, room uint64) int {
 	least := growthLeast
 	if room <= refusedRoom {
@@ -49,8 +49,9 @@ func stormGrowth(live, room uint64) int {
 	return max(least, int(100*room/max(live, 1<<20)))
 }
 
-// nextGrowth returns the per cent after a collection, which comes so long after the one before. What was set when little
-// lived would be gigabytes of garbage when more does: the room is never more than that of a storm.
+// nextGrowth returns the growth in per cent to set after a collection; since is the time since the
+// previous one. A growth set while little memory was live would be gigabytes of garbage when more
+// is: the headroom never exceeds that of a burst.
 func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
 		return stormGrowth(live, room)
@@ -58,8 +59,8 @@ func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	return min(set, stormGrowth(live, room))
 }
 
-// tuneGC keeps the growth of the heap fitting until ctx ends; refusals has a value for each caller who was refused,
-// as long as there is room. GOGC switches it off.
+// tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each refused
+// caller, unless it is full. GOGC switches it off.
 func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -103,14 +104,14 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	}
 }
 
-// refusalCount tells whether callers are refused often.
+// refusalCount determines whether callers are refused often.
 type refusalCount struct {
 	first time.Time // of those that are counted
 	count int
 	many  time.Time // when there were many
 }
 
-// add counts a refusal, and reports whether there are many since now.
+// add counts a refusal, and reports whether there are many from now on.
 func (r *refusalCount) add(now time.Time) bool {
 	if now.Sub(r.first) >= stormOver {
 		r.first, r.count = now, 0
@@ -122,7 +123,7 @@ func (r *refusalCount) add(now time.Time) bool {
 	return true
 }
 
-// room returns how far the heap may grow in a storm of requests, in bytes.
+// room returns how far the heap may grow in a burst of requests, in bytes.
 func (r *refusalCount) room(now time.Time) uint64 {
 	if now.Sub(r.many) <= 2*stormOver { // the next count may be under way
 		return refusedRoom
@@ -130,8 +131,8 @@ func (r *refusalCount) room(now time.Time) uint64 {
 	return stormRoom
 }
 
-// afterCollection calls do after every collection until ctx ends: an object that nobody
-// needs is found by each.
+// afterCollection calls do after every collection until ctx ends: each collection finds an object
+// that nothing references.
 func afterCollection(ctx context.Context, do func()) {
 	litter := new([32]byte) // too large to share its memory with others
 	runtime.AddCleanup(litter, func(struct{}) {
@@ -142,7 +143,7 @@ func afterCollection(ctx context.Context, do func()) {
 	}, struct{}{})
 }
 
-// liveBytes is what the last collection found alive.
+// liveBytes returns the live heap after the last collection.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}}
 	metrics.Read(samples)

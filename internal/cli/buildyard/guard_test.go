@@ -54,8 +54,8 @@ func guard(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// secretless makes sure that what the last command has said holds nothing of the files:
-// secretless FILE...
+// secretless checks that the output of the last command contains nothing of the files: secretless
+// FILE...
 func secretless(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: secretless file...")

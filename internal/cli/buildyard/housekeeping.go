@@ -14,11 +14,11 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// licenceEvery is how often it is looked which tier the license opens.
+// licenceEvery is the interval between checks of the license tier.
 const licenceEvery = 2 * time.Second
 
-// heed has the permissions count as the license says now, and makes that durable once: what
-// permissions deny stays denied after a restart.
+// heed applies the license tier to the authorizer, and stores once that permissions are enforced:
+// what permissions deny stays denied after a restart.
 func (a *access) heed(ctx context.Context) error {
 	if tier := a.o.Tier(); tier != a.tier {
 		a.judge.SetTier(tier)
@@ -34,12 +34,12 @@ func (a *access) heed(ctx context.Context) error {
 	return nil
 }
 
-// chores are what every replica does for itself.
+// chores returns the background jobs that every replica runs.
 func (a *access) chores() []periodic.Job {
 	return append([]periodic.Job{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
 }
 
-// openTrail makes the way of what is audited into the log of events, when there is one.
+// openTrail opens the audit trail into the event log, when there is one.
 func (s *ControllerService) openTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
 		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.AppendEvents(ctx, events...) }, s.log)
@@ -49,7 +49,7 @@ func (s *ControllerService) openTrail() {
 // trailTime bounds the last write of a trail.
 const trailTime = 5 * time.Second
 
-// flush writes what a trail has left when its service ends.
+// flush writes the remaining events of a trail when its service ends.
 func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	if t == nil {
 		return
@@ -61,7 +61,7 @@ func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	}
 }
 
-// auditor returns the auditor of a service; nil when nobody but its log gets what is audited.
+// auditor returns the auditor of a service; nil when audited actions go only to its log.
 func auditor(t *rest.AuditTrail, s farm.Service) rest.Auditor {
 	if t == nil {
 		return nil
@@ -92,7 +92,7 @@ func (s *RegistryService) openTrail() error {
 	return nil
 }
 
-// run manages what a registry that runs alone keeps, until ctx ends.
+// run runs the background jobs of a registry that runs alone, until ctx ends.
 func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
 	if k == nil {
 		return

@@ -38,7 +38,7 @@ func guarded() map[string]string {
 	}
 }
 
-// startOwnRegistry runs a registry by itself.
+// startOwnRegistry runs a registry alone.
 func startOwnRegistry(t *testing.T, dir string, settings map[string]string) (s *RegistryService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
@@ -71,7 +71,7 @@ func startOwnRegistry(t *testing.T, dir string, settings map[string]string) (s *
 	}
 }
 
-// askAsRoot makes a request and gives the answer and the id of the request.
+// askAsRoot sends a request as root and returns status, request ID and body of the response.
 func askAsRoot(t *testing.T, method, url, body string) (code int, request string, answer string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -91,7 +91,7 @@ func askAsRoot(t *testing.T, method, url, body string) (code int, request string
 	return resp.StatusCode, resp.Header.Get("X-Request-Id"), string(raw)
 }
 
-// done makes a request as root that must succeed, and gives its id and the body.
+// done makes a request as root that must succeed, and returns its id and the body.
 func done(t *testing.T, method, url, body string) (request string, answer api.Envelope[any]) {
 	t.Helper()
 	code, request, text := askAsRoot(t, method, url, body)
@@ -118,7 +118,7 @@ func auditLines(t *testing.T, lines []string) (list []auditLine) {
 	return list
 }
 
-// awaitEvents waits for so many events in a file, and gives them.
+// awaitEvents waits for so many events in a file, and returns them.
 func awaitEvents(t *testing.T, file string, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -132,8 +132,8 @@ func awaitEvents(t *testing.T, file string, n int) []string {
 	}
 }
 
-// TestAuditReachesTheLogOfEvents: of both services of a process, what was done and by whom, and
-// nothing of those who were not let in; and no secret.
+// TestAuditReachesTheLogOfEvents: the event log has what was done and by which principal in both
+// services of a process, nothing of callers that were rejected, and no secret.
 func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startController(t, dir, true, guarded())
@@ -241,8 +241,8 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 	}
 }
 
-// TestPermissionsFollowTheLicence: a better one counts as soon as it is seen, and what it has
-// denied stays denied under a lesser one, permanently once the store could be told.
+// TestPermissionsFollowTheLicence: a higher tier applies as soon as it is noticed, and what it has
+// denied stays denied under a lower one, permanently once that was stored.
 func TestPermissionsFollowTheLicence(t *testing.T) {
 	failing := errors.New("the disk is full")
 	var stored []auth.Grants
@@ -288,7 +288,7 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	}
 }
 
-// longGone is a key that nobody has prolonged for more than a month.
+// longGone is a key that was not renewed for more than a month.
 var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 * time.Hour)}
 
 // awaitGone waits for the end of that key.
@@ -304,8 +304,8 @@ func awaitGone(t *testing.T, keys auth.KeyStore) {
 	}
 }
 
-// TestKeysAreLookedAfter: by the replica that reconciles, and what the license says of
-// permissions is stored.
+// TestKeysAreLookedAfter: the replica that reconciles removes expired keys, and what the license
+// means for permissions is stored.
 func TestKeysAreLookedAfter(t *testing.T) {
 	dir, settings := t.TempDir(), guarded()
 	settings["enable-controller-authorization"] = "true"
@@ -342,7 +342,8 @@ func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
 	awaitGone(t, s.access.o.Stores.Keys)
 }
 
-// TestUpkeepFindsTheLocalPort: whoever manages a storage on its machine needs no credentials.
+// TestUpkeepFindsTheLocalPort: an operator who manages a storage on its machine needs no
+// credentials.
 func TestUpkeepFindsTheLocalPort(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startOwnRegistry(t, dir, guarded())

@@ -68,7 +68,7 @@ It may be run again: what is there stays as it is, above all the token.`,
 	return cmd
 }
 
-// run makes what is missing, and says what there is and what to do next.
+// run creates what is missing, and prints what exists and what to do next.
 func (o *initOptions) run() error {
 	if err := openDataDir(o.dir); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (o *initOptions) run() error {
 	return o.explain(values)
 }
 
-// say notes that something was made, or was there.
+// say prints that something was created, or existed before.
 func (o *initOptions) say(made bool, what, path string) {
 	word := "kept"
 	if made {
@@ -102,7 +102,7 @@ func (o *initOptions) say(made bool, what, path string) {
 	o.said = append(o.said, fmt.Sprintf("%s  %-12s %s", word, what, path))
 }
 
-// makeToken makes the root token's file, or checks the one that is there.
+// makeToken creates the root token's file, or checks an existing one.
 func (o *initOptions) makeToken(path string) error {
 	if _, err := config.ReadSecret(path, nil); !errors.Is(err, fs.ErrNotExist) {
 		if err != nil {
@@ -150,7 +150,7 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 	return values, replaceFile(path, []byte(text))
 }
 
-// explain returns what there is now, and what comes next.
+// explain prints what exists now, and the next steps.
 func (o *initOptions) explain(values map[string]string) error {
 	port, up := "8090", "buildyard up"
 	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Less: values}); err == nil {

@@ -58,8 +58,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestInitThenUp: what init makes switches authentication and HTTPS on for a service that is told
-// nothing but the data directory.
+// TestInitThenUp: what init creates switches authentication and HTTPS on for a service that is
+// given only the data directory.
 func TestInitThenUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	said := runInit(t, "--data-dir", dir, "--tls", "--name", "build.example,192.0.2.7")
@@ -209,7 +209,8 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-// TestInitKeepsNoBrokenPair: a certificate that does not serve with its key is not kept, and what to do is said.
+// TestInitKeepsNoBrokenPair: a certificate that does not match its key is not kept, and the error
+// names what to do.
 func TestInitKeepsNoBrokenPair(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	runInit(t, "--data-dir", dir, "--tls")

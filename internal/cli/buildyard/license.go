@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// secretFile is the name of the file with an authority's secret, beside the public key.
+// secretFile is the name of the file with an authority's secret, next to the public key.
 const secretFile = "authority.key"
 
 func licenseCommand(io Streams) *cobra.Command {
@@ -35,7 +35,7 @@ the user that the program runs as. A controller reads its licence from SVC_LICEN
 	}, keygenCommand(io), issueCommand(io), showLicenseCommand(io))
 }
 
-// defaultSecret is where the secret of an authority is when nothing else is said.
+// defaultSecret is the default path of the secret of an authority.
 func defaultSecret() string {
 	if dir := license.UserDir(); dir != "" && os.Geteuid() != 0 {
 		return filepath.Join(dir, secretFile)
@@ -43,7 +43,7 @@ func defaultSecret() string {
 	return filepath.Join(license.SystemDir, secretFile)
 }
 
-// publicOf names the file of the public key beside that of its secret.
+// publicOf returns the path of the public key next to that of its secret.
 func publicOf(secret string) string { return strings.TrimSuffix(secret, filepath.Ext(secret)) + ".pub" }
 
 func keygenCommand(streams Streams) *cobra.Command {
@@ -78,7 +78,7 @@ and replaces no file.`,
 	return cmd
 }
 
-// believed returns what to do with a public key.
+// believed returns what to do with a public key so that licenses of its authority are accepted.
 func believed(public string) string {
 	system := filepath.Join(license.SystemDir, license.AuthorityFile)
 	if at, err := filepath.Abs(public); err == nil && at == system {
@@ -165,7 +165,7 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	return until, nil
 }
 
-// shownLicense is what show says of a key.
+// shownLicense is the output of show for a key.
 type shownLicense struct {
 	Valid   bool            `json:"valid"`
 	Product license.Product `json:"product,omitempty"`

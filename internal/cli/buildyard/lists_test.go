@@ -13,10 +13,10 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/sim"
 )
 
-// TestListsStayRightWhileEverythingMoves reads every list and every single thing while
-// versions are pushed, reverted and deleted, distributed and removed, and instances come
-// and go: each answer has its shape, and no field ever changes its type.
-// BUILDYARD_LISTS says for how long, 4 s without it.
+// TestListsStayRightWhileEverythingMoves reads every list and every single record while versions
+// are pushed, reverted and deleted, distributed and removed, and instances come and go: each answer
+// has its shape, and no field ever changes its type. BUILDYARD_LISTS sets the duration, 4 s by
+// default.
 func TestListsStayRightWhileEverythingMoves(t *testing.T) {
 	length := 4 * time.Second
 	if text := os.Getenv("BUILDYARD_LISTS"); text != "" {

@@ -16,11 +16,11 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// localRegistry is the registry of the controller's own process: every start asks it,
-// and over HTTP the questions would cost more than the rest of the start.
+// localRegistry is the registry of the controller's own process: every start calls it, and over
+// HTTP the calls would cost more than the rest of the start.
 type localRegistry struct {
 	reg   *registry.Registry
-	rules func() *auth.Rules // that its callers are judged by; it gives nil where nobody is
+	rules func() *auth.Rules // that authorize its callers; returns nil without authorization
 }
 
 var _ pausable = localRegistry{}
@@ -64,7 +64,7 @@ func versionRef(ref transfer.Ref) registry.Ref {
 	return registry.Ref{ID: ref.ID, Tag: ref.Tag, Number: ref.Version, ContentID: ref.ContentID}
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the free space of the registry's disk.
 func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
 
 // Status returns how the registry is.

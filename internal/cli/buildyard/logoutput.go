@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/obs"
 )
 
-// logOutput is where the log of a process goes: to stderr, and where the settings say so to files of its own and
-// to the central logs.
+// logOutput is the destination of a process's log: stderr, and, where set, its own files and the
+// central logs.
 type logOutput struct {
 	stderr   io.Writer
 	shippers map[string]*logs.Shipper // that run, by where they send to
@@ -27,7 +27,7 @@ type logOutput struct {
 	dir     *central.Logs // nil: not asked for
 }
 
-// openLog opens the files that the settings ask for.
+// openLog opens the files named in the settings.
 func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()

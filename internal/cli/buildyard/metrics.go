@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// metricsPort is where a service shows its metrics; the zero value nowhere.
+// metricsPort is where a service serves its metrics; the zero value nowhere.
 type metricsPort struct {
 	server *obs.MetricsServer // nil: they are not asked for
 }

@@ -44,7 +44,7 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	return map[string]string{"license-file": file, "license-authority": public}
 }
 
-// runNode joins a node, in a directory of its own, and runs it until the test ends.
+// runNode joins a node, in its own directory, and runs it until the test ends.
 func runNode(t *testing.T, s *ControllerService, dir string, o buildnode.NodeOptions) *buildnode.Node {
 	t.Helper()
 	var err error

@@ -120,7 +120,7 @@ func (m *mover) distribute(ctx context.Context, rng *rand.Rand) {
 		in["tag"] = m.tags(ctx, id, 0)
 	}
 	request := m.distributeTo(ctx, in)
-	if request == "" { // refused: the tag was reverted meanwhile
+	if request == "" { // refused: the tag was reverted concurrently
 		return
 	}
 	time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
@@ -181,7 +181,7 @@ func (m *mover) readAll(ctx context.Context, _ *rand.Rand) {
 	}
 }
 
-// readEach reads things one by one, which may be gone.
+// readEach reads records one by one, which may have been removed.
 func (m *mover) readEach(ctx context.Context, rng *rand.Rand) {
 	m.one(ctx, "/api/v1/registry/vm?id="+m.templates[rng.IntN(len(m.templates))], detailElement)
 	m.one(ctx, "/api/v1/status", anyElement)

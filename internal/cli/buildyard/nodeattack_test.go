@@ -232,7 +232,8 @@ func TestANodeWithoutWork(t *testing.T) {
 	}
 }
 
-// TestANodesRowsAreItsOwn: whatever a node says of where a row is from, its token says it.
+// TestANodesRowsAreItsOwn: the origin of a node's rows is that of its token, whatever the node
+// sends.
 func TestANodesRowsAreItsOwn(t *testing.T) {
 	c := newAttacked(t, nil)
 	n := joinByHand(t, c.s, c.url, "liar")

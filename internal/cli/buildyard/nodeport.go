@@ -22,8 +22,8 @@ type nodePort struct {
 	log      *slog.Logger
 }
 
-// checkNodePort refuses settings of the interface that would be passed over, or make it another one
-// than was asked for.
+// checkNodePort rejects settings of the interface that would be ignored, or change it into another
+// one than was requested.
 func checkNodePort(v *config.Values) error {
 	for _, rule := range []struct {
 		given bool
@@ -44,7 +44,7 @@ func checkNodePort(v *config.Values) error {
 	return nil
 }
 
-// openNodePort binds the interface that the settings ask for; nil for none.
+// openNodePort binds the interface in the settings; nil without one.
 func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nodePort, error) {
 	addr := v.String(config.QueueAddr)
 	if addr == "" {
@@ -85,8 +85,8 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 	return p.listener.serve(rest.WithJoinPolicy(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
-// guard judges the callers of the interface: those whom the controller knows, and machines by
-// certificates of the interface's own authorities. nil: none is known.
+// guard returns the guard of the interface: it authenticates callers that the controller knows, and
+// machines by certificates of the interface's own authorities. It is nil where there are neither.
 func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	who := &auth.Authenticator{}
 	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
@@ -94,7 +94,7 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	case a != nil:
 		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
 	case p.edge.clients == nil:
-		return nil, nil // nobody is judged
+		return nil, nil // every caller is allowed
 	}
 	if p.edge.clients != nil {
 		who.Certificate = p.edge.clients.Identity
@@ -106,7 +106,7 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	return rest.NewGuard(o)
 }
 
-// door is what it takes to join there.
+// door returns the conditions for joining there.
 func (p *nodePort) door(v *config.Values) rest.JoinPolicy {
 	switch {
 	case !v.Bool(config.QueueAuth):

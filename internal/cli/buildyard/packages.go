@@ -44,7 +44,7 @@ the file packages.pub of that directory when it first joins, or buildnode join -
 	}, packageKeygen(io), packageSign(io), packageList(io))
 }
 
-// defaultPackageSecret is where the secret is when nothing else is said.
+// defaultPackageSecret is the default path of the secret.
 func defaultPackageSecret() string {
 	return filepath.Join(filepath.Dir(defaultSecret()), packageSecret)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// placementPolicy lets the controller place instances as permission groups may start them.
+// placementPolicy restricts placements to the nodes on which permission groups may start instances.
 type placementPolicy struct{ judge *auth.Authorizer }
 
 var _ controller.PlacementPolicy = placementPolicy{}
@@ -31,7 +31,8 @@ func (p placementPolicy) Starters() map[string][]string {
 // Watch implements controller.PlacementPolicy.
 func (p placementPolicy) Watch(changed func()) { p.judge.Watch(changed) }
 
-// rightsOf asks a registry what callers of a service may do there; nil without authentication.
+// rightsOf returns the query of the rights of a service's callers at a registry; nil without
+// authentication.
 func rightsOf(a *access, shelf pausable) controller.RightsQuery {
 	if a == nil {
 		return nil

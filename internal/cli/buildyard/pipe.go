@@ -10,7 +10,7 @@ import (
 // pipeURL is the address of requests through a pipe. No connection to it is ever made.
 const pipeURL = "http://127.0.0.1"
 
-// pipe is a listener that only this process can connect to. Its server judges callers as on the
+// pipe is a listener that only this process can connect to. Its server authorizes callers as on the
 // port for programs of this machine.
 type pipe struct {
 	conns  chan net.Conn
@@ -54,7 +54,7 @@ func (p *pipe) Close() error {
 // Addr implements net.Listener.
 func (p *pipe) Addr() net.Addr { return pipeAddr }
 
-// pipeAddr stands for this process: a caller through the pipe is on this machine.
+// pipeAddr is the address of this process: a caller through the pipe is on this machine.
 var pipeAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 
 // pipeConn is the server's end of a connection.

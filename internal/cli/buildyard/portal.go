@@ -38,7 +38,7 @@ func origins(hosts []string) (out []string) {
 	return out
 }
 
-// exposureAlarms says that other machines can use this process without authentication.
+// exposureAlarms reports that other machines can use this process without authentication.
 func (s *ControllerService) exposureAlarms() []api.Alarm {
 	if exposed := s.ExposedAddresses(); len(exposed) > 0 {
 		return []api.Alarm{{
@@ -50,13 +50,14 @@ func (s *ControllerService) exposureAlarms() []api.Alarm {
 	return nil
 }
 
-// logIn sends the page of the log-in, as the portal has it.
+// logIn sends the login page of the portal.
 func logIn(w http.ResponseWriter, status int, p authrest.Page) {
 	portal.LogIn(w, status, portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
 }
 
-// changes tells what the portal shows of changes in the store, and in the registry where that is in
-// this process. Pages of templates learn of another one's when they refresh by themselves.
+// changes reports which topics of the portal changed in the store, and in the registry where that
+// is in this process. Pages of templates learn of changes in another registry when they refresh
+// automatically.
 func (s *ControllerService) changes() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
 	var topics atomic.Uint32
 	wake := make(chan struct{}, 1)
@@ -87,7 +88,7 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 	return wake, func() portal.Topics { return portal.Topics(topics.Swap(0)) }, stop
 }
 
-// topicOf returns what a change of a record is about.
+// topicOf returns the topics of a change of a record.
 func topicOf(e *store.Event) portal.Topics {
 	record := e.New
 	if record == nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// diskReserve is the room, in bytes, that a registry keeps for what is small when its disk is full.
+// diskReserve is the space, in bytes, that a registry reserves for small writes when its disk is
+// full.
 const diskReserve = 64 << 20
 
 // registryGrace is how long a registry that ends lets open requests go on.
@@ -48,9 +49,9 @@ type RegistryService struct {
 	inner      *pipe     // for the controller in this process; nil: there is none
 	core       *registry.Registry
 	limits     registryrest.Limits
-	keeps      *registryKeeps // nil: there is no authentication, or the controller of this process has it
+	keeps      *registryKeeps // nil without authentication, or when the controller of this process has it
 	access     *access
-	trail      *rest.AuditTrail // nil: there is no authentication, or no log of events; or the controller of this process has it
+	trail      *rest.AuditTrail // nil: no authentication, no event log, or the controller of this process has it
 }
 
 // ParseFlags reads the settings from flags, environment and file.
@@ -71,7 +72,7 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	return s.configure(settings, settings.String(config.BasePath), settings.String(config.ListenAddr))
 }
 
-// beside makes the registry one that runs in the process of a controller.
+// beside configures the registry to run in the process of a controller.
 func (s *RegistryService) beside(settings *config.Values, output *logOutput) error {
 	s.output, s.shares, s.inner = output, true, newPipe()
 	return s.configure(settings, settings.String(config.RegistryBasePath), settings.String(config.RegistryListenAddress))
@@ -85,8 +86,7 @@ func (s *RegistryService) configure(settings *config.Values, base, addr string) 
 	return err
 }
 
-// Open binds the address and opens the storage. What it opened is closed by Close,
-// also when it fails half-way.
+// Open binds the address and opens the storage. Close closes what Open opened, also when it failed.
 func (s *RegistryService) Open(ctx context.Context) error {
 	var err error
 	if s.edge == nil {

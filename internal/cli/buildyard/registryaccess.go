@@ -30,7 +30,7 @@ type registryKeeps struct {
 // lock of the storage keeps other processes out.
 func accessDir(base string) string { return filepath.Join(base, "auth") }
 
-// openOwnAccess makes what judges the callers of a registry that runs alone.
+// openOwnAccess creates the access of a registry that runs alone.
 func (s *RegistryService) openOwnAccess() error {
 	if !s.settings.Bool(config.EnableAuth) {
 		return nil
@@ -95,8 +95,8 @@ func (k *registryKeeps) close() error {
 	return errors.Join(err, k.folder.Close())
 }
 
-// listenLocally binds the port for programs of this machine. Without authentication it is
-// nothing that the other port is not, and may be missing when somebody else has it.
+// listenLocally binds the port for programs of this machine. Without authentication that port
+// offers nothing that the other port does not, and may be missing when another process has it.
 func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) {
 	if s.settings.String(config.LocalListenAddr) == config.NoAddr {
 		return nil, nil // it is off
@@ -124,7 +124,8 @@ func (s *RegistryService) localURL() string {
 	return s.local.url()
 }
 
-// keeperURL returns where commands on this machine that manage the storage ask the registry.
+// keeperURL returns the address at which commands on this machine that manage the storage call the
+// registry.
 func (s *RegistryService) keeperURL() string {
 	if s.local != nil {
 		return s.local.url()
@@ -132,10 +133,10 @@ func (s *RegistryService) keeperURL() string {
 	return s.URL()
 }
 
-// localGuard judges the callers of that port.
+// localGuard returns the guard of the callers of that port.
 func (s *RegistryService) localGuard() (*rest.Guard, error) {
 	if s.access == nil {
-		return nil, nil // nobody is judged
+		return nil, nil // every caller is allowed
 	}
 	return s.access.guarded(rest.Loopback{})
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// How long the controller waits for its registry. Clients give up after 5 s, and a
-// start makes two calls: the template and the configuration of its version.
+// How long the controller waits for its registry. Clients time out after 5 s, and a start makes two
+// calls: the template and the configuration of its version.
 const (
 	registryTimeout      = 4 * time.Second
 	registryStartTimeout = 2 * time.Second
 )
 
-// registryCalls are the controller's calls of its registry, each with a time-out
-// that leaves the caller time to answer its own client. What many share, and what the
-// controller needs for what it was allowed to do, it asks by itself; what its own caller may
-// do, and what it changes for them, in their name.
+// registryCalls are the controller's calls to its registry, each with a timeout that leaves time to
+// answer the controller's own client. Shared queries, and calls for an action that is already
+// authorized, use the controller's credentials; rights of a caller and changes for it are requested
+// on the caller's behalf.
 type registryCalls struct {
 	client  pausable
 	address string
@@ -41,7 +41,7 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 	case caller.Unlimited():
 		return nil, nil // everything
 	case !caller.Is():
-		return nil, auth.Forbidden("list_vms") // it could not be asked for nobody
+		return nil, auth.Forbidden("list_vms") // no call can be made for an unauthenticated caller
 	}
 	if !r.asks.allows(time.Now()) {
 		if known, ok := r.said.get(caller, template); ok {
@@ -71,8 +71,8 @@ func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.List)
 }
 
-// Detail returns one template with its versions, as they are when it is asked or later:
-// what was pushed is seen by the next start.
+// Detail returns one template with its versions, as they are at the time of the call or later: the
+// next start sees what was pushed.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	if !r.looks.allows(time.Now()) {
 		return api.TemplateDetail{}, r.away()
@@ -93,7 +93,7 @@ func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.Templat
 	})
 }
 
-// Disk returns the room of the registry's disk.
+// Disk returns the free space of the registry's disk.
 func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
@@ -150,7 +150,7 @@ func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
 	return err
 }
 
-// bounded makes a call within its time, and says which registry did not answer.
+// bounded makes a call within its time limit, and names the registry that did not answer.
 func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

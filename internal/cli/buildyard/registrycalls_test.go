@@ -105,7 +105,7 @@ func TestAControllerAnswersWhileItsRegistryHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = hung.Close() }() // the system accepts into the backlog; nobody ever reads
+	defer func() { _ = hung.Close() }() // the system accepts into the backlog; no process ever reads
 	registry := "http://" + hung.Addr().String()
 	s, stop := startController(t, t.TempDir(), false, map[string]string{"registry": registry})
 	defer stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// judged is a cloud in which permissions and rights on single templates count.
+// judged is a cloud in which permissions and resource rights on templates are enforced.
 type judged struct {
 	asks
 	controller, registry string
@@ -93,7 +93,8 @@ func TestGrantsEndWithTheirTemplate(t *testing.T) {
 	}
 }
 
-// documented reads the permissions that the documents give a role, at the controller and at the registry.
+// documented reads the permissions that the documents assign to a role, at the controller and at
+// the registry.
 func documented(t *testing.T, role string) (controller, registry []string) {
 	t.Helper()
 	raw, err := os.ReadFile("../../../docs/operations.md")
@@ -114,7 +115,8 @@ func documented(t *testing.T, role string) (controller, registry []string) {
 	return controller, registry
 }
 
-// as returns the header of a key that has what the documents give a role.
+// as creates an API key with the permissions that the documents assign to a role, and returns its
+// header.
 func (c *judged) as(t *testing.T, role string) string {
 	t.Helper()
 	here, there := documented(t, role)
@@ -127,7 +129,8 @@ func (c *judged) as(t *testing.T, role string) string {
 	return bearing(t, c.root, role+"-key", role)
 }
 
-// TestDocumentedRoles: what the documents say of an exporter and of a CI system is enough, and no more than that.
+// TestDocumentedRoles: the documented permissions of an exporter and of a CI system are sufficient,
+// and not more than that.
 func TestDocumentedRoles(t *testing.T) {
 	c := newJudged(t, false, nil)
 	template := c.push()
@@ -152,7 +155,8 @@ func TestDocumentedRoles(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfTheRegistry that somebody sees through the controller say whose credential lacks what where.
+// TestRefusalsOfTheRegistry: a refusal by the registry that a client gets through the controller
+// names whose credential lacks which permission, and where.
 func TestRefusalsOfTheRegistry(t *testing.T) {
 	c := newJudged(t, true, nil)
 	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "dev", Permissions: []string{"registry_list", "view_logs"}}); err != nil {

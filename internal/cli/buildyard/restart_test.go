@@ -80,7 +80,7 @@ func bigInstance(node *farm.Node, i int, now time.Time) *farm.Instance {
 func BenchmarkRestart(b *testing.B) {
 	dir := b.TempDir()
 	if keep := os.Getenv("BUILDYARD_RESTART_DIR"); keep != "" {
-		dir = keep // for a look at it with a program of its own
+		dir = keep // keeps the store, to examine it with a separate program
 	}
 	if _, err := os.Stat(filepath.Join(dir, "c")); err != nil {
 		fillStore(b, filepath.Join(dir, "c"), 100_000)

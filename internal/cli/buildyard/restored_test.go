@@ -23,7 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// program is a controller with its registry in a process of its own, which can be killed.
+// program is a controller with its registry in a separate process, which can be killed.
 type program struct {
 	t        *testing.T
 	dir      string
@@ -120,7 +120,7 @@ func (p *program) call(method, path string, in, out any) error {
 	return json.Unmarshal(envelope.Body, out)
 }
 
-// states returns the instances of the list; nil when there is no answer.
+// states returns the states of the listed instances; nil when the call fails.
 func (p *program) states() map[string]string {
 	var list []api.InstanceItem
 	if err := p.call(http.MethodGet, "/api/v1/vm", nil, &list); err != nil {
@@ -189,9 +189,9 @@ func (p *program) template() string {
 	return id
 }
 
-// TestRestoreOfARunningCloud: instances run, a backup is taken, more are started and some terminated, the controller
-// is killed and the backup restored. What the backup knows and still runs continues, what has ended since ends, and what
-// was started since is not removed in one sweep.
+// TestRestoreOfARunningCloud: instances run, a backup is taken, more are started and some
+// terminated, the controller is killed and the backup restored. Instances in the backup that still
+// run continue, those that ended since end, and those started since are not removed all together.
 func TestRestoreOfARunningCloud(t *testing.T) {
 	p := &program{t: t, dir: t.TempDir(), url: "http://" + freePort(t), reg: "http://" + freePort(t)}
 	p.start()

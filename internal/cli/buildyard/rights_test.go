@@ -140,7 +140,7 @@ func (g *granted) templates(id string) {
 			g.t.Errorf("with %q and %q: the deletion says %q", c.rights, c.permissions, says)
 		}
 	}
-	if list, err := g.root.Templates(ctx, client.ListOptions{}); err != nil || len(list) != 1 { // what one user was told, is no other's
+	if list, err := g.root.Templates(ctx, client.ListOptions{}); err != nil || len(list) != 1 { // answers are per user
 		g.t.Errorf("root: %v, %v", list, err)
 	}
 }

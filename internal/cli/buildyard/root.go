@@ -14,10 +14,10 @@ import (
 	"github.com/buildyard/buildyard/internal/selfexec"
 )
 
-// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+// Streams are the standard streams of a command: the result goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// Main runs the program and gives its exit code.
+// Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, io Streams) int {
 	cmd := newCommand(io)
 	cmd.SetArgs(args)
@@ -75,7 +75,7 @@ var (
 	_ service = (*RegistryService)(nil)
 )
 
-// serveCommand makes a command that runs a service until it is told to stop.
+// serveCommand makes a command that runs a service until it receives a signal.
 func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), table)
 	cmd.Args = cobra.NoArgs

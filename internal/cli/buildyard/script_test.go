@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"buildyard": func() { cli.Program(buildyard.Main) }})
 }
 
-// TestScripts runs what testdata tells of the commands that ask a controller. Each
-// script has one of its own at $SVC_CONTROLLER.
+// TestScripts runs the scripts in testdata for the commands that call a controller. Each script has
+// its own controller at $SVC_CONTROLLER.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, Setup: cloud,
@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// cloud gives a script a controller with its registry.
+// cloud starts a controller with its registry for a script.
 func cloud(env *testscript.Env) error {
 	settings := map[string]string{
 		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_INSTANCE_TIME_OUT": "1s",

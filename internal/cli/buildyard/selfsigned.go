@@ -53,7 +53,7 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	if err != nil {
 		return pair, err
 	}
-	host, _ := os.Hostname() // "" is no name
+	host, _ := os.Hostname() // an empty name is left out
 	template := certificateTemplate(host, serverLife)
 	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, name := range append([]string{"localhost", "127.0.0.1", "::1", host, outwardIP()}, names...) {
@@ -68,7 +68,8 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	return pair, err
 }
 
-// bothThere reports whether a certificate and its key are there; one without the other, or that does not fit, is an error.
+// bothThere reports whether a certificate and its key exist; it is an error if only one exists or
+// they do not match.
 func bothThere(cert, key string) (bool, error) {
 	_, certErr := os.Stat(cert)
 	_, keyErr := os.Stat(key)
@@ -144,8 +145,9 @@ func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 	}
 }
 
-// issue makes a key pair and its certificate, signed by an authority or, without one, by itself.
-// Each file is there whole or not at all, the key first: a certificate is there only with its key.
+// issue creates a key pair and its certificate, signed by an authority or, without one,
+// self-signed. Each file is written completely or not at all, the key first: a certificate exists
+// only with its key.
 func issue(template, authority *x509.Certificate, by crypto.Signer, certPath, keyPath string) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listener is one HTTP server on one address. It listens from the moment it is
-// made, so that its real address is known before anything starts.
+// listener is one HTTP server on one address. It listens from its creation on, so that its real
+// address is known before anything starts.
 type listener struct {
 	server *http.Server
 	socket net.Listener
@@ -41,7 +41,7 @@ func newListener(socket net.Listener, log *slog.Logger) *listener {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // OPTIONS * is judged as everything else is
+		DisableGeneralOptionsHandler: true, // OPTIONS * passes the guard as every other request
 	}}
 }
 
@@ -52,14 +52,16 @@ func (l *listener) speak(e *portTLS) {
 	}
 }
 
-// protect has it refuse pages of other sites and cut clients that are slow, as the settings say.
+// protect makes it reject pages of other sites and disconnect slow clients, according to the
+// settings.
 func (l *listener) protect(v *config.Values, log *slog.Logger) {
 	l.shield = frontOptions(v, l.socket, log)
 	l.slow = rest.NewConcurrencyLimit("slow clients", config.MaxSlowClients, v.Int(config.MaxSlowClients))
 	l.socket = rest.LimitSlowReaders(l.socket, l.slow, !v.Bool(config.IngressNginx))
 }
 
-// frontOptions returns how requests of a listener are looked at before anything else is done.
+// frontOptions returns the options of the checks that precede all others for requests of a
+// listener.
 func frontOptions(v *config.Values, socket net.Listener, log *slog.Logger) *rest.FrontOptions {
 	guarded := v.Bool(config.EnableAuth)
 	return &rest.FrontOptions{
@@ -86,8 +88,8 @@ func (l *listener) url() string {
 	return l.scheme() + net.JoinHostPort(host, fmt.Sprint(addr.Port))
 }
 
-// serve answers requests until the context ends, then lets open ones finish for as
-// long as grace. Requests that hang on purpose see their context end at once.
+// serve answers requests until the context ends, then lets open ones finish for as long as grace.
+// The context of long polls is canceled immediately.
 func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.Duration) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// shapes remembers which type each field of each kind of thing has.
+// shapes records the type of each field of each kind of record.
 type shapes struct {
 	mu   sync.Mutex
 	seen map[string]string // path of a field -> its type
@@ -88,7 +88,8 @@ func kindOf(v any) string {
 
 func anyElement(map[string]any) string { return "" }
 
-// counts returns which of some fields is no whole number from 0 on.
+// counts describes the first of the fields that is not an integer of at least 0; "" if there is
+// none.
 func counts(of map[string]any, fields ...string) string {
 	for _, f := range fields {
 		if n, ok := of[f].(float64); !ok || n < 0 || n != float64(int64(n)) {
@@ -98,7 +99,7 @@ func counts(of map[string]any, fields ...string) string {
 	return ""
 }
 
-// texts returns which of some fields is no string.
+// texts describes the first of the fields that is not a string; "" if there is none.
 func texts(of map[string]any, fields ...string) string {
 	for _, f := range fields {
 		if _, ok := of[f].(string); !ok {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// callGroup lets those who ask the same at the same time share calls. What one gets is of a
-// call that began after it asked: it is never older than the answer of a call of its
-// own would be. The zero value is ready.
+// callGroup lets concurrent callers with the same question share calls. Each caller gets the result
+// of a call that began after it asked: it is never older than the result of a separate call would
+// be. The zero value is ready.
 type callGroup[T any] struct {
 	mu    sync.Mutex
 	asked map[string]*sharedQuery[T]
 }
 
-// sharedQuery is what is going on about one question.
+// sharedQuery is the state of the calls for one question.
 type sharedQuery[T any] struct {
 	running int
-	next    *sharedCall[T] // begins when a running call ends; nil when nobody waits
+	next    *sharedCall[T] // begins when a running call ends; nil when no caller waits
 }
 
-// sharedCall is a call that several wait for.
+// sharedCall is a call that several callers wait for.
 type sharedCall[T any] struct {
 	call func(context.Context) (T, error)
 	done chan struct{}
@@ -28,12 +28,11 @@ type sharedCall[T any] struct {
 	err  error
 }
 
-// sharedCalls is how many calls of one question run at a time: one that hangs does not
-// hold up those who come after it.
+// sharedCalls is how many calls of one question run at a time: one that hangs does not block later
+// callers.
 const sharedCalls = 4
 
-// do makes a call, or waits for one that others wait for as well; that one ends after
-// limit.
+// do makes a call, or waits for a shared one; that one ends after limit.
 func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	wait := s.join(question, call)
 	if wait == nil {
@@ -49,7 +48,7 @@ func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Durat
 	}
 }
 
-// join returns the round to wait for; nil when the caller is to call by itself.
+// join returns the shared call to wait for; nil when the caller must make the call.
 func (s *callGroup[T]) join(question string, call func(context.Context) (T, error)) *sharedCall[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,7 @@ func (s *callGroup[T]) join(question string, call func(context.Context) (T, erro
 	return a.next
 }
 
-// finish notes the end of a call and begins the next round.
+// finish records the end of a call and begins the next shared call.
 func (s *callGroup[T]) finish(ctx context.Context, question string, limit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,7 +49,7 @@ func TestSharedCallsAreFresh(t *testing.T) {
 	})
 }
 
-// TestSharedCallsEnd lets those who began a call or wait for one leave, and a call hang.
+// TestSharedCallsEnd lets callers leave that began a call or wait for one, and a call hang.
 func TestSharedCallsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s callGroup[int]

@@ -17,10 +17,10 @@ import (
 	"github.com/buildyard/buildyard/internal/registry"
 )
 
-// upkeepLook is how often a running registry is asked how far it is.
+// upkeepLook is the interval at which a running registry is polled for progress.
 const upkeepLook = 500 * time.Millisecond
 
-// whoDoes is what the help of every command on a storage says.
+// whoDoes is part of the help of every command on a storage.
 const whoDoes = `
 A storage that no registry has open is opened by the command itself, which keeps registries
 out until it ends. When a registry has it open, that one does the work beside its pushes and
@@ -77,7 +77,8 @@ func (k *storageCommand) ask(address string) (err error) {
 	return err
 }
 
-// here does work on a storage that nobody has open. When a registry has it, it says so and k asks that one.
+// here runs work on a storage that no process has open. If a registry has it open, here returns
+// false and k calls that registry.
 func (k *storageCommand) here(work func() error) (bool, error) {
 	if k.api != nil {
 		return false, nil
@@ -109,7 +110,8 @@ func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry)
 	return errors.Join(work(r), r.Close())
 }
 
-// upkeep lets a running registry do the work and shows how it goes. An interrupted command ends it there too.
+// upkeep runs the work in a running registry and shows the progress. An interrupted command cancels
+// it there too.
 func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
 	u, err := k.api.StartStorageJob(ctx, req)
 	if err != nil {

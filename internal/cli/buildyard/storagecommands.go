@@ -17,7 +17,7 @@ func storageCommands(streams Streams) []*cobra.Command {
 	return []*cobra.Command{checkCommand(streams), repairCommand(streams), gcCommand(streams), statsCommand(streams)}
 }
 
-// checkDepth is how closely layers are looked at.
+// checkDepth is how thoroughly layers are checked.
 type checkDepth struct {
 	deep bool
 	rate string
@@ -78,7 +78,7 @@ The exit code is 1 when something is lost that "repair" cannot bring back.`,
 	return cmd
 }
 
-// lost makes what a storage has lost the failure of a command.
+// lost returns the losses of a storage as the error of a command.
 func lost(count int) error {
 	if count == 0 {
 		return nil

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal runs the program on a terminal of 80 columns, types keys when it has said
-// something, and looks at its exit code: terminal CODE REGEXP KEYS ARGS... What was on the
-// screen is in the file screen. ^C is a key; \n ends a line.
+// terminal runs the program on a terminal of 80 columns, types keys when its output matches, and
+// checks its exit code: terminal CODE REGEXP KEYS ARGS... The content of the screen is in the file
+// screen. ^C is a key; \n ends a line.
 func terminal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 4 {
 		ts.Fatalf("usage: terminal code regexp keys args...")
@@ -53,7 +53,7 @@ func terminal(ts *testscript.TestScript, neg bool, args []string) {
 		_ = cmd.Process.Kill()
 	}
 	late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-	_ = cmd.Wait() // the exit code says it
+	_ = cmd.Wait() // the exit code has the result
 	late.Stop()
 	<-shown
 	ts.Check(os.WriteFile(ts.MkAbs("screen"), s.text(), 0o600))

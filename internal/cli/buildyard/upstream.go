@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// upstream is the registry as the controller calls it: where it is, and as whom. What the
-// controller asks for a user carries that user's name.
+// upstream is the registry as the controller calls it: its address and the credentials. Requests on
+// behalf of a user carry that user's name.
 type upstream struct {
 	address string
 	tls     certs.ClientTrust
@@ -26,13 +26,13 @@ type upstream struct {
 	log     *slog.Logger
 }
 
-// innerUpstream is the way to the registry in this process, which asks for no credentials.
+// innerUpstream returns the registry in this process, which requires no credentials.
 func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 	return &upstream{address: pipeURL, inner: to, log: log}
 }
 
-// openUpstream returns the way to the registry at an address. local says that it is the port for
-// programs of this machine of the registry in this process, which asks for no credentials.
+// openUpstream returns the registry at an address. local reports that it is the port for programs
+// of this machine of the registry in this process, which requires no credentials.
 func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
 	u := &upstream{address: address, log: log, tls: certs.ClientTrust{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
 	if local {
@@ -48,8 +48,8 @@ func openUpstream(address string, local bool, v *config.Values, log *slog.Logger
 	return u, err
 }
 
-// registryCredentials are what the controller is known by at the registry: a user key, else the
-// root token that both share; nil for nothing.
+// registryCredentials returns the credentials of the controller at the registry: an API key, else
+// the root token that both share; nil for none.
 func registryCredentials(v *config.Values) (client.Credentials, error) {
 	id, private := v.String(config.APIKeyID), v.String(config.APIKeyString)
 	switch {
@@ -68,7 +68,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	return nil, nil // none are shown
 }
 
-// authorize puts on a request as whom and for whom it is made.
+// authorize adds the credentials to a request, and the user on whose behalf it is made.
 func (u *upstream) authorize(r *http.Request) error {
 	rest.ActFor(r)
 	if u.creds == nil {
@@ -84,14 +84,14 @@ func (u *upstream) authorize(r *http.Request) error {
 	return err
 }
 
-// notTaken returns what an operator has to do when a registry does not take the controller.
+// notTaken returns what an operator has to do when a registry rejects the controller's credentials.
 func notTaken(address string, err error) error {
 	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
 
-// client makes a client for calls that are made once.
+// client returns a client that makes each call once, without retries.
 func (u *upstream) client() (*transfer.Client, error) {
 	config, err := u.tls.Config()
 	if err != nil {
@@ -100,11 +100,11 @@ func (u *upstream) client() (*transfer.Client, error) {
 	return transfer.New(transfer.Options{BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew})
 }
 
-// passing is how long the registry may take until it begins to answer what is passed on:
-// clients give up after 5 s.
+// passing is how long the registry may take until it begins to answer what is passed on: clients
+// time out after 5 s.
 const passing = 4 * time.Second
 
-// transport makes the connections for what the controller passes on to the registry.
+// transport returns the connections for requests that the controller passes on to the registry.
 func (u *upstream) transport() (http.RoundTripper, error) {
 	config, err := u.tls.Config()
 	if err != nil {
@@ -125,7 +125,7 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 	}}, nil
 }
 
-// credentialTransport shows the controller's credentials on requests without a body.
+// credentialTransport adds the controller's credentials to requests without a body.
 type credentialTransport struct {
 	u  *upstream
 	to http.RoundTripper

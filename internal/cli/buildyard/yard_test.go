@@ -55,8 +55,8 @@ func newYard(t testing.TB) *yard {
 	return y
 }
 
-// freeAddress returns an address of this machine that nobody has now, so that what is
-// started again is found where it was.
+// freeAddress returns an address of this machine that no process uses now, so that a restarted
+// service keeps its address.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	var lc net.ListenConfig
@@ -76,7 +76,7 @@ func (y *yard) up() {
 	y.api.base = y.service.URL()
 }
 
-// nodes joins nodes, or takes those of that name up again, and gives what ends them.
+// nodes joins nodes, or starts those of that name again, and returns the function that stops them.
 func (y *yard) nodes(name string, count int, edits ...func(*fleet.Options)) (end func()) {
 	y.t.Helper()
 	o := fleet.Options{
@@ -179,7 +179,7 @@ func (y *yard) instance(id string) (inst api.Instance) {
 	return inst
 }
 
-// distribute asks for a distribution and gives its id.
+// distribute requests a distribution and returns its ID.
 func (y *yard) distribute(body map[string]any) string {
 	y.t.Helper()
 	var answer api.DistributeAnswer
@@ -195,7 +195,7 @@ func (y *yard) distribution(id string) (d api.Distribution) {
 	return d
 }
 
-// line stands between the nodes and the registry. It lets so many bytes a second pass.
+// line is a proxy between the nodes and the registry with a limited bandwidth.
 type line struct {
 	*httptest.Server
 	to     atomic.Pointer[url.URL]

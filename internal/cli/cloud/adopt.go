@@ -94,8 +94,7 @@ func joined(template, tag string) string {
 	return template + ":" + tag
 }
 
-// decide asks for the adoption and shows what became of each VM. It fails when some
-// were refused.
+// decide requests the adoption and shows the result for each VM. It fails when some were refused.
 func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	adoption := api.Adoption{Node: node, Action: "keep", VMs: o.VMs, DryRun: o.DryRun}
 	if o.Remove {
@@ -137,7 +136,7 @@ func (o *adoptOptions) tense(outcome string) string {
 	return outcome
 }
 
-// complete returns the names of the nodes that hold unknown VMs.
+// complete returns the names of the nodes with orphaned VMs.
 func (o *adoptOptions) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -11,10 +11,10 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// atOnce is how many calls of a command on many things run at a time.
+// atOnce is how many calls of a command on many items run at a time.
 const atOnce = 8
 
-// result is what became of one of several things.
+// result is the result for one of several items.
 type result struct {
 	ID     string `json:"id"`
 	Result string `json:"result"` // what was done, or failed
@@ -23,7 +23,7 @@ type result struct {
 	err error
 }
 
-// each does the same to several things and gives a result for each, in their order.
+// each does the same to several items and returns a result for each, in their order.
 func each(ctx context.Context, ids []string, done string, do func(ctx context.Context, id string) error) []result {
 	out := make([]result, len(ids))
 	for i, id := range ids {
@@ -33,7 +33,7 @@ func each(ctx context.Context, ids []string, done string, do func(ctx context.Co
 	return out
 }
 
-// further does something more to those of several things that have not failed.
+// further runs another operation on those of several items that have not failed.
 func further(ctx context.Context, all []result, done string, do func(ctx context.Context, id string) error) {
 	var wg sync.WaitGroup
 	turn := make(chan struct{}, atOnce)
@@ -56,11 +56,11 @@ func further(ctx context.Context, all []result, done string, do func(ctx context
 	wg.Wait()
 }
 
-// outcome shows results, and gives the error of a command some of whose things failed.
+// outcome shows results, and returns the error of a command some of whose items failed.
 func (a *Command) outcome(results []result) error {
 	err := verdict(results)
 	if len(results) == 1 && err != nil {
-		return err // it says all that there is to say
+		return err // it is complete
 	}
 	shown := a.Output.Write(a.Out, results, func(g *cli.Grid) {
 		for _, r := range results {
@@ -77,7 +77,7 @@ func (a *Command) outcome(results []result) error {
 	return err
 }
 
-// verdict returns the error of a command that did the same to several things.
+// verdict returns the error of a command on several items.
 func verdict(results []result) error {
 	var failed []error
 	for _, r := range results {

@@ -111,7 +111,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestAWatchedListOutlivesItsController: what changed meanwhile is told once it is back.
+// TestAWatchedListOutlivesItsController: changes during an outage of the controller are shown after
+// its return.
 func TestAWatchedListOutlivesItsController(t *testing.T) {
 	lists := []string{
 		`[{"id":"a","name":"one"},{"id":"b","name":"two"},{"id":"c","name":"three"}]`, "", "", `[{"id":"b","name":"second"}]`, "refused",

@@ -16,7 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Command is what every command has that asks a controller.
+// Command is the common part of every command that calls a controller.
 type Command struct {
 	cli.Streams
 	Output cli.Format
@@ -31,13 +31,13 @@ type Command struct {
 // run is the work of a command once its options are read.
 type run func(cmd *cobra.Command, args []string) error
 
-// Add makes cmd one that asks: it gets the options for that, and do runs with them read.
+// Add adds the common options to a command that calls a controller, and runs do after reading them.
 func (a *Command) Add(cmd *cobra.Command, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	a.Output.Add(cmd)
 	return a.add(cmd, do)
 }
 
-// addAll is Add for a command that shows things which have ids.
+// addAll is Add for a command that shows items which have IDs.
 func (a *Command) addAll(cmd *cobra.Command, do run) *cobra.Command {
 	a.Output.AddAll(cmd)
 	return a.add(cmd, do)
@@ -63,7 +63,7 @@ func (a *Command) add(cmd *cobra.Command, do run) *cobra.Command {
 	return cmd
 }
 
-// sources returns where the settings of a command that asks come from.
+// sources returns the sources of the settings of a command that calls a cloud.
 func sources(cmd *cobra.Command) (config.Sources, error) {
 	return chooseContext(cli.Sources(cmd.Flags()))
 }
@@ -89,7 +89,7 @@ func (a *Command) open(src config.Sources, retries int) error {
 	return err
 }
 
-// Options returns how settings want a service to be asked, and as whom that is.
+// Options returns the client options in the settings, and the caller of its credentials.
 func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	o = client.Options{UserAgent: "buildyard", TLS: client.TLS{
 		CAFile: v.String(config.TrustedCA), CertFile: v.String(config.ClientCert), KeyFile: v.String(config.ClientKey),
@@ -102,13 +102,13 @@ func Options(v *config.Values) (o client.Options, as Caller, err error) {
 	return o, as, err
 }
 
-// Target is which service a command has asked, and as whom.
+// Target is the service that a command has called, and its caller.
 type Target struct {
 	Flag, Key string // with its address; Key "": the flag alone has it
 	As        Caller
 }
 
-// where names what holds the service's address.
+// where names the flag or setting with the service's address.
 func (a Target) where() string {
 	if a.Key == "" {
 		return a.Flag
@@ -123,7 +123,7 @@ func (a *Command) asked() Target {
 	return Target{"--controller", config.Controller, a.as}
 }
 
-// exits gives failures of calls their exit codes.
+// exits maps failures of calls to exit codes.
 var exits = map[client.Code]int{
 	client.ErrNotFound:        cli.ExitNotFound,
 	client.ErrNoVersion:       cli.ExitNotFound,
@@ -135,8 +135,8 @@ var exits = map[client.Code]int{
 	client.ErrForeign:         cli.ExitUnreachable,
 }
 
-// Explained puts an exit code to a failure and, when the service does not answer, what to
-// look at: the flag and the setting with its address.
+// Explained adds an exit code to an error and, when the service does not answer, what to check: the
+// flag and the setting with its address.
 func Explained(ctx context.Context, err error, asked Target) error {
 	if err == nil || cli.WithExitCode(err) {
 		return err
@@ -167,7 +167,7 @@ func Explained(ctx context.Context, err error, asked Target) error {
 	return cli.Exit(code, err)
 }
 
-// advice returns what to look at when a service cannot be reached.
+// advice returns what to check when a service cannot be reached.
 func advice(cause error, where string) string {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](cause)
 	_, plain := errors.AsType[tls.RecordHeaderError](cause)
@@ -183,7 +183,7 @@ func advice(cause error, where string) string {
 	return fmt.Sprintf("is it running, and is this its address (%s)?", where)
 }
 
-// answer is what a call gave, as a value and as it came.
+// answer is the result of a call, as a value and as received.
 type answer[T any] struct {
 	raw   json.RawMessage
 	value T
@@ -197,7 +197,7 @@ func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answe
 	return out, err
 }
 
-// interrupted says that something which is followed broke off and is taken up again.
+// interrupted reports that a followed stream broke off and is resumed.
 func (a *Command) interrupted(err error) {
 	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
 }

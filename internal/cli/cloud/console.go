@@ -35,7 +35,7 @@ screen has a password (--vnc-password of instance start and restart).`,
 	return cmd
 }
 
-// proxyConsole carries the screen of an instance to whoever connects first.
+// proxyConsole serves the screen of an instance to the first client that connects.
 func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	if _, err := a.API.ConsoleOf(ctx, id); err != nil {
 		return err // before anybody connects in vain
@@ -71,7 +71,7 @@ func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	return nil
 }
 
-// screenAt says where a screen can be seen.
+// screenAt is the address at which a screen can be viewed.
 type screenAt struct {
 	Address string `json:"address"`
 }

@@ -62,11 +62,11 @@ func contextsPath() (string, error) {
 	return filepath.Join(dir, "buildyard", "client.yaml"), nil
 }
 
-// readContexts reads the file; one that is not there has no contexts.
+// readContexts reads the file; a missing one has no contexts.
 func readContexts() (c contexts, err error) {
 	path, err := contextsPath()
 	if err != nil {
-		return c, nil // whoever has no home has no contexts
+		return c, nil // a user without a home directory has no contexts
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,10 +97,9 @@ func (c contexts) pick(name string) (endpoint, error) {
 	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
 }
 
-// chooseContext puts the settings of the context active to the sources. The address and
-// the credentials always come from one place: a context that is named on the command
-// line takes the place of the environment, and an address given by hand or in a file
-// leaves the contexts out.
+// chooseContext adds the settings of the active context to the sources. The address and the
+// credentials always come from one source: a context that is named on the command line replaces the
+// environment, and an address given by hand or in a file disables the contexts.
 func chooseContext(src config.Sources) (config.Sources, error) {
 	given := func(name string) string {
 		if f := src.Flags.Lookup(name); f != nil && f.Changed {
@@ -143,7 +142,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 	return src, err
 }
 
-// silent makes sure that the file says nothing that a context has its say about.
+// silent checks that the file has no settings that a context defines.
 func silent(src config.Sources) error {
 	for key := range src.Less {
 		text, err := src.FromFile(config.ClientTable, key)
@@ -157,7 +156,7 @@ func silent(src config.Sources) error {
 	return nil
 }
 
-// without leaves out of the environment what a context has its say about.
+// without removes from the environment the settings that a context defines.
 func without(env func(string) (string, bool), values map[string]string) func(string) (string, bool) {
 	return func(key string) (string, bool) {
 		if _, ok := values[key]; ok {
@@ -292,7 +291,7 @@ func setCurrent(name string) error {
 	return replace(path, out.Bytes())
 }
 
-// replace writes a file again: what is there stays until the new one is whole.
+// replace rewrites a file: the old one stays until the new one is complete.
 func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".client-*")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Caller is whom a command asks as. The zero value is nobody.
+// Caller is the identity of a command. The zero value is an unauthenticated caller.
 type Caller struct {
 	name    string // as sentences have it
 	wrong   string // what to look at when it is not taken
 	expired time.Time
 }
 
-// ways are the credentials that settings can hold, each with the settings that it takes.
+// ways are the kinds of credentials in the settings, each with its settings.
 var ways = []struct {
 	keys []string
 	make func(v *config.Values) (client.Credentials, Caller, error)
@@ -31,11 +31,11 @@ var ways = []struct {
 	{[]string{config.ClientBearer}, readyToken},
 }
 
-// rank orders origins: what is nearer to the user counts.
+// rank orders origins: the one nearest to the user is used.
 var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
-// credentials returns what a command shows to a service besides a certificate, and as whom
-// that is. Of several the one counts that was given nearest to the user.
+// credentials returns the credentials of a command in addition to a certificate, and their caller.
+// Of several the one set nearest to the user is used.
 func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
 	best, chosen := 0, []int(nil)
 	for i, way := range ways {
@@ -89,8 +89,8 @@ func userKey(v *config.Values) (client.Credentials, Caller, error) {
 	return key, Caller{name: key.String(), wrong: "was it deleted meanwhile, and do all replicas share their keys?"}, nil
 }
 
-// expiry returns when a token (JWT) expires; the zero time when it does not say so. Nothing of
-// it is trusted: it only helps to say what is wrong.
+// expiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
+// trusted: it only helps to describe what is wrong.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -122,11 +122,11 @@ func privateKey(file string) error {
 	return nil
 }
 
-// unauthenticated returns what to do about a service that does not know who asks.
+// unauthenticated returns what to do about a service that does not know the caller.
 func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
-		return err // it says all
+		return err // it is complete
 	case c.name == "":
 		return fmt.Errorf("%w: give the root token (%s, or --token-file), a user key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
 	case !c.expired.IsZero() && time.Now().After(c.expired):
@@ -135,7 +135,7 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 	return fmt.Errorf("%w: %s is not known there; %s", err, c.name, c.wrong)
 }
 
-// forbidden returns who lacks the permission that the service names.
+// forbidden adds the caller to the error about a missing permission.
 func (c Caller) forbidden(err error) error {
 	if c.name == "" {
 		return err

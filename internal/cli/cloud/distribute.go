@@ -30,7 +30,7 @@ func (v *version) add(cmd *cobra.Command) {
 	v.numbered = func() bool { return cmd.Flags().Changed("version") }
 }
 
-// chosen returns the version that is meant; tag is one that came with the template, or "".
+// chosen returns the selected version; tag is one that came with the template, or "".
 func (v *version) chosen(tag string) (client.Version, error) {
 	if tag != "" && v.tag != "" && tag != v.tag {
 		return client.Version{}, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, v.tag))
@@ -154,7 +154,7 @@ registry keeps it.`,
 	return cmd
 }
 
-// removed waits for the end of a removal and says what stays.
+// removed waits for the end of a removal and prints what stays.
 func (a *Command) removed(ctx context.Context, request string) error {
 	r, err := a.API.WaitRemoved(ctx, request)
 	if err != nil {

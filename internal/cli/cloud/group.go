@@ -54,7 +54,7 @@ func groupList(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// fallback finds the group that a flag names; "none" takes the fallback away.
+// fallback finds the group that a flag names; "none" removes the fallback.
 func (a *Command) fallback(ctx context.Context, text string) (string, error) {
 	if text == "" || text == client.NoFallback {
 		return text, nil

@@ -112,7 +112,7 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 	}
 }
 
-// scriptText says in a line how a script ended.
+// scriptText describes in one line how a script ended.
 func scriptText(r api.ScriptResult) string {
 	if r.DidTimeout {
 		return "took too long"
@@ -250,7 +250,7 @@ func pastDetails(g *cli.Grid, p api.HistoryInstance) {
 	}
 }
 
-// listing are the options of a command that lists things.
+// listing are the options of a command that lists items.
 type listing struct {
 	client.ListOptions
 	watch bool
@@ -272,7 +272,7 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 	}
 }
 
-// show lists things, or watches them.
+// show lists items, or watches them.
 func show[T any](ctx context.Context, a *Command, o *listing, v view[T], look func(context.Context) ([]T, error)) error {
 	if o.Limit < 0 {
 		return cli.Usage(errors.New("--limit must not be negative"))

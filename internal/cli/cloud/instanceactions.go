@@ -64,7 +64,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	return cut
 }
 
-// gone waits for the ends of instances and shows how far it is.
+// gone waits for the ends of instances and shows the progress.
 func (a *Command) gone(ctx context.Context, all []result) error {
 	m := newMeter(a.Err)
 	for _, r := range all {
@@ -118,7 +118,7 @@ func (o *terminateOptions) knowsFilters(ctx context.Context) error {
 	return err
 }
 
-// findAll gives the ids of what a user means, each once.
+// findAll returns the IDs of the items that a user names, each once.
 func (k kind) findAll(ctx context.Context, c *client.Controller, texts []string) (ids []string, err error) {
 	seen := map[string]bool{}
 	for _, text := range texts {
@@ -186,7 +186,7 @@ lifts it.`,
 	return cmd
 }
 
-// doOne does something to one thing and says so.
+// doOne runs an operation on one item and prints the result.
 func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
 	id, err := k.find(ctx, a.API, text)
 	if err != nil {
@@ -198,7 +198,7 @@ func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(
 	return a.done(id, done)
 }
 
-// done returns what was done to one thing.
+// done prints the result for one item.
 func (a *Command) done(id, what string) error {
 	return a.Output.Write(a.Out, result{ID: id, Result: what}, func(g *cli.Grid) { g.Row(id, what) })
 }

@@ -44,7 +44,7 @@ var (
 	_ keyStore = (*client.Registry)(nil)
 )
 
-// ofEither makes a command able to ask a registry instead of the controller.
+// ofEither lets a command call a registry instead of the controller.
 func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
 	a.registry = cmd.Flags().String("registry", "", "address of a registry to ask instead of the controller; contexts are left out then")
 	cmd.MarkFlagsMutuallyExclusive("registry", "controller")
@@ -52,7 +52,7 @@ func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// without404 returns what it means that a service does not know a route.
+// without404 explains the error of a service that does not have a route.
 func (a *Command) without404(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
@@ -172,7 +172,7 @@ func keyIDs(n int) cobra.CompletionFunc {
 	}
 }
 
-// eitherCompleting opens the service that a command asks for a completion.
+// eitherCompleting opens the service that a command calls, for a completion.
 func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store keyStore)) {
 	src, err := sources(cmd)
 	if err != nil {
@@ -297,7 +297,8 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 	return nil
 }
 
-// text returns a private key, which the service answers as base64 of PKCS#1, as it is to be written.
+// text returns a private key, which the service answers as base64 of PKCS#1, in the requested
+// format.
 func (o newKey) text(private string) (string, error) {
 	if !o.pem {
 		return private + "\n", nil

@@ -187,7 +187,7 @@ func (a *Command) search(ctx context.Context, service string, want *regexp.Regex
 	for _, f := range files {
 		s, err := a.API.Logs().View(ctx, client.LogView{Service: service, File: f.Name})
 		if errors.Is(err, client.ErrNotFound) {
-			continue // it went meanwhile
+			continue // it was removed concurrently
 		}
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func logArchive(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// save writes a stream to a new file and takes the file away when it is not whole.
+// save writes a stream to a new file and removes the file when it is incomplete.
 func (a *Command) save(name string, from io.Reader) error {
 	if name == "-" {
 		_, err := io.Copy(a.Out, from)

@@ -79,7 +79,7 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context(), a.API.Maintenance) })
 }
 
-// showMaintenance shows what a call says of the maintenance.
+// showMaintenance shows the maintenance mode that a call returns.
 func (a *Command) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
 	got, err := ask(ctx, call)
 	if err != nil {

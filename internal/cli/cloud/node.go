@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// NodeCommands are the commands about nodes that ask a controller.
+// NodeCommands returns the commands about nodes that call a controller.
 func NodeCommands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
 		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s), nodeGroup(s), nodeScan(s), adoptCommand(s),

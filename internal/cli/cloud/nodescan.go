@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// scanSummaryView shows in short what was found on nodes.
+// scanSummaryView shows summaries of the findings on nodes.
 var scanSummaryView = view[api.NodeScanSummary]{
 	id: func(s api.NodeScanSummary) string { return s.NodeID },
 	columns: []column[api.NodeScanSummary]{
@@ -34,7 +34,7 @@ var scanSummaryView = view[api.NodeScanSummary]{
 	},
 }
 
-// findingView shows what was found on one node.
+// findingView shows the findings on one node.
 var findingView = view[api.HostVulnerability]{
 	id: func(v api.HostVulnerability) string { return v.Vulnerability.ID },
 	columns: []column[api.HostVulnerability]{
@@ -80,7 +80,7 @@ sends them when push-url is set in its configuration.`,
 	return cmd
 }
 
-// showScan shows what was found on a node.
+// showScan shows the findings on a node.
 func (a *Command) showScan(ctx context.Context, name string) error {
 	id, err := nodes.find(ctx, a.API, name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
 }
 
-// sayScan returns what the list that follows is, and what it does not have.
+// sayScan prints what the list that follows is, and what it does not have.
 func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
 	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"), cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))

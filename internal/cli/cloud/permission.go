@@ -64,8 +64,8 @@ var resourceView = view[api.Resource]{
 	},
 }
 
-// permissionError returns what a failure means when it is about permission groups, or about the
-// rights of one on resources.
+// permissionError explains an error about permission groups, or about the rights of one on
+// resources.
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):
@@ -187,8 +187,8 @@ func (a *Command) resource(ctx context.Context, text string) (api.Resource, erro
 	return api.Resource{ID: id, IDType: "id", Type: kind}, err
 }
 
-// changeOn puts rights of a group on resources in the place of those that it had there; nil
-// takes them. Others stay as they are when nobody else changes them meanwhile.
+// changeOn replaces the rights of a group on resources; nil removes them. Other rights stay as they
+// are unless another client changes them concurrently.
 func (a *Command) changeOn(ctx context.Context, group string, on []string, rights []string) error {
 	all, err := a.Keys.Resources(ctx, group)
 	if err != nil {

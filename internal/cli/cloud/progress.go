@@ -11,9 +11,9 @@ import (
 
 const barWidth = 30
 
-// progressMeter shows how far several things are: on a terminal as one line that changes,
-// elsewhere as a line whenever the state of one changes or a quarter more is done. It
-// may be called from any goroutine.
+// progressMeter shows the progress of several items: on a terminal as one line that changes,
+// elsewhere as a line whenever the state of one changes or a quarter more is done. It may be called
+// from any goroutine.
 type progressMeter struct {
 	w       io.Writer
 	columns int // of the terminal; 0: it is none
@@ -25,7 +25,7 @@ type progressMeter struct {
 	drawn string  // on the terminal
 }
 
-// part is how far one thing is.
+// part is the progress of one item.
 type part struct {
 	state string
 	share float64 // 0..1
@@ -35,7 +35,7 @@ func newMeter(w io.Writer) *progressMeter {
 	return &progressMeter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
 }
 
-// expect returns which things there will be.
+// expect sets the expected items.
 func (m *progressMeter) expect(ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *progressMeter) expect(ids ...string) {
 	}
 }
 
-// update returns how far one thing is.
+// update sets the progress of one item.
 func (m *progressMeter) update(id, state string, share float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,16 +22,16 @@ type entry struct {
 	id    string
 	names []string // that it goes by; "" is none
 	about string   // a few words for completion
-	past  bool     // it is over: something else with its name is meant before it
+	past  bool     // it has ended: other items with its name take precedence
 }
 
-// kind is a kind of things that have ids.
+// kind is a kind of records that have IDs.
 type kind struct {
 	name  string
 	shown string // by this command
 	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
-	// narrow returns the parts of a long list that have whatever goes by a text; nil: the
-	// list is short.
+	// narrow returns the parts of a long list that contain every item with a name; nil: the list is
+	// short.
 	narrow func(text string) []client.ListOptions
 }
 
@@ -40,8 +40,8 @@ var (
 	beginning = regexp.MustCompile(`^[0-9a-fA-F-]{1,36}$`) // of an id
 )
 
-// find gives the id of what a user means. A whole id is taken as it is: whether it is
-// there is said by what is asked of it.
+// find returns the ID of the item that a user names. A full ID is returned unchanged: whether it
+// exists is checked by the call that uses it.
 func (k kind) find(ctx context.Context, c *client.Controller, text string) (string, error) {
 	if uuidForm.MatchString(text) {
 		return strings.ToLower(text), nil
@@ -67,10 +67,10 @@ func (k kind) find(ctx context.Context, c *client.Controller, text string) (stri
 	return k.match(list, text)
 }
 
-// longestName bounds the names that are looked for, in bytes.
+// longestName bounds the names that are searched, in bytes.
 const longestName = 1000
 
-// quoted writes a text so that it stands for itself in a filter.
+// quoted quotes a text so that it is literal in a filter.
 func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
@@ -115,7 +115,7 @@ func (k kind) missing(text string) error {
 	return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no %s %q: \"buildyard %s\" shows them", k.name, text, k.shown))
 }
 
-// named puts what was asked about to the API's bare answer that it is not there.
+// named adds the requested item to the API's bare "not found".
 func (k kind) named(err error, text string) error {
 	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
 		return k.missing(text)
@@ -123,7 +123,7 @@ func (k kind) named(err error, text string) error {
 	return err
 }
 
-// completionTime bounds what a completion may take: somebody has pressed a key.
+// completionTime bounds a completion: a user who has pressed a key waits for it.
 const completionTime = 2 * time.Second
 
 // completions bounds how many ids are offered.
@@ -181,12 +181,12 @@ func completing(cmd *cobra.Command) (context.Context, *client.Controller, contex
 	return ctx, a.API, cancel, nil
 }
 
-// completeFlag offers things for a flag.
+// completeFlag offers items for a flag.
 func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, k.complete(0))
 }
 
-// kindOf makes a kind of how its things are listed and what they go by.
+// kindOf returns the kind whose records are listed by list and named by by.
 func kindOf[T any](name, shown string, list func(*client.Controller, context.Context, client.ListOptions) ([]T, error), by func(T) entry) kind {
 	return kind{name: name, shown: shown, list: func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error) {
 		all, err := list(c, ctx, o)

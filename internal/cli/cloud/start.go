@@ -102,7 +102,7 @@ var failHandlers = map[string]client.FailHandler{
 	"": client.StopOnFailure, "stop": client.StopOnFailure, "keep": client.KeepOnFailure, "delete": client.DeleteOnFailure,
 }
 
-// request makes what is sent of what was said.
+// request makes the request from the flags.
 func (o *startOptions) request(ctx context.Context, template string) (r client.StartRequest, err error) {
 	r = o.StartRequest
 	var known bool
@@ -236,7 +236,7 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.started(ctx, got.value) })
 }
 
-// started waits until instances are Started and says on the other stream how it goes.
+// started waits until instances are Started and prints the progress on standard error.
 func (a *Command) started(ctx context.Context, ids []string) error {
 	m := newMeter(a.Err)
 	m.expect(ids...)

@@ -39,7 +39,7 @@ func statsCommand(s cli.Streams) *cobra.Command {
 	})
 }
 
-// seconds writes a time that the API gives in seconds.
+// seconds formats a time that the API returns in seconds.
 func seconds(n float64) string {
 	return time.Duration(n * float64(time.Second)).Round(time.Millisecond).String()
 }

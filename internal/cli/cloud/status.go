@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// Group is the id of the group of commands that ask a cloud, in the program's help.
+// Group is the ID of the group of commands that call a cloud, in the program's help.
 const Group = "cloud"
 
 func statusCommand(s cli.Streams) *cobra.Command {

@@ -22,7 +22,7 @@ type column[T any] struct {
 	wide bool // only with -o wide
 }
 
-// view is how things of a kind are shown.
+// view is how items of a kind are shown.
 type view[T any] struct {
 	id      func(T) string
 	columns []column[T]
@@ -54,7 +54,7 @@ func (v view[T]) cells(f cli.Format, item T) (row []string) {
 	return row
 }
 
-// list shows a list in the format that was asked for.
+// list shows a list in the requested format.
 func list[T any](a *Command, got answer[[]T], v view[T]) error {
 	switch a.Output {
 	case cli.JSON, cli.YAML:
@@ -74,7 +74,7 @@ func list[T any](a *Command, got answer[[]T], v view[T]) error {
 	return a.rows(rows, widths(nil, rows))
 }
 
-// single shows one thing: its details rather than a row.
+// single shows one item: its details rather than a row.
 func single[T any](a *Command, got answer[T], id string, details func(*cli.Grid, T)) error {
 	switch a.Output {
 	case cli.JSON, cli.YAML:
@@ -86,7 +86,7 @@ func single[T any](a *Command, got answer[T], id string, details func(*cli.Grid,
 	return a.Output.Write(a.Out, nil, func(g *cli.Grid) { details(g, got.value) })
 }
 
-// details shows the columns of a thing one below the other.
+// details shows the columns of an item one below the other.
 func details[T any](g *cli.Grid, v view[T], item T) {
 	for _, c := range v.columns {
 		put(g, strings.ToLower(c.head), c.cell(item))
@@ -121,16 +121,16 @@ func (a *Command) rows(rows [][]string, width []int) error {
 	return err
 }
 
-// watchEvery is how often a list is asked for again that is watched. A long list is asked
-// for less often: it takes no more than a part of the time.
+// watchEvery is the polling interval of a watched list. A long list is polled less often: polling
+// takes no more than a part of the time.
 const (
 	watchEvery = 2 * time.Second
 	watchPart  = 5
 )
 
-// follow shows a list and from then on the rows that changed, until ctx ends. What the
-// table does not show does not count as a change there. As JSON it is one object a line.
-// Once it has shown the list it waits for a controller that is away.
+// follow shows a list and from then on the rows that changed, until ctx ends. What the table does
+// not show does not count as a change there. As JSON it is one object per line. Once it has shown
+// the list it waits for an unavailable controller.
 func follow[T any](ctx context.Context, a *Command, v view[T], look func(context.Context) ([]T, error)) error {
 	f := listWatcher[T]{a: a, view: v, last: map[string]string{}}
 	shown, away := false, false
@@ -159,7 +159,7 @@ func follow[T any](ctx context.Context, a *Command, v view[T], look func(context
 	}
 }
 
-// listWatcher knows what was shown of a list.
+// listWatcher remembers what was shown of a list.
 type listWatcher[T any] struct {
 	a     *Command
 	view  view[T]
@@ -174,7 +174,7 @@ type change struct {
 	Item json.RawMessage `json:"item,omitempty"`
 }
 
-// tell shows what is new, what changed and what is gone.
+// tell shows what is new, what changed and what was removed.
 func (f *listWatcher[T]) tell(got answer[[]T]) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
@@ -217,7 +217,7 @@ func (f *listWatcher[T]) tell(got answer[[]T]) error {
 	return f.a.rows(rows, f.width)
 }
 
-// say prints a change in the formats that are no table.
+// say prints a change in the formats other than tables.
 func (f *listWatcher[T]) say(c change) error {
 	switch f.a.Output {
 	case cli.JSON, cli.YAML:
@@ -276,7 +276,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g %cB", x, units[i])
 }
 
-// put adds a row of details unless it has nothing to say.
+// put adds a row of details unless its value is empty.
 func put(g *cli.Grid, name string, value any) {
 	if text := fmt.Sprint(value); text != "" && text != "0" {
 		g.Row(name, text)

@@ -17,7 +17,7 @@ type waitOptions struct {
 	limit time.Duration
 }
 
-// addWait is for a command that waits when it is told to.
+// addWait adds the flags of a command that waits on request.
 func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait "+what)
 	w.addLimit(cmd)
@@ -29,7 +29,7 @@ func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	})
 }
 
-// addLimit is for a command that waits in any case.
+// addLimit adds the flag of a command that waits in any case.
 func (w *waitOptions) addLimit(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
 	w.check(cmd, func() error {
@@ -40,7 +40,7 @@ func (w *waitOptions) addLimit(cmd *cobra.Command) {
 	})
 }
 
-// check adds something to what is looked at before a command runs.
+// check adds a check that runs before a command.
 func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -53,8 +53,8 @@ func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	}
 }
 
-// during waits as long as the user wants to. When that ends first, the error says what
-// goes on without the command.
+// during waits as long as the user wants to. When that ends first, the error names what continues
+// without the command.
 func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
 	ctx, cancel := within(ctx, w.limit)
 	defer cancel()
@@ -80,14 +80,14 @@ func (e timeoutError) Error() string {
 	return fmt.Sprintf("it took longer than %s (--timeout)", e.limit)
 }
 
-// cutShort returns the error of something that --timeout or the user has ended, with what
-// goes on without it.
+// cutShort returns the error of an operation that --timeout or the user has ended, with what
+// continues without it.
 func cutShort(ctx context.Context, err error, goesOn string) error {
 	cause := context.Cause(ctx)
 	code, text := cli.ExitInterrupted, "interrupted"
 	if late, ok := errors.AsType[timeoutError](cause); ok {
 		if code, text = cli.ExitTimeout, late.Error(); errors.Is(err, cause) && err.Error() != cause.Error() {
-			text = err.Error() // it says what kept it
+			text = err.Error() // it contains the cause
 		}
 	}
 	if goesOn != "" {

@@ -29,8 +29,8 @@ func spread(ctx context.Context, callers, total int, do func(ctx context.Context
 	return group.Wait()
 }
 
-// rate lets callers make calls, one after the other, for a time, and gives how many
-// were answered a second, with the ids that the answers had.
+// rate has callers make calls, one after the other, for a time, and returns how many were answered
+// per second, with the IDs in the answers.
 func rate(ctx context.Context, callers int, over time.Duration, do func(context.Context) ([]string, error)) (float64, []string, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex

@@ -32,7 +32,7 @@ func newBench(t *testing.T, args ...string) *bench {
 	return &bench{options: o, Report: row.NewReport(rows, o.only), out: t.Output()}
 }
 
-// TestEveryRowHasAPart: each row is measured by one part, and says how.
+// TestEveryRowHasAPart: each row is measured by one part, and describes how.
 func TestEveryRowHasAPart(t *testing.T) {
 	measured := map[string]int{}
 	for _, p := range newBench(t).parts() {
@@ -82,8 +82,8 @@ func set(id, state, node string) string {
 	return fmt.Sprintf(`{"type":"set","instance":{"instance_id":%q,"external_id":null,"vm":{"instance_state":%q%s}}}`, id, state, node)
 }
 
-// TestObserver: the counts follow the watch, whatever order states come in, and those
-// who wait hear at once.
+// TestObserver: the counts follow the watch, in whatever order states come, and waiters are
+// notified immediately.
 func TestObserver(t *testing.T) {
 	o := &observer{seen: map[string]stateOf{}, done: make(chan struct{})}
 	two := o.when(started(2))
@@ -236,8 +236,8 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// TestUsageNeedsEverybody: a server whose nodes have ended has nothing to do, and what it
-// takes then is no figure.
+// TestUsageNeedsEverybody: a server whose nodes have ended has nothing to do, and its usage then is
+// not a figure.
 func TestUsageNeedsEverybody(t *testing.T) {
 	start := func(name, script string) *rig.Process {
 		p := rig.NewProcess(t.TempDir(), name, "sh", "-c", script)

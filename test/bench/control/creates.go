@@ -57,7 +57,7 @@ func (b *bench) creates(ctx context.Context, s *stage) (err error) {
 	return nil
 }
 
-// startBare starts the bare handler as a process of its own.
+// startBare starts the bare handler as a separate process.
 func (b *bench) startBare(ctx context.Context, dir string) (*rig.Process, *loadgen.Client, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *stage) terminate(ctx context.Context, ids []string) error {
 	return spread(ctx, callers, len(ids), func(ctx context.Context, i int) error { return s.client.Terminate(ctx, ids[i]) })
 }
 
-// empty waits until there is no instance.
+// empty waits until all instances have ended.
 func (s *stage) empty(ctx context.Context) error {
 	return s.await(ctx, workLimit, "the instances to go", func() (bool, error) {
 		items, err := s.client.List(ctx)

@@ -1,14 +1,13 @@
-// Command control measures the promises that this product makes about its control
-// plane: how many instances a second it takes, how soon they are Started, how fast it
-// lists them, what idle nodes cost, and how soon it is back after a restart.
+// Command control measures the promises that this product makes about its control plane: how many
+// instances per second it accepts, how soon they are Started, how fast it lists them, what idle
+// nodes cost, and how soon it is available after a restart.
 //
 //	go run ./test/bench/control [-only LIST] [-check] [-json FILE] [-keep]
 //
-// The server is the real program as a process of its own with its embedded, durable
-// store; the nodes are those of `buildnode sim` in a process of their own, with VMs
-// that boot in no time; the client is this program, over HTTP connections that are
-// kept. All of them share one machine, as the figures of others were measured.
+// The server is the real program as a separate process with its embedded, durable store; the nodes
+// are those of `buildnode sim` in another process, with VMs that boot in no time; the client is
+// this program, over persistent HTTP connections. All of them share one machine, as in the
+// measurements of other products.
 //
-// Invariant: every figure was measured in this run; a row that could not be measured
-// fails the run.
+// Invariant: every figure was measured in this run; a row that could not be measured fails the run.
 package main

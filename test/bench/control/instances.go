@@ -12,11 +12,11 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// rest is how long everything is left alone between two measurements.
+// rest is the pause between two measurements.
 const rest = 500 * time.Millisecond
 
-// started says that many instances are Started. A failed one counts too, so that a wait
-// ends: whole says whether there are any.
+// started returns whether at least n instances are Started. A failed one counts too, so that a wait
+// ends: whole reports whether there are any.
 func started(n int) func(counts) bool {
 	return func(c counts) bool { return c.started+c.failed >= n }
 }
@@ -46,7 +46,7 @@ func (b *bench) instances(ctx context.Context, s *stage) (err error) {
 	return b.running(ctx, s, o)
 }
 
-// calm ends every instance and lets things come to rest.
+// calm ends every instance and waits until the cloud is idle.
 func (s *stage) calm(ctx context.Context, o *observer) error {
 	if err := o.whole(); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (b *bench) grow(ctx context.Context, s *stage, o *observer, first time.Dura
 	return nil
 }
 
-// burst makes single creates and says after what time total instances were Started, and
+// burst makes single creates and returns the time after which total instances were Started, and
 // what that cost.
 func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (took time.Duration, costs costs, err error) {
 	at, body := o.when(started(total)), s.order(1)
@@ -232,7 +232,7 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 	return nil
 }
 
-// running measures what instances cost that nobody asks about.
+// running measures what idle instances cost, without requests about them.
 func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	if !b.Wants(rowRunning) {
 		return nil

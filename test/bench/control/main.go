@@ -60,7 +60,7 @@ type bench struct {
 	out      io.Writer
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -91,7 +91,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.out, "%6.1fs %s\n", time.Since(b.Began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// part measures some rows on a cloud of its own.
+// part measures some rows on a separate cloud.
 type part struct {
 	name  string
 	nodes int // of the fleet that it needs; 0: none

@@ -32,7 +32,7 @@ type observer struct {
 // stateOf is how far an instance is.
 type stateOf struct{ placed, started, failed bool }
 
-// waiter wants something to be so and is told when it was.
+// waiter waits for a condition and receives the time at which it was met.
 type waiter struct {
 	so func(counts) bool
 	at chan time.Time
@@ -108,7 +108,7 @@ func (o *observer) line(line []byte) error {
 	return nil
 }
 
-// tell answers those whose wait is over. The caller holds mu.
+// tell notifies the waiters whose condition is met. The caller holds mu.
 func (o *observer) tell() {
 	o.waits = slices.DeleteFunc(o.waits, func(w *waiter) bool {
 		over := w.so(o.counts)
@@ -139,7 +139,7 @@ func (o *observer) count(s stateOf, by int) {
 	}
 }
 
-// when begins to wait for something; the channel gives the time at which it was so.
+// when begins to wait for a condition; the channel receives the time at which it was met.
 func (o *observer) when(so func(counts) bool) <-chan time.Time {
 	w := &waiter{so: so, at: make(chan time.Time, 1)}
 	o.mu.Lock()
@@ -149,7 +149,7 @@ func (o *observer) when(so func(counts) bool) <-chan time.Time {
 	return w.at
 }
 
-// reached waits for what when was asked for.
+// reached waits for the channel of when.
 func (o *observer) reached(ctx context.Context, what string, at <-chan time.Time) (time.Time, error) {
 	timer := time.NewTimer(workLimit)
 	defer timer.Stop()
@@ -168,7 +168,7 @@ func (o *observer) reached(ctx context.Context, what string, at <-chan time.Time
 		workLimit, what, o.counts.all, o.counts.placed, o.counts.started, o.counts.failed)
 }
 
-// whole says that no instance is in Error.
+// whole reports instances in Error as an error.
 func (o *observer) whole() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

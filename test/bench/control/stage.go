@@ -25,7 +25,7 @@ type stage struct {
 	template string
 }
 
-// How many callers there are at most, and how long things may take.
+// The maximum number of callers, and time limits.
 const (
 	callers   = 64
 	joinLimit = 3 * time.Minute
@@ -33,8 +33,8 @@ const (
 	glance    = 250 * time.Millisecond
 )
 
-// openStage starts a part's cloud, puts a template with an empty disk into it and joins
-// its nodes. A stage that is given has to be closed, also beside an error.
+// openStage starts a part's cloud, puts a template with an empty disk into it and joins its nodes.
+// A returned stage must be closed, also after an error.
 func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
 	dir := filepath.Join(b.dir, p.name)
 	if err := rig.MakeDir(dir); err != nil {
@@ -91,7 +91,7 @@ func (s *stage) join(ctx context.Context, b *bench, nodes int) error {
 	})
 }
 
-// await asks again until something is so. A program that ended by itself ends it.
+// await polls until so returns true. It fails when a program has ended.
 func (s *stage) await(ctx context.Context, limit time.Duration, what string, so func() (bool, error)) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -111,7 +111,7 @@ func (s *stage) await(ctx context.Context, limit time.Duration, what string, so 
 	}
 }
 
-// alive returns which program has ended by itself, if any.
+// alive returns an error that names a program which has ended, if any.
 func (s *stage) alive() error {
 	for _, p := range []*rig.Process{s.cloud.Process, s.fleet} {
 		if p != nil && !p.Running() {
@@ -131,7 +131,7 @@ func (s *stage) close() error {
 	return errors.Join(append(errs, s.cloud.End())...)
 }
 
-// usage is what a process took over a time.
+// usage is what a process used over a time.
 type usage struct {
 	cpu    float64 // of one core
 	memory float64 // MB, at its end
@@ -158,11 +158,10 @@ func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err err
 	return u, errors.Join(err, s.alive())
 }
 
-// costs are processor times of everybody who works: the server, the nodes and this
-// client share the cores.
+// costs are processor times of all parties: the server, the nodes and this client share the cores.
 type costs struct{ server, nodes, client time.Duration }
 
-// costs reads what everybody has taken so far.
+// costs reads the processor times so far.
 func (s *stage) costs() (c costs, err error) {
 	for _, p := range []struct {
 		pid int
@@ -192,7 +191,7 @@ func (s *stage) order(count int) []byte {
 	return raw
 }
 
-// create asks for instances and gives their ids.
+// create creates instances and returns their IDs.
 func (s *stage) create(ctx context.Context, count int) (ids []string, err error) {
 	return createWith(ctx, s.client, s.order(count))
 }

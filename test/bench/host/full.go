@@ -29,7 +29,7 @@ var fullPart = part{
 	measure: fullRows,
 }
 
-// fullRows measures full scans beside the image scanner.
+// fullRows measures full scans compared to the image scanner.
 func fullRows(ctx context.Context, b *bench) error {
 	tree, err := scantree.Make(ctx, b.say)
 	if err != nil {

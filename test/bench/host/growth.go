@@ -18,8 +18,8 @@ const (
 	grownKnown    = 20  // of them that have an advisory, as far as there are so many
 )
 
-// grow measures a service that knows many packages. Those that are in the report of this
-// have no target: they say how the figures grow.
+// grow measures a service that knows many packages. Those figures have no target: they show how the
+// figures grow.
 func (b *bench) grow(ctx context.Context) (err error) {
 	if err := b.feed(ctx); err != nil {
 		return err
@@ -79,8 +79,8 @@ func writeLocks(dir, database string) error {
 	return nil
 }
 
-// knownPython gives packages of Python that a database says something of, at a version
-// that is affected where one is named.
+// knownPython returns packages of Python with an advisory in a database, at an affected version
+// where one is named.
 func knownPython(database string) (known [][2]string, err error) {
 	db, err := vulndb.Open(database)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 
 func main() { rig.Main("bench-host", run) }
 
-// part is some rows and what measures them. A new part goes into a file of its own and
-// into the list of parts.
+// part is some rows and what measures them. A new part goes into a separate file and into the list
+// of parts.
 type part struct {
 	rows    func(rounds int) []row.Row
 	measure func(context.Context, *bench) error
 }
 
-// Those that use the same service come one after the other: rest is first, as it is the one
-// that needs nothing to have happened before.
+// Those that use the same service come one after the other: rest is first, since it requires that
+// nothing has happened before.
 var parts = []part{programPart, fullPart, restPart, foreignPart, arrivalPart, stormPart}
 
 // rows lists those of all parts.
@@ -39,7 +39,7 @@ func rows(rounds int) []row.Row {
 type options struct {
 	only   map[string]bool // rows to measure
 	rounds int             // of the full scan
-	shared string          // folder with data/vuln
+	shared string          // directory with data/vuln
 	json   string
 	check  bool
 	keep   bool
@@ -84,7 +84,7 @@ type bench struct {
 	out       io.Writer
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {
@@ -118,7 +118,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return b.OK(row.Check(o.check)), err
 }
 
-// part measures the rows of a part that are asked for. Those that could not be say why.
+// part measures the requested rows of a part. Those that could not be measured record the reason.
 func (b *bench) part(ctx context.Context, p part) {
 	var names []string
 	for _, r := range p.rows(b.rounds) {

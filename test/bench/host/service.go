@@ -115,7 +115,7 @@ func (s *service) await(ctx context.Context, most time.Duration, is func(api.Hos
 	}
 }
 
-// scan scans a directory, "" for the whole host, and gives how long the caller waited.
+// scan scans a directory, "" for the whole host, and returns how long the caller waited.
 func (s *service) scan(ctx context.Context, folder string, then url.Values) (time.Duration, api.HostScanResult, error) {
 	var last api.HostScanResult
 	q := url.Values{}

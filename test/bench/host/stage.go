@@ -22,7 +22,7 @@ type stage struct {
 	figures figures
 }
 
-// figures say what a service knows and what it took.
+// figures are what a service knows and what it used.
 type figures struct {
 	Entries         int     `json:"entries"` // that the full scan saw
 	Packages        int     `json:"packages"`

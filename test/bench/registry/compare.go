@@ -8,7 +8,7 @@ import (
 )
 
 // compare reads a disk that a pull built, which may be an overlay on another one, and
-// says whether it holds the same bytes as the one that was made.
+// reports whether it holds the same bytes as the one that was made.
 func compare(path, below string, out outcome, want disk) (err error) {
 	d := transfer.Disk{Path: path}
 	if out.Built.Form == transfer.FormOverlay {

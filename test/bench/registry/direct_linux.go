@@ -13,7 +13,7 @@ import (
 // directChunk is how much is read or written at a time without the page cache.
 const directChunk = 4 << 20
 
-// aligned gives a buffer that O_DIRECT takes: whole pages of memory. It is kept until the program ends.
+// aligned returns a buffer for O_DIRECT: whole pages of memory. It is kept until the program ends.
 var aligned = sync.OnceValues(func() ([]byte, error) {
 	return unix.Mmap(-1, 0, directChunk, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 })

@@ -29,7 +29,7 @@ const (
 	writeChunk = 1 << 20
 )
 
-// blockContent says what a block of a disk holds.
+// blockContent is the content of a block of a disk.
 type blockContent byte
 
 const (
@@ -39,11 +39,11 @@ const (
 	added
 )
 
-// disk is a file that was made, and what is known of it.
+// disk is a created file and its properties.
 type disk struct {
 	path    string
 	blocks  []blockContent
-	data    int64 // bytes that are no hole
+	data    int64 // bytes outside holes
 	changed int64 // bytes that differ from the base
 	sum     [sha256.Size]byte
 }

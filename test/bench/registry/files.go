@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// serveFiles is the bare file server: what Go's own gives, without TLS, until the
-// context ends.
+// serveFiles is the bare file server of Go's standard library, without TLS, until the context ends.
 func serveFiles(ctx context.Context, address, dir string) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)

@@ -26,7 +26,7 @@ type options struct {
 	keep  bool
 	files string // address: be the bare file server there
 	dir   string // that it serves
-	work  bool   // do the work that standard input tells
+	work  bool   // run the order on standard input
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -67,7 +67,7 @@ type bench struct {
 	peer     *peer // nil when its rows are not measured
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	switch {
@@ -100,7 +100,7 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	return b.OK(row.Check(o.check)), err
 }
 
-// enough refuses a directory without the room that a run needs.
+// enough refuses a directory without the space that a run needs.
 func enough(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -117,7 +117,7 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.out, "%6.1fs %s\n", time.Since(b.Began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// measure makes the disks and plays every round. Rows that could not be measured say why.
+// measure makes the disks and plays every round. Rows that could not be measured record the reason.
 func (b *bench) measure(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run took longer than %s", limit))
 	defer cancel()

@@ -21,7 +21,7 @@ type peer struct {
 	nextBytes int64 // of the layers of the next tag that the base does not have
 }
 
-// peerReport is what its client says of a transfer.
+// peerReport is the client's report of a transfer.
 type peerReport struct {
 	Seconds float64          `json:"seconds"`
 	Layers  map[string]int64 `json:"layers"` // digest to bytes
@@ -34,7 +34,7 @@ func (b *bench) startPeer(ctx context.Context) error {
 	if err := rig.MakeDir(p.dir); err != nil {
 		return err
 	}
-	// A module of its own: the programs of the project do not need what it needs.
+	// A separate module: the programs of the project do not need its dependencies.
 	if err := b.programs.BuildModule(ctx, filepath.Join("test", "bench", "registry", "peer"), p.bin); err != nil {
 		return fmt.Errorf("build the peer: %w", err)
 	}
@@ -76,7 +76,7 @@ func (p *peer) push(ctx context.Context, tag string, d disk) (peerReport, error)
 	return r, errors.Join(err, os.RemoveAll(dir))
 }
 
-// pull pulls the base into a directory, which it removes, and gives the seconds.
+// pull pulls the base into a directory, which it removes, and returns the seconds.
 func (p *peer) pull(ctx context.Context, dir string) (float64, error) {
 	if err := rig.MakeDir(dir); err != nil {
 		return 0, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDisks: the disks are as the rows say, and the same in every run.
+// TestDisks: the disks are as the rows state, and the same in every run.
 func TestDisks(t *testing.T) {
 	base := disk{blocks: baseBlocks()}
 	base.count()
@@ -40,7 +40,8 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// TestTurns: everybody comes first in turn, answers stay in order, and nobody is asked who is not there.
+// TestTurns: each contender comes first in turn, results stay in order, and missing contenders are
+// skipped.
 func TestTurns(t *testing.T) {
 	for n := range 4 {
 		var order []int

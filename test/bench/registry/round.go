@@ -12,10 +12,10 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// contender is one of the things that are compared: it gives its seconds.
+// contender is one of the compared operations: it returns its seconds.
 type contender func() (float64, error)
 
-// turns runs rivals one after the other and gives their seconds in the order of the
+// turns runs rivals one after the other and returns their seconds in the order of the
 // arguments; each round begins with another one, so that none always comes first.
 func turns(n int, rivals ...contender) ([]float64, error) {
 	seconds := make([]float64, len(rivals))
@@ -73,7 +73,7 @@ func (b *bench) round(ctx context.Context, n int) (err error) {
 	return nil
 }
 
-// pushBase measures the push of the base beside reading it.
+// pushBase measures the push of the base compared to reading it.
 func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error) {
 	base := s.b.disks.base
 	var read contender
@@ -101,8 +101,8 @@ func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error)
 
 func mbs(bytes int64, seconds float64) float64 { return float64(bytes) / seconds / 1e6 }
 
-// pulls measures the pull of the base beside copies of its layer and its image, and
-// beside the peer.
+// pulls measures the pull of the base compared to copies of its layer and its image, and to the
+// peer.
 func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 	b := s.b
 	if !b.Wants(rowPull, rowNaive, rowPeerPull) {
@@ -145,8 +145,8 @@ func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 	return nil
 }
 
-// warm brings what a registry stores below a path into memory first, so that it does not
-// count who is the first to read it.
+// warm reads what a registry stores below a path into memory first, so that the order of readers
+// does not matter.
 func warm(path string, r contender) contender {
 	if r == nil {
 		return nil
@@ -188,8 +188,8 @@ func (s *benchEnv) copying(work func(path string) error) contender {
 	}
 }
 
-// pull pulls a version in a process of its own, compares what came with the disk that
-// it must be, and removes it.
+// pull pulls a version in a separate process, compares the result with the expected disk, and
+// removes it.
 func (s *benchEnv) pull(ctx context.Context, want disk, o order) (out outcome, err error) {
 	o.Registry, o.Dir = s.registry, s.path("pull")
 	if err := rig.MakeDir(o.Dir); err != nil {

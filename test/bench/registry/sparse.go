@@ -105,7 +105,7 @@ func writeSparse(ctx context.Context, path string) (err error) {
 	return errors.Join(err, f.Sync())
 }
 
-// checkSparse reads every piece and sees to it that the rest takes no room.
+// checkSparse reads every range with data and checks that the rest takes no space.
 func checkSparse(path string) (err error) {
 	f, err := os.Open(path)
 	if err != nil {

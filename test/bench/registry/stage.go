@@ -31,8 +31,8 @@ const (
 	withClustered = "00000000-0000-4000-8000-000000000002"
 )
 
-// open starts both below a new directory. A stage that is given has to be closed, also
-// beside an error.
+// open starts both below a new directory. A returned environment must be closed, also after an
+// error.
 func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
 	s := &benchEnv{b: b, dir: b.stageDir(name)}
 	if err := rig.MakeDir(s.dir); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 )
 
-// huge is the size of a disk that nobody could copy.
+// huge is the size of a disk that is too large to copy.
 const huge = 64 << 40
 
 // starts measures what lies between a cached disk and one that an instance can write

@@ -20,20 +20,20 @@ import (
 // diskName is the name of the disk in every version.
 const diskName = "disk.img"
 
-// order is one transfer for a process of its own.
+// order is one transfer for a separate process.
 type order struct {
 	Registry string
 	Template string // id
 	Tag      string
 	Image    string // push: the disk
 	Root     string // push: of its layer, when it is known
-	Parent   string // push: tip of what the disk was made from
+	Parent   string // push: chain ID of what the disk was made from
 	Below    string // push, pull: the disk of Parent or of Held
 	Dir      string // pull: where to
-	Held     string // pull: tip of what is here
+	Held     string // pull: chain ID of what is in Below
 }
 
-// outcome is what it did.
+// outcome is the result of an order.
 type outcome struct {
 	Seconds float64
 	Bytes   int64               // moved by a pull
@@ -42,7 +42,7 @@ type outcome struct {
 	Memory  int64               // most that was resident
 }
 
-// work does what standard input tells and says on standard output what it did.
+// work runs the order on standard input and writes its outcome to standard output.
 func work(ctx context.Context, out io.Writer) error {
 	var o order
 	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
@@ -99,7 +99,7 @@ func pull(ctx context.Context, c *transfer.Client, o order) (outcome, error) {
 	return outcome{Bytes: result.Bytes, Built: &result.Files[0]}, nil
 }
 
-// send does an order in a process of its own.
+// send runs an order in a separate process.
 func send(ctx context.Context, o order) (out outcome, err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Report is what every benchmark says. A program embeds it beside what it says more.
+// Report is the common report of all benchmarks. A program embeds it and adds its own fields.
 type Report struct {
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
@@ -70,7 +70,7 @@ func (r *Report) Figure(name string) *Figure {
 	panic("no row " + name) // the names are constants of the programs
 }
 
-// Wants reports whether one of the rows is asked for and has not failed.
+// Wants reports whether one of the rows is requested and has not failed.
 func (r *Report) Wants(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		f := r.Figure(name)
@@ -78,18 +78,18 @@ func (r *Report) Wants(names ...string) bool {
 	})
 }
 
-// Add takes a sample.
+// Add adds a sample.
 func (r *Report) Add(name string, value float64) {
 	f := r.Figure(name)
 	f.Samples = append(f.Samples, value)
 }
 
-// Note says something beside the value of a row.
+// Note adds a remark to the value of a row.
 func (r *Report) Note(name, format string, args ...any) {
 	r.Figure(name).Note = fmt.Sprintf(format, args...)
 }
 
-// Spoil returns why rows cannot be measured; the first reason counts.
+// Spoil records why rows cannot be measured; the first reason is kept.
 func (r *Report) Spoil(err error, names ...string) {
 	for _, name := range names {
 		if f := r.Figure(name); f.Unmeasured == "" {
@@ -98,7 +98,7 @@ func (r *Report) Spoil(err error, names ...string) {
 	}
 }
 
-// Judge makes the samples values and counts the rows.
+// Judge computes values from the samples and counts the rows.
 func (r *Report) Judge() {
 	r.Seconds = time.Since(r.Began).Seconds()
 	for _, f := range r.Rows {
@@ -114,7 +114,7 @@ func (r *Report) Judge() {
 	}
 }
 
-// measured reports whether every row that was asked for has a value.
+// measured reports whether every requested row has a value.
 func (r *Report) measured() bool {
 	for _, f := range r.Rows {
 		if !f.Skipped && f.Unmeasured != "" {
@@ -124,7 +124,7 @@ func (r *Report) measured() bool {
 	return r.Passed+r.Failed > 0
 }
 
-// Check says whether missed targets count too.
+// Check is whether missed targets count too.
 type Check bool
 
 // OK reports whether the run ends well: every row measured and, when targets are checked,

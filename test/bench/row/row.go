@@ -30,9 +30,9 @@ type Figure struct {
 	Value      float64   `json:"value"`              // 0 when unmeasured
 	Samples    []float64 `json:"samples"`
 	OK         bool      `json:"ok"`
-	Note       string    `json:"note,omitempty"`       // what else a reader wants to know of the value
-	Unmeasured string    `json:"unmeasured,omitempty"` // why there is no value
-	Skipped    bool      `json:"skipped,omitempty"`    // it was not asked for
+	Note       string    `json:"note,omitempty"`       // a remark about the value
+	Unmeasured string    `json:"unmeasured,omitempty"` // why the value is missing
+	Skipped    bool      `json:"skipped,omitempty"`    // it was not requested
 	row        Row
 }
 
@@ -43,7 +43,7 @@ func newFigure(r Row, skipped bool) *Figure {
 	}
 }
 
-// judge makes the samples a value. A row without enough of them is not measured.
+// judge computes the value from the samples. A row without enough of them is not measured.
 func (f *Figure) judge() {
 	if f.Skipped {
 		return

@@ -40,7 +40,7 @@ var rows = []Row{
 	{Name: "tail-of-many", Unit: "ms", Target: 20, Need: 2, Quantile: 0.99},
 }
 
-// TestVerdicts: each kind of row is judged by its own side of the target.
+// TestVerdicts: each kind of row is compared with its own side of the target.
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		row     string

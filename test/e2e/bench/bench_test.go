@@ -18,7 +18,7 @@ func newBench(t *testing.T, args ...string) *bench {
 	return &bench{options: o, Report: row.NewReport(rows, o.only), out: t.Output()}
 }
 
-// TestEveryRowHasAPart: each row is measured by one part, and says how.
+// TestEveryRowHasAPart: each row is measured by one part, and describes how.
 func TestEveryRowHasAPart(t *testing.T) {
 	measured := map[string]int{}
 	for _, p := range newBench(t).parts() {
@@ -79,7 +79,7 @@ func TestTabGrows(t *testing.T) {
 	}
 }
 
-// TestEnough: rows are of a cloud that was as large, and changed as often, as they say.
+// TestEnough: rows are of a cloud that was as large, and changed as often, as they state.
 func TestEnough(t *testing.T) {
 	full := api.ControllerStats{Instances: map[string]int{"Started": instances}, Nodes: map[string]int{"Active": nodes}}
 	later := full

@@ -83,7 +83,7 @@ func (s *stage) during(ctx context.Context, measure func(context.Context, *stage
 	return enough(before, after, time.Since(began))
 }
 
-// enough reports whether a cloud was as large, and changed as often, as the rows say.
+// enough reports whether a cloud was as large, and changed as often, as the rows state.
 func enough(before, after api.ControllerStats, over time.Duration) error {
 	n := after.StartsLastHour - before.StartsLastHour + after.TerminationsLastHour - before.TerminationsLastHour
 	if rate := float64(n) / over.Seconds(); rate < leastShare*changes {

@@ -54,7 +54,7 @@ type bench struct {
 	out io.Writer
 }
 
-// run measures and says whether the run ended well.
+// run measures and reports whether the run ended well.
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	o, err := parse(args, out)
 	if err != nil {

@@ -138,7 +138,7 @@ func (s *stage) visit(tab context.Context, path string) (p painted, err error) {
 	return p, nil
 }
 
-// enterBrowser gives a tab a size and the log-in.
+// enterBrowser sets the size and the login of a tab.
 func (s *stage) enterBrowser(tab context.Context) error {
 	if err := chromedp.Do(tab, chromedp.EmulateViewport(1440, 900)); err != nil {
 		return err

@@ -31,8 +31,8 @@ type stage struct {
 	ids []string   // of the instances, the oldest first
 }
 
-// openStage starts a cloud where callers log in, and fills it. A stage that is given has to be
-// closed, also beside an error.
+// openStage starts a cloud where callers log in, and fills it. A returned stage must be closed,
+// also after an error.
 func openStage(ctx context.Context, b *bench) (s *stage, err error) {
 	programs, err := rig.Build(ctx, b.dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *stage) guard(ctx context.Context) (err error) {
 	return s.logIn(ctx)
 }
 
-// logIn logs in as the page of the log-in does.
+// logIn logs in as the login page does.
 func (s *stage) logIn(ctx context.Context) error {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *stage) close() (err error) {
 // processor returns how long the controller's process has run on processors.
 func (s *stage) processor() (time.Duration, error) { return rig.ProcessorTime(s.cloud.PID()) }
 
-// share is what part of one core the controller's process takes over a time.
+// share returns the share of one core that the controller's process uses over a time.
 func (s *stage) share(ctx context.Context, over time.Duration) (float64, error) {
 	began := time.Now()
 	before, err := s.processor()

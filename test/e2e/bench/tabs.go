@@ -58,8 +58,8 @@ type opened struct {
 	slow  float64 // ms that 95 of 100 refreshes took at most
 }
 
-// leastFresh is how often a tab on a page that always changes has to be refreshed, a second: it is
-// told once a second, and less often where that takes too much of the server.
+// leastFresh is the minimum number of refreshes per second of a tab on a page that always changes:
+// it is notified once a second, and less often where that takes too much of the server.
 const leastFresh = 0.25
 
 // withTabs opens tabs on some pages, in turn, and measures the server while they stay.

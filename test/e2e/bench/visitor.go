@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// visitor does over HTTP what a tab of a browser does, with connections of its own.
+// visitor does over HTTP what a tab of a browser does, with separate connections.
 type visitor struct {
 	*stage
 	http *http.Client
@@ -51,7 +51,7 @@ func (v *visitor) open(ctx context.Context, path string, header ...string) (*htt
 	return resp, nil
 }
 
-// get reads a page, or the part of it that refreshes, and says how long that took.
+// get reads a page, or the part of it that refreshes, and returns how long that took.
 func (v *visitor) get(ctx context.Context, path string, header ...string) (text []byte, took time.Duration, err error) {
 	began := time.Now()
 	resp, err := v.open(ctx, path, header...)
@@ -75,7 +75,7 @@ var (
 	liveOfPage   = regexp.MustCompile(`data-live="([^"]+)"`)
 )
 
-// enter opens a page with all its files, and gives the address of its stream.
+// enter opens a page with all its files, and returns the address of its stream.
 func (v *visitor) enter(ctx context.Context, path string) (live string, err error) {
 	page, _, err := v.get(ctx, path, "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
 	if err != nil {
@@ -107,8 +107,8 @@ func (v *visitor) enter(ctx context.Context, path string) (live string, err erro
 	return strings.ReplaceAll(string(m[1]), "&amp;", "&"), nil
 }
 
-// stay keeps a page open until the context ends: it refreshes when the stream tells of a change,
-// and now and then by itself. refreshed is told of each.
+// stay keeps a page open until the context ends: it refreshes when the stream notifies it of a
+// change, and periodically. refreshed is called after each.
 func (v *visitor) stay(ctx context.Context, path, live string, refreshed func(time.Duration)) error {
 	resp, err := v.open(ctx, live, "Accept", "text/event-stream")
 	if err != nil {

@@ -2,7 +2,7 @@
 //
 // It does not install one: scripts/need.sh e2e does.
 //
-// Invariant: the browser has no profile but its own, and talks to nobody by itself.
+// Invariant: the browser uses only its own profile, and makes no connections automatically.
 package chromium
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Start starts a Chromium that talks to nobody by itself, until end is called.
+// Start starts a Chromium that makes no connections automatically, until end is called.
 func Start(ctx context.Context, dir string) (started context.Context, end func(), err error) {
 	opts := []chromedp.ExecAllocatorOption{
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,

@@ -26,7 +26,7 @@ const (
 	stateFile = "memory"
 )
 
-// version says what a tag holds: the names of local files.
+// version is the content of a tag: the names of local files.
 type version struct {
 	disk, state string
 	parent      string // local disk that it was made from; "": sent as a whole
@@ -49,7 +49,7 @@ var versions = map[string]version{
 // sources are the local files and how much of each, in percent, is other than in the one before.
 const sourceSize = 256 << 10
 
-// makeSources writes the local files and gives the sums of what they hold.
+// makeSources writes the local files and returns the sums of their content.
 func makeSources(dir string, rng *rand.Rand) (map[string]string, error) {
 	sums := map[string]string{}
 	for _, name := range []string{"one", "two", "three", "old", "new", "never", "state"} {

@@ -52,14 +52,14 @@ func (w *walk) flips(ctx context.Context) error {
 	return nil
 }
 
-// flipper damages one bit of what passes it, or of a file.
+// flipper damages one bit of the bytes that it transfers, or of a file.
 type flipper struct {
 	*walk
 	base, dir string
 	at        float64 // place in what is damaged, 0 to 1
 }
 
-// carries tells the requests and answers that move layers.
+// carries reports whether a request moves layers.
 func carries(r *http.Request) bool {
 	return r.Method == http.MethodPut || strings.HasPrefix(r.URL.Path, "/registry/v2/blob/")
 }

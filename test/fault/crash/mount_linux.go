@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// smallDisk makes a directory on a file system of its own, of so many MiB. Where that cannot be, dir is an ordinary one and
-// the error says why. unmount is never nil.
+// smallDisk makes a directory on a separate file system, of so many MiB. Where that is not
+// possible, dir is an ordinary one and the error has the reason. unmount is never nil.
 func smallDisk(dir string, mib int) (_ string, unmount func() error, err error) {
 	unmount = func() error { return os.RemoveAll(dir) }
 	if err := rig.MakeDir(dir); err != nil {

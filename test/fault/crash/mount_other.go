@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// smallDisk makes an ordinary directory and says so.
+// smallDisk makes an ordinary directory and returns that as an error.
 func smallDisk(dir string, _ int) (_ string, unmount func() error, err error) {
 	if err := rig.MakeDir(dir); err != nil {
 		return dir, func() error { return nil }, err

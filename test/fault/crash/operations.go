@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// operation is one thing that is done to a registry. It can be repeated. Each has a process of its own.
+// operation is one operation on a registry. It can be repeated. Each has a separate process.
 type operation struct {
 	name string
 	want string // state of the template behind it
@@ -29,7 +29,8 @@ type operation struct {
 const (
 	reserveSize = 1 << 20
 	foldPulls   = 1 // of one version: see registry.Options
-	// soon bounds what a registry does by itself; when its disk is full it may not do it at all.
+	// soon bounds what a registry does automatically; when its disk is full it may not do it at
+	// all.
 	soon     = 10 * time.Second
 	soonFull = 400 * time.Millisecond
 )
@@ -114,7 +115,8 @@ func awaitReserve(ctx context.Context, _ *walk, s *server) error {
 	})
 }
 
-// giveUp fills the disk, so that the registry gives up its reserve for something small, and makes room again.
+// giveUp fills the disk, so that the registry releases its reserve for something small, and frees
+// space again.
 func giveUp(ctx context.Context, _ *walk, s *server) error {
 	if err := inject.Fill(filler(s.base)); err != nil {
 		return err
@@ -140,8 +142,8 @@ func awaitScrub(ctx context.Context, _ *walk, s *server) error {
 	})
 }
 
-// pullOften pulls until the log of pulls must have been written again, which also depends on the number of versions: a
-// registry notes each once a second.
+// pullOften pulls until the log of pulls must have been written again, which also depends on the
+// number of versions: a registry records each once a second.
 func pullOften(ctx context.Context, _ *walk, s *server) error {
 	for range foldPulls + 1 {
 		if _, err := s.client.Manifest(ctx, transfer.Ref{ID: template}); err != nil {
@@ -154,7 +156,7 @@ func pullOften(ctx context.Context, _ *walk, s *server) error {
 	return nil
 }
 
-// abort negotiates a push and gives it up.
+// abort negotiates a push and aborts it.
 func abort(ctx context.Context, _ *walk, s *server) error {
 	var session api.PushSession
 	req := api.PushRequest{

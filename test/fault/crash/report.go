@@ -166,7 +166,7 @@ func (r *Report) pointsOf(operation string) (n int) {
 	return n
 }
 
-// problem notes what is wrong with a trial.
+// problem records what is wrong with a trial.
 func (r *Report) problem(where, format string, args ...any) {
 	r.Problems = append(r.Problems, where+": "+fmt.Sprintf(format, args...))
 }

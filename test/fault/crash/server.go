@@ -27,15 +27,16 @@ type server struct {
 	calls    rig.Client // for what the client of nodes does not do
 }
 
-// launch says how a registry is started.
+// launch is how a registry is started.
 type launch struct {
 	plan  inject.Plan
 	scrub bool // it verifies all layers
-	// patience bounds what it should do by itself; 0: the usual.
+	// patience bounds what it should do automatically; 0: the usual.
 	patience time.Duration
 }
 
-// start starts a registry on a storage. The server is given also beside an error: the process may have died on the way.
+// start starts a registry on a storage. The server is returned also with an error: the process may
+// have died during the start.
 func (w *walk) start(ctx context.Context, base string, l launch) (*server, error) {
 	address, err := rig.FreeAddr(ctx)
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *server) end() error {
 	return s.End()
 }
 
-// died waits until the process has ended and says whether it was killed. A call that failed may have come back a
+// died waits until the process has ended and reports whether it was killed. A call that failed may have come back a
 // moment before.
 func (s *server) died(ctx context.Context) bool {
 	for deadline := time.Now().Add(5 * time.Second); s.Running() && time.Now().Before(deadline); {
@@ -86,8 +87,8 @@ func (s *server) died(ctx context.Context) bool {
 // none is the state of a template that is not there.
 const none = "none"
 
-// state returns the template that all operations change as text: "amd64: v1 v2", or "amd64 scanned: v1 v2" when results of
-// a scan are attached.
+// state describes the template that all operations change as text: "amd64: v1 v2", or "amd64
+// scanned: v1 v2" when results of a scan are attached.
 func (s *server) state(ctx context.Context) (string, error) {
 	list, err := s.client.List(ctx)
 	if err != nil {
@@ -142,10 +143,10 @@ func (s *server) upkeep(ctx context.Context, req api.StorageJobRequest) error {
 	return nil
 }
 
-// errNotYet is what a registry should do by itself and has not done.
+// errNotYet is the error of an automatic operation that the registry has not done yet.
 var errNotYet = errors.New("the registry has not done it")
 
-// await asks again and again until the registry has done something by itself.
+// await polls until the registry has done something automatically.
 func (s *server) await(ctx context.Context, done func() (bool, error)) error {
 	for deadline := time.Now().Add(s.patience); ; {
 		ok, err := done()

@@ -20,7 +20,7 @@ type trial struct {
 	meeting
 	op   operation
 	full bool
-	dir  string // on a file system of its own
+	dir  string // on a separate file system
 	base string // storage below dir
 
 	out      Outcome
@@ -39,7 +39,7 @@ func (t *trial) problem(format string, args ...any) {
 	t.problems = append(t.problems, t.where()+": "+fmt.Sprintf(format, args...))
 }
 
-// fault notes what is neither a loss nor a leftover.
+// fault records a problem that is neither a loss nor a leftover.
 func (t *trial) fault(format string, args ...any) {
 	t.out.Wrong++
 	t.problem(format, args...)
@@ -73,7 +73,7 @@ func (t *trial) run(ctx context.Context) error {
 	return nil
 }
 
-// cut begins the operation with a registry that ends, or whose disk fills up, at the step, and says whether it was
+// cut begins the operation with a registry that ends, or whose disk fills up, at the step, and reports whether it was
 // acknowledged nevertheless.
 func (t *trial) cut(ctx context.Context) (acked bool, err error) {
 	l := t.op.launch
@@ -101,7 +101,7 @@ func (t *trial) cut(ctx context.Context) (acked bool, err error) {
 	return acked, nil
 }
 
-// judgeFull ends a registry whose disk is full: what it could not do it has said.
+// judgeFull ends a registry whose disk is full: it must have reported what it could not do.
 func (t *trial) judgeFull(s *server, said error) error {
 	running := s.Running()
 	if err := s.end(); err != nil {
@@ -180,7 +180,8 @@ func (t *trial) repeat(ctx context.Context, s *server, state string) error {
 	return nil
 }
 
-// tool runs a command on the storage at rest and gives what it printed. That something is lost is no failure of it.
+// tool runs a command on the storage at rest and returns its output. A reported loss is not a
+// failure of it.
 func (t *trial) tool(ctx context.Context, args ...string) ([]byte, error) {
 	args = append([]string{"registry"}, append(args, "--json", "--base-path", t.base)...)
 	raw, err := exec.CommandContext(ctx, t.program, args...).Output()

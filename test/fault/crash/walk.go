@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/test/rig"
 )
 
-// Options say what a walk has.
+// Options are the options of a walk.
 type Options struct {
 	Programs rig.Programs
 	Dir      string     // of everything that it writes
@@ -29,7 +29,7 @@ type Options struct {
 type walk struct {
 	Options
 	program string            // built with failpoints
-	logs    string            // directory of what the registries say, not on their disks
+	logs    string            // directory of the registries' logs, not on their disks
 	sources string            // local files of the versions
 	sums    map[string]string // local file -> SHA-256
 
@@ -84,7 +84,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // snapshot is the storage that an operation begins with.
 func (w *walk) snapshot(op int) string { return filepath.Join(w.Dir, fmt.Sprintf("storage%d", op)) }
 
-// trace carries every operation out, keeps the storages between them, and gives the steps that they come to.
+// trace runs every operation, keeps the storages between them, and returns the steps that they
+// reach.
 func (w *walk) trace(ctx context.Context) (met []meeting, err error) {
 	if err := rig.MakeDir(w.snapshot(0)); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (w *walk) trace(ctx context.Context) (met []meeting, err error) {
 	return met, nil
 }
 
-// carryOut does an operation with a registry of its own and looks at its outcome.
+// carryOut runs an operation with a separate registry and checks its result.
 func (w *walk) carryOut(ctx context.Context, base string, op operation, l launch) error {
 	s, err := w.start(ctx, base, l)
 	if err == nil {

@@ -1,8 +1,8 @@
 // Package certstest makes authorities, certificates and revocation lists for tests.
 //
 // It is not for products: its keys are made again in each test and never leave it. Every
-// certificate that it issues counts from an hour ago for a day, unless a template says
-// otherwise.
+// certificate that it issues is valid from an hour ago for a day, unless a template sets other
+// dates.
 package certstest
 
 import (
@@ -75,7 +75,7 @@ func (a *Authority) Client(t testing.TB, user string, units ...string) Pair {
 	})
 }
 
-// Issue issues a certificate as a template says; number and dates are filled in.
+// Issue issues a certificate from a template; number and dates are filled in.
 func (a *Authority) Issue(t testing.TB, template *x509.Certificate) Pair {
 	t.Helper()
 	return issue(t, template, &a.Pair)
@@ -117,7 +117,7 @@ func (a *Authority) CRL(t testing.TB, revoked ...Pair) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: a.List(t, list)})
 }
 
-// List signs a revocation list as a template says, in DER form; the number is filled in.
+// List signs a revocation list from a template, in DER form; the number is filled in.
 func (a *Authority) List(t testing.TB, list *x509.RevocationList) []byte {
 	t.Helper()
 	a.lists++
@@ -140,8 +140,7 @@ func (p Pair) KeyPEM(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TLS is the pair as package crypto/tls takes it, with the certificates between it and its
-// authority.
+// TLS returns the pair for package crypto/tls, with the certificates between it and its authority.
 func (p Pair) TLS(between ...*Authority) tls.Certificate {
 	c := tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 	for _, a := range between {

@@ -1,9 +1,9 @@
-// Package oidctest is an identity provider for tests: OpenID Connect with codes, PKCE and
-// client credentials, on loopback.
+// Package oidctest is an identity provider for tests: OpenID Connect with codes, PKCE and client
+// credentials, on loopback.
 //
-// The protocol is not ours: fosite speaks it, so that what the tests agree on is what others
-// expect. There is no page to log in at; LogsIn says who does. Every provider has users and
-// clients of its own; keys are shared by the providers of a test program.
+// The protocol is implemented by fosite, not by this repository, so that the tests agree with other
+// implementations. There is no login page; LogsIn sets the user. Every provider has separate users
+// and clients; keys are shared by the providers of a test program.
 package oidctest
 
 import (
@@ -46,7 +46,7 @@ type Provider struct {
 	instead map[string]http.HandlerFunc
 }
 
-// New starts a provider that knows no client and no user.
+// New starts a provider without clients and users.
 func New(t testing.TB) *Provider {
 	t.Helper()
 	p := &Provider{asked: map[string]int{}, instead: map[string]http.HandlerFunc{}, store: storage.NewMemoryStore()}
@@ -89,7 +89,7 @@ func New(t testing.TB) *Provider {
 	return p
 }
 
-// Client makes a client known. Without a secret it is a public one.
+// Client registers a client. Without a secret it is a public one.
 func (p *Provider) Client(t testing.TB, id, secret, redirect string) {
 	t.Helper()
 	hash, err := (&fosite.BCrypt{Config: p.config}).Hash(t.Context(), []byte(secret))
@@ -106,14 +106,14 @@ func (p *Provider) Client(t testing.TB, id, secret, redirect string) {
 	}
 }
 
-// LogsIn returns who logs in from now on; "" is a user who refuses. The claims are in the tokens.
+// LogsIn sets who logs in from now on; "" is a user who refuses. The claims are in the tokens.
 func (p *Provider) LogsIn(subject string, claims map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subject, p.claims = subject, claims
 }
 
-// Profile returns what the userinfo endpoint tells of a user.
+// Profile sets the response of the userinfo endpoint about a user.
 func (p *Provider) Profile(claims map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +134,7 @@ func (p *Provider) Instead(path string, h http.HandlerFunc) {
 	p.instead[path] = h
 }
 
-// Asked returns how often a path was asked for.
+// Asked returns the number of requests for a path.
 func (p *Provider) Asked(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *Provider) Rotate(t testing.TB) {
 	p.key = &jose3.JSONWebKey{Key: key, KeyID: fmt.Sprintf("key-%d", p.number), Algorithm: "RS256", Use: "sig"}
 }
 
-// made are keys of former providers: making one takes longer than most tests.
+// made caches keys of former providers: making one takes longer than most tests.
 var made struct {
 	sync.Mutex
 	keys []*rsa.PrivateKey
@@ -179,8 +179,8 @@ func (p *Provider) signer() *jose3.JSONWebKey {
 	return p.key
 }
 
-// Sign signs any claims by the key of now. Issuer, subject and dates are filled in when the
-// claims do not have them; nil takes one away.
+// Sign signs any claims with the current key. Issuer, subject and dates are added when the claims
+// do not have them; nil removes one.
 func (p *Provider) Sign(t testing.TB, claims map[string]any) string {
 	t.Helper()
 	all := map[string]any{"iss": p.URL, "sub": "someone", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
@@ -215,7 +215,7 @@ func SignWith(t testing.TB, key jose.SigningKey, typ string, claims map[string]a
 	return token
 }
 
-// session is what a code or token stands for.
+// session is the content of a code or token.
 type session struct {
 	*openid.DefaultSession
 	Access *jwt.JWTClaims

@@ -31,7 +31,7 @@ type Cloud struct {
 }
 
 // Open runs controller and registry on free ports of this machine until end is called. dir is for
-// what they keep; settings are more of the program's.
+// their data; settings are added to the program's.
 func Open(dir string, settings map[string]string) (c *Cloud, end func(), err error) {
 	all := map[string]string{
 		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s",
@@ -74,8 +74,8 @@ func (c *Cloud) Join(o fleet.Options) (end func()) {
 	return Background(func(ctx context.Context) error { return fleet.Run(ctx, o) })
 }
 
-// Push puts the versions v1 and v2 of a template into the registry; dir is for their disk.
-// authorize puts credentials on what is asked of the registry; nil: there are none.
+// Push pushes the versions v1 and v2 of a template into the registry; dir is for their disk.
+// authorize adds credentials to requests to the registry; nil: there are none.
 func (c *Cloud) Push(ctx context.Context, dir, id, name string, authorize func(*http.Request) error) error {
 	store, err := transfer.New(transfer.Options{BaseURL: c.RegistryURL(), Authorize: authorize})
 	if err != nil {

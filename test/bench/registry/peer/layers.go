@@ -128,7 +128,7 @@ func sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// compress cuts an image into layers, each a file of its own below dir, and names them.
+// compress cuts an image into layers, each a separate file below dir, and names them.
 func compress(image, dir string) (names []string, err error) {
 	in, err := os.Open(image)
 	if err != nil {
