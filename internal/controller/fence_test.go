@@ -254,7 +254,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 	}
 	for _, p := range fields {
 		if star, ok := p.Type.(*ast.StarExpr); ok {
-			if name := fmt.Sprint(star.X); name == "reign" || name == "keeper" {
+			if name := fmt.Sprint(star.X); name == "leaderTerm" || name == "reconciler" {
 				return true
 			}
 		}

@@ -52,8 +52,8 @@ func TestLook(t *testing.T) {
 		if err := b.care.look(t.Context()); err != nil || !slices.Equal(f.calls, tc.want) {
 			t.Errorf("%s: %v, called %q, want %q", name, err, f.calls, tc.want)
 		}
-		if b.Busy() != "" {
-			t.Errorf("%s: busy: %s", name, b.Busy())
+		if b.BlockedReason() != "" {
+			t.Errorf("%s: busy: %s", name, b.BlockedReason())
 		}
 		f.calls = nil
 		if err := b.care.look(t.Context()); err != nil || slices.Contains(f.calls, "compact 7") {
@@ -108,8 +108,8 @@ func TestRecoverySays(t *testing.T) {
 				t.Error("the store does not say that it makes room")
 			}
 		}
-		if err := b.care.look(t.Context()); !errors.Is(err, errStillFull) || b.Busy() != fullSentence || slices.Contains(f.calls, "alarms") {
-			t.Errorf("nothing could go: %v, busy %q, called %q", err, b.Busy(), f.calls)
+		if err := b.care.look(t.Context()); !errors.Is(err, errStillFull) || b.BlockedReason() != fullSentence || slices.Contains(f.calls, "alarms") {
+			t.Errorf("nothing could go: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
 		time.Sleep(recoverAgain - 1)
@@ -118,8 +118,8 @@ func TestRecoverySays(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		f.sizes["a"] = sizes{file: 100, used: 94, quota: 100, full: true}
-		if err := b.care.look(t.Context()); err != nil || b.Busy() != "" || !slices.Contains(f.calls, "disarm NOSPACE of 1") {
-			t.Errorf("it has room: %v, busy %q, called %q", err, b.Busy(), f.calls)
+		if err := b.care.look(t.Context()); err != nil || b.BlockedReason() != "" || !slices.Contains(f.calls, "disarm NOSPACE of 1") {
+			t.Errorf("it has room: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
 		if err := b.care.look(t.Context()); err != nil || len(f.calls) < 2 {
@@ -192,8 +192,8 @@ func TestDefrag(t *testing.T) {
 	f, b := newFake(t, map[string]sizes{"a": {file: 10, used: 4, quota: 100}})
 	b.guard = &diskGuard{dir: t.TempDir()}
 	f.fails["defrag a"] = errFake
-	if err := b.care.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.Busy() != "" || !b.care.gate.TryAcquire(gateAll) {
-		t.Errorf("%v, busy %q", err, b.Busy())
+	if err := b.care.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.BlockedReason() != "" || !b.care.gate.TryAcquire(gateAll) {
+		t.Errorf("%v, busy %q", err, b.BlockedReason())
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errFake)

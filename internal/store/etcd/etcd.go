@@ -63,7 +63,10 @@ type Backend struct {
 	caring  sync.WaitGroup
 }
 
-var _ store.Backend = (*Backend)(nil)
+var (
+	_ store.Backend                       = (*Backend)(nil)
+	_ interface{ BlockedReason() string } = (*Backend)(nil) // optional; the store asks for it
+)
 
 func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
 	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, txnTimeout: callTimeout}

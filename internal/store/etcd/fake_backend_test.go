@@ -397,8 +397,8 @@ func TestEnter(t *testing.T) {
 	} {
 		if tc.set != nil {
 			b.care.note(tc.set, true)
-			if b.Busy() != tc.want {
-				t.Errorf("busy: %q, want %q", b.Busy(), tc.want)
+			if b.BlockedReason() != tc.want {
+				t.Errorf("busy: %q, want %q", b.BlockedReason(), tc.want)
 			}
 		}
 		_, err := b.care.enter(ctx)

@@ -236,9 +236,9 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 	return err
 }
 
-// Busy returns why the backend refuses requests although it can be reached; empty when it accepts
+// BlockedReason returns why the backend refuses requests although it can be reached; empty when it accepts
 // them.
-func (b *Backend) Busy() string { return b.care.doing() }
+func (b *Backend) BlockedReason() string { return b.care.doing() }
 
 // compactInTurn drops the revisions of a shared cluster that are older than a period. One of all
 // the replicas does it in each period: the one that is first to note the present revision, in a key

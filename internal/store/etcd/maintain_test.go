@@ -290,7 +290,7 @@ func TestCallsWaitForTheFile(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- b.care.defrag(t.Context(), "") }()
 	<-begun
-	if busy := b.Busy(); busy != shrinkingSentence {
+	if busy := b.BlockedReason(); busy != shrinkingSentence {
 		t.Errorf("busy: %q", busy)
 	}
 	for name, call := range map[string]func(context.Context) error{
@@ -313,8 +313,8 @@ func TestCallsWaitForTheFile(t *testing.T) {
 		patient <- err
 	}()
 	close(finish)
-	if err := errors.Join(<-done, <-patient); err != nil || b.Busy() != "" {
-		t.Errorf("%v, busy: %q", err, b.Busy())
+	if err := errors.Join(<-done, <-patient); err != nil || b.BlockedReason() != "" {
+		t.Errorf("%v, busy: %q", err, b.BlockedReason())
 	}
 	if kv, err := b.Get(t.Context(), "/x"); err != nil || kv.ModRev != 0 {
 		t.Errorf("what was refused is there: %v %v", kv, err)
