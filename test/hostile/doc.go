@@ -4,8 +4,9 @@
 //
 // Each attack is one line: how often it was tried, how often it was refused and with what, and its
 // cost for other callers: a bystander starts and ends instances continuously. Then a mixed load
-// runs for some minutes: normal jobs alone, and normal jobs with all attackers together, whose
-// start times and server memory are compared.
+// runs for some minutes: normal jobs alone, normal jobs with all attackers together, and then with
+// hostile callers as well, who fill their share of every limit. Start times and server memory of
+// the phases are compared.
 //
 // Every loop is bounded in count and rate, and everything happens on loopback. Attackers have
 // separate addresses (127.0.1.x), since services limit callers by address.

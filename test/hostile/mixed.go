@@ -17,10 +17,15 @@ import (
 
 const mixedName = "mixed load"
 
+// callersName is the mixed load to which callers with an API key are added. They fill their share of every limit:
+// what waits for them stays in the server's memory.
+const callersName = mixedName + " with callers"
+
 // What a mixed load may cost others.
 const (
-	slowerAtMost = 3.0
-	largerAtMost = 1.5
+	slowerAtMost      = 3.0
+	largerAtMost      = 1.5
+	largerWithCallers = 4.0
 )
 
 // The normal load: that of a cloud of a hundred nodes, where ten jobs begin per second, whose
@@ -52,46 +57,57 @@ func (p phase) String() string {
 type mixed struct {
 	Alone    phase   `json:"alone"`
 	Attacked phase   `json:"attacked"`
-	Slower   float64 `json:"slower"` // p99, times
-	Larger   float64 `json:"larger"` // memory, times
-	Left     int     `json:"left"`   // VMs that are left over
+	Callers  phase   `json:"callers"`
+	Left     int     `json:"left"` // VMs that are left over
 }
 
-// mixedLoad measures normal jobs alone, and with all attackers.
+// slower returns how many times the p99 of a phase is that of the normal jobs alone.
+func (r *mixed) slower(p phase) float64 { return p.P99 / max(r.Alone.P99, 1) }
+
+// larger returns how many times the memory of a phase is that of the normal jobs alone.
+func (r *mixed) larger(p phase) float64 { return float64(p.Memory) / float64(max(r.Alone.Memory, 1)) }
+
+// mixedLoad measures normal jobs alone, with all attackers from outside, and with hostile callers as well.
 func (x *runner) mixedLoad(ctx context.Context) {
 	r, err := x.mix(ctx)
 	if err != nil {
 		x.add(row{Name: mixedName, Fault: err.Error()})
 		return
 	}
-	fmt.Fprintf(x.out, "p99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d VMs left over\n", r.Slower, slowerAtMost, r.Larger, largerAtMost, r.Left)
 	x.Mixed = r
-	x.add(r.row())
+	for _, row := range r.rows() {
+		x.add(row)
+	}
 }
 
-// row holds the figures to their targets.
-func (r *mixed) row() row {
+// rows compares the figures of both attacked phases with their targets.
+func (r *mixed) rows() []row {
+	return []row{r.row(mixedName, r.Attacked, largerAtMost), r.row(callersName, r.Callers, largerWithCallers)}
+}
+
+func (r *mixed) row(name string, attacked phase, larger float64) row {
 	o := &outcome{}
 	for _, fault := range []struct {
 		is   bool
 		says string
 	}{
-		{r.Alone.Started == 0 || r.Attacked.Started == 0, "a phase has no jobs"},
-		{r.Slower > slowerAtMost, "starts are too slow during the attack"},
-		{r.Larger > largerAtMost, "the server takes too much memory"},
-		{r.Alone.Lost+r.Attacked.Lost > 0, "instances were lost"},
-		{r.Alone.Failed+r.Attacked.Failed > 0, "calls of normal jobs failed"},
+		{r.Alone.Started == 0 || attacked.Started == 0, "a phase has no jobs"},
+		{r.slower(attacked) > slowerAtMost, "starts are too slow during the attack"},
+		{r.larger(attacked) > larger, "the server takes too much memory"},
+		{r.Alone.Lost+attacked.Lost > 0, "instances were lost"},
+		{r.Alone.Failed+attacked.Failed > 0, "calls of normal jobs failed"},
 		{r.Left > 0, "VMs are left over"},
 	} {
 		if o.take("measured"); fault.is {
 			o.fault("%s", fault.says)
 		}
 	}
-	o.effect("p99 x %.2f, memory x %.2f, %d lost, %d left over", r.Slower, r.Larger, r.Alone.Lost+r.Attacked.Lost, r.Left)
-	return o.row(mixedName)
+	o.effect("p99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d lost, %d left over", r.slower(attacked), slowerAtMost,
+		r.larger(attacked), larger, r.Alone.Lost+attacked.Lost, r.Left)
+	return o.row(name)
 }
 
-// mix runs both phases.
+// mix runs the phases.
 func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	s := &site{arrangement: arrangement{nodes: normalNodes}, dir: x.dir + "/mixed", programs: x.programs}
 	unmount, err := mount(ctx, s.storage(), storageSize)
@@ -119,6 +135,13 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 		return nil, err
 	}
 	fmt.Fprintln(x.out, "attacked:", r.Attacked)
+	if err := s.attackAsCaller(attacking, attackers); err != nil {
+		return nil, err
+	}
+	if r.Callers, err = s.normal(ctx, x.out, max(whole/3, leastBase)); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(x.out, "callers: ", r.Callers)
 	stop()
 	for _, one := range attackers.end() {
 		x.add(one)
@@ -130,7 +153,6 @@ func (x *runner) mix(ctx context.Context) (r *mixed, err error) {
 	if r.Left, err = s.leftOver(ctx); err != nil {
 		return nil, err
 	}
-	r.Slower, r.Larger = r.Attacked.P99/max(r.Alone.P99, 1), float64(r.Attacked.Memory)/float64(max(r.Alone.Memory, 1))
 	return r, ctx.Err()
 }
 

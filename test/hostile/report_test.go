@@ -82,18 +82,20 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestMixedIsJudged: each target of the mixed load can fail the run.
+// TestMixedIsJudged: each target of the mixed load can fail the row of each attacked phase.
 func TestMixedIsJudged(t *testing.T) {
-	good := mixed{Alone: phase{Started: 1}, Attacked: phase{Started: 1}, Slower: slowerAtMost, Larger: largerAtMost}
-	for name, spoil := range map[string]func(m *mixed){
-		"": func(*mixed) {}, "nothing started": func(m *mixed) { m.Attacked.Started = 0 }, "slow": func(m *mixed) { m.Slower += 0.1 },
-		"large": func(m *mixed) { m.Larger += 0.1 }, "lost": func(m *mixed) { m.Attacked.Lost = 1 }, "failed": func(m *mixed) { m.Alone.Failed = 1 },
-		"left": func(m *mixed) { m.Left = 1 },
+	attacked := func(larger float64) phase { return phase{Started: 1, P99: slowerAtMost, Memory: int64(larger * 100)} }
+	for name, spoil := range map[string]func(m *mixed, p *phase){
+		"": func(*mixed, *phase) {}, "nothing started": func(_ *mixed, p *phase) { p.Started = 0 }, "slow": func(_ *mixed, p *phase) { p.P99 += 0.1 },
+		"large": func(_ *mixed, p *phase) { p.Memory += 10 }, "lost": func(_ *mixed, p *phase) { p.Lost = 1 },
+		"failed": func(m *mixed, _ *phase) { m.Alone.Failed = 1 }, "left": func(m *mixed, _ *phase) { m.Left = 1 },
 	} {
-		m := good
-		spoil(&m)
-		if one := m.row(); (one.Fault == "") != (name == "") {
-			t.Errorf("%s: %s", name, one.line())
+		for at := range 2 {
+			m := &mixed{Alone: phase{Started: 1, P99: 1, Memory: 100}, Attacked: attacked(largerAtMost), Callers: attacked(largerWithCallers)}
+			spoil(m, []*phase{&m.Attacked, &m.Callers}[at])
+			if one := m.rows()[at]; (one.Fault == "") != (name == "") {
+				t.Errorf("%s: %s", name, one.line())
+			}
 		}
 	}
 }
