@@ -19,7 +19,7 @@ type upkept struct {
 	fail error
 }
 
-func (u *upkept) Busy() string { return u.busy }
+func (u *upkept) BlockedReason() string { return u.busy }
 func (u *upkept) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 	return io.NopCloser(strings.NewReader("all")), 3, u.fail
 }
