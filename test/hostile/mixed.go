@@ -55,10 +55,10 @@ func (p phase) String() string {
 
 // mixed is the outcome of the mixed load.
 type mixed struct {
-	Alone    phase   `json:"alone"`
-	Attacked phase   `json:"attacked"`
-	Callers  phase   `json:"callers"`
-	Left     int     `json:"left"` // VMs that are left over
+	Alone    phase `json:"alone"`
+	Attacked phase `json:"attacked"`
+	Callers  phase `json:"callers"`
+	Left     int   `json:"left"` // VMs that are left over
 }
 
 // slower returns how many times the p99 of a phase is that of the normal jobs alone.
