@@ -42,8 +42,14 @@ func oneRoom(ctx context.Context, p *caseRunner) error {
 	if err := call.Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": first[0].InstanceID}, nil); err != nil {
 		return err
 	}
-	if gone, err := h.ordered(ctx, first); err != nil || len(gone) != 1 {
-		return fmt.Errorf("removed are %v, %w", gone, err)
+	var gone []string // the order follows the change that the request made, and need not be in the next poll
+	for deadline := time.Now().Add(patience); len(gone) == 0; time.Sleep(pause) {
+		if gone, err = h.ordered(ctx, first); err != nil {
+			return err
+		}
+		if len(gone) > 1 || time.Now().After(deadline) {
+			return fmt.Errorf("removed are %v", gone)
+		}
 	}
 	if err := h.say(ctx, api.InstanceStatus{InstanceID: first[0].InstanceID, Claim: first[0].Claim, No: 9, Phase: api.PhaseTerminated}); err != nil {
 		return err

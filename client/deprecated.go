@@ -1,0 +1,53 @@
+package client
+
+import (
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+)
+
+// Names that types had before. They go with the next minor release.
+type (
+	// Explained is the former name of ExplainedInstance.
+	//
+	// Deprecated: use ExplainedInstance.
+	Explained = ExplainedInstance
+
+	// MACUse is the former name of MACFilter.
+	//
+	// Deprecated: use MACFilter.
+	MACUse = MACFilter
+)
+
+// TemplateHolders calls TemplateNodes.
+//
+// Deprecated: use TemplateNodes.
+func (c *Controller) TemplateHolders(ctx context.Context, id string) ([]api.TemplateNode, error) {
+	return c.TemplateNodes(ctx, id)
+}
+
+// PastInstance calls HistoryInstance.
+//
+// Deprecated: use HistoryInstance.
+func (c *Controller) PastInstance(ctx context.Context, id string) (api.HistoryInstance, error) {
+	return c.HistoryInstance(ctx, id)
+}
+
+// BeginUpkeep calls StartStorageJob.
+//
+// Deprecated: use StartStorageJob.
+func (r *Registry) BeginUpkeep(ctx context.Context, u api.StorageJobRequest) (api.StorageJob, error) {
+	return r.StartStorageJob(ctx, u)
+}
+
+// Upkeep calls StorageJob.
+//
+// Deprecated: use StorageJob.
+func (r *Registry) Upkeep(ctx context.Context) (api.StorageJob, error) { return r.StorageJob(ctx) }
+
+// EndUpkeep calls CancelStorageJob.
+//
+// Deprecated: use CancelStorageJob.
+func (r *Registry) EndUpkeep(ctx context.Context) (api.StorageJob, error) {
+	return r.CancelStorageJob(ctx)
+}
