@@ -5,14 +5,14 @@ type CacheJobKind string
 
 // The cache job kinds.
 const (
-	ErrandPull   CacheJobKind = "pull"   // cache a version
-	ErrandRemove CacheJobKind = "remove" // remove every version of a template that nothing uses
-	ErrandDrop   CacheJobKind = "drop"   // forget the cache job: it has ended, and pulls for it stop
+	CacheJobPull   CacheJobKind = "pull"   // cache a version
+	CacheJobRemove CacheJobKind = "remove" // remove every version of a template that nothing uses
+	CacheJobDrop   CacheJobKind = "drop"   // forget the cache job: it has ended, and pulls for it stop
 )
 
 // CacheJob asks a node to change its cached templates, independent of an instance. It is sent until the node
-// has reported a status of it; a node recognizes a repeated one by ID. An ErrandDrop has only ID and Kind, an
-// ErrandRemove no version.
+// has reported a status of it; a node recognizes a repeated one by ID. An CacheJobDrop has only ID and Kind, an
+// CacheJobRemove no version.
 type CacheJob struct {
 	ID           string       `json:"id"` // of the request to many nodes
 	Kind         CacheJobKind `json:"kind"`
@@ -27,13 +27,13 @@ type CacheJob struct {
 // CacheJobStage is the progress of a node with a cache job.
 type CacheJobStage string
 
-// The stages, in their order. ErrandDone, ErrandFailed and ErrandDropped are final.
+// The stages, in their order. CacheJobDone, CacheJobFailed and CacheJobDropped are final.
 const (
-	ErrandAccepted CacheJobStage = "accepted" // it is queued, or waits for another try
-	ErrandWorking  CacheJobStage = "working"  // see Progress
-	ErrandDone     CacheJobStage = "done"
-	ErrandFailed   CacheJobStage = "failed"  // see Message
-	ErrandDropped  CacheJobStage = "dropped" // the node has stopped working on it
+	CacheJobAccepted CacheJobStage = "accepted" // it is queued, or waits for another try
+	CacheJobWorking  CacheJobStage = "working"  // see Progress
+	CacheJobDone     CacheJobStage = "done"
+	CacheJobFailed   CacheJobStage = "failed"  // see Message
+	CacheJobDropped  CacheJobStage = "dropped" // the node has stopped working on it
 )
 
 // CacheJobStatus is a node's report on a cache job. It is a level: a status contains the complete state, so
@@ -43,6 +43,6 @@ type CacheJobStatus struct {
 	Stage    CacheJobStage `json:"stage"`
 	Progress float64       `json:"progress,omitempty"` // 0..1, of the bytes of a pull
 	Message  string        `json:"message,omitempty"`
-	Removed  int           `json:"removed,omitempty"` // versions that an ErrandRemove has removed
+	Removed  int           `json:"removed,omitempty"` // versions that an CacheJobRemove has removed
 	Kept     int           `json:"kept,omitempty"`    // versions that stay since they are in use
 }

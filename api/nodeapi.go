@@ -151,9 +151,9 @@ type PollAnswer struct {
 	// Describe requests details of inventory items with these IDs, which have no record. An agent that does not
 	// know the field leaves it unanswered.
 	Describe []string `json:"describe,omitempty"`
-	// Errands are the cache jobs of the node, which belong to no instance. An agent that does not know the
+	// CacheJobs are the cache jobs of the node, which belong to no instance. An agent that does not know the
 	// field ignores them.
-	Errands []CacheJob `json:"errands,omitempty"`
+	CacheJobs []CacheJob `json:"errands,omitempty"`
 	// Consoles are requests to open consoles. An agent that does not know the field opens none.
 	Consoles []ConsoleRequest `json:"consoles,omitempty"`
 	// Update requests another version of the agent. An agent that does not know the field keeps its version.
@@ -356,12 +356,12 @@ type ScriptStatus struct {
 // Report is the body of POST PathReport. It contains changed statuses and is sent immediately. A node repeats a
 // status until it was answered.
 type Report struct {
-	Protocol int              `json:"protocol"`
-	NodeID   string           `json:"node_id"`
-	BootID   string           `json:"boot_id"`
-	Seq      int64            `json:"seq"`
-	Statuses []InstanceStatus `json:"statuses"`
-	Errands  []CacheJobStatus `json:"errands,omitempty"`
+	Protocol  int              `json:"protocol"`
+	NodeID    string           `json:"node_id"`
+	BootID    string           `json:"boot_id"`
+	Seq       int64            `json:"seq"`
+	Statuses  []InstanceStatus `json:"statuses"`
+	CacheJobs []CacheJobStatus `json:"errands,omitempty"`
 }
 
 // ReportAnswer is the response to a report. A status whose claim is not the instance's is ignored; its VM is

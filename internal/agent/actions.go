@@ -56,7 +56,7 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	life, done := in.life(ctx)
 	defer done()
-	defer a.errands.PauseForInstance()()
+	defer a.cacheJobs.PauseForInstance()()
 	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
 	if err != nil && life.Err() == nil {
 		return a.fail(ctx, in, err)

@@ -112,7 +112,7 @@ type Options struct {
 
 	Registries Registries   // where saves go; nil: this node cannot save
 	Saves      string       // directory of unfinished saves, on the file system of the templates
-	Errands    string       // file of the cache jobs; "": they do not outlive the agent
+	CacheJobs  string       // file of the cache jobs; "": they do not outlive the agent
 	Uploads    Uploads      // destination of the logs of failed VMs; nil: they stay on the node
 	CentralLog CentralLog   // sends this process's log; nil: it stays on the node
 	Pulled     func() int64 // bytes pulled from registries since the process started; nil: unknown
@@ -129,15 +129,15 @@ type Options struct {
 
 // Agent is one node's agent. Create it with New, then call Run once.
 type Agent struct {
-	opts    Options
-	log     *slog.Logger
-	boot    string  // new at every start
-	host    hv.Host // as the driver describes it
-	out     outbox
-	errands *cachejob.Runner
-	faults  chan failureLog // waiting to be sent to the registry
-	workers sync.WaitGroup
-	meters  meters
+	opts      Options
+	log       *slog.Logger
+	boot      string  // new at every start
+	host      hv.Host // as the driver describes it
+	out       outbox
+	cacheJobs *cachejob.Runner
+	faults    chan failureLog // waiting to be sent to the registry
+	workers   sync.WaitGroup
+	meters    meters
 
 	mu        sync.Mutex // guards the fields below
 	instances map[string]*instance
@@ -169,8 +169,8 @@ func New(o Options) *Agent {
 		delicate: map[string]string{}, shown: map[string]bool{},
 		registry: o.Identity.Registry,
 	}
-	a.errands = cachejob.New(cachejob.Options{
-		Node: o.Identity.NodeID, Templates: o.Templates, File: o.Errands,
+	a.cacheJobs = cachejob.New(cachejob.Options{
+		Node: o.Identity.NodeID, Templates: o.Templates, File: o.CacheJobs,
 		Registry: a.registryAt, Changed: a.out.ring, Logger: o.Logger,
 	})
 	return a
@@ -188,7 +188,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.begin(ctx); err != nil {
 		cancel(err)
 		a.workers.Wait()
-		a.errands.Wait()
+		a.cacheJobs.Wait()
 		return err
 	}
 	var loops sync.WaitGroup
@@ -201,7 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	loops.Wait()
 	a.workers.Wait()
-	a.errands.Wait()
+	a.cacheJobs.Wait()
 	if err := context.Cause(ctx); outer.Err() == nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -233,7 +233,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	}
 	a.takeUpSaves(held)
 	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isCheck(vm) })
-	a.errands.Begin(ctx)
+	a.cacheJobs.Begin(ctx)
 	for _, in := range held {
 		a.log.Info("instance taken up", "instance", in.id, "phase", string(in.state.Phase))
 		a.out.mark(in.id)

@@ -54,7 +54,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 // poll loop's last step, so no new order can arrive concurrently.
 func (a *Agent) leave(ctx context.Context) error {
 	a.log.Warn("this node was removed from its cloud; its VMs go")
-	a.errands.DropAll()
+	a.cacheJobs.DropAll()
 	var pause backoff
 	for err := a.look(ctx); err != nil && ctx.Err() == nil; err = a.look(ctx) {
 		a.log.Warn("VMs cannot be listed", "error", err)

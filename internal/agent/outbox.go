@@ -68,8 +68,8 @@ func (o *outbox) take() []string {
 func (a *Agent) reportLoop(ctx context.Context) error {
 	var pause backoff
 	for seq := int64(1); ; seq++ {
-		statuses, errands := a.statuses(), a.errands.Statuses()
-		if len(statuses)+len(errands) == 0 {
+		statuses, cacheJobs := a.statuses(), a.cacheJobs.Statuses()
+		if len(statuses)+len(cacheJobs) == 0 {
 			select {
 			case <-a.out.wake:
 				continue
@@ -79,7 +79,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		}
 		_, err := a.opts.Link.Report(ctx, api.Report{
 			Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
-			Seq: seq, Statuses: statuses, Errands: errands,
+			Seq: seq, Statuses: statuses, CacheJobs: cacheJobs,
 		})
 		if ctx.Err() == nil {
 			a.meters.reports.Observe(err)
@@ -88,16 +88,16 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		case err == nil:
 			pause.reset()
 			a.answered(statuses)
-			a.errands.Answered(errands)
+			a.cacheJobs.Answered(cacheJobs)
 		case ctx.Err() != nil:
 			return nil
 		default:
 			// Also when the node is unknown: the next poll reports whether it was removed.
-			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(errands), "error", err)
+			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(cacheJobs), "error", err)
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)
 			}
-			a.errands.Again(errands)
+			a.cacheJobs.Again(cacheJobs)
 			pause.sleep(ctx)
 		}
 	}

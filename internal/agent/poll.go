@@ -83,9 +83,9 @@ func (p *poller) once(ctx context.Context) error {
 	if answer.NeedFull {
 		p.a.resendStatus()
 	}
-	p.a.errands.Take(ctx, answer.Errands)
+	p.a.cacheJobs.Take(ctx, answer.CacheJobs)
 	p.a.show(ctx, answer.Consoles)
-	if len(answer.Orders)+len(answer.Errands)+len(answer.Consoles) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
+	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
 		p.pause.sleep(ctx)
 		return nil
 	}
@@ -121,7 +121,7 @@ func (a *Agent) resendStatus() {
 		in.resendStatus()
 		a.out.mark(id)
 	}
-	a.errands.ResendStatuses()
+	a.cacheJobs.ResendStatuses()
 }
 
 // wait returns how long the poll may wait; it varies, so that the polls of many nodes spread out.

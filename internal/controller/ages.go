@@ -166,12 +166,12 @@ func (a *peerContacts) elsewhere(node string, here time.Time) (t peerReport, ok 
 	return t, ok
 }
 
-// errandProgress returns the progress of a node with a cache job, as other replicas report it.
-func (a *peerContacts) errandProgress(node, errand string) (most float64) {
+// cacheJobProgress returns the progress of a node with a cache job, as other replicas report it.
+func (a *peerContacts) cacheJobProgress(node, cacheJob string) (most float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
-		most = max(most, h.nodes[node].pulls[errand])
+		most = max(most, h.nodes[node].pulls[cacheJob])
 	}
 	return most
 }

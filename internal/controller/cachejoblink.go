@@ -22,24 +22,24 @@ type cacheJobDue struct {
 	progress float64
 }
 
-// errandKinds maps the kind of a record to the kind that the node is sent.
-var errandKinds = map[farm.CacheJobKind]api.CacheJobKind{
-	farm.ErrandDistribute: api.ErrandPull, farm.ErrandRemove: api.ErrandRemove,
+// cacheJobKinds maps the kind of a record to the kind that the node is sent.
+var cacheJobKinds = map[farm.CacheJobKind]api.CacheJobKind{
+	farm.CacheJobDistribute: api.CacheJobPull, farm.CacheJobRemove: api.CacheJobRemove,
 }
 
-// followErrand applies a change of a cache job to the sessions of its nodes.
-func (l *nodeSessions) followErrand(event store.Event) {
+// followCacheJob applies a change of a cache job to the sessions of its nodes.
+func (l *nodeSessions) followCacheJob(event store.Event) {
 	if e, ok := event.New.(*farm.CacheJob); ok {
-		l.wantErrand(e)
+		l.wantCacheJob(e)
 	} else if e, ok := event.Old.(*farm.CacheJob); ok {
-		l.dropErrand(e)
+		l.dropCacheJob(e)
 	}
 }
 
-// wantErrand sends a cache job in its present state to its nodes.
-func (l *nodeSessions) wantErrand(e *farm.CacheJob) {
+// wantCacheJob sends a cache job in its present state to its nodes.
+func (l *nodeSessions) wantCacheJob(e *farm.CacheJob) {
 	if !e.Open() {
-		l.dropErrand(e)
+		l.dropCacheJob(e)
 		return
 	}
 	for _, node := range e.Nodes {
@@ -48,15 +48,15 @@ func (l *nodeSessions) wantErrand(e *farm.CacheJob) {
 		}
 		if s := l.session(node); s != nil {
 			o, _, _ := l.c.tables.Outcomes.Get(outcomeID(e.ID, node))
-			s.wantErrand(e, o)
+			s.wantCacheJob(e, o)
 		}
 	}
 }
 
-func (l *nodeSessions) dropErrand(e *farm.CacheJob) {
+func (l *nodeSessions) dropCacheJob(e *farm.CacheJob) {
 	for _, node := range e.Nodes {
 		if s := l.find(node); s != nil {
-			s.dropErrand(e.ID, false)
+			s.dropCacheJob(e.ID, false)
 		}
 	}
 }
@@ -65,128 +65,128 @@ func (l *nodeSessions) dropErrand(e *farm.CacheJob) {
 func (l *nodeSessions) followOutcome(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := ofOutcome(event.ID)
-	e, _, known := l.c.tables.Errands.Get(id)
+	e, _, known := l.c.tables.CacheJobs.Get(id)
 	if s := l.find(node); ok && known && e.Open() && s != nil {
-		s.wantErrand(e, o)
+		s.wantCacheJob(e, o)
 	}
 }
 
-// wantErrand sends a cache job to the node, unless it has a result: then nothing is left to do.
-func (s *session) wantErrand(e *farm.CacheJob, o *farm.CacheJobResult) {
+// wantCacheJob sends a cache job to the node, unless it has a result: then nothing is left to do.
+func (s *session) wantCacheJob(e *farm.CacheJob, o *farm.CacheJobResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o != nil {
-		s.endErrandLocked(e.ID)
+		s.endCacheJobLocked(e.ID)
 		return
 	}
-	if d, known := s.errands[e.ID]; !known || d.kind == api.ErrandDrop {
-		d.kind = errandKinds[e.Kind]
-		s.setErrandLocked(e.ID, d)
+	if d, known := s.cacheJobs[e.ID]; !known || d.kind == api.CacheJobDrop {
+		d.kind = cacheJobKinds[e.Kind]
+		s.setCacheJobLocked(e.ID, d)
 		s.ring()
 	}
 }
 
-// endErrandLocked removes a cache job; with the last pull the node frees its rollout slot.
-func (s *session) endErrandLocked(id string) {
-	d := s.errands[id]
-	delete(s.errands, id)
-	if d.kind == api.ErrandPull {
+// endCacheJobLocked removes a cache job; with the last pull the node frees its rollout slot.
+func (s *session) endCacheJobLocked(id string) {
+	d := s.cacheJobs[id]
+	delete(s.cacheJobs, id)
+	if d.kind == api.CacheJobPull {
 		s.pulledLocked()
 	}
 }
 
 func (s *session) pulledLocked() {
-	for _, d := range s.errands {
-		if d.kind == api.ErrandPull {
+	for _, d := range s.cacheJobs {
+		if d.kind == api.CacheJobPull {
 			return
 		}
 	}
 	s.waves.leave(s)
 }
 
-func (s *session) setErrandLocked(id string, d cacheJobDue) {
-	if s.errands == nil {
-		s.errands = map[string]cacheJobDue{}
+func (s *session) setCacheJobLocked(id string, d cacheJobDue) {
+	if s.cacheJobs == nil {
+		s.cacheJobs = map[string]cacheJobDue{}
 	}
-	s.errands[id] = d
+	s.cacheJobs[id] = d
 }
 
-// maxErrandsKept bounds the cache jobs that a node has to drop because they do not exist.
-const maxErrandsKept = 1000
+// maxCacheJobsKept bounds the cache jobs that a node has to drop because they do not exist.
+const maxCacheJobsKept = 1000
 
-// dropErrand makes the node forget a cache job that is over. One that it was never sent it need not
+// dropCacheJob makes the node forget a cache job that is over. One that it was never sent it need not
 // forget, unless it has reported a status of it.
-func (s *session) dropErrand(id string, spoken bool) {
+func (s *session) dropCacheJob(id string, spoken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, known := s.errands[id]
+	d, known := s.cacheJobs[id]
 	switch {
-	case d.kind == api.ErrandDrop:
-	case !known && len(s.errands) >= maxErrandsKept:
+	case d.kind == api.CacheJobDrop:
+	case !known && len(s.cacheJobs) >= maxCacheJobsKept:
 	case spoken, known && !d.sent.IsZero():
-		s.setErrandLocked(id, cacheJobDue{kind: api.ErrandDrop})
-		if d.kind == api.ErrandPull {
+		s.setCacheJobLocked(id, cacheJobDue{kind: api.CacheJobDrop})
+		if d.kind == api.CacheJobPull {
 			s.pulledLocked()
 		}
 		s.ring()
 	default:
-		s.endErrandLocked(id)
+		s.endCacheJobLocked(id)
 	}
 }
 
-// errandDropped records that the node has forgotten a cache job. A job that is still open is sent
+// cacheJobDropped records that the node has forgotten a cache job. A job that is still open is sent
 // again.
-func (s *session) errandDropped(id string) {
+func (s *session) cacheJobDropped(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, known := s.errands[id]
+	d, known := s.cacheJobs[id]
 	switch {
 	case !known:
-	case d.kind == api.ErrandDrop:
-		delete(s.errands, id)
+	case d.kind == api.CacheJobDrop:
+		delete(s.cacheJobs, id)
 	case d.taken:
 		d.taken, d.sent = false, time.Time{}
-		s.errands[id] = d
+		s.cacheJobs[id] = d
 		s.ring()
 	}
 }
 
-// errandTold applies the node's status of an open cache job.
-func (s *session) errandTold(status api.CacheJobStatus, now time.Time) {
+// cacheJobTold applies the node's status of an open cache job.
+func (s *session) cacheJobTold(status api.CacheJobStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, known := s.errands[status.ID]
-	if !known || d.kind == api.ErrandDrop {
+	d, known := s.cacheJobs[status.ID]
+	if !known || d.kind == api.CacheJobDrop {
 		return
 	}
 	d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
-	s.errands[status.ID] = d
-	if d.kind == api.ErrandPull {
+	s.cacheJobs[status.ID] = d
+	if d.kind == api.CacheJobPull {
 		s.waves.moved(s.node, now)
 	}
 }
 
-// offerErrandsLocked sends everything again to a new agent.
-func (s *session) offerErrandsLocked() {
-	for id, d := range s.errands {
+// offerCacheJobsLocked sends everything again to a new agent.
+func (s *session) offerCacheJobsLocked() {
+	for id, d := range s.cacheJobs {
 		d.taken, d.sent = false, time.Time{}
-		s.errands[id] = d
+		s.cacheJobs[id] = d
 	}
 }
 
-// maxErrandsSent bounds one response; the rest comes with the next poll.
-const maxErrandsSent = 100
+// maxCacheJobsSent bounds one response; the rest comes with the next poll.
+const maxCacheJobsSent = 100
 
-// takeErrands marks the cache jobs that are to be sent now and returns them by their ids, with the
+// takeCacheJobs marks the cache jobs that are to be sent now and returns them by their ids, with the
 // time at which the next one is due again. Pulls are sent when the node has a rollout slot.
-func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
+func (s *session) takeCacheJobs(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.errands) == 0 {
+	if len(s.cacheJobs) == 0 {
 		return nil, next
 	}
 	turn := sync.OnceValue(func() bool { return s.waves.enter(s, now) })
-	for id, d := range s.errands {
+	for id, d := range s.cacheJobs {
 		if d.taken {
 			continue
 		}
@@ -194,17 +194,17 @@ func (s *session) takeErrands(now time.Time, resend time.Duration) (list map[str
 			next = sooner(next, again)
 			continue
 		}
-		if len(list) == maxErrandsSent {
+		if len(list) == maxCacheJobsSent {
 			return list, now
 		}
-		if d.kind == api.ErrandPull && !turn() {
+		if d.kind == api.CacheJobPull && !turn() {
 			continue
 		}
 		if list == nil {
 			list = map[string]cacheJobDue{}
 		}
 		d.sent = now
-		s.errands[id], list[id] = d, d
+		s.cacheJobs[id], list[id] = d, d
 	}
 	return list, next
 }
@@ -217,15 +217,15 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// errandsFor returns cache jobs as their records are now.
-func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
+// cacheJobsFor returns cache jobs as their records are now.
+func (c *Controller) cacheJobsFor(list map[string]cacheJobDue) []api.CacheJob {
 	var out []api.CacheJob
 	for id, d := range list {
-		if d.kind == api.ErrandDrop {
+		if d.kind == api.CacheJobDrop {
 			out = append(out, api.CacheJob{ID: id, Kind: d.kind})
 			continue
 		}
-		e, _, ok := c.tables.Errands.Get(id)
+		e, _, ok := c.tables.CacheJobs.Get(id)
 		if !ok || !e.Open() {
 			continue // it has ended a moment ago
 		}
@@ -238,20 +238,20 @@ func (c *Controller) errandsFor(list map[string]cacheJobDue) []api.CacheJob {
 	return out
 }
 
-// errandProgress returns the progress of a node with a cache job, as it last reported here.
-func (l *nodeSessions) errandProgress(node, id string) float64 {
+// cacheJobProgress returns the progress of a node with a cache job, as it last reported here.
+func (l *nodeSessions) cacheJobProgress(node, id string) float64 {
 	s := l.find(node)
 	if s == nil {
 		return 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.errands[id].progress
+	return s.cacheJobs[id].progress
 }
 
-// applyErrands applies the cache job statuses of a node: progress stays in memory, results are
+// applyCacheJobs applies the cache job statuses of a node: progress stays in memory, results are
 // written, as many at a time as fit into one transaction.
-func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
+func (c *Controller) applyCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
 	slices.Reverse(statuses) // the last status of a cache job is complete
@@ -260,12 +260,12 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 		last[t.ID] = true
 		return again
 	})
-	statuses, err := c.knownErrands(ctx, s, statuses)
+	statuses, err := c.knownCacheJobs(ctx, s, statuses)
 	if err != nil {
 		return err
 	}
 	for len(statuses) > 0 {
-		done, err := c.applySomeErrands(ctx, s, statuses)
+		done, err := c.applySomeCacheJobs(ctx, s, statuses)
 		if err != nil {
 			return err
 		}
@@ -274,14 +274,14 @@ func (c *Controller) applyErrands(ctx context.Context, s *session, statuses []ap
 	return nil
 }
 
-// knownErrands leaves out the statuses of cache jobs that have no record: the node has to
+// knownCacheJobs leaves out the statuses of cache jobs that have no record: the node has to
 // forget them. However many there are, they cost one read of the store.
-func (c *Controller) knownErrands(
+func (c *Controller) knownCacheJobs(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,
 ) ([]api.CacheJobStatus, error) {
 	missing := func(t api.CacheJobStatus) bool {
-		_, _, ok := c.tables.Errands.Get(t.ID)
-		return !ok && t.Stage != api.ErrandDropped
+		_, _, ok := c.tables.CacheJobs.Get(t.ID)
+		return !ok && t.Stage != api.CacheJobDropped
 	}
 	if !slices.ContainsFunc(statuses, missing) {
 		return statuses, nil
@@ -293,16 +293,16 @@ func (c *Controller) knownErrands(
 		if !missing(t) {
 			return false
 		}
-		s.dropErrand(t.ID, true)
+		s.dropCacheJob(t.ID, true)
 		return true
 	}), nil
 }
 
-func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
+func (c *Controller) applySomeCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
 	for attempt := range statusAttempts {
 		var b txn
 		for done = 0; done < len(statuses); done++ {
-			changes, err := c.errandChanges(ctx, s, statuses[done], attempt > 0)
+			changes, err := c.cacheJobChanges(ctx, s, statuses[done], attempt > 0)
 			if err != nil {
 				return done, err
 			}
@@ -323,26 +323,26 @@ func (c *Controller) applySomeErrands(ctx context.Context, s *session, statuses 
 	return 0, store.ErrConflict
 }
 
-// errandChanges applies one status and returns the changes of the records. With fresh, it reads
+// cacheJobChanges applies one status and returns the changes of the records. With fresh, it reads
 // them from the store itself. A result counts only while its cache job is open.
-func (c *Controller) errandChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
-	if status.Stage == api.ErrandDropped {
-		s.errandDropped(status.ID)
+func (c *Controller) cacheJobChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
+	if status.Stage == api.CacheJobDropped {
+		s.cacheJobDropped(status.ID)
 		return nil, nil
 	}
-	e, rev, _ := c.tables.Errands.Get(status.ID)
+	e, rev, _ := c.tables.CacheJobs.Get(status.ID)
 	if fresh {
 		var err error
-		if e, rev, err = c.tables.Errands.GetLinearizable(ctx, status.ID); err != nil {
+		if e, rev, err = c.tables.CacheJobs.GetLinearizable(ctx, status.ID); err != nil {
 			return nil, err
 		}
 	}
 	if e == nil || !e.Open() || !e.Addresses(s.node) {
-		s.dropErrand(status.ID, true)
+		s.dropCacheJob(status.ID, true)
 		return nil, nil
 	}
-	s.errandTold(status, c.now())
-	if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
+	s.cacheJobTold(status, c.now())
+	if status.Stage != api.CacheJobDone && status.Stage != api.CacheJobFailed {
 		return nil, nil
 	}
 	id := outcomeID(e.ID, s.node)
@@ -358,24 +358,24 @@ func (c *Controller) errandChanges(ctx context.Context, s *session, status api.C
 		return nil, nil
 	}
 	return []store.Change{
-		store.Check(c.tables.Errands, e.ID, store.IfRev(rev)),
+		store.Check(c.tables.CacheJobs, e.ID, store.IfRev(rev)),
 		store.Put(c.tables.Outcomes, id, outcomeOf(status, c.now()), store.IfAbsent),
 	}, nil
 }
 
-// maxErrandError bounds the stored error of a node, since many nodes may fail.
-const maxErrandError = 512
+// maxCacheJobError bounds the stored error of a node, since many nodes may fail.
+const maxCacheJobError = 512
 
 // outcomeOf creates the record of a final status.
 func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 	o := &farm.CacheJobResult{
-		Done: status.Stage == api.ErrandDone, Progress: max(0, min(status.Progress, 1)), At: now,
+		Done: status.Stage == api.CacheJobDone, Progress: max(0, min(status.Progress, 1)), At: now,
 		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
 	}
 	if o.Done {
 		o.Progress = 1
 		return o
 	}
-	o.Error = firstOf(clip(status.Message, maxErrandError), "The node does not say why")
+	o.Error = firstOf(clip(status.Message, maxCacheJobError), "The node does not say why")
 	return o
 }

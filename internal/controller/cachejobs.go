@@ -15,10 +15,10 @@ import (
 
 // Bounds of the cache jobs. In the end each node of a job has its own record.
 const (
-	MaxErrandNodes = 10000  // of one
-	maxErrands     = 1000   // open and ended
-	maxErrandsOpen = 500    // less than maxErrands, so that ended ones fit too
-	maxAddressed   = 100000 // nodes of all together
+	MaxCacheJobNodes = 10000  // of one
+	maxCacheJobs     = 1000   // open and ended
+	maxCacheJobsOpen = 500    // less than maxCacheJobs, so that ended ones fit too
+	maxAddressed     = 100000 // nodes of all together
 )
 
 // DistributeRequest requests a version on nodes. The caller has checked types and lengths.
@@ -65,7 +65,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", farm.Refused("There is no node to distribute to")
 	}
 	e := &farm.CacheJob{
-		ID: newID(), Kind: farm.ErrandDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
+		ID: newID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
 			Arch: firstOf(version.Arch, detail.Arch), Size: version.Size,
@@ -129,8 +129,8 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 	}
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
-	if len(nodes) > MaxErrandNodes {
-		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes), MaxErrandNodes)
+	if len(nodes) > MaxCacheJobNodes {
+		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes), MaxCacheJobNodes)
 	}
 	return nodes, nil
 }
@@ -153,20 +153,20 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 // createCacheJob writes a cache job, with the changes in with, unless there are too many.
 func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with ...store.Change) error {
 	open, nodes := 0, len(e.Nodes)
-	for _, other := range c.tables.Errands.All() {
+	for _, other := range c.tables.CacheJobs.All() {
 		if other.Open() {
 			open++
 			nodes += len(other.Nodes)
 		}
 	}
 	switch {
-	case open >= maxErrandsOpen:
+	case open >= maxCacheJobsOpen:
 		return farm.Refused("%d distributions and removals are open, which is the most there may be: cancel some, or wait until they are done", open)
 	case nodes > maxAddressed:
 		return farm.Refused("The open distributions and removals have %d nodes together with this one, the most is %d: cancel some, or wait until they are done",
 			nodes, maxAddressed)
 	}
-	return c.store.Commit(ctx, append(with, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))...)
+	return c.store.Commit(ctx, append(with, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))...)
 }
 
 // CancelDistribution cancels a distribution: nodes that are not done stop. One that has ended stays
@@ -177,9 +177,9 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 	if !validID(id) {
 		return farm.NotFound()
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Errands, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
+	_, err := store.Update(ctx, c.store, c.tables.CacheJobs, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
 		switch {
-		case e == nil || e.Kind != farm.ErrandDistribute:
+		case e == nil || e.Kind != farm.CacheJobDistribute:
 			return nil, farm.NotFound()
 		case !e.Open():
 			return e, nil
@@ -189,51 +189,51 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 				return nil, err
 			}
 		}
-		return endErrand(e, farm.ErrandCanceled, c.now()), nil
+		return endCacheJob(e, farm.CacheJobCanceled, c.now()), nil
 	})
 	return err
 }
 
 // CacheJob returns one cache job of a kind; farm.CodeNotFound when there is none.
 func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id string) (CacheJobView, error) {
-	e, _, ok := c.tables.Errands.Get(id)
+	e, _, ok := c.tables.CacheJobs.Get(id)
 	if !ok && validID(id) {
 		var err error
-		if e, _, err = c.tables.Errands.GetLinearizable(ctx, id); err != nil {
+		if e, _, err = c.tables.CacheJobs.GetLinearizable(ctx, id); err != nil {
 			return CacheJobView{}, err
 		}
 	}
 	if e == nil || e.Kind != kind {
 		return CacheJobView{}, farm.NotFound()
 	}
-	return c.errandView(e), nil
+	return c.cacheJobView(e), nil
 }
 
 // CacheJobs returns at most limit cache jobs of a kind, oldest first, with ids after one and
 // accepted by fits. A nil fits accepts all.
 func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool) []CacheJobView {
 	var list []CacheJobView
-	for _, e := range c.tables.Errands.Range(after, math.MaxInt) {
+	for _, e := range c.tables.CacheJobs.Range(after, math.MaxInt) {
 		if len(list) == limit {
 			break
 		}
 		if e.Kind == kind && (fits == nil || fits(e)) {
-			list = append(list, c.errandView(e))
+			list = append(list, c.cacheJobView(e))
 		}
 	}
 	return list
 }
 
-// errandView adds the progress of its nodes to a cache job. The progress of a running pull is in
+// cacheJobView adds the progress of its nodes to a cache job. The progress of a running pull is in
 // memory at the replica that its node polls; the others know it from that replica's digests.
-func (c *Controller) errandView(e *farm.CacheJob) CacheJobView {
+func (c *Controller) cacheJobView(e *farm.CacheJob) CacheJobView {
 	view := CacheJobView{CacheJob: e, On: make(map[string]farm.CacheJobResult, len(e.Nodes))}
 	outcomes := c.outcomesOf(e.ID)
 	for _, node := range e.Nodes {
 		o := outcomes[node]
 		progress := 0.0
 		if o == nil {
-			progress = max(c.link.errandProgress(node, e.ID), c.ages.errandProgress(node, e.ID))
+			progress = max(c.link.cacheJobProgress(node, e.ID), c.ages.cacheJobProgress(node, e.ID))
 		}
 		view.On[node] = e.On(node, o, c.nodeExists(node), progress)
 	}
@@ -261,7 +261,7 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 			return nil, err
 		}
 	}
-	e := &farm.CacheJob{Kind: farm.ErrandRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
+	e := &farm.CacheJob{Kind: farm.CacheJobRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
 	if len(nodes) == 0 {
 		return e, nil
 	}
@@ -286,8 +286,8 @@ func (c *Controller) mayHave(template string) map[string]bool {
 			having[inst.NodeID] = true
 		}
 	}
-	for _, e := range c.tables.Errands.All() {
-		if e.Kind != farm.ErrandDistribute || e.Template.ID != template {
+	for _, e := range c.tables.CacheJobs.All() {
+		if e.Kind != farm.CacheJobDistribute || e.Template.ID != template {
 			continue
 		}
 		for node, o := range c.outcomesOf(e.ID) {
@@ -300,8 +300,8 @@ func (c *Controller) mayHave(template string) map[string]bool {
 // sameRemoval returns an open removal with the same request for all these nodes, none of which has
 // a result: a repeated request creates no second one.
 func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
-	for _, e := range c.tables.Errands.All() {
-		if !e.Open() || e.Kind != farm.ErrandRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
+	for _, e := range c.tables.CacheJobs.All() {
+		if !e.Open() || e.Kind != farm.CacheJobRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
 			continue
 		}
 		if len(c.outcomesOf(e.ID)) == 0 {
@@ -313,20 +313,20 @@ func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 
 // outcomeID returns the id of the result of a cache job on a node. Those of one cache job are
 // adjacent.
-func outcomeID(errand, node string) string { return errand + "." + node }
+func outcomeID(cacheJob, node string) string { return cacheJob + "." + node }
 
 // ofOutcome returns the cache job and the node of an outcome.
-func ofOutcome(id string) (errand, node string) {
-	errand, node, _ = strings.Cut(id, ".")
-	return errand, node
+func ofOutcome(id string) (cacheJob, node string) {
+	cacheJob, node, _ = strings.Cut(id, ".")
+	return cacheJob, node
 }
 
 // outcomesOf returns the results of a cache job so far, by node.
-func (c *Controller) outcomesOf(errand string) map[string]*farm.CacheJobResult {
+func (c *Controller) outcomesOf(cacheJob string) map[string]*farm.CacheJobResult {
 	list := map[string]*farm.CacheJobResult{}
-	for id, o := range c.tables.Outcomes.Range(errand+".", math.MaxInt) {
+	for id, o := range c.tables.Outcomes.Range(cacheJob+".", math.MaxInt) {
 		of, node := ofOutcome(id)
-		if of != errand {
+		if of != cacheJob {
 			break
 		}
 		list[node] = o

@@ -17,32 +17,32 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// errands returns the cache jobs that the node is sent, without waiting.
-func (a *agent) errands() []api.CacheJob {
+// cacheJobs returns the cache jobs that the node is sent, without waiting.
+func (a *agent) cacheJobs() []api.CacheJob {
 	a.t.Helper()
 	answer, err := a.tryPoll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true}, 0)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return answer.Errands
+	return answer.CacheJobs
 }
 
-// errand returns the one cache job that is due.
-func (a *agent) errand(kind api.CacheJobKind) api.CacheJob {
+// cacheJob returns the one cache job that is due.
+func (a *agent) cacheJob(kind api.CacheJobKind) api.CacheJob {
 	a.t.Helper()
-	list := a.errands()
+	list := a.cacheJobs()
 	if len(list) != 1 || list[0].Kind != kind {
 		a.t.Fatalf("errands = %+v, want one %s", list, kind)
 	}
 	return list[0]
 }
 
-// tellErrand reports cache jobs.
-func (a *agent) tellErrand(statuses ...api.CacheJobStatus) {
+// tellCacheJob reports cache jobs.
+func (a *agent) tellCacheJob(statuses ...api.CacheJobStatus) {
 	a.t.Helper()
 	a.seq++
 	_, err := a.c.Report(a.t.Context(), a.cred, api.Report{
-		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, Errands: statuses,
+		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, CacheJobs: statuses,
 	})
 	if err != nil {
 		a.t.Fatal(err)
@@ -71,12 +71,12 @@ func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
 	return id
 }
 
-// wantErrand compares the nodes of a cache job with the expected ones.
-func (c *cloud) wantErrand(id string, want map[string]farm.CacheJobResult) farm.CacheJob {
+// wantCacheJob compares the nodes of a cache job with the expected ones.
+func (c *cloud) wantCacheJob(id string, want map[string]farm.CacheJobResult) farm.CacheJob {
 	c.t.Helper()
 	synctest.Wait()
-	kind := farm.ErrandDistribute
-	if e, _, ok := c.tables.Errands.Get(id); ok {
+	kind := farm.CacheJobDistribute
+	if e, _, ok := c.tables.CacheJobs.Get(id); ok {
 		kind = e.Kind
 	}
 	view, err := c.CacheJob(c.t.Context(), kind, id)
@@ -93,40 +93,40 @@ func TestDistribution(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
-		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
 		want := api.CacheJob{
-			ID: id, Kind: api.ErrandPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
+			ID: id, Kind: api.CacheJobPull, TemplateID: templateID, TemplateName: "base", Tag: "v1", Version: 0,
 			ContentID: "content-0", Registry: "http://registry",
 		}
-		if diff := cmp.Diff(want, a.errand(api.ErrandPull)); diff != "" {
+		if diff := cmp.Diff(want, a.cacheJob(api.CacheJobPull)); diff != "" {
 			t.Errorf("errand (-want +got):\n%s", diff)
 		}
-		if again := a.errands(); len(again) != 0 {
+		if again := a.cacheJobs(); len(again) != 0 {
 			t.Errorf("sent again at once: %+v", again)
 		}
 		time.Sleep(5 * time.Second)
-		a.errand(api.ErrandPull)
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandAccepted})
+		a.cacheJob(api.CacheJobPull)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobAccepted})
 		time.Sleep(time.Minute)
-		if again := a.errands(); len(again) != 0 {
+		if again := a.cacheJobs(); len(again) != 0 {
 			t.Errorf("sent again after it was taken: %+v", again)
 		}
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.25})
-		b.errand(api.ErrandPull)
-		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "the disk is too small", Progress: 0.5})
-		e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.25})
+		b.cacheJob(api.CacheJobPull)
+		b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobFailed, Message: "the disk is too small", Progress: 0.5})
+		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone, Progress: 1})
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone, Progress: 1})
 		done := map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
-		c.wantErrand(id, done)
+		c.wantCacheJob(id, done)
 		time.Sleep(2 * time.Second)
-		if e := c.wantErrand(id, done); e.End != farm.ErrandFinished {
+		if e := c.wantCacheJob(id, done); e.End != farm.CacheJobFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		time.Sleep(time.Minute)
-		if left := append(a.errands(), b.errands()...); len(left) != 0 {
+		if left := append(a.cacheJobs(), b.cacheJobs()...); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
 	})
@@ -138,21 +138,21 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 1)
 		id := c.distribute()
-		a.errand(api.ErrandPull)
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		a.cacheJob(api.CacheJobPull)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		time.Sleep(10 * time.Second)
-		c.away(keepErrand - time.Minute)
-		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
+		c.away(keepCacheJob - time.Minute)
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
 		time.Sleep(3 * time.Minute)
-		if _, err := c.CacheJob(t.Context(), farm.ErrandDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.CacheJob(t.Context(), farm.CacheJobDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("it is still there: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("%d outcomes are left", n)
 		}
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
-		a.errand(api.ErrandDrop)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
+		a.cacheJob(api.CacheJobDrop)
 		if n := c.tables.Outcomes.Len(); n != 0 {
 			t.Errorf("a late status made %d outcomes", n)
 		}
@@ -170,18 +170,18 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 			t.Fatalf("the node is %s", state)
 		}
 		c.away(10 * time.Hour)
-		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
-		a.errand(api.ErrandPull)
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
-		c.away(errandLife - time.Hour)
-		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {}})
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
+		a.cacheJob(api.CacheJobPull)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
+		c.away(cacheJobLife - time.Hour)
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
 		time.Sleep(2 * time.Minute)
 		late := farm.CacheJobResult{Error: "The node did not do it before the request expired"}
-		if e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.ErrandExpired {
+		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.CacheJobExpired {
 			t.Errorf("ended as %q", e.End)
 		}
-		if left := b.errands(); len(left) != 0 {
+		if left := b.cacheJobs(); len(left) != 0 {
 			t.Errorf("it is still sent: %+v", left)
 		}
 	})
@@ -200,31 +200,31 @@ func TestCancelledDistribution(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		done, works, away := c.join("done", 1), c.join("works", 1), c.join("away", 1)
 		id := c.distribute()
-		done.errand(api.ErrandPull)
-		done.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
-		works.errand(api.ErrandPull)
-		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+		done.cacheJob(api.CacheJobPull)
+		done.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
+		works.cacheJob(api.CacheJobPull)
+		works.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.5})
 		for range 2 { // a second time changes nothing
 			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
-			c.wantErrand(id, map[string]farm.CacheJobResult{
+			c.wantCacheJob(id, map[string]farm.CacheJobResult{
 				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 			})
 			time.Sleep(2 * time.Second)
 		}
-		works.errand(api.ErrandDrop)
-		if left := append(away.errands(), done.errands()...); len(left) != 0 {
+		works.cacheJob(api.CacheJobDrop)
+		if left := append(away.cacheJobs(), done.cacheJobs()...); len(left) != 0 {
 			t.Errorf("those that never heard of it, or are done, get %+v", left)
 		}
 		// A status that comes too late is ignored, and the node receives the stop order again.
-		works.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		works.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		time.Sleep(c.opts.OrderResend)
-		works.errand(api.ErrandDrop)
-		e := c.wantErrand(id, map[string]farm.CacheJobResult{
+		works.cacheJob(api.CacheJobDrop)
+		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
 			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
 		})
-		if e.End != farm.ErrandCanceled {
+		if e.End != farm.CacheJobCanceled {
 			t.Errorf("ended as %q", e.End)
 		}
 		for _, unknown := range []string{"", "x", templateID, strings.Repeat("x", 100)} {
@@ -240,49 +240,49 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
-		a.errand(api.ErrandPull)
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
-		b.errand(api.ErrandPull)
-		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+		a.cacheJob(api.CacheJobPull)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
+		b.cacheJob(api.CacheJobPull)
+		b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking})
 		for _, again := range []func(){func() { a.reboot(); b.reboot() }, c.restart} {
 			again()
-			if left := a.errands(); len(left) != 0 {
+			if left := a.cacheJobs(); len(left) != 0 {
 				t.Errorf("one that is done gets %+v", left)
 			}
-			b.errand(api.ErrandPull)
-			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone}) // once more: its report got no response
-			b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
+			b.cacheJob(api.CacheJobPull)
+			a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone}) // once more: its report got no response
+			b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking})
 			time.Sleep(time.Minute)
-			if left := append(a.errands(), b.errands()...); len(left) != 0 {
+			if left := append(a.cacheJobs(), b.cacheJobs()...); len(left) != 0 {
 				t.Errorf("left are %+v", left)
 			}
 		}
 	})
 }
 
-// TestErrandsOfAnEarlierLife: a node has to drop its cache jobs that have no record, or that
+// TestCacheJobsOfAnEarlierLife: a node has to drop its cache jobs that have no record, or that
 // ended while no controller ran.
-func TestErrandsOfAnEarlierLife(t *testing.T) {
+func TestCacheJobsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id} })
 		for _, strange := range []string{newID(), id} {
-			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDone})
-			if o := a.errand(api.ErrandDrop); o.ID != strange {
+			a.tellCacheJob(api.CacheJobStatus{ID: strange, Stage: api.CacheJobDone})
+			if o := a.cacheJob(api.CacheJobDrop); o.ID != strange {
 				t.Errorf("dropped is %+v", o)
 			}
-			a.tellErrand(api.CacheJobStatus{ID: strange, Stage: api.ErrandDropped})
+			a.tellCacheJob(api.CacheJobStatus{ID: strange, Stage: api.CacheJobDropped})
 		}
-		a.tellErrand(api.CacheJobStatus{ID: "", Stage: api.ErrandDone})
-		if left := a.errands(); len(left) != 0 {
+		a.tellCacheJob(api.CacheJobStatus{ID: "", Stage: api.CacheJobDone})
+		if left := a.cacheJobs(); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
-		c.wantErrand(id, map[string]farm.CacheJobResult{b.id: {}})
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{b.id: {}})
 		// A cache job that was dropped by mistake is sent again.
-		b.errand(api.ErrandPull)
-		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking})
-		b.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
-		b.errand(api.ErrandPull)
+		b.cacheJob(api.CacheJobPull)
+		b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking})
+		b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDropped})
+		b.cacheJob(api.CacheJobPull)
 	})
 }
 
@@ -320,8 +320,8 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		} {
 			t.Log(name)
 			id := c.distribute(tt.edit)
-			c.wantErrand(id, tt.want)
-			if left := arm.errands(); len(left) != 0 {
+			c.wantCacheJob(id, tt.want)
+			if left := arm.cacheJobs(); len(left) != 0 {
 				t.Errorf("a node of another architecture gets %+v", left)
 			}
 			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
@@ -368,13 +368,13 @@ func TestRefusedDistributions(t *testing.T) {
 		c.shelf.setDown(true)
 		wants("registry away", ask(func(*DistributeRequest) {}), farm.CodeUnavailable, "The registry cannot be reached; try again")
 		c.shelf.setDown(false)
-		for range maxErrandsOpen {
+		for range maxCacheJobsOpen {
 			if err := ask(func(*DistributeRequest) {}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		wants("too many", ask(func(*DistributeRequest) {}), farm.CodeRefused, "500 distributions and removals are open")
-		if n := c.tables.Errands.Len(); n != maxErrandsOpen {
+		if n := c.tables.CacheJobs.Len(); n != maxCacheJobsOpen {
 			t.Errorf("%d records were made", n)
 		}
 	})
@@ -386,7 +386,7 @@ func TestOldDistributionsMakeRoom(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.join("a", 1)
 		var ids []string
-		for len(ids) < maxErrands+10 {
+		for len(ids) < maxCacheJobs+10 {
 			id := c.distribute()
 			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
@@ -394,17 +394,17 @@ func TestOldDistributionsMakeRoom(t *testing.T) {
 			ids = append(ids, id)
 		}
 		time.Sleep(2 * time.Second)
-		if n := c.tables.Errands.Len(); n != maxErrands {
+		if n := c.tables.CacheJobs.Len(); n != maxCacheJobs {
 			t.Errorf("%d are kept", n)
 		}
-		if _, _, ok := c.tables.Errands.Get(ids[9]); ok {
+		if _, _, ok := c.tables.CacheJobs.Get(ids[9]); ok {
 			t.Error("an old one is kept")
 		}
-		if _, _, ok := c.tables.Errands.Get(ids[10]); !ok {
+		if _, _, ok := c.tables.CacheJobs.Get(ids[10]); !ok {
 			t.Error("one went that had room")
 		}
-		list := c.CacheJobs(farm.ErrandDistribute, "", math.MaxInt, nil)
-		page := c.CacheJobs(farm.ErrandDistribute, list[4].ID, 3, nil)
+		list := c.CacheJobs(farm.CacheJobDistribute, "", math.MaxInt, nil)
+		page := c.CacheJobs(farm.CacheJobDistribute, list[4].ID, 3, nil)
 		if len(page) != 3 || page[0].ID != list[5].ID || page[0].ID != ids[15] {
 			t.Errorf("page begins with %s", page[0].ID)
 		}
@@ -420,33 +420,33 @@ func TestManyNodesFinishing(t *testing.T) {
 			nodes = append(nodes, c.join(fmt.Sprint(i), 1))
 		}
 		id := c.distribute()
-		_, asked, _ := c.tables.Errands.Get(id)
+		_, asked, _ := c.tables.CacheJobs.Get(id)
 		var written int
 		stop := c.store.Subscribe(func(events []store.Event) {
 			for _, e := range events {
-				if e.Kind == kindOutcome || e.Kind == kindErrand {
+				if e.Kind == kindOutcome || e.Kind == kindCacheJob {
 					written++
 				}
 			}
 		})
 		defer stop()
 		for _, a := range nodes {
-			if len(a.errands()) != 1 {
+			if len(a.cacheJobs()) != 1 {
 				t.Fatal("a node has no errand")
 			}
 			for i := range 10 {
-				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 10})
+				a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: float64(i) / 10})
 			}
 			for range 3 { // reported again, since the response was lost
-				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+				a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 			}
-			if _, rev, _ := c.tables.Errands.Get(id); rev != asked && a != nodes[999] {
+			if _, rev, _ := c.tables.CacheJobs.Get(id); rev != asked && a != nodes[999] {
 				t.Fatal("the record of the request was written again")
 			}
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		e, _, _ := c.tables.Errands.Get(id)
+		e, _, _ := c.tables.CacheJobs.Get(id)
 		if e.Open() || written != 1001 {
 			t.Errorf("open %v after %d writes, want 1000 and one for the end", e.Open(), written)
 		}
@@ -462,11 +462,11 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := farm.CacheJobResult{Error: "The node was removed from the cloud"}
-		c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {}, b.id: gone})
-		a.errand(api.ErrandPull)
-		a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {}, b.id: gone})
+		a.cacheJob(api.CacheJobPull)
+		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		time.Sleep(2 * time.Second)
-		if e := c.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.ErrandFinished {
+		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.CacheJobFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		last := c.distribute()
@@ -474,7 +474,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if e := c.wantErrand(last, map[string]farm.CacheJobResult{a.id: gone}); e.Open() {
+		if e := c.wantCacheJob(last, map[string]farm.CacheJobResult{a.id: gone}); e.Open() {
 			t.Error("it waits for a node that was removed")
 		}
 	})
@@ -493,8 +493,8 @@ func TestRemoveFromNodes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b, got := c.join("a", 1), c.join("b", 1), c.join("got", 1)
 		first := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{got.id} })
-		got.errand(api.ErrandPull)
-		got.tellErrand(api.CacheJobStatus{ID: first, Stage: api.ErrandDone})
+		got.cacheJob(api.CacheJobPull)
+		got.tellCacheJob(api.CacheJobStatus{ID: first, Stage: api.CacheJobDone})
 		time.Sleep(2 * time.Second)
 		a.have(templateID)
 		remove := func(template string, nodes ...string) *farm.CacheJob {
@@ -513,23 +513,23 @@ func TestRemoveFromNodes(t *testing.T) {
 		if again := remove(templateID); again.ID != e.ID {
 			t.Error("a repeated request made a second one")
 		}
-		if left := b.errands(); len(left) != 0 {
+		if left := b.cacheJobs(); len(left) != 0 {
 			t.Errorf("a node without it gets %+v", left)
 		}
-		if o := a.errand(api.ErrandRemove); o.ID != e.ID || o.TemplateID != templateID || o.ContentID != "" {
+		if o := a.cacheJob(api.CacheJobRemove); o.ID != e.ID || o.TemplateID != templateID || o.ContentID != "" {
 			t.Errorf("errand = %+v", o)
 		}
-		got.errand(api.ErrandRemove)
-		a.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandDone, Removed: 2})
-		got.tellErrand(api.CacheJobStatus{ID: e.ID, Stage: api.ErrandFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
+		got.cacheJob(api.CacheJobRemove)
+		a.tellCacheJob(api.CacheJobStatus{ID: e.ID, Stage: api.CacheJobDone, Removed: 2})
+		got.tellCacheJob(api.CacheJobStatus{ID: e.ID, Stage: api.CacheJobFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
 		time.Sleep(2 * time.Second)
-		end := c.wantErrand(e.ID, map[string]farm.CacheJobResult{
+		end := c.wantCacheJob(e.ID, map[string]farm.CacheJobResult{
 			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
 		})
-		if end.End != farm.ErrandFinished {
+		if end.End != farm.CacheJobFinished {
 			t.Errorf("ended as %q", end.End)
 		}
-		if left := append(a.errands(), got.errands()...); len(left) != 0 {
+		if left := append(a.cacheJobs(), got.cacheJobs()...); len(left) != 0 {
 			t.Errorf("left are %+v", left)
 		}
 		if named := remove(templateID, b.id); !slices.Equal(named.Nodes, []string{b.id}) || named.ID == e.ID {
@@ -538,7 +538,7 @@ func TestRemoveFromNodes(t *testing.T) {
 		if err := c.CancelDistribution(t.Context(), e.ID, nil); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a removal was cancelled as a distribution: %v", err)
 		}
-		if list := c.CacheJobs(farm.ErrandDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
+		if list := c.CacheJobs(farm.CacheJobDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
 			t.Errorf("%d distributions are listed", len(list))
 		}
 	})

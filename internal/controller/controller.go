@@ -191,7 +191,7 @@ type Tables struct {
 	Events    *store.Table[EventBatch]
 	MACs      *store.Table[farm.MACAddress] // those in use, by address
 	Kept      *store.Table[IdempotencyRecord]
-	Errands   *store.Table[farm.CacheJob]
+	CacheJobs *store.Table[farm.CacheJob]
 	Outcomes  *store.Table[farm.CacheJobResult] // of cache jobs on nodes, by outcomeID
 	Scans     *store.Table[NodeScan]            // by node
 	Figures   *store.Table[SeriesRecord]        // utilization of the cloud, by figuresKey
@@ -229,7 +229,7 @@ const (
 	kindDigest   = store.Kind("a")
 	kindReleased = store.Kind("u")
 	kindMAC      = store.Kind("m")
-	kindErrand   = store.Kind("t")
+	kindCacheJob = store.Kind("t")
 	kindOutcome  = store.Kind("f")
 )
 
@@ -267,18 +267,18 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(byStatus, func(s *farm.SaveRequest) []string { return []string{string(s.Status)} }),
 			store.WithSums(savesOf, func(s *farm.SaveRequest) (string, store.Amounts) { return s.Caller, saveAmounts(s) }),
 			store.WithSums(savesAll, func(s *farm.SaveRequest) (string, store.Amounts) { return allCallers, saveAmounts(s) })),
-		Pieces:   store.NewTable[SaveChunk](kindPiece),
-		Past:     newPastTable(),
-		Digests:  store.NewTable[Digest](kindDigest),
-		Released: store.NewTable[ReleasedOrphan](kindReleased),
-		Events:   newEventTable(),
-		MACs:     store.NewTable[farm.MACAddress](kindMAC),
-		Kept:     newKeptTable(),
-		Errands:  store.NewTable[farm.CacheJob](kindErrand),
-		Outcomes: store.NewTable[farm.CacheJobResult](kindOutcome),
-		Scans:    store.NewTable[NodeScan](kindScan),
-		Figures:  store.NewTable[SeriesRecord](kindFigures),
-		Known:    store.NewTable[KnownTemplate](kindKnown),
+		Pieces:    store.NewTable[SaveChunk](kindPiece),
+		Past:      newPastTable(),
+		Digests:   store.NewTable[Digest](kindDigest),
+		Released:  store.NewTable[ReleasedOrphan](kindReleased),
+		Events:    newEventTable(),
+		MACs:      store.NewTable[farm.MACAddress](kindMAC),
+		Kept:      newKeptTable(),
+		CacheJobs: store.NewTable[farm.CacheJob](kindCacheJob),
+		Outcomes:  store.NewTable[farm.CacheJobResult](kindOutcome),
+		Scans:     store.NewTable[NodeScan](kindScan),
+		Figures:   store.NewTable[SeriesRecord](kindFigures),
+		Known:     store.NewTable[KnownTemplate](kindKnown),
 	}
 }
 
@@ -294,7 +294,7 @@ func given(value string) []string {
 func (t *Tables) All() []store.AnyTable {
 	return []store.AnyTable{
 		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.Pieces, t.Past, t.Digests, t.Released,
-		t.Events, t.MACs, t.Kept, t.Errands, t.Outcomes, t.Scans, t.Figures, t.Known,
+		t.Events, t.MACs, t.Kept, t.CacheJobs, t.Outcomes, t.Scans, t.Figures, t.Known,
 	}
 }
 

@@ -6,15 +6,15 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// shownErrands are the kinds of cache jobs, as metrics show them.
-var shownErrands = []farm.CacheJobKind{farm.ErrandDistribute, farm.ErrandRemove}
+// shownCacheJobs are the kinds of cache jobs, as metrics show them.
+var shownCacheJobs = []farm.CacheJobKind{farm.CacheJobDistribute, farm.CacheJobRemove}
 
 // cacheJobMetrics counts the nodes that are done with cache jobs, by kind.
 type cacheJobMetrics map[farm.CacheJobKind]*metric.Results
 
-func newErrandMeters() cacheJobMetrics {
+func newCacheJobMeters() cacheJobMetrics {
 	m := cacheJobMetrics{}
-	for _, kind := range shownErrands {
+	for _, kind := range shownCacheJobs {
 		m[kind] = new(metric.Results)
 	}
 	return m
@@ -28,11 +28,11 @@ func (c *Controller) recordResults(changes []store.Change) {
 			continue
 		}
 		id, _ := ofOutcome(change.ID())
-		e, _, known := c.tables.Errands.Get(id)
+		e, _, known := c.tables.CacheJobs.Get(id)
 		if !known {
 			continue
 		}
-		if results := c.meters.errands[e.Kind]; o.Done {
+		if results := c.meters.cacheJobs[e.Kind]; o.Done {
 			results.OK.Inc()
 		} else {
 			results.Failed.Inc()
@@ -40,13 +40,13 @@ func (c *Controller) recordResults(changes []store.Change) {
 	}
 }
 
-// errandFamilies returns the metrics of distributions and removals.
-func (c *Controller) errandFamilies() []metric.Family {
+// cacheJobFamilies returns the metrics of distributions and removals.
+func (c *Controller) cacheJobFamilies() []metric.Family {
 	return []metric.Family{
 		{
 			Name: "buildyard_errands_open", Kind: metric.KindGauge, Labels: []string{"kind"}, Help: "Distributions and removals that are open",
 			Read: func(s *metric.Series) {
-				open, _ := c.openErrands()
+				open, _ := c.openCacheJobs()
 				each(s, open)
 			},
 		},
@@ -54,7 +54,7 @@ func (c *Controller) errandFamilies() []metric.Family {
 			Name: "buildyard_errand_nodes_open", Kind: metric.KindGauge, Labels: []string{"kind"},
 			Help: "Nodes that open distributions and removals wait for, each as often as it is asked",
 			Read: func(s *metric.Series) {
-				_, nodes := c.openErrands()
+				_, nodes := c.openCacheJobs()
 				each(s, nodes)
 			},
 		},
@@ -62,7 +62,7 @@ func (c *Controller) errandFamilies() []metric.Family {
 			Name: "buildyard_errand_nodes_total", Kind: metric.KindCounter, Labels: []string{"kind", "result"},
 			Help: "Nodes that are done with a distribution or a removal, by result",
 			Read: func(s *metric.Series) {
-				for kind, results := range c.meters.errands {
+				for kind, results := range c.meters.cacheJobs {
 					s.Value(results.OK.Value(), string(kind), metric.OK)
 					s.Value(results.Failed.Value(), string(kind), metric.Failed)
 				}
@@ -73,21 +73,21 @@ func (c *Controller) errandFamilies() []metric.Family {
 	}
 }
 
-// openErrands counts the open cache jobs, and the nodes that they wait for, by kind.
-func (c *Controller) openErrands() (open, nodes map[string]int) {
+// openCacheJobs counts the open cache jobs, and the nodes that they wait for, by kind.
+func (c *Controller) openCacheJobs() (open, nodes map[string]int) {
 	open, nodes = map[string]int{}, map[string]int{}
-	for _, kind := range shownErrands {
+	for _, kind := range shownCacheJobs {
 		open[string(kind)], nodes[string(kind)] = 0, 0
 	}
-	for _, e := range c.tables.Errands.All() {
+	for _, e := range c.tables.CacheJobs.All() {
 		if e.Open() {
 			open[string(e.Kind)]++
 			nodes[string(e.Kind)] += len(e.Nodes) - len(e.Unfit)
 		}
 	}
 	for id := range c.tables.Outcomes.All() {
-		errand, _ := ofOutcome(id)
-		if e, _, known := c.tables.Errands.Get(errand); known && e.Open() {
+		cacheJob, _ := ofOutcome(id)
+		if e, _, known := c.tables.CacheJobs.Get(cacheJob); known && e.Open() {
 			nodes[string(e.Kind)]--
 		}
 	}

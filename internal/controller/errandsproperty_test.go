@@ -19,26 +19,26 @@ import (
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// errandJudge reads every revision of the cache jobs and checks the invariants.
-type errandJudge struct {
-	errands  map[string]farm.CacheJob
-	outcomes map[string]farm.CacheJobResult
-	nodes    map[string]farm.Node
-	broken   []string
+// cacheJobJudge reads every revision of the cache jobs and checks the invariants.
+type cacheJobJudge struct {
+	cacheJobs map[string]farm.CacheJob
+	outcomes  map[string]farm.CacheJobResult
+	nodes     map[string]farm.Node
+	broken    []string
 }
 
-func (j *errandJudge) blame(rev int64, format string, args ...any) {
+func (j *cacheJobJudge) blame(rev int64, format string, args ...any) {
 	j.broken = append(j.broken, fmt.Sprintf("revision %d: ", rev)+fmt.Sprintf(format, args...))
 }
 
 // read reads all existing revisions.
-func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
+func (j *cacheJobJudge) read(t *testing.T, b *mem.Backend) {
 	last, err := b.Barrier(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
-		was := maps.Clone(j.errands)
+		was := maps.Clone(j.cacheJobs)
 		for _, ev := range batch.Events {
 			if id, ok := idOf(kindNode, ev.Key); ok {
 				keep(j.nodes, id, ev)
@@ -48,9 +48,9 @@ func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 			}
 		}
 		for _, ev := range batch.Events {
-			if id, ok := idOf(kindErrand, ev.Key); ok {
-				before := j.errands[id]
-				j.errand(batch.Rev, before, keep(j.errands, id, ev))
+			if id, ok := idOf(kindCacheJob, ev.Key); ok {
+				before := j.cacheJobs[id]
+				j.cacheJob(batch.Rev, before, keep(j.cacheJobs, id, ev))
 			}
 		}
 		if batch.Rev >= last {
@@ -62,11 +62,11 @@ func (j *errandJudge) read(t *testing.T, b *mem.Backend) {
 
 // outcome checks the result of a cache job on a node: it comes one time, while the cache job is
 // open.
-func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.CacheJob, ev store.RawEvent) {
+func (j *cacheJobJudge) outcome(rev int64, id string, cacheJobs map[string]farm.CacheJob, ev store.RawEvent) {
 	_, again := j.outcomes[id]
 	keep(j.outcomes, id, ev)
-	errand, _ := ofOutcome(id)
-	of, there := errands[errand]
+	cacheJob, _ := ofOutcome(id)
+	of, there := cacheJobs[cacheJob]
 	switch {
 	case ev.Deleted:
 	case again:
@@ -76,13 +76,13 @@ func (j *errandJudge) outcome(rev int64, id string, errands map[string]farm.Cach
 	}
 }
 
-// errand checks a change of a cache job: it ends one time, and as finished when all its nodes are.
-func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
+// cacheJob checks a change of a cache job: it ends one time, and as finished when all its nodes are.
+func (j *cacheJobJudge) cacheJob(rev int64, was, now farm.CacheJob) {
 	switch {
 	case now.ID == "" || was.ID == "":
 	case !was.Open():
 		j.blame(rev, "%s ended as %s and then as %q", now.ID, was.End, now.End)
-	case now.End == farm.ErrandFinished:
+	case now.End == farm.CacheJobFinished:
 		for _, node := range now.Nodes {
 			_, there := j.nodes[node]
 			if _, done := j.outcomes[outcomeID(now.ID, node)]; there && !done {
@@ -92,8 +92,8 @@ func (j *errandJudge) errand(rev int64, was, now farm.CacheJob) {
 	}
 }
 
-// errandTrial is a trial with the jobs of its nodes.
-type errandTrial struct {
+// cacheJobTrial is a trial with the jobs of its nodes.
+type cacheJobTrial struct {
 	*trial
 	left []api.JoinAnswer // that may have been deleted
 
@@ -102,9 +102,9 @@ type errandTrial struct {
 	asked []string                                 // distributions that were acknowledged
 }
 
-// errandDeeds are the random actions on distributions, each through one replica.
-var errandDeeds = map[string]func(*errandTrial, *end, act){
-	"distribute": func(r *errandTrial, e *end, s act) {
+// cacheJobDeeds are the random actions on distributions, each through one replica.
+var cacheJobDeeds = map[string]func(*cacheJobTrial, *end, act){
+	"distribute": func(r *cacheJobTrial, e *end, s act) {
 		r.async(s, func(ctx context.Context) {
 			id, err := e.Distribute(ctx, DistributeRequest{TemplateID: templateID})
 			r.mu.Lock()
@@ -114,7 +114,7 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 			}
 		})
 	},
-	"cancel": func(r *errandTrial, e *end, s act) {
+	"cancel": func(r *cacheJobTrial, e *end, s act) {
 		r.mu.Lock()
 		asked := r.asked
 		r.mu.Unlock()
@@ -123,14 +123,14 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 			r.async(s, func(ctx context.Context) { _ = e.CancelDistribution(ctx, id, nil) })
 		}
 	},
-	"work": func(r *errandTrial, e *end, s act) {
+	"work": func(r *cacheJobTrial, e *end, s act) {
 		if len(r.nodes) > 0 {
 			node := r.nodes[s.which%len(r.nodes)]
 			r.async(s, func(ctx context.Context) { r.work(ctx, e, node, s.by) })
 		}
 	},
-	"join": func(r *errandTrial, e *end, s act) { r.joins(e, s) },
-	"delete": func(r *errandTrial, e *end, s act) {
+	"join": func(r *cacheJobTrial, e *end, s act) { r.joins(e, s) },
+	"delete": func(r *cacheJobTrial, e *end, s act) {
 		r.left = append(r.left, r.nodes...) // those that are removed at the end
 		r.deletes(e, s)
 	},
@@ -138,13 +138,13 @@ var errandDeeds = map[string]func(*errandTrial, *end, act){
 
 func init() {
 	for _, name := range []string{"lose lease", "restart", "late commits", "late watch", "lost reply", "mend", "time"} {
-		errandDeeds[name] = func(r *errandTrial, e *end, s act) { deeds[name](r.trial, e, s) }
+		cacheJobDeeds[name] = func(r *cacheJobTrial, e *end, s act) { deeds[name](r.trial, e, s) }
 	}
 }
 
 // work lets a node request its jobs from a replica, and report its progress: by determines how far
 // it gets.
-func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by int) {
+func (r *cacheJobTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by int) {
 	answer, err := e.Poll(ctx, node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
 		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}, HasHeld: true,
@@ -159,24 +159,24 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 		has = map[string]api.CacheJobStatus{}
 		r.has[node.NodeID] = has
 	}
-	for _, o := range answer.Errands {
-		status := api.CacheJobStatus{ID: o.ID, Stage: api.ErrandAccepted}
+	for _, o := range answer.CacheJobs {
+		status := api.CacheJobStatus{ID: o.ID, Stage: api.CacheJobAccepted}
 		switch _, known := has[o.ID]; {
-		case o.Kind == api.ErrandDrop:
+		case o.Kind == api.CacheJobDrop:
 			delete(has, o.ID)
-			status.Stage = api.ErrandDropped
-			report.Errands = append(report.Errands, status)
+			status.Stage = api.CacheJobDropped
+			report.CacheJobs = append(report.CacheJobs, status)
 		case !known:
 			has[o.ID] = status
 		}
 	}
-	stages := []api.CacheJobStage{api.ErrandAccepted, api.ErrandWorking, api.ErrandDone, api.ErrandFailed}
+	stages := []api.CacheJobStage{api.CacheJobAccepted, api.CacheJobWorking, api.CacheJobDone, api.CacheJobFailed}
 	for id, status := range has {
-		if status.Stage != api.ErrandDone && status.Stage != api.ErrandFailed {
+		if status.Stage != api.CacheJobDone && status.Stage != api.CacheJobFailed {
 			status.Stage = stages[by]
 		}
 		has[id] = status
-		report.Errands = append(report.Errands, status)
+		report.CacheJobs = append(report.CacheJobs, status)
 	}
 	r.mu.Unlock()
 	if _, err := e.Report(ctx, node.Credential, report); err != nil {
@@ -184,8 +184,8 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, status := range report.Errands {
-		if status.Stage == api.ErrandDone || status.Stage == api.ErrandFailed {
+	for _, status := range report.CacheJobs {
+		if status.Stage == api.CacheJobDone || status.Stage == api.CacheJobFailed {
 			delete(has, status.ID) // as an agent does
 		}
 	}
@@ -196,21 +196,21 @@ func (r *errandTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by 
 // in the end every acknowledged distribution exists and has ended.
 func TestDistributionsOverReplicas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		steps := actsOf(errandDeeds).Draw(rt, "steps")
+		steps := actsOf(cacheJobDeeds).Draw(rt, "steps")
 		var broken []string
-		synctest.Test(t, func(t *testing.T) { broken = tryErrands(t, steps) })
+		synctest.Test(t, func(t *testing.T) { broken = tryCacheJobs(t, steps) })
 		if len(broken) > 0 {
 			rt.Fatalf("%s", strings.Join(broken, "\n"))
 		}
 	})
 }
 
-func tryErrands(t *testing.T, steps []act) []string {
-	r := &errandTrial{trial: &trial{pair: newPair(t)}, has: map[string]map[string]api.CacheJobStatus{}}
+func tryCacheJobs(t *testing.T, steps []act) []string {
+	r := &cacheJobTrial{trial: &trial{pair: newPair(t)}, has: map[string]map[string]api.CacheJobStatus{}}
 	defer r.stop()
 	r.join(r.ends[0], "first", 1)
 	for _, s := range steps {
-		errandDeeds[s.deed](r, r.ends[s.end], s)
+		cacheJobDeeds[s.deed](r, r.ends[s.end], s)
 	}
 	r.mend()
 	r.running.Wait()
@@ -229,15 +229,15 @@ func tryErrands(t *testing.T, steps []act) []string {
 	}
 	time.Sleep(sweepEvery + 5*time.Second)
 	synctest.Wait()
-	j := &errandJudge{errands: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{}, nodes: map[string]farm.Node{}}
+	j := &cacheJobJudge{cacheJobs: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{}, nodes: map[string]farm.Node{}}
 	j.read(t, r.backend)
 	for _, id := range r.asked {
-		e, there := j.errands[id]
+		e, there := j.cacheJobs[id]
 		if !there || e.Open() {
 			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.End)
 		}
 		for i, end := range r.ends {
-			view, err := end.CacheJob(t.Context(), farm.ErrandDistribute, id)
+			view, err := end.CacheJob(t.Context(), farm.CacheJobDistribute, id)
 			if err != nil || !slices.Equal(slices.Sorted(maps.Keys(view.On)), e.Nodes) {
 				j.blame(0, "replica %d shows %v of %s, %v", i, view.On, id, err)
 			}

@@ -193,9 +193,9 @@ func TestEventsOfTemplates(t *testing.T) {
 		a := c.join("mac-1", 1)
 		id := c.distribute()
 		wantLines(t, to, "DistributeTemplateToNodes")
-		a.errand(api.ErrandPull)
+		a.cacheJob(api.CacheJobPull)
 		for range 2 { // a repeated report causes one event
-			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+			a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		}
 		synctest.Wait()
 		want := fmt.Sprintf(`{"instance_id":"","machineName":"host","name":"TemplatePulled","node_id":"%s","request_id":"%s","sub_type":"templateAction","tag":"v1",`+

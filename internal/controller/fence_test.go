@@ -139,7 +139,7 @@ func (c *cloud) prunable() {
 	past := &farm.InstanceHistory{ID: newID(), Created: old, Finished: old}
 	put(c, c.tables.Past, pastKey(past), past)
 	put(c, c.tables.Scripts, "unused", &Script{Size: 1})
-	put(c, c.tables.Errands, "ended", &farm.CacheJob{ID: "ended", Ended: old})
+	put(c, c.tables.CacheJobs, "ended", &farm.CacheJob{ID: "ended", Ended: old})
 	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
 	put(c, c.tables.Released, "node.vm", &ReleasedOrphan{At: old})
 	put(c, c.tables.Kept, "key", &IdempotencyRecord{At: old})

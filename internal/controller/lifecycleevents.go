@@ -87,15 +87,15 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 			was, _, _ := e.c.tables.Instances.Get(change.ID())
 			now, _ := change.Value().(*farm.Instance)
 			list = append(list, eventsBetween(was, now)...)
-		case kindErrand:
-			_, _, known := e.c.tables.Errands.Get(change.ID())
-			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.ErrandDistribute {
+		case kindCacheJob:
+			_, _, known := e.c.tables.CacheJobs.Get(change.ID())
+			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.CacheJobDistribute {
 				list = append(list, distributed(now))
 			}
 		case kindOutcome:
 			id, node := ofOutcome(change.ID())
-			of, _, known := e.c.tables.Errands.Get(id)
-			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.ErrandDistribute {
+			of, _, known := e.c.tables.CacheJobs.Get(id)
+			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.CacheJobDistribute {
 				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))
 			}
 		}

@@ -212,7 +212,7 @@ func TestLyingNode(t *testing.T) {
 		c.runs(good, 9)
 		good.stray(1) // a leak
 		writes := c.countWrites(liar.id, "")
-		invented, errands := 0, 0
+		invented, cacheJobs := 0, 0
 		removed := 0
 		const length = 3 * time.Minute
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(5 * time.Second) {
@@ -230,8 +230,8 @@ func TestLyingNode(t *testing.T) {
 			liar.poll(api.PollRequest{Info: &info, Held: liar.held, HasHeld: true, Host: fmt.Sprint("host-", invented)}, 0)
 			report := api.Report{NodeID: liar.id, BootID: liar.boot}
 			for range 100 {
-				errands++
-				report.Errands = append(report.Errands, api.CacheJobStatus{ID: fmt.Sprint("errand-", errands), Stage: api.ErrandDone})
+				cacheJobs++
+				report.CacheJobs = append(report.CacheJobs, api.CacheJobStatus{ID: fmt.Sprint("errand-", cacheJobs), Stage: api.CacheJobDone})
 				report.Statuses = append(report.Statuses, api.InstanceStatus{InstanceID: uuid.NewString(), Phase: api.PhaseRunning})
 			}
 			if _, err := c.Report(t.Context(), liar.cred, report); err != nil {
@@ -251,8 +251,8 @@ func TestLyingNode(t *testing.T) {
 		}
 		s := c.link.find(liar.id)
 		s.mu.Lock()
-		if len(s.unknown) > maxUnknown || len(s.errands) > maxErrandsKept || len(s.due) > 0 {
-			t.Errorf("kept: %d VMs, %d errands, %d orders", len(s.unknown), len(s.errands), len(s.due))
+		if len(s.unknown) > maxUnknown || len(s.cacheJobs) > maxCacheJobsKept || len(s.due) > 0 {
+			t.Errorf("kept: %d VMs, %d errands, %d orders", len(s.unknown), len(s.cacheJobs), len(s.due))
 		}
 		s.mu.Unlock()
 		status := c.Status(t.Context())

@@ -13,11 +13,11 @@ type meters struct {
 	rounds *metric.Histogram // of the scheduler
 	parked *atomic.Int64     // waiting polls
 
-	errands cacheJobMetrics
+	cacheJobs cacheJobMetrics
 }
 
 func newMeters() meters {
-	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), errands: newErrandMeters()}
+	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), cacheJobs: newCacheJobMeters()}
 }
 
 // Families returns the metrics of the controller. Each replica counts what it sees of the records,
@@ -27,7 +27,7 @@ func (c *Controller) Families() []metric.Family {
 	at := func(read func(statsSnapshot) float64) func() float64 {
 		return func() float64 { return read(t.count(c.now())) }
 	}
-	return append(slices.Concat(c.stateFamilies(), c.errandFamilies()),
+	return append(slices.Concat(c.stateFamilies(), c.cacheJobFamilies()),
 		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n statsSnapshot) float64 { return float64(n.slots) })),
 		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node", at(func(n statsSnapshot) float64 { return float64(n.queue) })),
 		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n statsSnapshot) float64 { return seconds(n.oldest) })),

@@ -79,7 +79,7 @@ func (c *Controller) wasToldToHold(node, template string) bool {
 		}
 	}
 	for id := range c.distributionsTo(node) {
-		if e, _, ok := c.tables.Errands.Get(id); ok && e.Template.ID == template {
+		if e, _, ok := c.tables.CacheJobs.Get(id); ok && e.Template.ID == template {
 			return true
 		}
 	}
@@ -89,8 +89,8 @@ func (c *Controller) wasToldToHold(node, template string) bool {
 // distributionsTo yields the ids of the open distributions that a node has not done yet.
 func (c *Controller) distributionsTo(node string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
-		for id, e := range c.tables.Errands.All() {
-			if e.Kind != farm.ErrandDistribute || !e.Open() || !e.Addresses(node) {
+		for id, e := range c.tables.CacheJobs.All() {
+			if e.Kind != farm.CacheJobDistribute || !e.Open() || !e.Addresses(node) {
 				continue
 			}
 			if _, _, done := c.tables.Outcomes.Get(outcomeID(id, node)); !done && !yield(id) {
@@ -159,7 +159,7 @@ func (c *Controller) allOrders(node *farm.Node) auth.NodeScope {
 		scope.Logs = append(scope.Logs, inst.ID)
 	}
 	for id := range c.distributionsTo(node.ID) {
-		if e, _, ok := c.tables.Errands.Get(id); ok {
+		if e, _, ok := c.tables.CacheJobs.Get(id); ok {
 			pull(e.Template.ID)
 		}
 	}

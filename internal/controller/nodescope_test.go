@@ -46,8 +46,8 @@ func TestNodeScope(t *testing.T) {
 	for _, i := range []*farm.Instance{starts, saved, failed, ending} {
 		changes = append(changes, store.Put(c.tables.Instances, i.ID, i, store.IfAbsent))
 	}
-	for _, e := range []*farm.CacheJob{spread("spread", farm.ErrandDistribute), spread("done", farm.ErrandDistribute), spread("removed", farm.ErrandRemove)} {
-		changes = append(changes, store.Put(c.tables.Errands, e.ID, e, store.IfAbsent))
+	for _, e := range []*farm.CacheJob{spread("spread", farm.CacheJobDistribute), spread("done", farm.CacheJobDistribute), spread("removed", farm.CacheJobRemove)} {
+		changes = append(changes, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))
 	}
 	c.put(t, append(changes,
 		store.Put(c.tables.Past, pastKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),

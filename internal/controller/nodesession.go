@@ -33,27 +33,27 @@ type session struct {
 
 	describing sync.Mutex // held while the description of the node is written; taken before mu
 
-	mu       sync.Mutex // guards what follows
-	node     string
-	boot     string // of the agent that polls for the node
-	parked   int    // waiting polls
-	left     bool   // the last poll of boot was cut off
-	dropped  bool   // the node was removed: its polls end
-	seen     time.Time
-	usage    api.Usage
-	infoHash string
-	heldHash string
-	due      map[string]pendingOrder // instance id -> the order it needs
-	errands  map[string]cacheJobDue  // cache job id -> what the node is to be sent; nil: nothing
-	unknown  map[string]orphan       // instance id, else VM id -> orphaned VM
-	unkept   int                     // more of these, of which only the number is stored
-	holds    int                     // VMs on the node, with a record or without
-	met      time.Time               // when it last sent its inventory; zero: never
-	wake     chan struct{}           // has a value when there may be new orders
-	heard    *decodedPoll            // the last poll that was short and unchanged; nil: none
-	update   reportedUpdate
-	writes   pacedWrites
-	consoles map[string]pendingConsole // session -> a console that the node is to show; nil: none
+	mu        sync.Mutex // guards what follows
+	node      string
+	boot      string // of the agent that polls for the node
+	parked    int    // waiting polls
+	left      bool   // the last poll of boot was cut off
+	dropped   bool   // the node was removed: its polls end
+	seen      time.Time
+	usage     api.Usage
+	infoHash  string
+	heldHash  string
+	due       map[string]pendingOrder // instance id -> the order it needs
+	cacheJobs map[string]cacheJobDue  // cache job id -> what the node is to be sent; nil: nothing
+	unknown   map[string]orphan       // instance id, else VM id -> orphaned VM
+	unkept    int                     // more of these, of which only the number is stored
+	holds     int                     // VMs on the node, with a record or without
+	met       time.Time               // when it last sent its inventory; zero: never
+	wake      chan struct{}           // has a value when there may be new orders
+	heard     *decodedPoll            // the last poll that was short and unchanged; nil: none
+	update    reportedUpdate
+	writes    pacedWrites
+	consoles  map[string]pendingConsole // session -> a console that the node is to show; nil: none
 }
 
 // pendingOrder is an order that a node has not carried out yet.
@@ -115,8 +115,8 @@ func (l *nodeSessions) load() {
 	for _, inst := range l.c.tables.Instances.All() {
 		l.want(inst)
 	}
-	for _, e := range l.c.tables.Errands.All() {
-		l.wantErrand(e)
+	for _, e := range l.c.tables.CacheJobs.All() {
+		l.wantCacheJob(e)
 	}
 	for _, n := range l.c.tables.Nodes.All() {
 		l.followUpdate(nil, n)
@@ -136,8 +136,8 @@ func (l *nodeSessions) observe(events []store.Event) {
 			}
 		case e.Kind == kindInstance:
 			l.follow(e)
-		case e.Kind == kindErrand:
-			l.followErrand(e)
+		case e.Kind == kindCacheJob:
+			l.followCacheJob(e)
 		case e.Kind == kindOutcome:
 			l.followOutcome(e)
 		}
@@ -301,7 +301,7 @@ func (s *session) contact(boot string, now time.Time) error {
 		s.offerAgainLocked()
 	}
 	s.seen, s.left = now, false
-	if len(s.errands) > 0 {
+	if len(s.cacheJobs) > 0 {
 		s.waves.heard(s.node, now)
 	}
 	return nil
@@ -314,7 +314,7 @@ func (s *session) offerAgainLocked() {
 		d.taken, d.sent = false, time.Time{}
 		s.due[id] = d
 	}
-	s.offerErrandsLocked()
+	s.offerCacheJobsLocked()
 }
 
 // mayReport refuses the reports of an agent whose node another agent serves.

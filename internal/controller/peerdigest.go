@@ -78,9 +78,9 @@ func (a *peerContacts) digest(no int64) *Digest {
 		at := len(d.Nodes) / ageBytes
 		d.Nodes = binary.BigEndian.AppendUint16(append(d.Nodes, id[:]...), uint16(min(age/ageUnit, math.MaxUint16)))
 		d.Loads = append(d.Loads, hundredths(usage.CPU), hundredths(usage.RAM))
-		for errand, progress := range pulls {
+		for cacheJob, progress := range pulls {
 			if room--; room >= 0 {
-				d.pull(errand, at, progress)
+				d.pull(cacheJob, at, progress)
 			}
 		}
 		d.tell(s.stranger(now), at)
@@ -89,11 +89,11 @@ func (a *peerContacts) digest(no int64) *Digest {
 }
 
 // pull adds the progress of a node with a cache job.
-func (d *Digest) pull(errand string, at int, progress float64) {
+func (d *Digest) pull(cacheJob string, at int, progress float64) {
 	if d.Pulls == nil {
 		d.Pulls = map[string][]byte{}
 	}
-	d.Pulls[errand] = append(binary.BigEndian.AppendUint16(d.Pulls[errand], uint16(at)), hundredths(progress))
+	d.Pulls[cacheJob] = append(binary.BigEndian.AppendUint16(d.Pulls[cacheJob], uint16(at)), hundredths(progress))
 }
 
 // tell adds the orphaned VMs of a node, as far as the bounds allow.
@@ -129,14 +129,14 @@ func (d *Digest) read(now time.Time) map[string]peerReport {
 		}
 		nodes[id] = t
 	}
-	for errand, list := range d.Pulls {
+	for cacheJob, list := range d.Pulls {
 		for ; len(list) >= pullBytes; list = list[pullBytes:] {
 			if at := int(binary.BigEndian.Uint16(list)); at < len(ids) {
 				t := nodes[ids[at]]
 				if t.pulls == nil {
 					t.pulls = map[string]float64{}
 				}
-				t.pulls[errand] = min(float64(list[2])/100, 1)
+				t.pulls[cacheJob] = min(float64(list[2])/100, 1)
 				nodes[ids[at]] = t
 			}
 		}
@@ -155,8 +155,8 @@ func (d *Digest) read(now time.Time) map[string]peerReport {
 func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, d := range s.errands {
-		if d.kind != api.ErrandPull || d.progress <= 0 {
+	for id, d := range s.cacheJobs {
+		if d.kind != api.CacheJobPull || d.progress <= 0 {
 			continue
 		}
 		if pulls == nil {

@@ -74,15 +74,15 @@ func TestProgressIsShownAlike(t *testing.T) {
 		there := a.at(second)
 		meet(there)
 		id := c.distribute()
-		there.errand(api.ErrandPull)
-		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.37})
+		there.cacheJob(api.CacheJobPull)
+		there.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.37})
 		meet(there)
 		for _, replica := range []*cloud{c, second} {
-			replica.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.37}})
+			replica.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.37}})
 		}
-		there.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		there.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		for _, replica := range []*cloud{c, second} {
-			replica.wantErrand(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
+			replica.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 func TestDigestsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		now := c.now()
-		errands := map[string]cacheJobDue{templateID: {kind: api.ErrandPull, progress: 0.5}}
+		cacheJobs := map[string]cacheJobDue{templateID: {kind: api.CacheJobPull, progress: 0.5}}
 		strange := map[string]orphan{"vm": {detail: &api.InventoryDetail{Status: api.InstanceStatus{VM: &api.NodeVM{
 			CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
 		}}}}}
@@ -185,7 +185,7 @@ func TestDigestsFit(t *testing.T) {
 			id := uuid.NewString()
 			c.link.sessions[id] = &session{
 				node: id, seen: now, met: now, strangers: &c.link.strangers,
-				errands: errands, unknown: strange,
+				cacheJobs: cacheJobs, unknown: strange,
 			}
 		}
 		c.link.mu.Unlock()

@@ -43,7 +43,7 @@ func (k *reconciler) jobs(sweep bool) []leaderJob {
 		{"the history", working, k.c.tidyHistory},
 		{"save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves},
 		{"scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts},
-		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyErrands},
+		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs},
 		{"updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates},
 		{"removed nodes", sweep, k.c.tidyRemoved},
 		{"released VMs", sweep, k.c.tidyReleased},

@@ -115,10 +115,10 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 // that has a value when an order is due again; nil: none is.
 func (c *Controller) look(ctx context.Context, s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
 	ids, next := s.take(c.now(), c.opts.OrderResend)
-	list, other := s.takeErrands(c.now(), c.opts.OrderResend)
+	list, other := s.takeCacheJobs(c.now(), c.opts.OrderResend)
 	calls, later := s.takeConsoles(c.now(), c.opts.OrderResend)
-	answer.Orders, answer.Errands, answer.Consoles = c.orders(ctx, s, ids), c.errandsFor(list), calls
-	if len(answer.Orders)+len(answer.Errands)+len(answer.Consoles) > 0 || s.hasUpdate() {
+	answer.Orders, answer.CacheJobs, answer.Consoles = c.orders(ctx, s, ids), c.cacheJobsFor(list), calls
+	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) > 0 || s.hasUpdate() {
 		return nil, true
 	}
 	if next = sooner(sooner(next, other), later); next.IsZero() {

@@ -85,5 +85,5 @@ func (c *Controller) EmptyPollResponse() *api.PollAnswer {
 
 // IsEmptyPoll reports whether a response of this controller's Poll equals EmptyPollResponse.
 func IsEmptyPoll(a *api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.Errands)+len(a.Consoles) == 0
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.CacheJobs)+len(a.Consoles) == 0
 }

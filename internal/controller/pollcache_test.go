@@ -217,7 +217,7 @@ func TestQuietAnswer(t *testing.T) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		loud := []*api.PollAnswer{
-			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {Errands: []api.CacheJob{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleRequest{{}}},
+			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {CacheJobs: []api.CacheJob{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleRequest{{}}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
 			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))

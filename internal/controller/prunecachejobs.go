@@ -10,41 +10,41 @@ import (
 )
 
 const (
-	// keepErrand is how long a cache job is kept after its end.
-	keepErrand = 24 * time.Hour
-	// errandLife is how long a cache job waits for nodes that are not done, counted from the last
+	// keepCacheJob is how long a cache job is kept after its end.
+	keepCacheJob = 24 * time.Hour
+	// cacheJobLife is how long a cache job waits for nodes that are not done, counted from the last
 	// one that was.
-	errandLife = 24 * time.Hour
+	cacheJobLife = 24 * time.Hour
 )
 
-// endErrand returns a cache job that has ended.
-func endErrand(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
+// endCacheJob returns a cache job that has ended.
+func endCacheJob(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.CacheJob {
 	n := *e
 	n.Ended, n.End = now, why
 	return &n
 }
 
-// tidyErrands ends the cache jobs that no node works on any longer and removes those that have been
+// tidyCacheJobs ends the cache jobs that no node works on any longer and removes those that have been
 // kept long enough.
-func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Time) error {
-	count, nodes := c.tables.Errands.Len(), 0
-	for _, e := range c.tables.Errands.All() {
+func (c *Controller) tidyCacheJobs(ctx context.Context, w *leaderTerm, now time.Time) error {
+	count, nodes := c.tables.CacheJobs.Len(), 0
+	for _, e := range c.tables.CacheJobs.All() {
 		nodes += len(e.Nodes)
 	}
-	for id, e := range c.tables.Errands.All() {
-		switch why := c.errandEnd(e, now); {
+	for id, e := range c.tables.CacheJobs.All() {
+		switch why := c.cacheJobEnd(e, now); {
 		case e.Open() && why != "":
-			_, err := store.Update(ctx, w, c.tables.Errands, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
+			_, err := store.Update(ctx, w, c.tables.CacheJobs, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
 				if e == nil || !e.Open() {
 					return e, nil
 				}
-				return endErrand(e, why, now), nil
+				return endCacheJob(e, why, now), nil
 			})
 			if err != nil {
 				return err
 			}
-		case !e.Open() && (count > maxErrands || nodes > 2*maxAddressed || now.Sub(c.afterMaintenance(e.Ended)) >= keepErrand):
-			if err := w.Commit(ctx, store.Delete(c.tables.Errands, id, store.Any)); err != nil {
+		case !e.Open() && (count > maxCacheJobs || nodes > 2*maxAddressed || now.Sub(c.afterMaintenance(e.Ended)) >= keepCacheJob):
+			if err := w.Commit(ctx, store.Delete(c.tables.CacheJobs, id, store.Any)); err != nil {
 				return err
 			}
 			count--
@@ -54,8 +54,8 @@ func (c *Controller) tidyErrands(ctx context.Context, w *leaderTerm, now time.Ti
 	return c.tidyOutcomes(ctx, w)
 }
 
-// errandEnd returns why an open cache job has ended; "" when it has not.
-func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd {
+// cacheJobEnd returns why an open cache job has ended; "" when it has not.
+func (c *Controller) cacheJobEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd {
 	if !e.Open() {
 		return ""
 	}
@@ -71,9 +71,9 @@ func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd
 	}
 	switch {
 	case !waiting:
-		return farm.ErrandFinished
-	case now.Sub(c.afterMaintenance(last)) >= errandLife:
-		return farm.ErrandExpired
+		return farm.CacheJobFinished
+	case now.Sub(c.afterMaintenance(last)) >= cacheJobLife:
+		return farm.CacheJobExpired
 	default:
 		return ""
 	}
@@ -84,8 +84,8 @@ func (c *Controller) errandEnd(e *farm.CacheJob, now time.Time) farm.CacheJobEnd
 func (c *Controller) tidyOutcomes(ctx context.Context, w *leaderTerm) error {
 	var old []store.Change
 	for id := range c.tables.Outcomes.All() {
-		errand, _ := ofOutcome(id)
-		if _, _, ok := c.tables.Errands.Get(errand); !ok {
+		cacheJob, _ := ofOutcome(id)
+		if _, _, ok := c.tables.CacheJobs.Get(cacheJob); !ok {
 			old = append(old, store.Delete(c.tables.Outcomes, id, store.Any))
 		}
 	}

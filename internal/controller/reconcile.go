@@ -88,7 +88,7 @@ func (k *reconciler) observe(events []store.Event) {
 			}
 		case kindPiece:
 			k.stale.Store(true)
-		case kindErrand, kindOutcome:
+		case kindCacheJob, kindOutcome:
 			k.moved.Store(true)
 		case kindNode:
 			k.moved.Store(k.moved.Load() || e.New == nil)

@@ -31,8 +31,8 @@ func inWaves(t *testing.T, nodes int, test func(t *testing.T, c *cloud, nodes []
 // havePull returns the nodes that get a pull now.
 func havePull(nodes []*agent) (list []*agent) {
 	for _, a := range nodes {
-		for _, e := range a.errands() {
-			if e.Kind == api.ErrandPull {
+		for _, e := range a.cacheJobs() {
+			if e.Kind == api.CacheJobPull {
 				list = append(list, a)
 				break
 			}
@@ -52,7 +52,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		}
 		for i := range 300 { // they take their time
 			for _, a := range first {
-				a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: float64(i) / 300})
+				a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: float64(i) / 300})
 			}
 			time.Sleep(10 * time.Second)
 			if i%100 == 0 && len(havePull(nodes)) != 0 {
@@ -63,9 +63,9 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if figures["buildyard_distributing_nodes"] != 2 || figures["buildyard_errands_open{distribute}"] != 1 || figures["buildyard_errand_nodes_open{distribute}"] != 6 {
 			t.Errorf("%v", figures)
 		}
-		first[0].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		first[0].tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		second := havePull(nodes)
-		first[1].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandFailed, Message: "full"})
+		first[1].tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobFailed, Message: "full"})
 		second = append(second, havePull(nodes)...)
 		if len(second) != 2 {
 			t.Fatalf("%d nodes are told when two are over", len(second))
@@ -109,13 +109,13 @@ func TestATurnIsRungFor(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			answer, err := nodes[2].tryPoll(api.PollRequest{Info: nodes[2].info, Held: nodes[2].held, HasHeld: true}, 20*time.Second)
-			if err != nil || len(answer.Errands) != 1 {
-				t.Errorf("polled %+v, %v", answer.Errands, err)
+			if err != nil || len(answer.CacheJobs) != 1 {
+				t.Errorf("polled %+v, %v", answer.CacheJobs, err)
 			}
 			got <- time.Since(begun)
 		}()
 		time.Sleep(7 * time.Second)
-		pulling[0].tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+		pulling[0].tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		if after := <-got; after != 7*time.Second {
 			t.Errorf("told after %s", after)
 		}
@@ -137,7 +137,7 @@ func TestTurnsOfTheLost(t *testing.T) {
 				begun := time.Now()
 				lost := havePull(nodes[:2])
 				for _, a := range lost {
-					a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandAccepted})
+					a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobAccepted})
 				}
 				for len(havePull(nodes[2:])) == 0 {
 					if time.Since(begun) > time.Hour {
@@ -167,18 +167,18 @@ func TestTurnsOverARestart(t *testing.T) {
 			a.c = c
 		}
 		for _, a := range pulling {
-			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+			a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.5})
 		}
 		if again := havePull(nodes); !slices.Equal(again, pulling) { // to a new controller they are new
 			t.Errorf("told are %d nodes, and not those that pull", len(again))
 		}
 		for _, a := range pulling {
-			a.tellErrand(api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+			a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		}
 		if more := havePull(nodes); len(more) != 2 {
 			t.Errorf("%d are told when they are done", len(more))
 		}
-		view, err := c.CacheJob(t.Context(), farm.ErrandDistribute, id)
+		view, err := c.CacheJob(t.Context(), farm.CacheJobDistribute, id)
 		if err != nil || len(view.On) != 4 {
 			t.Errorf("%+v, %v", view.On, err)
 		}

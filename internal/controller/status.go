@@ -176,10 +176,10 @@ func (c *Controller) Report(ctx context.Context, credential string, req api.Repo
 	if err != nil {
 		return answer, err
 	}
-	if err := c.applyStatuses(ctx, s, statuses); err != nil || len(req.Errands) == 0 {
+	if err := c.applyStatuses(ctx, s, statuses); err != nil || len(req.CacheJobs) == 0 {
 		return answer, err
 	}
-	return answer, c.applyErrands(ctx, s, req.Errands)
+	return answer, c.applyCacheJobs(ctx, s, req.CacheJobs)
 }
 
 // reachedUnder sets the address that an operator has configured in place of the node's own.

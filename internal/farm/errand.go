@@ -10,8 +10,8 @@ type CacheJobKind string
 
 // The cache job kinds.
 const (
-	ErrandDistribute CacheJobKind = "distribute" // pull a version ahead of need
-	ErrandRemove     CacheJobKind = "remove"     // remove the cached versions of a template
+	CacheJobDistribute CacheJobKind = "distribute" // pull a version ahead of need
+	CacheJobRemove     CacheJobKind = "remove"     // remove the cached versions of a template
 )
 
 // CacheJobEnd is why a cache job has ended.
@@ -19,9 +19,9 @@ type CacheJobEnd string
 
 // The ends of cache jobs.
 const (
-	ErrandFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
-	ErrandCanceled CacheJobEnd = "canceled" // a caller canceled it
-	ErrandExpired  CacheJobEnd = "expired"  // some node never connected
+	CacheJobFinished CacheJobEnd = "finished" // every node is done, has failed or is gone
+	CacheJobCanceled CacheJobEnd = "canceled" // a caller canceled it
+	CacheJobExpired  CacheJobEnd = "expired"  // some node never connected
 )
 
 // CacheJob is a request that many nodes do the same with a template. The record is written when it
@@ -65,13 +65,13 @@ type CacheJobResult struct {
 
 // The messages about nodes without a result. The first one is exact: clients compare it.
 const (
-	errandCanceled = "request canceled"
-	errandExpired  = "The node did not do it before the request expired"
-	errandGone     = "The node was removed from the cloud"
+	cacheJobCanceled = "request canceled"
+	cacheJobExpired  = "The node did not do it before the request expired"
+	cacheJobGone     = "The node was removed from the cloud"
 )
 
-var errandEnds = map[CacheJobEnd]string{
-	ErrandCanceled: errandCanceled, ErrandExpired: errandExpired, ErrandFinished: errandGone,
+var cacheJobEnds = map[CacheJobEnd]string{
+	CacheJobCanceled: cacheJobCanceled, CacheJobExpired: cacheJobExpired, CacheJobFinished: cacheJobGone,
 }
 
 // On returns what clients see of the cache job on an addressed node: o is its result, nil when
@@ -84,9 +84,9 @@ func (e *CacheJob) On(node string, o *CacheJobResult, present bool, progress flo
 	case o != nil:
 		return *o
 	case !e.Open():
-		return CacheJobResult{Error: errandEnds[e.End]}
+		return CacheJobResult{Error: cacheJobEnds[e.End]}
 	case !present:
-		return CacheJobResult{Error: errandGone}
+		return CacheJobResult{Error: cacheJobGone}
 	default:
 		return CacheJobResult{Progress: progress}
 	}

@@ -10,9 +10,9 @@ import (
 func (p *portal) templatePages() []page {
 	return []page{
 		{path: "/templates", name: "templates", title: "Templates", topic: Nodes | Templates, load: listTemplates},
-		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | Errands | Instances, load: oneTemplate},
+		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | CacheJobs | Instances, load: oneTemplate},
 		{path: "/templates/{id}/scan", name: "templatescan", title: "Scan", load: templateScan},
-		{path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution", topic: Errands, load: oneDistribution},
+		{path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution", topic: CacheJobs, load: oneDistribution},
 	}
 }
 

@@ -13,7 +13,7 @@ const (
 	Groups
 	Access // keys and permissions
 	Events
-	Errands
+	CacheJobs
 )
 
 var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "errands"}

@@ -16,8 +16,8 @@ import (
 // again to a node without it; it is stored so that pulls continue also while the controller is
 // unavailable.
 type jobFile struct {
-	Node    string         `json:"node"`
-	Errands []api.CacheJob `json:"errands"`
+	Node      string         `json:"node"`
+	CacheJobs []api.CacheJob `json:"errands"`
 }
 
 // load reads the cache jobs of an earlier agent.
@@ -39,7 +39,7 @@ func (r *Runner) load() []api.CacheJob {
 	if b.Node != r.o.Node {
 		return nil
 	}
-	return b.Errands[:min(len(b.Errands), maxErrands)]
+	return b.CacheJobs[:min(len(b.CacheJobs), maxCacheJobs)]
 }
 
 // save writes the unfinished cache jobs. On a full disk it fails without harm: the controller sends
@@ -50,15 +50,15 @@ func (r *Runner) save() {
 	}
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	b := jobFile{Node: r.o.Node, Errands: []api.CacheJob{}}
+	b := jobFile{Node: r.o.Node, CacheJobs: []api.CacheJob{}}
 	r.mu.Lock()
 	for _, e := range r.entries {
 		if !e.over() {
-			b.Errands = append(b.Errands, e.order)
+			b.CacheJobs = append(b.CacheJobs, e.order)
 		}
 	}
 	r.mu.Unlock()
-	slices.SortFunc(b.Errands, func(x, y api.CacheJob) int { return strings.Compare(x.ID, y.ID) })
+	slices.SortFunc(b.CacheJobs, func(x, y api.CacheJob) int { return strings.Compare(x.ID, y.ID) })
 	raw, err := json.Marshal(b)
 	if err == nil {
 		err = datadir.WriteFile(r.o.File, raw)

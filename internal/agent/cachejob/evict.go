@@ -35,9 +35,9 @@ func (r *Runner) remove(ctx context.Context, e *job) {
 	}
 	r.o.Logger.Info("template removed from this node", "errand", e.order.ID, "template", e.order.TemplateID, "removed", removed, "kept", kept)
 	r.end(e, func(e *job) {
-		e.stage, e.removed, e.kept = api.ErrandDone, removed, kept
+		e.stage, e.removed, e.kept = api.CacheJobDone, removed, kept
 		if kept > 0 {
-			e.stage, e.message = api.ErrandFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)
+			e.stage, e.message = api.CacheJobFailed, fmt.Sprintf("%d of its versions stay: %v", kept, why)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 			return
 		case err == nil:
 			r.o.Logger.Info("distribution done", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag)
-			r.end(e, func(e *job) { e.stage, e.done, e.message = api.ErrandDone, 1, "" })
+			r.end(e, func(e *job) { e.stage, e.done, e.message = api.CacheJobDone, 1, "" })
 			return
 		case err == errYield: //nolint:errorlint // the sentinel itself, returned by once
 			wait = retryFirst
@@ -68,7 +68,7 @@ func (p *prefetch) once(ctx context.Context) error {
 	defer func() { <-p.r.turns }()
 	p.r.mu.Lock()
 	p.moved = p.moved.Add(time.Since(asked))
-	p.e.stage, p.e.message = api.ErrandWorking, ""
+	p.e.stage, p.e.message = api.CacheJobWorking, ""
 	p.r.mu.Unlock()
 	life, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -146,6 +146,6 @@ func (p *prefetch) stuck() time.Duration {
 // wait records why the pull is retried.
 func (p *prefetch) wait(why error) {
 	p.r.mu.Lock()
-	p.e.stage, p.e.message = api.ErrandAccepted, why.Error()
+	p.e.stage, p.e.message = api.CacheJobAccepted, why.Error()
 	p.r.mu.Unlock()
 }

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	maxErrands  = 1000 // of a node at a time; more wait at the controller
-	maxStatuses = 200  // in one report
-	atOnce      = 2    // concurrent pulls for cache jobs; one of them may wait for a registry that is unavailable
+	maxCacheJobs = 1000 // of a node at a time; more wait at the controller
+	maxStatuses  = 200  // in one report
+	atOnce       = 2    // concurrent pulls for cache jobs; one of them may wait for a registry that is unavailable
 )
 
 // Templates is the cache of versions.
@@ -114,21 +114,21 @@ func (r *Runner) Take(ctx context.Context, orders []api.CacheJob) {
 func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	r.mu.Lock()
 	_, known := r.entries[order.ID]
-	full := len(r.entries) >= maxErrands
+	full := len(r.entries) >= maxCacheJobs
 	r.mu.Unlock()
 	switch {
 	case order.ID == "":
-	case order.Kind == api.ErrandDrop:
+	case order.Kind == api.CacheJobDrop:
 		r.drop(order.ID)
 	case known:
 		r.tell(order.ID)
 	case full:
-		r.o.Logger.Warn("too many errands; this one waits", "errand", order.ID, "most", maxErrands)
-	case order.Kind == api.ErrandPull:
+		r.o.Logger.Warn("too many errands; this one waits", "errand", order.ID, "most", maxCacheJobs)
+	case order.Kind == api.CacheJobPull:
 		r.o.Logger.Info("distribution accepted", "errand", order.ID, "template", order.TemplateName, "tag", order.Tag)
 		r.o.Templates.Pin(order.ContentID, holder(order.ID))
 		r.employ(ctx, order, r.deliver)
-	case order.Kind == api.ErrandRemove:
+	case order.Kind == api.CacheJobRemove:
 		r.employ(ctx, order, r.remove)
 	default:
 		r.o.Logger.Warn("an errand of a kind that this program does not know", "errand", order.ID, "kind", string(order.Kind))
@@ -140,7 +140,7 @@ func holder(id string) string { return "errand:" + id }
 
 // employ starts the worker of a cache job.
 func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
-	e := &job{order: order, stage: api.ErrandAccepted}
+	e := &job{order: order, stage: api.CacheJobAccepted}
 	r.mu.Lock()
 	ctx, cancel := context.WithCancel(ctx)
 	e.stop = cancel
@@ -158,7 +158,7 @@ func (r *Runner) drop(id string) {
 	r.mu.Lock()
 	e := r.entries[id]
 	delete(r.entries, id)
-	if len(r.dropped) >= maxErrands {
+	if len(r.dropped) >= maxCacheJobs {
 		clear(r.dropped) // the controller asks again
 	}
 	r.dropped[id] = struct{}{}
@@ -243,7 +243,7 @@ func (r *Runner) Statuses() []api.CacheJobStatus {
 		if e := r.entries[id]; e != nil {
 			list = append(list, e.status())
 		} else if _, is := r.dropped[id]; is {
-			list = append(list, api.CacheJobStatus{ID: id, Stage: api.ErrandDropped})
+			list = append(list, api.CacheJobStatus{ID: id, Stage: api.CacheJobDropped})
 		}
 	}
 	slices.SortFunc(list, func(a, b api.CacheJobStatus) int { return strings.Compare(a.ID, b.ID) })
@@ -268,7 +268,7 @@ func (r *Runner) Answered(sent []api.CacheJobStatus) {
 	over := false
 	r.mu.Lock()
 	for _, s := range sent {
-		if s.Stage == api.ErrandDropped {
+		if s.Stage == api.CacheJobDropped {
 			delete(r.dropped, s.ID)
 		}
 		e := r.entries[s.ID]
@@ -287,7 +287,7 @@ func (r *Runner) Answered(sent []api.CacheJobStatus) {
 }
 
 // over reports whether a cache job is finished.
-func (e *job) over() bool { return e.stage == api.ErrandDone || e.stage == api.ErrandFailed }
+func (e *job) over() bool { return e.stage == api.CacheJobDone || e.stage == api.CacheJobFailed }
 
 // end finishes a cache job with any result.
 func (r *Runner) end(e *job, edit func(*job)) {
@@ -306,7 +306,7 @@ func (r *Runner) end(e *job, edit func(*job)) {
 // fail ends a cache job that cannot be carried out.
 func (r *Runner) fail(e *job, cause error) {
 	r.o.Logger.Warn("distribution failed", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
-	r.end(e, func(e *job) { e.stage, e.message = api.ErrandFailed, cause.Error() })
+	r.end(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
 }
 
 var errYield = errors.New("an instance pulls")

@@ -196,13 +196,13 @@ func (n *node) want(id string, stage api.CacheJobStage, progress float64) {
 }
 
 func pull(id string) api.CacheJob {
-	return api.CacheJob{ID: id, Kind: api.ErrandPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
+	return api.CacheJob{ID: id, Kind: api.CacheJobPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
 }
 
-func drop(id string) api.CacheJob { return api.CacheJob{ID: id, Kind: api.ErrandDrop} }
+func drop(id string) api.CacheJob { return api.CacheJob{ID: id, Kind: api.CacheJobDrop} }
 
 func remove(id string) api.CacheJob {
-	return api.CacheJob{ID: id, Kind: api.ErrandRemove, TemplateID: "t"}
+	return api.CacheJob{ID: id, Kind: api.CacheJobRemove, TemplateID: "t"}
 }
 
 func inBubble(t *testing.T, do func(t *testing.T, n *node)) {
@@ -217,15 +217,15 @@ func inBubble(t *testing.T, do func(t *testing.T, n *node)) {
 func TestPull(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("a"))
-		n.want("a", api.ErrandWorking, 0)
+		n.want("a", api.CacheJobWorking, 0)
 		n.order(pull("a"), pull("a")) // repeated
 		n.after(50 * time.Second)
-		n.want("a", api.ErrandWorking, 0.5)
+		n.want("a", api.CacheJobWorking, 0.5)
 		if n.shelf.holders("c-a") != "errand:a" {
 			t.Errorf("while it is pulled it is held by %q", n.shelf.holders("c-a"))
 		}
 		n.after(51 * time.Second)
-		n.want("a", api.ErrandDone, 1)
+		n.want("a", api.CacheJobDone, 1)
 		if n.reports > 60 {
 			t.Errorf("%d reports of a pull of 100 s", n.reports)
 		}
@@ -233,10 +233,10 @@ func TestPull(t *testing.T) {
 			t.Error("it is kept for nobody, or gone")
 		}
 		n.order(drop("a"))
-		n.want("a", api.ErrandDropped, 0)
+		n.want("a", api.CacheJobDropped, 0)
 		n.order(drop("a"), drop("unknown")) // repeated, and of an earlier agent
-		n.want("a", api.ErrandDropped, 0)
-		n.want("unknown", api.ErrandDropped, 0)
+		n.want("a", api.CacheJobDropped, 0)
+		n.want("unknown", api.CacheJobDropped, 0)
 	})
 }
 
@@ -252,7 +252,7 @@ func TestFewPullsAtATime(t *testing.T) {
 		}
 		n.after(160 * time.Second)
 		for i := range 6 {
-			n.want(fmt.Sprint(i), api.ErrandDone, 1)
+			n.want(fmt.Sprint(i), api.CacheJobDone, 1)
 		}
 	})
 }
@@ -276,8 +276,8 @@ func TestStartsComeFirst(t *testing.T) {
 		}
 		second()
 		n.after(102 * time.Second)
-		n.want("a", api.ErrandDone, 1)
-		n.want("b", api.ErrandDone, 1)
+		n.want("a", api.CacheJobDone, 1)
+		n.want("b", api.CacheJobDone, 1)
 	})
 }
 
@@ -286,7 +286,7 @@ func TestFailures(t *testing.T) {
 		n.shelf.set(func() { n.shelf.fail = farm.Refused("the disk has 1GB free") })
 		n.order(pull("full"))
 		n.after(60 * time.Second)
-		n.want("full", api.ErrandFailed, 0.5)
+		n.want("full", api.CacheJobFailed, 0.5)
 		if n.told["full"].Message != "the disk has 1GB free" || n.shelf.holders("c-full") != "" {
 			t.Errorf("told is %+v, held by %q", n.told["full"], n.shelf.holders("c-full"))
 		}
@@ -294,11 +294,11 @@ func TestFailures(t *testing.T) {
 		n.shelf.set(func() { n.shelf.fail, n.shelf.failed = farm.Unavailable(nil, "The registry cannot be reached"), 0 })
 		n.order(pull("away"))
 		n.after(10 * time.Minute)
-		if got := n.told["away"].Stage; got == api.ErrandFailed {
+		if got := n.told["away"].Stage; got == api.CacheJobFailed {
 			t.Error("it has failed already")
 		}
 		n.after(5 * time.Minute)
-		n.want("away", api.ErrandFailed, 0.5)
+		n.want("away", api.CacheJobFailed, 0.5)
 		if n.shelf.failed < 5 || n.shelf.failed > 15 {
 			t.Errorf("it was tried %d times", n.shelf.failed)
 		}
@@ -307,7 +307,7 @@ func TestFailures(t *testing.T) {
 		n.after(2 * time.Minute)
 		n.shelf.set(func() { n.shelf.fail = nil })
 		n.after(4 * time.Minute)
-		n.want("back", api.ErrandDone, 1)
+		n.want("back", api.CacheJobDone, 1)
 	})
 }
 
@@ -318,8 +318,8 @@ func TestDropStopsAPull(t *testing.T) {
 		n.after(10 * time.Second)
 		n.order(drop("a"), drop("b"))
 		n.after(102 * time.Second)
-		n.want("a", api.ErrandDropped, 0)
-		n.want("c", api.ErrandDone, 1)
+		n.want("a", api.CacheJobDropped, 0)
+		n.want("c", api.CacheJobDone, 1)
 		if n.shelf.Has("c-a") || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
 			t.Error("something of what was dropped is left")
 		}
@@ -342,9 +342,9 @@ func TestANewAgentGoesOn(t *testing.T) {
 			t.Errorf("a new agent tells %v, %q is kept", n.told, n.shelf.holders("c-half"))
 		}
 		n.order(pull("done"), pull("half"))
-		n.want("done", api.ErrandDone, 1)
+		n.want("done", api.CacheJobDone, 1)
 		n.after(102 * time.Second)
-		n.want("half", api.ErrandDone, 1)
+		n.want("half", api.CacheJobDone, 1)
 		if got := strings.Join(n.shelf.begun, " "); got != "c-done c-half c-half" {
 			t.Errorf("pulled were %s", got)
 		}
@@ -367,7 +367,7 @@ func TestUntoldIsToldByTheNextAgent(t *testing.T) {
 		n.stop()
 		*n = *boot(t, n.shelf, n.file)
 		n.order(pull("a"))
-		n.want("a", api.ErrandDone, 1)
+		n.want("a", api.CacheJobDone, 1)
 		if got := strings.Join(n.shelf.begun, " "); got != "c-a" {
 			t.Errorf("pulled were %s", got)
 		}
@@ -392,7 +392,7 @@ func TestFilesThatAreNotOurs(t *testing.T) {
 				t.Errorf("%s: told %v, begun %v", name, n.told, n.shelf.begun)
 			}
 			n.order(pull("b"))
-			n.want("b", api.ErrandWorking, 0)
+			n.want("b", api.CacheJobWorking, 0)
 		})
 	}
 }
@@ -414,7 +414,7 @@ func TestNothingIsTooMuch(t *testing.T) {
 		n.after(101 * time.Second)
 		done := 0
 		for _, s := range n.told {
-			if s.Stage == api.ErrandDone {
+			if s.Stage == api.CacheJobDone {
 				done++
 			}
 		}
@@ -435,7 +435,7 @@ func TestRemove(t *testing.T) {
 		n.shelf.under["lower"] = "upper"
 		n.shelf.Pin("used", "vm")
 		n.order(remove("r"))
-		n.want("r", api.ErrandFailed, 0)
+		n.want("r", api.CacheJobFailed, 0)
 		got := n.told["r"]
 		if got.Removed != 3 || got.Kept != 2 || !strings.HasPrefix(got.Message, "2 of its versions stay: Template version ") {
 			t.Errorf("told is %+v", got)
@@ -450,12 +450,12 @@ func TestRemove(t *testing.T) {
 		n.shelf.Unpin("used", "vm")
 		n.shelf.set(func() { delete(n.shelf.under, "lower") })
 		n.order(remove("s"))
-		n.want("s", api.ErrandDone, 0)
+		n.want("s", api.CacheJobDone, 0)
 		if n.told["s"].Removed != 2 {
 			t.Errorf("told is %+v", n.told["s"])
 		}
 		n.order(remove("again"))
-		n.want("again", api.ErrandDone, 0)
+		n.want("again", api.CacheJobDone, 0)
 	})
 }
 
@@ -470,12 +470,12 @@ func TestLostReports(t *testing.T) {
 		time.Sleep(101 * time.Second)
 		n.Again(lost)
 		n.listen()
-		n.want("a", api.ErrandDone, 1)
-		n.want("x", api.ErrandDropped, 0)
+		n.want("a", api.CacheJobDone, 1)
+		n.want("x", api.CacheJobDropped, 0)
 		n.order(pull("b"))
 		clear(n.told)
 		n.ResendStatuses()
-		n.want("b", api.ErrandWorking, 0)
+		n.want("b", api.CacheJobWorking, 0)
 		n.DropAll()
 		n.listen()
 		if len(n.told) != 1 || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
@@ -493,6 +493,6 @@ func TestAnUnknownFailureIsForGood(t *testing.T) {
 		n.shelf.fail = errors.New("the registry gave another version")
 		n.order(pull("a"))
 		n.after(60 * time.Second)
-		n.want("a", api.ErrandFailed, 0.5)
+		n.want("a", api.CacheJobFailed, 0.5)
 	})
 }

@@ -63,8 +63,8 @@ func (h Dir) VMs() string { return filepath.Join(h.dir, "vms") }
 // Saves is the directory of unfinished saves, on the file system of Templates.
 func (h Dir) Saves() string { return filepath.Join(h.dir, "saves") }
 
-// Errands is the file of the cache jobs.
-func (h Dir) Errands() string { return filepath.Join(h.dir, "errands.json") }
+// CacheJobs is the file of the cache jobs.
+func (h Dir) CacheJobs() string { return filepath.Join(h.dir, "errands.json") }
 
 // Library is the directory of the local templates.
 func (h Dir) Library() string { return filepath.Join(h.dir, "library") }

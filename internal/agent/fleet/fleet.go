@@ -233,7 +233,7 @@ func (n *node) keep(o *Options, at datadir.Dir, parts *agent.Options) error {
 	if err != nil {
 		return err
 	}
-	parts.Journal, parts.Errands = records, at.Errands()
+	parts.Journal, parts.CacheJobs = records, at.CacheJobs()
 	n.kept = append(n.kept, records)
 	if !o.RealPull {
 		return nil

@@ -193,7 +193,7 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	return agent.Options{
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
-		Registries: source, Saves: o.Home.Saves(), Errands: o.Home.Errands(), Uploads: source, CentralLog: centralLog(o.Shipper),
+		Registries: source, Saves: o.Home.Saves(), CacheJobs: o.Home.CacheJobs(), Uploads: source, CentralLog: centralLog(o.Shipper),
 		Pulled:   source.Pulled,
 		Consoles: client,
 		Licence:  n.licence,

@@ -104,7 +104,7 @@ func topicOf(e *store.Event) portal.Topics {
 	case *controller.EventBatch:
 		return portal.Events
 	case *farm.CacheJob, *farm.CacheJobResult:
-		return portal.Errands
+		return portal.CacheJobs
 	}
 	return 0
 }

@@ -168,7 +168,7 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 		"update.id":            poll(func(r *api.PollRequest) { r.Update = &api.UpdateStatus{ID: long} }),
 		"name":                 Join(&api.JoinRequest{Name: "a\u202eb", Host: "h"}),
 		"statuses.instance_id": Report(&api.Report{Statuses: []api.InstanceStatus{{InstanceID: long}}}),
-		"errands.id":           Report(&api.Report{Errands: []api.CacheJobStatus{{ID: long}}}),
+		"errands.id":           Report(&api.Report{CacheJobs: []api.CacheJobStatus{{ID: long}}}),
 		"purpose.save":         Pass(&api.RegistryTokenRequest{Purpose: &api.TokenPurpose{Save: long}}),
 	} {
 		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), field+": must ") {

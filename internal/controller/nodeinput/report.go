@@ -9,7 +9,7 @@ import (
 // Report bounds a report.
 func Report(r *api.Report) error {
 	for _, err := range []error{
-		protocol(r.Protocol), tooLong("statuses", r.Statuses, MaxStatuses), tooLong("errands", r.Errands, MaxStatuses),
+		protocol(r.Protocol), tooLong("statuses", r.Statuses, MaxStatuses), tooLong("errands", r.CacheJobs, MaxStatuses),
 		refuse(name{"node_id", r.NodeID, MaxID}, name{"boot_id", r.BootID, MaxID}),
 	} {
 		if err != nil {
@@ -22,8 +22,8 @@ func Report(r *api.Report) error {
 			return err
 		}
 	}
-	for i := range r.Errands {
-		if err := errand(&r.Errands[i]); err != nil {
+	for i := range r.CacheJobs {
+		if err := cacheJob(&r.CacheJobs[i]); err != nil {
 			return err
 		}
 	}
@@ -97,8 +97,8 @@ func version(v *api.PushResult) {
 	clamp(maxBytes, &v.Size)
 }
 
-// errand bounds the fields of a node's cache job status.
-func errand(e *api.CacheJobStatus) error {
+// cacheJob bounds the fields of a node's cache job status.
+func cacheJob(e *api.CacheJobStatus) error {
 	clampShare(&e.Progress)
 	clamp(maxCount, &e.Removed, &e.Kept)
 	cutLines(&e.Message)

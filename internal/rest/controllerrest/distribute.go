@@ -37,8 +37,8 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 // nodeIDs reads the requested node IDs; an empty list means all nodes, like an absent one.
 func nodeIDs(p *rest.Params) []string {
 	ids := p.Strings("node_ids")
-	if len(ids) > controller.MaxErrandNodes {
-		p.Fail("node_ids", "must have at most %d elements", controller.MaxErrandNodes)
+	if len(ids) > controller.MaxCacheJobNodes {
+		p.Fail("node_ids", "must have at most %d elements", controller.MaxCacheJobNodes)
 	}
 	return ids
 }
@@ -52,19 +52,19 @@ func (s *server) cancelDistribution(r *rest.Request) (any, error) {
 }
 
 func (s *server) listDistributions(r *rest.Request) (any, error) {
-	return listErrands(s, r, farm.ErrandDistribute, distribution)
+	return listCacheJobs(s, r, farm.CacheJobDistribute, distribution)
 }
 
 func (s *server) listRemovals(r *rest.Request) (any, error) {
-	return listErrands(s, r, farm.ErrandRemove, removal)
+	return listCacheJobs(s, r, farm.CacheJobRemove, removal)
 }
 
-// listErrands returns one cache job of a kind, or a list of them.
-func listErrands[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T) (any, error) {
+// listCacheJobs returns one cache job of a kind, or a list of them.
+func listCacheJobs[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	seen := s.sightOf(r)
-	fits := filterOf(p, seen.errandFields())
+	fits := filterOf(p, seen.cacheJobFields())
 	if after != "" && uuid.Validate(after) != nil {
 		p.Fail("after", "must be the id of a request")
 	}
@@ -76,11 +76,11 @@ func listErrands[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shap
 		if err != nil {
 			return nil, err
 		}
-		return shape(seen.errand(view)), nil
+		return shape(seen.cacheJob(view)), nil
 	}
 	list := []T{}
 	for _, view := range s.c.CacheJobs(kind, after, limit, fits) {
-		list = append(list, shape(seen.errand(view)))
+		list = append(list, shape(seen.cacheJob(view)))
 	}
 	return list, nil
 }

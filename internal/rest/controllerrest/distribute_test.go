@@ -35,13 +35,13 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return answer.Errands
+	return answer.CacheJobs
 }
 
 // reports sends cache job statuses of a node.
 func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
-	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, Errands: statuses})
+	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, CacheJobs: statuses})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -89,14 +89,14 @@ func TestDistributeOverTheWire(t *testing.T) {
 	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
 		t.Fatalf("a node gets %+v", list)
 	}
-	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.ErrandWorking, Progress: 0.5})
+	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.5})
 	status := func(node api.JoinAnswer) map[string]any {
 		return c.object(at)["distribute_status"].(map[string]any)[node.NodeID].(map[string]any)
 	}
 	if diff := cmp.Diff(map[string]any{"status": false, "progress": 0.5}, status(a)); diff != "" {
 		t.Errorf("while it is pulled (-want +got):\n%s", diff)
 	}
-	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.ErrandDone})
+	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 	if a := c.call("DELETE", distributePath, `{"id":"`+id+`"}`); a.code != http.StatusOK || a.Status != "OK" || a.Body != nil {
 		t.Errorf("the cancel answers %+v", a)
 	}
@@ -138,11 +138,11 @@ func TestListOfDistributions(t *testing.T) {
 	}
 }
 
-func TestRefusedErrandsOverTheWire(t *testing.T) {
+func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	ok := `"template_id":"` + templateID + `"`
 	const unknown = "22222222-2222-4333-8444-555555555555"
-	many := strings.TrimSuffix(strings.Repeat(`"x",`, controller.MaxErrandNodes+1), ",")
+	many := strings.TrimSuffix(strings.Repeat(`"x",`, controller.MaxCacheJobNodes+1), ",")
 	for _, tt := range []struct {
 		name, method, path, body string
 		code                     int
@@ -220,10 +220,10 @@ func TestRemoveOverTheWire(t *testing.T) {
 	if made.RequestsSent != 1 || !slices.Equal(made.NodeIDs, []string{a.NodeID}) {
 		t.Fatalf("answer is %+v", made)
 	}
-	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.ErrandRemove || list[0].TemplateID != templateID {
+	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.CacheJobRemove || list[0].TemplateID != templateID {
 		t.Fatalf("the node gets %+v", list)
 	}
-	c.reports(a, api.CacheJobStatus{ID: made.RequestID, Stage: api.ErrandDone, Removed: 1})
+	c.reports(a, api.CacheJobStatus{ID: made.RequestID, Stage: api.CacheJobDone, Removed: 1})
 	got := c.object(path + "?id=" + made.RequestID)
 	delete(got["request"].(map[string]any), "time_requested")
 	want := map[string]any{

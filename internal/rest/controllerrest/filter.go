@@ -163,8 +163,8 @@ var imageFields = filter.Table[*farm.SaveRequest]{
 	{Name: "age", Since: func(s *farm.SaveRequest) time.Time { return s.Created }},
 }
 
-// errandFields are the fields of distributions, and of removals from nodes.
-var errandFields = filter.Table[*farm.CacheJob]{
+// cacheJobFields are the fields of distributions, and of removals from nodes.
+var cacheJobFields = filter.Table[*farm.CacheJob]{
 	{Name: "id", Called: true, Text: func(e *farm.CacheJob) string { return e.ID }},
 	{Name: "name", Called: true, Text: func(e *farm.CacheJob) string { return e.Template.Name }},
 	{Name: "template", Texts: func(e *farm.CacheJob) []string { return []string{e.Template.Name, e.Template.ID} }},

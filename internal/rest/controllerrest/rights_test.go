@@ -315,9 +315,9 @@ func TestStartsFollowTheRights(t *testing.T) {
 	}
 }
 
-// TestErrandsFollowTheRights: all nodes means those with the right, and of other callers' requests only nodes
+// TestCacheJobsFollowTheRights: all nodes means those with the right, and of other callers' requests only nodes
 // that may be listed are shown.
-func TestErrandsFollowTheRights(t *testing.T) {
+func TestCacheJobsFollowTheRights(t *testing.T) {
 	m := newManaged(t)
 	const at = "/api/v1/registry/vm/distribute"
 	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 There is no node to distribute to" {

@@ -76,8 +76,8 @@ func (v visibility) both(node, template string) bool {
 	return (node == "" || v.node(node)) && (template == "" || v.template(template))
 }
 
-// errand returns a cache job without the nodes that the caller does not see.
-func (v visibility) errand(e controller.CacheJobView) controller.CacheJobView {
+// cacheJob returns a cache job without the nodes that the caller does not see.
+func (v visibility) cacheJob(e controller.CacheJobView) controller.CacheJobView {
 	if !v.narrow {
 		return e
 	}
@@ -107,15 +107,15 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
 }
 
-// errandFields are the filter fields of cache jobs for this caller.
-func (v visibility) errandFields() filter.Table[*farm.CacheJob] {
+// cacheJobFields are the filter fields of cache jobs for this caller.
+func (v visibility) cacheJobFields() filter.Table[*farm.CacheJob] {
 	if !v.narrow {
-		return errandFields
+		return cacheJobFields
 	}
 	seen := func(e *farm.CacheJob) []string {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(id string) bool { return !v.node(id) })
 	}
-	t := with(errandFields, filter.Field[*farm.CacheJob]{Name: nodeField, Texts: seen})
+	t := with(cacheJobFields, filter.Field[*farm.CacheJob]{Name: nodeField, Texts: seen})
 	return with(t, filter.Field[*farm.CacheJob]{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) }})
 }
 

@@ -65,18 +65,18 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 	}
 }
 
-// TestErrandsShown without nodes that may not be listed; the record stays as it is.
-func TestErrandsShown(t *testing.T) {
+// TestCacheJobsShown without nodes that may not be listed; the record stays as it is.
+func TestCacheJobsShown(t *testing.T) {
 	e := &farm.CacheJob{Nodes: []string{"other", "seen"}}
 	view := controller.CacheJobView{CacheJob: e, On: map[string]farm.CacheJobResult{"other": {}, "seen": {Done: true}}}
-	if got := fmt.Sprint(distribution(narrow().errand(view)).Status); got != "map[seen:{true  0}]" {
+	if got := fmt.Sprint(distribution(narrow().cacheJob(view)).Status); got != "map[seen:{true  0}]" {
 		t.Error(got)
 	}
 	if len(view.On) != 2 || len(e.Nodes) != 2 {
 		t.Error("the errand was changed")
 	}
-	finds(t, narrow().errandFields(), e, map[string]bool{"node=other": false, "node=seen": true, "nodes>1": false, "nodes=1": true})
-	finds(t, errandFields, e, map[string]bool{"node=other": true, "nodes>1": true})
+	finds(t, narrow().cacheJobFields(), e, map[string]bool{"node=other": false, "node=seen": true, "nodes>1": false, "nodes=1": true})
+	finds(t, cacheJobFields, e, map[string]bool{"node=other": true, "nodes>1": true})
 	if !slices.Equal(e.Nodes, []string{"other", "seen"}) {
 		t.Error("the filter changed the errand")
 	}
