@@ -171,7 +171,8 @@ type Controller struct {
 
 	unvanished, unheard logLimiter // instances whose end failed, statuses that were left out
 
-	started time.Time // of this process
+	started time.Time     // of this process
+	stopped chan struct{} // is closed when Run returns: what works in the background ends too
 }
 
 // Tables are the record tables of a controller, to be opened with its store.
@@ -301,7 +302,7 @@ func (t *Tables) All() []store.AnyTable {
 // New creates a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
-	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now()}
+	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.events = newEventLog(c, opts.Events)
 	c.store = outboxStore{st, c.events}
@@ -347,7 +348,7 @@ func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*C
 }
 
 // Run places requests and reconciles, whenever this replica holds the lease, until the context
-// ends; then it frees the lease immediately.
+// ends; then it frees the lease immediately. It is called once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.campaign(ctx) })
@@ -358,6 +359,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.watchAlarms(ctx) })
 	wg.Go(func() { c.known.run(ctx) })
 	wg.Wait()
+	close(c.stopped)
 	return ctx.Err()
 }
 

@@ -492,6 +492,26 @@ func TestReplicasPlace(t *testing.T) {
 	})
 }
 
+// TestControllerStopsDuringARollback stops replicas while one of them still looks for instances of
+// a failed creation: nothing of it continues.
+func TestControllerStopsDuringARollback(t *testing.T) {
+	steps := []act{
+		{deed: "join", which: 3},
+		{deed: "create", which: 6, by: 1},
+		{deed: "configure", by: 1, wait: true},
+		{deed: "agents", end: 1, by: 1, wait: true},
+		{deed: "terminate", end: 1, which: 1, by: 3},
+		{deed: "end in a pass", which: 1, by: 3},
+		{deed: "agents"},
+		{deed: "agents", which: 3},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if broken := try(t, steps); len(broken) > 0 {
+			t.Error(broken)
+		}
+	})
+}
+
 func try(t *testing.T, steps []act) []string {
 	r := &trial{pair: newPair(t)}
 	defer r.stop()

@@ -33,7 +33,11 @@ func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool)
 func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written bool) {
 	begun, answered := c.now(), time.Time{}
 	for len(drafts) > 0 && c.now().Sub(begun) < rollBackLimit {
-		time.Sleep(rollBackPause)
+		select {
+		case <-c.stopped:
+			return
+		case <-time.After(rollBackPause):
+		}
 		if errors.Is(c.store.Healthy(), store.ErrClosed) {
 			return
 		}
