@@ -32,7 +32,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 
 // ListOptions selects a part of a list. The zero value selects all of it.
 type ListOptions struct {
-	Filter     string // terms such as state:error age>10m; see docs/api.md
+	Filter     string // terms such as state:error age>10m; see docs/api-guide.md
 	ExternalID string // only of instances
 	Limit      int    // maximum number; 0: no client-side limit
 	After      string // those after this id
