@@ -26,7 +26,7 @@
 // with them the other five.
 //
 // The whole history of the first, every call and every event of a watch, is checked against the
-// rules of docs/decisions/0067.
+// rules in docs/testing.md.
 //
 // Every event that follows from what was acknowledged must be at both destinations of the events
 // target at least once, and those of an instance first in their order.
