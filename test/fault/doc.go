@@ -33,7 +33,7 @@
 //
 // Every version that a save has made is started in the end, and its guest is asked for what it had
 // in memory and on disk. A version that a save left behind although a termination had ended its
-// request is not a fault (docs/decisions/0054); it is counted.
+// request is not a fault (decision 14); it is counted.
 //
 // It is not a benchmark and not a unit test: it builds the real programs, runs them as processes on
 // loopback addresses and ends them with SIGKILL. It kills only processes that it started, or that

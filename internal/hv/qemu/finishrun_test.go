@@ -94,7 +94,7 @@ const (
 	rootsNew = `[{"inserted": {"node-name": "disk1-3"}}, {"inserted": {"node-name": "disk0-3"}}]`
 )
 
-// The table of decision 0050: how far a save came, according to QEMU, and the resulting actions.
+// How far a save came, according to QEMU, and the resulting actions (decision 14).
 func TestSettle(t *testing.T) {
 	drop := []string{"blockdev-del disk0-3", "blockdev-del disk1-3"}
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // Requests of a node are authorized by the orders that its token names, on the routes marked Ordered, each by
-// one of the functions below. See docs/decisions/0140.
+// one of the functions below. See docs/decisions/03-node-membership.md.
 
 // nodeMayPull refuses a node without an order to cache a template. For a save it may check whether its tag
 // exists.
