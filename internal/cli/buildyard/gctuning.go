@@ -24,7 +24,7 @@ const (
 // between them, until none has come for stormOver; then the memory is returned to the system, which
 // would take minutes otherwise. While callers are refused often, which no burst of legitimate
 // callers causes, it may grow by refusedRoom only: more would be memory that hostile callers can
-// consume (docs/decisions/0148).
+// consume (decision 35).
 const (
 	stormy       = 2 * time.Second
 	stormRoom    = 256 << 20 // bytes
