@@ -16,5 +16,7 @@
 //	<base>/upload_dir/<session>/                  pushes that are not committed
 //	<base>/trash_dir/<epoch nanoseconds>-<name>   deleted, not yet purged
 //	<base>/aside_dir/<epoch nanoseconds>-<name>   damaged templates that a repair put there; never removed
+//	<base>/deleted_dir/<template uuid>            empty: a deleted template had this ID
+//	<base>/scrub.json, reserve                    position and findings of the scrub; space for small writes
 //	<base>/files/central-logs/                    log server
 package layout
