@@ -91,6 +91,10 @@ test-hostile: ## attack real services as hostile nodes, pushers, callers, guesse
 contract: ## hold controller and registry to api/openapi.yaml and the contract, as clients see them: ONLY=regexp of cases, JSON=file, AUTH=1 with the root token, a user key and a certificate
 	go run ./test/contract $(if $(ONLY),-only '$(ONLY)') $(if $(JSON),-json $(JSON)) $(if $(AUTH),-auth)
 
+docs-test: ## run every command in README.md, CONTRIBUTING.md and docs/, and check the links of all Markdown files: ONLY=regexp of pages
+	scripts/need.sh docs-test
+	go run ./test/docs $(if $(ONLY),-only '$(ONLY)')
+
 e2e: ## use the portal in a real Chromium, light and dark, wide and on a phone: ONLY=flow,..., SHOTS=dir for the screenshots
 	scripts/need.sh e2e
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/e2e .
@@ -131,4 +135,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile contract auth-matrix e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile contract docs-test auth-matrix e2e test-images e2e-host test-full test-stress clean help

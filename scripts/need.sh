@@ -12,6 +12,7 @@
 #   scripts/need.sh peers    scalibr and syft, and npm
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
+#   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
 #   scripts/need.sh bin      prints the folder of the Go tools
 #
 # Debian packages are installed when this runs as root; otherwise, and elsewhere,
@@ -112,6 +113,7 @@ e2e-host)
   type -P jar >/dev/null || packages default-jdk-headless
   python3 -m pip --version >/dev/null 2>&1 || packages python3-pip python3-venv
   ;;
+docs-test) packages curl jq openssl iproute2 e2fsprogs qemu-utils ;;
 bin) echo "$bin" ;;
 *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac

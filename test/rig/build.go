@@ -49,6 +49,16 @@ func Build(ctx context.Context, dir string) (p Programs, err error) {
 	return p, err
 }
 
+// BuildAll is Build with the scanners.
+func BuildAll(ctx context.Context, dir string) (Programs, error) {
+	p, err := Build(ctx, dir)
+	if err != nil {
+		return p, err
+	}
+	_, err = Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", p.dir, "./cmd/...")
+	return p, err
+}
+
 // BuildModule builds the program of a separate module, in a directory of the repository, into a
 // file.
 func (p Programs) BuildModule(ctx context.Context, dir, file string) error {
