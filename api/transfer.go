@@ -3,7 +3,7 @@ package api
 import "encoding/json"
 
 // The wire of push and pull. One negotiation covers any number of files; bulk bytes travel outside of
-// the envelope. docs/layer-format.md has the byte forms of layer files and of parts.
+// the envelope. docs/reference/layer-format.md has the byte forms of layer files and of parts.
 
 // Kinds of a file in PushFile and PullFile.
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// vectors are the layers that docs/layer-format.md shows, each on the ones before it.
+// vectors are the layers that docs/reference/layer-format.md shows, each on the ones before it.
 func vectors(t *testing.T) (base, delta, stands *Layer) {
 	base = whole(t, append(make([]byte, BlockSize), "yard\n"...), EncodeOptions{})
 	disk := append(make([]byte, 4*BlockSize), "next\n"...)
@@ -26,7 +26,7 @@ func vectors(t *testing.T) (base, delta, stands *Layer) {
 // TestVector compares the layers with the bytes in the document: each block of hex digits is a layer file,
 // without comments, and each digest after one is its name.
 func TestVector(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/layer-format.md")
+	doc, err := os.ReadFile("../../docs/reference/layer-format.md")
 	if err != nil {
 		t.Fatal(err)
 	}

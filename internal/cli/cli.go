@@ -66,6 +66,7 @@ func Run(ctx context.Context, root *cobra.Command) int { return RunAs(ctx, root,
 // RunAs is Run for a program whose errors begin with another word than its name.
 func RunAs(ctx context.Context, root *cobra.Command, prefix string) int {
 	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetUsageFunc(usage)
 	strictCompletion(root)
 	began := false
 	mark := func(cmd *cobra.Command) {

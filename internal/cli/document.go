@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,86 +12,203 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Document writes down a command tree as Markdown, the same on every machine.
-func Document(root *cobra.Command) []byte {
-	d := document{shared: sharedFlags()}
-	fmt.Fprintf(&d.out, "# %s\n\nThis page is made from the program's own help.\n\n%s\n\n", root.Name(), indented(root.Long))
-	d.out.WriteString("Every command that asks a cloud has these options too:\n\n")
-	d.flags(d.shared)
+// Document returns the reference page of a program in Markdown, the same on every machine. notice
+// is a comment below the title.
+func Document(root *cobra.Command, notice string) []byte {
+	d := document{global: map[string]*globalUsage{}}
+	each(root, d.collect)
+	fmt.Fprintf(&d.out, "# %s\n\n%s\n\n%s\n\n", root.Name(), notice, indented(root.Long))
+	d.body(root)
+
+	if len(d.global) > 0 {
+		d.out.WriteString("## Global flags\n\nFlags of several commands. Each command names those that it accepts.\n\n")
+		d.table(d.globalRows())
+	}
 	for _, child := range root.Commands() {
 		d.command(child)
 	}
-	return d.out.Bytes()
+	return append(bytes.TrimRight(d.out.Bytes(), "\n"), '\n')
 }
 
 type document struct {
 	out    bytes.Buffer
-	shared *pflag.FlagSet // flags that are documented once
+	global map[string]*globalUsage // name -> flag
 }
 
-// sharedFlags returns the flags of every command that calls a cloud.
-func sharedFlags() *pflag.FlagSet {
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	AddFlags(fs, config.ClientTable)
-	return fs
+// globalUsage is a global flag, with the texts that it has at different commands.
+type globalUsage struct {
+	flag  *pflag.Flag
+	texts []string
+}
+
+// collect adds the global flags of a command.
+func (d *document) collect(cmd *cobra.Command) {
+	if !documented(cmd) {
+		return
+	}
+	_, global := flagsOf(cmd)
+	global.VisitAll(func(f *pflag.Flag) {
+		g := d.global[f.Name]
+		if g == nil {
+			g = &globalUsage{flag: f}
+			d.global[f.Name] = g
+		}
+		if !slices.Contains(g.texts, f.Usage) {
+			g.texts = append(g.texts, f.Usage)
+		}
+	})
+}
+
+func (d *document) globalRows() (rows [][2]string) {
+	for _, name := range d.globalNames() {
+		g := d.global[name]
+		texts := slices.Sorted(slices.Values(g.texts))
+		rows = append(rows, row(g.flag, strings.Join(texts, "; or: ")))
+	}
+	return rows
+}
+
+func (d *document) globalNames() []string {
+	var names []string
+	for name := range d.global {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// documented reports whether the page has a command: cobra's own have no options of ours.
+func documented(cmd *cobra.Command) bool {
+	return !cmd.Hidden && (!cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Name() != "completion")
 }
 
 func (d *document) command(cmd *cobra.Command) {
-	if cmd.Hidden || !cmd.IsAvailableCommand() || cmd.Name() == "help" || cmd.Name() == "completion" {
+	if !documented(cmd) {
 		return
 	}
 	level := strings.Repeat("#", min(4, 1+strings.Count(cmd.CommandPath(), " ")))
 	fmt.Fprintf(&d.out, "%s %s\n\n%s.\n\n", level, cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
-	if cmd.Runnable() && !cmd.HasSubCommands() || cmd.Flags().HasFlags() {
-		fmt.Fprintf(&d.out, "    %s\n\n", cmd.UseLine())
-	}
 	if len(cmd.Aliases) > 0 {
-		fmt.Fprintf(&d.out, "Also called %s.\n\n", strings.Join(cmd.Aliases, ", "))
+		fmt.Fprintf(&d.out, "Aliases: `%s`.\n\n", strings.Join(cmd.Aliases, "`, `"))
 	}
 	if cmd.Long != "" {
 		d.out.WriteString(indented(cmd.Long) + "\n\n")
 	}
-	d.flags(d.own(cmd))
-	if cmd.Example != "" {
-		fmt.Fprintf(&d.out, "```sh\n%s\n```\n\n", unindented(cmd.Example))
-	}
+	d.body(cmd)
 	for _, child := range cmd.Commands() {
 		d.command(child)
 	}
 }
 
-// own returns the flags of a command that are not documented for all of them.
-func (d *document) own(cmd *cobra.Command) *pflag.FlagSet {
-	asks := cmd.LocalFlags().Lookup("context") != nil
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && !f.Hidden && (!asks || d.shared.Lookup(f.Name) == nil) {
-			fs.AddFlag(f)
+// body writes the usage line, the flags and the examples of a command.
+func (d *document) body(cmd *cobra.Command) {
+	if cmd.Runnable() && !cmd.HasSubCommands() || cmd.Flags().HasFlags() {
+		fmt.Fprintf(&d.out, "    %s\n\n", cmd.UseLine())
+	}
+	own, global := flagsOf(cmd)
+	service, own := withoutSettings(own)
+	var rows [][2]string
+	own.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "version" && !f.Hidden {
+			rows = append(rows, row(f, f.Usage))
 		}
 	})
-	return fs
+	d.table(rows)
+	if service != "" {
+		fmt.Fprintf(&d.out, "Every [setting of the %s](settings.md#%s) is a flag too.\n\n", service, service)
+	}
+	if cmd.Runnable() && !cmd.HasSubCommands() || !cmd.HasParent() {
+		d.globalsOf(global)
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&d.out, "```sh\n%s\n```\n\n", unindented(cmd.Example))
+	}
 }
 
-func (d *document) flags(fs *pflag.FlagSet) {
-	if !fs.HasFlags() {
+// globalsOf names the global flags of a command: those, or those that it lacks.
+func (d *document) globalsOf(fs *pflag.FlagSet) {
+	var has, lacks []string
+	for _, name := range d.globalNames() {
+		if fs.Lookup(name) != nil {
+			has = append(has, "`--"+name+"`")
+		} else {
+			lacks = append(lacks, "`--"+name+"`")
+		}
+	}
+	const link = "[Global flags](#global-flags)"
+	switch {
+	case len(has) == 0:
+	case len(lacks) == 0:
+		fmt.Fprintf(&d.out, "%s: all.\n\n", link)
+	case len(lacks) < len(has):
+		fmt.Fprintf(&d.out, "%s: all but %s.\n\n", link, strings.Join(lacks, ", "))
+	default:
+		fmt.Fprintf(&d.out, "%s: %s.\n\n", link, strings.Join(has, ", "))
+	}
+}
+
+// serviceTables are the settings that settings.md lists, by the heading there.
+var serviceTables = []struct {
+	heading string
+	table   config.Table
+}{{"controller", config.ControllerTable}, {"registry", config.RegistryTable}}
+
+// withoutSettings removes the settings of a service from the flags of a command that has all of
+// them. service is "" for another command.
+func withoutSettings(fs *pflag.FlagSet) (service string, rest *pflag.FlagSet) {
+	for _, of := range serviceTables {
+		settings := pflag.NewFlagSet("", pflag.ContinueOnError)
+		of.table.AddFlags(settings)
+		complete := true
+		settings.VisitAll(func(f *pflag.Flag) {
+			own := fs.Lookup(f.Name)
+			complete = complete && own != nil && own.Usage == f.Usage
+		})
+		if !complete {
+			continue
+		}
+
+		rest = pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.VisitAll(func(f *pflag.Flag) {
+			if settings.Lookup(f.Name) == nil {
+				rest.AddFlag(f)
+			}
+		})
+		return of.heading, rest
+	}
+	return "", fs
+}
+
+// row returns the cells of a flag.
+func row(f *pflag.Flag, text string) [2]string {
+	name := "--" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", " + name
+	}
+	if f.Value.Type() != "bool" {
+		name += " " + f.Value.Type()
+	}
+	text = strings.ReplaceAll(text, "|", `\|`)
+	if def := f.DefValue; showsDefault(def) {
+		text += " (default " + def + ")"
+	}
+	return [2]string{"`" + name + "`", text}
+}
+
+// showsDefault reports whether a default is worth a note. A path that begins at the root is that of
+// the machine on which the page is written.
+func showsDefault(def string) bool {
+	return !slices.Contains([]string{"", "false", "0", "0s", "[]"}, def) && !strings.HasPrefix(def, "/")
+}
+
+func (d *document) table(rows [][2]string) {
+	if len(rows) == 0 {
 		return
 	}
-	d.out.WriteString("| option | meaning |\n|---|---|\n")
-	fs.VisitAll(func(f *pflag.Flag) {
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		if f.Value.Type() != "bool" {
-			name += " " + f.Value.Type()
-		}
-		text := strings.ReplaceAll(f.Usage, "|", `\|`)
-		// A path that begins at the root is of the machine that this is written on.
-		if def := f.DefValue; def != "" && def != "false" && def != "0" && def != "0s" && def != "[]" && !strings.HasPrefix(def, "/") {
-			text += " (default " + def + ")"
-		}
-		fmt.Fprintf(&d.out, "| `%s` | %s |\n", name, text)
-	})
+	d.out.WriteString("| flag | meaning |\n|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&d.out, "| %s | %s |\n", r[0], r[1])
+	}
 	d.out.WriteString("\n")
 }
 
@@ -118,7 +236,7 @@ func indented(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// unindented takes the margin of examples away.
+// unindented removes the margin of examples.
 func unindented(text string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	for i, line := range lines {

@@ -38,6 +38,8 @@ func AddFlags(fs *pflag.FlagSet, table config.Table) {
 	table.AddFlags(fs)
 	fs.String("config", "", "file of KEY=value lines with settings")
 	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
+	MarkGlobal(fs, "config", "print-config")
+	markConnection(fs, table)
 }
 
 // Sources returns where a command's settings come from.

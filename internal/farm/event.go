@@ -3,6 +3,7 @@ package farm
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -30,14 +31,78 @@ const (
 	auditAction    = "auditAction"
 )
 
-// eventSubTypes maps each event to its group.
-var eventSubTypes = map[EventName]string{
-	EventStartVM: vmAction, EventVMStarted: vmAction, EventVMFailedToStart: vmAction,
-	EventTerminateVM: vmAction, EventVMTerminated: vmAction,
-	EventDistribute: templateAction, EventTemplatePulled: templateAction, EventDeleteRegistryVM: templateAction,
-	EventConfigNode: nodeAction, EventDeleteNode: nodeAction, EventNodeUnregistered: nodeAction,
-	EventNodeDrained: nodeAction, EventNodeScanned: nodeAction, EventsDropped: logAction, EventAudit: auditAction,
+// EventInfo describes an event of the log.
+type EventInfo struct {
+	Name  EventName
+	Group string   // its sub_type: what it is about
+	About string   // when it is written
+	Keys  []string // further keys, in addition to those of every event
+	Some  []string // further keys that only some events have
 }
+
+// templateKeys name a version of a template.
+var templateKeys = []string{"template_id", "template_name", "tag", "version"}
+
+// events lists all events, in the order of their reference.
+var events = []EventInfo{
+	{
+		EventStartVM, vmAction, "An instance was requested.",
+		[]string{"template_id", "tag", "priority", "group_id", "node_id"},
+		nil,
+	},
+	{EventVMStarted, vmAction, "The VM of an instance runs.", []string{"state", "node_id"}, nil},
+	{
+		EventVMFailedToStart, vmAction, "An instance ended in Error before its VM ran.",
+		[]string{"state", "node_id", "message"},
+		nil,
+	},
+	{EventTerminateVM, vmAction, "The end of an instance was requested.", []string{"instance_state"}, nil},
+	{EventVMTerminated, vmAction, "The VM of an instance was removed.", []string{"state", "node_id"}, nil},
+	{
+		EventDistribute, templateAction, "The distribution of a version was requested.",
+		append(slices.Clone(templateKeys), "request_id", "node_count", "node_ids"), nil,
+	},
+	{
+		EventTemplatePulled, templateAction, "A node pulled a version, for an instance or for a distribution.",
+		append(slices.Clone(templateKeys), "node_id"),
+		[]string{"request_id"},
+	},
+	{EventDeleteRegistryVM, templateAction, "A template was deleted.", []string{"template_id"}, nil},
+	{
+		EventConfigNode, nodeAction, "The configuration of a node was changed. The further keys are what was set.",
+		[]string{"node_id", "node_name"},
+		[]string{
+			"new_name", "host", "max_vm_count", "capacity_mode", "vcpu_override", "ram_override",
+			"disable_central_logging", "drain_mode", "drain_reason", "drain_deadline",
+		},
+	},
+	{EventDeleteNode, nodeAction, "A node was deleted by a caller.", []string{"node_id", "node_name"}, nil},
+	{EventNodeUnregistered, nodeAction, "A node left the cloud.", []string{"node_id", "node_name"}, nil},
+	{EventNodeDrained, nodeAction, "No VM is left on a node that is drained.", []string{"node_id", "node_name", "reason"}, nil},
+	{
+		EventNodeScanned, nodeAction, "The host scanner of a node found other numbers than before.",
+		[]string{"node_id", "node_name", "host", "scanner", "counts"},
+		nil,
+	},
+	{EventsDropped, logAction, "Events were not delivered to a target and were dropped.", []string{"count", "target"}, nil},
+	{
+		EventAudit, auditAction, "A caller made a change that no other event reports.",
+		[]string{"service", "method", "verb", "route", "outcome"},
+		[]string{"about"},
+	},
+}
+
+// Events lists all events.
+func Events() []EventInfo { return slices.Clone(events) }
+
+// eventGroups maps each event to its group.
+var eventGroups = func() map[EventName]string {
+	groups := map[EventName]string{}
+	for _, e := range events {
+		groups[e.Name] = e.Group
+	}
+	return groups
+}()
 
 // Actor is the caller of an API request. The zero value is an unknown caller.
 type Actor struct {
@@ -79,7 +144,7 @@ func (e Event) Record(machine string) ([]byte, error) {
 	maps.Copy(fields, e.Extra)
 	e.By.tell(fields)
 	fields["instance_id"], fields["machineName"] = e.InstanceID, machine
-	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventSubTypes[e.Name]
+	fields["name"], fields["type"], fields["sub_type"] = e.Name, kind, eventGroups[e.Name]
 	fields["time"] = e.Time.Unix()
 	return json.Marshal(fields) // sorts the keys
 }

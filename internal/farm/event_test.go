@@ -48,7 +48,7 @@ func TestEventsHaveTypes(t *testing.T) {
 		t.Errorf("%d events, want 12", len(EventKinds))
 	}
 	for name := range EventKinds {
-		if eventSubTypes[name] == "" {
+		if eventGroups[name] == "" {
 			t.Errorf("%s has no sub type", name)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -120,10 +121,43 @@ func eventFile(file string) error {
 		if err != nil || !bytes.Equal(sorted, []byte(strings.TrimSuffix(line, "\n"))) {
 			return fmt.Errorf("event.log: the keys of %q are not sorted", short(line, 200))
 		}
+		if err := documentedKeys(event); err != nil {
+			return fmt.Errorf("event.log: %w", err)
+		}
 		n++
 	}
 	if n < 4 {
 		return fmt.Errorf("event.log has %d events", n)
+	}
+	return nil
+}
+
+// commonKeys are the keys that every event has; callerKeys those of a change that an authenticated
+// caller made.
+var (
+	commonKeys = []string{"name", "type", "sub_type", "time", "machineName", "instance_id"}
+	callerKeys = []string{"user", "key_id", "address", "request", "for_user"}
+)
+
+// documentedKeys checks that an event has the keys of its reference, and no others.
+func documentedKeys(event map[string]any) error {
+	list := farm.Events()
+	i := slices.IndexFunc(list, func(e farm.EventInfo) bool { return string(e.Name) == event["name"] })
+	if i < 0 {
+		return fmt.Errorf("event %v is not documented", event["name"])
+	}
+
+	must := slices.Concat(commonKeys, list[i].Keys)
+	may := slices.Concat(must, callerKeys, list[i].Some)
+	for _, key := range must {
+		if _, ok := event[key]; !ok {
+			return fmt.Errorf("event %v has no %s", event["name"], key)
+		}
+	}
+	for key := range event {
+		if !slices.Contains(may, key) {
+			return fmt.Errorf("event %v has %s, which is not documented", event["name"], key)
+		}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func (l *loginOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&l.id, "api-key-id", "", "id of a user key")
 	fs.StringVar(&l.key, "api-key", "", "private key of that user key: a file that only you can read, - for standard input, or the text, which other users of this machine may see here")
 	fs.StringVar(&l.token, "token-file", "", "file that only you can read with the root token; - reads standard input")
+	cli.MarkGlobal(fs, "api-key-id", "api-key", "token-file")
 }
 
 // check refuses options that do not go together.

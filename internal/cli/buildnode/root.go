@@ -72,4 +72,5 @@ func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
 	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")
 	fs.StringVar(&o.Key, "key", "", "PEM file of its key")
 	fs.StringVar(&o.CA, "cacert", "", "PEM file of the authorities to trust")
+	cli.MarkGlobal(fs, "insecure", "cert", "key", "cacert")
 }

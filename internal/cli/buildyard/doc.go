@@ -7,5 +7,3 @@
 // Invariant: a service is a type with ParseFlags, Run and Close, so that a test
 // starts the very program that users run, on port 0.
 package buildyard
-
-//go:generate go test . -run TestCommandsAreDocumented -update

@@ -1,38 +1,18 @@
 package buildyard
 
 import (
-	"bytes"
-	"flag"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/tools/referencetest"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md anew")
-
-// page is where the commands are documented.
-const page = "../../../docs/cli.md"
-
-// TestCommandsAreDocumented: docs/cli.md is the help of the commands.
-func TestCommandsAreDocumented(t *testing.T) {
-	want := cli.Document(newCommand(Streams{}))
-	if *update {
-		if err := os.WriteFile(page, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Error("docs/cli.md is not what the commands say; run go generate ./internal/cli/buildyard")
-	}
+// TestReferenceOfCommands: the page of the program is the help of its commands.
+func TestReferenceOfCommands(t *testing.T) {
+	referencetest.Page(t, "cli-buildyard.md", cli.Document(newCommand(Streams{}), referencetest.Notice))
 }
 
 // TestEveryCommandHelps: each command has a description and an example, and related commands have

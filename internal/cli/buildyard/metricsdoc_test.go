@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
+	"github.com/buildyard/buildyard/internal/tools/referencetest"
 )
 
 // licensed makes a license and the settings of a controller that runs under it.
@@ -117,10 +118,19 @@ func labelsOf(f *dto.MetricFamily) []string {
 // the program knows beforehand: an id would make series without end.
 var boundedLabels = []string{"code", "go_version", "kind", "result", "route", "service", "state", "status", "tier", "to", "version"}
 
-// TestMetricsAreDescribed: docs/operations.md lists every metric as it is.
-func TestMetricsAreDescribed(t *testing.T) {
+// metricSections are the headings of the page of the metrics, by the prefix of the names. The first
+// that fits counts.
+var metricSections = []struct{ prefix, heading, text string }{
+	{"buildyard_node_", "Node agent", "At the address of `buildnode run --metrics-listen`."},
+	{"buildyard_registry_", "Registry", "At the port `SVC_METRICS_PORT` of a registry, or of a controller with a registry in its process."},
+	{"buildyard_", "Controller", "At the port `SVC_METRICS_PORT` of a controller. A registry and a node export those of the build, " +
+		"the uptime and the log, too, and a registry those of its HTTP requests."},
+}
+
+// TestReferenceOfMetrics: the page of the metrics has those of a controller, a registry and a node.
+func TestReferenceOfMetrics(t *testing.T) {
 	all := allMetrics(t)
-	var want []string
+	rows := map[string]string{} // heading -> rows
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		f := all[name]
 		labels := labelsOf(f)
@@ -129,20 +139,16 @@ func TestMetricsAreDescribed(t *testing.T) {
 				t.Errorf("%s has the label %s", name, l)
 			}
 		}
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), strings.TrimSuffix(f.GetHelp(), ".")))
-	}
-	doc, err := os.ReadFile("../../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for line := range strings.Lines(string(doc)) {
-		if strings.HasPrefix(line, "| `buildyard_") {
-			got = append(got, strings.TrimSpace(line))
+		for _, s := range metricSections {
+			if strings.HasPrefix(name, s.prefix) {
+				rows[s.heading] += fmt.Sprintf("| `%s` | %s | %s | %s |\n",
+					name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), referencetest.Cell(f.GetHelp()))
+				break
+			}
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("docs/operations.md does not list the metrics as they are; the table is:\n%s", strings.Join(want, "\n"))
+	for _, s := range metricSections {
+		referencetest.Section(t, "metrics.md", s.heading, s.text+"\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"+rows[s.heading])
 	}
 }
 

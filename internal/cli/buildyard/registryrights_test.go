@@ -1,16 +1,18 @@
 package buildyard
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/tools/referencetest"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -93,40 +95,97 @@ func TestGrantsEndWithTheirTemplate(t *testing.T) {
 	}
 }
 
-// documented reads the permissions that the documents assign to a role, at the controller and at
-// the registry.
-func documented(t *testing.T, role string) (controller, registry []string) {
-	t.Helper()
-	raw, err := os.ReadFile("../../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := regexp.MustCompile(`(?m)^buildyard permission set ` + role + ` ([a-z_,]+)( \$R)?(?: *#.*)?$`)
-	for _, m := range line.FindAllStringSubmatch(string(raw), -1) {
-		if m[2] == "" {
-			controller = append(controller, strings.Split(m[1], ",")...)
-		} else {
-			registry = append(registry, strings.Split(m[1], ",")...)
-		}
-	}
-	if len(controller) == 0 || len(registry) == 0 {
-		t.Fatalf("the documents have %v and %v for %s", controller, registry, role)
-	}
-	return controller, registry
+// role is a documented permission group: what it is for, and its permissions at the controller and
+// at the registry.
+type role struct {
+	name, about          string
+	controller, registry []string
 }
 
-// as creates an API key with the permissions that the documents assign to a role, and returns its
-// header.
-func (c *judged) as(t *testing.T, role string) string {
+// roles are the groups that the documents recommend.
+var roles = []role{
+	{
+		"ci", "A CI system: it starts, saves and terminates instances.",
+		append(permissionNames(farm.MinimumPermissions()), "registry_list"),
+		[]string{"index", "list_vms", "save_revert"},
+	},
+	{
+		"exporter", "A collector of statistics that reads the API.",
+		[]string{"list_vms", "list_nodes", "get_groups", "registry_list", "get_registry_disk_info", "view_logs"},
+		[]string{"list_vms"},
+	},
+	{
+		"operators", "A team that manages nodes and maintenance.",
+		[]string{
+			"list_nodes", "change_node_config", "delete_node", "get_groups", "create_group", "update_group", "delete_group",
+			"add_node_to_group", "remove_group_from_node", "get_config", "change_config", "view_logs", "list_vms",
+		},
+		[]string{"stream_log", "get_streamer", "get_log_archive"},
+	},
+	{
+		"release", "A team that pushes, distributes and deletes templates.",
+		[]string{"registry_list", "registry_delete", "registry_distribute", "registry_distribute_status"},
+		[]string{"index", "list_vms", "head_push_vm", "push_vm", "pull_vm", "download_vm", "delete_vm", "revert"},
+	},
+}
+
+func permissionNames(list []farm.Permission) []string {
+	names := make([]string, len(list))
+	for i, p := range list {
+		names[i] = string(p)
+	}
+	return names
+}
+
+// TestReferenceOfRoles: the page of the permissions has the roles, of permissions that exist.
+func TestReferenceOfRoles(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("Roles are permission groups that an operator creates. These are sufficient for their task, and have no further permissions. " +
+		"`$REGISTRY` is the address of the registry.\n\n")
+	for _, r := range roles {
+		for service, list := range map[farm.Service][]string{farm.ServiceController: r.controller, farm.ServiceRegistry: r.registry} {
+			for _, name := range list {
+				if !slices.ContainsFunc(farm.AllPermissions(service), func(p farm.PermissionInfo) bool { return string(p.Name) == name }) {
+					t.Errorf("%s: the %s has no permission %s", r.name, service, name)
+				}
+			}
+		}
+		fmt.Fprintf(&b, "### %s\n\n%s\n\n```sh\nbuildyard permission set %[1]s %[3]s\nbuildyard permission set %[1]s %[4]s --registry $REGISTRY\n```\n\n",
+			r.name, r.about, wrapped(r.controller), wrapped(r.registry))
+	}
+	referencetest.Section(t, "permissions.md", "Roles", b.String())
+}
+
+// wrapped joins names by commas, on lines that a shell reads as one.
+func wrapped(names []string) string {
+	const columns = 80
+	text, width := "", 0
+	for i, name := range names {
+		if i > 0 {
+			text, width = text+",", width+1
+		}
+		if width+len(name) > columns {
+			text, width = text+"\\\n", 0
+		}
+		text, width = text+name, width+len(name)
+	}
+	return text
+}
+
+// as creates an API key with the permissions of a role, and returns its header.
+func (c *judged) as(t *testing.T, name string) string {
 	t.Helper()
-	here, there := documented(t, role)
-	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: role, Permissions: here}); err != nil {
+	i := slices.IndexFunc(roles, func(r role) bool { return r.name == name })
+	if i < 0 {
+		t.Fatalf("role %s not found", name)
+	}
+	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: name, Permissions: roles[i].controller}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.shelf.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: role, Permissions: there}); err != nil {
+	if err := c.shelf.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: name, Permissions: roles[i].registry}); err != nil {
 		t.Fatal(err)
 	}
-	return bearing(t, c.root, role+"-key", role)
+	return bearing(t, c.root, name+"-key", name)
 }
 
 // TestDocumentedRoles: the documented permissions of an exporter and of a CI system are sufficient,

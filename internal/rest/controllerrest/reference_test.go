@@ -1,0 +1,27 @@
+package controllerrest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/buildyard/buildyard/internal/tools/referencetest"
+)
+
+// TestReferenceOfRoutes: the page of the permissions has the routes of the controller.
+func TestReferenceOfRoutes(t *testing.T) {
+	var rows []referencetest.Route
+	for _, r := range Routes() {
+		var notes []string
+		for _, g := range gates {
+			switch {
+			case g.pattern != r.Pattern:
+			case g.param == "":
+				notes = append(notes, "license tier `"+string(g.needs)+"`")
+			default:
+				notes = append(notes, "`"+g.param+"`: license tier `"+string(g.needs)+"`")
+			}
+		}
+		rows = append(rows, referencetest.Route{Pattern: r.Pattern, Permission: r.Permission, Note: strings.Join(notes, "; ")})
+	}
+	referencetest.Section(t, "permissions.md", "Routes of the controller", referencetest.Routes(rows))
+}
