@@ -73,7 +73,7 @@ var permissions = map[Service][]PermissionInfo{
 		{"registry_distribute", "Distribution", "Distribute templates", "Distribute templates to nodes, and cancel that."},
 		{"registry_distribute_status", "Distribution", "Follow distributions", "See how far distributions are."},
 		{"change_config", "Config", "Change configuration", "Change how the controller works: maintenance, the list of MAC addresses."},
-		{"get_config", "Config", "Read configuration", "See the controller's configuration and the description of its API."},
+		{"get_config", "Config", "Read configuration", "See the state of maintenance mode."},
 	}, admin...),
 	ServiceRegistry: append([]PermissionInfo{
 		{"index", "Info", "Status", "See the welcome page and the registry's status."},

@@ -77,8 +77,8 @@ var openByContract = strings.Fields(`GET:/livez GET:/readyz POST:/tap/v1/hand PO
 var lines = map[string]string{
 	controller: `
 		open: G/livez G/readyz
-		known: G/api/v1/status G/api/v1/rights
-		get_config: G/api G/api/v1/openapi.yaml G/api/v1/openapi.json G/api/v1/maintenance
+		known: G/api/v1/status G/api/v1/rights G/api G/api/v1/openapi.yaml G/api/v1/openapi.json
+		get_config: G/api/v1/maintenance
 		change_config: P/api/v1/maintenance D/api/v1/maintenance U/api/v1/macaddr D/api/v1/macaddr
 		list_vms: G/api/v1/vm G/api/v1/vm/page G/api/v1/vm/history G/api/v1/vm/watch
 		start_vm: P/api/v1/vm
@@ -113,7 +113,7 @@ var lines = map[string]string{
 		root: G/api/v1/admin/backup G/api/v1/apikey P/api/v1/apikey U/api/v1/apikey D/api/v1/apikey`,
 	registry: `
 		open: G/livez G/readyz
-		index: G/{$} G/registry/status G/registry/api G/registry/openapi.yaml G/registry/openapi.json
+		index: G/{$} G/registry/status
 		get_disk_info: G/registry/disk G/registry/v2/stats
 		list_vms: G/registry/vm G/registry/v2/vm G/registry/vm/info G/registry/v2/vm/scan
 		head_push_vm: P/registry/v2/push G/registry/v2/push/{session}
@@ -129,7 +129,7 @@ var lines = map[string]string{
 		get_log_archive: G/registry/log/archive
 		send_log: P/log
 		send_log_event: P/log/event
-		known: G/registry/v2/rights
+		known: G/registry/v2/rights G/registry/api G/registry/openapi.yaml G/registry/openapi.json
 		change_config: P/registry/pause P/registry/v2/upkeep G/registry/v2/upkeep D/registry/v2/upkeep
 		root: G/v1/apikey P/v1/apikey U/v1/apikey D/v1/apikey`,
 }

@@ -262,6 +262,13 @@ func base(r *route) *request {
 }
 
 func (r *request) put(p param, value any) {
+	if values, ok := value.([]any); ok && p.in == "query" {
+		r.query.Del(p.name)
+		for _, one := range values {
+			r.query.Add(p.name, text(one))
+		}
+		return
+	}
 	if p.in == "query" {
 		r.query.Set(p.name, text(value))
 		return

@@ -24,7 +24,8 @@ type exchange struct {
 
 // coverage is what a run has seen.
 type coverage struct {
-	kinds jsonTypes
+	kinds  jsonTypes
+	record *recorder // nil: nothing is recorded
 
 	mu    sync.Mutex // guards the fields below
 	calls int
@@ -49,6 +50,7 @@ func (l *coverage) take(x exchange) []string {
 		return nil
 	}
 	faults := x.check()
+	l.record.keep(x)
 	if x.answer.value != nil {
 		l.kinds.note(x.route.pattern, x.who, x.answer.value)
 	}

@@ -23,6 +23,7 @@ func main() { rig.Main("contract", run) }
 type options struct {
 	only *regexp.Regexp // cases by their names; coverage is then not checked
 	json string
+	save string // file for one response of each route and shape; only without authentication
 	keep bool
 	auth bool // as the root user, with a key, and with a certificate
 }
@@ -32,13 +33,14 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(out)
 	only := fs.String("only", "", "run only the cases whose file or name matches this regular expression")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
+	fs.StringVar(&o.save, "record", "", "file for one response of each route and shape, for testdata/responses.jsonl")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
 	fs.BoolVar(&o.auth, "auth", false, "with authentication: once each with the root token, a user key and a client certificate")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
 	if fs.NArg() > 0 {
-		return o, errors.New("usage: contract [-only REGEXP] [-json FILE] [-keep] [-auth]")
+		return o, errors.New("usage: contract [-only REGEXP] [-json FILE] [-record FILE] [-keep] [-auth]")
 	}
 	if *only != "" {
 		o.only, err = regexp.Compile(*only)
@@ -129,6 +131,9 @@ func (o options) round(ctx context.Context, st *stage, out io.Writer) (r *report
 	if err != nil {
 		return nil, err
 	}
+	if o.save != "" && !o.auth {
+		st.record = &recorder{kept: map[string]recordedResponse{}}
+	}
 	st, err = openStage(ctx, st)
 	defer func() { err = errors.Join(err, st.close()) }()
 	if err != nil {
@@ -137,6 +142,11 @@ func (o options) round(ctx context.Context, st *stage, out io.Writer) (r *report
 	fmt.Fprintf(out, "two clouds are up after %.1f s\n", time.Since(began).Seconds())
 	p := &caseRunner{spec: st.spec, ledger: st.ledger, stage: st}
 	r = p.runAll(ctx, o, jobs)
+	if st.record != nil {
+		if err := st.record.write(o.save); err != nil {
+			return nil, err
+		}
+	}
 	r.finish(p, rows, o)
 	r.Seconds = time.Since(began).Seconds()
 	r.print(out)

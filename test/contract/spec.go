@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -27,9 +28,10 @@ type route struct {
 	method     string
 	path       string // the file's, with {names}
 	permission string
-	when       string // what has to be on for it to be there; "" for nothing
-	typed      bool   // its bodies are read as they are
-	op         *openapi3.Operation
+	when       string              // what has to be on for it to be there; "" for nothing
+	typed      bool                // its bodies are read as they are
+	op         *openapi3.Operation // strict, and with the other forms of parameters
+	plain      *openapi3.Operation // as the file has it
 	params     []param
 }
 
@@ -56,21 +58,47 @@ type format func(string) error
 // Validate implements openapi3.StringFormatValidator.
 func (f format) Validate(text string) error { return f(text) }
 
-// loadSpec reads the file, checks it, and makes its answers strict: a field that it does
-// not name is a fault.
-func loadSpec() (*spec, error) {
-	loader := openapi3.NewLoader()
-	doc, err := loader.LoadFromData(api.OpenAPI)
+// readFile reads the file.
+func readFile() (*openapi3.T, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
 	if err != nil {
 		return nil, fmt.Errorf("api/openapi.yaml: %w", err)
 	}
-	if err := doc.Validate(loader.Context); err != nil {
+	return doc, nil
+}
+
+// readValid reads the file and checks it, with its examples.
+func readValid() (*openapi3.T, error) {
+	doc, err := readFile()
+	if err != nil {
+		return nil, err
+	}
+	if err := doc.Validate(context.Background()); err != nil {
 		return nil, fmt.Errorf("api/openapi.yaml: %w", err)
+	}
+	return doc, nil
+}
+
+// loadSpec reads the file, and makes its responses strict: a field that it does not name is a
+// fault. Parameters get all the forms that they may have.
+func loadSpec() (*spec, error) {
+	plain, err := readValid()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := readFile()
+	if err != nil {
+		return nil, err
+	}
+	for name, ref := range doc.Components.Schemas {
+		if err := widen(ref.Value); err != nil {
+			return nil, fmt.Errorf("api/openapi.yaml: x-also of %s: %w", name, err)
+		}
 	}
 	s := &spec{doc: doc, routes: map[string]*route{}}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			r := &route{pattern: method + " " + path, method: method, path: path, op: op}
+			r := &route{pattern: method + " " + path, method: method, path: path, op: op, plain: plain.Paths.Value(path).GetOperation(method)}
 			r.permission, _ = op.Extensions["x-permission"].(string)
 			r.when, _ = op.Extensions["x-when"].(string)
 			r.typed, _ = op.Extensions["x-typed"].(bool)
@@ -84,6 +112,24 @@ func loadSpec() (*spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// widen makes the other form of a parameter, which the file has under x-also, an alternative of its schema.
+func widen(s *openapi3.Schema) error {
+	also, ok := s.Extensions["x-also"]
+	if !ok {
+		return nil
+	}
+	raw, err := json.Marshal(also)
+	if err != nil {
+		return err
+	}
+	own, other := *s, &openapi3.Schema{}
+	if err := other.UnmarshalJSON(raw); err != nil {
+		return err
+	}
+	*s = openapi3.Schema{Description: own.Description, OneOf: openapi3.SchemaRefs{own.NewRef(), other.NewRef()}}
+	return nil
 }
 
 // serves keeps the routes that exist when some features are on.
@@ -233,10 +279,7 @@ func (r *route) inPath(path string) map[string]string {
 
 // checkAnswer compares an answer with the file: its status, its type and its shape.
 func (r *route) checkAnswer(code int, kind string, body []byte) []string {
-	answer := r.op.Responses.Status(code)
-	if answer == nil && code >= 400 {
-		answer = r.op.Responses.Default()
-	}
+	answer := answerOf(r.op, code)
 	if answer == nil {
 		return []string{fmt.Sprintf("the file has no answer with status %d", code)}
 	}
@@ -253,11 +296,33 @@ func (r *route) checkAnswer(code int, kind string, body []byte) []string {
 	}
 	switch kind {
 	case "application/json":
-		return checkJSON(media.Schema.Value, body)
+		if faults := checkJSON(media.Schema.Value, body); faults != nil {
+			return faults
+		}
+		return checkWhole(answerOf(r.plain, code).Value.Content[kind].Schema.Value, body)
 	case "application/x-ndjson":
 		return checkLines(media.Schema.Value, body)
 	}
 	return nil
+}
+
+// answerOf returns the response of an operation with a status; nil when it has none.
+func answerOf(op *openapi3.Operation, code int) *openapi3.ResponseRef {
+	answer := op.Responses.Status(code)
+	if answer == nil && code >= 400 {
+		answer = op.Responses.Default()
+	}
+	return answer
+}
+
+// checkWhole validates a response as a client with a common validator does: against the schema as
+// the file has it, of whose alternatives exactly one has to fit.
+func checkWhole(schema *openapi3.Schema, body []byte) []string {
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return []string{"invalid JSON: " + err.Error()}
+	}
+	return check(schema, value)
 }
 
 // checkLines checks a stream of JSON objects; the last line may be cut off.

@@ -37,6 +37,7 @@ type stage struct {
 	programs rig.Programs
 	spec     *spec
 	ledger   *coverage
+	record   *recorder // nil: nothing is recorded
 	clouds   map[string]*cloud
 	receiver *receiver // of the events of "split"
 	access   *access   // the credentials of the calls
@@ -73,6 +74,7 @@ var fleets = []fleet{
 // openStage starts the clouds. A returned stage must be closed, also after an error.
 func openStage(ctx context.Context, st *stage) (*stage, error) {
 	st.ledger, st.clouds = newLedger(), map[string]*cloud{}
+	st.ledger.record = st.record
 	var err error
 	if st.receiver, err = openReceiver(ctx); err != nil {
 		return st, err

@@ -80,6 +80,9 @@ func build(t tree, service string, tags []string) page {
 		p.Groups = append(p.Groups, g)
 	}
 	for _, s := range t.at("components", "schemas").fields() {
+		if s.at("properties", "status").is() && s.at("properties", "message").is() && s.at("properties", "body").is() {
+			continue // an envelope: operations show its body
+		}
 		p.Schemas = append(p.Schemas, schema{s.name, prose(s.at("description").text()), typeOf(s.tree), rows(s.tree, "", "")})
 	}
 	return p
@@ -140,6 +143,7 @@ func answered(a field) answer {
 // bodyOf returns the schema of the body of an envelope, if it has one.
 func bodyOf(s tree) tree {
 	for _, alternative := range s.at("oneOf").items() {
+		alternative, _ := alternative.ref()
 		if body := alternative.at("properties", "body"); body.is() {
 			return body
 		}

@@ -112,7 +112,7 @@ func Routes() []rest.Route { return new(server).all() }
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config", Tags: []string{"Controller", "Node link"},
+	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: rest.Known, Tags: []string{"Controller", "Node link"},
 }
 
 // maxReport is the largest report of a node that is read: the output of a save's script

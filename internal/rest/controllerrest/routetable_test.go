@@ -81,9 +81,9 @@ POST /queue/v1/pass node
 POST /queue/v1/scan node
 GET /queue/v1/console node
 POST /queue/v1/disjoin node
-GET /api get_config
-GET /api/v1/openapi.json get_config
-GET /api/v1/openapi.yaml get_config
+GET /api known
+GET /api/v1/openapi.json known
+GET /api/v1/openapi.yaml known
 `
 
 // TestEachRouteNeedsItsPermission: a change of a route's permission must be made here, too.

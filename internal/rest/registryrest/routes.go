@@ -41,7 +41,7 @@ type service struct {
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: permIndex, Tags: []string{"Registry", "Push and pull"},
+	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: rest.Known, Tags: []string{"Registry", "Push and pull"},
 }
 
 // Routes returns the registry's table of routes.

@@ -47,9 +47,9 @@ GET /registry/log/view stream_log
 GET /registry/log/stream stream_log
 GET /registry/log/page get_streamer
 GET /registry/log/archive get_log_archive
-GET /registry/api index
-GET /registry/openapi.json index
-GET /registry/openapi.yaml index
+GET /registry/api known
+GET /registry/openapi.json known
+GET /registry/openapi.yaml known
 `
 
 // TestEachRouteNeedsItsPermission: a change of a route's permission must be made here, too.
