@@ -95,6 +95,10 @@ docs-test: ## run every command in README.md, CONTRIBUTING.md and docs/, and che
 	scripts/need.sh docs-test
 	go run ./test/docs $(if $(ONLY),-only '$(ONLY)')
 
+openapi-clients: ## make clients of api/openapi.yaml with oapi-codegen and openapi-typescript, compile them, and start and end an instance with one
+	scripts/need.sh openapi-clients
+	go run ./test/openapi -tools $(TOOLS)
+
 e2e: ## use the portal in a real Chromium, light and dark, wide and on a phone: ONLY=flow,..., SHOTS=dir for the screenshots
 	scripts/need.sh e2e
 	CGO_ENABLED=0 go build -C test/e2e -trimpath -o ../../bin/e2e .
@@ -135,4 +139,4 @@ clean: ## remove what the targets built
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile contract docs-test auth-matrix e2e test-images e2e-host test-full test-stress clean help
+.PHONY: build test test-mutants lint fmt vuln fuzz bench bench-vm bench-control bench-registry bench-scan bench-host bench-portal test-peers demo test-fault test-hostile contract docs-test auth-matrix openapi-clients e2e test-images e2e-host test-full test-stress clean help

@@ -10,6 +10,7 @@
 #   scripts/need.sh bench-scan  scalibr, npm for the tree of packages, and mke2fs
 #   scripts/need.sh bench-host  npm for the same tree
 #   scripts/need.sh peers    scalibr and syft, and npm
+#   scripts/need.sh openapi-clients  oapi-codegen, and npm with openapi-typescript and tsc at the versions of a lock file
 #   scripts/need.sh e2e      Chromium, or what CHROMIUM names, and curl
 #   scripts/need.sh e2e-host  the package managers and archivers that the host scanner is tried with
 #   scripts/need.sh docs-test  curl, jq, openssl, ip, mke2fs and qemu-img, which the commands of the documents use
@@ -27,6 +28,7 @@ module() {
   gotestsum) echo gotest.tools/gotestsum@v1.13.0 ;;
   scalibr) echo github.com/google/osv-scalibr/binary/scalibr@v0.5.3 ;;
   syft) echo github.com/anchore/syft/cmd/syft@v1.52.0 ;;
+  oapi-codegen) echo github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 ;;
   govulncheck) echo golang.org/x/vuln/cmd/govulncheck@v1.8.0 ;;
   esac
 }
@@ -68,6 +70,19 @@ npm() {
   type -P npm >/dev/null || packages npm
 }
 
+# modules DIR NAME: installs the npm packages of the lock file of a directory next to the Go tools.
+modules() {
+  local to=$bin/$2
+  npm
+  [ -e "$to/node_modules" ] && cmp -s "$1/package-lock.json" "$to/done" && return 0
+  echo "need.sh: installing the npm packages of ${1#"$top"/}" >&2
+  rm -rf "$to"
+  mkdir -p "$to"
+  cp "$1/package.json" "$1/package-lock.json" "$to"
+  command npm ci --prefix "$to" --ignore-scripts --no-audit --no-fund --prefer-offline >&2
+  cp "$1/package-lock.json" "$to/done"
+}
+
 # built FILE MODULE: whether a binary was built from that module@version.
 built() {
   [ -x "$1" ] && go version -m "$1" 2>/dev/null |
@@ -103,6 +118,7 @@ vuln) tool govulncheck ;;
 bench-scan) packages e2fsprogs && npm && tool scalibr ;;
 bench-host) npm ;;
 peers) npm && tool scalibr && tool syft ;;
+openapi-clients) tool oapi-codegen && modules "$top/test/openapi/testdata/typescript" typescript ;;
 e2e)
   [ -n "${CHROMIUM:-}" ] || type -P chromium >/dev/null || packages chromium
   type -P curl >/dev/null || packages curl
