@@ -171,7 +171,7 @@ func (a *Agent) noteStopped(_ context.Context, in *instance, vm hv.VM) error {
 func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
 	a.log.Warn("VM vanished", "instance", in.id)
 	return a.change(in, func(s *journal.State) {
-		s.Phase, s.Message, s.VM = api.PhaseVanished, "The VM is not on its node any more", gone(s.VM)
+		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", gone(s.VM)
 	})
 }
 

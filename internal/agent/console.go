@@ -59,7 +59,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 		line.End(refusalOf(err))
 		return
 	}
-	a.log.Info("a console is shown", "instance", call.InstanceID)
+	a.log.Info("console opened", "instance", call.InstanceID)
 	defer screen.Close()
 	defer context.AfterFunc(ctx, func() { _ = screen.Close() })()
 	go func() {

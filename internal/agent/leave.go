@@ -53,7 +53,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 // leave removes all VMs of this node, since an operator removed the node from its cloud. It is the
 // poll loop's last step, so no new order can arrive concurrently.
 func (a *Agent) leave(ctx context.Context) error {
-	a.log.Warn("this node was removed from its cloud; its VMs go")
+	a.log.Warn("node removed; deleting VMs")
 	a.cacheJobs.DropAll()
 	var pause backoff
 	for err := a.look(ctx); err != nil && ctx.Err() == nil; err = a.look(ctx) {

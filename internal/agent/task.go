@@ -111,7 +111,7 @@ func malformed(o api.Order) string {
 }
 
 // busy is the reason for refusing a second task while one is in progress.
-const busy = "Another save or restart of the instance goes on"
+const busy = "Save or restart already in progress"
 
 // rejectTask refuses a task permanently: the refusal is remembered, so that a duplicate of the
 // order does not start it. That needs no durable write, since the reason may be that the disk is
@@ -215,7 +215,7 @@ var lostFor = map[api.Phase]string{
 	api.PhaseScriptEnded: "The startup script failed",
 	api.PhaseFailed:      "The VM was not started",
 	api.PhaseStopped:     "The VM does not run",
-	api.PhaseVanished:    "The VM is not on its node any more",
+	api.PhaseVanished:    "VM no longer exists on its node",
 }
 
 // taskLost fails a task whose VM is gone or stopped.

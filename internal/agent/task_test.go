@@ -407,7 +407,7 @@ func TestTasksAreTakenOnce(t *testing.T) {
 		w.control.order(saveOrder("s3", nil))
 		refused := func(s api.InstanceStatus) bool {
 			return s.Task != nil && s.Task.ID == "s3" && s.Task.Stage == api.TaskFailed &&
-				s.Task.Message == "Another save or restart of the instance goes on"
+				s.Task.Message == "Save or restart already in progress"
 		}
 		time.Sleep(time.Second)
 		if !slices.ContainsFunc(w.control.told(idA), refused) {

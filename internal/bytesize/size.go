@@ -50,12 +50,12 @@ func Parse(field, text string, bare int64) (int64, error) {
 	if suffix != "" {
 		var known bool
 		if unit, known = units[suffix]; !known {
-			return 0, farm.Invalid(field, "%q is no size; write it like 1024B, 10KB, 140MB or 45GB", text)
+			return 0, farm.Invalid(field, "invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
 		}
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || digits == "" {
-		return 0, farm.Invalid(field, "%q is no size; write it like 1024B, 10KB, 140MB or 45GB", text)
+		return 0, farm.Invalid(field, "invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
 	}
 	if n > limit/unit {
 		return 0, farm.Invalid(field, "%q is more than 1048576TB", text)

@@ -96,7 +96,7 @@ func (f Format) Document(w io.Writer, raw json.RawMessage) error {
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
-		return fmt.Errorf("the answer is no JSON: %w", err)
+		return fmt.Errorf("response is not JSON: %w", err)
 	}
 	out.WriteByte('\n')
 	return sanitize.EscapeJSON(w, out.Bytes())

@@ -17,7 +17,7 @@ func writeYAML(w io.Writer, raw json.RawMessage) error {
 	dec.UseNumber()
 	node, err := yamlNode(dec)
 	if err != nil {
-		return fmt.Errorf("the answer is no JSON: %w", err)
+		return fmt.Errorf("response is not JSON: %w", err)
 	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)

@@ -51,7 +51,7 @@ const (
 
 // access is the settings of authentication and authorization, which both services have.
 var access = Table{
-	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "let in only who shows a credential"},
+	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "require authentication"},
 	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true, Help: "token of the root user, of 10 characters or more; better in the environment, or in the file that " + AuthRootToken + "_FILE names"},
 	{Key: EnableAPIKeys, Flag: "enable-api-keys", Default: "false", Kind: Bool, Help: "have user keys, which programs turn into sessions"},
 	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a session of a user key lasts"},
@@ -69,7 +69,7 @@ var access = Table{
 	{Key: AllowedHosts, Flag: "allowed-hosts", Kind: List, Help: "host names by which requests may ask a port on loopback, besides this machine's; pages of these hosts may use the API"},
 	{Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many clients of a port may send or read slowly at a time; a quarter of them may have one address"},
 	{Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1), Help: "how many streams of central logs a service serves, or the controller passes on, at a time; a quarter of them may be one caller's"},
-	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "speak TLS"},
+	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "serve HTTPS"},
 	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the certificate for that, with its chain; it is followed while it changes"},
 	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of its private key"},
 	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Check: oneOf("1.2", "1.3"), Help: "least version of TLS that is spoken: 1.2 or 1.3"},
@@ -97,8 +97,8 @@ const localAddr = "127.0.0.1:8085"
 // controllerAccess is the additional settings of the controller, with a registry in its process
 // included.
 var controllerAccess = Table{
-	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the controller"},
-	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "have permissions count at the registry in the same process"},
+	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "enforce permissions at the controller"},
+	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "enforce permissions at the registry in the same process"},
 	{Key: APIKeyID, Flag: "api-key-id", Kind: String, Help: "id of the user key that the controller shows to the registry, instead of the root token"},
 	{Key: APIKeyString, Flag: "api-key-string", Kind: SecretText, Help: "private key of that user key; better in the file that " + APIKeyString + "_FILE names"},
 	{Key: RegistryCA, Flag: "registry-ca", Kind: Path, Help: "PEM file of the authorities to trust at the registry instead of the system's"},
@@ -107,7 +107,7 @@ var controllerAccess = Table{
 	localListen(NoAddr),
 	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of an interface for nodes alone, besides the API's"},
 	{Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool, Help: "ask for the join token, a user key or a certificate there; false lets every machine that reaches the port become a node"},
-	{Key: UseQueueTLS, Flag: "use-queue-tls", Default: "false", Kind: Bool, Help: "speak TLS there"},
+	{Key: UseQueueTLS, Flag: "use-queue-tls", Default: "false", Kind: Bool, Help: "serve HTTPS there"},
 	{Key: QueueServerCert, Flag: "queue-server-cert", Kind: Path, Help: "PEM file of the certificate for that (default: that of the API)"},
 	{Key: QueueServerKey, Flag: "queue-server-key", Kind: Path, Help: "PEM file of its private key"},
 	{Key: QueueCACert, Flag: "queue-ca-cert", Kind: Path, Help: "PEM file of the authorities whose certificates let machines become nodes there"},
@@ -116,7 +116,7 @@ var controllerAccess = Table{
 
 // registryAccess is the additional settings of a registry that runs alone.
 var registryAccess = Table{
-	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "have permissions count"},
+	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "enforce permissions"},
 	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write who changes what into the registry's log of events"},
 	localListen(localAddr), licenseFile, licenseAuthority,
 }

@@ -90,12 +90,12 @@ var ControllerTable = slices.Concat(Table{
 	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "addresses of an external etcd cluster; without them the store is embedded"},
 	{Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool, Help: "true asks for the embedded store, false for an external etcd (" + EtcdEndpoints + "); without it the endpoints decide"},
 	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "how long the record of a terminated instance is kept"},
-	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "silence after which a node is Offline"},
+	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "heartbeat timeout before Offline"},
 	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long instances of an offline node wait for its return before they end in Error"},
 	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a VM may take to start, the pull of its template not counted"},
 	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the pull of a template may go without progress before its instance ends in Error"},
 	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the push of a saved image may go without progress before its instance ends in Error"},
-	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "full reports of a VM that nobody owns before it is removed"},
+	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "reports before an orphaned VM is removed"},
 	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "how long a stop waits for open requests"},
 	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "longest time of one request, long polls aside"},
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
@@ -109,7 +109,7 @@ var ControllerTable = slices.Concat(Table{
 	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "requests with an Idempotency-Key that are remembered; one caller may have a quarter of them"},
 	{Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1), Help: "how many watches of instances and waits for events the controller serves at a time; a quarter of them may be one caller's"},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
-	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "how nodes of equal merit are filled: spread VMs over all, or fit as many as possible on one"},
+	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "tie-break between equal nodes: spread VMs over all, or fit as many as possible on one"},
 	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
 	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
 	{Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1), Help: "how many nodes pull for distributions at a time, of those that poll one controller"},
@@ -151,14 +151,14 @@ var ClientTable = append(Table{
 
 // caller is the settings of a client of a service: its credentials, and what it trusts.
 var caller = Table{
-	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "token of the root user; better in the environment, or in the file that " + RootToken + "_FILE names"},
-	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "id of the user key to be known by"},
+	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names"},
+	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "API key ID"},
 	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that user key, as it was answered or in PEM form; better in the environment or in a file"},
 	{Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true, Help: "token (JWT) of the identity provider to be known by; better in the environment or in a file"},
 	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities to trust instead of the system's"},
-	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "PEM file of a certificate to be known by"},
+	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "client certificate (PEM)"},
 	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "PEM file of its key"},
-	{Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "trust whoever answers: for tests alone"},
+	{Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "skip TLS verification (testing only)"},
 }
 
 var scrubRate = Setting{
@@ -211,7 +211,7 @@ var licenseAuthority = Setting{
 
 var logLevel = Setting{
 	Key: LogLevel, Flag: "log-level", Default: "info", Kind: String,
-	Check: oneOf("debug", "info", "warn", "error"), Help: "least level that is logged: debug, info, warn or error",
+	Check: oneOf("debug", "info", "warn", "error"), Help: "minimum log level: debug, info, warn or error",
 }
 
 var logDir = Setting{

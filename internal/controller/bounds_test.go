@@ -134,7 +134,7 @@ func TestOneBadStatus(t *testing.T) {
 				}
 				c.wantState(statuses[0].InstanceID, farm.Scheduling)
 				c.wantState(statuses[1].InstanceID, farm.Started)
-				if n := strings.Count(logged.String(), "ALARM: a node says what cannot be stored"); n != 1 {
+				if n := strings.Count(logged.String(), "instance status dropped: it is too large to store"); n != 1 {
 					t.Errorf("%d alarms: %s", n, logged.String())
 				}
 			})
@@ -184,7 +184,7 @@ func TestAlarmOfTheGuard(t *testing.T) {
 		a := c.join("one", 9)
 		a.stray(4)
 		watch(5*time.Minute, a)
-		if n := strings.Count(logged.String(), `msg="ALARM: many VMs of a node are orphaned`); n == 0 || n > 4 {
+		if n := strings.Count(logged.String(), `msg="orphan removal suspended: many VMs of a node are orphaned`); n == 0 || n > 4 {
 			t.Errorf("%d alarms: %s", n, logged.String())
 		}
 	})

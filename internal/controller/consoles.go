@@ -163,7 +163,7 @@ func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, e
 	_, seen := c.link.usage(node.ID)
 	switch {
 	case node.State == farm.NodeOffline:
-		return nil, farm.Refused("Node %s is offline: nobody can show its screens", node.Name)
+		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
 	case !slices.Contains(c.infoOn(node.ID).Abilities, abilityConsole):
 		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it", node.Name)
 	case c.now().Sub(seen) > contactGap:
@@ -228,12 +228,12 @@ func (c *Controller) TakeConsole(node, session string) (*Console, error) {
 	}
 	c.consoles.mu.Unlock()
 	if found == nil {
-		return nil, farm.Errorf(farm.CodeNotFound, "Nobody waits for this console any more")
+		return nil, farm.Errorf(farm.CodeNotFound, "Console session not found")
 	}
 	found.mu.Lock()
 	defer found.mu.Unlock()
 	if found.taken || found.ctx.Err() != nil {
-		return nil, farm.Errorf(farm.CodeNotFound, "Nobody waits for this console any more")
+		return nil, farm.Errorf(farm.CodeNotFound, "Console session not found")
 	}
 	found.taken = true
 	if s := c.link.find(node); s != nil {

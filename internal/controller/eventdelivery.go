@@ -141,7 +141,7 @@ func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
 			more, err = e.tidy(ctx, r)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.c.log.WarnContext(ctx, "could not tidy the events", "error", err)
+			e.c.log.WarnContext(ctx, "event prune failed", "error", err)
 		}
 	}
 }
@@ -167,7 +167,8 @@ func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err erro
 	e.forget(old.keys)
 	for name, n := range old.lost {
 		if count, due := e.dropped.due(n, e.c.now()); due {
-			e.c.log.ErrorContext(ctx, "ALARM: events are given up that could not be delivered: too many wait", "target", name, "count", count)
+			e.c.log.ErrorContext(ctx, "undelivered events dropped: queue full", "alarm", api.AlarmEvents,
+				"target", name, "count", count)
 		}
 	}
 	return old.more, nil

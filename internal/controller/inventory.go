@@ -56,7 +56,7 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 		}
 		status := api.InstanceStatus{
 			InstanceID: inst.ID, Claim: inst.Claim, No: inst.StatusNo + 1,
-			Phase: api.PhaseVanished, Message: "The VM is not on its node any more",
+			Phase: api.PhaseVanished, Message: "VM no longer exists on its node",
 		}
 		if inst.State == farm.Terminating {
 			status.Phase = api.PhaseTerminated

@@ -57,7 +57,7 @@ func (c *Controller) campaign(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		c.log.WarnContext(ctx, "cannot schedule now; trying again", "error", err)
+		c.log.WarnContext(ctx, "leader election failed", "error", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(leadRetry):

@@ -124,7 +124,7 @@ func TestFailuresEndInError(t *testing.T) {
 		{"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Errored, "startup script exit code 7", true},
 		{"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Errored, "startup script exit code 1", true},
 		{"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Errored, "The VM stopped without being asked to", true},
-		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Errored, "The VM is not on its node any more", false},
+		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Errored, "VM no longer exists on its node", false},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (c *Controller) regroup(ctx context.Context, id string, groups []string, ch
 			return farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 	}
-	return farm.Errorf(farm.CodeBusy, "The node is changed too often; try again")
+	return farm.Errorf(farm.CodeBusy, "Node update conflict; retry")
 }
 
 // groupChecks returns the conditions that groups still exist; farm.CodeNotFound when one does not.

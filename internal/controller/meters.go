@@ -38,13 +38,13 @@ func (c *Controller) Families() []metric.Family {
 		metric.CounterFamily("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
 		metric.CounterFamily("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
 		metric.HistogramFamily("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
-		metric.GaugeFamily("buildyard_polls_parked", "Polls of nodes that hang until there is work", func() float64 { return float64(c.meters.parked.Load()) }),
+		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls", func() float64 { return float64(c.meters.parked.Load()) }),
 		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.consoles.count()) }),
 		metric.CounterFamily("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
-		metric.GaugeFamily("buildyard_history_records", "Instances that are gone and remembered", func() float64 { return float64(c.tables.Past.Len()) }),
+		metric.GaugeFamily("buildyard_history_records", "History records", func() float64 { return float64(c.tables.Past.Len()) }),
 		metric.GaugeFamily("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
 		metric.GaugeFamily("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
-		metric.GaugeFamily("buildyard_leader", "1 when this replica places and keeps house, else 0", func() float64 { return truth(c.keeping.Load()) }),
+		metric.GaugeFamily("buildyard_leader", "1 if leader, else 0", func() float64 { return truth(c.keeping.Load()) }),
 	)
 }
 
@@ -62,7 +62,7 @@ func (c *Controller) stateFamilies() []metric.Family {
 				each(s, states)
 			},
 		},
-		metric.GaugeFamily("buildyard_capacity_vms", "VMs that the nodes which take starts may run", func() float64 {
+		metric.GaugeFamily("buildyard_capacity_vms", "Schedulable VM capacity", func() float64 {
 			_, capacity := c.nodeCount()
 			return float64(capacity)
 		}),
@@ -72,7 +72,7 @@ func (c *Controller) stateFamilies() []metric.Family {
 			Read: func(s *metric.Series) { s.Value(1, string(c.Tier())) },
 		},
 		{
-			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge, Help: "When the licence is over, in seconds since 1970; absent without an end",
+			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge, Help: "License expiry (Unix seconds); absent without an end",
 			Read: func(s *metric.Series) {
 				if at := c.opts.Licence.Expires(); !at.IsZero() {
 					s.Value(float64(at.Unix()))

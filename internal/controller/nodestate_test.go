@@ -39,7 +39,7 @@ func TestUnhealthyNode(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.wantVerdict(a, farm.NodeUnhealthy, noneOfTwo)
 		waits := c.mustStart(StartRequest{})[0]
-		c.wantMessage(waits, "no node takes starts now (1 node: 1 unhealthy)")
+		c.wantMessage(waits, "no node is schedulable (1 node: 1 unhealthy)")
 
 		a.say(two, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.Name = "restarted" })
 		if inst, _ := c.Instance(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {

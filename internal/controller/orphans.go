@@ -81,7 +81,7 @@ func (c *Controller) removeUnknown(ctx context.Context, s *session, id string) {
 	if _, ordered := s.due[id]; ordered || !still || u.keeping {
 		return
 	}
-	c.log.WarnContext(ctx, "removing a VM that nobody owns", "node", s.node, "instance", id)
+	c.log.WarnContext(ctx, "removing orphaned VM", "node", s.node, "instance", id)
 	s.due[id] = pendingOrder{kind: api.OrderTerminate}
 	s.ring()
 }
@@ -216,12 +216,12 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 	switch {
 	case !c.alarmDue():
 	case j.many:
-		c.log.ErrorContext(ctx, "ALARM: VMs of many nodes are orphaned; none of them is removed: "+
-			"is this the right data directory? If it is, decide with: buildyard node adopt",
-			"nodes", len(j.kept), "unknown", j.strange, "held", j.held)
+		c.log.ErrorContext(ctx, "orphan removal suspended: VMs of many nodes are orphaned; "+
+			"check the data directory, then decide with: buildyard node adopt",
+			"alarm", api.AlarmOrphans, "nodes", len(j.kept), "unknown", j.strange, "held", j.held)
 	default:
-		c.log.ErrorContext(ctx, "ALARM: many VMs of a node are orphaned; none of them is removed: decide with: buildyard node adopt",
-			"node", s.node, "unknown", n.strange, "held", n.held)
+		c.log.ErrorContext(ctx, "orphan removal suspended: many VMs of a node are orphaned; decide with: buildyard node adopt",
+			"alarm", api.AlarmOrphans, "node", s.node, "unknown", n.strange, "held", n.held)
 	}
 	return false
 }

@@ -30,7 +30,7 @@ func (k *reconciler) chores(ctx context.Context) {
 			continue
 		}
 		if err := job.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
-			k.c.log.WarnContext(ctx, "could not tidy", "what", job.what, "error", err)
+			k.c.log.WarnContext(ctx, "prune failed", "what", job.what, "error", err)
 		}
 	}
 }

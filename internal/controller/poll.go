@@ -226,7 +226,7 @@ func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, hos
 		return to, nil
 	})
 	if err == nil && was != now.State {
-		c.log.InfoContext(ctx, "a node speaks", "node", node.ID, "was", string(was), "state", string(now.State), "reason", now.StateReason)
+		c.log.InfoContext(ctx, "node contact restored", "node", node.ID, "was", string(was), "state", string(now.State), "reason", now.StateReason)
 		c.nodeBack(ctx, node.ID)
 	}
 	return err

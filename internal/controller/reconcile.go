@@ -199,7 +199,7 @@ func (k *reconciler) attend(ctx context.Context, it delayedItem) {
 	soon := k.c.now().Add(k.c.opts.HousekeepingTick)
 	if err != nil {
 		if ctx.Err() == nil {
-			k.c.log.WarnContext(ctx, "housekeeping failed and is tried again", "kind", string(it.kind), "id", it.id, "error", err)
+			k.c.log.WarnContext(ctx, "reconcile failed", "kind", string(it.kind), "id", it.id, "error", err)
 		}
 		again = soon
 	}
@@ -264,7 +264,7 @@ func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance
 		return err
 	}
 	if n != nil && d.name != "" {
-		k.c.log.WarnContext(ctx, "an instance is moved on", "why", d.name, "instance", inst.ID, "node", inst.NodeID, "was", string(inst.State), "message", n.Message)
+		k.c.log.WarnContext(ctx, "instance deadline applied", "why", d.name, "instance", inst.ID, "node", inst.NodeID, "was", string(inst.State), "message", n.Message)
 	}
 	if inst.Task == nil || inst.Task.Kind != farm.TaskSave || worksOn(n, inst.Task.ID) {
 		return nil

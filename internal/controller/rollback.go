@@ -51,7 +51,8 @@ func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written 
 		drafts = c.endDrafts(ctx, drafts, written || c.now().Sub(answered) >= lateTime)
 	}
 	if len(drafts) > 0 {
-		c.log.ErrorContext(ctx, "ALARM: instances of a call that failed could not be ended; terminate them", "count", len(drafts), "first", drafts[0].asked.ID)
+		c.log.ErrorContext(ctx, "rollback of a failed create failed; terminate its instances",
+			"alarm", "rollback_failed", "count", len(drafts), "first", drafts[0].asked.ID)
 	}
 }
 

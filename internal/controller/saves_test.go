@@ -176,15 +176,15 @@ func TestEndOfASave(t *testing.T) {
 		}, 0, terminated},
 		{
 			"vanished", func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseVanished) }, 0,
-			"The instance failed before the save had ended: The VM is not on its node any more",
+			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{
 			"ended without being asked to", func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseTerminated) }, 0,
-			"The instance failed before the save had ended: The VM is not on its node any more",
+			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{
 			"lost by its node", func(_ *testing.T, _ *cloud, a *agent, _ api.Order) { a.held = nil; a.contact() }, 0,
-			"The instance failed before the save had ended: The VM is not on its node any more",
+			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{"node deleted", func(t *testing.T, c *cloud, a *agent, _ api.Order) {
 			if err := c.DeleteNode(t.Context(), a.id); err != nil {

@@ -122,7 +122,7 @@ func settle(n *farm.Instance, event farm.InstanceEvent, status api.InstanceStatu
 		n.Message = firstOf(status.Message, "The VM stopped without being asked to")
 		markVM(n, farm.VMStopped, now)
 	case farm.VMVanished:
-		n.Message = firstOf(n.Message, status.Message, "The VM is not on its node any more")
+		n.Message = firstOf(n.Message, status.Message, "VM no longer exists on its node")
 		markVM(n, farm.VMDeleted, now)
 	case farm.TerminatedEvent:
 		n.Finished = now
@@ -338,7 +338,7 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 // statuses of the same report must not wait for it.
 func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
 	if count, due := c.unheard.due(1, c.now()); due {
-		c.log.ErrorContext(ctx, "ALARM: a node says what cannot be stored; it is left out, and the instance ends when its step takes too long",
+		c.log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
 			"node", node, "instance", instance, "count", count, "error", why)
 	}
 }

@@ -50,7 +50,7 @@ func (s *orphanIndex) has(id string) bool {
 }
 
 // undecided is the message of an instance that is pending while it has an orphaned VM.
-const undecided = "A node holds a VM of this instance that the records know nothing of; decide about it with: buildyard node adopt"
+const undecided = "An orphaned VM of this instance exists; resolve with: buildyard node adopt"
 
 // protectsOrphan reports whether an order is withheld: it would destroy a VM of the same instance
 // that the node has under another claim, and about which no operator has decided. Terminating the

@@ -211,7 +211,7 @@ func (f *File) logAlarm(ctx context.Context) {
 	f.said = alarm
 	f.mu.Unlock()
 	if fresh && alarm != "" {
-		f.o.Logger.WarnContext(ctx, "ALARM: the licence needs attention", "alarm", alarm)
+		f.o.Logger.WarnContext(ctx, "license invalid", "alarm", alarm)
 	}
 }
 

@@ -387,7 +387,7 @@ func TestChangesAreFollowed(t *testing.T) {
 		check(farm.TierEnterprise, "")
 		cancel()
 		<-done
-		if text := said.String(); strings.Count(text, "ALARM: ") != 2 || strings.Count(text, `licence is replaced" tier=enterprise`) != 1 ||
+		if text := said.String(); strings.Count(text, "alarm=") != 2 || strings.Count(text, `licence is replaced" tier=enterprise`) != 1 ||
 			strings.Count(text, "expires=never") != 2 {
 			t.Errorf("log:\n%s", text)
 		}

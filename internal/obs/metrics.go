@@ -48,7 +48,7 @@ func ProgramFamilies(service string, began time.Time) []metric.Family {
 			Help: "Always 1; its labels say which build of which service runs",
 			Read: func(s *metric.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
 		},
-		metric.GaugeFamily("buildyard_uptime_seconds", "Time since this process serves", func() float64 { return time.Since(began).Seconds() }),
+		metric.GaugeFamily("buildyard_uptime_seconds", "Process uptime", func() float64 { return time.Since(began).Seconds() }),
 	}
 }
 

@@ -73,5 +73,5 @@ func (t *jobState) take(ctx context.Context, log *slog.Logger) {
 	}
 	t.pause = min(max(2*t.pause, firstPause), mostPause)
 	t.next = time.Now().Add(t.pause)
-	log.WarnContext(ctx, "could not look after something; trying again", "what", t.What, "pause", t.pause.String(), "error", err)
+	log.WarnContext(ctx, "background job failed", "what", t.What, "pause", t.pause.String(), "error", err)
 }

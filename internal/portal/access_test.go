@@ -7,11 +7,11 @@ import (
 
 // TestKeys: root makes, changes and deletes keys; the private key is shown once.
 func TestKeys(t *testing.T) {
-	newWorld(t, nil).get("/keys").has(200, "Nobody has to log in", "!Make API key")
+	newWorld(t, nil).get("/keys").has(200, "Authentication is disabled", "!Create API key")
 	w := newGuarded(t)
 	w.logIn()
-	w.get("/keys").has(200, "No keys yet", "Make API key")
-	w.get("/keys/create").has(200, "Good for, in days", "shown once")
+	w.get("/keys").has(200, "No keys yet", "Create API key")
+	w.get("/keys/create").has(200, "Valid for (days)", "Shown once")
 	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders, <b>x"}}).has(400, "for how many days")
 	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders"}, "days": {"30"}}).has(200, "Private key", "MII")
 	w.get("/keys").has(200, "ci", "builders", " d ", "!MII")
@@ -26,7 +26,7 @@ func TestKeys(t *testing.T) {
 
 // TestPermissionGroups: made, changed and deleted, of both services.
 func TestPermissionGroups(t *testing.T) {
-	newWorld(t, nil).get("/admin/ui").has(200, "Nobody has to log in")
+	newWorld(t, nil).get("/admin/ui").has(200, "Authentication is disabled")
 	w := newGuarded(t)
 	w.logIn()
 	w.get("/permission-groups").has(200, "No permission groups yet")

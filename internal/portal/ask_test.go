@@ -44,7 +44,7 @@ func TestBrokenAnswers(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		Handler(Options{API: api, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w, httptest.NewRequest("GET", "/instances", nil))
-		if text := w.Body.String(); w.Code != http.StatusBadGateway || !strings.Contains(text, "This did not work") || !strings.Contains(text, "Request <code>") {
+		if text := w.Body.String(); w.Code != http.StatusBadGateway || !strings.Contains(text, "Action failed") || !strings.Contains(text, "Request <code>") {
 			t.Errorf("%s: %d %.400s", name, w.Code, text)
 		}
 	}

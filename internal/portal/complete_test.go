@@ -122,10 +122,10 @@ func TestInstanceHasEverything(t *testing.T) {
 	}
 	page := w.get("/instances/" + id)
 	page.facts(map[string]string{
-		"Id": id, "Template": "debian</a>", "Node": node.NodeName, "Asked for": " ago</time>", "External id": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
-		"VM": vm.VMInfo.Name, "VM id": vm.VMInfo.UUID, "Port ssh": "10022 leads to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Ends by itself": "</time>",
+		"Id": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External id": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
+		"VM": vm.VMInfo.Name, "VM id": vm.VMInfo.UUID, "Port ssh": "10022 leads to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
 	})
-	page.has(200, "Startup script: ended with 3", "<pre>hello", "What became of it", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
+	page.has(200, "Startup script: ended with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
 	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No event fits")
 
 	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
@@ -140,12 +140,12 @@ func TestInstanceHasEverything(t *testing.T) {
 		}
 		return len(running) == 3 && len(list) == 3, err
 	})
-	w.get("/instances/"+waits).has(200, "Why it waits", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `, "none yet")
+	w.get("/instances/"+waits).has(200, "Pending reason", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `, "none yet")
 	dash := w.get("/")
 	dash.facts(map[string]string{
 		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots", "Queue": "the first for ", "Registry storage": "of ", "Processors, mean": "%", "Memory, mean": "%",
 	})
-	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "half within=5,95 % within=6", "Pulled from registries</figcaption>", "Half within", "95 % within")
+	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "p50=5,p95=6", "Pulled from registries</figcaption>", "p50", "p95")
 	for _, over := range []string{"1h", "6h", "24h", "7d"} {
 		w.get("/?range="+over).has(200, `data-range="`+over+`"`, "/?range="+over)
 	}
@@ -181,7 +181,7 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 func TestHealthOfAHealthyRegistry(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
-	w.get("/health").facts(map[string]string{"Layers verified": "in this round", "Licence": "enterprise plus, without an end", "Status": "Running"})
+	w.get("/health").facts(map[string]string{"Layers verified": "in this round", "License": "enterprise plus, without an end", "Status": "Running"})
 }
 
 // TestGroupsFilter: as on other lists.

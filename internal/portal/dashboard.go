@@ -54,7 +54,7 @@ type seriesRow struct {
 var charts = []chart{
 	{"Running instances", "running=1", "n"},
 	{"Queue", "waiting (mean)=2,most at a time=3", "n"},
-	{"Time to start", "half within=5,95 % within=6", "s"},
+	{"Time to start", "p50=5,p95=6", "s"},
 	{"Pulled from registries", "bytes=7", "B"},
 }
 

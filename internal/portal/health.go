@@ -133,7 +133,7 @@ func (h *health) controller() {
 		h.add("The registry at "+s.RegistryAddress+" cannot be reached", "See whether it runs and whether the controller reaches its address. Nothing can be pulled or saved until then; instances that run go on.", "")
 	}
 	if s.Maintenance != nil {
-		h.add("A maintenance goes on: nothing is removed by itself", "End it when the work is done: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
+		h.add("Maintenance mode is on; cleanup is paused", "End it when the work is done: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
 	}
 	if s.UnknownVMs > 0 {
 		h.add(plural(s.UnknownVMs, "VM runs on a node and belongs", "VMs run on nodes and belong")+" to nobody", "Keep or remove them: buildyard node adopt.", "/nodes")
@@ -163,8 +163,8 @@ func (h *health) nodes(v *visit) error {
 	return nil
 }
 
-// LicenceIs describes how Status.LicenseExpires relates to the license.
-func (h *health) LicenceIs() string {
+// LicenseIs describes how Status.LicenseExpires relates to the license.
+func (h *health) LicenseIs() string {
 	at := h.Status.LicenseExpires
 	switch {
 	case at.IsZero():

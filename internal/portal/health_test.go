@@ -9,7 +9,7 @@ import (
 // TestHealth: the page of a new cloud shows the license and that everything was checked.
 func TestHealth(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/health").has(200, "Licence", "Running at", "without an end", "!Not looked at")
+	w.get("/health").has(200, "License", "Running at", "without an end", "!Not checked")
 }
 
 // TestTimelineOfALiveInstance: the page of a running instance shows its state history so far.
@@ -18,5 +18,5 @@ func TestTimelineOfALiveInstance(t *testing.T) {
 	w.join("worker", 1)
 	w.push(debian, "debian")
 	id := w.start(client.StartRequest{TemplateID: debian})[0]
-	w.get("/instances/"+id).has(200, "What became of it", "Scheduling", ">now<")
+	w.get("/instances/"+id).has(200, "State history", "Scheduling", ">now<")
 }

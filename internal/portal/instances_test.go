@@ -42,7 +42,7 @@ func TestInstances(t *testing.T) {
 		left, err := w.API.Instances(t.Context(), client.ListOptions{})
 		return len(left) == 0, err
 	})
-	w.get("/instances/"+ids[0]).has(200, "Terminated", "What became of it", "!End instance")
+	w.get("/instances/"+ids[0]).has(200, "Terminated", "State history", "!End instance")
 }
 
 // TestWhatIsChosenTwice: it is done once. What names have in them is in commands as JSON has it.

@@ -21,7 +21,7 @@ func (p *portal) accessPages() []page {
 
 func (p *portal) accessDeeds() []action {
 	return []action{
-		{path: "/keys/create", name: "keyform", title: "Make API key", ask: askCreateKey, do: doCreateKey},
+		{path: "/keys/create", name: "keyform", title: "Create API key", ask: askCreateKey, do: doCreateKey},
 		{path: "/keys/change", name: "keyform", title: "Change API key", ask: askChangeKey, do: doChangeKey},
 		{path: "/keys/delete", name: "keydelete", title: "Delete API key", ask: askDeleteKey, do: doDeleteKey},
 		{path: "/permission-groups/edit", name: "permissionform", title: "Permission group", ask: askPermissions, do: doPermissions},
@@ -89,7 +89,7 @@ func knownGroups(v *visit) (names []string) {
 
 func askCreateKey(v *visit) (any, error) {
 	if !v.guarded {
-		return nil, &client.Error{Code: client.ErrRefused, Message: "Nobody has to log in to this cloud, so there are no keys."}
+		return nil, &client.Error{Code: client.ErrRefused, Message: "Authentication is disabled, so there are no keys."}
 	}
 	if not := v.can().Not("make key", ""); not != "" {
 		return nil, &client.Error{Code: client.ErrForbidden, Message: not + "."}

@@ -251,7 +251,7 @@ func doEditNode(v *visit) (actionResult, error) {
 }
 
 // nodeLabels are what the form calls the fields of the API.
-var nodeLabels = map[string]string{"name": "Name", "host": "Host", "max_vm_count": "VMs at most", "vcpu_override": "Virtual CPUs", "ram_override": "Memory"}
+var nodeLabels = map[string]string{"name": "Name", "host": "Host", "max_vm_count": "Maximum VMs", "vcpu_override": "Virtual CPUs", "ram_override": "Memory"}
 
 // labelled rewrites an error about a field of the API with the label that the form of a node has
 // for it.

@@ -68,7 +68,7 @@ func TestBehindTheEnd(t *testing.T) {
 func TestFailuresAreWhole(t *testing.T) {
 	w := newWorld(t, nil)
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
-	whole := []string{"This did not work", "Request <code>", `<p class="dim">`}
+	whole := []string{"Action failed", "Request <code>", `<p class="dim">`}
 	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413, append(whole, "larger than")...)
 	w.ask("POST", "/instances/end?a=%zz", url.Values{}, form).has(400, append(whole, "cannot be read")...)
 	w.ask("POST", "/instances/end", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).has(403, "another site")

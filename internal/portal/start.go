@@ -77,7 +77,7 @@ var startFields = []startField{
 	{Name: "node_id", Label: "Node", Kind: "choice", set: textField(func(r *start) *string { return &r.NodeID })},
 	{Name: "group_id", Label: "Group of nodes", Kind: "choice", set: textField(func(r *start) *string { return &r.GroupID })},
 	{Name: "priority", Label: "Priority", Kind: "number", Most: 10000, Hint: "1 to 10000; the lower, the sooner. Empty: 1000.", set: numberField(func(r *start) *int { return &r.Priority })},
-	{Name: "ttl", Label: "Ends after", Hint: "A time such as 90s or 2h. Empty: when somebody ends it.", set: func(r *start, text string) error {
+	{Name: "ttl", Label: "TTL", Hint: "A time such as 90s or 2h. Empty: when somebody ends it.", set: func(r *start, text string) error {
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return errors.New("must be a time such as 90s or 2h")
@@ -94,7 +94,7 @@ var startFields = []startField{
 		r.ScriptMonitoring = text == "true"
 		return nil
 	}},
-	{Name: "script_timeout", Label: "Script may take", Kind: "number", Most: 86400, Hint: "Seconds, where its outcome is waited for. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
+	{Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400, Hint: "Seconds, where its outcome is waited for. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
 	{Name: "script_fail_handler", Label: "If it fails", Kind: "choice", Choices: []choice{{"", "the VM is stopped"}, {"1", "the VM is kept"}, {"2", "the VM is deleted"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
 	{Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VCPU })},
 	{Name: "vram", Label: "Memory, MB", Kind: "number", Most: 1 << 24, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VRAM })},
@@ -118,11 +118,11 @@ var startFields = []startField{
 	{Name: "name_template", Label: "Name of the VM", Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.", set: textField(func(r *start) *string { return &r.NameTemplate })},
 	{Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.", set: textField(func(r *start) *string { return &r.VNCPassword })},
 	{Head: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat", "host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
-	{Name: "network_local", Label: "Kept from the local network", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
+	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
 	{Name: "vlan_tag", Label: "VLAN", set: textField(func(r *start) *string { return &r.VLANTag })},
 	{Name: "mac_address", Label: "MAC address", set: textField(func(r *start) *string { return &r.MACAddress })},
 	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "A line for each, instead of the template's: name, port in the VM, port of the node, address of the node; the last two may be left out. none: no ports.", set: setPorts},
-	{Head: "As whom", Name: "group", Label: "Permission group", Hint: "As which of yours it is started. Needed where rights on single nodes count, refused elsewhere.", set: textField(func(r *start) *string { return &r.Group })},
+	{Head: "Act as", Name: "group", Label: "Permission group", Hint: "As which of yours it is started. Needed where rights on single nodes count, refused elsewhere.", set: textField(func(r *start) *string { return &r.Group })},
 }
 
 func choicesOf(values ...string) []choice {

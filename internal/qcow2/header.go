@@ -84,7 +84,7 @@ func readHeader(r io.ReaderAt) (header, error) {
 		encryption: be.Uint32(b[32:]), l1Entries: be.Uint32(b[36:]), l1: be.Uint64(b[40:]),
 	}
 	if n < headerV2 || be.Uint32(b[:]) != magic || h.version < 2 || h.version > 3 {
-		return header{}, errors.New("it is no qcow2 image of version 2 or 3")
+		return header{}, errors.New("not a qcow2 version 2 or 3 image")
 	}
 	if h.version == 3 {
 		h.length = be.Uint32(b[100:])

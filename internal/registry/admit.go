@@ -60,7 +60,7 @@ func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 			continue
 		}
 		defer s.commit.Unlock()
-		r.log.Info("push given up for another one", "session", s.id, "template", s.target)
+		r.log.Info("push session evicted", "session", s.id, "template", s.target)
 		return r.endSession(ctx, s)
 	}
 	return farm.Busy(retryPush, "There are %d unfinished pushes, the most that are possible (setting %s); try again later", len(all), settingPushes)

@@ -40,7 +40,7 @@ func (r *Registry) Families() []metric.Family {
 		metric.CounterFamily("buildyard_registry_received_bytes_total", "Bytes of layers that were received", &m.received),
 		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
 		metric.GaugeFamily("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
-		metric.CounterFamily("buildyard_registry_collected_layers_total", "Layers that nothing needed and that went to the trash", &m.collected),
+		metric.CounterFamily("buildyard_registry_collected_layers_total", "Garbage-collected layers", &m.collected),
 		metric.CounterFamily("buildyard_registry_collected_bytes_total", "Bytes of layers that nothing needed and that went to the trash", &m.freed),
 		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
 		metric.GaugeFamily("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),

@@ -241,7 +241,7 @@ func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.L
 	}
 	n, err := r.swapChain(id, layers, layerOf(x))
 	if err == nil && n > 0 {
-		r.log.Info("layers put together", "template", id, "layers", len(layers), "bytes", x.FileSize(), "versions", n)
+		r.log.Info("layers squashed", "template", id, "layers", len(layers), "bytes", x.FileSize(), "versions", n)
 	}
 	return err
 }

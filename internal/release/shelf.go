@@ -160,7 +160,7 @@ func (s *Repository) Refresh() {
 	s.said = trouble
 	s.mu.Unlock()
 	if fresh && trouble != "" {
-		s.log.Warn("ALARM: the agent packages need attention", "alarm", trouble)
+		s.log.Warn("agent packages invalid", "alarm", trouble)
 	}
 	if !different {
 		return

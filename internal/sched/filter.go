@@ -124,12 +124,12 @@ var rules = []rule{
 		FilterState,
 		func(_ *requestGroup, n *node) bool { return n.Held != "" },
 		func(_ *requestGroup, n *node) string { return "is " + n.Held },
-		func(p *requestGroup) string { return p.subject() + " takes starts now" },
+		func(p *requestGroup) string { return p.subject() + " is schedulable" },
 	},
 	{
 		FilterReserved,
 		func(p *requestGroup, n *node) bool { return n.promised != nil && n.promised != p },
-		func(*requestGroup, *node) string { return "is kept for a larger request that has waited long" },
+		func(*requestGroup, *node) string { return "is reserved for a larger request that has waited long" },
 		func(p *requestGroup) string { return p.subject() + " has a free slot" },
 	},
 	{

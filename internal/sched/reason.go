@@ -79,7 +79,7 @@ func (x *Index) why(p *requestGroup) Reason {
 		out.Name, out.Text = f.name, x.sentence(p, f, out.Counts)
 		return out
 	}
-	out.Name, out.Text = Turn, "waiting for its turn"
+	out.Name, out.Text = Turn, "queued"
 	return out
 }
 
@@ -119,7 +119,7 @@ var labelOf = map[Filter]string{
 	FilterNetwork:  "without a bridge for guests",
 	FilterVLAN:     "without the VLAN",
 	FilterSize:     "too small",
-	FilterReserved: "kept for a larger request",
+	FilterReserved: "reserved for a larger request",
 	FilterRoom:     "full",
 	FilterDevice:   "with the USB device taken",
 }

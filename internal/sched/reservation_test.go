@@ -161,7 +161,7 @@ func TestReservation(t *testing.T) {
 			if got := x.Place(at, 100); len(got) != 0 {
 				t.Fatalf("placed on a node that is kept: %v", got)
 			}
-			if why := x.WaitReason("late", at); why.Name != FilterReserved || why.Text != "no node has a free slot (1 node: 1 kept for a larger request)" {
+			if why := x.WaitReason("late", at); why.Name != FilterReserved || why.Text != "no node has a free slot (1 node: 1 reserved for a larger request)" {
 				t.Errorf("why = %+v", why)
 			}
 			if wake := x.NextDeadline(); !wake.IsZero() {

@@ -84,7 +84,7 @@ func usePermissionGroups(p *page) error {
 func haveFewRights(p *page) error {
 	forbidden := func(path, permission string) func() error {
 		return func() error {
-			return steps(p.refusal(403), p.toGuarded(path), p.see("This did not work", permission, "Ask whoever looks after this cloud", "Request"))
+			return steps(p.refusal(403), p.toGuarded(path), p.see("Action failed", permission, "Ask whoever looks after this cloud", "Request"))
 		}
 	}
 	return steps(
@@ -95,7 +95,7 @@ func haveFewRights(p *page) error {
 		},
 		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"), p.see("Active nodes", "Not shown", "permission"), p.picture("dashboard"),
 		p.toGuarded("/instances"), p.see("No instances yet"), p.toGuarded("/nodes"), p.see("No nodes yet"), p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
-		p.toGuarded("/health"), p.see("Not looked at"), p.toGuarded("/keys"), p.see("Keys are not shown"), p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
+		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("Keys are not shown"), p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
 		forbidden("/templates", "registry_list"), p.picture("forbidden"), forbidden("/groups", "get_groups"), forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"),
 		p.revoke,
 	)
@@ -107,7 +107,7 @@ func seeNothing(p *page) error {
 		p.enter, p.toGuarded("/"), p.see("No node yet", join), p.there(`[data-command="`+join+`"]`), p.picture("dashboard"),
 		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"), p.see("No instances yet", "Start instance"),
 		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"), p.toGuarded("/groups"), p.see("No groups yet", "Create group"),
-		p.toGuarded("/keys"), p.see("No keys yet", "Make API key"), p.toGuarded("/permission-groups"), p.see("No permission groups yet"),
+		p.toGuarded("/keys"), p.see("No keys yet", "Create API key"), p.toGuarded("/permission-groups"), p.see("No permission groups yet"),
 		p.toGuarded("/instances/start"), p.see("There are no templates yet"), p.toGuarded("/health"), p.holds(`/nothing is wrong|1 thing to look at[^]*gb free/i.test(document.body.innerText)`), p.picture("health"),
 	)
 }

@@ -26,7 +26,7 @@ func seeRefusals(p *page) error {
 	return steps(
 		p.to("/nodes/"+node.NodeID), p.live(),
 		p.refusal(404), p.script(`const a = document.querySelector("a[data-dialog][href$='/edit']"); a.href = "/nodes/nobody/edit"; a.click()`),
-		p.there("dialog[open]"), p.see("This did not work"), p.picture("refused"), p.click("dialog[open] [data-close]"), p.closed,
+		p.there("dialog[open]"), p.see("Action failed"), p.picture("refused"), p.click("dialog[open] [data-close]"), p.closed,
 		// An expired login is requested again; nothing reports that the action succeeded.
 		p.script(`window.fetch = async () => new Response(null, { status: 204, headers: { "HX-Redirect": "/login?return=%2Fnodes" } })`), p.refusal(404),
 		p.script(fmt.Sprintf(`document.querySelector(%q).requestSubmit()`, set)), p.at("/login?return=%2Fnodes"),

@@ -19,7 +19,7 @@ var careFlows = []flow{
 
 func lookAtHealth(p *page) error {
 	return steps(
-		p.toLab("/health"), p.live(), p.see("Licence", "Running at", "Version"), p.picture("well"),
+		p.toLab("/health"), p.live(), p.see("License", "Running at", "Version"), p.picture("well"),
 		func() error { _, err := p.lab.api.BeginMaintenance(p, api.BeginMaintenance{}); return err },
 		p.reload, p.see("to look at", "A maintenance goes on", "End it when the work is done"), p.picture("trouble"),
 		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("A maintenance goes on"),
@@ -92,7 +92,7 @@ func showNode(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.there("#i-"+ids[0]), p.see(p.name(), "Templates held", "guest", "v1", "Disk", "Agent", "USB devices", "phone", "free", "Events", "Last contact"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.there("#i-"+ids[0]), p.see(p.name(), "Cached templates", "guest", "v1", "Disk", "Agent", "USB devices", "phone", "free", "Events", "Last contact"),
 		p.holds(`/\d+ m?s ago/.test(document.querySelector("main").innerText)`), p.there("table.events tbody tr"), p.picture("node"),
 		p.script(`document.querySelector("table.events").scrollIntoView()`), p.picture("events"),
 	)
@@ -115,7 +115,7 @@ func deleteTemplate(p *page) error {
 	}
 	return steps(
 		p.toLab("/templates?q=name:"+name), p.see(name, "v3"), p.click(`a[href="/templates/`+id+`"]`), p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
-		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then", "Room it gives back"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
+		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then", "Space freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
 		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"), p.picture("delete"),
 		p.script(`const t = document.querySelector("dialog[open] #typed"); if (t) t.value = "`+name+`"`), p.click("dialog[open] button.d"), p.at("/templates"), p.gone(name),
 	)

@@ -38,9 +38,9 @@ func changeColours(p *page) error {
 	next, denser := p.click("[data-theme-next]"), p.click("[data-density-next]")
 	return steps(
 		p.toLab("/instances"), p.live(), back(p.as.theme == "dark"), row(33),
-		next, p.see("Colours: light"), back(false), p.reload, p.see("Colours: light"), back(false), p.picture("light"),
-		next, p.see("Colours: dark"), back(true), p.reload, p.see("Colours: dark"), back(true), p.picture("dark"),
-		next, p.see("Colours: auto"), p.reload, back(p.as.theme == "dark"),
+		next, p.see("Theme: light"), back(false), p.reload, p.see("Theme: light"), back(false), p.picture("light"),
+		next, p.see("Theme: dark"), back(true), p.reload, p.see("Theme: dark"), back(true), p.picture("dark"),
+		next, p.see("Theme: auto"), p.reload, back(p.as.theme == "dark"),
 		denser, p.see("Rows: comfortable"), row(41), p.reload, p.see("Rows: comfortable"), row(41), p.picture("comfortable"), denser, row(33),
 	)
 }
@@ -104,7 +104,7 @@ func useNoScript(p *page) error {
 	}
 	all := []func() error{p.noScript}
 	for _, path := range append(areas, "/instances/"+ids[0], "/nodes/"+node.NodeID, "/templates/"+p.template, "/instances/start?vmid="+p.template, "/nodes/join", "/logs/controller") {
-		all = append(all, p.to(path), p.there("main h1"), p.holds(`document.querySelector("main").innerText.length > 60 && !document.querySelector("main").innerText.includes("This did not work")`))
+		all = append(all, p.to(path), p.there("main h1"), p.holds(`document.querySelector("main").innerText.length > 60 && !document.querySelector("main").innerText.includes("Action failed")`))
 	}
 	return steps(append(
 		all,
@@ -199,7 +199,7 @@ func jump(p *page) error {
 func fail(p *page) error {
 	said := func(path string, code int, texts ...string) func() error {
 		return func() error {
-			return steps(p.refusal(code), p.to(path), p.see(append(texts, "This did not work", "Request")...), p.holds(`/^Request \S{8,}$/.test(document.querySelector("main section p:last-child").textContent)`))
+			return steps(p.refusal(code), p.to(path), p.see(append(texts, "Action failed", "Request")...), p.holds(`/^Request \S{8,}$/.test(document.querySelector("main section p:last-child").textContent)`))
 		}
 	}
 	return steps(

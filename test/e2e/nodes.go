@@ -43,7 +43,7 @@ func drainNode(p *page) error {
 	}
 	why := "why " + p.name()
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Templates held", "Host scan"), p.picture("active"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Cached templates", "Host scan"), p.picture("active"),
 		p.click(`a[href^="/nodes/drain"]`), p.there("dialog[open] form"), p.fill(`dialog[open] input[name="reason"]`, why), p.picture("asked"),
 		p.click("dialog[open] .acts button"), p.see("Drain Mode", why), p.picture("drained"),
 		p.click(`a[href^="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"), p.see("Active"), p.holds(`!document.querySelector("header.top").innerText.includes("why")`), p.there(`a[href^="/nodes/drain"]`),

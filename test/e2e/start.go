@@ -47,7 +47,7 @@ func showScript(p *page) error {
 	}
 	return steps(
 		p.to("/instances/"+ids[0]), p.live(), p.see("ended with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
-		p.see("What became of it", "Scheduling", "Port ssh", "leads to 22", "Address", "CPU"), p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`), p.picture("ended"),
+		p.see("State history", "Scheduling", "Port ssh", "leads to 22", "Address", "CPU"), p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`), p.picture("ended"),
 	)
 }
 
@@ -60,7 +60,7 @@ func showWaiting(p *page) error {
 		return err
 	}
 	return steps(
-		p.toLab("/instances/"+list[0].InstanceID), p.live(), p.see("Why it waits", "broken-0001", "spare-0001", "Scheduling"),
+		p.toLab("/instances/"+list[0].InstanceID), p.live(), p.see("Pending reason", "broken-0001", "spare-0001", "Scheduling"),
 		p.holds(fmt.Sprintf(`document.querySelectorAll("main table tbody tr").length === %d`, 4+len(looks))), p.holds(`[...document.querySelectorAll("main table td.wrap")].every(e => e.textContent.startsWith("no: "))`), p.picture("why"),
 		p.toLab("/"), p.see(fmt.Sprint(waitingOf)+" waiting", "the first for"), p.picture("queue"),
 	)

@@ -57,7 +57,7 @@ func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 		case transfer.FormOverlay:
 			below, ok := s.at[b.Below]
 			if !ok {
-				return nil, fmt.Errorf("%s lies on something that is not here", name)
+				return nil, fmt.Errorf("%s: parent layer not found", name)
 			}
 			f.Below = &below
 		}

@@ -123,7 +123,7 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	case known:
 		r.tell(order.ID)
 	case full:
-		r.o.Logger.Warn("too many errands; this one waits", "errand", order.ID, "most", maxCacheJobs)
+		r.o.Logger.Warn("cache job queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
 		r.o.Logger.Info("distribution accepted", "errand", order.ID, "template", order.TemplateName, "tag", order.Tag)
 		r.o.Templates.Pin(order.ContentID, holder(order.ID))

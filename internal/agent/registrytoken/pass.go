@@ -296,5 +296,5 @@ func (h *Source) tell(address string, shown bool, now time.Time) {
 		return
 	}
 	h.told = now
-	h.o.Logger.Warn("the registry does not take what this node shows: do controller and registry run with the same root token?", "registry", address, "token", shown, "key", h.o.Own != nil)
+	h.o.Logger.Warn("registry rejected node token: do controller and registry run with the same root token?", "registry", address, "token", shown, "key", h.o.Own != nil)
 }

@@ -388,7 +388,7 @@ func (u *Updater) Swap() error {
 	u.state = u.state.try(status.ID, version)
 	err := u.state.save(u.o.Home)
 	if err == nil {
-		u.log.Info("the agent becomes another version", "version", version, "was", u.o.Version)
+		u.log.Info("agent update started", "version", version, "was", u.o.Version)
 		err = u.o.Become(programAt(u.o.Home, version))
 	}
 	u.state = before

@@ -64,7 +64,7 @@ func (g *Grants) renew() []func() {
 	defer g.mu.Unlock()
 	h := assemble(g.table.Snapshot(), g.service)
 	if h.damage != nil {
-		g.log.Error("what cannot be read of the permissions grants nothing", "service", g.service, "error", h.damage)
+		g.log.Error("unreadable permissions ignored", "service", g.service, "error", h.damage)
 	}
 	g.now.Store(&h.grants)
 	return g.watchers // it only ever grows

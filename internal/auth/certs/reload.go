@@ -122,7 +122,7 @@ func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 	if err == nil {
 		f.remember(seen, texts)
 		f.failed, f.trouble = 0, ""
-		f.log.InfoContext(ctx, "changed files are in force", "files", f.what)
+		f.log.InfoContext(ctx, "certificates reloaded", "files", f.what)
 		return
 	}
 	if f.failed += 1 + asked; f.failed > 1 {
@@ -160,7 +160,7 @@ func (f *reloadedFiles) say(ctx context.Context) {
 	f.said = alarm
 	f.mu.Unlock()
 	if fresh && alarm != "" {
-		f.log.WarnContext(ctx, "ALARM: certificates need attention", "files", f.what, "alarm", alarm)
+		f.log.WarnContext(ctx, "certificates invalid or expiring", "files", f.what, "alarm", alarm)
 	}
 }
 

@@ -166,5 +166,5 @@ func ParseVersion(text string) (uint16, error) {
 	case "1.0", "1.1", "1":
 		return 0, fmt.Errorf("TLS %s has known weaknesses and is not offered: give 1.2 or 1.3", text)
 	}
-	return 0, fmt.Errorf("%.20q is no version of TLS: give 1.2 or 1.3", text)
+	return 0, fmt.Errorf("unsupported TLS version %.20q: want 1.2 or 1.3", text)
 }

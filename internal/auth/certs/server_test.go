@@ -298,7 +298,7 @@ func TestFollow(t *testing.T) {
 		certstest.Write(t, key, second.KeyPEM(t))
 		look()
 		state(second, "")
-		if !strings.Contains(logged.String(), "changed files are in force") {
+		if !strings.Contains(logged.String(), "certificates reloaded") {
 			t.Errorf("not said: %s", logged)
 		}
 		certstest.Write(t, cert, []byte("half"))
@@ -306,7 +306,7 @@ func TestFollow(t *testing.T) {
 		state(second, "")
 		look()
 		state(second, "The changed files of the certificate of the API are not valid, and the former ones count: ")
-		if n := strings.Count(logged.String(), "ALARM"); n != 1 {
+		if n := strings.Count(logged.String(), "alarm="); n != 1 {
 			look()
 			t.Errorf("%d alarms in the log: %s", n, logged)
 		}

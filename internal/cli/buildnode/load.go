@@ -34,7 +34,7 @@ func loadCommand(g *globals) *cobra.Command {
 	o := LoadOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "load",
-		Short: "Load a controller as the plugins of CI systems do",
+		Short: "Generate CI load",
 		Long: `load asks a controller for instances as the plugin of a CI system does: it creates them,
 looks until they are Started, lets them work for a while and ends them. At the end it says
 how long the calls took and what went wrong. It ends every instance that it started, also

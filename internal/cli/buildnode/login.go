@@ -40,7 +40,7 @@ func (l *loginOptions) check() error {
 	case (l.id == "") != (l.key == ""):
 		return cli.Usage(errors.New("a user key needs both --api-key-id and --api-key"))
 	case l.id != "" && l.token != "":
-		return cli.Usage(errors.New("--api-key-id and --token-file are both given: give one"))
+		return cli.Usage(errors.New("--api-key-id and --token-file are mutually exclusive"))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
 	fs.StringVar(&g.dataDir, "data-dir", datadir.Default(), "directory of everything that the node keeps")
-	fs.StringVar(&g.logLevel, "log-level", "info", "least level that is logged: debug, info, warn or error")
+	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
 		vmCommand(g), registryCommand(g), usbCommand(g),

@@ -26,7 +26,7 @@ func statusCommand(g *globals) *cobra.Command {
 	o := StatusOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what this node is and what it holds",
+		Short: "Show node status",
 		Long: `status reads the data directory; it asks the agent for nothing but its registry proxy, and
 the controller for nothing.`,
 		Example: `  buildnode status

@@ -126,7 +126,7 @@ func usbClaim(g *globals) *cobra.Command {
 	o := newUSBOptions(g)
 	cmd := &cobra.Command{
 		Use:   "claim DEVICE",
-		Short: "Offer a USB device to VMs",
+		Short: "Claim a USB device",
 		Long: `claim offers the device at a location, or every device of a vendor and product, to VMs.
 Devices may share a name: a start that asks for it gets one that is free. Without a name
 a device is asked for by its location. emulated:tablet, mouse, keyboard and storage are
@@ -173,7 +173,7 @@ func usbRelease(g *globals) *cobra.Command {
 	o := newUSBOptions(g)
 	return &cobra.Command{
 		Use:   "release DEVICE|NAME",
-		Short: "Offer a USB device no more",
+		Short: "Release a USB device",
 		Long: `release takes back a claim, given as it was claimed, or all of a name. A VM keeps the
 device that it has.`,
 		Example: `  buildnode usb release 1-2.3

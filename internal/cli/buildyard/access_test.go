@@ -328,11 +328,11 @@ func TestRegistryElsewhere(t *testing.T) {
 			}
 			if _, err := root.Templates(t.Context(), client.ListOptions{}); (err == nil) != c.reached {
 				t.Fatalf("templates: %v", err)
-			} else if err != nil && !strings.Contains(err.Error(), "does not accept the controller's credentials: both need the same SVC_ROOT_TOKEN") {
+			} else if err != nil && !strings.Contains(err.Error(), "rejected the controller's credentials: both need the same SVC_ROOT_TOKEN") {
 				t.Error(err)
 			} else if err != nil {
 				basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
-				if code, body := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", "Authorization", basic); code != 503 || !strings.Contains(body, "does not accept the controller's credentials") {
+				if code, body := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", "Authorization", basic); code != 503 || !strings.Contains(body, "rejected the controller's credentials") {
 					t.Errorf("logs: %d %s", code, body)
 				}
 			}

@@ -33,7 +33,7 @@ func backupCommand(streams Streams) *cobra.Command {
 	var opts backupOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "backup FILE", GroupID: cloud.Group,
-		Short: "Back up everything that the controller keeps",
+		Short: "Back up controller data",
 		Long: `backup writes everything that the controller keeps into one file: instances and their
 history, nodes, groups, save requests, settings and the join token. It is one moment's state,
 taken while the controller serves. The file ends with a checksum, which is checked before the

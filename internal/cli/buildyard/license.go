@@ -180,7 +180,7 @@ func showLicenseCommand(streams Streams) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "show FILE|KEY",
-		Short: "Verify a licence and say what it opens",
+		Short: "Verify a license",
 		Long: `show verifies a licence, given as a file, as its key, or as - for the standard input, and says
 what it opens, for whom and until when, or why it is not valid. It asks no service.`,
 		Example: `  buildyard license show controller.lic

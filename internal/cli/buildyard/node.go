@@ -17,7 +17,7 @@ import (
 func nodeCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.Group,
-		Short: "Look at build nodes and look after them",
+		Short: "Manage nodes",
 		Long: `node shows and looks after the machines that VMs run on. Where a node is asked for, its id,
 the unique beginning of the id or its name will do.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -

@@ -145,7 +145,7 @@ func controllerCommand(io Streams) *cobra.Command {
 func registryCommand(io Streams) *cobra.Command {
 	cmd := serveCommand(&cobra.Command{
 		Use: "registry", GroupID: services,
-		Short: "Run the registry alone, or look after its storage",
+		Short: "Run the registry or manage its storage",
 		Long: `registry runs the registry of templates alone. The commands beneath it look after a
 storage, beside a running registry or without one.`,
 		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089

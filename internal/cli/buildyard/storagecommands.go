@@ -41,7 +41,7 @@ func checkCommand(streams Streams) *cobra.Command {
 	var d checkDepth
 	cmd := k.add(&cobra.Command{
 		Use:   "check",
-		Short: "Look whether every version of the storage can be pulled",
+		Short: "Check registry storage",
 		Long: `check reads every template and looks at every layer that it names: is it there, has it its
 size, its index and its place, do the layers of a chain fit, is the version's directory
 complete. It changes nothing. With --deep it reads and verifies every frame too.
@@ -121,7 +121,7 @@ func repairCommand(streams Streams) *cobra.Command {
 	var d checkDepth
 	cmd := k.add(&cobra.Command{
 		Use:   "repair",
-		Short: "Cure what can be cured in the storage",
+		Short: "Repair registry storage",
 		Long: `repair finishes moves that were cut, writes the text files of versions again, takes layers
 back from the trash that a version needs, takes in layer files that were copied into the
 storage, and sets aside templates that cannot be read and layers that nothing needs and
@@ -178,7 +178,7 @@ func gcCommand(streams Streams) *cobra.Command {
 	var yes cli.Confirmation
 	cmd := k.add(&cobra.Command{
 		Use:   "gc",
-		Short: "Collect at once what no version needs",
+		Short: "Run garbage collection",
 		Long: `gc moves every layer that no version, push or pull needs to the trash, without the hour of
 grace that the registry gives by itself, and removes what has been in the trash for a day.
 With --empty-trash it removes all of the trash: what was deleted cannot be taken back then.`,
@@ -230,7 +230,7 @@ func statsCommand(streams Streams) *cobra.Command {
 	k := storageCommand{Streams: streams}
 	return k.add(&cobra.Command{
 		Use:     "stats",
-		Short:   "Show what takes the storage's room",
+		Short:   "Show storage usage",
 		Long:    `stats shows how many templates, versions and layers there are and what takes the room.`,
 		Example: `  buildyard registry stats --json | jq .reclaimable`,
 	}, func(ctx context.Context) error {

@@ -86,7 +86,7 @@ func (u *upstream) authorize(r *http.Request) error {
 
 // notTaken returns what an operator has to do when a registry rejects the controller's credentials.
 func notTaken(address string, err error) error {
-	return farm.Unavailable(err, "The registry at %s does not accept the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
+	return farm.Unavailable(err, "The registry at %s rejected the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }

@@ -24,7 +24,7 @@ func adoptCommand(streams cli.Streams) *cobra.Command {
 	o := adoptOptions{Command: Command{Streams: streams}}
 	cmd := o.Add(&cobra.Command{
 		Use:   "adopt [node id or name]",
-		Short: "List the VMs that nobody owns, and keep or remove them",
+		Short: "List, adopt or remove orphaned VMs",
 		Long: `adopt decides about VMs that run on nodes and that no record owns. There are such VMs after
 the records of the cloud were restored from a backup or lost, or when the controller runs
 on the wrong data directory: look at that first, before deciding anything.

@@ -15,7 +15,7 @@ func instanceConsole(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	listen := "127.0.0.1:0"
 	cmd := a.Add(&cobra.Command{
-		Use: "console INSTANCE", Short: "Bring the screen of an instance to a VNC viewer on this machine", Args: cobra.ExactArgs(1),
+		Use: "console INSTANCE", Short: "Proxy an instance's console to a VNC viewer", Args: cobra.ExactArgs(1),
 		Long: `console brings the screen of an instance that runs to this machine, through the controller: nothing
 has to reach the node. It prints an address for a VNC viewer, which may connect to it once, and
 goes on until the viewer leaves or the instance ends. The portal shows the same screen in a

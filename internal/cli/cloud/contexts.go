@@ -174,7 +174,7 @@ func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 func contextCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "context",
-		Short: "The clouds that this user knows",
+		Short: "Manage client contexts",
 		Long: `context lists the clouds of the user's file client.yaml and says which one the commands ask.
 The file lies in the user's configuration directory, on Linux ~/.config/buildyard:
 

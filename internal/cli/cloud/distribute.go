@@ -84,7 +84,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 	var v version
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "revert TEMPLATE", Short: "Remove a version and all newer ones", Args: cobra.ExactArgs(1),
+		Use: "revert TEMPLATE", Short: "Delete a tag and all newer tags", Args: cobra.ExactArgs(1),
 		Long:              `revert removes a version of a template, the latest unless another is named, and every newer one.`,
 		Example:           `  buildyard template revert debian --tag v12 --yes`,
 		ValidArgsFunction: templates.complete(1),
@@ -116,7 +116,7 @@ func templateRemove(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "remove TEMPLATE", Short: "Remove a template from the nodes' disks", Args: cobra.ExactArgs(1),
+		Use: "remove TEMPLATE", Short: "Remove a template from node caches", Args: cobra.ExactArgs(1),
 		Long: `remove lets nodes remove the versions of a template that they hold and nothing uses. The
 registry keeps it.`,
 		Example:           `  buildyard template remove debian --node mac-03 --wait`,
@@ -187,7 +187,7 @@ type distributeOptions struct {
 func templateDistribute(s cli.Streams) *cobra.Command {
 	o := distributeOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
-		Use: "distribute TEMPLATE[:TAG]", Short: "Let nodes have a version before somebody needs it", Args: cobra.ExactArgs(1),
+		Use: "distribute TEMPLATE[:TAG]", Short: "Distribute a version to nodes", Args: cobra.ExactArgs(1),
 		Long: `distribute lets nodes, all of them or those that are named, pull a version and keep it. It
 prints the id of the request. With --wait it ends when every node has the version, and
 fails when one of them cannot have it.`,
@@ -307,7 +307,7 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "distributions [REQUEST]", Short: "Show how distributions go", Args: cobra.MaximumNArgs(1),
+		Use: "distributions [REQUEST]", Short: "List distributions", Args: cobra.MaximumNArgs(1),
 		Long:              `distributions shows the requests to distribute, or one of them with each of its nodes.`,
 		Example:           `  buildyard template distributions --watch`,
 		ValidArgsFunction: distributions.complete(1),

@@ -18,7 +18,7 @@ import (
 func eventCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "event", Aliases: []string{"events"}, GroupID: Group,
-		Short: "What happened in the cloud",
+		Short: "List or watch events",
 		Long:  `event shows what happened: starts, ends, distributions, changes of nodes.`,
 		Example: `  buildyard event list --filter 'name:VMFailedToStart age<1h'
   buildyard event watch`,

@@ -161,7 +161,7 @@ func imageList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the requests to save", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List save requests", Args: cobra.NoArgs,
 		Long:    `list shows the requests to save instances, those that are done and those that failed too.`,
 		Example: `  buildyard image list --filter state:error`,
 	}, func(cmd *cobra.Command, _ []string) error {

@@ -18,7 +18,7 @@ import (
 func instanceCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "instance", Aliases: []string{"instances", "vm"}, GroupID: Group,
-		Short: "Start, look at and end VM instances",
+		Short: "Manage instances",
 		Long: `instance starts, shows, changes, saves and ends VM instances. Where an instance is asked for,
 its id, the unique beginning of the id, its name or its external id will do.`,
 		Example: `  buildyard instance start debian --tag v12 --wait
@@ -164,7 +164,7 @@ func instanceShow(s cli.Streams) *cobra.Command {
 func instanceExplain(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "explain INSTANCE", Short: "Say why an instance waits", Args: cobra.ExactArgs(1),
+		Use: "explain INSTANCE", Short: "Explain why an instance is pending", Args: cobra.ExactArgs(1),
 		Long: `explain says why an instance waits for a node and how each node stands to it: the nodes that
 can start it come first, the best one first.`,
 		Example:           `  buildyard instance explain 0197e1c2`,
@@ -211,7 +211,7 @@ func instanceHistory(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "history [INSTANCE]", Short: "Show instances that are gone", Args: cobra.MaximumNArgs(1),
+		Use: "history [INSTANCE]", Short: "Show terminated instances", Args: cobra.MaximumNArgs(1),
 		Long: `history shows the instances of the last 24 hours that are gone, the newest first. With the
 whole id of one it shows every change of its state.`,
 		Example: `  buildyard instance history --limit 20
@@ -263,7 +263,7 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 		case "filter":
 			fs.StringVar(&o.Filter, "filter", "", "only what matches all of these terms, such as 'state:error age>10m'")
 		case "limit":
-			fs.IntVar(&o.Limit, "limit", 0, "at most so many (default: all)")
+			fs.IntVar(&o.Limit, "limit", 0, "maximum results (default: all)")
 		case "after":
 			fs.StringVar(&o.After, "after", "", "only those that come after this id")
 		case "watch":
@@ -291,7 +291,7 @@ func instanceWatch(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	present := true
 	cmd := a.Add(&cobra.Command{
-		Use: "watch", Short: "Follow what becomes of instances", Args: cobra.NoArgs,
+		Use: "watch", Short: "Watch instances", Args: cobra.NoArgs,
 		Long: `watch shows every instance and then each change at once, until it is interrupted. A stream
 that breaks is taken up again: what went meanwhile is shown as gone. As JSON it prints one
 object a line, of the types set, gone and synced.`,

@@ -25,7 +25,7 @@ type terminateOptions struct {
 func instanceTerminate(s cli.Streams) *cobra.Command {
 	o := terminateOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
-		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "End instances",
+		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "Terminate instances",
 		Long: `terminate ends instances with their VMs, whatever their state is: nothing of them stays. It
 takes ids, unique beginnings of ids and names, or everything that matches a filter, and says
 for each what became of it.
@@ -147,7 +147,7 @@ func instanceUpdate(s cli.Streams) *cobra.Command {
 	var ttl time.Duration
 	var metadata map[string]string
 	cmd := a.Add(&cobra.Command{
-		Use: "update INSTANCE", Short: "Change what is said of an instance", Args: cobra.ExactArgs(1),
+		Use: "update INSTANCE", Short: "Update an instance's metadata", Args: cobra.ExactArgs(1),
 		Long: `update changes the name, the external id, the metadata or the time to live of an instance.
 What is not given stays; the metadata is replaced as a whole. --ttl counts from now, and 0
 lifts it.`,
@@ -208,7 +208,7 @@ func instanceRestart(s cli.Streams) *cobra.Command {
 	var r client.RestartRequest
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
-		Use: "restart INSTANCE", Short: "Stop the VM of an instance by force and start it again", Args: cobra.ExactArgs(1),
+		Use: "restart INSTANCE", Short: "Restart an instance (hard reset)", Args: cobra.ExactArgs(1),
 		Long: `restart stops the VM of a started instance by force and starts it again. With --wait it waits
 until the VM runs again.`,
 		Example:           `  buildyard instance restart nightly --wait --timeout 5m`,

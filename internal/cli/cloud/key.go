@@ -220,7 +220,7 @@ func keyCreate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o newKey
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "create KEY", Short: "Make a user key", Args: cobra.ExactArgs(1),
+		Use: "create KEY", Short: "Create an API key", Args: cobra.ExactArgs(1),
 		Long: `create makes a user key and gives its private key once: on the standard output as one line of
 base64, or with --out in a new file that only you can read, as PEM. --pem and --pem=false choose
 the form: some plugins take one, some the other. The service does not keep it. With --public-key the pair is

@@ -19,7 +19,7 @@ import (
 func logCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "log", Aliases: []string{"logs"}, GroupID: Group,
-		Short: "Central logs of the cloud's programs, and logs of VMs",
+		Short: "Read central logs and VM failure logs",
 		Long: `log shows the logs that controllers, nodes and the registry send to the registry
 (SVC_ENABLE_CENTRAL_LOGGING), by the programs that say them, and what failed VMs have left.`,
 		Example: `  buildyard log services
@@ -42,7 +42,7 @@ func logServices(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
-		Use: "services", Short: "List the programs that have logs", Args: cobra.NoArgs,
+		Use: "services", Short: "List services with logs", Args: cobra.NoArgs,
 		Long:    `services shows the programs whose logs the registry has.`,
 		Example: `  buildyard log services -o name`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -163,7 +163,7 @@ func (a *Command) followLog(ctx context.Context, v client.LogView) error {
 func logSearch(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	cmd := a.add(&cobra.Command{
-		Use: "search SERVICE REGEXP", Short: "Show the rows of a program that match", Args: cobra.ExactArgs(2),
+		Use: "search SERVICE REGEXP", Short: "Search a service's log", Args: cobra.ExactArgs(2),
 		Long: `search reads all log files of a program, the oldest first, and shows the rows that match a
 regular expression, each behind the name of its file. The exit code is 3 when none does.`,
 		Example:           `  buildyard log search node 'pull .*failed'`,
@@ -265,7 +265,7 @@ func logVM(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
-		Use: "vm INSTANCE [FILE]", Short: "Show the error logs that a failed VM has left", Args: cobra.RangeArgs(1, 2),
+		Use: "vm INSTANCE [FILE]", Short: "Show a failed VM's logs", Args: cobra.RangeArgs(1, 2),
 		Long: `vm lists the error logs of an instance, or shows one of them. Of an instance that is gone it
 takes the whole id.`,
 		Example: `  buildyard log vm nightly

@@ -13,7 +13,7 @@ import (
 func maintenanceCommand(streams cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "maintenance", GroupID: Group,
-		Short: "Pause everything that is removed or given up by itself",
+		Short: "Manage maintenance mode",
 		Long: `maintenance pauses what a cloud does by itself and cannot take back: VMs that nobody owns
 are not removed, instances of nodes that are away do not end in Error, nothing expires,
 finished records stay, and the registry neither collects layers nor empties its trash.
@@ -33,7 +33,7 @@ func maintenanceOn(streams cli.Streams) *cobra.Command {
 	var reason string
 	cmd := a.Add(&cobra.Command{
 		Use:   "on",
-		Short: "Begin a maintenance, or change the end and the reason of one",
+		Short: "Enable or change maintenance mode",
 		Long: `on begins a maintenance. With --for it ends by itself, else with "buildyard maintenance off".
 It is kept with the cloud's records, so that it outlives a restart of the controller.`,
 		Example: `  buildyard maintenance on
@@ -71,7 +71,7 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 	a := Command{Streams: streams}
 	return a.Add(&cobra.Command{
 		Use:   "status",
-		Short: "Say whether a maintenance goes on",
+		Short: "Show maintenance mode",
 		Long:  `status says whether a maintenance goes on, since when, until when and what for.`,
 		Example: `  buildyard maintenance status
   buildyard maintenance status -o json | jq .on`,

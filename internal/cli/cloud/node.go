@@ -119,7 +119,7 @@ func nodeConfig(s cli.Streams) *cobra.Command {
 	var vcpu, ram int
 	var logs bool
 	cmd := a.Add(&cobra.Command{
-		Use: "config NODE", Short: "Change what is said of a node", Args: cobra.ExactArgs(1),
+		Use: "config NODE", Short: "Update a node's configuration", Args: cobra.ExactArgs(1),
 		Long: `config changes the name, the address and the capacity of a node. What is not given stays.
 In the mode number a node runs up to --capacity VMs; in the mode resource as many as its
 cores and its memory allow, or --vcpu-limit and --ram-limit.`,
@@ -164,7 +164,7 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 	var deadline time.Duration
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
-		Use: "drain NODE", Short: "Let a node take no new VMs", Args: cobra.ExactArgs(1),
+		Use: "drain NODE", Short: "Drain a node", Args: cobra.ExactArgs(1),
 		Long: `drain lets a node take no new VMs. What runs there goes on; with --deadline it is terminated
 then. With --wait the command ends when nothing runs there any more.`,
 		Example: `  buildyard node drain mac-03 --reason "new disk" --deadline 2h --wait
@@ -206,7 +206,7 @@ func (a *Command) drained(ctx context.Context, id string) error {
 func nodeUndrain(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "undrain NODE", Short: "Let a node take VMs again", Args: cobra.ExactArgs(1),
+		Use: "undrain NODE", Short: "Undrain a node", Args: cobra.ExactArgs(1),
 		Long:              `undrain ends what drain began.`,
 		Example:           `  buildyard node undrain mac-03`,
 		ValidArgsFunction: nodes.complete(1),
@@ -247,7 +247,7 @@ func nodeUpdate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
-		Use: "update [NODE...]", Short: "Let nodes take the controller's agent package",
+		Use: "update [NODE...]", Short: "Update node agents",
 		Long: `update lets nodes download, verify and install the agent package that the controller has for
 them, and join again: those that are named, or all. VMs go on. A node that is Offline follows
 when it is back. With --wait the command ends when the agents are what they were to become,

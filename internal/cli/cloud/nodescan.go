@@ -88,7 +88,7 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	}
 	got, err := ask(ctx, func(ctx context.Context) (api.NodeScan, error) { return a.API.NodeScan(ctx, id) })
 	if errors.Is(err, client.ErrNotFound) {
-		return fmt.Errorf("the host scanner of the node %s has told nothing yet: %w", name, err)
+		return fmt.Errorf("the host scanner of the node %s has not reported yet: %w", name, err)
 	}
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 func permissionCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "permission", Aliases: []string{"permissions"}, GroupID: Group,
-		Short: "What permission groups may do",
+		Short: "Manage permission groups",
 		Long: `permission shows and changes what permission groups may do with a controller, or with --registry
 with a registry. A permission group has the name of a group of users, of a user, or of a user key.
 Rights on single nodes and templates come on top where they are switched on
@@ -219,7 +219,7 @@ func permissionSet(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var on []string
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Say what a permission group may do", Args: cobra.ExactArgs(2),
+		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Set a group's permissions", Args: cobra.ExactArgs(2),
 		Long: `set makes these the permissions of a permission group, all of them, and makes the group when there is
 none. With --on they are its rights on single nodes or templates; those on others stay. Do not change
 the same group from two places at once.`,
@@ -248,7 +248,7 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 	var on []string
 	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Take all permissions from a permission group", Args: cobra.ExactArgs(1),
+		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Delete a permission group", Args: cobra.ExactArgs(1),
 		Long: `delete takes all permissions from a permission group, its rights on single resources with them. With
 --on it takes its rights on these resources alone.`,
 		Example: `  buildyard permission delete builders --yes

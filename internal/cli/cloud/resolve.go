@@ -112,7 +112,7 @@ func (k kind) match(list []entry, text string) (string, error) {
 
 // missing is the error for something that is not there.
 func (k kind) missing(text string) error {
-	return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no %s %q: \"buildyard %s\" shows them", k.name, text, k.shown))
+	return cli.Exit(cli.ExitNotFound, fmt.Errorf("%s %q not found; see \"buildyard %s\"", k.name, text, k.shown))
 }
 
 // named adds the requested item to the API's bare "not found".

@@ -14,7 +14,7 @@ import (
 func statsCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "stats", Short: "Say how busy the cloud is", Args: cobra.NoArgs, GroupID: Group,
+		Use: "stats", Short: "Show cloud statistics", Args: cobra.NoArgs, GroupID: Group,
 		Long:    `stats says how many instances and nodes are in which state, what room there is, and how long requests wait.`,
 		Example: `  buildyard stats -o json | jq .queue_depth`,
 	}, func(cmd *cobra.Command, _ []string) error {

@@ -13,7 +13,7 @@ const Group = "cloud"
 func statusCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "status", Short: "Say how the controller and its registry are", Args: cobra.NoArgs, GroupID: Group,
+		Use: "status", Short: "Show controller and registry status", Args: cobra.NoArgs, GroupID: Group,
 		Long:    `status says which version the controller has, whether its registry answers, and what an operator has to look at.`,
 		Example: `  buildyard status -o json | jq -r '.alarms[]?'`,
 	}, func(cmd *cobra.Command, _ []string) error {

@@ -14,7 +14,7 @@ import (
 func templateCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "template", Aliases: []string{"templates"}, GroupID: Group,
-		Short: "Look at the templates of the registry, and have them on nodes",
+		Short: "Manage registry templates",
 		Long: `template shows the templates of the cloud's registry. Where a template is asked for, its id,
 the unique beginning of the id or its name will do.`,
 		Example: `  buildyard template list

@@ -23,7 +23,7 @@ func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	w.addLimit(cmd)
 	w.check(cmd, func() error {
 		if !w.wait && cmd.Flags().Changed("timeout") {
-			return errors.New("--timeout is of --wait: give both or none")
+			return errors.New("--timeout requires --wait")
 		}
 		return nil
 	})

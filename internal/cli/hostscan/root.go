@@ -42,7 +42,7 @@ func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := cli.Family(&cobra.Command{
 		Use:   "hostscan",
-		Short: "Watch a host for vulnerable packages",
+		Short: "Scan a host for vulnerable packages",
 		Long: `hostscan is a service that keeps a catalogue of the packages on this host and of their known
 vulnerabilities, and the commands that ask it. It scans everything once, or notices each package that
 is newly installed, in seconds and at hardly any cost.

@@ -163,7 +163,7 @@ func realTimeCommand(g *globals) *cobra.Command {
 	var path string
 	start := &cobra.Command{
 		Use:   "start",
-		Short: "Notice packages as they come",
+		Short: "Start real-time scanning",
 		Long: `start has the service notice packages as they are installed, changed and removed, on the whole host or
 in a folder. With a folder it begins with a full scan of it.`,
 		Example: `  hostscan real-time-scan start

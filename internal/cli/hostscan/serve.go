@@ -212,7 +212,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
 	at := v.socket.Addr().String()
-	v.log.InfoContext(ctx, "the service begins", "version", obs.FullVersion(), "address", at, "catalogue", v.s.DBBackendPath, "database", v.s.VulnDBPath)
+	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "catalogue", v.s.DBBackendPath, "database", v.s.VulnDBPath)
 	_, _ = fmt.Fprintf(v.o.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
 	if v.s.LogToFile {
 		_, _ = fmt.Fprintf(v.o.Err, "Its log is %s\n", cli.Plain(v.s.LogFile))

@@ -15,7 +15,7 @@ func statusCommand(g *globals) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say what the service does, and how it is",
+		Short: "Show service status",
 		Example: `  hostscan status
   hostscan status --output json`,
 		Args: cobra.NoArgs,

@@ -19,7 +19,7 @@ import (
 func dbCommand(g *globals) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "db",
-		Short: "Build, fetch, move and look at the vulnerability database",
+		Short: "Manage the vulnerability database",
 		Long: `db looks after the vulnerability database: one file, made of public advisories. It is --db-path, or
 db-path of the configuration file, or in the user's cache folder.`,
 		Example: `  imagescan db build advisories/
@@ -122,7 +122,7 @@ func dbStatusCommand(g *globals) *cobra.Command {
 			}
 			db, err := vulndb.Open(path)
 			if errors.Is(err, os.ErrNotExist) {
-				return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no vulnerability database at %s", path))
+				return cli.Exit(cli.ExitNotFound, fmt.Errorf("vulnerability database %s not found", path))
 			}
 			if err != nil {
 				return err

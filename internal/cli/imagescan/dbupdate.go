@@ -115,7 +115,7 @@ func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 func dbImportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "import FILE",
-		Short:   "Put a database in place that export wrote",
+		Short:   "Import an exported database",
 		Long:    `import verifies a file that "imagescan db export" wrote, or a database, and puts it in place.`,
 		Example: `  imagescan db import vuln.bundle`,
 		Args:    cobra.ExactArgs(1),
@@ -201,7 +201,7 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 	}
 	st, err := update.Look(path)
 	if err == nil && !st.Present {
-		err = fmt.Errorf("there is no vulnerability database at %s", path)
+		err = fmt.Errorf("vulnerability database %s not found", path)
 	}
 	if err != nil {
 		return err

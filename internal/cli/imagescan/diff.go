@@ -29,7 +29,7 @@ func diffCommand(g *globals) *cobra.Command {
 	o := &diffOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "diff SOURCE SOURCE",
-		Short: "Say which packages and vulnerabilities came and went between two sources",
+		Short: "Compare two sources",
 		Long: `diff scans two sources, such as two tags of a template, and says which packages and which
 vulnerabilities the second one has that the first one has not, and the other way round.`,
 		Example: `  imagescan diff registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v1 registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v2

@@ -111,7 +111,7 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	}
 	db, err := vulndb.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no vulnerability database at %s: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
+		return nil, fmt.Errorf("vulnerability database %s not found: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
 	}
 	if err != nil {
 		return nil, advised(err)

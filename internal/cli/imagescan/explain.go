@@ -31,7 +31,7 @@ func explainCommand(g *globals) *cobra.Command {
 	o := &explainOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "explain CVE PACKAGE",
-		Short: "Say why a package has a vulnerability, or why it has not",
+		Short: "Explain a match decision",
 		Long: `explain says every step of the judgement of one vulnerability of one package: which source
 decides, which versions it names, and which rule hides it.
 

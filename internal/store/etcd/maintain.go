@@ -162,6 +162,9 @@ func share(part, whole int64) int {
 	return int(part * 100 / whole)
 }
 
+// alarmName is the value of the log key alarm for the database's size.
+const alarmName = "store_full"
+
 // alarm logs a share of the quota one time, when it is reached.
 func (c *maintainer) alarm(ctx context.Context, s sizes) {
 	now := share(s.file, s.quota)
@@ -176,7 +179,7 @@ func (c *maintainer) alarm(ctx context.Context, s sizes) {
 		if reached == shareUrgent {
 			level = slog.LevelError
 		}
-		c.log.Log(ctx, level, "ALARM: the store's database is filling up", "reached", fmt.Sprintf("%d %%", reached),
+		c.log.Log(ctx, level, "store database filling up", "alarm", alarmName, "reached", fmt.Sprintf("%d %%", reached),
 			"bytes", s.file, "in_use", s.used, "quota", s.quota)
 	}
 	c.alarmed = reached

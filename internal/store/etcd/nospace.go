@@ -30,7 +30,7 @@ func (c *maintainer) recover(ctx context.Context) error {
 		return nil
 	}
 	c.tried = time.Now()
-	c.log.Error("ALARM: the store's database is full and refuses writes; making room")
+	c.log.Error("store database full, writes refused; freeing space", "alarm", alarmName)
 	c.note(&c.refusing, true) // until a check finds otherwise
 	if err := c.compact(ctx); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *maintainer) shed(ctx context.Context) error {
 		if err != nil || dropped == 0 {
 			return err
 		}
-		c.log.Error("ALARM: old records of the history were dropped to make room in the store", "records", dropped)
+		c.log.Error("history records dropped to free space", "alarm", alarmName, "records", dropped)
 		if err := c.compact(ctx); err != nil {
 			return err
 		}

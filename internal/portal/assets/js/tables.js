@@ -4,7 +4,7 @@ export function tables() {
   const boxes = () => [...document.querySelectorAll("main tbody input[type=checkbox][name=chosen]")];
   const count = () => {
     const n = boxes().filter((b) => b.checked).length;
-    for (const e of document.querySelectorAll("[data-chosen]")) e.textContent = n ? `${n} chosen` : "none chosen";
+    for (const e of document.querySelectorAll("[data-chosen]")) e.textContent = n ? `${n} selected` : "None selected";
     const all = document.querySelector("[data-all]");
     if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
   };

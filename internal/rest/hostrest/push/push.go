@@ -209,7 +209,7 @@ func judge(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]
 	if json.Unmarshal(raw, &e) != nil || e.Status == "" {
-		return errors.New("what answers is no controller: " + resp.Status)
+		return errors.New("not a Buildyard controller: " + resp.Status)
 	}
 	if resp.StatusCode == http.StatusOK && e.Status == api.StatusOK {
 		return nil
