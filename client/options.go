@@ -57,7 +57,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		}
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return nil, errors.New("client certificate: give the certificate and its key")
+		return nil, errors.New("client certificate: certificate and key are both required")
 	}
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)

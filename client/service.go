@@ -31,7 +31,7 @@ type service struct {
 func newService(kind, address string, o Options) (*service, error) {
 	base, err := url.Parse(address)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("%q is no address of a %s: give one such as http://build.example:8090", address, kind)
+		return nil, fmt.Errorf("invalid address %q of a %s: want one such as http://build.example:8090", address, kind)
 	}
 	transport, err := o.transport()
 	if err != nil {

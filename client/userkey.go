@@ -95,9 +95,9 @@ func parsePrivate(text string) (*rsa.PrivateKey, error) {
 	case err == nil:
 		return nil, errors.New("the private key is not an RSA key")
 	case strings.Contains(kind, "PUBLIC") || isPublic(der):
-		return nil, errors.New("this is the public key: give the private one")
+		return nil, errors.New("this is a public key: want the private key")
 	case strings.Contains(kind, "CERTIFICATE"):
-		return nil, errors.New("this is a certificate: give the private key")
+		return nil, errors.New("this is a certificate: want the private key")
 	}
 	return nil, errors.New("the private key has not the form PKCS#1 or PKCS#8, or is damaged")
 }

@@ -103,7 +103,7 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, current := strings.CutPrefix(r.URL.Path, a.prefix)
 	file := a.byName[name]
 	if !current || file == nil {
-		http.Error(w, "There is no such file. The page may be of an older version: load it again.", http.StatusNotFound)
+		http.Error(w, "File not found. The page may be of an older version: reload it.", http.StatusNotFound)
 		return
 	}
 	h := w.Header()

@@ -61,7 +61,7 @@ func TestNodeHasEverything(t *testing.T) {
 	}
 	page := w.get("/nodes/" + id)
 	page.facts(map[string]string{
-		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "Id": id, "Host": "10.1.2.3", "Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
+		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Host": "10.1.2.3", "Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
 		"Last contact": " ago</time>", "Drained": "new fan", "Machine": fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
 	page.has(
@@ -96,7 +96,7 @@ func TestTemplateHasEverything(t *testing.T) {
 			last = i
 		}
 	}
-	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>", ">Delete template</a>", ">Remove from nodes</a>", ">Distributions<")
+	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>", ">Delete template</a>", ">Remove from node caches</a>", ">Distributions<")
 }
 
 // TestInstanceHasEverything: of one that runs and of one that waits.
@@ -122,10 +122,10 @@ func TestInstanceHasEverything(t *testing.T) {
 	}
 	page := w.get("/instances/" + id)
 	page.facts(map[string]string{
-		"Id": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External id": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
-		"VM": vm.VMInfo.Name, "VM id": vm.VMInfo.UUID, "Port ssh": "10022 leads to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
+		"ID": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External ID": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
+		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
 	})
-	page.has(200, "Startup script: ended with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
+	page.has(200, "Startup script: exited with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
 	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No event fits")
 
 	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
@@ -143,7 +143,7 @@ func TestInstanceHasEverything(t *testing.T) {
 	w.get("/instances/"+waits).has(200, "Pending reason", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `, "none yet")
 	dash := w.get("/")
 	dash.facts(map[string]string{
-		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots", "Queue": "the first for ", "Registry storage": "of ", "Processors, mean": "%", "Memory, mean": "%",
+		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots", "Queue": "the first for ", "Registry storage": "of ", "CPU (mean)": "%", "Memory (mean)": "%",
 	})
 	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "p50=5,p95=6", "Pulled from registries</figcaption>", "p50", "p95")
 	for _, over := range []string{"1h", "6h", "24h", "7d"} {
@@ -170,7 +170,7 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 		}
 	}
 	w := newWorld(t, map[string]string{"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry")})
-	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "things to look at", "!nothing is wrong")
+	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "things to look at", "!no problems")
 	status, err := w.API.Status(t.Context())
 	if err != nil || status.RegistryDamaged != 2 {
 		t.Errorf("%+v, %v", status, err)

@@ -28,7 +28,7 @@ func showConsole(v *visit) (any, error) {
 	case errors.Is(err, client.ErrUnauthenticated):
 		return nil, err
 	case errors.Is(err, client.ErrNotFound):
-		return nil, &client.Error{Code: client.ErrNotFound, Message: "There is no such instance now, so it has no screen"}
+		return nil, &client.Error{Code: client.ErrNotFound, Message: "Instance not found"}
 	}
 	at := query("/api/v1/vm/console", "id", id)
 	out := consoleView{ID: id, Name: short(id), Address: at, Why: refusal(err), Curl: curl(v, "GET", at, "")}
@@ -42,7 +42,7 @@ func showConsole(v *visit) (any, error) {
 // noConsole returns the reason why an instance has no console, "" where it has one.
 func noConsole(v *visit, id, state string) string {
 	if state != string(farm.Started) {
-		return "Only an instance that runs has a console"
+		return "Only a running instance has a console"
 	}
 	_, err := v.ConsoleOf(v, id)
 	return refusal(err)

@@ -119,7 +119,7 @@ func (d *dashboard) load(p api.NodePage) {
 	for _, u := range []struct {
 		name  string
 		share float64
-	}{{"Processors, mean", p.CPUUtil}, {"Memory, mean", p.RAMUtil}} {
+	}{{"CPU (mean)", p.CPUUtil}, {"Memory (mean)", p.RAMUtil}} {
 		d.Tiles = append(d.Tiles, tile{Name: u.name, Path: "/nodes", Value: percent(u.share), Unit: "%", Sub: "of the active nodes", Share: &u.share})
 	}
 }
@@ -129,7 +129,7 @@ func (d *dashboard) stats(s api.ControllerStats) {
 	if s.QueueDepth > 0 {
 		queue.Sub = "the first for " + lasting(s.OldestWait)
 	}
-	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no node takes starts"}
+	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no schedulable nodes"}
 	if s.Capacity > 0 {
 		used := float64(s.CapacityUsed) / float64(s.Capacity)
 		capacity = tile{Name: "Capacity", Path: "/nodes", Value: percent(used), Unit: "%", Sub: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), Share: &used}

@@ -31,7 +31,7 @@ type eventTable struct {
 	Now  time.Time
 }
 
-// link leads to something.
+// link forwards to something.
 type link struct{ Name, Path string }
 
 // eventLinks are the keys of events that name something with a page, with the keys of its display

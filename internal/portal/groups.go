@@ -90,7 +90,7 @@ func oneGroup(v *visit) (groupForm, error) {
 	}
 	i := slices.IndexFunc(all, func(g api.Group) bool { return g.ID == id })
 	if i < 0 {
-		return groupForm{}, &client.Error{Code: client.ErrNotFound, Message: "There is no such group."}
+		return groupForm{}, &client.Error{Code: client.ErrNotFound, Message: "Group not found"}
 	}
 	f := groupForm{Group: all[i], Others: slices.Delete(slices.Clone(all), i, i+1)}
 	if f.FallbackGroupID != nil {

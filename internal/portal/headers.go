@@ -21,8 +21,8 @@ func (p *portal) guarded(next http.Handler) http.Handler {
 		}
 		if err := sites.Check(r); err != nil {
 			p.tell(w, r, http.StatusForbidden, &failure{
-				What: "Change refused", Why: "The request comes from a page of another site. Nothing was changed.",
-				Next: "If you meant it, open the portal and do it there. If you did not, close the page that asked for it.",
+				What: "Change refused", Why: "The request comes from another site. Nothing was changed.",
+				Next: "To make this change, use the portal itself. Otherwise close the page that sent the request.",
 			})
 			return
 		}

@@ -41,7 +41,7 @@ func loadHealth(v *visit) (any, error) {
 	case err != nil && status.RegistryStatus == "Running":
 		h.Lacking = append(h.Lacking, "Registry storage: "+refusal(err))
 	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
-		h.add("The registry has "+byteCount(disk.Free)+" of "+byteCount(disk.Total)+" free", "Delete templates or revert tags that nobody needs, or give the registry more room.", "/templates")
+		h.add("The registry has "+byteCount(disk.Free)+" of "+byteCount(disk.Total)+" free", "Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
 	}
 	h.registry(v)
 	return h, h.nodes(v)
@@ -54,7 +54,7 @@ func (h *health) registry(v *visit) {
 	n := h.Status.RegistryDamaged
 	if v.registry == nil {
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry at "+h.Status.RegistryAddress, "Ask it which: buildyard registry check, or GET /registry/status there. "+cure, "")
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry at "+h.Status.RegistryAddress, "List them: buildyard registry check, or GET /registry/status there. "+repairHint, "")
 		}
 		return
 	}
@@ -62,7 +62,7 @@ func (h *health) registry(v *visit) {
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Damaged templates: "+refusal(err))
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry", cure, "")
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry", repairHint, "")
 		}
 	}
 	for i, d := range status.Damaged {
@@ -84,8 +84,8 @@ func (h *health) registry(v *visit) {
 	h.Scrub, h.Held = &stats.Scrub, stats.Disks+stats.States
 }
 
-// cure is the recommended action for damage in a registry.
-const cure = "Push the same image again, or revert the version; or put the file back from a backup and run buildyard registry repair."
+// repairHint is the recommended action for damage in a registry.
+const repairHint = "Push the same image again, or revert the version; or restore the file from a backup and run buildyard registry repair."
 
 // nameOf returns the name of a template, or its ID if the visitor may not see it.
 func (h *health) nameOf(v *visit, id string) string {
@@ -126,17 +126,17 @@ func (h *health) controller() {
 	s := &h.Status
 	for _, alarm := range s.ActiveAlarms {
 		if alarm.Name != api.AlarmRegistryDisk { // loadHealth asks for the present numbers
-			h.add(alarm.Message, cmp.Or(alarm.Action, "The log of the controller says more."), "")
+			h.add(alarm.Message, cmp.Or(alarm.Action, "See the log of the controller."), "")
 		}
 	}
 	if s.RegistryStatus != "Running" {
-		h.add("The registry at "+s.RegistryAddress+" cannot be reached", "See whether it runs and whether the controller reaches its address. Nothing can be pulled or saved until then; instances that run go on.", "")
+		h.add("The registry at "+s.RegistryAddress+" cannot be reached", "Check that it runs and that the controller can reach its address. Until then nothing can be pulled or saved; running instances continue.", "")
 	}
 	if s.Maintenance != nil {
-		h.add("Maintenance mode is on; cleanup is paused", "End it when the work is done: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
+		h.add("Maintenance mode is on; cleanup is paused", "End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
 	}
 	if s.UnknownVMs > 0 {
-		h.add(plural(s.UnknownVMs, "VM runs on a node and belongs", "VMs run on nodes and belong")+" to nobody", "Keep or remove them: buildyard node adopt.", "/nodes")
+		h.add(plural(s.UnknownVMs, "orphaned VM", "orphaned VMs"), "Adopt or remove: buildyard node adopt.", "/nodes")
 	}
 }
 
@@ -148,9 +148,9 @@ func (h *health) nodes(v *visit) error {
 		return nil //nolint:nilerr // the page reports it
 	}
 	for _, n := range page.Nodes {
-		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State), "See whether its machine runs, its agent runs (buildnode run) and it reaches the controller."
+		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State), "Check that the machine runs, that its agent runs (buildnode run), and that it can reach the controller."
 		if n.State != "Offline" {
-			next = "Look at the node for what its agent says."
+			next = "See the state reason on the page of the node."
 		}
 		if n.StateReason != "" {
 			what += ": " + n.StateReason
@@ -158,7 +158,7 @@ func (h *health) nodes(v *visit) error {
 		h.add(what, next, "/nodes/"+n.NodeID)
 	}
 	if more := page.Total - len(page.Nodes); more > 0 {
-		h.add(plural(more, "more node is", "more nodes are")+" unhealthy or offline", "Look at all of them.", "/nodes?q=state:unhealthy,offline")
+		h.add(plural(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.", "/nodes?q=state:unhealthy,offline")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (p *portal) instancePages() []page {
 
 func (p *portal) instanceDeeds() []action {
 	return []action{
-		{path: "/instances/end", name: "end", title: "End instances", ask: askEnd, do: doEnd},
+		{path: "/instances/end", name: "end", title: "Terminate instances", ask: askEnd, do: doEnd},
 	}
 }
 
@@ -159,7 +159,7 @@ func chosenOf(v *visit) (selection, error) {
 	c := selection{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/instances")}
 	if !c.All {
 		if len(c.IDs) == 0 {
-			return c, invalid("No instance is chosen: choose some rows first.")
+			return c, invalid("No instance selected: select rows first.")
 		}
 		c.Total = len(c.IDs)
 		for _, id := range c.IDs[:min(firstRows, len(c.IDs))] {
@@ -177,7 +177,7 @@ func chosenOf(v *visit) (selection, error) {
 		return c, err
 	}
 	if page.Total == 0 {
-		return c, invalid("No instance that fits is left to end.")
+		return c, invalid("No matching instance is left to terminate.")
 	}
 	c.Total, c.IDs = page.Total, nil
 	for _, item := range page.Instances {
@@ -215,7 +215,7 @@ func doEnd(v *visit) (actionResult, error) {
 		return actionResult{}, invalid("Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {
-		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are ended at a time. Narrow the filter, or call the API.")
+		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are terminated at a time. Narrow the filter, or use the API.")
 	}
 	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {

@@ -107,7 +107,7 @@ func TestFiles(t *testing.T) {
 	w.get("/favicon.ico").has(200, "<svg")
 }
 
-// TestInstanceOfAGroup: the page names the group, and leads to it.
+// TestInstanceOfAGroup: the page names the group, and forwards to it.
 func TestInstanceOfAGroup(t *testing.T) {
 	w := newWorld(t, nil)
 	node := w.join("worker", 1)[0].NodeID

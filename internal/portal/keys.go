@@ -101,7 +101,7 @@ func askCreateKey(v *visit) (any, error) {
 func secondsOf(v *visit) (int64, error) {
 	days, err := strconv.Atoi(v.q.Get("days"))
 	if err != nil || days < 1 || days > 36500 {
-		return 0, invalid("Say for how many days the key is good: a number from 1 on.")
+		return 0, invalid("invalid validity: want a number of days, at least 1")
 	}
 	return int64(days) * 86400, nil
 }
@@ -116,9 +116,9 @@ func doCreateKey(v *visit) (actionResult, error) {
 	if err != nil {
 		return actionResult{}, err
 	}
-	out := actionResult{Back: "/keys", Items: []itemResult{{Name: id, Said: "The key is made. Whoever has the private half of the public key that you gave can use it."}}}
+	out := actionResult{Back: "/keys", Items: []itemResult{{Name: id, Said: "Key created. The owner of the private key can use it."}}}
 	if text := private.Reveal(); text != "" {
-		out.Items[0].Said = "The key is made"
+		out.Items[0].Said = "Key created"
 		out.Once = &secret{"Private key", text}
 	}
 	return out, nil

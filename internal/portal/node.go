@@ -67,7 +67,7 @@ func allGauges(n api.Node) []gauge {
 	all := append(gaugesOf(n), placesOf(n))
 	if n.CapacityMode == string(farm.CapacityByResources) {
 		all[2] = gaugeOf("Virtual CPUs", n.NodeName, share(n.VCPUCount, n.VCPULimit), fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit))
-		all = append(all, gaugeOf("Memory of VMs", n.NodeName, share(n.VRAM, n.RAMLimit), fmt.Sprintf("%d of %d MB", n.VRAM, n.RAMLimit)))
+		all = append(all, gaugeOf("Memory of VMs", n.NodeName, share(n.VRAM, n.RAMLimit), fmt.Sprintf("%d of %d MiB", n.VRAM, n.RAMLimit)))
 	}
 	if n.DiskSize > 0 {
 		used := n.DiskSize - n.FreeDisk

@@ -41,7 +41,7 @@ type bulkNodeAction struct {
 var nodeActs = []bulkNodeAction{
 	{
 		Name: "drain", Title: "Drain nodes", Button: "Drain", Said: "Drained", Reasons: true,
-		Text: "No instance starts there any more. What runs there goes on until it ends, or until the deadline.",
+		Text: "No new instances start on the node. Running instances continue until they end, or until the deadline.",
 		call: func(v *visit, id string) error {
 			config, err := drainOf(v.q, id)
 			if err != nil {
@@ -55,14 +55,14 @@ var nodeActs = []bulkNodeAction{
 		},
 	},
 	{
-		Name: "undrain", Title: "Undrain nodes", Button: "Undrain", Said: "Takes instances again",
-		Text: "Instances may start there again, at once.",
+		Name: "undrain", Title: "Undrain nodes", Button: "Undrain", Said: "Schedulable",
+		Text: "New instances may start on the node again.",
 		call: func(v *visit, id string) error { return v.ConfigureNode(v, undrained(id)) },
 		curl: func(v *visit, id string) string { return configCurl(v, undrained(id)) },
 	},
 	{
-		Name: "update", Title: "Update agents", Button: "Update", Said: "Asked for",
-		Text: "Each agent becomes the version that this controller has a package of, and goes on with its VMs.",
+		Name: "update", Title: "Update agents", Button: "Update", Said: "Requested",
+		Text: "Each agent is updated to the version of the controller's agent package. Its VMs continue to run.",
 		call: func(v *visit, id string) error { return v.UpdateNodes(v, id) },
 		curl: func(v *visit, id string) string {
 			return curl(v, "PUT", "/api/v1/node/update", jsonOf(map[string][]string{"node_ids": {id}}))
@@ -70,7 +70,7 @@ var nodeActs = []bulkNodeAction{
 	},
 	{
 		Name: "delete", Title: "Delete nodes", Button: "Delete", Said: "Deleted", Bad: true,
-		Text: "This cloud forgets the node, and instances that it has there end in Error. An agent that still runs removes its VMs and has to join anew.",
+		Text: "The node is removed from the cloud, and its instances end in Error. A running agent deletes its VMs and must join again.",
 		call: func(v *visit, id string) error { return v.DeleteNode(v, id) },
 		curl: func(v *visit, id string) string {
 			return curl(v, "DELETE", "/api/v1/node", jsonOf(map[string]string{"node_id": id}))
@@ -114,9 +114,9 @@ func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
 	}
 	switch {
 	case f.Total == 0:
-		return f, invalid("No node is chosen: choose some rows first.")
+		return f, invalid("No node selected: select rows first.")
 	case f.Total > mostNodes:
-		return f, invalid("At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or call the API.")
+		return f, invalid("At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or use the API.")
 	case f.Total > typedFrom:
 		f.Typed = plural(f.Total, "node", "nodes")
 	}
@@ -192,7 +192,7 @@ func drainOf(q url.Values, id string) (client.NodeConfig, error) {
 	if text := strings.TrimSpace(q.Get("deadline")); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {
-			return config, invalid("The deadline is a time such as 30m or 2h.")
+			return config, invalid("invalid deadline: want a duration such as 30m or 2h")
 		}
 		limit := client.Duration(d)
 		config.DrainLimit = &limit

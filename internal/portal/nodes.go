@@ -188,7 +188,7 @@ func whyNode(n api.Node) string {
 		}
 	}
 	if n.UnknownVMs > 0 {
-		parts = append(parts, plural(n.UnknownVMs, "VM that nobody owns", "VMs that nobody owns"))
+		parts = append(parts, plural(n.UnknownVMs, "orphaned VM", "orphaned VMs"))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -221,7 +221,7 @@ func share(part, whole int) float64 {
 type joinView struct {
 	Ask, Join string // commands: on the controller's machine, and on the one that joins
 	Address   string
-	Loopback  bool // the address leads to this machine alone
+	Loopback  bool // the address forwards to this machine alone
 	Host      string
 }
 

@@ -51,7 +51,7 @@ func TestDrain(t *testing.T) {
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")
 	w.post("/nodes/drain", url.Values{"chosen": {id, "nobody"}}).has(409, "1 failed of 2", "Drained", "Not found")
-	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Takes instances again")
+	w.post("/nodes/undrain", url.Values{"chosen": {id, other}}).has(200, "2 done", "Schedulable")
 	w.post("/nodes/update", url.Values{"chosen": {id, other}}).has(409, "2 failed of 2")
 }
 
@@ -86,10 +86,10 @@ func TestDeleteNode(t *testing.T) {
 	w.get("/nodes/"+id).has(404, "Not found")
 }
 
-// leads checks that a form leads to another page.
+// leads checks that a form forwards to another page.
 func (s shown) leads(to string) {
 	s.t.Helper()
 	if got := s.Header.Get("Location"); s.Code != http.StatusSeeOther || got != to {
-		s.t.Errorf("answered %d and leads to %q, not %q: %s", s.Code, got, to, s.main())
+		s.t.Errorf("answered %d and forwards to %q, not %q: %s", s.Code, got, to, s.main())
 	}
 }

@@ -32,7 +32,7 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 			p.fail(w, r, page{}, &client.Error{Code: client.ErrUnauthenticated})
 			return
 		}
-		p.tell(w, r, http.StatusNotFound, &failure{What: "No such page", Why: "There is no page at " + r.URL.Path + ".", Next: "The areas beside this lead to what there is."})
+		p.tell(w, r, http.StatusNotFound, &failure{What: "Page not found", Why: "There is no page at " + r.URL.Path + ".", Next: "Use the navigation to go to a page that exists."})
 	})).ServeHTTP(w, r)
 }
 

@@ -17,7 +17,7 @@ func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, at := range []string{"/nonsense", "/nodes/a/b/c", "/<script>alert(1)</script>", "/login"} {
 		s := w.ask("GET", at, nil, browser)
-		s.has(404, "No such page", "Request <code>", "<nav", "!<script>alert")
+		s.has(404, "Page not found", "Request <code>", "<nav", "!<script>alert")
 		if !strings.HasPrefix(s.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %v", at, s.Header)
 		}
@@ -28,7 +28,7 @@ func TestNoSuchPage(t *testing.T) {
 	}
 	for at, to := range map[string]string{"/x/../nodes/": "/nodes"} {
 		if s := w.ask("GET", at, nil, browser); s.Header.Get("Location") != to {
-			t.Errorf("%s leads to %q with %d", at, s.Header.Get("Location"), s.Code)
+			t.Errorf("%s forwards to %q with %d", at, s.Header.Get("Location"), s.Code)
 		}
 	}
 	for _, at := range []string{"/nodes/?q=a", "/instances/start/", "//nodes/"} { // slashes are folded
@@ -36,7 +36,7 @@ func TestNoSuchPage(t *testing.T) {
 	}
 	for _, at := range []string{"//elsewhere.example/", "/\\elsewhere.example/", "//elsewhere.example/%2e%2e"} {
 		if s := w.ask("GET", at, nil, browser); strings.Contains(s.Header.Get("Location"), "elsewhere") && strings.HasPrefix(s.Header.Get("Location"), "//") {
-			t.Errorf("%s leads to %q", at, s.Header.Get("Location"))
+			t.Errorf("%s forwards to %q", at, s.Header.Get("Location"))
 		}
 	}
 	guarded := newGuarded(t)
@@ -44,7 +44,7 @@ func TestNoSuchPage(t *testing.T) {
 	guarded.ask("GET", "/api/v1/vm", nil, browser).has(401, "Authentication Required")
 	guarded.ask("GET", "/livez", nil, browser).has(200)
 	guarded.logIn()
-	guarded.ask("GET", "/nonsense", nil, browser).has(404, "No such page", "Log out")
+	guarded.ask("GET", "/nonsense", nil, browser).has(404, "Page not found", "Log out")
 }
 
 // TestBehindTheEnd: a part of a table that no longer exists is the last one, not "none yet".

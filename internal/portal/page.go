@@ -37,7 +37,7 @@ type visit struct {
 
 	registry *client.Registry // nil where it is another process
 	guarded  bool             // callers have to log in
-	stranger error            // the API does not accept these credentials; nil: it does
+	denied error            // the API does not accept these credentials; nil: it does
 
 	about client.RightsQuery // what the page is about; set before can is called
 	mine  *capabilities      // what the visitor may do, once that was asked
@@ -82,8 +82,8 @@ func (p *portal) serve(g page) http.Handler {
 			title = v.title
 		}
 		shown := p.view(v, g, title, body)
-		if v.stranger != nil { // parts of a page leave out what they may not see, and none may be seen
-			p.fail(w, r, g, v.stranger)
+		if v.denied != nil { // parts of a page leave out what they may not see, and none may be seen
+			p.fail(w, r, g, v.denied)
 			return
 		}
 		p.show(w, r, http.StatusOK, g.name, shown)
@@ -154,7 +154,7 @@ func (p *portal) surround(v *visit, shown *view) {
 	if status, err := v.Status(v); err == nil {
 		shown.Registry, shown.Trouble = registryWord(status), status.Alarms
 	} else if errors.Is(err, client.ErrUnauthenticated) {
-		v.stranger = err
+		v.denied = err
 	}
 }
 
@@ -264,17 +264,17 @@ func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failu
 
 // steps are what to do about failures.
 var steps = map[client.Code]string{
-	client.ErrForbidden:   "Ask whoever looks after this cloud for the permission, or log in as somebody who has it.",
-	client.ErrNotFound:    "It may have ended meanwhile. Go back to the list.",
-	client.ErrUnavailable: "Wait a moment and load the page again. Health says what is wrong.",
+	client.ErrForbidden:   "Ask the administrator of this cloud for the permission, or log in as another user.",
+	client.ErrNotFound:    "It may have been removed. Go back to the list.",
+	client.ErrUnavailable: "Wait a moment and reload the page. See Health for the cause.",
 	client.ErrInvalid:     "Correct the value and try again.",
-	client.ErrRefused:     "To try again helps once that has changed.",
-	client.ErrConflict:    "Load the page again and look at what has changed.",
-	client.ErrUnsupported: "This controller does not offer it: it is switched off, or of another version.",
+	client.ErrRefused:     "Try again after the cause is resolved.",
+	client.ErrConflict:    "Reload the page and review what has changed.",
+	client.ErrUnsupported: "This controller does not support it: it is disabled, or of another version.",
 }
 
 func explain(err error) (code int, f *failure) {
-	f = &failure{Why: err.Error(), Next: "Try again. If it fails once more, look for the request id in the log of the controller."}
+	f = &failure{Why: err.Error(), Next: "Try again. If it fails again, search for the request ID in the log of the controller."}
 	code = http.StatusInternalServerError
 	if told, ok := errors.AsType[*client.Error](err); ok {
 		f.Why, f.Request = told.Message, told.RequestID

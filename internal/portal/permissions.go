@@ -161,7 +161,7 @@ func grantedTo(v *visit, s grants, group string) ([]string, error) {
 func doPermissions(v *visit) (actionResult, error) {
 	name := strings.TrimSpace(v.q.Get("name"))
 	if name == "" {
-		return actionResult{}, invalid("Give the name of the permission group: that of a group of users, of a user, or the id of a key.")
+		return actionResult{}, invalid("Name required: a user group, a user, or an API key ID")
 	}
 	return v.eachShown(name, func(s grants) error {
 		now, err := grantedTo(v, s, name)

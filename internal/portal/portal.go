@@ -41,9 +41,9 @@ func Handler(o Options) http.Handler {
 	for _, page := range p.pages() {
 		pages.Handle("GET "+page.path, p.serve(page))
 	}
-	for _, deed := range p.actions() {
-		pages.Handle("GET "+deed.path, p.ask(deed))
-		pages.Handle("POST "+deed.path, p.act(deed))
+	for _, a := range p.actions() {
+		pages.Handle("GET "+a.path, p.ask(a))
+		pages.Handle("POST "+a.path, p.act(a))
 	}
 	pages.Handle("GET /assets/{path...}", p.assets)
 	pages.HandleFunc("GET /live", p.follow)

@@ -288,7 +288,7 @@ func TestRightsOnSingleThings(t *testing.T) {
 	}
 	v.post("/instances/start", url.Values{"vmid": {debian}}).has(400, `id="w-group"`, "is required")
 	v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"other"}}).has(403, "You do not belong to the permission group other")
-	v.post("/instances/start", url.Values{"vmid": {spare}, "group": {"ci"}}).has(400, "Nothing was started")
+	v.post("/instances/start", url.Values{"vmid": {spare}, "group": {"ci"}}).has(400, "No instance was started")
 	to := v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"ci"}, "name": {"mine"}}).leadsTo("/instances/")
 	v.get(to).has(200, "mine", "debian")
 	two := url.Values{"chosen": {v.node.NodeID, hidden.NodeID}}

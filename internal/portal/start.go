@@ -59,12 +59,12 @@ type start = client.StartRequest
 // firstFields are the fields that nearly every start sets, the others those that few set.
 var firstFields = []startField{
 	{Name: "tag", Label: "Tag", Hint: "Empty: the latest.", set: textField(func(r *start) *string { return &r.Tag })},
-	{Name: "count", Label: "How many", Kind: "number", Most: 1000, set: numberField(func(r *start) *int { return &r.Count })},
+	{Name: "count", Label: "Count", Kind: "number", Most: 1000, set: numberField(func(r *start) *int { return &r.Count })},
 	{Name: "name", Label: "Name", set: textField(func(r *start) *string { return &r.Name })},
 }
 
 var startFields = []startField{
-	{Head: "Where and how long", Name: "version", Label: "Version", Hint: "A number instead of the tag.", set: func(r *start, text string) error {
+	{Head: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.", set: func(r *start, text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil {
 			return errNoInteger
@@ -72,12 +72,12 @@ var startFields = []startField{
 		r.Version = &n
 		return nil
 	}},
-	{Name: "external_id", Label: "External id", Hint: "What your own programs call it.", set: textField(func(r *start) *string { return &r.ExternalID })},
-	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "A line for each: key=value.", set: setMetadata},
+	{Name: "external_id", Label: "External ID", Hint: "Identifier in your own systems.", set: textField(func(r *start) *string { return &r.ExternalID })},
+	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", set: setMetadata},
 	{Name: "node_id", Label: "Node", Kind: "choice", set: textField(func(r *start) *string { return &r.NodeID })},
 	{Name: "group_id", Label: "Group of nodes", Kind: "choice", set: textField(func(r *start) *string { return &r.GroupID })},
-	{Name: "priority", Label: "Priority", Kind: "number", Most: 10000, Hint: "1 to 10000; the lower, the sooner. Empty: 1000.", set: numberField(func(r *start) *int { return &r.Priority })},
-	{Name: "ttl", Label: "TTL", Hint: "A time such as 90s or 2h. Empty: when somebody ends it.", set: func(r *start, text string) error {
+	{Name: "priority", Label: "Priority", Kind: "number", Most: 10000, Hint: "1 to 10000, lower is sooner. Empty: 1000.", set: numberField(func(r *start) *int { return &r.Priority })},
+	{Name: "ttl", Label: "TTL", Hint: "A duration such as 90s or 2h. Empty: no limit.", set: func(r *start, text string) error {
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return errors.New("must be a time such as 90s or 2h")
@@ -90,19 +90,19 @@ var startFields = []startField{
 		return nil
 	}},
 	{Name: "startup_script_condition", Label: "Runs", Kind: "choice", Choices: []choice{{"", "once the network is up"}, {"1", "as soon as it boots"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptCondition) })},
-	{Name: "script_monitoring", Label: "Its outcome", Kind: "choice", Choices: []choice{{"", "is not waited for"}, {"true", "is waited for and kept"}}, set: func(r *start, text string) error {
+	{Name: "script_monitoring", Label: "Monitoring", Kind: "choice", Choices: []choice{{"", "ignore the result"}, {"true", "wait for the result and keep it"}}, set: func(r *start, text string) error {
 		r.ScriptMonitoring = text == "true"
 		return nil
 	}},
-	{Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400, Hint: "Seconds, where its outcome is waited for. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
-	{Name: "script_fail_handler", Label: "If it fails", Kind: "choice", Choices: []choice{{"", "the VM is stopped"}, {"1", "the VM is kept"}, {"2", "the VM is deleted"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
-	{Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VCPU })},
-	{Name: "vram", Label: "Memory, MB", Kind: "number", Most: 1 << 24, Hint: "Empty: as the template says.", set: numberField(func(r *start) *int { return &r.VRAM })},
-	{Name: "disk", Label: "Disk", Hint: "A size such as 80G, if it is to grow.", set: func(r *start, text string) error {
+	{Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400, Hint: "In seconds, if monitored. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
+	{Name: "script_fail_handler", Label: "On failure", Kind: "choice", Choices: []choice{{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
+	{Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VCPU })},
+	{Name: "vram", Label: "Memory (MiB)", Kind: "number", Most: 1 << 24, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VRAM })},
+	{Name: "disk", Label: "Disk", Hint: "A size such as 80G, to grow the disk.", set: func(r *start, text string) error {
 		r.Disk = &client.Disk{Size: text}
 		return nil
 	}},
-	{Name: "skip_container_resize", Label: "Its file system", Kind: "choice", Choices: []choice{{"", "grows with it"}, {"true", "stays as it is"}}, set: func(r *start, _ string) error {
+	{Name: "skip_container_resize", Label: "File system", Kind: "choice", Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}}, set: func(r *start, _ string) error {
 		if r.Disk == nil {
 			return errors.New("needs a size of the disk")
 		}
@@ -110,10 +110,10 @@ var startFields = []startField{
 		return nil
 	}},
 	{Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: choicesOf("fbuf", "pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.", set: textField(func(r *start) *string { return &r.VideoController })},
-	{Name: "hw_serial", Label: "Serial number", Hint: "Of the machine, as its firmware tells it.", set: textField(func(r *start) *string { return &r.HardwareSerial })},
-	{Name: "hw_uuid", Label: "Hardware UUID", Hint: "Of the machine; for one instance at a time.", set: textField(func(r *start) *string { return &r.HardwareUUID })},
-	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), Hint: "Of Intel Macs alone.", set: textField(func(r *start) *string { return &r.HVAPIC })},
-	{Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"), Hint: "Of Intel Macs alone.", set: textField(func(r *start) *string { return &r.CSRActiveConfig })},
+	{Name: "hw_serial", Label: "Serial number", Hint: "Serial number that the firmware reports.", set: textField(func(r *start) *string { return &r.HardwareSerial })},
+	{Name: "hw_uuid", Label: "Hardware UUID", Hint: "Hardware UUID; for one instance at a time.", set: textField(func(r *start) *string { return &r.HardwareUUID })},
+	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.HVAPIC })},
+	{Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.CSRActiveConfig })},
 	{Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.", set: textField(func(r *start) *string { return &r.USBDevice })},
 	{Name: "name_template", Label: "Name of the VM", Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.", set: textField(func(r *start) *string { return &r.NameTemplate })},
 	{Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.", set: textField(func(r *start) *string { return &r.VNCPassword })},
@@ -121,8 +121,8 @@ var startFields = []startField{
 	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
 	{Name: "vlan_tag", Label: "VLAN", set: textField(func(r *start) *string { return &r.VLANTag })},
 	{Name: "mac_address", Label: "MAC address", set: textField(func(r *start) *string { return &r.MACAddress })},
-	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "A line for each, instead of the template's: name, port in the VM, port of the node, address of the node; the last two may be left out. none: no ports.", set: setPorts},
-	{Head: "Act as", Name: "group", Label: "Permission group", Hint: "As which of yours it is started. Needed where rights on single nodes count, refused elsewhere.", set: textField(func(r *start) *string { return &r.Group })},
+	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "One per line, replacing those of the template: name, guest port, host port, host address (the last two are optional). none: no ports.", set: setPorts},
+	{Head: "Act as", Name: "group", Label: "Permission group", Hint: "The permission group to act as. Required with resource rights on nodes, rejected otherwise.", set: textField(func(r *start) *string { return &r.Group })},
 }
 
 func choicesOf(values ...string) []choice {
@@ -180,7 +180,7 @@ func portOf(words []string) (rule client.PortRule, err error) {
 		n, err := strconv.Atoi(word)
 		switch {
 		case err != nil || i > 1:
-			return rule, errors.New("has a port that is no number")
+			return rule, errors.New("has an invalid port")
 		case i == 0:
 			rule.GuestPort = n
 		default:
@@ -256,7 +256,7 @@ func (f *startForm) fill(v *visit) {
 		switch field.Name {
 		case "node_id":
 			if field.Choices = known(nodes, field.Value); typed {
-				field.Kind, field.Hint = "", "The id of a node. Empty: any."
+				field.Kind, field.Hint = "", "Node ID. Empty: any."
 			}
 		case "group_id":
 			field.Choices = known(groups, field.Value)
@@ -275,7 +275,7 @@ func (f *startForm) actAs(m *capabilities) {
 		return slices.IndexFunc(f.More, func(x startField) bool { return x.Name == name })
 	}
 	group := f.More[at("group")]
-	group.Head, group.Hint = "", "As which of yours it is started."
+	group.Head, group.Hint = "", "The permission group to act as."
 	if all := m.actingGroups(); len(all) > 0 {
 		group.Kind = "choice"
 		for _, name := range all {
@@ -362,7 +362,7 @@ func doStart(v *visit) (actionResult, error) {
 	}
 	out := actionResult{Back: "/instances"}
 	for _, id := range ids {
-		out.Items = append(out.Items, itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Asked for"})
+		out.Items = append(out.Items, itemResult{Name: id, Path: "/instances/" + url.PathEscape(id), Said: "Requested"})
 	}
 	return out, nil
 }

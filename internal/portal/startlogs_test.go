@@ -29,7 +29,7 @@ func TestStart(t *testing.T) {
 		bad := url.Values{"vmid": {debian}, field: {values[0]}}
 		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1], `aria-describedby="w-`+field+`"`)
 	}
-	w.post("/instances/start", url.Values{"vmid": {spare}}).has(400, "Nothing was started")
+	w.post("/instances/start", url.Values{"vmid": {spare}}).has(400, "No instance was started")
 	w.post("/instances/start", url.Values{"name": {"x"}}).has(400, `id="w-vmid"`)
 	form.Set("port_forwarding_override", "")
 	form.Set("key", "the same twice")
@@ -37,7 +37,7 @@ func TestStart(t *testing.T) {
 	if to := first.Header.Get("Location"); first.Code != 303 || to != second.Header.Get("Location") {
 		t.Errorf("%d to %q, then %q", first.Code, to, second.Header.Get("Location"))
 	}
-	w.post("/instances/start", url.Values{"vmid": {debian}, "count": {"2"}}).has(200, "2 done", "Asked for")
+	w.post("/instances/start", url.Values{"vmid": {debian}, "count": {"2"}}).has(200, "2 done", "Requested")
 }
 
 // TestGroups: groups are made, changed, shown with their nodes, and deleted.
@@ -91,7 +91,7 @@ func TestLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.get("/logs").has(200, `href="/logs/node"`, "/api/v1/log/archive?service=node", "Instances that failed")
+	w.get("/logs").has(200, `href="/logs/node"`, "/api/v1/log/archive?service=node", "Failed instances")
 	w.get("/logs/node").has(200, "needle", "&lt;script&gt;", "!<script>alert", `id="l-`, `data-stream="/api/v1/log/stream?`, "Download file")
 	w.get("/logs/node?q=NEEDLE&lines=100").has(200, "1 of the last", "needle", "!hay")
 	w.get("/logs/node?q=nowhere").has(200, "holds this")
@@ -140,7 +140,7 @@ func TestStartHasEveryParameter(t *testing.T) {
 	w.push(debian, "debian")
 	for field, values := range map[string][2]string{
 		"hvapic": {"forceOn", "is an option of Intel Macs"}, "hw_uuid": {"x", "must be a UUID"}, "skip_container_resize": {"true", "needs a size"}, "version": {"x", "must be an integer"},
-		"port_forwarding_override": {"ssh 22 1 2", "has a port that is no number"}, "vnc_password": {"much too long", "must have 1 to 8"},
+		"port_forwarding_override": {"ssh 22 1 2", "has an invalid port"}, "vnc_password": {"much too long", "must have 1 to 8"},
 	} {
 		w.post("/instances/start", url.Values{"vmid": {debian}, field: {values[0]}}).has(400, `id="w-`+field+`" role="alert">`+values[1])
 	}

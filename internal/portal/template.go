@@ -275,7 +275,7 @@ func templateScan(v *visit) (any, error) {
 	}
 	scan, err := v.TemplateScan(v, id, client.Version{Tag: tag})
 	if errors.Is(err, client.ErrNotFound) {
-		return nil, &client.Error{Code: client.ErrNotFound, Message: "No results of a scan are attached to " + cmp.Or(tag, "the latest tag") + " of " + detail.Name + ". imagescan registry puts them there."}
+		return nil, &client.Error{Code: client.ErrNotFound, Message: "No scan results for " + cmp.Or(tag, "the latest tag") + " of " + detail.Name + ". Create them with: imagescan registry"}
 	}
 	if err != nil {
 		return nil, err

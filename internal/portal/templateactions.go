@@ -75,14 +75,14 @@ func doDistribute(v *visit) (actionResult, error) {
 			return actionResult{}, err
 		}
 		if len(nodes) == 0 {
-			return actionResult{}, invalid("No node fits the filter " + filter + ".")
+			return actionResult{}, invalid("No node matches the filter " + filter + ".")
 		}
 		for _, n := range nodes {
 			ask.NodeIDs = append(ask.NodeIDs, n.NodeID)
 		}
 	default:
 		if ask.NodeIDs = v.q["node"]; len(ask.NodeIDs) == 0 {
-			return actionResult{}, invalid("No node is chosen: tick some, or choose all.")
+			return actionResult{}, invalid("No node selected.")
 		}
 	}
 	id, err := v.Distribute(v, ask)
@@ -133,7 +133,7 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, er
 	from := 0
 	if tag != "" {
 		if from = slices.IndexFunc(detail.Versions, func(t api.TemplateVersion) bool { return t.Tag == tag }); from < 0 {
-			return deletionImpact{}, &client.Error{Code: client.ErrNoVersion, Message: "There is no tag " + tag + ". It may have been removed meanwhile."}
+			return deletionImpact{}, &client.Error{Code: client.ErrNoVersion, Message: "Tag " + tag + " not found; it may have been removed."}
 		}
 	}
 	l := deletionImpact{ID: detail.ID, Name: detail.Name, Tag: tag, All: from == 0}
@@ -175,9 +175,9 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, er
 func (l deletionImpact) agreed(v *visit) error {
 	switch {
 	case v.q.Get("seen") != l.Seen:
-		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name + " have changed since this was asked for. Nothing was removed: look again at what goes."}
+		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name + " have changed since the page was loaded. Nothing was deleted: review the list again."}
 	case l.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != l.Typed:
-		return invalid("Type the name of the template, " + l.Typed + ", to remove this.")
+		return invalid("Type the name of the template, " + l.Typed + ", to confirm.")
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func doDeleteTemplate(v *visit) (actionResult, error) {
 	}
 	out := actionResult{Back: "/templates"}
 	if v.q.Get("nodes") == "1" {
-		r := itemResult{Name: "Remove it from nodes"}
+		r := itemResult{Name: "Remove from node caches"}
 		if answer, err := v.RemoveFromNodes(v, l.ID); err != nil {
 			r.Why = refusal(err)
 		} else {
@@ -312,6 +312,6 @@ func doRemoveTemplate(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	return actionResult{Back: templatePath(id), Items: []itemResult{{
-		Name: "Remove from nodes", Said: plural(answer.RequestsSent, "node was asked", "nodes were asked") + ". What an instance runs on stays until it is gone.",
+		Name: "Remove from node caches", Said: plural(answer.RequestsSent, "node", "nodes") + " requested. A version in use is removed when its instances have terminated.",
 	}}}, nil
 }

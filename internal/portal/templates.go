@@ -22,7 +22,7 @@ func (p *portal) templateDeeds() []action {
 		{path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel", title: "Cancel distribution", ask: askCancelDistribution, do: doCancelDistribution},
 		{path: "/templates/{id}/revert", name: "revert", title: "Revert template", ask: askRevert, do: doRevert},
 		{path: "/templates/{id}/delete", name: "templatedelete", title: "Delete template", ask: askDeleteTemplate, do: doDeleteTemplate},
-		{path: "/templates/{id}/remove", name: "templateremove", title: "Remove from nodes", ask: askRemoveTemplate, do: doRemoveTemplate},
+		{path: "/templates/{id}/remove", name: "templateremove", title: "Remove from node caches", ask: askRemoveTemplate, do: doRemoveTemplate},
 	}
 }
 

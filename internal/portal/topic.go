@@ -16,7 +16,7 @@ const (
 	CacheJobs
 )
 
-var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "errands"}
+var topicNames = []string{"instances", "nodes", "templates", "groups", "access", "events", "cache_jobs"}
 
 // String returns the names of topics, with commas.
 func (t Topics) String() string {

@@ -49,7 +49,7 @@ type page struct {
 	axe, console, outside []string
 	refusals              []int // answers that a flow provokes, which the browser logs to the console
 	absent                bool  // the flow ends the controller, which the browser logs there too
-	visits                bool  // the flow leads to the neighbors too
+	visits                bool  // the flow forwards to the neighbors too
 	scriptless            bool  // the browser runs no script of pages
 }
 

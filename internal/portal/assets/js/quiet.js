@@ -1,7 +1,7 @@
 import { closable, unanswered } from "./dialogs.js";
 
 // Small forms within a page: what they ask for is done without leaving it. What is refused is
-// said in a dialog; without this the form leads to the page that says so.
+// said in a dialog; without this the form forwards to the page that says so.
 export function quietForms() {
   document.addEventListener("submit", async (e) => {
     const form = e.target;

@@ -108,7 +108,7 @@ func (p *portal) act(d action) http.Handler {
 // unreadable is the error of a form that cannot be read.
 func unreadable(err error) error {
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return &client.Error{Code: client.ErrTooLarge, Message: "The form is larger than " + byteCount(maxForm) + ". Nothing was changed."}
+		return &client.Error{Code: client.ErrTooLarge, Message: "The form exceeds " + byteCount(maxForm) + ". Nothing was changed."}
 	}
 	return invalid("The form cannot be read: " + err.Error() + ". Nothing was changed.")
 }
