@@ -67,7 +67,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 		_ = screen.Close() // the viewer has left
 	}()
 	_, _ = io.Copy(line, screen)
-	why := "The screen has ended: the VM was stopped, or is started anew"
+	why := "Console ended: the VM was stopped or restarted"
 	if ctx.Err() != nil {
 		why = "The agent of the node stops"
 	}

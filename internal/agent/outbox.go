@@ -147,7 +147,7 @@ func (a *Agent) answered(sent []api.InstanceStatus) {
 			continue
 		}
 		if err := a.change(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
-			a.log.Warn("a task is told again with the next change only", "instance", in.id, "error", err)
+			a.log.Warn("reporting a task failed; it is reported with the next change", "instance", in.id, "error", err)
 		}
 	}
 }

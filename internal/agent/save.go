@@ -63,7 +63,7 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	dir := a.saveDir(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return a.failTask(ctx, in, "This node has no room for the save: %v", err)
+		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
 	cmd := hv.Script(t.Order.Save.Script, saveScriptTimeout)
 	cmd.Path = a.shell(ctx, in)
@@ -107,7 +107,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 		return a.failTask(ctx, in, "%s", problem)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return a.failTask(ctx, in, "This node has no room for the save: %v", err)
+		return a.failTask(ctx, in, "Not enough disk space on the node for the save: %v", err)
 	}
 	if !order.Suspend && vm.Status != hv.Running { // shut down by an attempt that was interrupted
 		if _, err := a.restartFromDisk(ctx, in, vm); err != nil {

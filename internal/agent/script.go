@@ -64,7 +64,7 @@ type scriptOutcome struct {
 }
 
 // errLeft reports that a command continues in the guest and the agent no longer waits for it.
-var errLeft = errors.New("the command goes on")
+var errLeft = errors.New("the command continues")
 
 // execute runs a script in the guest until it ends (nil), the instance is to be terminated
 // (errEnding, the script was killed), the agent ends (the script continues) or, after patience, a

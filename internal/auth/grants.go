@@ -43,11 +43,11 @@ func (g Grants) SetGroup(s farm.Service, name string, list []farm.Permission) (G
 	}
 	for _, p := range list {
 		if !listed(farm.AllPermissions(s), p) {
-			return g, farm.Invalid(permissionsField, "there is no permission %.100q", p)
+			return g, farm.Invalid(permissionsField, "unknown permission %.100q", p)
 		}
 	}
 	if _, ok := g.Groups[name]; !ok && len(g.Groups) >= MaxGrantNames {
-		return g, farm.Refused("There are %d permission groups, the most that are possible; delete some", MaxGrantNames)
+		return g, farm.Refused("permission group limit (%d) reached; delete some", MaxGrantNames)
 	}
 	g.Groups = with(g.Groups, name, distinct(list))
 	return g, nil
@@ -82,7 +82,7 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	_, known := g.Resources[name]
 	switch {
 	case !known && len(g.Resources) >= MaxGrantNames:
-		return g, farm.Refused("%d permission groups have rights on resources, the most that are possible", MaxGrantNames)
+		return g, farm.Refused("%d permission groups have rights on resources (the maximum)", MaxGrantNames)
 	case others+len(list) > MaxAllGrantsOn:
 		return g, farm.Refused("All permission groups together have rights on at most %d resources", MaxAllGrantsOn)
 	}
@@ -158,7 +158,7 @@ func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.Reso
 		seen[at] = true
 		for _, p := range r.Permissions {
 			if !listed(farm.ResourcePermissions(r.Type), p) {
-				return nil, farm.Invalid(permissionsField, "there is no right %.100q on a %s", p, r.Type)
+				return nil, farm.Invalid(permissionsField, "unknown permission %.100q on a %s", p, r.Type)
 			}
 		}
 		r.Permissions = distinct(r.Permissions)

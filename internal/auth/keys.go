@@ -90,7 +90,7 @@ func (k *Keys) Create(ctx context.Context, n NewKey) (private Secret, err error)
 		return Secret{}, existing(n.ID)
 	}
 	if !exists && len(k.store.List()) >= MaxKeys {
-		return Secret{}, farm.Refused("There are %d keys, the most that are possible; delete some", MaxKeys)
+		return Secret{}, farm.Refused("API key limit (%d) reached; delete some", MaxKeys)
 	}
 	key := farm.APIKey{ID: n.ID, Groups: distinct(n.Groups), Generation: generation()}
 	if n.PublicKey != "" {

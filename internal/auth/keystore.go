@@ -36,7 +36,7 @@ type KeyStore interface {
 // The refusals of a KeyStore.
 var (
 	ErrKeyExists  = errors.New("there is a key of this id")
-	ErrKeyChanged = errors.New("the key was changed or deleted meanwhile")
+	ErrKeyChanged = errors.New("the key was changed or deleted concurrently")
 )
 
 // SameKey reports whether two records are the same.

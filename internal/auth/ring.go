@@ -128,7 +128,7 @@ func ParseRing(raw []byte) (KeyRing, error) {
 		return KeyRing{}, fmt.Errorf("the signing keys have form %d, this program knows up to %d", in.Form, ringForm)
 	}
 	if n := len(in.Keys); n < 1 || n > ringLimit {
-		return KeyRing{}, fmt.Errorf("there are %d signing keys; 1 to %d are possible", n, ringLimit)
+		return KeyRing{}, fmt.Errorf("there are %d signing keys: want 1 to %d", n, ringLimit)
 	}
 	var r KeyRing
 	for i, k := range in.Keys {

@@ -49,7 +49,7 @@ func NewTap(s *Sessions, marks NonceStore) *TAP {
 }
 
 var (
-	errHandKey     = denied("there is no such key, or it has expired")
+	errHandKey     = denied("the key does not exist or has expired")
 	errShakeSecret = denied("the secret is wrong, or the key was made again")
 	errShakeLate   = denied("the secret is too old")
 	errShakeUsed   = denied("the secret was used before")

@@ -145,7 +145,7 @@ func TestOpenLayerRefuses(t *testing.T) {
 		"another":                 {bytes.NewReader(file), size, y.Root(), "not that of the layer"},
 		"root of another":         {bytes.NewReader(footer(wrong, file[:size-FooterSize])), size, Digest{}, "not that of the layer"},
 		"bytes before it":         {bytes.NewReader(footer(late, moved)), size + 1, Digest{}, "not that of the layer"},
-		"a small file":            {bytes.NewReader(file), FooterSize - 1, Digest{}, "is no layer file"},
+		"a small file":            {bytes.NewReader(file), FooterSize - 1, Digest{}, "is not a layer file"},
 		"a footer alone":          {bytes.NewReader(file[size-FooterSize:]), FooterSize, Digest{}, "outside of the file"},
 		"footer cannot be read":   {failing{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read footer: test"},
 		"index cannot be read":    {onlyAt{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read index: test"},

@@ -21,7 +21,7 @@ type Layer struct {
 // the zero Digest accepts any.
 func OpenLayer(src io.ReaderAt, size int64, want Digest) (*Layer, error) {
 	if size < FooterSize {
-		return nil, corrupt("file of %d bytes is no layer file", size)
+		return nil, corrupt("file of %d bytes is not a layer file", size)
 	}
 	var tail [FooterSize]byte
 	if err := readAt(src, tail[:], size-FooterSize); err != nil {

@@ -26,7 +26,7 @@ func ParseReserve(text string) (DiskReserve, error) {
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseUint(share, 10, 8)
 		if err != nil || n > 99 {
-			return DiskReserve{}, farm.Invalid("reserve-space", "%q is no share of a disk; 0%% to 99%% are possible", text)
+			return DiskReserve{}, farm.Invalid("reserve-space", "invalid share of a disk %q: want 0%% to 99%%", text)
 		}
 		return DiskReserve{Percent: int(n)}, nil
 	}

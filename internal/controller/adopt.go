@@ -71,7 +71,7 @@ func (c *Controller) nodeCalled(ctx context.Context, name string) (*farm.Node, e
 		case id == name:
 			return n, nil
 		case n.Name == name && found != nil:
-			return nil, farm.Refused("Several nodes are called %s: give the id of one", name)
+			return nil, farm.Refused("several nodes are named %s: give a node ID", name)
 		case n.Name == name:
 			found = n
 		}
@@ -196,7 +196,7 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 	if err := c.store.Commit(ctx, word); err != nil {
 		return "", err
 	}
-	c.log.WarnContext(ctx, "a VM that nobody owns was released for removal", "node", a.node.ID, "instance", id)
+	c.log.WarnContext(ctx, "orphaned VM released for removal", "node", a.node.ID, "instance", id)
 	return OutcomeRemoved, nil
 }
 
@@ -244,7 +244,7 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	a.c.log.WarnContext(ctx, "a VM that nobody owned was made an instance", "node", a.node.ID, "instance", id)
+	a.c.log.WarnContext(ctx, "orphaned VM adopted", "node", a.node.ID, "instance", id)
 	return OutcomeKept, nil
 }
 
@@ -281,7 +281,7 @@ func (a adopter) claim(id string) (orphan, error) {
 	case ordered || a.c.isReleased(a.node.ID, id):
 		return u, farm.Refused("its removal was ordered already")
 	case u.keeping:
-		return u, farm.Refused("somebody else adopts it at this moment; ask again")
+		return u, farm.Refused("another caller adopts it now; try again")
 	case uuid.Validate(u.held.InstanceID) != nil || u.held.Claim == "":
 		return u, farm.Refused("it does not say which instance it was; it can only be removed")
 	case u.detail == nil:

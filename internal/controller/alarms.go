@@ -111,7 +111,7 @@ func (c *Controller) packageAlarms() []api.Alarm {
 }
 
 func (c *Controller) licenseAlarms() []api.Alarm {
-	return alarmOf(api.AlarmLicense, c.opts.Licence.Alarm(), "Install a licence that is valid (SVC_LICENSE_FILE).")
+	return alarmOf(api.AlarmLicense, c.opts.Licence.Alarm(), "Install a license that is valid (SVC_LICENSE_FILE).")
 }
 
 // alarmOf returns an alarm with a message; none without one.
@@ -142,7 +142,7 @@ func (c *Controller) registryDiskAlarms(ctx context.Context) []api.Alarm {
 		return nil
 	}
 	return alarmOf(api.AlarmRegistryDisk, "The registry's disk is filling up: "+DiskText(disk.Free, disk.Total),
-		"Delete templates or revert tags that nobody needs, or give the registry more disk space.")
+		"Delete unused templates, revert unused tags, or add disk space to the registry.")
 }
 
 // nodeDiskAlarms returns an alarm for each node with little free space, maxAlarms at most.
@@ -164,7 +164,7 @@ func (c *Controller) nodeDiskAlarms() (list []api.Alarm) {
 			message = fmt.Sprintf("%d more nodes have little free disk space", len(low)-i)
 			return append(list, alarmOf(api.AlarmNodeDisk, message, "Show them: buildyard node list -o wide.")...)
 		}
-		a := api.Alarm{Name: api.AlarmNodeDisk, Subject: node.ID, Message: message, Action: "Make room on the disk of its VMs and template cache."}
+		a := api.Alarm{Name: api.AlarmNodeDisk, Subject: node.ID, Message: message, Action: "Free space on the disk of its VMs and template cache."}
 		list = append(list, a)
 	}
 	return list

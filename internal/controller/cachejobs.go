@@ -62,7 +62,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", err
 	}
 	if len(nodes) == 0 {
-		return "", farm.Refused("There is no node to distribute to")
+		return "", farm.Refused("no node to distribute to")
 	}
 	e := &farm.CacheJob{
 		ID: newID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,

@@ -356,7 +356,7 @@ func TestRefusedDistributions(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "There is no node to distribute to")
+		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "no node to distribute to")
 		a := c.join("a", 1)
 		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = newID() }), farm.CodeNotFound, farm.NotFoundMessage)
 		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound, farm.NotFoundMessage)

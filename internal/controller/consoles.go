@@ -304,7 +304,7 @@ func (b closeReason) Error() string { return string(b) }
 // The reasons that come from the connections.
 const (
 	errViewerLeft = closeReason("The viewer has left")
-	errNodeLeft   = closeReason("The node is gone, or its agent begins anew")
+	errNodeLeft   = closeReason("The node was removed, or its agent has restarted")
 	errSlow       = closeReason("The connection is too slow, or does not answer")
 )
 

@@ -146,7 +146,7 @@ func lostMessage(i *farm.Instance) string {
 	if i.State == farm.Terminating {
 		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
 	}
-	return fmt.Sprintf("Node %s is offline; the instance goes on when it returns", i.NodeName)
+	return fmt.Sprintf("Node %s is offline; the instance continues when it returns", i.NodeName)
 }
 
 // timeToLive returns the fields of a record for a time to live that begins now.

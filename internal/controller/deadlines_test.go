@@ -166,7 +166,7 @@ func TestAbsenceIsNoStandstill(t *testing.T) {
 		a.say(o, api.PhaseStarting)
 		a.keepContact(startSlack)
 		time.Sleep(3 * time.Minute) // without contact, then offline
-		c.wantMessage(id, "Node one is offline; the instance goes on when it returns")
+		c.wantMessage(id, "Node one is offline; the instance continues when it returns")
 		a.contact()
 		c.wantMessage(id, "")
 		a.keepContact(90*time.Second + startSlack - time.Second)
@@ -397,7 +397,7 @@ func TestBackInTheLastMoment(t *testing.T) {
 		o := c.startedOn(a)
 		c.setNode(a.id, farm.NodeOffline)
 		time.Sleep(2*time.Minute - time.Second)
-		c.wantMessage(o.InstanceID, "goes on when it returns")
+		c.wantMessage(o.InstanceID, "continues when it returns")
 		c.setNode(a.id, farm.NodeActive) // without updating its instances
 		time.Sleep(2 * time.Second)
 		c.wantState(o.InstanceID, farm.Started)

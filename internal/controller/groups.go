@@ -110,7 +110,7 @@ func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 	}
 	c.log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
 	if err := errors.Join(c.leaveGroups(ctx, c.store), c.failWaiting(ctx, c.store, gone)); err != nil {
-		c.log.WarnContext(ctx, "what belonged to a deleted node group is left to the housekeeping", "group", id, "error", err)
+		c.log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error", err)
 	}
 	return nil
 }

@@ -235,7 +235,7 @@ func TestTooManyNames(t *testing.T) {
 			}
 		}
 		fill("", most, 1, txnChanges)
-		wantBusy(t, "400 requests with an Idempotency-Key are remembered, the most that are possible "+
+		wantBusy(t, "Limit of 400 stored requests with an Idempotency-Key reached "+
 			"(setting SVC_MAX_IDEMPOTENCY_KEYS); leave the key out, or try again in a few minutes",
 			func() error { _, err := c.named(t.Context(), "a", "d", 1); return err })
 		time.Sleep(2 * sweepEvery)

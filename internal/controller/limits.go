@@ -246,12 +246,12 @@ func (c *Controller) admitKey(caller string) error {
 	const setting, remedy = "SVC_MAX_IDEMPOTENCY_KEYS", "leave the key out, or try again in a few minutes"
 	view, most := c.tables.Kept.Snapshot(), c.opts.Limits.IdempotencyKeys
 	if mine := view.Sum(keptOf, caller)[0]; caller != "" && mine >= farm.CallerShare(most) {
-		return farm.Busy(limitRetry, "You have %d requests with an Idempotency-Key that are remembered, the most for one caller: "+
+		return farm.Busy(limitRetry, "You have %d stored requests with an Idempotency-Key, the limit per caller: "+
 			"a quarter of the setting %s (%d); %s", mine, setting, most, remedy)
 	}
-	if all := view.Len(); all >= most {
-		return farm.Busy(limitRetry, "%d requests with an Idempotency-Key are remembered, "+
-			"the most that are possible (setting %s); %s", all, setting, remedy)
+	if view.Len() >= most {
+		return farm.Busy(limitRetry, "Limit of %d stored requests with an Idempotency-Key reached (setting %s); %s",
+			most, setting, remedy)
 	}
 	return nil
 }

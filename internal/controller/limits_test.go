@@ -224,7 +224,7 @@ func TestKeysAreLimited(t *testing.T) {
 		for i := range 4 {
 			recall("key a", fmt.Sprint("a", i), "")
 		}
-		recall("key a", "a4", "You have 4 requests with an Idempotency-Key that are remembered, the most for one caller: a quarter of the "+
+		recall("key a", "a4", "You have 4 stored requests with an Idempotency-Key, the limit per caller: a quarter of the "+
 			"setting SVC_MAX_IDEMPOTENCY_KEYS (16); leave the key out, or try again in a few minutes")
 		recall("key b", "b0", "")
 		time.Sleep(2 * sweepEvery)

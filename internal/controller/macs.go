@@ -259,7 +259,7 @@ func (m *macAllocator) userLocked(a farm.MAC, strange map[farm.MAC]struct{}) str
 		return "an instance that is being started"
 	}
 	if _, ok := strange[a]; ok {
-		return "a VM that nobody owns"
+		return "an orphaned VM"
 	}
 	if m.worn[a] > 0 {
 		return "the VM of an instance"
@@ -315,7 +315,7 @@ func (m *macAllocator) undecided() string {
 	_, vague := m.c.ages.strangers()
 	m.eachStranger(func(u orphan) { vague = vague || u.unidentified(now) })
 	if vague {
-		return "waits until it is known which MAC addresses the VMs have that nobody owns"
+		return "waits for the MAC addresses of orphaned VMs"
 	}
 	return ""
 }

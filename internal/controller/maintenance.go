@@ -141,7 +141,7 @@ func (c *Controller) followMaintenance(ctx context.Context) {
 		m, on := c.Maintenance()
 		switch {
 		case on && !was:
-			c.log.WarnContext(ctx, "maintenance: nothing is removed or given up by itself",
+			c.log.WarnContext(ctx, "maintenance mode on: cleanup is paused",
 				"since", m.Since, "until", m.Until, "reason", m.Reason)
 		case was && !on:
 			c.log.WarnContext(ctx, "maintenance has ended", "since", m.Since)
@@ -168,7 +168,7 @@ func (c *Controller) pauseRegistry(ctx context.Context, on bool) {
 		length = registryPause
 	}
 	if err := c.opts.PauseRegistry(ctx, length); err != nil && ctx.Err() == nil {
-		c.log.WarnContext(ctx, "could not tell the registry about the maintenance; it is told again", "error", err)
+		c.log.WarnContext(ctx, "notifying the registry of maintenance mode failed; retrying", "error", err)
 	}
 }
 

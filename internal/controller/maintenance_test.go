@@ -104,7 +104,7 @@ func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 		}
 		a.pollFor(time.Hour, func(orders []api.Order) {
 			if len(orders) > 0 {
-				t.Fatalf("removed while maintenance goes on: %+v", orders)
+				t.Fatalf("removed while maintenance continues: %+v", orders)
 			}
 		})
 		if err := c.EndMaintenance(t.Context()); err != nil {

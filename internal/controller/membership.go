@@ -100,7 +100,7 @@ func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []str
 			}
 		}
 		if found == "" {
-			return nil, nil, farm.Refused("There is no node group %q", name)
+			return nil, nil, farm.Refused("Node group %q not found", name)
 		}
 		if !slices.Contains(ids, found) {
 			_, rev, _ := all.Get(found)

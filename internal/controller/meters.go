@@ -68,7 +68,7 @@ func (c *Controller) stateFamilies() []metric.Family {
 		}),
 		{
 			Name: "buildyard_license_info", Kind: metric.KindGauge, Labels: []string{"tier"},
-			Help: "Always 1; its label says what the licence in force opens",
+			Help: "Always 1; the label has the tier of the active license",
 			Read: func(s *metric.Series) { s.Value(1, string(c.Tier())) },
 		},
 		{

@@ -118,7 +118,7 @@ func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
 	case f.Capacity != nil && most > 0 && *f.Capacity > most:
 		return farm.Refused("max_vm_count cannot be %d: node %s is a Mac with Apple silicon, on which at most %d macOS VMs may run", *f.Capacity, n.Name, most)
 	case f.RAMOverride != nil && info.MemoryMB > 0 && *f.RAMOverride > info.MemoryMB:
-		return farm.Refused("ram_override cannot be %d MB: node %s has %d MB of memory", *f.RAMOverride, n.Name, info.MemoryMB)
+		return farm.Refused("ram_override cannot be %d MiB: node %s has %d MiB of memory", *f.RAMOverride, n.Name, info.MemoryMB)
 	case n.Mode == farm.CapacityByResources:
 		return nil
 	}

@@ -69,7 +69,7 @@ func (c *cloud) where(id string) string {
 	return firstOf(inst.NodeName, inst.Message)
 }
 
-const closed = "there is no node on which the permission group ci may start instances"
+const closed = "no node is allowed for the permission group ci may start instances"
 
 func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 	underPermits(t, func(t *testing.T, c *cloud, b *book) {
@@ -84,7 +84,7 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 		if got, want := c.where(id), "no node that is open to the permission group ci has a free slot (1 node: 1 full)"; got != want {
 			t.Errorf("waits because %q, want %q", got, want)
 		}
-		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got != "there is no node on which the permission group dev may start instances" {
+		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got != "no node is allowed for the permission group dev may start instances" {
 			t.Errorf("a group without nodes: %s", got)
 		}
 		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // pending instances are placed where allowed now

@@ -73,7 +73,7 @@ func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveReques
 	script.Stdout, outFits = c.output(s.ID, pieceStdout, s.StdoutBytes)
 	script.Stderr, errFits = c.output(s.ID, pieceStderr, s.StderrBytes)
 	if !outFits || !errFits {
-		script.Errors = append(slices.Clip(script.Errors), "the output was removed to make room for that of newer requests")
+		script.Errors = append(slices.Clip(script.Errors), "the output was removed to free space for newer requests")
 	}
 	script.Stdout, script.Stderr = farm.LastOutput(script.Stdout, limit, false), farm.LastOutput(script.Stderr, limit, false)
 	return &n

@@ -182,7 +182,7 @@ func TestNodeLostWhileSaving(t *testing.T) {
 		s := c.save(a, o)
 		time.Sleep(3 * time.Minute)
 		c.wantState(o.InstanceID, farm.Pushing)
-		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "Node one is offline; the instance goes on when it returns" {
+		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "Node one is offline; the instance continues when it returns" {
 			t.Errorf("message = %q", inst.Message)
 		}
 		a.contact()

@@ -49,7 +49,7 @@ var admin = []PermissionInfo{
 // permissions are the tables of the specification, and the rows that its routes need besides.
 var permissions = map[Service][]PermissionInfo{
 	ServiceController: append([]PermissionInfo{
-		{"list_vms", "Instances", "List instances", "See instances, their history and what becomes of them."},
+		{"list_vms", "Instances", "List instances", "View instances, their history and their changes."},
 		{"start_vm", "Instances", "Start instances", "Start instances from templates."},
 		{"terminate_vm", "Instances", "Terminate instances", "Terminate instances."},
 		{"update_vm", "Instances", "Change instances", "Rename and restart instances, and use their console."},

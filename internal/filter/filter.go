@@ -86,7 +86,7 @@ func (t Table[T]) compile(m term) (func(T, time.Time) bool, error) {
 	}
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, m.field) })
 	if i < 0 {
-		return nil, wrong(m.at, "there is no field %s; the fields are %s", shown(m.field), strings.Join(t.Names(), ", "))
+		return nil, wrong(m.at, "unknown field %s; the fields are %s", shown(m.field), strings.Join(t.Names(), ", "))
 	}
 	f := t[i]
 	switch {
@@ -126,7 +126,7 @@ func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
 		}
 	}
 	if len(fields) == 0 {
-		return nil, wrong(m.at, "%s is no term: write field:value; the fields are %s", shown(m.values[0].text), strings.Join(t.Names(), ", "))
+		return nil, wrong(m.at, "invalid term %s: want field:value; the fields are %s", shown(m.values[0].text), strings.Join(t.Names(), ", "))
 	}
 	var words []pattern
 	for _, v := range m.values {

@@ -121,7 +121,7 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil || err.Error() != `at 1: "word" is no term: write field:value; the fields are state` {
+	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil || err.Error() != `at 1: "word" is not a term: write field:value; the fields are state` {
 		t.Errorf("a word without fields for it: %v", err)
 	}
 }

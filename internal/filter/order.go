@@ -25,7 +25,7 @@ func (t Table[T]) Order(text string) (o Order[T], err error) {
 	name, down := strings.CutPrefix(text, "-")
 	i := slices.IndexFunc(t, func(f Field[T]) bool { return strings.EqualFold(f.Name, name) })
 	if i < 0 {
-		return o, wrong(0, "there is no field %s; the fields are %s", shown(name), strings.Join(t.Names(), ", "))
+		return o, wrong(0, "unknown field %s; the fields are %s", shown(name), strings.Join(t.Names(), ", "))
 	}
 	f := t[i]
 	o.name, o.down = f.Name, down

@@ -52,14 +52,14 @@ func (c Command) Validate() error {
 		return Refuse("a command needs a program")
 	}
 	if len(c.Stdin) > MaxStdin {
-		return Refuse("%d bytes for stdin: at most %d are possible", len(c.Stdin), MaxStdin)
+		return Refuse("%d bytes for stdin: want at most %d", len(c.Stdin), MaxStdin)
 	}
 	if c.Timeout < 0 {
 		return Refuse("time-out %s is negative", c.Timeout)
 	}
 	for i, kv := range c.Env {
 		if !envForm.MatchString(kv) {
-			return Refuse("environment entry %d is no KEY=value", i)
+			return Refuse("environment entry %d is not a KEY=value", i)
 		}
 	}
 	return nil

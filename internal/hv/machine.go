@@ -48,9 +48,9 @@ func (s Spec) validateMachine() error {
 	kind := s.Network.NetworkKind()
 	switch {
 	case s.DiskBytes < 0 || s.DiskBytes > MaxDiskBytes:
-		return Refuse("a disk of %d bytes: 0 (the size of its image) to %d (64 TiB) are possible", s.DiskBytes, int64(MaxDiskBytes))
+		return Refuse("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes, int64(MaxDiskBytes))
 	case s.HardwareUUID != "" && !uuidForm.MatchString(s.HardwareUUID):
-		return Refuse("hardware UUID %q is no UUID", s.HardwareUUID)
+		return Refuse("hardware UUID %q is not a UUID", s.HardwareUUID)
 	case len(s.Serial) > MaxSerial || !asciiForm.MatchString(s.Serial):
 		return Refuse("serial number %q: at most %d printable ASCII characters", s.Serial, MaxSerial)
 	case s.Video != "" && s.Video != VideoVGA && s.Video != VideoVirtIO:
@@ -60,7 +60,7 @@ func (s Spec) validateMachine() error {
 	case kind != "user" && len(s.Ports) > 0:
 		return Refuse("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
 	case s.VLAN < 0 || s.VLAN > MaxVLAN:
-		return Refuse("VLAN %d: 1-%d are possible", s.VLAN, MaxVLAN)
+		return Refuse("VLAN %d: want 1-%d", s.VLAN, MaxVLAN)
 	case s.VLAN != 0 && kind != "tap" && s.State == nil:
 		return Refuse("VLAN %d needs the network mode %s", s.VLAN, NetworkBridge)
 	case kind == "tap" && s.Isolated:
@@ -83,7 +83,7 @@ func validateMAC(mac string) error {
 	case err != nil || !macForm.MatchString(mac):
 		return Refuse("MAC address %q: six bytes in hex such as 52:54:00:12:34:56", mac)
 	case first&1 != 0:
-		return Refuse("MAC address %q is one of a group (its first byte is odd), a network card needs one of its own", mac)
+		return Refuse("MAC address %q is one of a group (its first byte is odd), a network card needs its own", mac)
 	case strings.Trim(mac, "0:") == "":
 		return Refuse("MAC address %q is that of no card", mac)
 	}
@@ -95,16 +95,16 @@ func (v *VNC) validate() error {
 	case v == nil:
 		return nil
 	case v.Password == "" || len(v.Password) > MaxVNCPassword || !asciiForm.MatchString(v.Password):
-		return Refuse("a VNC password has 1-%d printable ASCII characters, for the protocol heeds no more", MaxVNCPassword)
+		return Refuse("a VNC password has 1-%d printable ASCII characters, the maximum of the protocol", MaxVNCPassword)
 	case v.Port < 0 || v.Port > 65535:
-		return Refuse("VNC port %d: 0 (a free one) to 65535 are possible", v.Port)
+		return Refuse("VNC port %d: want 0 (a free one) to 65535", v.Port)
 	}
 	return nil
 }
 
 func validateUSB(devices []USBDevice) error {
 	if len(devices) > MaxUSB {
-		return Refuse("%d USB devices: at most %d are possible", len(devices), MaxUSB)
+		return Refuse("%d USB devices: want at most %d", len(devices), MaxUSB)
 	}
 	seen := map[string]bool{}
 	for _, d := range devices {

@@ -154,27 +154,27 @@ func (s Spec) Validate() error {
 	case !ValidID(s.ID):
 		return Refuse("VM id %q: letters, digits, '.', '_' and '-', at most 128", s.ID)
 	case !uuidForm.MatchString(s.UUID):
-		return Refuse("machine UUID %q is no UUID", s.UUID)
+		return Refuse("machine UUID %q is not a UUID", s.UUID)
 	case len(s.Name) > 255 || !printable(s.Name):
 		return Refuse("VM name %q: at most 255 bytes, no control characters", s.Name)
 	case s.CPUs < 1 || s.CPUs > MaxCPUs:
-		return Refuse("%d virtual CPUs: 1-%d are possible", s.CPUs, MaxCPUs)
+		return Refuse("%d virtual CPUs: want 1-%d", s.CPUs, MaxCPUs)
 	case s.MemoryMB < MinMemoryMB || s.MemoryMB > MaxMemoryMB:
-		return Refuse("%d MB of memory: %d-%d are possible", s.MemoryMB, MinMemoryMB, MaxMemoryMB)
+		return Refuse("%d MiB of memory: want %d-%d", s.MemoryMB, MinMemoryMB, MaxMemoryMB)
 	case len(s.Disks) == 0 || len(s.Disks) > MaxDisks:
-		return Refuse("%d disks: 1-%d are possible", len(s.Disks), MaxDisks)
+		return Refuse("%d disks: want 1-%d", len(s.Disks), MaxDisks)
 	case len(s.Ports) > MaxPorts:
-		return Refuse("%d port rules: at most %d are possible", len(s.Ports), MaxPorts)
+		return Refuse("%d port rules: want at most %d", len(s.Ports), MaxPorts)
 	case s.BootTimeout < 0:
 		return Refuse("boot time-out %s is negative", s.BootTimeout)
 	}
 	for _, d := range s.Disks {
 		if len(d.Deltas) > MaxDeltas {
-			return Refuse("%d layers above %s: at most %d are possible", len(d.Deltas), d.Path, MaxDeltas)
+			return Refuse("%d layers above %s: want at most %d", len(d.Deltas), d.Path, MaxDeltas)
 		}
 	}
 	if s.State != nil && !filepath.IsAbs(s.State.Path) {
-		return Refuse("state file %q is no absolute path", s.State.Path)
+		return Refuse("state file %q is not an absolute path", s.State.Path)
 	}
 	for _, p := range s.Ports {
 		if err := p.validate(); err != nil {
@@ -191,10 +191,10 @@ func (s Spec) WaitsForAddress() bool {
 
 func (p PortRule) validate() error {
 	if p.GuestPort < 1 || p.GuestPort > 65535 {
-		return Refuse("port rule %q: guest port %d: 1-65535 are possible", p.Name, p.GuestPort)
+		return Refuse("port rule %q: guest port %d: want 1-65535", p.Name, p.GuestPort)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 {
-		return Refuse("port rule %q: host port %d: 0-65535 are possible", p.Name, p.HostPort)
+		return Refuse("port rule %q: host port %d: want 0-65535", p.Name, p.HostPort)
 	}
 	if p.Protocol != "" && p.Protocol != "tcp" && p.Protocol != "udp" {
 		return Refuse("port rule %q: protocol %q: tcp or udp", p.Name, p.Protocol)
@@ -203,7 +203,7 @@ func (p PortRule) validate() error {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(p.HostIP); err != nil || !ip.Is4() {
-		return Refuse("port rule %q: host address %q is no IPv4 address", p.Name, p.HostIP)
+		return Refuse("port rule %q: host address %q is not an IPv4 address", p.Name, p.HostIP)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func ParseVLANs(items []string) (map[int]string, error) {
 		case given && ranged:
 			return nil, fmt.Errorf("VLAN %q: a bridge belongs to one VLAN", item)
 		case given && !bridgeName(bridge):
-			return nil, fmt.Errorf("VLAN %q: %q is no name of a bridge", item, bridge)
+			return nil, fmt.Errorf("VLAN %q: %q is not a name of a bridge", item, bridge)
 		}
 		for id := from; id <= to; id++ {
 			if old, twice := vlans[id]; twice && old != bridge {

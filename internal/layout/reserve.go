@@ -71,7 +71,7 @@ func (d *Dir) DropReserve() (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("give up the reserve: %w", err)
+		return false, fmt.Errorf("release the reserve: %w", err)
 	}
 	return true, nil
 }

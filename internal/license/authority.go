@@ -73,11 +73,11 @@ func LoadKey(path string) (ed25519.PublicKey, error) {
 func readTrust(path string) (Trust, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("licence authority: %w", err)
+		return nil, fmt.Errorf("license authority: %w", err)
 	}
 	t, err := ParseTrust(raw)
 	if err != nil {
-		return nil, fmt.Errorf("licence authority %s: %w", path, err)
+		return nil, fmt.Errorf("license authority %s: %w", path, err)
 	}
 	return t, nil
 }
@@ -138,12 +138,12 @@ func Keygen(secretPath, publicPath string) error {
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
-	err = create(secretPath, 0o600, "# The secret of an authority of buildyard: whoever has it can sign in its name.\n"+text+"\n")
+	err = create(secretPath, 0o600, "# The secret of an authority of buildyard: its holder can sign as the authority.\n"+text+"\n")
 	if err != nil {
 		return err
 	}
 	text = base64.StdEncoding.EncodeToString(public)
-	return create(publicPath, 0o644, "# The public key of an authority of buildyard. It is no secret.\n"+text+"\n")
+	return create(publicPath, 0o644, "# The public key of an authority of buildyard. It is not secret.\n"+text+"\n")
 }
 
 // create writes a file that must not exist.
@@ -166,7 +166,7 @@ func create(path string, mode fs.FileMode, text string) (err error) {
 func ReadSecret(path string) (ed25519.PrivateKey, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("licence authority: %w", err)
+		return nil, fmt.Errorf("license authority: %w", err)
 	}
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSpace(line)

@@ -83,7 +83,7 @@ func Read(path, authority string, product Product) (License, error) {
 	}
 	l, err := trust.VerifyFor(product, key)
 	if err != nil {
-		return License{}, fmt.Errorf("licence file %s: %w", path, err)
+		return License{}, fmt.Errorf("license file %s: %w", path, err)
 	}
 	return l, nil
 }
@@ -92,7 +92,7 @@ func Read(path, authority string, product Product) (License, error) {
 func ReadKey(path string) (string, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return "", fmt.Errorf("licence file: %w", err)
+		return "", fmt.Errorf("license file: %w", err)
 	}
 	key := ""
 	for line := range strings.Lines(string(raw)) {
@@ -100,12 +100,12 @@ func ReadKey(path string) (string, error) {
 			continue
 		}
 		if key != "" {
-			return "", fmt.Errorf("licence file %s: %w: it has more than one line", path, ErrForm)
+			return "", fmt.Errorf("license file %s: %w: it has more than one line", path, ErrForm)
 		}
 		key = line
 	}
 	if key == "" {
-		return "", fmt.Errorf("licence file %s: %w: it is empty", path, ErrForm)
+		return "", fmt.Errorf("license file %s: %w: it is empty", path, ErrForm)
 	}
 	return key, nil
 }
@@ -155,9 +155,9 @@ func (f *File) Alarm() string {
 	var parts []string
 	switch {
 	case l.Expired(now):
-		parts = append(parts, fmt.Sprintf("The licence expired on %s: %s, and what runs goes on; install a new one in %s", day(l.Expires), f.loss(), f.o.Path))
+		parts = append(parts, fmt.Sprintf("The license expired on %s: %s, and running instances continue; install a new one in %s", day(l.Expires), f.loss(), f.o.Path))
 	case !l.Expires.IsZero() && l.Expires.Sub(now) < soon:
-		parts = append(parts, fmt.Sprintf("The licence expires on %s; install a new one in %s", day(l.Expires), f.o.Path))
+		parts = append(parts, fmt.Sprintf("The license expires on %s; install a new one in %s", day(l.Expires), f.o.Path))
 	}
 	if trouble != "" {
 		parts = append(parts, trouble)
@@ -179,10 +179,10 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 func (f *File) Run(ctx context.Context) {
 	l := f.Licence()
 	if f.o.Path == "" {
-		f.o.Logger.InfoContext(ctx, "no licence is installed; everything is open", "tier", string(Without))
+		f.o.Logger.InfoContext(ctx, "no license installed; every feature is enabled", "tier", string(Without))
 		return
 	}
-	f.o.Logger.InfoContext(ctx, "licence is in force", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
+	f.o.Logger.InfoContext(ctx, "license active", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -228,12 +228,12 @@ func (f *File) follow(ctx context.Context) {
 	f.mu.Lock()
 	f.stamp, f.trouble = now, ""
 	if err != nil {
-		f.trouble = fmt.Sprintf("The changed licence file is not valid, and the former licence counts: %v", err)
+		f.trouble = fmt.Sprintf("The changed license file is not valid, and the previous license stays active: %v", err)
 	} else {
 		f.licence = l
 	}
 	f.mu.Unlock()
 	if err == nil {
-		f.o.Logger.InfoContext(ctx, "licence is replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
+		f.o.Logger.InfoContext(ctx, "license replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
 	}
 }

@@ -245,7 +245,7 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 	foreign, _ := os.ReadFile(other.file())
 	wrong := mustIssue(t, p.secret, License{Product: Node, Tier: farm.TierBasic})
 	for name, text := range map[string]string{
-		"it is empty": "\n# nothing\n", "it is not a licence key": "hello", "no trusted authority": string(foreign),
+		"it is empty": "\n# nothing\n", "it is not a license key": "hello", "no trusted authority": string(foreign),
 		"it is for another product: node, not controller": wrong, "more than one line": wrong + "\n" + wrong,
 		"larger than": strings.Repeat("\n", maxFile+1),
 	} {
@@ -315,7 +315,7 @@ func TestRunSaysWhatIsInForce(t *testing.T) {
 	p := newPlace(t)
 	synctest.Test(t, func(t *testing.T) {
 		p.install(farm.TierBasic, time.Hour)
-		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no licence is installed"} {
+		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no license is installed"} {
 			said := &notes{}
 			o := p.options()
 			o.Path, o.Logger = path, slog.New(slog.NewTextHandler(said, nil))
@@ -377,17 +377,17 @@ func TestChangesAreFollowed(t *testing.T) {
 		}
 		check(farm.TierBasic, "")
 		p.write("junk")
-		check(farm.TierBasic, "the former licence counts")
+		check(farm.TierBasic, "the former license counts")
 		if err := os.Remove(p.file()); err != nil {
 			t.Fatal(err)
 		}
-		check(farm.TierBasic, "the former licence counts")
+		check(farm.TierBasic, "the former license counts")
 		p.install(farm.TierEnterprise, 0)
 		check(farm.TierEnterprise, "")
 		check(farm.TierEnterprise, "")
 		cancel()
 		<-done
-		if text := said.String(); strings.Count(text, "alarm=") != 2 || strings.Count(text, `licence is replaced" tier=enterprise`) != 1 ||
+		if text := said.String(); strings.Count(text, "alarm=") != 2 || strings.Count(text, `license replaced" tier=enterprise`) != 1 ||
 			strings.Count(text, "expires=never") != 2 {
 			t.Errorf("log:\n%s", text)
 		}

@@ -64,7 +64,7 @@ func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !no
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
 var (
 	// ErrForm is a text that is not a key.
-	ErrForm = errors.New("it is not a licence key")
+	ErrForm = errors.New("it is not a license key")
 	// ErrNewer is a key that an older program does not understand.
 	ErrNewer = errors.New("it was made for a newer program")
 	// ErrSignature is a key that no trusted authority has signed.
@@ -104,7 +104,7 @@ func Issue(key ed25519.PrivateKey, l License) (string, error) {
 	}
 	payload, err := json.Marshal(l)
 	if err != nil {
-		return "", fmt.Errorf("licence: %w", err)
+		return "", fmt.Errorf("license: %w", err)
 	}
 	signed := prefix + "." + coding.EncodeToString(payload)
 	return signed + "." + coding.EncodeToString(ed25519.Sign(key, []byte(signed))), nil

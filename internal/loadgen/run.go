@@ -44,9 +44,9 @@ func (o *Options) check() error {
 	case o.Template == "":
 		return errors.New("no template is given")
 	case o.Callers < 1 || o.Callers > maxCallers:
-		return fmt.Errorf("%d callers; 1 to %d are possible", o.Callers, maxCallers)
+		return fmt.Errorf("%d callers: want 1 to %d", o.Callers, maxCallers)
 	case o.Rate < 0 || o.Rate > maxRate:
-		return fmt.Errorf("a rate of %g; 0 to %d a second are possible", o.Rate, maxRate)
+		return fmt.Errorf("invalid rate %g: want 0 to %d per second", o.Rate, maxRate)
 	case o.Duration <= 0 || o.Hold < 0:
 		return errors.New("the duration must be positive, and the time that instances work not negative")
 	case o.Profile.Poll <= 0 || o.Profile.Ends < 1:

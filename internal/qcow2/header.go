@@ -115,13 +115,13 @@ func (h header) check() error {
 	}
 	switch {
 	case h.features&featureDataFile != 0:
-		return errors.New("its data lies in another file; convert it to one that stands alone")
+		return errors.New("its data is in another file; convert it to one that stands alone")
 	case h.encryption != 0:
 		return errors.New("it is encrypted")
 	case h.features&^featuresKnown != 0:
 		return fmt.Errorf("it uses features of qcow2 that are not known here (%#x)", h.features&^featuresKnown)
 	case h.size == 0 || h.size > MaxDisk:
-		return fmt.Errorf("its disk has %d bytes; 1-%d are possible", h.size, int64(MaxDisk))
+		return fmt.Errorf("its disk has %d bytes: want 1-%d", h.size, int64(MaxDisk))
 	case h.clusterBits < least || h.clusterBits > maxClusterBits:
 		return damaged("its clusters have 2^%d bytes", h.clusterBits)
 	case (h.compression != compressDeflate) != (h.features&featureCompression != 0):

@@ -77,7 +77,7 @@ func (i *Image) readL1() error {
 	case n > maxL1Bytes/entryBytes || int64(i.h.l1Entries) < n:
 		return damaged("its L1 table has %d entries and its disk needs %d", i.h.l1Entries, n)
 	case i.h.l1 == 0 || i.h.l1 > uint64(i.file) || i.h.l1%uint64(i.cluster) != 0 || int64(i.h.l1) > i.file-n*entryBytes:
-		return damaged("its L1 table lies at %d", i.h.l1)
+		return damaged("its L1 table is at %d", i.h.l1)
 	}
 	i.l1 = make([]int64, n)
 	raw := make([]byte, min(n, l1Piece)*entryBytes)
@@ -90,7 +90,7 @@ func (i *Image) readL1() error {
 		}
 		at := int64(binary.BigEndian.Uint64(raw[within*entryBytes:]) & placeMask)
 		if at%i.cluster != 0 || at > i.file-i.cluster {
-			return damaged("an L2 table lies at %d", at)
+			return damaged("an L2 table is at %d", at)
 		}
 		i.l1[k] = at
 	}
@@ -257,7 +257,7 @@ func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
 // checkData reports whether a cluster of data may be at an offset.
 func (i *Image) checkData(place int64) error {
 	if place == 0 || place%i.cluster != 0 || place >= i.file {
-		return damaged("data lies at %d of a file of %d bytes", place, i.file)
+		return damaged("data is at %d of a file of %d bytes", place, i.file)
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func (i *Image) compressed(entry uint64) (piece, error) {
 	sectors := int64(entry&(entryPack-1)>>bits) + 1
 	m := piece{kind: Data, at: place, packed: sectors*512 - place%512}
 	if place == 0 || place >= i.file {
-		return m, damaged("a compressed cluster lies at %d of a file of %d bytes", place, i.file)
+		return m, damaged("a compressed cluster is at %d of a file of %d bytes", place, i.file)
 	}
 	return m, nil
 }

@@ -108,7 +108,7 @@ func (l *Layout) countBlocks() int64 { return l.countTable() + 1 }
 // Layout assigns all offsets. The builder must not be used afterwards.
 func (b *Builder) Layout() (*Layout, error) {
 	if b.size <= 0 || b.size > MaxDisk {
-		return nil, fmt.Errorf("an overlay over a disk of %d bytes; 1-%d are possible", b.size, int64(MaxDisk))
+		return nil, fmt.Errorf("an overlay over a disk of %d bytes: want 1-%d", b.size, int64(MaxDisk))
 	}
 	if err := b.merge(); err != nil {
 		return nil, err

@@ -400,7 +400,7 @@ func TestShortFile(t *testing.T) {
 	if _, err := i.ReadAt(p, 0); err != nil || !bytes.Equal(p, append([]byte{1, 2, 3}, make([]byte, 509)...)) {
 		t.Errorf("%v, %v", p[:8], err)
 	}
-	for entry, want := range map[uint64]string{1536: "data lies at 1536", packed | 1536: "compressed cluster lies at 1536"} {
+	for entry, want := range map[uint64]string{1536: "data is at 1536", packed | 1536: "compressed cluster is at 1536"} {
 		i, err := qcow2.Open(bytes.NewReader(small(2, 1536, entry)), 1536)
 		if err != nil {
 			t.Fatal(err)
@@ -426,9 +426,9 @@ func TestTablesInFile(t *testing.T) {
 		want  string // "" = it opens
 	}{
 		"L1 up to the end":   {l1(), 512 + 24, ""},
-		"L1 over the end":    {l1(), 512 + 23, "L1 table lies at 512"},
+		"L1 over the end":    {l1(), 512 + 23, "L1 table is at 512"},
 		"L2 up to the end":   {l1(1024, 0, 1536), 2048, ""},
-		"L2 over the end":    {l1(1024, 0, 1536), 2047, "L2 table lies at 1536"},
+		"L2 over the end":    {l1(1024, 0, 1536), 2047, "L2 table is at 1536"},
 		"one table, apart":   {l1(1024, 1536, 1024), 2048, "the same L2 table"},
 		"none of the tables": {l1(), 4096, ""},
 	} {
@@ -534,7 +534,7 @@ func TestNames(t *testing.T) {
 		"no name":         {change(backed("base"), func(b []byte) { be.PutUint32(b[16:], 0) }), "", "", "has 0 bytes"},
 		"the first end":   {backed(strings.Repeat("n", 400)), strings.Repeat("n", 400), "", ""},
 		"over the first":  {backed(strings.Repeat("n", 401)), "", "", "has 401 bytes"},
-		"no text":         {backed("\xff\xfe"), "", "", "is no text"},
+		"no text":         {backed("\xff\xfe"), "", "", "is not a text"},
 		"cut":             {backed("base")[:114], "", "", "ends within its header"},
 		"a long format":   {backed("base", extension(format, strings.Repeat("f", 32))), "base", strings.Repeat("f", 32), ""},
 		"a longer format": {backed("base", extension(format, strings.Repeat("f", 33))), "", "", "a name of 33 bytes"},

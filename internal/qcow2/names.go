@@ -34,14 +34,14 @@ func ReadNames(r io.ReaderAt) (Names, error) {
 		return n, nil
 	}
 	if h.backingSize == 0 || h.backingSize > maxBacking || h.backing > 1<<h.clusterBits-uint64(h.backingSize) {
-		return Names{}, damaged("the name of what it lies on has %d bytes at %d", h.backingSize, h.backing)
+		return Names{}, damaged("the name of its backing file has %d bytes at %d", h.backingSize, h.backing)
 	}
 	name := make([]byte, h.backingSize)
 	if err := readFull(r, name, int64(h.backing)); err != nil {
 		return Names{}, err
 	}
 	if !utf8.Valid(name) {
-		return Names{}, damaged("the name of what it lies on is no text")
+		return Names{}, damaged("the name of its backing file is not text")
 	}
 	n.Backing = string(name)
 	n.Format, err = h.backingFormat(r)
@@ -67,7 +67,7 @@ func (h header) backingFormat(r io.ReaderAt) (string, error) {
 			return "", nil
 		case backingFormatOf:
 			if length > maxFormatName {
-				return "", damaged("the format of what it lies on has a name of %d bytes", length)
+				return "", damaged("the format of its backing file has a name of %d bytes", length)
 			}
 			name := make([]byte, length)
 			err := readFull(r, name, at)

@@ -40,7 +40,7 @@ func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	for n := range 4 {
 		must(t, begin("hostile", n))
 	}
-	mustBeBusy(t, begin("hostile", 4), "You have 4 unfinished pushes, the most for one caller: a quarter of the setting SVC_MAX_PUSHES (16)")
+	mustBeBusy(t, begin("hostile", 4), "You have 4 unfinished pushes, the limit per caller: a quarter of the setting SVC_MAX_PUSHES (16)")
 	must(t, begin("root", 0))
 	must(t, r.Close())
 	r, err = Open(t.Context(), Options{Base: base, Now: clock.Now, MaxPushes: 16})
@@ -50,7 +50,7 @@ func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	for n := range 11 {
 		must(t, begin(fmt.Sprint("other", n), 0))
 	}
-	mustBeBusy(t, begin("one more", 0), "There are 16 unfinished pushes, the most that are possible (setting SVC_MAX_PUSHES)")
+	mustBeBusy(t, begin("one more", 0), "There are 16 unfinished pushes (the maximum) (setting SVC_MAX_PUSHES)")
 	clock.add(r.o.EmptyPush + time.Second)
 	must(t, begin("one more", 0))
 	if n := len(r.openPushes()); n != 1 {
@@ -103,7 +103,7 @@ func TestReservationsOfOneCaller(t *testing.T) {
 		return err
 	}
 	must(t, begin("hostile", "v1", free*9/10)) // a single push is as large as it is
-	mustBeBusy(t, begin("hostile", "v2", mib), "the most for one caller: 50 % of the free space (setting SVC_MAX_PUSH_RESERVATION)")
+	mustBeBusy(t, begin("hostile", "v2", mib), "the limit per caller: 50 % of the free space (setting SVC_MAX_PUSH_RESERVATION)")
 	must(t, begin("root", "v1", free/4))
 	if err := begin("third", "v1", free/2); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("more than there is: %v", err)
@@ -169,19 +169,19 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 		return err
 	}
 	must(t, send("hostile", 10, 1))
-	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the most for one caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
+	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
 	must(t, send("node", 1, 900))
 	mustBeBusy(t, send("node", 1, 900), "a quarter of the setting SVC_MAX_LOG_ROW_BYTES (4000)")
 	must(t, send("b", 10, 1))
 	must(t, send("c", 10, 1))
-	mustBeBusy(t, send("d", 10, 1), "the most that are possible are 40 (setting SVC_MAX_LOG_ROWS)")
+	mustBeBusy(t, send("d", 10, 1), "the limit is 40 (setting SVC_MAX_LOG_ROWS)")
 	clock.add(time.Minute)
 	must(t, send("hostile", 10, 1))
 	clock.add(time.Minute)
 	for _, caller := range []string{"a", "b", "c", "d"} {
 		must(t, send(caller, 1, 998)) // 1000 bytes with the names of service and machine
 	}
-	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were taken in this minute, the most that are possible are 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
+	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were taken in this minute (the maximum) are 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
 }
 
 // TestEventsCountAsLogRows: events are bounded together with the rows of their caller.
@@ -196,7 +196,7 @@ func TestEventsCountAsLogRows(t *testing.T) {
 		return err
 	}
 	must(t, send("hostile", 10, 1))
-	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the most for one caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
+	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
 	_, err = r.TakeRows("hostile", []api.LogRow{{Service: "s", Content: "row"}})
 	mustBeBusy(t, err, "You have sent 10 log rows in this minute")
 	must(t, send("node", 1, 900))

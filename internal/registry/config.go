@@ -93,21 +93,21 @@ func checkRAM(text string) error {
 		n *= 1024
 	}
 	if err != nil || n < minRAM || n > maxRAM {
-		return wrong("ram", "is %s; %d MB to %d MB are possible", text, minRAM, maxRAM)
+		return wrong("ram", "is %s: want %d MiB to %d MiB", text, minRAM, maxRAM)
 	}
 	return nil
 }
 
 func checkCPU(cpu *api.ConfigCPU) error {
 	if cpu != nil && (cpu.Cores < 1 || cpu.Cores > maxCores) {
-		return wrong("cpu.cores", "is %d; 1 to %d are possible", cpu.Cores, maxCores)
+		return wrong("cpu.cores", "is %d: want 1 to %d", cpu.Cores, maxCores)
 	}
 	return nil
 }
 
 func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 	if len(drives) > maxDrives {
-		return wrong("hard_drives", "are %d; %d are possible", len(drives), maxDrives)
+		return wrong("hard_drives", "are %d: want at most %d", len(drives), maxDrives)
 	}
 	used := map[string]bool{}
 	for i, d := range drives {
@@ -115,7 +115,7 @@ func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 		field := fmt.Sprintf("hard_drives[%d]", i)
 		switch {
 		case !slices.ContainsFunc(files, isDisk):
-			return wrong(field+".file", "is %q, which is no disk of this push", d.File)
+			return wrong(field+".file", "is %q, which is not a disk of this push", d.File)
 		case used[d.File]:
 			return wrong(field+".file", "is %q, which another drive has", d.File)
 		case !slices.Contains(diskFormats, d.Format):
@@ -128,7 +128,7 @@ func checkDrives(drives []api.ConfigDrive, files []api.PushFile) error {
 
 func checkCards(cards []api.ConfigNIC) error {
 	if len(cards) > maxCards {
-		return wrong("network_cards", "are %d; %d are possible", len(cards), maxCards)
+		return wrong("network_cards", "are %d: want at most %d", len(cards), maxCards)
 	}
 	for i, card := range cards {
 		field := fmt.Sprintf("network_cards[%d]", i)
@@ -136,10 +136,10 @@ func checkCards(cards []api.ConfigNIC) error {
 			return wrong(field+".mode", "must be one of %s, not %q", strings.Join(networkModes[1:], ", "), card.Mode)
 		}
 		if _, err := net.ParseMAC(card.MACAddress); card.MACAddress != "" && err != nil {
-			return wrong(field+".mac_address", "is %q, which is no MAC address", card.MACAddress)
+			return wrong(field+".mac_address", "is %q, which is not a MAC address", card.MACAddress)
 		}
 		if len(card.PortRules) > maxPorts {
-			return wrong(field+".port_forwarding_rules", "are %d; %d are possible", len(card.PortRules), maxPorts)
+			return wrong(field+".port_forwarding_rules", "are %d: want at most %d", len(card.PortRules), maxPorts)
 		}
 		for j, rule := range card.PortRules {
 			if err := checkPort(fmt.Sprintf("%s.port_forwarding_rules[%d]", field, j), rule); err != nil {
@@ -154,13 +154,13 @@ func checkPort(field string, p api.ConfigPort) error {
 	_, badIP := netip.ParseAddr(p.HostIP)
 	switch {
 	case p.GuestPort < 1 || p.GuestPort > highestPort:
-		return wrong(field+".guest_port", "is %d; 1 to %d are possible", p.GuestPort, highestPort)
+		return wrong(field+".guest_port", "is %d: want 1 to %d", p.GuestPort, highestPort)
 	case p.HostPort < 0 || p.HostPort > highestPort:
-		return wrong(field+".host_port", "is %d; 0 to %d are possible", p.HostPort, highestPort)
+		return wrong(field+".host_port", "is %d: want 0 to %d", p.HostPort, highestPort)
 	case !slices.Contains(protocols, p.Protocol):
 		return wrong(field+".protocol", "must be tcp or udp, not %q", p.Protocol)
 	case p.HostIP != "" && badIP != nil:
-		return wrong(field+".host_ip", "is %q, which is no IP address", p.HostIP)
+		return wrong(field+".host_ip", "is %q, which is not an IP address", p.HostIP)
 	case !layout.ValidText(p.RuleName, 255):
 		return wrong(field+".rule_name", "must have at most 255 bytes and no control characters")
 	}
@@ -177,7 +177,7 @@ func checkFirmware(boot *api.ConfigBoot) error {
 func checkState(name string, files []api.PushFile) error {
 	isState := func(f api.PushFile) bool { return f.Name == name && f.Kind == api.FileState }
 	if name != "" && !slices.ContainsFunc(files, isState) {
-		return wrong("state_file", "is %q, which is no saved state of this push", name)
+		return wrong("state_file", "is %q, which is not a saved state of this push", name)
 	}
 	return nil
 }

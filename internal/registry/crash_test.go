@@ -386,7 +386,7 @@ func (c crash) goOn(r *Registry, clock *clock, repeat bool) error {
 	}
 	for i := next; i < len(operations); i++ {
 		if err := operations[i].do(r); err != nil {
-			return fmt.Errorf("go on with %s: %w", operations[i].name, err)
+			return fmt.Errorf("resume %s: %w", operations[i].name, err)
 		}
 	}
 	if got := crashState(r); got != operations[len(operations)-1].want {

@@ -190,7 +190,7 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 // before it has released the index.
 func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*blob.Index, error)) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {
-		return nil, nil, farm.Invalid("index", "has %d bytes, %d are possible", size, blob.MaxIndex)
+		return nil, nil, farm.Invalid("index", "has %d bytes: want at most %d", size, blob.MaxIndex)
 	}
 	if err := r.indexes.Acquire(ctx, size); err != nil {
 		return nil, nil, fmt.Errorf("wait for room to read an index: %w", err)

@@ -92,7 +92,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	}
 	f.Layers = append(f.Layers, l)
 	if n := indexBytes(f.Layers); n > blob.MaxIndexes {
-		return f, farm.Errorf(farm.CodeNoParent, "The indexes of the chain that %s would have take %d MB, which is too much: send the disk as a whole", f.Name, n/mib)
+		return f, farm.Errorf(farm.CodeNoParent, "The indexes of the chain that %s would have take %d MiB, which is too much: send the disk as a whole", f.Name, n/mib)
 	}
 	return f, nil
 }
@@ -333,7 +333,7 @@ func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Templat
 }
 
 func moved(want, have int64) error {
-	return farm.Errorf(farm.CodeConflict, "The template was changed meanwhile: it is at generation %d, the push rests on %d", have, want)
+	return farm.Errorf(farm.CodeConflict, "The template has changed: it is at generation %d, the push is based on %d", have, want)
 }
 
 // finalConfig sets the identity of the template in the configuration.

@@ -196,7 +196,7 @@ func checkFiles(files []api.PushFile) error {
 		case f.Parent != "" && (badParent != nil || parent.IsZero()):
 			return farm.Invalid("files", "parent of %s must be 64 hex digits, not all of them 0", f.Name)
 		case f.Parent != "" && f.Kind != api.FileDisk:
-			return farm.Invalid("files", "%s is no disk: only the layer of a disk rests on others", f.Name)
+			return farm.Invalid("files", "%s is not a disk: only the layer of a disk has parent layers", f.Name)
 		}
 		names[f.Name] = true
 	}

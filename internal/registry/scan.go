@@ -202,11 +202,11 @@ func (r *Registry) attach(d *ScanDraft, n *scanNote) error {
 		return err
 	}
 	if _, err := find(e.t.Versions, Ref{ContentID: d.content}); err != nil {
-		return farm.Errorf(farm.CodeConflict, "The version that was scanned was reverted meanwhile")
+		return farm.Errorf(farm.CodeConflict, "The scanned version was reverted")
 	}
 	err = d.file.Commit(d.content)
 	if errors.Is(err, fs.ErrNotExist) { // the draft was removed with the directory
-		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again meanwhile: send the results again")
+		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again: send the results again")
 	}
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, e
 		text.WriteString(p.Signed + "\n")
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("there is no agent package in %s: one is called %s", dir, Platforms[0].File())
+		return nil, fmt.Errorf("no agent package in %s: want a name such as %s", dir, Platforms[0].File())
 	}
 	return list, replace(filepath.Join(dir, ManifestFile), text.String())
 }

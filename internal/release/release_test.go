@@ -54,7 +54,7 @@ func TestStatements(t *testing.T) {
 		t.Errorf("a changed version: %v", err)
 	}
 	for name, text := range map[string]string{
-		"empty": "", "two lines": text + "\n" + text, "a licence": "BY1." + parts[1] + "." + parts[2], "no signature": parts[0] + "." + parts[1],
+		"empty": "", "two lines": text + "\n" + text, "a license": "BY1." + parts[1] + "." + parts[2], "no signature": parts[0] + "." + parts[1],
 		"short signature": parts[0] + "." + parts[1] + ".AAAA", "padding": parts[0] + "." + parts[1] + "=." + parts[2], "long": text + strings.Repeat("A", MaxStatement),
 	} {
 		if _, err := Verify(trust, text); !errors.Is(err, ErrForm) {
@@ -230,7 +230,7 @@ func TestFilesByName(t *testing.T) {
 		t.Errorf("a package of that very name: %q", got)
 	}
 	p.write("buildnode-darwin-amd64.tar.gz", "another")
-	if got := read("AnkaAgent.pkg"); !strings.Contains(got, "sign it anew") {
+	if got := read("AnkaAgent.pkg"); !strings.Contains(got, "sign it again") {
 		t.Errorf("a file that was just replaced: %q", got)
 	}
 }

@@ -62,7 +62,7 @@ func PlatformOf(file string) (Platform, bool) {
 // The causes of an invalid statement. Each error of Verify is one of them.
 var (
 	// ErrForm reports a text that is not a statement.
-	ErrForm = errors.New("it is no signed statement about an agent package")
+	ErrForm = errors.New("it is not a signed statement about an agent package")
 	// ErrNewer reports a statement that an older program does not understand.
 	ErrNewer = errors.New("it was made for a newer program")
 	// ErrSignature reports a statement without the signature of a trusted key.

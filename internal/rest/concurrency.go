@@ -50,17 +50,17 @@ func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error)
 	defer l.mu.Unlock()
 	switch {
 	case l.open >= l.total:
-		sentence := fmt.Sprintf("There are %d %s open, the most that are possible", l.total, l.what)
+		sentence := fmt.Sprintf("Limit of %d open %s reached", l.total, l.what)
 		if l.setting != "" {
 			sentence += fmt.Sprintf(" (setting %s)", l.setting)
 		}
 		return nil, l.full(sentence)
 	case caller != "" && l.byCaller[caller] >= l.perCaller:
-		of := fmt.Sprint("the ", l.total, " that are possible")
+		of := fmt.Sprint("the ", l.total, " open in all")
 		if l.setting != "" {
 			of = fmt.Sprintf("the setting %s (%d)", l.setting, l.total)
 		}
-		return nil, l.full(fmt.Sprintf("You have %d %s open, the most for one caller: a quarter of %s", l.perCaller, l.what, of))
+		return nil, l.full(fmt.Sprintf("You have %d %s open, the limit per caller: a quarter of %s", l.perCaller, l.what, of))
 	}
 	l.open++
 	if caller != "" {

@@ -34,7 +34,7 @@ func TestConcurrencyLimit(t *testing.T) {
 			t.Errorf("%q, %s; want %q", got, farm.CodeOf(err), want)
 		}
 	}
-	const mine = "You have 2 log streams open, the most for one caller: a quarter of the setting SVC_MAX_LOG_STREAMS (8); close some, or try again later"
+	const mine = "You have 2 log streams open, the limit per caller: a quarter of the setting SVC_MAX_LOG_STREAMS (8); close some, or try again later"
 	take(ci, "")
 	take(ci, "")
 	take(ci, mine)
@@ -43,7 +43,7 @@ func TestConcurrencyLimit(t *testing.T) {
 		take(requestOf(auth.Identity{}, fmt.Sprint("192.0.2.", 10+i)), "")
 	}
 	take(requestOf(auth.Identity{}, "192.0.2.99"),
-		"There are 8 log streams open, the most that are possible (setting SVC_MAX_LOG_STREAMS); close some, or try again later")
+		"Limit of 8 open log streams reached (setting SVC_MAX_LOG_STREAMS); close some, or try again later")
 	releases[0]()
 	releases[0]() // the second call does nothing
 	if l.Open() != 7 {
@@ -68,9 +68,9 @@ func TestFixedConcurrencyLimit(t *testing.T) {
 	l := NewConcurrencyLimit("consoles", "", 2)
 	for _, c := range []struct{ caller, want string }{
 		{"a", ""},
-		{"a", "You have 1 consoles open, the most for one caller: a quarter of the 2 that are possible; close some, or try again later"},
+		{"a", "You have 1 consoles open, the limit per caller: a quarter of the 2 open in all; close some, or try again later"},
 		{"b", ""},
-		{"c", "There are 2 consoles open, the most that are possible; close some, or try again later"},
+		{"c", "Limit of 2 open consoles reached; close some, or try again later"},
 	} {
 		got := ""
 		if _, err := l.AcquireFor(c.caller); err != nil {

@@ -415,7 +415,7 @@ func (p *Params) Items(most int) ([]*Params, error) {
 		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not an array of JSON objects: " + jsonFault(err)}
 	}
 	if len(list) > most {
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; at most %d are taken at once", len(list), most)
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(list), most)
 	}
 	items := make([]*Params, len(list))
 	for i, fields := range list {

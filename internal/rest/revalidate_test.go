@@ -68,7 +68,7 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 					}
 				default:
 					if !c.goesOn {
-						t.Error("it goes on")
+						t.Error("it continues")
 					}
 				}
 				close(leave)

@@ -171,14 +171,14 @@ func (n *node) machineSize(d constraints) string {
 	case exceeds(alone.VCPU, n.CPUs):
 		return fmt.Sprintf(": the machine has %d CPUs", n.CPUs)
 	case exceeds(alone.MemoryMB, n.MemoryMB):
-		return fmt.Sprintf(": the machine has %d MB of memory", n.MemoryMB)
+		return fmt.Sprintf(": the machine has %d MiB of memory", n.MemoryMB)
 	default:
 		return ""
 	}
 }
 
 func (d constraints) size() string {
-	return fmt.Sprintf("%d vCPU and %d MB", max(1, d.vcpu), d.memoryMB)
+	return fmt.Sprintf("%d vCPU and %d MiB", max(1, d.vcpu), d.memoryMB)
 }
 
 // saved describes what the saved state needs.

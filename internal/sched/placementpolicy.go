@@ -25,7 +25,7 @@ func (d constraints) outside(name string) string {
 // nowhere describes that no node is in the group.
 func (d constraints) nowhere(name string) string {
 	if group, ok := d.permitted(); ok {
-		return "there is no node on which the permission group " + group + " may start instances"
+		return "no node is allowed for the permission group " + group + " may start instances"
 	}
 	return "group " + name + " has no nodes"
 }

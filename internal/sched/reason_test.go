@@ -59,7 +59,7 @@ func TestWhy(t *testing.T) {
 		{"a full pinned node", fleet, func(r *Request) { r.Pinned = "a" }, FilterRoom, "node name-a is full"},
 		{"a pinned node of another architecture", []Node{machine("a", 1, func(n *Node) { n.Arch = "" })}, func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64"},
 		{"a pinned node outside the group", fleet, func(r *Request) { r.Pinned, r.Group = "a", "g" }, FilterGroup, "node name-a is not in group gold"},
-		{"no permission anywhere", fleet, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterGroup, "there is no node on which the permission group ci may start instances"},
+		{"no permission anywhere", fleet, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterGroup, "no node is allowed for the permission group ci may start instances"},
 		{"no room where that is permitted", []Node{machine("a", 1), machine("z", 1, inGroup("g", PolicyGroup("ci")), full)}, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterRoom, "no node that is open to the permission group ci has a free slot (1 node: 1 full)"},
 		{"no permission on the pinned node", fleet, func(r *Request) { r.Pinned, r.Group = "a", PolicyGroup("ci") }, FilterGroup, "node name-a is not open to the permission group ci"},
 		{"a place is free", []Node{machine("a", 1)}, nil, Turn, "queued"},

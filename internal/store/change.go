@@ -77,7 +77,7 @@ func (c Change) Err() error {
 	case c.err != nil:
 		return c.err
 	case c.id == "" || len(c.id) > maxID:
-		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are possible", ErrInvalid, len(c.id), maxID)
+		return fmt.Errorf("%w: an id of %d bytes: want 1 to %d", ErrInvalid, len(c.id), maxID)
 	case len(c.data) > MaxBytes:
 		return fmt.Errorf("%w: a record of %d bytes, limit %d", ErrInvalid, len(c.data), MaxBytes)
 	}
@@ -115,7 +115,7 @@ type request struct {
 // request checks the changes and works out their keys.
 func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 	if len(changes) == 0 || len(changes) > s.Limits().Ops {
-		return nil, fmt.Errorf("%w: %d changes in one commit, 1 to %d are possible", ErrInvalid, len(changes), s.Limits().Ops)
+		return nil, fmt.Errorf("%w: %d changes in one commit: want 1 to %d", ErrInvalid, len(changes), s.Limits().Ops)
 	}
 	r := &request{changes: changes, fence: fence, keys: make([]string, 0, len(changes)), done: make(chan error, 1)}
 	for i := range changes {

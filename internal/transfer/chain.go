@@ -31,7 +31,7 @@ func topOf(f api.PullFile) api.PullLayer { return f.Layers[len(f.Layers)-1] }
 // checkLayers refuses chains that cannot be built.
 func checkLayers(f api.PullFile) error {
 	if len(f.Layers) == 0 || len(f.Layers) > blob.MaxChain {
-		return farm.Refused("%s is stored in %d layers, which this program cannot read; 1 to %d are possible",
+		return farm.Refused("%s is stored in %d layers, which this program cannot read: want 1 to %d",
 			f.Name, len(f.Layers), blob.MaxChain)
 	}
 	var indexes int64
@@ -45,7 +45,7 @@ func checkLayers(f api.PullFile) error {
 		indexes += l.IndexLength
 	}
 	if indexes > blob.MaxIndexes {
-		return farm.Refused("%s is stored in %d layers whose indexes have %d MB together, and %d MB are possible; push it as a whole, "+
+		return farm.Refused("%s is stored in %d layers whose indexes have %d MiB together: want at most %d MiB; push it as a whole, "+
 			"or try again when the registry has put the layers together", f.Name, len(f.Layers), indexes>>20, blob.MaxIndexes>>20)
 	}
 	return nil

@@ -413,7 +413,7 @@ func TestHeldThatIsGone(t *testing.T) {
 	for name, d := range map[string]transfer.Disk{
 		"gone":         {Path: filepath.Join(t.TempDir(), "gone")},
 		"short":        short,
-		"a folder":     {Path: t.TempDir()},
+		"a directory":     {Path: t.TempDir()},
 		"overlay gone": {Path: s.keep(t, 0).Path, Overlays: []string{"gone"}},
 	} {
 		for _, tip := range s.tips {

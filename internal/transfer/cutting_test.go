@@ -106,13 +106,13 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 	defer c.Close()
 	pushDisk(t, c, "v1", writeFile(t, "disk", content), nil)
 	pushed, cuts := line.moved.Swap(0), line.cuts.Swap(0)
-	t.Logf("push: %d MB in %d connections that were cut", pushed>>20, cuts)
+	t.Logf("push: %d MiB in %d connections that were cut", pushed>>20, cuts)
 	if extra := pushed - size; extra > size || cuts < size/5_000_000 {
 		t.Errorf("push: %d bytes more than the disk has, %d cuts", extra, cuts)
 	}
 	d, result := pullDisk(t, c, "v1", nil)
 	pulled, cuts := line.moved.Load(), line.cuts.Load()
-	t.Logf("pull: %d MB in %d connections that were cut", pulled>>20, cuts)
+	t.Logf("pull: %d MiB in %d connections that were cut", pulled>>20, cuts)
 	if extra := pulled - result.Bytes; extra > size || cuts < size/5_000_000 {
 		t.Errorf("pull: %d bytes more than needed, %d cuts", extra, cuts)
 	}

@@ -54,7 +54,7 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err
 		if err == nil || farm.CodeOf(err) != farm.CodeConflict || round == pushRounds {
 			return result, err
 		}
-		c.log.Debug("push negotiates anew", "round", round, "error", err)
+		c.log.Debug("push negotiates again", "round", round, "error", err)
 	}
 }
 

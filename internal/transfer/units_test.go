@@ -84,7 +84,7 @@ func TestPresent(t *testing.T) {
 		"an overlay is off": {Disk{Path: at("raw"), Overlays: []string{at("none")}}, false},
 		"it is off":         {Disk{Path: at("none")}, false},
 		"a link":            {Disk{Path: at("link")}, false},
-		"a folder":          {Disk{Path: dir, Format: "qcow2"}, false},
+		"a directory":          {Disk{Path: dir, Format: "qcow2"}, false},
 	} {
 		if got := present(c.d, 100); got != c.want || usable(c.d, 100) != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -439,7 +439,7 @@ func TestOpenRegular(t *testing.T) {
 	}
 	_ = f.Close()
 	if _, _, err := openRegular(dir); farm.CodeOf(err) != farm.CodeRefused {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("a directory: %v", err)
 	}
 	if _, _, err := openRegular(path + "x"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)

@@ -28,11 +28,11 @@ type phase struct {
 }
 
 var tiers = []tierCase{
-	{"a licence enterprise gives everything to everybody", []phase{{"enterprise", false}, {"basic", false}}},
-	{"a licence enterprise plus has permissions count, and so they do when it ends", []phase{
+	{"a license enterprise gives everything to everybody", []phase{{"enterprise", false}, {"basic", false}}},
+	{"a license enterprise plus has permissions count, and so they do when it ends", []phase{
 		{"plus", true}, {"ended", true}, {"enterprise", true}, {"basic", true}, {"plus", true},
 	}},
-	{"without a licence permissions count, and so they do under each", []phase{{"", true}, {"enterprise", true}, {"basic", true}}},
+	{"without a license permissions count, and so they do under each", []phase{{"", true}, {"enterprise", true}, {"basic", true}}},
 }
 
 // licences are the licenses that the phases name.

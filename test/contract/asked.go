@@ -89,11 +89,11 @@ func (a *asked) readBody(r *route, body []byte, fields map[string]any) {
 			first, ok = value[0].(map[string]any)
 		}
 		if !ok {
-			a.faults = append(a.faults, "body: it is no object")
+			a.faults = append(a.faults, "body: it is not an object")
 		}
 		maps.Copy(fields, first)
 	default:
-		a.faults = append(a.faults, "body: it is no object")
+		a.faults = append(a.faults, "body: it is not an object")
 	}
 }
 

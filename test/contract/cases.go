@@ -168,7 +168,7 @@ func jsonized(value any) any {
 func (st step) build(s *spec, v vars) (*request, error) {
 	method, target, ok := strings.Cut(v.fill(st.Send), " ")
 	if !ok {
-		return nil, fmt.Errorf("%q is no request", st.Send)
+		return nil, fmt.Errorf("%q is not a request", st.Send)
 	}
 	p, query, _ := strings.Cut(target, "?")
 	r := &request{method: method, path: p, header: http.Header{}, route: s.find(method, p)}

@@ -208,7 +208,7 @@ func knownRows(jobs []job, rows []row) error {
 	for _, j := range jobs {
 		for _, claim := range j.rows {
 			if !known[claim] {
-				return fmt.Errorf("%s claims %q, which is no row of rows.txt", j.name, claim)
+				return fmt.Errorf("%s claims %q, which is not a row of rows.txt", j.name, claim)
 			}
 		}
 	}

@@ -189,7 +189,7 @@ func (c *cloud) templateID(ctx context.Context, name string) (string, error) {
 			return t.ID, nil
 		}
 	}
-	return "", fmt.Errorf("there is no template %q", name)
+	return "", fmt.Errorf("template %q not found", name)
 }
 
 // directories reads the registry's storage as scanners and scripts do, and compares it with the

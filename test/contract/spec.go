@@ -337,7 +337,7 @@ func checkLines(schema *openapi3.Schema, body []byte) (faults []string) {
 func checkJSON(schema *openapi3.Schema, body []byte) []string {
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
-		return []string{"it is no JSON: " + err.Error()}
+		return []string{"it is not a JSON: " + err.Error()}
 	}
 	return check(branch(schema, value), value)
 }

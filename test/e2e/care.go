@@ -9,11 +9,11 @@ import (
 )
 
 var careFlows = []flow{
-	{name: "health", clause: "health: the licence, what is wrong and what to do, as it happens", do: lookAtHealth, alone: true},
+	{name: "health", clause: "health: the license, what is wrong and what to do, as it happens", do: lookAtHealth, alone: true},
 	{name: "nodes-bulk", clause: "nodes: drain, undrain, force update and delete, with a result per node", do: changeNodes, alone: true},
 	{name: "nodes-in-place", clause: "nodes: capacity set in its row, without leaving the list", do: setInPlace},
 	{name: "node-detail", clause: "node: instances, templates held, disk, USB, events, agent version", do: showNode},
-	{name: "template-cancel", clause: "template: a distribution to chosen nodes, followed and cancelled", do: cancelDistribution, alone: true},
+	{name: "template-cancel", clause: "template: a distribution to chosen nodes, followed and canceled", do: cancelDistribution, alone: true},
 	{name: "template-delete", clause: "template: revert and delete, with what goes, and what is left", do: deleteTemplate},
 }
 
@@ -21,8 +21,8 @@ func lookAtHealth(p *page) error {
 	return steps(
 		p.toLab("/health"), p.live(), p.see("License", "Running at", "Version"), p.picture("well"),
 		func() error { _, err := p.lab.api.BeginMaintenance(p, api.BeginMaintenance{}); return err },
-		p.reload, p.see("to look at", "A maintenance goes on", "End it when the work is done"), p.picture("trouble"),
-		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("A maintenance goes on"),
+		p.reload, p.see("to look at", "A maintenance continues", "End it when the work is done"), p.picture("trouble"),
+		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("A maintenance continues"),
 	)
 }
 

@@ -181,7 +181,7 @@ func (s *stage) pip(ctx context.Context, args ...string) error {
 func (s *stage) pipNote(ctx context.Context, rec *record) error {
 	found, err := filepath.Glob(s.host("srv", "venv", "lib", "python3*", "site-packages"))
 	if err != nil || len(found) != 1 {
-		return fmt.Errorf("%d folders of packages, %w", len(found), err)
+		return fmt.Errorf("%d directories of packages, %w", len(found), err)
 	}
 	list, err := s.listed(ctx, "python", "python3", "-c", pythonList, found[0])
 	if err != nil {

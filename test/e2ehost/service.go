@@ -112,7 +112,7 @@ func (v *service) until(ctx context.Context, most time.Duration, what string, as
 
 // quiet waits until no change waits to be read or compared.
 func (v *service) quiet(ctx context.Context) error {
-	return v.until(ctx, time.Minute, "everything is catalogued", func(st api.HostStatus) bool {
+	return v.until(ctx, time.Minute, "everything is cataloged", func(st api.HostStatus) bool {
 		return st.State != api.HostRunningFull && st.Pending == 0 && !st.Analyzing
 	})
 }

@@ -45,7 +45,7 @@ func newStage(ctx context.Context, o options, out io.Writer) (s *stage, err erro
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(s.shared, "data", "vuln")); err != nil {
-		return nil, fmt.Errorf("SHARED must name the folder that holds data/vuln: %w", err)
+		return nil, fmt.Errorf("SHARED must name the directory that holds data/vuln: %w", err)
 	}
 	mod, err := rig.Output(ctx, "", "go", "env", "GOMOD")
 	if err != nil {
@@ -119,7 +119,7 @@ func realFolder() (string, error) {
 		}
 		return dir, os.Chmod(dir, 0o755)
 	}
-	return "", errors.New("the folders for temporary files lie in memory: set TMPDIR to one on a disk")
+	return "", errors.New("the directories for temporary files are in memory: set TMPDIR to one on a disk")
 }
 
 // beside lists the siblings of a directory and of its ancestors, up to the root: all that is not

@@ -88,13 +88,13 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	}
 	r.check(st.State == api.HostRealTime, "it is %s", st.State)
 	most := peak()
-	r.check(most > 0 && most <= stormRSS, "it had %d MB in memory", most>>20)
+	r.check(most > 0 && most <= stormRSS, "it had %d MiB in memory", most>>20)
 	r.check(s.files >= stormFiles, "only %d files", s.files)
 	r.figure("peak MB", float64(most)/(1<<20))
 	r.figure("processor seconds", (after - used).Seconds())
 	r.figure("storm seconds", end.Sub(began).Seconds())
 	r.figure("worst seconds", worst.Seconds())
-	r.Says = fmt.Sprintf("%d x %d files in %.1f s: %d packages in it catalogued %.1f s after it; at most %d MB in memory, %.1f s of processor",
+	r.Says = fmt.Sprintf("%d x %d files in %.1f s: %d packages in it cataloged %.1f s after it; at most %d MiB in memory, %.1f s of processor",
 		stormTimes, s.files, end.Sub(began).Seconds(), n, worst.Seconds(), most>>20, (after - used).Seconds())
 	return nil
 }

@@ -180,7 +180,7 @@ func (a *useAct) install(ctx context.Context) {
 }
 
 func says(r row, n int, worst time.Duration) string {
-	return fmt.Sprintf("%d installed = %d catalogued within %.0f s of the last write (worst %.1f s)", n, r.Equal, soon.Seconds(), worst.Seconds())
+	return fmt.Sprintf("%d installed = %d cataloged within %.0f s of the last write (worst %.1f s)", n, r.Equal, soon.Seconds(), worst.Seconds())
 }
 
 // exact compares the current report with the installed packages.

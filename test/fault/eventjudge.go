@@ -41,7 +41,7 @@ func judgeTold(where string, lives map[string]*life, events []toldEvent, f *find
 	for i, e := range events {
 		switch {
 		case e.Name == "":
-			f.wrong("%s: event %d is no event", where, i)
+			f.wrong("%s: event %d is not an event", where, i)
 		case e.Instance == "":
 		case at[e.Instance] == nil:
 			at[e.Instance] = map[string]int{e.Name: i}

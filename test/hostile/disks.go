@@ -125,7 +125,7 @@ func (s *site) alarmed(ctx context.Context, name string) error {
 func (s *site) recovers(ctx context.Context, o *outcome, filler string, pid int) {
 	o.check(os.Remove(filler))
 	began := time.Now()
-	o.check(s.await(ctx, "services that go on with free space", func() (bool, error) {
+	o.check(s.await(ctx, "services that resume free space", func() (bool, error) {
 		a, err := s.rooted.send(ctx, "GET "+s.controller+"/readyz", "")
 		return err == nil && a.code == http.StatusOK, nil
 	}))

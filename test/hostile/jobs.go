@@ -153,7 +153,7 @@ func (b *bystander) end(o *outcome) {
 	b.stop()
 	b.wg.Wait()
 	if len(b.starts) == 0 {
-		o.fault("no job of others was started meanwhile")
+		o.fault("no job of others was started since then")
 	}
 	for _, err := range slices.Concat(b.failed, b.lost) {
 		o.fault("a job of others: %v", err)

@@ -151,7 +151,7 @@ func apfsMac(_ context.Context, s *stage, dir string) (*made, error) {
 		}
 		fsys, ok := vols[0].FS.(*apfs.FS)
 		if !ok {
-			return errors.New("it is no APFS")
+			return errors.New("it is not an APFS")
 		}
 		r.All = len(want.Files)
 		for _, name := range slices.Sorted(maps.Keys(want.Files)) {

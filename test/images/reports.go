@@ -75,7 +75,7 @@ func equalReports(r *row, want, got []string) error {
 		if i < len(got) && got[i] == line {
 			r.Equal++
 		} else if len(r.Differences) < most {
-			r.Differences = append(r.Differences, "not as in the folder: "+line)
+			r.Differences = append(r.Differences, "not as in the directory: "+line)
 		}
 	}
 	if len(got) != len(want) {

@@ -104,5 +104,5 @@ func TestOutputBrokenOff(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Errorf("%s goes on", cmdline)
+	t.Errorf("%s continues", cmdline)
 }

@@ -27,7 +27,7 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("peers", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.StringVar(&o.dir, "dir", "", "folder to scan (default: the large tree, made when it is not there)")
+	fs.StringVar(&o.dir, "dir", "", "directory to scan (default: the large tree, made when it is not there)")
 	fs.StringVar(&o.scalibr, "scalibr", "", "program of osv-scalibr")
 	fs.StringVar(&o.syft, "syft", "", "program of syft")
 	fs.BoolVar(&o.all, "all", false, "print every difference")

@@ -189,7 +189,7 @@ func (c *Cache) prune() error {
 			if c.wholeLocked(e) {
 				continue
 			}
-			c.opts.Logger.Error("cached version lies on one that is gone and is removed", "content", id)
+			c.opts.Logger.Error("cached version removed: parent version not found", "content", id)
 			if err := c.discard(id); err != nil {
 				return err
 			}

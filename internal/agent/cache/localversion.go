@@ -79,7 +79,7 @@ type LocalVersion struct {
 // version that is cached or being pulled is not changed.
 func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	if !idForm.MatchString(a.Ref.ContentID) {
-		return farm.Invalid("content_id", "%q is no content id", a.Ref.ContentID)
+		return farm.Invalid("content_id", "%q is not a content id", a.Ref.ContentID)
 	}
 	var nobody func(float64)
 	f := c.join(ctx, a.Ref, &nobody, func(_ context.Context, f *pullFlight) error { return c.adopt(f, a) })
@@ -120,7 +120,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	}
 	for name, path := range a.Paths {
 		if !filepath.IsLocal(name) || filepath.Base(name) != name {
-			return farm.Invalid("file", "%q is no plain file name", name)
+			return farm.Invalid("file", "%q is not a plain file name", name)
 		}
 		if err := os.Link(path, filepath.Join(part, name)); err != nil {
 			return err
@@ -157,7 +157,7 @@ func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
 		c.mu.Unlock()
 		switch {
 		case !ok:
-			err = fmt.Errorf("%s lies on version %s, which is not here", name, f.Below.ContentID)
+			err = fmt.Errorf("%s: parent version %s not found", name, f.Below.ContentID)
 		case len(d.Overlays) >= transfer.MaxOverlays:
 			err = fmt.Errorf("%s would be overlay %d of its disk; more than %d are pulled as one", name, len(d.Overlays)+1, transfer.MaxOverlays)
 		}

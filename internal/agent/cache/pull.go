@@ -31,7 +31,7 @@ type pullFlight struct {
 // until Fetch returns. The caller pins the version before, otherwise it may be removed again.
 func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) error {
 	if !idForm.MatchString(ref.ContentID) {
-		return farm.Invalid("content_id", "%q is no content id", ref.ContentID)
+		return farm.Invalid("content_id", "%q is not a content id", ref.ContentID)
 	}
 	for {
 		f := c.join(ctx, ref, &progress, c.pull)
@@ -169,7 +169,7 @@ func (c *Cache) Remove(contentID string) error {
 	case pinned:
 		return farm.Refused("Template version %s is in use by a VM", contentID)
 	case above != "":
-		return farm.Refused("Template version %s is in use: version %s was made from it and lies on its disk", contentID, above)
+		return farm.Refused("Template version %s is in use: version %s was made from it and uses its disk", contentID, above)
 	}
 	return c.evict(contentID)
 }

@@ -51,7 +51,7 @@ func (c *Cache) version(contentID string) (Version, error) {
 	for name := range e.Files {
 		d, ok := c.diskLocked(contentID, name)
 		if !ok {
-			return v, fmt.Errorf("%s of version %s lies on something that is gone", name, contentID)
+			return v, fmt.Errorf("%s of version %s: parent layer not found", name, contentID)
 		}
 		v.Disks[name] = d
 	}

@@ -125,13 +125,13 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	case full:
 		r.o.Logger.Warn("cache job queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
-		r.o.Logger.Info("distribution accepted", "errand", order.ID, "template", order.TemplateName, "tag", order.Tag)
+		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag", order.Tag)
 		r.o.Templates.Pin(order.ContentID, holder(order.ID))
 		r.employ(ctx, order, r.deliver)
 	case order.Kind == api.CacheJobRemove:
 		r.employ(ctx, order, r.remove)
 	default:
-		r.o.Logger.Warn("an errand of a kind that this program does not know", "errand", order.ID, "kind", string(order.Kind))
+		r.o.Logger.Warn("cache job of unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
 	}
 }
 
@@ -166,7 +166,7 @@ func (r *Runner) drop(id string) {
 	if e != nil {
 		e.stop()
 		r.o.Templates.Unpin(e.order.ContentID, holder(id))
-		r.o.Logger.Info("errand dropped", "errand", id)
+		r.o.Logger.Info("cache job dropped", "cache_job", id)
 	}
 	r.tell(id)
 }
@@ -305,7 +305,7 @@ func (r *Runner) end(e *job, edit func(*job)) {
 
 // fail ends a cache job that cannot be carried out.
 func (r *Runner) fail(e *job, cause error) {
-	r.o.Logger.Warn("distribution failed", "errand", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
+	r.o.Logger.Warn("distribution failed", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
 	r.end(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
 }
 

@@ -70,7 +70,7 @@ type Options struct {
 func (o *Options) check() error {
 	switch {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
-		return farm.Invalid("nodes", "%d; 1 to %d are possible", o.Nodes, MaxNodes)
+		return farm.Invalid("nodes", "%d: want 1 to %d", o.Nodes, MaxNodes)
 	case o.RealPull && o.DataDir == "":
 		return farm.Invalid("real-pull", "needs a data directory to pull into")
 	}

@@ -63,7 +63,7 @@ func (d *Dir) withRoom(do func() error) error {
 	if !full(err) || !d.reserve.give() {
 		return err
 	}
-	d.log.Warn("the disk is full; the journal gives up its reserve")
+	d.log.Warn("disk full; the journal releases its reserve")
 	return do()
 }
 

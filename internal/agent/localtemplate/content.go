@@ -74,7 +74,7 @@ func (k knownDisk) mustHold() error {
 	if k.held(k.path) {
 		return nil
 	}
-	return farm.Refused("A local disk that this version was to be made from was changed meanwhile; pull again")
+	return farm.Refused("The local disk that this version is based on has changed; pull again")
 }
 
 // clone clones the disk to a separate file. errors.ErrUnsupported: the file system cannot clone files.

@@ -55,7 +55,7 @@ func (l *Store) Import(ctx context.Context, from hv.Disk, s Settings, progress P
 	info, err := os.Stat(from.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Template{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", from.Path)
+		return Template{}, farm.Errorf(farm.CodeNotFound, "File %s not found", from.Path)
 	case err != nil:
 		return Template{}, fmt.Errorf("import: %w", err)
 	case info.IsDir():

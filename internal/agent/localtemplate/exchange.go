@@ -87,7 +87,7 @@ type ExportOptions struct {
 // to it until then, so that an interrupted export can be resumed.
 func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	if _, err := os.Lstat(o.To.Path); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(farm.Refused("%s is there already", o.To.Path), err)
+		return errors.Join(farm.Refused("%s already exists", o.To.Path), err)
 	}
 	m, err := x.Registry.Look(ctx, o.Ref)
 	if err != nil {
@@ -129,7 +129,7 @@ func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var names []string
 	for _, d := range c.HardDrives {
 		if d.File != filepath.Base(d.File) {
-			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is no plain file name", m.ID, d.File)
+			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is not a plain file name", m.ID, d.File)
 		}
 		if name == "" || d.File == name {
 			return d, nil

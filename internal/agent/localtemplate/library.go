@@ -256,7 +256,7 @@ func (l *Store) Find(name string) (Template, error) {
 		if err != nil {
 			return Template{}, err
 		}
-		return Template{}, farm.Errorf(farm.CodeNotFound, "There is no local template %q; see: buildnode vm list", name)
+		return Template{}, farm.Errorf(farm.CodeNotFound, "Local template %q not found; see: buildnode vm list", name)
 	}
 	ids := make([]string, len(found))
 	for i, vm := range found {

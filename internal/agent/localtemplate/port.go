@@ -35,7 +35,7 @@ func ParsePort(text string) (api.ConfigPort, error) {
 	}
 	parts := strings.Split(rest, ":")
 	if len(parts) < 2 || len(parts) > 3 || !ruleName.MatchString(parts[0]) {
-		return refuse("is no port rule")
+		return refuse("is not a port rule")
 	}
 	rule := api.ConfigPort{RuleName: parts[0], Protocol: protocol}
 	guest, err := strconv.ParseUint(parts[1], 10, 16)
@@ -60,7 +60,7 @@ func ParsePorts(list []string) ([]api.ConfigPort, error) {
 		return []api.ConfigPort{}, nil
 	}
 	if len(list) > maxRules {
-		return nil, farm.Invalid("port", "%d rules are given, %d are possible", len(list), maxRules)
+		return nil, farm.Invalid("port", "%d port rules: want at most %d", len(list), maxRules)
 	}
 	rules := make([]api.ConfigPort, 0, len(list))
 	seen := map[string]bool{}

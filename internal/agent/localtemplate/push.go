@@ -73,7 +73,7 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 	var before []content
 	for i, d := range c.view.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) {
-			return nil, farm.Refused("Template %s names a disk %q, which is no plain file name", r.ID, d.File)
+			return nil, farm.Refused("Template %s names a disk %q, which is not a plain file name", r.ID, d.File)
 		}
 		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
 		k := noted(file)

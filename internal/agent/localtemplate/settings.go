@@ -51,9 +51,9 @@ func (s Settings) check() error {
 	case s.Arch != "" && !slices.Contains(Archs, s.Arch):
 		return farm.Invalid("arch", "%q is none of %s", s.Arch, strings.Join(Archs, ", "))
 	case s.CPUs < 0 || s.CPUs > hv.MaxCPUs:
-		return farm.Invalid("cpu", "%d virtual CPUs; 1 to %d are possible", s.CPUs, hv.MaxCPUs)
+		return farm.Invalid("cpu", "%d virtual CPUs: want 1 to %d", s.CPUs, hv.MaxCPUs)
 	case s.MemoryMB != 0 && (s.MemoryMB < hv.MinMemoryMB || s.MemoryMB > hv.MaxMemoryMB):
-		return farm.Invalid("ram", "%d MB; %d to %d are possible", s.MemoryMB, hv.MinMemoryMB, hv.MaxMemoryMB)
+		return farm.Invalid("ram", "%d MiB: want %d to %d", s.MemoryMB, hv.MinMemoryMB, hv.MaxMemoryMB)
 	case s.Network != "" && !slices.Contains(Networks, s.Network):
 		return farm.Invalid("network", "%q is none of %s", s.Network, strings.Join(Networks, ", "))
 	case s.Firmware != "" && !slices.Contains(Firmwares, s.Firmware):

@@ -77,7 +77,7 @@ func (l *List) index(name string) int {
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return farm.Invalid("registry", "%q is no address; write it like http://registry.example:8089", address)
+		return farm.Invalid("registry", "%q is not an address; write it like http://registry.example:8089", address)
 	}
 	return nil
 }
@@ -142,5 +142,5 @@ func (l *List) Resolve(name string) (Registry, error) {
 }
 
 func (l *List) unknown(name string) error {
-	return farm.Errorf(farm.CodeNotFound, "There is no registry %q; see: buildnode registry list-repos", name)
+	return farm.Errorf(farm.CodeNotFound, "Registry %q not found; see: buildnode registry list-repos", name)
 }

@@ -49,7 +49,7 @@ func (s state) boot(self program) (next state, version string) {
 	if s.Base != self.Version {
 		next = state{Base: self.Version, BasePath: self.Path}
 		if s.Trial != nil {
-			next.Failure = &failure{s.Trial.ID, "another version was installed on the node meanwhile: " + self.Version}
+			next.Failure = &failure{s.Trial.ID, "another version was installed on the node: " + self.Version}
 		}
 		return next, ""
 	}

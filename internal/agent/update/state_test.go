@@ -29,7 +29,7 @@ func TestBootDecides(t *testing.T) {
 			at(state{Failure: &failure{"i", "the new agent was begun 3 times and did not reach the controller"}}), "",
 		},
 		"another base":              {state{Base: "0.9", Good: "2"}, at(state{}), ""},
-		"another base amid a trial": {state{Base: "0.9", Trial: &trial{"i", "3", 1}}, at(state{Failure: &failure{"i", "another version was installed on the node meanwhile: 1.0.0-base"}}), ""},
+		"another base amid a trial": {state{Base: "0.9", Trial: &trial{"i", "3", 1}}, at(state{Failure: &failure{"i", "another version was installed on the node: 1.0.0-base"}}), ""},
 		"a base that moved":         {state{Base: base.Version, BasePath: "/old"}, at(state{}), ""},
 	} {
 		next, runs := tt.was.boot(base)

@@ -61,7 +61,7 @@ type Updater struct {
 func New(o Options) *Updater {
 	s, err := load(o.Home)
 	if err != nil {
-		o.Logger.Error("the state of updates is made anew", "error", err)
+		o.Logger.Error("the state of updates is recreated", "error", err)
 	}
 	if s.Base == "" {
 		s = state{Base: o.Version, BasePath: o.Path}
@@ -202,7 +202,7 @@ func (u *Updater) prove() {
 		return
 	}
 	if err := u.Rollback(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
-		u.log.Error("the agent before this one cannot be begun; this one goes on", "error", err)
+		u.log.Error("starting the previous agent failed; this one continues", "error", err)
 	}
 }
 
@@ -326,7 +326,7 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 		return p, fmt.Errorf("%s: %w", u.o.Keys, err)
 	}
 	if p, err = release.Verify(trust, asked.Package.Signed); err != nil {
-		return p, fmt.Errorf("the package is not believed: %w", err)
+		return p, fmt.Errorf("the package is not trusted: %w", err)
 	}
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
@@ -334,7 +334,7 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 	case farm.OlderVersion(p.Version, u.o.Version) && asked.Force && !u.o.AllowDowngrade:
 		return p, fmt.Errorf("%s is older than the agent (%s), and the owner of this node does not allow that: run it with --allow-downgrade", p.Version, u.o.Version)
 	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
-		return p, fmt.Errorf("%s is older than the agent, which is %s; only somebody who asks for it makes it that", p.Version, u.o.Version)
+		return p, fmt.Errorf("%s is older than the agent, which is %s; it needs an explicit request", p.Version, u.o.Version)
 	}
 	return p, nil
 }

@@ -386,7 +386,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		"an older version":   {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
 		"other bytes":        {func(n *node) { n.archive = bytes.Repeat([]byte("x"), len(n.archive)) }, "is not the file that was signed"},
 		"fewer bytes":        {func(n *node) { n.archive = n.archive[:100] }, "416"},
-		"no archive":         {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is no tar.gz"},
+		"no archive":         {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is not a tar.gz"},
 		"no program":         {func(n *node) { n.publish(newVersion, archiveOf(n.t, "other", "x")) }, "there is no program buildnode"},
 		"a link":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode>", "")) }, "no plain file"},
 		"an empty program":   {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "")) }, "no plain file"},

@@ -104,7 +104,7 @@ func parse(raw []byte) ([]Claim, error) {
 		return nil, err
 	}
 	if len(in.Claims) > MaxClaims {
-		return nil, fmt.Errorf("%d claims; at most %d are possible", len(in.Claims), MaxClaims)
+		return nil, fmt.Errorf("%d claims; want at most %d", len(in.Claims), MaxClaims)
 	}
 	var list []Claim
 	for _, c := range in.Claims {

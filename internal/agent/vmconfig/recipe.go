@@ -76,7 +76,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 
 func checkName(what, name string) error {
 	if name == "" || name != filepath.Base(name) || !filepath.IsLocal(name) {
-		return farm.Refused("The template names a %s %q, which is no plain file name", what, name)
+		return farm.Refused("The template names a %s %q, which is not a plain file name", what, name)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 		changes = append(changes, g.replace(h, name, record)...)
 	}
 	if most := g.st.Limits().Ops; len(changes) > most {
-		return farm.Refused("%d permission groups are changed at once, more than fit into one change; make several", len(names))
+		return farm.Refused("%d permission groups are changed at a time, more than fit into one change; use several requests", len(names))
 	}
 	if err := g.st.Commit(ctx, changes...); err != nil {
 		return fmt.Errorf("store permissions: %w", err)

@@ -157,7 +157,7 @@ func TestPartsGo(t *testing.T) {
 		must(t, err)
 		must(t, c.open(t).Grants(registry).Change(t.Context(), setGroup("c", "index")))
 		if err := g.put(t.Context(), h, next); !errors.Is(err, store.ErrConflict) {
-			t.Errorf("a change of what has changed meanwhile: %v", err)
+			t.Errorf("a change of what has changed since then: %v", err)
 		}
 		if got := c.parts(t); got != n {
 			t.Errorf("%d parts after a change that lost", got)

@@ -115,7 +115,7 @@ func (r *keyRing) ensure(ctx context.Context) error {
 		case s.Epoch == epoch:
 			return nil
 		default:
-			r.log.WarnContext(ctx, "the records came out of a backup: all sessions end, and the signing keys are made anew")
+			r.log.WarnContext(ctx, "the records came out of a backup: all sessions end, and the signing keys are recreated")
 		}
 		err = r.put(ctx, auth.NewRing(time.Now()), cond)
 		if err == nil || !errors.Is(err, store.ErrConflict) {

@@ -51,7 +51,7 @@ type Clients struct {
 // OpenClients reads authorities and revocation lists. A file that cannot be used is an error.
 func OpenClients(o ClientOptions) (*Clients, error) {
 	if o.CA == "" {
-		return nil, fmt.Errorf("client certificates of %s: give the file of the authorities that they are verified by", o.What)
+		return nil, fmt.Errorf("client certificates of %s: a CA file to verify them is required", o.What)
 	}
 	c := &Clients{o: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now, append([]string{o.CA}, o.CRLs...)...)}
 	c.files.take, c.files.warn = c.take, c.warn
@@ -156,7 +156,7 @@ func (c *Clients) greet(s tls.ConnectionState) error {
 	return err
 }
 
-var errNoAuthority = errors.New("it is no authority (basicConstraints)")
+var errNoAuthority = errors.New("it is not an authority (basicConstraints)")
 
 func (c *Clients) take(texts [][]byte) error {
 	authorities, err := certificatesIn(c.o.CA, texts[0])

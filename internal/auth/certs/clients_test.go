@@ -299,7 +299,7 @@ func TestOldListsCount(t *testing.T) {
 		t.Errorf("alarm: %s", a)
 	}
 	s.ahead.Store(int64(2 * time.Hour))
-	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) || !strings.Contains(a, "it goes on to count") {
+	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) || !strings.Contains(a, "it remains valid") {
 		t.Errorf("alarm: %s", a)
 	}
 	if _, _, err := get(s.as(t, ann.TLS()), s.url); err == nil {

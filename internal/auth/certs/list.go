@@ -29,8 +29,8 @@ var (
 
 var (
 	errDelta    = errors.New("it is a delta list; give complete ones")
-	errIndirect = errors.New("it revokes certificates of other issuers, which is not understood; give a list of each authority")
-	errNoList   = errors.New("it is no revocation list, neither in PEM nor in DER form")
+	errIndirect = errors.New("it revokes certificates of other issuers, which is not supported; use one list per authority")
+	errNoList   = errors.New("it is not a revocation list in PEM or DER form")
 )
 
 // listsIn reads the revocation lists of a file: any number in PEM form, or one in DER form.
@@ -118,7 +118,7 @@ func (l *crl) dates(now time.Time) []string {
 	case now.Before(l.made):
 		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by, l.path, moment(l.made))}
 	case !l.renews.IsZero() && now.After(l.renews):
-		return []string{fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it goes on to count", l.by, l.path, moment(l.renews))}
+		return []string{fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it stays active", l.by, l.path, moment(l.renews))}
 	}
 	return nil
 }

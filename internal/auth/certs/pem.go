@@ -86,7 +86,7 @@ func keyIn(path string, text []byte) (*pem.Block, error) {
 		case !strings.HasSuffix(b.Type, blockKeySuffix):
 			continue
 		case b.Type == "ENCRYPTED "+blockKeySuffix || strings.Contains(b.Headers["Proc-Type"], "ENCRYPTED"):
-			return nil, fmt.Errorf("the key in %s is protected by a pass phrase, which nobody can type here; write it without one", path)
+			return nil, fmt.Errorf("the key in %s is protected by a pass phrase, which is not supported; remove the pass phrase", path)
 		case found != nil:
 			return nil, fmt.Errorf("%s holds more than one private key", path)
 		}

@@ -195,7 +195,7 @@ func read(path string) (fs.FileInfo, []byte, error) {
 	case err != nil:
 		return nil, nil, unread(path, err)
 	case len(text) > maxFile:
-		return nil, nil, fmt.Errorf("%s is larger than %d MB", path, maxFile>>20)
+		return nil, nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
 	}
 	return st, text, nil
 }

@@ -61,7 +61,7 @@ func TestWrongPairs(t *testing.T) {
 	}{
 		{"nothing", "", "", []string{"TLS needs the file of a certificate"}},
 		{"no such file", filepath.Join(dir, "none"), key, []string{"certificate of the API: ", "none cannot be read: no such file"}},
-		{"a folder", dir, key, []string{"is not a file"}},
+		{"a directory", dir, key, []string{"is not a file"}},
 		{"empty", put(t, dir, "empty", nil), key, []string{"holds no certificate in PEM form", "it is empty"}},
 		{"swapped", key, cert, []string{"holds no certificate in PEM form", "swapped?"}},
 		{"DER", put(t, dir, "der", good.Cert.Raw), key, []string{"it is in DER form"}},

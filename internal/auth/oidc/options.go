@@ -132,7 +132,7 @@ func (p *Provider) Public() Public {
 // DisplayName returns the provider's name on the login page.
 func (p *Provider) DisplayName() string { return p.o.DisplayName }
 
-var errAddress = errors.New("not of the form https://host (http is for this machine alone, since whoever is on the way could let anybody in)")
+var errAddress = errors.New("not of the form https://host (http is for this machine alone, since the connection could be intercepted)")
 
 // checkAddress accepts only addresses whose connections cannot be forged.
 func checkAddress(text string) (*url.URL, error) {

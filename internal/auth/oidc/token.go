@@ -154,7 +154,7 @@ func (p *Provider) Verify(ctx context.Context, token string) (name string, group
 
 var (
 	errAudience = errors.New("the token is neither for this client (aud) nor given to it (azp)")
-	errLogout   = errors.New("the token tells of events and is no credential")
+	errLogout   = errors.New("the token is a logout token, not a credential")
 )
 
 func (p *Provider) bearer(ctx context.Context, token string) (user, error) {

@@ -13,7 +13,7 @@ import (
 func TestStatusText(t *testing.T) {
 	at, db := time.Now().Add(-time.Minute), time.Now().Add(-100*time.Hour)
 	pseudo := func(path string) api.HostMount {
-		return api.HostMount{Path: path, Type: "proc", Why: "it holds no files of its own"}
+		return api.HostMount{Path: path, Type: "proc", Why: "it contains no files"}
 	}
 	s := api.HostStatus{
 		HostState: api.HostState{State: api.HostRealTime}, Path: "/srv", Since: &at, Version: "1",
@@ -36,7 +36,7 @@ func TestStatusText(t *testing.T) {
 		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n", " of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
 		"Not Read: /srv/?[2Jx\n", "Under Way: 1 change to look at, packages are being analyzed\n", "(4 days old), no route to it\n",
 		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n", "Not Watched: /net (nfs4): it is of another host\n",
-		"Not Watched: /proc (proc), /a (proc) and 2 more: it holds no files of its own\n", "Warning: it is hot\n",
+		"Not Watched: /proc (proc), /a (proc) and 2 more: it contains no files\n", "Warning: it is hot\n",
 	}
 	for _, w := range want {
 		if !strings.Contains(out.String(), w) {

@@ -83,7 +83,7 @@ func openOverlay(f *os.File) (*qcow2.Image, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	return qcow2.Open(f, info.Size())
 }

@@ -65,7 +65,7 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 	if err := m.plugUSB(ctx, q); err != nil && ctx.Err() == nil {
 		m.d.log.Warn("a VM went on from a save without a device", "vm", m.id, "error", err)
 	}
-	m.d.step("settle: goes on")
+	m.d.step("settle: continues")
 	roots, err := rootNodes(ctx, q)
 	if err != nil {
 		return err

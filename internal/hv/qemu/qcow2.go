@@ -31,7 +31,7 @@ func baseSize(f *os.File, format string) (int64, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return 0, hv.Refuse("it is no regular file")
+		return 0, hv.Refuse("it is not a regular file")
 	case format == "raw":
 		return (info.Size() + 511) &^ 511, nil
 	case format == "qcow2":

@@ -60,7 +60,7 @@ func TestGrowFileSystemSays(t *testing.T) {
 	}
 	for _, step := range []struct{ before, says string }{
 		{"mv /sbin/sfdisk /root/", "neither growpart nor sfdisk and partx"},
-		{"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx -a --nr 2 /dev/vda", "partition vda2 lies behind"},
+		{"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx -a --nr 2 /dev/vda", "partition vda2 is past"},
 		{"partx -d --nr 2 /dev/vda && sfdisk --force --no-reread --delete /dev/vda 2 && mv /sbin/resize2fs /root/", "no resize2fs"},
 		{"mv /root/resize2fs /sbin/", ""},
 	} {

@@ -50,7 +50,7 @@ func (d *Driver) acceptState(s hv.Spec) error {
 		return err
 	}
 	if info, err := os.Stat(s.State.Path); err != nil || !info.Mode().IsRegular() {
-		return hv.Refuse("there is no suspended state at %s", s.State.Path)
+		return hv.Refuse("suspended state %s not found", s.State.Path)
 	}
 	return nil
 }

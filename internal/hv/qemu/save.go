@@ -144,7 +144,7 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	undo := context.WithoutCancel(ctx)
 	if err == nil {
 		if lost := r.resumeGuest(undo); lost != nil { // it is retried below, and the result there decides
-			m.d.log.Info("a saved VM could not be let go on at once", "vm", m.id, "error", lost)
+			m.d.log.Info("resuming a saved VM failed", "vm", m.id, "error", lost)
 		}
 		s.Pause = time.Since(paused)
 	}

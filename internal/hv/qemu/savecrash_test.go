@@ -28,7 +28,7 @@ func TestKilledInASave(t *testing.T) {
 		{string(hv.SaveFrozen), ""},
 		{string(hv.SavedState), ""},
 		{"settle: ended", string(hv.SaveFrozen)},
-		{"settle: goes on", ""},
+		{"settle: continues", ""},
 		{"settle: dropped", string(hv.SavePaused)},
 		{string(hv.SavedGuest), ""},
 		{string(hv.SavedDisks), ""},

@@ -96,7 +96,7 @@ func (h usbHost) node(location string) (string, error) {
 	for i, name := range []string{"busnum", "devnum"} {
 		b, err := os.ReadFile(filepath.Join(h.tree, location, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", hv.Refuse("there is no USB device at %s of this host", location)
+			return "", hv.Refuse("USB device %s of this host not found", location)
 		}
 		if err != nil {
 			return "", err

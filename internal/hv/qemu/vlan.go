@@ -53,7 +53,7 @@ func (d *Driver) findVLANs(ctx context.Context) []int {
 		if bridge != "" {
 			why = nil
 			if !isBridge(bridge) || os.Geteuid() != 0 {
-				why = fmt.Errorf("there is no bridge %s, or it cannot be used without root", bridge)
+				why = fmt.Errorf("bridge %s not found, or it requires root", bridge)
 			}
 		}
 		if why != nil {

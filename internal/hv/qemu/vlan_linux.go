@@ -108,7 +108,7 @@ func canTag(uplink string, tag vlanTagger) error {
 		return err
 	}
 	if _, ok := list[uplink]; !ok {
-		return fmt.Errorf("there is no network device %s", uplink)
+		return fmt.Errorf("network device %s not found", uplink)
 	}
 	err = newLink(vlanUplink(1)+"-try", tag(1), 0)
 	switch {
@@ -131,7 +131,7 @@ func makeVLAN(uplink string, id int, kind linkKind) error {
 	over, ok := list[uplink]
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no network device %s", uplink)
+		return fmt.Errorf("network device %s not found", uplink)
 	case !over.up:
 		return fmt.Errorf("network device %s is down", uplink)
 	}

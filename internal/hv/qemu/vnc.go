@@ -134,7 +134,7 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	defer cancel()
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
-		return errors.New("it is no TCP connection")
+		return errors.New("it is not a TCP connection")
 	}
 	f, err := tcp.File()
 	if err != nil {

@@ -193,7 +193,7 @@ func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.V
 		err = h.clock.Sleep(wake, next)
 		cancel()
 		if err != nil && ctx.Err() != nil {
-			return hv.VM{}, errors.Join(ctx.Err(), h.end(spec.ID, "the start was cancelled"))
+			return hv.VM{}, errors.Join(ctx.Err(), h.end(spec.ID, "the start was canceled"))
 		}
 	}
 }

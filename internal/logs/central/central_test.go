@@ -544,7 +544,7 @@ func FuzzRows(f *testing.F) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	line := `{"time":"2026-03-04T05:06:07Z","level":"INFO","msg":"instance taken up","service":"node","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`
+	line := `{"time":"2026-03-04T05:06:07Z","level":"INFO","msg":"instance recovered","service":"node","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`
 	for _, batch := range []int{1, 100} {
 		b.Run(fmt.Sprint(batch), func(b *testing.B) {
 			l := open(b, b.TempDir(), Options{MaxBytes: 256 << 20})

@@ -149,7 +149,7 @@ func (l *Logs) setAside(f *file, now time.Time) bool {
 	}
 	l.shut(f)
 	if err := l.o.Root.Rename(f.path(), s.name+"/"+name); err != nil {
-		l.o.Log.Warn("the event log cannot be set aside and goes on", "error", err)
+		l.o.Log.Warn("rotating the event log failed; it grows further", "error", err)
 		return false
 	}
 	delete(s.files, f.name)
@@ -219,7 +219,7 @@ func (l *Logs) mend(f *file, handle *os.File) error {
 		return fmt.Errorf("look at a log: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file", f.path())
+		return fmt.Errorf("%s is not a file", f.path())
 	}
 	size := info.Size()
 	var last [1]byte

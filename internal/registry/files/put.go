@@ -195,12 +195,12 @@ func (s *Store) makeDir(dir string) (result error) {
 	}
 	if err := s.o.Root.MkdirAll(dir, 0o750); err != nil {
 		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
-			return farm.Invalid("name", "a part of it is a file that is there already")
+			return farm.Invalid("name", "a part of it is a file that already exists")
 		}
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	if info, err := plain(s.o.Root, dir); err != nil || !info.IsDir() {
-		return farm.Invalid("name", "a part of it is no directory")
+		return farm.Invalid("name", "a part of it is not a directory")
 	}
 	return nil
 }

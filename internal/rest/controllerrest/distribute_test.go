@@ -148,7 +148,7 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 		code                     int
 		message                  string
 	}{
-		{"no node", "POST", distributePath, `{` + ok + `}`, 200, "There is no node to distribute to"},
+		{"no node", "POST", distributePath, `{` + ok + `}`, 200, "no node to distribute to"},
 		{"no template", "POST", distributePath, `{}`, 400, "template_id: is required"},
 		{"template of another type", "POST", distributePath, `{"template_id":7}`, 400, "template_id: must be a string"},
 		{"unknown template", "POST", distributePath, `{"template_id":"` + unknown + `"}`, 200, "Not found"},

@@ -31,7 +31,7 @@ func TestLimitsOfCallers(t *testing.T) {
 		{"POST", "/api/v1/vm", start + "}", "second", "30", "a quarter of the setting SVC_MAX_IDEMPOTENCY_KEYS (4)"},
 		{"GET", "/api/v1/vm/watch", "", "", "5", "a quarter of the setting SVC_MAX_WATCHES (4)"},
 		{"GET", "/api/v1/events?after=x&wait=1m", "", "", "5", "a quarter of the setting SVC_MAX_WATCHES (4)"},
-		{"GET", "/api/v1/log/stream?service=node", "", "", "5", "the most that are possible (setting SVC_MAX_LOG_STREAMS)"},
+		{"GET", "/api/v1/log/stream?service=node", "", "", "5", "reached (setting SVC_MAX_LOG_STREAMS)"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, c.url+tt.path, strings.NewReader(tt.body))
 		if err != nil {

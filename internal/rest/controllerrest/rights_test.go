@@ -304,7 +304,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 		inst, err := m.Instance(t.Context(), waits)
 		return err != nil || inst.Message != vm.Message
 	})
-	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "there is no node on which the permission group ci may start instances" {
+	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "no node is allowed for the permission group ci may start instances" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
 	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing
@@ -320,7 +320,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 func TestCacheJobsFollowTheRights(t *testing.T) {
 	m := newManaged(t)
 	const at = "/api/v1/registry/vm/distribute"
-	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 There is no node to distribute to" {
+	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 no node to distribute to" {
 		t.Errorf("without rights: %s", got)
 	}
 	m.grant("ci", "distribute")

@@ -19,7 +19,7 @@ var _ controller.License = fixed("")
 
 func (f fixed) Tier() farm.Tier  { return farm.Tier(f) }
 func (fixed) Expires() time.Time { return time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC) }
-func (fixed) Alarm() string      { return "look at the licence" }
+func (fixed) Alarm() string      { return "look at the license" }
 
 func TestStatusSaysTheLicence(t *testing.T) {
 	var open, basic api.ControllerStatus
@@ -27,13 +27,13 @@ func TestStatusSaysTheLicence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if open.License != "enterprise plus" || !open.LicenseExpires.IsZero() || open.Alarms != nil {
-		t.Errorf("without a licence: %+v", open)
+		t.Errorf("without a license: %+v", open)
 	}
 	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
 	if err := json.Unmarshal(c.call("GET", "/api/v1/status", "").Body, &basic); err != nil {
 		t.Fatal(err)
 	}
-	if basic.License != "basic" || basic.LicenseExpires.Year() != 2030 || !slices.Equal(basic.Alarms, []string{"look at the licence"}) {
+	if basic.License != "basic" || basic.LicenseExpires.Year() != 2030 || !slices.Equal(basic.Alarms, []string{"look at the license"}) {
 		t.Errorf("with one: %+v", basic)
 	}
 }
@@ -43,14 +43,14 @@ func TestStatusSaysTheLicence(t *testing.T) {
 func TestBasicRefusesByName(t *testing.T) {
 	start := func(more string) string { return `{"vmid":"` + templateID + `"` + more + `}` }
 	for name, c := range map[string]struct{ path, body, want string }{
-		"priority":           {"/api/v1/vm", start(`,"priority":1`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"priority as text":   {"/api/v1/vm", start(`,"priority":"999"`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"priority in query":  {"/api/v1/vm?priority=5", start(``), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"usb":                {"/api/v1/vm", start(`,"usb_device":"phone"`), "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"group":              {"/api/v1/vm", start(`,"group_id":"x"`), "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"usb of a restart":   {"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`, "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"group of templates": {"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID + `","group_id":"x"}`, "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
-		"groups at join":     {api.PathJoin, `{"protocol":1,"groups":["a"]}`, "groups needs the tier enterprise, and this controller has basic: leave it out, or install a licence (SVC_LICENSE_FILE)"},
+		"priority":           {"/api/v1/vm", start(`,"priority":1`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"priority as text":   {"/api/v1/vm", start(`,"priority":"999"`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"priority in query":  {"/api/v1/vm?priority=5", start(``), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"usb":                {"/api/v1/vm", start(`,"usb_device":"phone"`), "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"group":              {"/api/v1/vm", start(`,"group_id":"x"`), "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"usb of a restart":   {"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`, "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"group of templates": {"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID + `","group_id":"x"}`, "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
+		"groups at join":     {api.PathJoin, `{"protocol":1,"groups":["a"]}`, "groups needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
 		"nothing":            {"/api/v1/vm", start(``), ""},
 		"what is empty":      {"/api/v1/vm", start(`,"group_id":"","usb_device":null,"priority":null`), ""},
 		"no priority":        {"/api/v1/vm", start(`,"priority":0`), ""},
@@ -80,7 +80,7 @@ func TestBasicHasNoGroups(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		got := c.call(method, path, `{"name":"a"}`)
-		if got.code != 200 || got.Status != "FAIL" || got.Message != what+" need the tier enterprise, and this controller has basic: install a licence (SVC_LICENSE_FILE)" {
+		if got.code != 200 || got.Status != "FAIL" || got.Message != what+" need the tier enterprise, and this controller has basic: install a license (SVC_LICENSE_FILE)" {
 			t.Errorf("%s: %d %s %q", route, got.code, got.Status, got.Message)
 		}
 	}

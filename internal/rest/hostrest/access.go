@@ -40,7 +40,7 @@ func (s *Server) SetAccess(a Access) error {
 	}
 	switch {
 	case a.Token == "" && !Loopback(a.Listen):
-		return errors.New("whoever reaches this machine could ask: a token is needed unless the listen address is a loopback address")
+		return errors.New("a token is required unless the listen address is a loopback address")
 	case a.Token != "" && len(a.Token) < minToken:
 		return fmt.Errorf("the token is too short: it must have at least %d characters", minToken)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // errCrowded is returned when too many requests are running.
-var errCrowded = failure{http.StatusServiceUnavailable, "Too many requests at once; try again"}
+var errCrowded = failure{http.StatusServiceUnavailable, "Too many concurrent requests; try again"}
 
 // take acquires a slot, and reports whether one was free.
 func take(places chan struct{}) bool {

@@ -79,7 +79,7 @@ func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
 func readObject(raw []byte, to url.Values) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
-		return failure{http.StatusBadRequest, "The body is no JSON object"}
+		return failure{http.StatusBadRequest, "The body is not a JSON object"}
 	}
 	for _, name := range []string{"path", "real_time", "fromTime", "min_score"} {
 		text := string(object[name])

@@ -46,7 +46,7 @@ func (s *Server) routes() []route {
 func (s *Server) find(w http.ResponseWriter, r *http.Request) (route, error) {
 	methods := s.paths[strings.TrimSuffix(r.URL.Path, "/")]
 	if methods == nil {
-		return route{}, failure{http.StatusNotFound, fmt.Sprintf("There is no %q here", clipped(r.URL.Path))}
+		return route{}, failure{http.StatusNotFound, fmt.Sprintf("%q not found", clipped(r.URL.Path))}
 	}
 	method := r.Method
 	if method == http.MethodHead {

@@ -71,7 +71,7 @@ func (s service) takeEvents(r *rest.Request) (any, error) {
 		}
 	}
 	if len(events) > maxRows {
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; at most %d are taken at once", len(events), maxRows)
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(events), maxRows)
 	}
 	list := make([][]byte, len(events))
 	for i, e := range events {

@@ -54,7 +54,7 @@ func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
 	}
 	save, ok := c.Scope.SaveOf(t.ResumeKey)
 	if want, _ := registry.ParseID(save.Template); !ok || want != t.Template || save.Tag != t.Tag || save.Reverts() != t.Reverts {
-		return c.Unordered(permPush, "go on with this push")
+		return c.Unordered(permPush, "resume this push")
 	}
 	return nodeMayRevert(c, save)
 }

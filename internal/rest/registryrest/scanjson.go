@@ -171,7 +171,7 @@ func (c *jsonCopy) rune() error {
 	}
 	c.at += int64(n)
 	if r == utf8.RuneError && n == 1 {
-		return c.fault("found what is no UTF-8")
+		return c.fault("found invalid UTF-8")
 	}
 	_, err = c.out.WriteRune(r)
 	return err

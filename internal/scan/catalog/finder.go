@@ -81,7 +81,7 @@ type Listing struct {
 func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	info, err := lstat(f.root, from)
 	if err == nil && !info.IsDir() {
-		err = errors.New("it is not a folder")
+		err = errors.New("it is not a directory")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)

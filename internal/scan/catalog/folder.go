@@ -14,14 +14,14 @@ import (
 func Folder(name string) (fs.FS, io.Closer, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a folder: %w", err)
+		return nil, nil, fmt.Errorf("opening a directory: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, nil, fmt.Errorf("opening a folder: %s is not a folder", name)
+		return nil, nil, fmt.Errorf("opening a directory: %s is not a directory", name)
 	}
 	tree, closer, err := openFolder(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a folder: %w", err)
+		return nil, nil, fmt.Errorf("opening a directory: %w", err)
 	}
 	return tree, closer, nil
 }

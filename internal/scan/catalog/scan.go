@@ -222,7 +222,7 @@ func (r *reading) end() *Result {
 		out.Warnings = append(out.Warnings, m)
 		out.Unread++
 	}
-	out.Skipped = append(out.Skipped, more(w.skipped.left, "folders that were left out")...)
+	out.Skipped = append(out.Skipped, more(w.skipped.left, "directories that were left out")...)
 	return out
 }
 

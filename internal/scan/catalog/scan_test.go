@@ -174,11 +174,11 @@ func TestHostileTree(t *testing.T) {
 	var deep, names, damaged int
 	for _, w := range r.Warnings {
 		switch w.What {
-		case "the folder lies too deep and was not read":
+		case "the directory lies too deep and was not read":
 			deep++
 		case "it holds an entry with an impossible name":
 			names++
-		case "the folder cannot be listed: the end is damaged":
+		case "the directory cannot be listed: the end is damaged":
 			damaged++
 		}
 	}

@@ -257,7 +257,7 @@ func (b *batch) read(f folder) {
 		return
 	}
 	if err != nil {
-		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "the folder cannot be listed: " + bare(err)})
+		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "the directory cannot be listed: " + bare(err)})
 	}
 	impossible := false
 	for _, e := range entries {
@@ -329,10 +329,10 @@ func (b *batch) folder(f folder, full string) {
 	case b.walk.leave != nil && b.walk.leave(full):
 		b.skipped = append(b.skipped, Warning{Path: shown(full), What: "left out as asked"})
 	case len(full) > maxPath || f.depth > maxDepth:
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder lies too deep and was not read"})
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the directory is too deep and was not read"})
 		b.unread++
 	case !b.walk.first(f.entry):
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the folder was already read under another name", Odd: true})
+		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the directory was already read under another name", Odd: true})
 	default:
 		f.entry = alone(f.entry)
 		b.folders = append(b.folders, f)

@@ -7,7 +7,7 @@ import (
 )
 
 // ErrNoDisk reports that a file is not a disk: nothing in it is what disks have at their beginning.
-var ErrNoDisk = errors.New("it is no disk: there is neither a partition table in it nor a file system that is known here")
+var ErrNoDisk = errors.New("it is not a disk: there is neither a partition table in it nor a file system that is known here")
 
 // Advice about files other than disks.
 const (
@@ -42,7 +42,7 @@ var foreign = []struct {
 	{0, "\x04\x22\x4d\x18", "compressed with lz4", unpack},
 	{0, "PK\x03\x04", "a zip archive", unpack},
 	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive", unpack},
-	{257, "ustar", "a tar archive", "unpack it and scan its disk, or its folder with dir:"},
+	{257, "ustar", "a tar archive", "unpack it and scan its disk, or its directory with dir:"},
 	{32769, "CD001", "an image of a CD or DVD", other},
 	{0, "\x7fELF", "a program", other},
 	{0, "MZ", "a program for Windows", other},

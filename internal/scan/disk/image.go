@@ -123,7 +123,7 @@ func (o *chainOpener) chain(name string) error {
 	for format := ""; ; {
 		names, err := o.open(name, format)
 		if err != nil && len(o.parts) > 1 {
-			return fmt.Errorf("%s, which it lies on: %w", name, err)
+			return fmt.Errorf("its backing file %s: %w", name, err)
 		}
 		if err != nil {
 			return err
@@ -132,13 +132,13 @@ func (o *chainOpener) chain(name string) error {
 			break
 		}
 		if len(o.parts) == maxChain {
-			return fmt.Errorf("it lies on more than %d images", maxChain-1)
+			return fmt.Errorf("it has more than %d backing files", maxChain-1)
 		}
 		if name, err = o.below(name, names.Backing); err != nil {
 			return err
 		}
 		if format = names.Format; format != "" && format != formatRaw && format != formatQCOW2 {
-			return fmt.Errorf("it lies on %s, whose format %q cannot be read", name, format)
+			return fmt.Errorf("its backing file %s has the unsupported format %q", name, format)
 		}
 	}
 	o.img.format = formatRaw
@@ -217,7 +217,7 @@ func (o *chainOpener) unlike() error {
 	}
 	for _, p := range o.parts[:last] {
 		if st, err := p.file.Stat(); err != nil || os.SameFile(st, mine) {
-			return errors.Join(err, errors.New("the images lie on each other in a circle"))
+			return errors.Join(err, errors.New("the backing files form a cycle"))
 		}
 	}
 	return nil
@@ -226,7 +226,7 @@ func (o *chainOpener) unlike() error {
 // below returns the path in the directory of the backing file of an image.
 func (o *chainOpener) below(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || protocol(backing) {
-		return "", fmt.Errorf("it lies on %q, which is no path of a file", backing)
+		return "", fmt.Errorf("its backing file %q is not a path", backing)
 	}
 	to := path.Join(path.Dir(name), backing)
 	if path.IsAbs(backing) {
@@ -238,7 +238,7 @@ func (o *chainOpener) below(name, backing string) (string, error) {
 		}
 	}
 	if slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
-		return "", fmt.Errorf("it lies on %q, which is not in its folder", backing)
+		return "", fmt.Errorf("its backing file %q is not in its directory", backing)
 	}
 	return to, nil
 }

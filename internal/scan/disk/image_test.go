@@ -130,7 +130,7 @@ func TestChain(t *testing.T) {
 	}
 	for _, name := range []string{filepath.Join(dir, "over.qcow2"), filepath.Join(filepath.Dir(link), "over.qcow2")} {
 		_ = os.Symlink(filepath.Join(dir, "over.qcow2"), name) // where it does not exist
-		if i, err := disk.OpenImage(name); err == nil || !strings.Contains(err.Error(), "not in its folder") {
+		if i, err := disk.OpenImage(name); err == nil || !strings.Contains(err.Error(), "not in its directory") {
 			t.Errorf("%s: %v, %v", name, i, err)
 		}
 	}
@@ -144,9 +144,9 @@ func TestChainsThatLeadAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		backing, format, want string
 	}{
-		"absolute":     {filepath.Join(outside, "secret"), "raw", "not in its folder"},
-		"upwards":      {"../secret", "raw", "not in its folder"},
-		"there, back":  {"sub/../base", "raw", "not in its folder"},
+		"absolute":     {filepath.Join(outside, "secret"), "raw", "not in its directory"},
+		"upwards":      {"../secret", "raw", "not in its directory"},
+		"there, back":  {"sub/../base", "raw", "not in its directory"},
 		"link out":     {"link", "raw", "escapes"},
 		"circle":       {"image.qcow2", "qcow2", "circle"},
 		"device":       {"nbd:localhost:10809", "raw", "no path of a file"},

@@ -73,7 +73,7 @@ func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
 }
 
 // errNoTable reports that no part of a GPT was found.
-var errNoTable = errors.New("there is no partition table")
+var errNoTable = errors.New("partition table not found")
 
 // readGPT looks for the table after the first sector, and for its copy in the last one. It tries
 // several sector sizes, since no field has the size.
@@ -115,7 +115,7 @@ func readHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
 	case entry < gptEntry || entry > maxGPTEntry || entry&(entry-1) != 0 || count > maxPartitions || count*entry > maxGPTTable*4:
 		return nil, damaged("its partition table has %d entries of %d bytes", count, entry)
 	case table > uint64(size/sector) || int64(table)*sector > size-count*entry:
-		return nil, damaged("its partition table lies behind its end")
+		return nil, damaged("its partition table is past its end")
 	}
 	entries := make([]byte, count*entry)
 	if err := readAll(r, entries, int64(table)*sector); err != nil {
@@ -266,7 +266,7 @@ func (m *mbr) logical(first int64) error {
 			return fmt.Errorf("its list of partitions breaks off at sector %d: %w", at/sectorMBR, err)
 		}
 		if b[510] != 0x55 || b[511] != 0xaa {
-			return damaged("its list of partitions breaks off at sector %d, which is no table", at/sectorMBR)
+			return damaged("its partition list is cut off at sector %d, which is not a table", at/sectorMBR)
 		}
 		if e := readEntry(b[446:]); e.kind != 0 && e.sectors > 0 && e.start > 0 {
 			m.list = append(m.list, e.partition(index, at))

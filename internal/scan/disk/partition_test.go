@@ -106,10 +106,10 @@ func TestLostLogical(t *testing.T) {
 		told   string
 	}{
 		"whole":         {func(m memory) memory { return m }, 3, ""},
-		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "breaks off at sector 4096, which is no table"},
-		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "breaks off at sector 6144, which is no table"},
+		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "breaks off at sector 4096, which is not a table"},
+		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "breaks off at sector 6144, which is not a table"},
 		"cut":           {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
-		"in the first":  {func(m memory) memory { m.entry(446, 0x82, 2048, 4096); m[table+510]++; return m }, 1, "breaks off at sector 4096, which is no table"},
+		"in the first":  {func(m memory) memory { m.entry(446, 0x82, 2048, 4096); m[table+510]++; return m }, 1, "breaks off at sector 4096, which is not a table"},
 		"a circle":      {func(m memory) memory { m.entry(next+462, 0x05, 2048, 2048); return m }, 3, "goes back from sector 6144 to 6144"},
 		"without end": {func(m memory) memory {
 			for at := 2048; at < 2048+200; at++ {

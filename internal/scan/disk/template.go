@@ -147,11 +147,11 @@ func (s *Storage) try(id, tag string) (*Template, error) {
 func (s *Storage) version(id, tag string) (*layout.Template, *layout.Version, error) {
 	clean, ok := layout.ParseID(id)
 	if !ok {
-		return nil, nil, fmt.Errorf("%q is no template id", id)
+		return nil, nil, fmt.Errorf("%q is not a template id", id)
 	}
 	t, err := s.dir.Template(clean)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no template %s in %s", clean, s.dir.Base())
+		return nil, nil, fmt.Errorf("template %s not found in %s", clean, s.dir.Base())
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("template %s: %w", clean, err)

@@ -31,7 +31,7 @@ func (h *Host) folderOf(path string) (string, error) {
 		return "/", nil
 	}
 	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("%w: %s is no absolute path", ErrPath, path)
+		return "", fmt.Errorf("%w: %s is not an absolute path", ErrPath, path)
 	}
 	if h.lookAround(h.life); h.silent.has(filepath.Clean(path)) {
 		return "", fmt.Errorf("%w: the file system of %s does not answer", ErrPath, path)
@@ -45,7 +45,7 @@ func (h *Host) folderOf(path string) (string, error) {
 		return "", fmt.Errorf("%w: %w", ErrPath, err)
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%w: %s is not a folder", ErrPath, path)
+		return "", fmt.Errorf("%w: %s is not a directory", ErrPath, path)
 	}
 	return resolved, nil
 }

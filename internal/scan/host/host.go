@@ -29,7 +29,7 @@ var (
 )
 
 // errRebuild is the cause with which scans end when the inventory is damaged.
-var errRebuild = errors.New("the catalogue is rebuilt")
+var errRebuild = errors.New("the inventory is rebuilt")
 
 // Host is the scanner of this machine. All methods are safe for concurrent use. Those that change
 // the state wait until Run has begun.
@@ -88,7 +88,7 @@ func Open(o Options) (*Host, error) {
 		o.Watch = thisMachine
 	}
 	if o.Catalogue == "" {
-		return nil, errors.New("the host scanner needs a file for its catalogue")
+		return nil, errors.New("the host scanner needs a file for its inventory")
 	}
 	o.Leave = slices.Clone(o.Leave)
 	for i, l := range o.Leave {

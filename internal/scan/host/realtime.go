@@ -171,8 +171,8 @@ func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 	}
 	l.host.tell(s)
 	if err != nil && ctx.Err() == nil {
-		l.host.failed(err, "Changes could not be catalogued.")
-		l.host.warn(fmt.Sprintf("changes since %s could not be catalogued at once: %v", moment(oldest(list)), err))
+		l.host.failed(err, "Changes could not be cataloged.")
+		l.host.warn(fmt.Sprintf("changes since %s could not be cataloged at once: %v", moment(oldest(list)), err))
 	}
 	return err
 }

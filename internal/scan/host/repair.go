@@ -12,7 +12,7 @@ func (h *Host) repairLocked(damage error) error {
 		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
 	}
 	h.memory.Full = &scanRequest{Path: h.memory.Path, Started: h.now()}
-	h.warnLocked(fmt.Sprintf("the catalogue could not be read (%v): it is set aside as %s since %s, and a full scan makes it anew", damage, aside, moment(h.now())))
+	h.warnLocked(fmt.Sprintf("the inventory could not be read (%v): it is set aside as %s since %s, and a full scan rebuilds it", damage, aside, moment(h.now())))
 	h.rememberLocked()
 	return nil
 }
@@ -38,7 +38,7 @@ func (h *Host) rebuild(damage error) {
 	defer h.mu.Unlock()
 	select {
 	case again := <-h.damage:
-		h.log.Debug("What ended meanwhile says so, too.", "error", again)
+		h.log.Debug("Jobs that ended since then report it too.", "error", again)
 	default:
 	}
 	if err := h.repairLocked(damage); err != nil {

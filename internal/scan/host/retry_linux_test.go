@@ -14,7 +14,7 @@ import (
 func blocked(b *bench) (lift func()) {
 	b.t.Helper()
 	path := b.options.Catalogue
-	b.until("the catalogue's rest", func() bool {
+	b.until("the inventory's rest", func() bool {
 		open, err := filepath.Glob("/proc/self/fd/*")
 		return err == nil && !slices.ContainsFunc(open, func(fd string) bool {
 			to, _ := os.Readlink(fd) // it may be closed already
@@ -51,7 +51,7 @@ func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
 	b.start()
 	lift := blocked(b)
 	b.npm("a", "1.0.0")
-	b.warns("could not be catalogued at once")
+	b.warns("could not be cataloged at once")
 	b.npm("b", "1.0.0")
 	b.write("node_modules/a/package.json", `{"name":"a","version":"2.0.0"}`)
 	lift()
@@ -59,7 +59,7 @@ func TestChangesThatCannotBeKeptAreTriedAgain(t *testing.T) {
 
 	lift = blocked(b)
 	b.npm("c", "1.0.0")
-	b.warns("could not be catalogued at once")
+	b.warns("could not be cataloged at once")
 	b.stopped() // it does not wait for the disk, and reports that
 	b.warns("a full scan finds it")
 	lift()

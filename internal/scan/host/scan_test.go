@@ -554,11 +554,11 @@ func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
 func TestWhatMakesAScanPartial(t *testing.T) {
 	var s ScanResult
 	s.note(passed{listing: &catalog.Listing{Warnings: []catalog.Warning{
-		{Path: "/a", What: "the folder cannot be listed: " + syscall.ENOENT.Error()},
+		{Path: "/a", What: "the directory cannot be listed: " + syscall.ENOENT.Error()},
 		{Path: "/b/package.json", What: "npm: " + syscall.ENOTDIR.Error()},
 		{Path: "/c", What: "it makes no sense", Odd: true},
-		{Path: "/proc", What: "the folder cannot be listed: " + syscall.EACCES.Error()}, // not a user's file system
-		{Path: "/e", What: "the folder cannot be listed: " + syscall.EIO.Error()},
+		{Path: "/proc", What: "the directory cannot be listed: " + syscall.EACCES.Error()}, // not a user's file system
+		{Path: "/e", What: "the directory cannot be listed: " + syscall.EIO.Error()},
 	}, Skipped: []catalog.Warning{{Path: "/f"}, {Path: "/g"}}}}, func(path string) bool { return path == "/g" })
 	if s.Denied != 1 || s.Unread != 2 || len(s.FirstUnread) != 3 || s.Skipped != 1 || len(s.FirstSkipped) != 1 {
 		t.Errorf("%+v", s)

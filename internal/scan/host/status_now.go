@@ -27,10 +27,10 @@ func (h *Host) Status() Status {
 	}
 	if totals.Refused > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf(
-			"the catalogue is full (at most %d packages and %d bytes): packages of %d files are not in it", h.o.MaxPackages, h.o.MaxBytes, totals.Refused))
+			"the inventory is full (at most %d packages and %d bytes): packages of %d files are not in it", h.o.MaxPackages, h.o.MaxBytes, totals.Refused))
 	}
 	if !db.Present {
-		s.Warnings = append(s.Warnings, "there is no vulnerability database: packages are catalogued and not judged")
+		s.Warnings = append(s.Warnings, "no vulnerability database: packages are cataloged, not matched")
 	}
 	if h.live != nil {
 		s.Mounts, s.Pending = h.live.watcher.Mounts(), h.live.pending.len()

@@ -38,7 +38,7 @@ type chunk struct {
 func DecodeBitmap(dst, src []byte) (int, error) {
 	o := output{b: dst}
 	if len(src) < 4 || le.Uint32(src) != bitmapMagic {
-		return 0, damaged("it is no LZBITMAP")
+		return 0, damaged("it is not an LZBITMAP")
 	}
 	for src = src[4:]; ; {
 		if len(src) < storedHeader {

@@ -92,7 +92,7 @@ func block(o *output, magic uint32, src []byte) (int, error) {
 	case blockFull, blockPacked:
 		n, err = compressed(o, magic, src)
 	default:
-		return 0, damaged("there is no block %#08x", magic)
+		return 0, damaged("unknown block %#08x", magic)
 	}
 	if err == nil && o.n-start != raw {
 		err = damaged("a block has %d bytes, not %d", o.n-start, raw)

@@ -51,7 +51,7 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	b := &Baseline{known: map[findingKey]bool{}}
 	for _, r := range report.Reports {
 		if r.Matches == nil {
-			return nil, fmt.Errorf("read the baseline: it is no report of a scan, it has no matches")
+			return nil, fmt.Errorf("read the baseline: it is not a report of a scan, it has no matches")
 		}
 		for _, m := range *r.Matches {
 			b.known[findingKey{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true

@@ -135,7 +135,7 @@ func (s *trace) tellAdvisory(a *vulndb.Advisory) {
 	}
 	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"), many(len(a.Versions), "single version"))
 	if a.Unconfirmed {
-		s.tell("Nobody has reviewed it: what a range without an end holds is marked and fails no build.")
+		s.tell("Not reviewed: a match by an open-ended range is marked and fails no build.")
 	}
 }
 

@@ -74,7 +74,7 @@ func (j *matcher) judgeGroup(group []*catalog.Package) error {
 	}
 	for _, p := range group {
 		if why := unjudgeable(p); why != "" {
-			j.story.tell("%s %s is not judged: %s.", p.Name, p.Version, why)
+			j.story.tell("%s %s is not evaluated: %s.", p.Name, p.Version, why)
 			continue
 		}
 		if err := j.judgePackage(e, p, topics); err != nil {

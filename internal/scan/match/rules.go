@@ -43,7 +43,7 @@ var severities = []vulndb.Severity{vulndb.Unknown, vulndb.Low, vulndb.Medium, vu
 func ParseSeverity(s string) (vulndb.Severity, error) {
 	v := vulndb.Severity(strings.ToLower(strings.TrimSpace(s)))
 	if v == vulndb.Unknown || !slices.Contains(severities, v) {
-		return "", fmt.Errorf("%q is no severity: there are low, medium, high and critical", s)
+		return "", fmt.Errorf("invalid severity %q: want low, medium, high or critical", s)
 	}
 	return v, nil
 }
@@ -65,7 +65,7 @@ func (r *Rules) ignored() (map[string]bool, error) {
 			continue
 		}
 		if !strings.HasPrefix(uri, "cpe:/") {
-			return nil, fmt.Errorf("ignored package %q is no CPE in its URI form (cpe:/a:vendor:product:version)", uri)
+			return nil, fmt.Errorf("ignored package %q is not a CPE in its URI form (cpe:/a:vendor:product:version)", uri)
 		}
 		a, err := wfn.UnbindURI(uri)
 		if err != nil {

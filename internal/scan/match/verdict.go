@@ -97,7 +97,7 @@ func (f *findings) add(id string, found *Finding) error {
 		return err
 	}
 	if v.Rejected {
-		f.judge.story.tell("%s was rejected: it is no vulnerability.", id)
+		f.judge.story.tell("%s was rejected: it is not a vulnerability.", id)
 		if found.Advisory == id {
 			return nil
 		}

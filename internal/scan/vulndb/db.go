@@ -144,7 +144,7 @@ func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
 // text returns a shared text by its number.
 func (db *DB) text(n uint64) (string, error) {
 	if n > maxTexts {
-		return "", fmt.Errorf("%w: there is no text %d", ErrDamaged, n)
+		return "", fmt.Errorf("%w: text %d not found", ErrDamaged, n)
 	}
 	if s, ok := db.texts.get(n); ok {
 		return s, nil

@@ -227,7 +227,7 @@ func TestFilesThatAreNoGood(t *testing.T) {
 		})
 	}
 	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNotDatabase) {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("a directory: %v", err)
 	}
 }
 

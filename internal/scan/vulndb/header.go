@@ -26,7 +26,7 @@ const (
 
 // Errors of Open and of reads for invalid files; match them with errors.Is.
 var (
-	ErrNotDatabase = errors.New("this is no vulnerability database")
+	ErrNotDatabase = errors.New("this is not a vulnerability database")
 	ErrNewer       = errors.New("this program is too old for the vulnerability database")
 	ErrDamaged     = errors.New("the vulnerability database is damaged")
 )
@@ -122,7 +122,7 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
 		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program", ErrNewer, s, Schema)
 	} else if s != Schema {
-		return header{}, fmt.Errorf("%w: there is no schema %d", ErrDamaged, s)
+		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, s)
 	}
 	if binary.LittleEndian.Uint32(b[headerChecksum:]) != crc32.Checksum(b[:headerChecksum], castagnoli) {
 		return header{}, fmt.Errorf("%w: the checksum of its header is wrong", ErrDamaged)

@@ -324,7 +324,7 @@ func (f *fanotifyWatcher) resolve(handle []byte) []string {
 	}
 	inner, err := f.locate(sys, unix.NewFileHandle(kind, data))
 	if err != nil {
-		f.s.Log.Warn("A folder in which something changed is not found.", "error", err)
+		f.s.Log.Warn("A directory in which something changed is not found.", "error", err)
 		for _, m := range sys.mounts {
 			f.s.told(f.news, m.point, Folder)
 		}

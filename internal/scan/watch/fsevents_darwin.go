@@ -177,7 +177,7 @@ func (e *events) begin(after uint64) error {
 	}
 	list := e.a.arrayCreate(0, &paths[0], len(paths), e.a.arrayCalls)
 	if list == 0 {
-		return errors.New("the system makes no list of folders")
+		return errors.New("the system lists no directories")
 	}
 	defer e.a.release(list)
 	flags := uint32(createNoDefer | createWatchRoot | createIgnoreSelf | createFileEvents)
@@ -242,7 +242,7 @@ func (e *events) keep() {
 		return
 	}
 	if err := (progress{e.volumes, id}).save(e.s.State); err != nil {
-		e.s.Log.Warn("After a restart more is told again.", "error", err)
+		e.s.Log.Warn("After a restart some changes are reported again.", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

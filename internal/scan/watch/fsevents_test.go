@@ -50,7 +50,7 @@ func TestMacEvents(t *testing.T) {
 		{"a clone", "/r/a.json", evIsFile | evCloned, at("r/a.json", File)},
 		{"a folder made", "/r/d/", evIsDir | evCreated, at("r/d", Folder)},
 		{"a folder moved away", "/r/e", evIsDir | evRenamed, at("r/e", Gone)},
-		{"a folder's mode", "/r/d", evIsDir | evInodeMeta, nil},
+		{"a directory's mode", "/r/d", evIsDir | evInodeMeta, nil},
 		{"a folder moved above", "", evIsDir | evRenamed, at("r", Folder)},
 		{"lost in a folder", "/r/d", evMustScan, at("r/d", Folder)},
 		{"lost by the kernel", "/r", evMustScan | evKernDropped, at("r", Folder)},

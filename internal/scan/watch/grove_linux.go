@@ -318,9 +318,9 @@ func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
 
 // overflow starts over: directories may have come and gone unnoticed.
 func (g *inotifyTrees) overflow(news *changeBuffer) {
-	g.s.Log.Warn("More happened than the kernel could remember: the folders where packages lie are to be looked at again.")
+	g.s.Log.Warn("The kernel queue overflowed: the package directories are scanned again.")
 	if err := g.renew(); err != nil {
-		g.s.Log.Error("Changes may be missed: the folders cannot be watched anew.", "error", err)
+		g.s.Log.Error("Changes may be missed: watching the directories again failed.", "error", err)
 	} else {
 		g.setTrees(g.starts)
 	}

@@ -16,7 +16,7 @@ type inoEvent struct {
 	name  string // empty for the directory itself
 }
 
-var errInoEvent = errors.New("the kernel's list of changes in folders makes no sense")
+var errInoEvent = errors.New("the kernel's list of directory changes is invalid")
 
 // nextInoEvent decodes one event of a buffer.
 func nextInoEvent(buf []byte) (e inoEvent, rest []byte, err error) {

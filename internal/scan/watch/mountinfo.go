@@ -164,13 +164,13 @@ func changed(old, now *table) []string {
 // machines. A full scan leaves the same ones out.
 var elsewhere = map[string]string{}
 
-const onOther = "it lies on another machine"
+const onOther = "it is a network file system"
 
 func init() {
 	for k := range strings.FieldsSeq(`proc sysfs devpts devtmpfs cgroup cgroup2 cpuset debugfs tracefs securityfs bpf
 		pstore efivarfs binfmt_misc selinuxfs smackfs apparmorfs hugetlbfs autofs mqueue configfs fusectl rpc_pipefs
 		nsfs nfsd resctrl bdev pipefs sockfs`) {
-		elsewhere[k] = "it holds no files of its own"
+		elsewhere[k] = "it contains no files"
 	}
 	for k := range strings.FieldsSeq(`nfs nfs4 smb smbfs smb3 cifs coda afs ceph 9p`) {
 		elsewhere[k] = onOther

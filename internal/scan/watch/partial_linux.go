@@ -196,13 +196,13 @@ func (p *partial) settle() {
 		switch {
 		case whole:
 		case p.written >= 0 && some:
-			parts = append(parts, "files that are written are told, and everything in the folders where packages lie")
+			parts = append(parts, "written files are reported, and all changes in package directories")
 			method = Written
 		case p.written >= 0:
 			parts = append(parts, "only files that are written are told")
 			method = Written
 		case some:
-			parts = append(parts, "only the folders where packages lie are watched")
+			parts = append(parts, "only package directories are watched")
 		default:
 			parts = append(parts, "no packages are expected here")
 			method = None
@@ -210,7 +210,7 @@ func (p *partial) settle() {
 		said = append(said, Mount{m.point, m.kind, method, strings.Join(parts, ": ")})
 	}
 	if n := p.grown.refused; n > 0 {
-		said = append(said, Mount{"", "", None, fmt.Sprintf("%d folders may not be read", n)})
+		said = append(said, Mount{"", "", None, fmt.Sprintf("%d directories may not be read", n)})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

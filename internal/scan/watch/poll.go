@@ -157,7 +157,7 @@ func (p *poller) mounts() []Mount {
 		why = p.why + ": " + why
 	}
 	if p.full {
-		why += fmt.Sprintf("; only the first %d folders and files are remembered", p.s.tune.polled)
+		why += fmt.Sprintf("; only the first %d directories and files are remembered", p.s.tune.polled)
 	}
 	var out []Mount
 	for _, t := range p.tops {
@@ -307,7 +307,7 @@ func (p *poller) list(path string) (folder, error) {
 		return f, err
 	}
 	if !info.IsDir() {
-		return f, fmt.Errorf("%s is not a folder", path)
+		return f, fmt.Errorf("%s is not a directory", path)
 	}
 	f.time = info.ModTime()
 	entries, err := os.ReadDir(path)

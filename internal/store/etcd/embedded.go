@@ -102,7 +102,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		return errors.Join(err, lock.release())
 	}
 	if err := b.care.look(ctx); err != nil { // before any caller waits for a response
-		b.care.log.Warn("the store's database could not be looked after", "error", err)
+		b.care.log.Warn("maintenance of the store database failed", "error", err)
 	}
 	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
 	b.caring.Go(func() { b.guard.run(b.ctx) })

@@ -119,7 +119,7 @@ func (c *maintainer) run(ctx context.Context, every time.Duration) {
 			return // it cannot be repaired any longer
 		}
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("the store's database could not be looked after", "error", err)
+			c.log.Warn("maintenance of the store database failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

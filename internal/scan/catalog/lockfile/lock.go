@@ -116,7 +116,7 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	}
 	tree, ok := f.Tree().(scalibrfs.FS)
 	if !ok {
-		return nil, fmt.Errorf("its file system cannot list folders")
+		return nil, fmt.Errorf("its file system cannot list directories")
 	}
 	info, err := tree.Stat(f.Path)
 	if err != nil {

@@ -151,11 +151,11 @@ func (c *Container) hint(r io.ReaderAt, size int64) (superblock, error) {
 		case !s.checksummed:
 			continue
 		case n > 0:
-			c.note("block 0 is no superblock; that in block %d is taken", n)
+			c.note("block 0 is not a superblock; that in block %d is taken", n)
 		}
 		return s, nil
 	}
-	return superblock{}, fmt.Errorf("this is no APFS container: %w", damaged("it has no superblock"))
+	return superblock{}, fmt.Errorf("this is not an APFS container: %w", damaged("it has no superblock"))
 }
 
 // note records a message about a readable container for the caller.

@@ -116,7 +116,7 @@ func TestCheckpoints(t *testing.T) {
 			m.block(l.OMaps[1])[500]++
 		}, "checkpoint 40 in block 2 is passed over", false},
 		"block 0 torn":   {func(m *image, _ apfstest.Layout) { m.b[500]++ }, "block 0 has a wrong checksum", false},
-		"block 0 gone":   {func(m *image, _ apfstest.Layout) { clear(m.b[:4096]) }, "block 0 is no superblock", false},
+		"block 0 gone":   {func(m *image, _ apfstest.Layout) { clear(m.b[:4096]) }, "block 0 is not a superblock", false},
 		"both maps":      {func(m *image, l apfstest.Layout) { m.block(l.OMaps[0])[500]++; m.block(l.OMaps[1])[500]++ }, "", true},
 		"all gone":       {func(m *image, _ apfstest.Layout) { clear(m.b[:10*4096]) }, "", true},
 		"cut off":        {func(m *image, _ apfstest.Layout) { m.b = m.b[:12*4096] }, "", true},

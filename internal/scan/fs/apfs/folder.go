@@ -37,7 +37,7 @@ func (e *entry) String() string    { return fs.FormatDirEntry(e) }
 func (e *entry) inode() (*inode, error) {
 	n, err := e.f.inode(e.id)
 	if err == nil && n.mode.IsDir() && n.parent != e.dir {
-		return nil, damaged("folder %d is in folder %d, and not where it says to be", e.id, e.dir)
+		return nil, damaged("directory %d is in directory %d, and not where it says to be", e.id, e.dir)
 	}
 	return n, err
 }
@@ -81,7 +81,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	_, name := nameOf(key, f.hashed)
 	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
-		return entry{}, damaged("a folder has an entry without name or inode")
+		return entry{}, damaged("a directory has an entry without name or inode")
 	}
 	k, _ := parseRecordKey(key)
 	e := entry{f: f, name: string(name), dir: k.id, id: le.Uint64(value)}
@@ -133,14 +133,14 @@ func (f *FS) scan(from recordKey, see func(key, value []byte) bool) error {
 // list returns the entries of a directory, sorted by name, and an error for unreadable ones.
 func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	if !dir.mode.IsDir() {
-		return nil, fmt.Errorf("not a folder")
+		return nil, fmt.Errorf("not a directory")
 	}
 	var out []fs.DirEntry
 	var bad error
 	names := 0
 	err := f.scan(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
 		if len(out) >= maxEntries || names > maxNames {
-			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is behind them is not read", maxEntries)
+			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read", maxEntries)
 			return false
 		}
 		e, err := f.parseEntry(key, value)

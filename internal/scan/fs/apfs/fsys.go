@@ -54,7 +54,7 @@ func (v *Volume) open(sb volumeBlock, xid uint64, name string) (*FS, error) {
 		}
 	}
 	if _, err := f.inode(rootInode); err != nil {
-		return nil, fmt.Errorf("the root folder of volume %q: %w", name, err)
+		return nil, fmt.Errorf("the root directory of volume %q: %w", name, err)
 	}
 	return f, nil
 }
@@ -144,7 +144,7 @@ func (f *FS) walk(name string, follow bool) (*inode, error) {
 // child returns the inode of an entry of a directory.
 func (f *FS) child(dir *inode, name string) (*inode, error) {
 	if !dir.mode.IsDir() {
-		return nil, fmt.Errorf("not a folder on the way: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("not a directory on the way: %w", fs.ErrNotExist)
 	}
 	e, err := f.lookup(dir.stat.Inode, name)
 	if err != nil {
@@ -239,4 +239,4 @@ func (i info) ModTime() time.Time { return i.n.modTime }
 func (i info) IsDir() bool        { return i.n.mode.IsDir() }
 func (i info) Sys() any           { return &i.n.stat }
 
-var errFolder = errors.New("this is a folder")
+var errFolder = errors.New("this is a directory")

@@ -53,7 +53,7 @@ func (d *device) place(block uint64, off int64, length int) (int64, error) {
 	}
 	at := int64(block) * int64(d.blockSize)
 	if at >= d.size || off > d.size-at || int64(length) > d.size-at-off {
-		return 0, damaged("block %d is behind its end: the image is cut off", block)
+		return 0, damaged("block %d is past its end: the image is cut off", block)
 	}
 	return at + off, nil
 }

@@ -191,7 +191,7 @@ func TestNamesOfFolder(t *testing.T) {
 	if _, err := f.ReadLink("n"); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a link without a target: %v", err)
 	}
-	if _, err := f.ReadDir("f"); err == nil || !strings.Contains(err.Error(), "not a folder") {
+	if _, err := f.ReadDir("f"); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file as a folder: %v", err)
 	}
 	for _, name := range []string{"", "/f", "d//x"} {
@@ -327,7 +327,7 @@ func TestFirmlinkFile(t *testing.T) {
 		last rec
 		bad  error
 	}{
-		"a folder":   {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
+		"a directory":   {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
 		"largest":    {sized(mostFirmlinks), nil},
 		"larger":     {sized(mostFirmlinks + 1), ErrUnsupported},
 		"not there":  {inodeRec(19, 17, modeRegular, 0), ErrDamaged},

@@ -84,7 +84,7 @@ func (c *content) piece(p []byte, off int64) (int, error) {
 		return n, nil
 	}
 	if err == nil || errors.Is(err, io.EOF) {
-		err = damaged("its block %d lies behind the end of the disk", r.place)
+		err = damaged("its block %d is past the end of the disk", r.place)
 	}
 	return n, fmt.Errorf("inode %d: %w", c.n.number, err)
 }

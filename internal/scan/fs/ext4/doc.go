@@ -20,7 +20,7 @@ var (
 	// ErrEncrypted is in the chain of every error about data that cannot be read without a key.
 	ErrEncrypted = errors.New("it is encrypted")
 	// ErrNone reports that there is not a file system of this kind.
-	ErrNone = errors.New("it is no file system of the ext family")
+	ErrNone = errors.New("it is not a file system of the ext family")
 )
 
 // damaged returns an error about damage.

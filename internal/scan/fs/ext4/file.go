@@ -98,7 +98,7 @@ var _ fs.ReadDirFile = (*openFolder)(nil)
 func (d *openFolder) Stat() (fs.FileInfo, error) { return d.info, nil }
 func (d *openFolder) Close() error               { return nil }
 func (d *openFolder) Read([]byte) (int, error) {
-	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("it is a folder")}
+	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("it is a directory")}
 }
 
 // ReadDir returns the next n entries, or all that are left.

@@ -87,7 +87,7 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 func (e *entry) inode() (*inode, error) {
 	n, err := e.fs.inode(e.number)
 	if err == nil && typeOf(n.kind()) != e.mode {
-		err = damaged("inode %d is not of the kind that its folder says", e.number)
+		err = damaged("inode %d is not of the kind that its directory says", e.number)
 	}
 	return n, err
 }
@@ -111,7 +111,7 @@ func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error
 // every walk ends.
 func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 	if !n.isFolder() {
-		return nil, errors.New("it is no folder")
+		return nil, errors.New("it is not a directory")
 	}
 	l := lister{fs: f, n: n}
 	if err := l.read(); err != nil {
@@ -121,7 +121,7 @@ func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
 		return nil, l.bad
 	}
 	if l.above != parent && n.number != rootInode {
-		return nil, damaged("folder %d lies in folder %d and says that it lies in %d", n.number, parent, l.above)
+		return nil, damaged("directory %d is in directory %d and says that it is in %d", n.number, parent, l.above)
 	}
 	slices.SortStableFunc(l.out, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
 	l.dropTwins()
@@ -142,7 +142,7 @@ type lister struct {
 func (l *lister) damage(err error) {
 	l.count++
 	if l.bad == nil {
-		l.bad = fmt.Errorf("folder %d: %w", l.n.number, err)
+		l.bad = fmt.Errorf("directory %d: %w", l.n.number, err)
 	}
 }
 
@@ -192,7 +192,7 @@ func (l *lister) block(place uint64, into *[]byte) bool {
 		b, err = l.checked(b)
 	}
 	if err == nil && !l.fs.owners.claim(place, l.n.number) {
-		err = damaged("block %d of it is that of another folder", place)
+		err = damaged("block %d of it is that of another directory", place)
 	}
 	if err == nil {
 		err = l.entries(b)
@@ -224,7 +224,7 @@ func (l *lister) checked(b []byte) ([]byte, error) {
 // inline reads a directory that is in its inode: the number of the parent and two lists.
 func (l *lister) inline(b []byte) error {
 	if len(b) < 4 {
-		return damaged("folder %d has %d bytes", l.n.number, len(b))
+		return damaged("directory %d has %d bytes", l.n.number, len(b))
 	}
 	l.above = binary.LittleEndian.Uint32(b)
 	for _, part := range [][]byte{b[4:min(blockArea, len(b))], b[min(blockArea, len(b)):]} {
@@ -298,7 +298,7 @@ func (l *lister) keeps(name string, number uint32) (bool, error) {
 		return false, damaged("it has a name with a slash or a zero in it")
 	case len(l.out) >= maxEntries || l.names+len(name) > maxNames:
 		l.count = maxBad
-		return false, fmt.Errorf("it has more than %d entries or their names are too long: what is behind them is not read", maxEntries)
+		return false, fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read", maxEntries)
 	}
 	l.names += len(name)
 	return true, nil

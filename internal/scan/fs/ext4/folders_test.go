@@ -36,7 +36,7 @@ func TestFolders(t *testing.T) {
 		}
 	}
 	if c.size != 3*(part+2*entryMemory) || c.used.Len() != 3 || len(c.at) != 3 {
-		t.Errorf("%d bytes, %d folders", c.size, c.used.Len())
+		t.Errorf("%d bytes, %d directories", c.size, c.used.Len())
 	}
 	c = newFolders()
 	c.put(1, large(folderMemory/2-2*entryMemory))

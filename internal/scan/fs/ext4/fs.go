@@ -38,7 +38,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	f.note(size)
 	root, err := f.inode(rootInode)
 	if err == nil && !root.isFolder() {
-		err = damaged("its root is no folder")
+		err = damaged("its root is not a directory")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("root: %w", err)
@@ -150,7 +150,7 @@ func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:]
 func (f *FS) target(n *inode) (string, error) {
 	switch {
 	case !n.isLink():
-		return "", errors.New("it is no symbolic link")
+		return "", errors.New("it is not a symbolic link")
 	case n.size <= 0 || n.size > f.super.blockSize:
 		return "", damaged("a symbolic link of %d bytes", n.size)
 	case n.flags&flagEncrypted != 0:
@@ -186,5 +186,5 @@ func (f *FS) open(n *inode, parent uint32, name string) (fs.File, error) {
 		}
 		return &file{content: c, info: i}, nil
 	}
-	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a folder")}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a directory")}
 }

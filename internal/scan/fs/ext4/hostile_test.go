@@ -151,8 +151,8 @@ func TestLies(t *testing.T) {
 		want  string // in an error of the walk
 		least int    // entries that are still read
 	}{
-		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "lies in folder", 40},
-		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "lies in folder", 40},
+		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "lies in directory", 40},
+		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "lies in directory", 40},
 		"root in itself":   {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "many"), 2) }, "leads to the root", 10},
 		"folder twice": {"mapped", func(t *testing.T, b []byte) {
 			r := record(t, b, "hello")
@@ -196,7 +196,7 @@ func TestLies(t *testing.T) {
 			many, below := inodeAt(b, number(t, b, "many")), inodeAt(b, number(t, b, "folder"))
 			copy(below[44:48], many[40:44])
 			le.PutUint32(below[4:], 2048)
-		}, "that of another folder", 12},
+		}, "that of another directory", 12},
 		"inode changed":      {"checked", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[4]++ }, "checksum", 42},
 		"folder changed":     {"checked", func(t *testing.T, b []byte) { record(t, b, "file-with-a-long-name-1\x00")[9]++ }, "checksum", 12},
 		"target with a zero": {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "short"))[42] = 0 }, "zero in it", 42},
@@ -234,7 +234,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		"empty inodes": {func(b []byte) { le.PutUint16(b[88:], 0) }, "inodes have 0 bytes"},
 		"no group":     {func(b []byte) { le.PutUint32(b[32:], 0) }, "blocks in groups of 0"},
 		"empty group":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 0) }, "descriptors of groups have 0"},
-		"inodes away":  {func(b []byte) { le.PutUint32(b[1024+8:], 1<<31) }, "inodes of group 0 lie at block 2147483648"},
+		"inodes away":  {func(b []byte) { le.PutUint32(b[1024+8:], 1<<31) }, "inodes of group 0 are at block 2147483648"},
 		"huge inodes":  {func(b []byte) { le.PutUint16(b[88:], 2048) }, "inodes have 2048 bytes"},
 		"journal":      {func(b []byte) { b[96] |= 8 }, "journal of another"},
 		"new features": {func(b []byte) { b[99] |= 0x80 }, "not known here (0x80000000)"},

@@ -88,7 +88,7 @@ func (f *FS) table(group uint32) (int64, error) {
 		}
 	}
 	if block == 0 || block >= f.super.blocks {
-		return 0, damaged("the inodes of group %d lie at block %d of %d", group, block, f.super.blocks)
+		return 0, damaged("the inodes of group %d are at block %d of %d", group, block, f.super.blocks)
 	}
 	return int64(block) * f.super.blockSize, nil
 }

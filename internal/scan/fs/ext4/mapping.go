@@ -35,7 +35,7 @@ func (f *FS) find(n *inode, block uint64) (r run, err error) {
 		r, err = f.findMapped(n, block)
 	}
 	if err == nil && r.place != 0 && (r.place >= f.super.blocks || r.n > f.super.blocks-r.place) {
-		err = damaged("its blocks %d+%d lie at %d of %d", r.first, r.n, r.place, f.super.blocks)
+		err = damaged("its blocks %d+%d are at %d of %d", r.first, r.n, r.place, f.super.blocks)
 	}
 	if err != nil {
 		err = fmt.Errorf("inode %d: %w", n.number, err)
@@ -123,7 +123,7 @@ func leaf(e []byte, block, end uint64) (run, error) {
 	case unwritten:
 		r.place = 0
 	case r.place == 0:
-		return r, damaged("an extent lies at block 0")
+		return r, damaged("an extent is at block 0")
 	}
 	return r, nil
 }

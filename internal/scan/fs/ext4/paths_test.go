@@ -111,7 +111,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s is there", path)
 		}
 	}
-	if _, err := tr.f.ReadDir("d/x"); err == nil || !strings.Contains(err.Error(), "it is no folder") {
+	if _, err := tr.f.ReadDir("d/x"); err == nil || !strings.Contains(err.Error(), "it is not a directory") {
 		t.Errorf("a file is read as a folder: %v", err)
 	}
 	if _, err := tr.f.ReadDir("d/e"); !errors.Is(err, ErrDamaged) {
@@ -364,14 +364,14 @@ func TestFolderOfBlocks(t *testing.T) {
 	var into []byte
 	for k := 1; k <= maxBad; k++ {
 		if more := l.block(80, &into); more != (k < maxBad) {
-			t.Errorf("damage %d: goes on: %v", k, more)
+			t.Errorf("damage %d: continues: %v", k, more)
 		}
 	}
 	copy(tr.b[71*1024:], record(16, "second", 1024))
 	for have, want := range map[int]bool{maxEntries - 2: true, maxEntries - 1: false} {
 		l = lister{fs: tr.f, n: &inode{number: 31}, out: make([]entry, have, maxEntries+8)}
 		if more := l.block(71, &into); more != want || l.bad != nil {
-			t.Errorf("%d entries and one: goes on: %v, %v", have, more, l.bad)
+			t.Errorf("%d entries and one: continues: %v, %v", have, more, l.bad)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrDamaged is the error of a file whose content was never written by this package.
-var ErrDamaged = errors.New("the catalogue is damaged")
+var ErrDamaged = errors.New("the inventory is damaged")
 
 // A number identifies a package or a file in a key: five bytes, big endian, so that they sort.
 const (

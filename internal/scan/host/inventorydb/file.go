@@ -14,7 +14,7 @@ import (
 )
 
 // ErrInUse reports that another process has locked the inventory.
-var ErrInUse = errors.New("another host scanner uses the catalogue")
+var ErrInUse = errors.New("another host scanner uses the inventory")
 
 // file is the key-value file. It is open while a transaction uses it and for a short time after, so
 // that an idle process has neither its pages nor the library's buffers in memory.
@@ -108,7 +108,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
 	if err != nil {
 		if notDamage(err) {
-			return nil, fmt.Errorf("opening the catalogue: %w", err)
+			return nil, fmt.Errorf("opening the inventory: %w", err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}

@@ -85,7 +85,7 @@ func (l *DB) Repair(now time.Time) (string, error) {
 	l.totals.Store(&totals{})
 	l.writes.Unlock()
 	if err != nil {
-		return "", fmt.Errorf("setting the damaged catalogue aside: %w", err)
+		return "", fmt.Errorf("setting the damaged inventory aside: %w", err)
 	}
 	l.removeDamaged(aside)
 	return aside, l.prepare()

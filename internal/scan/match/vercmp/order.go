@@ -79,7 +79,7 @@ var parsers = map[Scheme]func(string) (value, error){
 func Parse(s Scheme, text string) (Version, error) {
 	parse, ok := parsers[s]
 	if !ok {
-		return Version{}, fmt.Errorf("%w: there is no scheme %q", ErrVersion, string(s))
+		return Version{}, fmt.Errorf("%w: unknown scheme %q", ErrVersion, string(s))
 	}
 	if text == "" {
 		return Version{}, fmt.Errorf("%w: it is empty", ErrVersion)

@@ -39,7 +39,7 @@ type File struct {
 // directory are removed. Errors name the path, not the temporary name.
 func Create(path string) (*File, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a folder")}
+		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a directory")}
 	}
 	f, err := locked(filepath.Dir(path))
 	if err != nil {

@@ -69,7 +69,7 @@ func TestCommitAndDiscard(t *testing.T) {
 	if f.Commit() == nil || names(t, dir) != "file taken" {
 		t.Errorf("a folder was replaced: there are %q", names(t, dir))
 	}
-	if _, err = Create(filepath.Join(dir, "taken")); err == nil || !strings.HasSuffix(err.Error(), "taken: it is a folder") {
+	if _, err = Create(filepath.Join(dir, "taken")); err == nil || !strings.HasSuffix(err.Error(), "taken: it is a directory") {
 		t.Errorf("got %v", err)
 	}
 }

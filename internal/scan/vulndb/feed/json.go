@@ -76,7 +76,7 @@ func elements(r io.Reader, it Item, emit func(Item) error) error {
 	dec := json.NewDecoder(bound)
 	bound.done = dec.InputOffset
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return fmt.Errorf("%s: it is no JSON object: %w", it.Name, cmpErr(err))
+		return fmt.Errorf("%s: it is not a JSON object: %w", it.Name, cmpErr(err))
 	}
 	listed := false
 	for dec.More() {

@@ -260,7 +260,7 @@ func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vul
 			continue // commits do not identify versions
 		}
 		if bad := oddVersion(rg.Events); bad != "" {
-			r.reject(fmt.Sprintf("%s: %.60q is no version", a.Package.Name, bad))
+			r.reject(fmt.Sprintf("%s: invalid version %.60q", a.Package.Name, bad))
 			continue
 		}
 		list := intervals(sortEvents(eco, rg.Events))

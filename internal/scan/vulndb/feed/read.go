@@ -78,7 +78,7 @@ func whole(f input.File) ([]byte, error) {
 		return nil, err
 	}
 	if n > fileMost {
-		return nil, fmt.Errorf("one record has more than %d MB", fileMost>>20)
+		return nil, fmt.Errorf("one record has more than %d MiB", fileMost>>20)
 	}
 	return b.Bytes(), nil
 }

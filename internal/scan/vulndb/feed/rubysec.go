@@ -108,7 +108,7 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 		}
 		n, err := strconv.ParseFloat(string(c.number), 64)
 		if err != nil {
-			r.reject("a score is no number")
+			r.reject("a score is not a number")
 			continue
 		}
 		s, err := score.Number(n, c.version, vulndb.RubySec)

@@ -53,7 +53,7 @@ func open(o Options) (source, error) {
 	case err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost"):
 		return fileListing(filepath.FromSlash(u.Path)), nil
 	case strings.Contains(o.Listing, "://"):
-		return nil, fmt.Errorf("the listing %q is no http, https or file URL", o.Listing)
+		return nil, fmt.Errorf("the listing %q is not an http, https or file URL", o.Listing)
 	}
 	return fileListing(o.Listing), nil
 }
@@ -87,7 +87,7 @@ func (d fileListing) listing(_ context.Context, _ validators) (offer, error) {
 
 func (d fileListing) file(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	if !filepath.IsLocal(path) {
-		return nil, 0, fmt.Errorf("the listing names %q, which is not below its folder", path)
+		return nil, 0, fmt.Errorf("the listing names %q, which is not below its directory", path)
 	}
 	f, err := os.Open(filepath.Join(filepath.Dir(string(d)), path))
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 )
 
 func main() {
-	from := flag.String("from", "", "folder with the whole sets, NAME.tar.zst each")
-	to := flag.String("to", "internal/scan/match/truthtable/testdata", "folder to write to")
+	from := flag.String("from", "", "directory with the whole sets, NAME.tar.zst each")
+	to := flag.String("to", "internal/scan/match/truthtable/testdata", "directory to write to")
 	flag.Parse()
 	if err := run(*from, *to); err != nil {
 		fmt.Fprintln(os.Stderr, err)
