@@ -231,8 +231,8 @@ func TestGrantsAreChecked(t *testing.T) {
 		"group: must be":           func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
 		"group: must be printable": func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
 		"group: root has every":    func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
-		`no permission "pull_vm"`:  func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
-		`no permission "root"`:     func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
+		`unknown permission "pull_vm"`:  func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
+		`unknown permission "root"`:     func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
 		"id: must be the id":       func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
 		"id: must be the id of": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a\n", Type: "node"})
@@ -245,7 +245,7 @@ func TestGrantsAreChecked(t *testing.T) {
 		},
 		"type: the controller has": func() (Grants, error) { return resources(farm.ResourcePermission{ID: "a", Type: "template"}) },
 		"id: a is there twice":     func() (Grants, error) { r := farm.ResourcePermission{ID: "a", Type: "node"}; return resources(r, r) },
-		`no right "pull" on a node`: func() (Grants, error) {
+		`unknown permission "pull" on a node`: func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "node", Permissions: []farm.Permission{"pull"}})
 		},
 		"at most 10000":   func() (Grants, error) { return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...) },
@@ -280,7 +280,7 @@ func TestGrantsAreChecked(t *testing.T) {
 		g.Groups[fmt.Sprint(i)] = nil
 	}
 	_, err = g.SetGroup(c, "more", nil)
-	refusedWith(t, err, farm.CodeRefused, "1000 permission groups")
+	refusedWith(t, err, farm.CodeRefused, "permission group limit (1000)")
 	if _, err = g.SetGroup(c, "a", nil); err != nil {
 		t.Error(err)
 	}

@@ -192,7 +192,7 @@ func TestConsoleEnds(t *testing.T) {
 			}
 		}, "does not run any more: it is Terminating"},
 		"instance is gone":       {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
-		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{}) }, "node is gone"},
+		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{}) }, "node was removed"},
 		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{"The VM does not run"}) }, "The VM does not run"},
 		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
 		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},

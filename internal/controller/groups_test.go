@@ -303,7 +303,7 @@ func TestJoinGroups(t *testing.T) {
 		bad := req
 		bad.Groups = []string{"G"}
 		_, err = c.Join(t.Context(), bad)
-		wantRefused(t, err, farm.CodeRefused, `There is no node group "G"`)
+		wantRefused(t, err, farm.CodeRefused, `Node group "G" not found`)
 		is := func(name, host string, capacity int, groups ...string) {
 			t.Helper()
 			v, err := c.Node(t.Context(), answer.NodeID)

@@ -58,7 +58,7 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 				t.Errorf("placed on %q: %q", inst.NodeID, inst.Message)
 			}
 		}
-		if inst, _ := c.Instance(t.Context(), large); inst.Message != "no node is large enough for 1 vCPU and 4096 MB" {
+		if inst, _ := c.Instance(t.Context(), large); inst.Message != "no node is large enough for 1 vCPU and 4096 MiB" {
 			t.Errorf("message = %q", inst.Message)
 		}
 	})

@@ -241,7 +241,7 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 			t.Errorf("message %q", inst.Message)
 		}
 		a.contact()
-		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message, "waits until it is known which MAC addresses") {
+		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message, "waits for the MAC addresses of orphaned VMs") {
 			t.Errorf("message %q", inst.Message)
 		}
 		time.Sleep(askAfter)

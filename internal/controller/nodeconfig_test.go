@@ -51,15 +51,15 @@ func TestCapacityModes(t *testing.T) {
 		c.mustStart(StartRequest{})
 		big := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 8, MemoryMB: 1024}})[0]
 		larger := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 9, MemoryMB: 1024}})[0]
-		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MB")
+		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB")
 		c.wantOn(big, nil)
 		c.mustConfigure(a, NodeConfig{Mode: new(farm.CapacityByResources), VCPUOverride: new(8)})
 		c.wantOn(big, nil)
 		c.mustConfigure(a, NodeConfig{VCPUOverride: new(0)}) // twice the cores
 		c.wantOn(big, a)
-		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MB") // than the machine
+		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB") // than the machine
 		for text, conf := range map[string]NodeConfig{
-			"ram_override cannot be 20000 MB: node one has 16384 MB of memory": {RAMOverride: new(20000)},
+			"ram_override cannot be 20000 MiB: node one has 16384 MiB of memory": {RAMOverride: new(20000)},
 			"vcpu_override counts in the capacity mode resource only":          {Mode: new(farm.CapacityByVMs), VCPUOverride: new(4)},
 			"ram_override counts in the capacity mode resource only":           {Mode: new(farm.CapacityByVMs), RAMOverride: new(4)},
 		} {

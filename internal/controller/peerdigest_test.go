@@ -166,7 +166,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 			t.Errorf("%d instances have the one address that is free", with)
 		}
 		_, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1, MACAddress: o.Start.Machine.MAC}})
-		if err == nil || !strings.Contains(err.Error(), "a VM that nobody owns has it") {
+		if err == nil || !strings.Contains(err.Error(), "an orphaned VM has it") {
 			t.Errorf("asked for: %v", err)
 		}
 	})

@@ -37,7 +37,7 @@ func TestParseMACRange(t *testing.T) {
 		t.Error("the zero range has addresses")
 	}
 	for text, want := range map[string]string{
-		"": "no range", "52:54:00:00:00:01": "no range", "a-b-c": "no range", "52:54:00:00:00:01-": "no MAC address", "x-52:54:00:00:00:01": "no MAC address",
+		"": "not a range", "52:54:00:00:00:01": "not a range", "a-b-c": "not a range", "52:54:00:00:00:01-": "not a MAC address", "x-52:54:00:00:00:01": "not a MAC address",
 		"52:54:00:00:00:02-52:54:00:00:00:01": "ends before it begins", "00:00:00:00:00:00-00:00:00:00:00:10": "no card",
 		"53:54:00:00:00:01-53:54:00:00:00:02": "a group", "52:54:00:00:00:01-52:54:00:0F:42:41": "1000001 addresses",
 		"00:ff:ff:ff:ff:ff-01:00:00:00:00:00": "a group",

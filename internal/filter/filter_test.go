@@ -81,8 +81,8 @@ func TestWithout(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"state:x stat:y":      `at 9: there is no field "stat"; the fields are age, disk, name, state, tag, ttl, vms`,
-		"-stat:y":             `at 2: there is no field "stat"; the fields are age, disk, name, state, tag, ttl, vms`,
+		"state:x stat:y":      `at 9: unknown field "stat"; the fields are age, disk, name, state, tag, ttl, vms`,
+		"-stat:y":             `at 2: unknown field "stat"; the fields are age, disk, name, state, tag, ttl, vms`,
 		"state:":              `at 7: a value is missing; an empty one is written ""`,
 		"state:a,":            `at 9: a value is missing; an empty one is written ""`,
 		"state:,a":            `at 7: a value is missing; an empty one is written ""`,
@@ -96,7 +96,7 @@ func TestWrong(t *testing.T) {
 		"ttl>x":               `at 5: ttl takes a time such as 90s, 10m, 2h or 3d`,
 		"age>+5m":             `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
 		`age>"1h 30m"`:        `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
-		"azAZ09_:y":           `at 1: there is no field "azAZ09_"; the fields are age, disk, name, state, tag, ttl, vms`,
+		"azAZ09_:y":           `at 1: unknown field "azAZ09_"; the fields are age, disk, name, state, tag, ttl, vms`,
 		"age:10m":             `at 1: age is compared: write age>10m or age<10m`,
 		"age>10x":             `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
 		"age>10m5":            `at 5: age takes a time such as 90s, 10m, 2h or 3d`,
@@ -121,7 +121,7 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil || err.Error() != `at 1: "word" is not a term: write field:value; the fields are state` {
+	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil || err.Error() != `at 1: invalid term "word": want field:value; the fields are state` {
 		t.Errorf("a word without fields for it: %v", err)
 	}
 }

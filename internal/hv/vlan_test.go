@@ -17,8 +17,8 @@ func TestParseVLANs(t *testing.T) {
 	}
 	for item, say := range map[string]string{
 		"": "an id from 1", "0": "an id from 1", "4095": "an id from 1", "x": "an id from 1", "+1": "an id from 1", "-1": "an id from 1", "5-": "an id from 1",
-		"9-7": "an id from 1", "00010": "an id from 1", "1-2=br0": "belongs to one", "1=": "no name of a bridge", "1=../x": "no name of a bridge",
-		"1=a-name-that-is-too-long": "no name of a bridge", "1=a b": "no name of a bridge",
+		"9-7": "an id from 1", "00010": "an id from 1", "1-2=br0": "belongs to one", "1=": "not a name of a bridge", "1=../x": "not a name of a bridge",
+		"1=a-name-that-is-too-long": "not a name of a bridge", "1=a b": "not a name of a bridge",
 	} {
 		if got, err := ParseVLANs([]string{item}); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%q: %v, %v", item, got, err)

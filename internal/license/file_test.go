@@ -315,7 +315,7 @@ func TestRunSaysWhatIsInForce(t *testing.T) {
 	p := newPlace(t)
 	synctest.Test(t, func(t *testing.T) {
 		p.install(farm.TierBasic, time.Hour)
-		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no license is installed"} {
+		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no license installed"} {
 			said := &notes{}
 			o := p.options()
 			o.Path, o.Logger = path, slog.New(slog.NewTextHandler(said, nil))
@@ -377,11 +377,11 @@ func TestChangesAreFollowed(t *testing.T) {
 		}
 		check(farm.TierBasic, "")
 		p.write("junk")
-		check(farm.TierBasic, "the former license counts")
+		check(farm.TierBasic, "the previous license stays active")
 		if err := os.Remove(p.file()); err != nil {
 			t.Fatal(err)
 		}
-		check(farm.TierBasic, "the former license counts")
+		check(farm.TierBasic, "the previous license stays active")
 		p.install(farm.TierEnterprise, 0)
 		check(farm.TierEnterprise, "")
 		check(farm.TierEnterprise, "")

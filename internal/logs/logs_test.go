@@ -355,7 +355,7 @@ func TestRedact(t *testing.T) {
 		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:                                   `{"url":"http://********@registry.example:8089/x"}`,
 		`a basic template of someone@example.com, see http://x/y@z`:                               `a basic template of someone@example.com, see http://x/y@z`,
 		"key -----BEGIN RSA PRIVATE " + `KEY-----\nMIIE\n-----END RSA PRIVATE ` + "KEY----- left": "key -----BEGIN RSA PRIVATE " + "KEY ******** left",
-		`{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:           `{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
+		`{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:          `{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)

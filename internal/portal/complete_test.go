@@ -86,7 +86,7 @@ func TestTemplateHasEverything(t *testing.T) {
 	at := "/templates/" + debian
 	w.await("that the node tells what it holds", func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	page, detail := w.get(at), w.detail(debian)
-	page.facts(map[string]string{"Id": debian, "For": "amd64", "Pushed": " ago</time>", "Pulled": " ago</time>", "Instances": "1 instance"})
+	page.facts(map[string]string{"ID": debian, "Architecture": "amd64", "Pushed": " ago</time>", "Pulled": " ago</time>", "Instances": "1 instance"})
 	last := 0
 	for _, v := range detail.Versions {
 		row := fmt.Sprintf(`<tr id="v-%d"><td class="mono cut">%s</td><td class="num dim" data-l="Size">%d B</td><td class="num" data-l="Increment">%d B</td>`, v.Number, v.Tag, v.Size, v.Increment)
@@ -126,7 +126,7 @@ func TestInstanceHasEverything(t *testing.T) {
 		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
 	})
 	page.has(200, "Startup script: exited with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
-	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No event fits")
+	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No matching events")
 
 	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 		}
 	}
 	w := newWorld(t, map[string]string{"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry")})
-	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "things to look at", "!no problems")
+	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "problems", "!no problems")
 	status, err := w.API.Status(t.Context())
 	if err != nil || status.RegistryDamaged != 2 {
 		t.Errorf("%+v, %v", status, err)
@@ -192,9 +192,9 @@ func TestGroupsFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.get("/groups?q=name:io*").has(200, "1 group of nodes that fit", ">ios<", "!>mac<", "filter=name%3Aio%2A")
-	w.get("/groups?q=name:x").has(200, "No group fits this filter", "!No groups yet")
-	w.get("/groups?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
+	w.get("/groups?q=name:io*").has(200, "1 group of nodes that match", ">ios<", "!>mac<", "filter=name%3Aio%2A")
+	w.get("/groups?q=name:x").has(200, "No matching groups", "!No groups yet")
+	w.get("/groups?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
 }
 
 // TestPushesAreTold: a page of templates is notified of a push immediately.

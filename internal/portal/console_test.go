@@ -66,7 +66,7 @@ func TestConsolePage(t *testing.T) {
 		_, err := w.API.Instance(t.Context(), id)
 		return errors.Is(err, client.ErrNotFound), nil
 	})
-	w.get("/instances/"+id+"/console").has(404, "no such instance")
+	w.get("/instances/"+id+"/console").has(404, "Instance not found")
 	w.get("/instances/"+id).has(200, "!/console")
 }
 

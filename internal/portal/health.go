@@ -74,7 +74,7 @@ func (h *health) registry(v *visit) {
 		if d.Version != nil {
 			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.nameOf(v, d.ID), d.Problem), templatePath(d.ID)
 		}
-		h.add(what, cure, path)
+		h.add(what, repairHint, path)
 	}
 	stats, err := v.registry.Stats(v)
 	if err != nil {

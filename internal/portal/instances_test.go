@@ -17,7 +17,7 @@ func TestInstances(t *testing.T) {
 	nodes := w.join("good", 2)
 	ids := w.start(client.StartRequest{TemplateID: debian, Name: hostile, Count: 3, Metadata: map[string]any{"branch": hostile}})
 	list := w.get("/instances?q=state:started&sort=-age")
-	list.has(200, "3 instances that fit", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`, "&lt;script&gt;", "!<script>alert", "!<img src=x")
+	list.has(200, "3 instances that match", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`, "&lt;script&gt;", "!<script>alert", "!<img src=x")
 	for header, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8"} {
 		if got := list.Header.Get(header); got != want {
 			t.Errorf("%s: %q", header, got)
@@ -26,13 +26,13 @@ func TestInstances(t *testing.T) {
 	if csp := list.Header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.Contains(csp, "script-src 'self'") || !strings.Contains(csp, "frame-ancestors 'none'") {
 		t.Errorf("the policy is %q", csp)
 	}
-	w.get("/instances?q=colour:red").has(200, "there is no field &#34;colour&#34;", `aria-invalid="true"`, "!No instance fits")
-	w.get("/instances?q=name:nobody").has(200, "No instance fits this filter")
+	w.get("/instances?q=colour:red").has(200, "unknown field &#34;colour&#34;", `aria-invalid="true"`, "!No instance fits")
+	w.get("/instances?q=name:nobody").has(200, "No matching instances")
 	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "</title><main", "</main><hx-partial", "!<html", "!</hx-partial>\n")
 	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x", "!<img src=x", "Raw JSON", "curl -s")
 	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
-	w.get("/instances/end?chosen="+ids[0]).has(200, "End 1 instance", "cannot be undone", ids[0])
-	w.get("/instances/end").has(400, "No instance is chosen")
+	w.get("/instances/end?chosen="+ids[0]).has(200, "Terminate 1 instance", "cannot be undone", ids[0])
+	w.get("/instances/end").has(400, "No instance selected")
 	if s := w.post("/instances/end", url.Values{"chosen": {ids[0]}}); s.Code != http.StatusSeeOther || s.Header.Get("Location") != "/instances/"+ids[0] {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
@@ -102,7 +102,7 @@ func TestFiles(t *testing.T) {
 	}
 	w.ask("GET", prefix+"js/portal.js", nil, map[string]string{"Accept-Encoding": "identity"}).has(200, "followChanges")
 	w.get(prefix+"css/portal.css").has(200, "@font-face", ".uplot", "../vendor/inter/")
-	w.get("/assets/0000000000000000/css/tokens.css").has(404, "load it again")
+	w.get("/assets/0000000000000000/css/tokens.css").has(404, "reload it")
 	w.get(prefix + "VERSIONS.md").has(404)
 	w.get("/favicon.ico").has(200, "<svg")
 }
@@ -132,7 +132,7 @@ func TestEndsWhatLives(t *testing.T) {
 	ids := w.start(client.StartRequest{TemplateID: debian, Count: 3})
 	list := w.get("/instances").Text
 	for _, id := range ids {
-		if !strings.Contains(list, `aria-label="Choose `+id[len(id)-8:]+`"`) {
+		if !strings.Contains(list, `aria-label="Select `+id[len(id)-8:]+`"`) {
 			t.Errorf("%s is not told from the others", id)
 		}
 	}
@@ -141,8 +141,8 @@ func TestEndsWhatLives(t *testing.T) {
 		page, err := w.API.InstancePage(t.Context(), client.PageOptions{Filter: "state:terminated"})
 		return page.Total == 1, err
 	})
-	w.get("/instances/end?all=1").has(200, "End 2 instances", "!"+ids[0])
-	w.get("/instances/end?all=1&q=state:terminated").has(400, "left to end")
+	w.get("/instances/end?all=1").has(200, "Terminate 2 instances", "!"+ids[0])
+	w.get("/instances/end?all=1&q=state:terminated").has(400, "left to terminate")
 	const fit = "/instances?q=state:started&sort=age"
 	w.get(fit).has(200, `name="back" value="/instances?q=state:started&amp;sort=age"`)
 	from := url.Values{"chosen": {ids[1], ids[2]}, "back": {fit}}

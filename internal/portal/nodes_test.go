@@ -11,16 +11,16 @@ import (
 // TestNodes: the list, the page of one node, and what is changed in place.
 func TestNodes(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/nodes").has(200, "No nodes yet", "buildyard node token", "buildnode join "+w.URL()+" --token-file token", "another machine cannot")
+	w.get("/nodes").has(200, "No nodes", "buildyard node token", "buildnode join "+w.URL()+" --token-file token", "is a loopback address")
 	w.get("/nodes/join").has(200, "buildnode join "+w.URL(), "change_node_config")
 	w.push(debian, "debian")
 	nodes := w.join("mac", 2)
 	id := nodes[0].NodeID
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
-	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that fit", "1 VM on 8 slots", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
-	w.get("/nodes?q=colour:red").has(200, "there is no field", `aria-invalid="true"`, "!No node fits")
-	w.get("/nodes?q=name:nobody").has(200, "No node fits this filter")
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM on 8 slots", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
+	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")
+	w.get("/nodes?q=name:nobody").has(200, "No matching nodes")
 	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert", "has not reported yet", "VMStarted", "curl -s", "free of")
 	w.get("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
 
@@ -43,7 +43,7 @@ func TestDrain(t *testing.T) {
 	w := newWorld(t, nil)
 	nodes := w.join("mac", 2)
 	id, other := nodes[0].NodeID, nodes[1].NodeID
-	w.get("/nodes/drain").has(400, "No node is chosen")
+	w.get("/nodes/drain").has(400, "No node selected")
 	w.get("/nodes/drain?chosen="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`, "drain_mode")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" + id}}).leads("/nodes/" + id)
 	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert", "Undrain")
@@ -59,7 +59,7 @@ func TestDrain(t *testing.T) {
 func TestGroupsOfANode(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.join("mac", 1)[0].NodeID
-	w.get("/nodes/"+id+"/groups").has(200, "There are no groups yet")
+	w.get("/nodes/"+id+"/groups").has(200, "No groups")
 	a, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios"})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestGroupsOfANode(t *testing.T) {
 	}
 	w.post("/nodes/"+id+"/groups", url.Values{"group": {a.ID}}).leads("/nodes/" + id)
 	w.post("/nodes/"+id+"/groups", url.Values{"group": {b.ID}}).leads("/nodes/" + id)
-	w.get("/nodes?q=group:ios").has(200, "No node fits")
+	w.get("/nodes?q=group:ios").has(200, "No matching nodes")
 	w.get("/nodes/"+id).has(200, "&lt;script&gt;", "!<script>alert", "!>ios<")
 	w.get("/nodes/"+id+"/groups").has(200, `value="`+b.ID+`" checked`, "!"+a.ID+`" checked`)
 	w.post("/nodes/"+id+"/groups", url.Values{"group": {"nobody"}}).has(404, "Not found")
@@ -80,7 +80,7 @@ func TestGroupsOfANode(t *testing.T) {
 func TestDeleteNode(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.join("mac", 1)[0].NodeID
-	w.get("/nodes/delete?chosen="+id).has(200, "Delete mac-0001", "has to join anew")
+	w.get("/nodes/delete?chosen="+id).has(200, "Delete mac-0001", "must join again")
 	w.post("/nodes/delete", url.Values{"chosen": {"nobody"}}).has(409, "Not found")
 	w.post("/nodes/delete", url.Values{"chosen": {id}}).leads("/nodes")
 	w.get("/nodes/"+id).has(404, "Not found")

@@ -69,10 +69,10 @@ func TestFailuresAreWhole(t *testing.T) {
 	w := newWorld(t, nil)
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	whole := []string{"Action failed", "Request <code>", `<p class="dim">`}
-	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413, append(whole, "larger than")...)
+	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413, append(whole, "exceeds")...)
 	w.ask("POST", "/instances/end?a=%zz", url.Values{}, form).has(400, append(whole, "cannot be read")...)
 	w.ask("POST", "/instances/end", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).has(403, "another site")
-	w.get("/instances/end").has(400, append(whole, "No instance is chosen")...)
+	w.get("/instances/end").has(400, append(whole, "No instance selected")...)
 	w.get("/nodes/nobody").has(404, append(whole, "!data-live=")...)
 	away := newWorld(t, map[string]string{"SVC_LOCAL_REGISTRY": "http://127.0.0.1:9"})
 	away.get("/templates").has(503, append(whole, `hx-trigger="changed from:body"`, `data-live="/live?topics=`)...)

@@ -37,7 +37,7 @@ type visit struct {
 
 	registry *client.Registry // nil where it is another process
 	guarded  bool             // callers have to log in
-	denied error            // the API does not accept these credentials; nil: it does
+	denied   error            // the API does not accept these credentials; nil: it does
 
 	about client.RightsQuery // what the page is about; set before can is called
 	mine  *capabilities      // what the visitor may do, once that was asked

@@ -15,7 +15,7 @@ import (
 // field.
 func TestStart(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/instances/start").has(200, "There are no templates yet", "id of a template")
+	w.get("/instances/start").has(200, "No templates", "template ID")
 	w.push(debian, "debian")
 	w.join("mac", 1)
 	w.get("/instances/start?vmid="+debian).has(200, `value="`+debian+`" selected`, `<option value="v2">`, "mac-0001", "-X POST", "!open><summary>More")
@@ -61,7 +61,7 @@ func TestGroups(t *testing.T) {
 	}
 	w.get("/groups").has(200, "2 groups", "ios", `>1</a>`, "&lt;script&gt;", "!<script>alert", `id="g-`+ios+`"`)
 	w.get("/groups/"+ios+"/edit").has(200, `value="ios"`)
-	w.get("/groups/nobody/edit").has(404, "no such group")
+	w.get("/groups/nobody/edit").has(404, "Group not found")
 	w.post("/groups/"+ios+"/edit", url.Values{"name": {"mac"}}).leads("/groups")
 	w.get("/groups/"+ios+"/delete").has(200, "Delete group mac", "end in Error")
 	w.post("/groups/"+ios+"/delete", nil).leads("/groups")
@@ -76,9 +76,9 @@ func TestEvents(t *testing.T) {
 	id := w.start(client.StartRequest{TemplateID: debian, Name: hostile})[0]
 	w.get("/events").has(200, "VMStarted", `href="/instances/`+id+`"`, `href="/nodes/`+node.NodeID+`"`, "Instances</a>", "!<script>alert")
 	w.get("/events?q=sub_type:vmAction").has(200, `aria-current="true">Instances`, "StartVM", "!NodeDrained")
-	w.get("/events?q=name:nothing").has(200, "No event fits")
-	w.get("/events?q=colour:red").has(200, "there is no field", `aria-invalid="true"`)
-	newWorld(t, map[string]string{"SVC_ENABLE_EVENT_LOGGING": "false"}).get("/events").has(200, "No events yet", "--enable-event-logging")
+	w.get("/events?q=name:nothing").has(200, "No matching events")
+	w.get("/events?q=colour:red").has(200, "unknown field", `aria-invalid="true"`)
+	newWorld(t, map[string]string{"SVC_ENABLE_EVENT_LOGGING": "false"}).get("/events").has(200, "No events", "--enable-event-logging")
 }
 
 // TestLogs: the central logs, searched, and untrusted rows that must not act as markup.
@@ -94,7 +94,7 @@ func TestLogs(t *testing.T) {
 	w.get("/logs").has(200, `href="/logs/node"`, "/api/v1/log/archive?service=node", "Failed instances")
 	w.get("/logs/node").has(200, "needle", "&lt;script&gt;", "!<script>alert", `id="l-`, `data-stream="/api/v1/log/stream?`, "Download file")
 	w.get("/logs/node?q=NEEDLE&lines=100").has(200, "1 of the last", "needle", "!hay")
-	w.get("/logs/node?q=nowhere").has(200, "holds this")
+	w.get("/logs/node?q=nowhere").has(200, "No match in the last")
 	w.get("/logs/nobody").has(404, "Not found")
 	w.get("/logs/vm/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found")
 }

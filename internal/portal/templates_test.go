@@ -47,12 +47,12 @@ func TestTemplates(t *testing.T) {
 	w.push(debian, hostile)
 	w.push(spare, "spare")
 	w.get("/templates").has(200, "2 templates", "v2", "spare", "&lt;script&gt;", "!<script>alert", `href="/templates/`+debian+`"`)
-	w.get("/templates?q=name:spare&sort=-pushed").has(200, "1 template that fit", "spare", `aria-sort="descending"`, "!"+debian)
-	w.get("/templates?q=colour:red").has(200, "there is no field", `aria-invalid="true"`)
-	w.get("/templates?q=name:nobody").has(200, "No template fits this filter")
+	w.get("/templates?q=name:spare&sort=-pushed").has(200, "1 template that match", "spare", `aria-sort="descending"`, "!"+debian)
+	w.get("/templates?q=colour:red").has(200, "unknown field", `aria-invalid="true"`)
+	w.get("/templates?q=name:nobody").has(200, "No matching templates")
 	w.get("/templates/"+debian).has(200, "2 tags", "No node has pulled it yet", "not scanned", "none now", "&lt;img src=x", "!<img src=x")
 	w.get("/templates/7b0e1f0a-1111-4222-8333-444455556666").has(404, "Not found")
-	w.get("/templates/"+spare+"/scan?tag=v1").has(404, "No results of a scan", "imagescan")
+	w.get("/templates/"+spare+"/scan?tag=v1").has(404, "No scan results", "imagescan")
 
 	store, err := client.NewRegistry(w.RegistryURL(), client.Options{})
 	if err != nil {
@@ -64,7 +64,7 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.get("/templates/"+spare).has(200, "1 high", "&lt;u&gt;scan 1", "/templates/"+spare+"/scan?tag=v1")
-	w.get("/templates/"+spare+"/scan?tag=v1").has(200, "CVE-1 &lt;b&gt;", "&lt;i&gt;openssl", "not everything could be read", "!CVE-1 <b>", "!<i>openssl")
+	w.get("/templates/"+spare+"/scan?tag=v1").has(200, "CVE-1 &lt;b&gt;", "&lt;i&gt;openssl", "incomplete; see the report", "!CVE-1 <b>", "!<i>openssl")
 }
 
 // TestDistribute: to all nodes, to some, to none; its progress; and its cancellation.
@@ -75,9 +75,9 @@ func TestDistribute(t *testing.T) {
 	nodes := w.join("good", 2)
 	form := w.get(at + "/distribute?tag=v1")
 	form.has(200, "<option selected>v1", "All nodes (2 now)", "good-0001", "curl -s")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes")).has(400, "No node is chosen")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "name:bad*")).has(400, "No node fits")
-	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "colour:red")).has(400, "there is no field")
+	w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes")).has(400, "No node selected")
+	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "name:bad*")).has(400, "No node matches")
+	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "colour:red")).has(400, "unknown field")
 	one := w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes", "node", nodes[0].NodeID)).leadsTo(at + "/distributions/")
 	done := func(path, of string) {
 		w.await("the distribution", func() (bool, error) {
@@ -96,8 +96,8 @@ func TestDistribute(t *testing.T) {
 	w.post(all+"/cancel", url.Values{}).leadsTo(all)
 
 	done(at, `id="h-`+nodes[1].NodeID)
-	w.get(at+"/remove").has(200, "2 nodes remove their copies")
-	w.post(at+"/remove", url.Values{}).has(200, "2 nodes were asked")
+	w.get(at+"/remove").has(200, "2 nodes remove all tags from their caches")
+	w.post(at+"/remove", url.Values{}).has(200, "2 nodes requested")
 	w.await("the removal", func() (bool, error) {
 		return strings.Contains(w.get(at).Text, "No node has pulled it yet"), nil
 	})
@@ -114,9 +114,9 @@ func TestRevertAndDelete(t *testing.T) {
 
 	w.await("that the node tells what it holds", func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	form := w.get(at + "/revert?tag=v2")
-	form.has(200, "Remove 1 tag", "uses-it", "1 instance", "1 node holds", ">v1</b> is the latest then", "Type <b>debian</b>")
-	w.get(at+"/revert?tag=v1").has(200, "removes every tag", "Remove 2 tags")
-	w.get(at+"/revert?tag=v9").has(404, "There is no tag v9")
+	form.has(200, "Delete 1 tag", "uses-it", "1 instance", "1 node caches", ">v1</b> becomes the latest", "Type <b>debian</b>")
+	w.get(at+"/revert?tag=v1").has(200, "deletes every tag", "Delete 2 tags")
+	w.get(at+"/revert?tag=v9").has(404, "Tag v9 not found")
 	w.post(at+"/revert?tag=v2", form.form()).has(400, "Type the name")
 	w.post(at+"/revert?tag=v1", form.form("typed", "debian")).has(409, "have changed since")
 	w.post(at+"/revert?tag=v2", form.form("typed", "debian")).leadsTo(at)

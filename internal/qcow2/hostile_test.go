@@ -90,16 +90,16 @@ func TestLyingImages(t *testing.T) {
 		lie  lie
 		want string
 	}{
-		"magic":             {lie{0, 0x514649fa, 4}, "no qcow2 image"},
-		"version 1":         {lie{4, 1, 4}, "no qcow2 image"},
-		"version 4":         {lie{4, 4, 4}, "no qcow2 image"},
+		"magic":             {lie{0, 0x514649fa, 4}, "not a qcow2 version 2 or 3 image"},
+		"version 1":         {lie{4, 1, 4}, "not a qcow2 version 2 or 3 image"},
+		"version 4":         {lie{4, 4, 4}, "not a qcow2 version 2 or 3 image"},
 		"backing file":      {lie{8, 0x200, 8}, "overlay on another image"},
 		"small clusters":    {lie{20, 13, 4}, "2^13 bytes"},
 		"large clusters":    {lie{20, 22, 4}, "2^22 bytes"},
 		"huge clusters":     {lie{20, 1<<32 - 1, 4}, "2^4294967295 bytes"},
 		"no disk":           {lie{24, 0, 8}, "0 bytes"},
-		"huge disk":         {lie{24, 1<<50 + 1, 8}, "bytes; 1-"},
-		"negative disk":     {lie{24, 1 << 63, 8}, "bytes; 1-"},
+		"huge disk":         {lie{24, 1<<50 + 1, 8}, "bytes: want 1-"},
+		"negative disk":     {lie{24, 1 << 63, 8}, "bytes: want 1-"},
 		"encrypted":         {lie{32, 2, 4}, "encrypted"},
 		"larger than L1":    {lie{24, 1 << 50, 8}, "L1 table has 2 entries"},
 		"short L1":          {lie{36, 1, 4}, "L1 table has 1 entries"},

@@ -473,7 +473,7 @@ func TestHeaders(t *testing.T) {
 		want string // "" = the disk has 4096 bytes
 	}{
 		"version 2":         {head(2, none)[:72], ""},
-		"version 2, cut":    {head(2, none)[:71], "no qcow2 image"},
+		"version 2, cut":    {head(2, none)[:71], "not a qcow2 version 2 or 3 image"},
 		"version 3":         {head(3, none)[:104], ""},
 		"version 3, cut":    {head(3, none)[:103], "too short"},
 		"too short":         {head(3, func(b []byte) { be.PutUint32(b[100:], 103) }), "too short"},
@@ -534,7 +534,7 @@ func TestNames(t *testing.T) {
 		"no name":         {change(backed("base"), func(b []byte) { be.PutUint32(b[16:], 0) }), "", "", "has 0 bytes"},
 		"the first end":   {backed(strings.Repeat("n", 400)), strings.Repeat("n", 400), "", ""},
 		"over the first":  {backed(strings.Repeat("n", 401)), "", "", "has 401 bytes"},
-		"no text":         {backed("\xff\xfe"), "", "", "is not a text"},
+		"no text":         {backed("\xff\xfe"), "", "", "is not text"},
 		"cut":             {backed("base")[:114], "", "", "ends within its header"},
 		"a long format":   {backed("base", extension(format, strings.Repeat("f", 32))), "base", strings.Repeat("f", 32), ""},
 		"a longer format": {backed("base", extension(format, strings.Repeat("f", 33))), "", "", "a name of 33 bytes"},

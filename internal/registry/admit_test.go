@@ -50,7 +50,7 @@ func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	for n := range 11 {
 		must(t, begin(fmt.Sprint("other", n), 0))
 	}
-	mustBeBusy(t, begin("one more", 0), "There are 16 unfinished pushes (the maximum) (setting SVC_MAX_PUSHES)")
+	mustBeBusy(t, begin("one more", 0), "Limit of 16 unfinished pushes reached (setting SVC_MAX_PUSHES)")
 	clock.add(r.o.EmptyPush + time.Second)
 	must(t, begin("one more", 0))
 	if n := len(r.openPushes()); n != 1 {
@@ -181,7 +181,7 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 	for _, caller := range []string{"a", "b", "c", "d"} {
 		must(t, send(caller, 1, 998)) // 1000 bytes with the names of service and machine
 	}
-	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were taken in this minute (the maximum) are 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
+	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were accepted in this minute; the limit is 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
 }
 
 // TestEventsCountAsLogRows: events are bounded together with the rows of their caller.

@@ -150,7 +150,7 @@ func TestHopelessPushes(t *testing.T) {
 	for _, size := range []int64{64 * mib, 100 << 30} {
 		err := announce(idA, size)
 		e, ok := errors.AsType[*farm.Error](err)
-		if !ok || e.Code != farm.CodeUnavailable || !strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") || !strings.HasSuffix(e.Message, " MB are free") {
+		if !ok || e.Code != farm.CodeUnavailable || !strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") || !strings.HasSuffix(e.Message, " MiB are free") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}

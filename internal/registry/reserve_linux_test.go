@@ -100,7 +100,7 @@ func TestReservations(t *testing.T) {
 	}
 	big := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 60 * mib}}
 	_, err = announce(idB, big, 60*mib)
-	want := fmt.Sprintf("%s: the push has up to 60 MB and needs at least 62 MB, 51 MB are promised to other pushes, ", blob.FullMessage)
+	want := fmt.Sprintf("%s: the push has up to 60 MiB and needs at least 62 MiB, 51 MiB are promised to other pushes, ", blob.FullMessage)
 	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("a push that does not fit beside the first: %v", err)
 	}

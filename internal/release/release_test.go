@@ -218,8 +218,8 @@ func TestFilesByName(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"buildnode-darwin-amd64.tar.gz": "intel known", "AnkaAgent.pkg": "intel known",
-		"AnkaAgentArm.pkg": "put it into " + p.dir, "buildnode-linux-amd64.tar.gz": "There is no agent package buildnode-linux-amd64.tar.gz",
-		"manifest": "There is no agent package of this name", "../x": "There is no agent package of this name", KeysFile: "of this name",
+		"AnkaAgentArm.pkg": "put it into " + p.dir, "buildnode-linux-amd64.tar.gz": "Agent package buildnode-linux-amd64.tar.gz not found",
+		"manifest": "Agent package not found", "../x": "Agent package not found", KeysFile: "Agent package not found",
 	} {
 		if got := read(name); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -250,7 +250,7 @@ func TestWebSocketsOfPages(t *testing.T) {
 func TestItems(t *testing.T) {
 	for body, want := range map[string]string{
 		"": "1", ` {"a":"b"}`: "1 b", `[{"a":"b"},{"a":"c"}]`: "2 b c", `[]`: "0",
-		`[{},{},{}]`: "The request body has 3 elements; at most 2 are taken at once",
+		`[{},{},{}]`: "The request body has 3 elements; want at most 2",
 		`[1]`:        "The request body is not an array of JSON objects: found number", `[{`: "unexpected end", `5`: "not a JSON object",
 	} {
 		p := &Params{whole: []byte(body), text: "q=1"}

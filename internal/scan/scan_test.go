@@ -11,8 +11,8 @@ func TestParseSource(t *testing.T) {
 		"vm_image:a:b.img": "", "dir:.": "", "registry_template:*": "",
 		"registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032":          "",
 		"registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final": "",
-		"": "is not a source", "image.qcow2": "is not a source", "dir:": "names nothing", "docker:x": `the type "docker"`,
-		"registry_template:x": "no template id", "registry_template:../../etc:v1": "no template id",
+		"": "invalid source", "image.qcow2": "invalid source", "dir:": "names nothing", "docker:x": `the type "docker"`,
+		"registry_template:x": "not a template id", "registry_template:../../etc:v1": "not a template id",
 		"registry_template:*:v1": "takes no other", "registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:": "names no tag",
 	} {
 		src, err := ParseSource(text)

@@ -365,18 +365,18 @@ func TestMachineBoundsEveryVM(t *testing.T) {
 		"more CPUs": {
 			[]func(*Node){whole(4, 8192)},
 			size(5, 1024),
-			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
+			"node name-a is too small for 5 vCPU and 1024 MiB: the machine has 4 CPUs",
 		},
 		"more memory": {
 			[]func(*Node){whole(4, 8192)},
 			size(1, 8193),
-			"node name-a is too small for 1 vCPU and 8193 MB: the machine has 8192 MB of memory",
+			"node name-a is too small for 1 vCPU and 8193 MiB: the machine has 8192 MiB of memory",
 		},
 		"by resources, within the machine": {[]func(*Node){resources, whole(4, 8192)}, size(4, 8192), ""},
 		"by resources, more CPUs": {
 			[]func(*Node){resources, whole(4, 8192)},
 			size(5, 1024),
-			"node name-a is too small for 5 vCPU and 1024 MB: the machine has 4 CPUs",
+			"node name-a is too small for 5 vCPU and 1024 MiB: the machine has 4 CPUs",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

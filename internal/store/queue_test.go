@@ -121,7 +121,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	}{
 		"nothing":              {nil, "0 changes"},
 		"two":                  {[]Change{one("a"), one("b")}, ""},
-		"three":                {[]Change{one("a"), one("b"), one("c")}, "3 changes in one commit, 1 to 2"},
+		"three":                {[]Change{one("a"), one("b"), one("c")}, "3 changes in one commit: want 1 to 2"},
 		"one record twice":     {[]Change{one("a"), Delete(table, "a", Any)}, "two changes of /p/v1/k/a"},
 		"no id":                {[]Change{one("")}, "an id of 0 bytes"},
 		"a long id":            {[]Change{Delete(table, strings.Repeat("x", maxID+1), Any)}, "an id of 513 bytes"},

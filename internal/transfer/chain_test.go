@@ -413,7 +413,7 @@ func TestHeldThatIsGone(t *testing.T) {
 	for name, d := range map[string]transfer.Disk{
 		"gone":         {Path: filepath.Join(t.TempDir(), "gone")},
 		"short":        short,
-		"a directory":     {Path: t.TempDir()},
+		"a directory":  {Path: t.TempDir()},
 		"overlay gone": {Path: s.keep(t, 0).Path, Overlays: []string{"gone"}},
 	} {
 		for _, tip := range s.tips {
@@ -436,7 +436,7 @@ func TestIndexesTogether(t *testing.T) {
 		s.file.Layers[i].IndexLength = blob.MaxIndexes/2 + 1
 	}
 	_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: t.TempDir()})
-	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MB together") {
+	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MiB together") {
 		t.Errorf("%v", err)
 	}
 }

@@ -152,7 +152,7 @@ func TestDisksThatCannotBePushed(t *testing.T) {
 		"no image":        {Disk: &transfer.Disk{Path: raw.Path, Format: "qcow2"}},
 		"unknown format":  {Disk: &transfer.Disk{Path: raw.Path, Format: "vmdk"}},
 		"gone":            {Disk: &transfer.Disk{Path: raw.Path + "x"}},
-		"a directory":        {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
+		"a directory":     {Disk: &transfer.Disk{Path: filepath.Dir(raw.Path)}},
 		"no overlays":     {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Files: 1}},
 		"parent is gone":  {Disk: &raw, Parent: &transfer.PushParent{Tip: tipless, Disk: &transfer.Disk{Path: "gone"}}},
 		"no tip":          {Disk: &raw, Parent: &transfer.PushParent{Tip: "x", Disk: &raw}},

@@ -89,7 +89,7 @@ func TestFullRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = c.Push(t.Context(), pushOptions("v2", huge))
-	if err == nil || !strings.HasPrefix(err.Error(), "The registry's disk is full: the push has up to 102400 MB ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "The registry's disk is full: the push has up to 102400 MiB ") {
 		t.Errorf("a push that cannot fit: %v", err)
 	}
 	if err := os.Remove(filler); err != nil {

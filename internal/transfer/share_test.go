@@ -43,7 +43,7 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 		"interrupted": {here, 1, []string{"disk.img", "disk.img.partial", "disk.img.journal"}},
 		"short":       {short, 0, nil},
 		"gone":        {short + "er", 0, nil},
-		"a directory":    {first, 0, nil},
+		"a directory": {first, 0, nil},
 	} {
 		dir := t.TempDir()
 		for _, l := range tt.litter {

@@ -48,7 +48,7 @@ func TestCheckLayers(t *testing.T) {
 		"largest index":   {layers(1, layer(9, blob.MaxIndex)), ""},
 		"larger index":    {layers(1, layer(9, blob.MaxIndex+1)), "bytes at 9"},
 		"most indexes":    {layers(2, layer(9, blob.MaxIndexes/2)), ""},
-		"more indexes":    {append(layers(2, layer(9, blob.MaxIndexes/2)), layer(9, 1)), "64 MB are possible"},
+		"more indexes":    {append(layers(2, layer(9, blob.MaxIndexes/2)), layer(9, 1)), "want at most 64 MiB"},
 	} {
 		err := checkLayers(api.PullFile{Name: "disk", Layers: c.layers})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -84,7 +84,7 @@ func TestPresent(t *testing.T) {
 		"an overlay is off": {Disk{Path: at("raw"), Overlays: []string{at("none")}}, false},
 		"it is off":         {Disk{Path: at("none")}, false},
 		"a link":            {Disk{Path: at("link")}, false},
-		"a directory":          {Disk{Path: dir, Format: "qcow2"}, false},
+		"a directory":       {Disk{Path: dir, Format: "qcow2"}, false},
 	} {
 		if got := present(c.d, 100); got != c.want || usable(c.d, 100) != c.want {
 			t.Errorf("%s: %v", name, got)

@@ -108,7 +108,7 @@ func TestVersionsOnEachOther(t *testing.T) {
 		t.Errorf("after a restart: %q", got)
 	}
 	for _, id := range []string{"v1", "v2"} {
-		if err := c.Remove(id); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is on its disk") {
+		if err := c.Remove(id); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "uses its disk") {
 			t.Errorf("%s can be removed: %v", id, err)
 		}
 	}

@@ -57,7 +57,7 @@ var (
 
 func TestRead(t *testing.T) {
 	b := newBus(t)
-	if _, err := Read(b.tree); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "on Linux alone") {
+	if _, err := Read(b.tree); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "on Linux only") {
 		t.Errorf("no tree: %v", err)
 	}
 	b.plug("3-1.2", phone)

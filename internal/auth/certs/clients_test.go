@@ -205,7 +205,7 @@ func TestWrongAuthorities(t *testing.T) {
 		name, path string
 		says       []string
 	}{
-		{"nothing", "", []string{"give the file of the authorities"}},
+		{"nothing", "", []string{"a CA file to verify them"}},
 		{"missing", filepath.Join(dir, "none"), []string{"client certificates of the API: ", "cannot be read"}},
 		{"no PEM", put(t, dir, "text", []byte("hello")), []string{"holds no certificate in PEM form"}},
 		{"no authority", put(t, dir, "leaf", ca.Client(t, "ann").CertPEM()), []string{`"CN=ann"`, "cannot vouch for others"}},
@@ -255,9 +255,9 @@ func TestRevocationLists(t *testing.T) {
 		{"several", slices.Concat(ca.CRL(t), []byte("of Second:\n"), second.CRL(t, bob), ca.CRL(t, ann)), []certstest.Pair{ann, bob}, ""},
 		{"same number, other issuer", second.CRL(t, ann), nil, ""},
 		{"scope", list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 28)} }), []certstest.Pair{ann}, ""},
-		{"empty file", nil, nil, "neither in PEM nor in DER form"},
-		{"text", []byte("hello"), nil, "neither in PEM nor in DER form"},
-		{"other PEM", ca.CertPEM(), nil, "neither in PEM nor in DER form"},
+		{"empty file", nil, nil, "not a revocation list in PEM or DER form"},
+		{"text", []byte("hello"), nil, "not a revocation list in PEM or DER form"},
+		{"other PEM", ca.CertPEM(), nil, "not a revocation list in PEM or DER form"},
 		{"key of a stranger", same.CRL(t, ann), nil, "its signature is not that of the authority"},
 		{"stranger", certstest.New(t, "Stranger").CRL(t), nil, `of "CN=Stranger": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`},
 		{"may not sign lists", unable.CRL(t), nil, "its signature is not that of the authority"},
@@ -299,7 +299,7 @@ func TestOldListsCount(t *testing.T) {
 		t.Errorf("alarm: %s", a)
 	}
 	s.ahead.Store(int64(2 * time.Hour))
-	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) || !strings.Contains(a, "it remains valid") {
+	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) || !strings.Contains(a, "it stays active") {
 		t.Errorf("alarm: %s", a)
 	}
 	if _, _, err := get(s.as(t, ann.TLS()), s.url); err == nil {

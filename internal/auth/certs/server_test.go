@@ -67,7 +67,7 @@ func TestWrongPairs(t *testing.T) {
 		{"DER", put(t, dir, "der", good.Cert.Raw), key, []string{"it is in DER form"}},
 		{"a list", put(t, dir, "list", ca.CRL(t)), key, []string{"it holds a revocation list"}},
 		{"damaged", put(t, dir, "damaged", damaged), key, []string{"certificate 1 in ", "is damaged"}},
-		{"too large", put(t, dir, "large", make([]byte, maxFile+1)), key, []string{"is larger than 32 MB"}},
+		{"too large", put(t, dir, "large", make([]byte, maxFile+1)), key, []string{"is larger than 32 MiB"}},
 		{"no key", cert, put(t, dir, "nokey", []byte("hello")), []string{"holds no private key in PEM form"}},
 		{"pass phrase", cert, put(t, dir, "enc", encrypted), []string{"protected by a pass phrase"}},
 		{"old pass phrase", cert, put(t, dir, "leg", legacy), []string{"protected by a pass phrase"}},
@@ -92,7 +92,7 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	_, err := ParseVersion("SSLv3")
-	wants(t, err, "is no version of TLS")
+	wants(t, err, "unsupported TLS version")
 }
 
 func TestAlarms(t *testing.T) {

@@ -67,7 +67,7 @@ func TestBearer(t *testing.T) {
 		{"not yet valid", map[string]any{"nbf": now.Add(time.Hour).Unix()}, "", nil, "not before"},
 		{"other issuer", map[string]any{"iss": "https://evil.test"}, "", nil, "issued by a different provider"},
 		{"no issuer", map[string]any{"iss": nil}, "", nil, "issued by a different provider"},
-		{"logout", map[string]any{"events": map[string]any{"x": 1}}, "", nil, "tells of events"},
+		{"logout", map[string]any{"events": map[string]any{"x": 1}}, "", nil, "logout token"},
 		{"user no text", map[string]any{"preferred_username": 7}, "", nil, `the claim "preferred_username"`},
 		{"user empty", map[string]any{"preferred_username": ""}, "", nil, `the claim "preferred_username"`},
 		{"user of two lines", map[string]any{"preferred_username": "a\nb"}, "", nil, `the claim "preferred_username"`},

@@ -376,7 +376,7 @@ func TestPermissions(t *testing.T) {
 				{"PUT " + group, `{"permissions":[]}`, `"message":"Saved"}`},
 				{"GET " + group, "", `"permissions":[]}`},
 				{"PUT " + group, `{}`, `"permissions: is required"`},
-				{"PUT " + group, `{"permissions":["root"]}`, `permissions: there is no permission`},
+				{"PUT " + group, `{"permissions":["root"]}`, `permissions: unknown permission`},
 				{"PUT " + path + "/group/root", `{"permissions":[]}`, `group: root has every permission`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `","permissions":["` + right + `"]},{"id":"y","id_type":"id","type":"` + kind + `","permissions":[]}]`, `{"status":"OK","message":"Saved"}`},
 				{"GET " + group + "/resources", "", `"body":[{"id":"x","id_type":"id","type":"` + kind + `","permissions":["` + right + `"]},{"id":"y","id_type":"id","type":"` + kind + `","permissions":[]}]`},

@@ -34,7 +34,7 @@ func TestFilterInstances(t *testing.T) {
 		t.Errorf("with external_id: %v", got)
 	}
 	for text, want := range map[string]string{
-		"stat:x":  "filter: at 1: there is no field \"stat\"; the fields are age, arch, ",
+		"stat:x":  "filter: at 1: unknown field \"stat\"; the fields are age, arch, ",
 		"age:x":   "filter: at 5: age takes a time",
 		`name:"x`: "filter: at 6: the quote that begins here does not end",
 	} {

@@ -221,7 +221,7 @@ func TestNodeConfigRoute(t *testing.T) {
 	}
 	c.wantFail(400, "node_id: is required", "POST", "/api/v1/node/config", `{"max_vm_count":1}`)
 	c.wantFail(200, "Not found", "POST", "/api/v1/node/config", `{"node_id":"one"}`)
-	c.wantFail(200, "ram_override cannot be 9000 MB: node first has 8192 MB of memory", "POST", "/api/v1/node/config", config(`,"ram_override":9000`))
+	c.wantFail(200, "ram_override cannot be 9000 MiB: node first has 8192 MiB of memory", "POST", "/api/v1/node/config", config(`,"ram_override":9000`))
 	c.wantFail(200, "vcpu_override counts in the capacity mode resource only, and node first is in the mode number; set capacity_mode to resource as well",
 		"POST", "/api/v1/node/config", config(`,"vcpu_override":1,"capacity_mode":"number"`))
 	c.wantFail(200, "Node first is not drained; a reason or a deadline for that needs drain_mode to be true as well",

@@ -159,8 +159,8 @@ func TestRefusals(t *testing.T) {
 		code                 int
 		says                 string
 	}{
-		{"GET", "/v2/status", "", 404, `There is no "/v2/status" here`},
-		{"GET", "/", "", 404, "There is no"},
+		{"GET", "/v2/status", "", 404, `"/v2/status" not found`},
+		{"GET", "/", "", 404, "not found"},
 		{"GET", "/v1/full-scan", "", 405, "/v1/full-scan is asked with POST"},
 		{"DELETE", "/v1/report", "", 405, "GET or POST"},
 		{"OPTIONS", "/v1/full-scan", "", 405, "POST"},

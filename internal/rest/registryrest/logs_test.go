@@ -87,7 +87,7 @@ func TestLogAnswers(t *testing.T) {
 		{"POST /log", `[{"service":`, 400, "The request body is not an array of JSON objects: unexpected end of JSON input (at byte 12)", ""},
 		{"POST /log", `[1]`, 400, "The request body is not an array of JSON objects: found number", ""},
 		{"POST /log", `{"service":`, 400, "The request body is not a JSON object: unexpected end of JSON input (at byte 11)", ""},
-		{"POST /log", "[" + strings.Repeat("{},", 1000) + "{}]", 400, "The request body has 1001 elements; at most 1000 are taken at once", ""},
+		{"POST /log", "[" + strings.Repeat("{},", 1000) + "{}]", 400, "The request body has 1001 elements; want at most 1000", ""},
 		{"POST /log/event", `{"type":"apiAction","name":"StartVM"}`, 200, "", `{"rows":1,"dropped":0}`},
 		{"POST /log/event", ` [{"b":1},{"a":2}] `, 200, "", `{"rows":2,"dropped":0}`},
 		{"POST /log/event", `[]`, 200, "", `{"rows":0,"dropped":0}`},

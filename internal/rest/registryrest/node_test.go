@@ -55,7 +55,7 @@ func TestNamedUsersHaveNoShares(t *testing.T) {
 		v.header = []string{rest.UserHeader, fmt.Sprint("u", i), rest.GroupHeader, "dev"}
 		a, _ := v.offer("dev", none, fmt.Sprint("v", i), "")
 		if refused = a.code == http.StatusTooManyRequests; refused {
-			if want := farm.CallerShare(registry.DefaultMaxPushes); i != want || !strings.Contains(a.Message, "for one caller") {
+			if want := farm.CallerShare(registry.DefaultMaxPushes); i != want || !strings.Contains(a.Message, "limit per caller") {
 				t.Errorf("push %d: %s", i, a.raw)
 			}
 			break

@@ -49,8 +49,8 @@ func TestLimits(t *testing.T) {
 		}
 		var told []string
 		for _, w := range first.Warnings {
-			if text, ok := strings.CutPrefix(w.What, "the tree holds more than a scan keeps: "); ok && w.Path == "/" && !w.Odd {
-				told = append(told, strings.TrimSuffix(text, "; scan parts of it by themselves"))
+			if text, ok := strings.CutPrefix(w.What, "the tree exceeds the limits of a scan: "); ok && w.Path == "/" && !w.Odd {
+				told = append(told, strings.TrimSuffix(text, "; scan parts of it separately"))
 			}
 		}
 		got := fmt.Sprintf("%d packages, %d warnings, %d unread: %s", len(first.Packages), len(first.Warnings), first.Unread, strings.Join(told, ", "))

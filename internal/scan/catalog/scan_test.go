@@ -174,7 +174,7 @@ func TestHostileTree(t *testing.T) {
 	var deep, names, damaged int
 	for _, w := range r.Warnings {
 		switch w.What {
-		case "the directory lies too deep and was not read":
+		case "the directory is too deep and was not read":
 			deep++
 		case "it holds an entry with an impossible name":
 			names++
@@ -226,7 +226,7 @@ func TestFolderIsReadOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(catalogtest.Lines(r)), "[! /a/b: the folder was already read under another name gem a 1 /a/list gem c 1 /cc/list]"; got != want {
+	if got, want := fmt.Sprint(catalogtest.Lines(r)), "[! /a/b: the directory was already read under another name gem a 1 /a/list gem c 1 /cc/list]"; got != want {
 		t.Errorf("got %s", got)
 	}
 }

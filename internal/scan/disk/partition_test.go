@@ -106,10 +106,10 @@ func TestLostLogical(t *testing.T) {
 		told   string
 	}{
 		"whole":         {func(m memory) memory { return m }, 3, ""},
-		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "breaks off at sector 4096, which is not a table"},
-		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "breaks off at sector 6144, which is not a table"},
+		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "is cut off at sector 4096, which is not a table"},
+		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "is cut off at sector 6144, which is not a table"},
 		"cut":           {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
-		"in the first":  {func(m memory) memory { m.entry(446, 0x82, 2048, 4096); m[table+510]++; return m }, 1, "breaks off at sector 4096, which is not a table"},
+		"in the first":  {func(m memory) memory { m.entry(446, 0x82, 2048, 4096); m[table+510]++; return m }, 1, "is cut off at sector 4096, which is not a table"},
 		"a circle":      {func(m memory) memory { m.entry(next+462, 0x05, 2048, 2048); return m }, 3, "goes back from sector 6144 to 6144"},
 		"without end": {func(m memory) memory {
 			for at := 2048; at < 2048+200; at++ {
@@ -225,8 +225,8 @@ func TestLyingTables(t *testing.T) {
 		"2^32 entries":      {func(h, _ []byte) { le.PutUint32(h[80:], 1<<32-1) }, "4294967295 entries of 128 bytes"},
 		"entries of 1 byte": {func(h, _ []byte) { le.PutUint32(h[84:], 1) }, "entries of 1 bytes"},
 		"huge entries":      {func(h, _ []byte) { le.PutUint32(h[84:], 1<<31) }, "entries of 2147483648 bytes"},
-		"table at 2^60":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<60) }, "behind its end"},
-		"table at 2^55":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<55) }, "behind its end"},
+		"table at 2^60":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<60) }, "past its end"},
+		"table at 2^55":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<55) }, "past its end"},
 		"header at 2^60":    {func(h, _ []byte) { le.PutUint64(h[24:], 1<<60) }, "checksum"},
 		"huge header":       {func(h, _ []byte) { le.PutUint32(h[12:], 1<<32-1) }, "checksum"},
 		"begins at 2^60":    {func(_, e []byte) { le.PutUint64(e[32:], 1<<60); le.PutUint64(e[40:], 1<<60) }, "from sector 1152921504606846976"},

@@ -68,8 +68,8 @@ func TestTemplate(t *testing.T) {
 	}
 	for _, c := range []struct{ id, tag, want string }{
 		{templateID, "v7", `no tag "v7"`},
-		{"33333333-2222-4333-8444-555555555555", "", "no template"},
-		{"../../etc", "", "no template id"},
+		{"33333333-2222-4333-8444-555555555555", "", "not found"},
+		{"../../etc", "", "not a template id"},
 	} {
 		if _, err := disk.OpenTemplate(base, c.id, c.tag); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.id, err)

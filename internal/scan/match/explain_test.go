@@ -142,7 +142,7 @@ GHSA-1 (ghsa) is about ` + string(vulndb.Crates) + ` p: 1 range, 0 single versio
 It is left out: CVE-2024-2 is ignored.
 So GHSA-1 is not reported for p 1.0.0.`},
 		{"nobody reviewed it", inEcosystem(vulndb.Go, unreviewed), ask("CVE-2024-1", pkg(catalog.Go, "p", "1.0.0")), match.Options{}, `GO-1 (go) is about Go p: 2 ranges, 1 single version.
-Nobody has reviewed it: what a range without an end holds is marked and fails no build.
+Not reviewed: a match by an open-ended range is marked and fails no build.
 1.0.0 is outside of >= 9.0.0.
 1.0.0 cannot be compared with < odd: not a version of SemVer: "odd".
 1.0.0 is in its list of affected versions.
@@ -159,7 +159,7 @@ What NVD says of CVE-2024-1 is not asked: BREW-1 does.
 So CVE-2024-1 is not reported for p 1.0.`},
 		{"rejected", rejected, ask("CVE-2024-1", pkg(catalog.Go, "p", "1.0.0")), match.Options{}, `GO-1 (go) is about Go p: 1 range, 0 single versions.
 1.0.0 is within < 2.0.0.
-CVE-2024-1 was rejected: it is no vulnerability.
+CVE-2024-1 was rejected: it is not a vulnerability.
 So CVE-2024-1 is not reported for p 1.0.0.`},
 		{"two products", nvd(anyOf(criterion("a:v:p:*"+rest, "<", "odd"), criterion("a:w:p:*"+rest, "<", "2.0"), vulndb.Criterion{CPE: "cpe:2.3:a:v"})), ask("CVE-2024-1", brew), products(cpe.Product{Vendor: "v", Product: "p"}, cpe.Product{Vendor: "w", Product: "p"}), `NVD may have it as v:p.
 Criterion cpe:2.3:a:v:p:*:*:*:*:*:*:*:* (< odd) does not hold for version 1.0.

@@ -208,8 +208,8 @@ func TestFilesThatAreNoGood(t *testing.T) {
 		want error
 		text string
 	}{
-		"empty":     {nil, ErrNotDatabase, "no vulnerability database"},
-		"foreign":   {[]byte("PK\x03\x04 a zip file"), ErrNotDatabase, "no vulnerability database"},
+		"empty":     {nil, ErrNotDatabase, "not a vulnerability database"},
+		"foreign":   {[]byte("PK\x03\x04 a zip file"), ErrNotDatabase, "not a vulnerability database"},
 		"short":     {good[:30], ErrDamaged, "ends after 30 bytes"},
 		"cut off":   {good[:len(good)-1], ErrDamaged, "should have"},
 		"newer":     {change(8, 2), ErrNewer, "schema 2"},

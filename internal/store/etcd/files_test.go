@@ -318,7 +318,7 @@ func TestCheckMember(t *testing.T) {
 		"a damaged log": {applied: 6, log: logOf(5, 7), want: logPath + " is damaged: entry 7 follows entry 5 (at byte 96)"},
 		"a damaged database": {applied: 6, log: snapshot(5), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{"member/snap/db": []byte("x")})
-		}, want: dbPath + " is damaged: it is no database of etcd: it has no valid meta page"},
+		}, want: dbPath + " is damaged: it is not a database of etcd: it has no valid meta page"},
 		"an empty database": {log: logOf(), change: func(dir string) { writeFiles(t, dir, map[string][]byte{"member/snap/db": nil}) }},
 		"no database":       {log: logOf(), change: func(dir string) { _ = os.Remove(filepath.Join(dir, "member", "snap", "db")) }},
 		"a file in place of a directory": {log: logOf(), change: func(dir string) {

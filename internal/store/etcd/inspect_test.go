@@ -334,8 +334,8 @@ func TestInspectNamesTheBackup(t *testing.T) {
 	for _, tc := range []struct{ path, want string }{
 		{write("good", good), "<nil>"},
 		{dir + "/good/x", "open the backup: open DIR/good/x: not a directory"},
-		{write("empty", sealed(small(t, "other", nil))), `DIR/empty cannot be restored: it is no database of etcd: it has no records; was it made by "buildyard backup"?`},
-		{write("cut", good[:2048]), `DIR/cut cannot be restored: it is no database of etcd: it ends before its last page; was it made by "buildyard backup"?`},
+		{write("empty", sealed(small(t, "other", nil))), `DIR/empty cannot be restored: it is not a database of etcd: it has no records; was it made by "buildyard backup"?`},
+		{write("cut", good[:2048]), `DIR/cut cannot be restored: it is not a database of etcd: it ends before its last page; was it made by "buildyard backup"?`},
 	} {
 		if got := strings.ReplaceAll(fmt.Sprint(inspect(tc.path)), dir, "DIR"); got != tc.want {
 			t.Errorf("got %s, want %s", got, tc.want)

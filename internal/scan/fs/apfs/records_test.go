@@ -327,11 +327,11 @@ func TestFirmlinkFile(t *testing.T) {
 		last rec
 		bad  error
 	}{
-		"a directory":   {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
-		"largest":    {sized(mostFirmlinks), nil},
-		"larger":     {sized(mostFirmlinks + 1), ErrUnsupported},
-		"not there":  {inodeRec(19, 17, modeRegular, 0), ErrDamaged},
-		"cloud only": {inodeRec(18, 17, modeRegular, flagDataless), errDataless},
+		"a directory": {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
+		"largest":     {sized(mostFirmlinks), nil},
+		"larger":      {sized(mostFirmlinks + 1), ErrUnsupported},
+		"not there":   {inodeRec(19, 17, modeRegular, 0), ErrDamaged},
+		"cloud only":  {inodeRec(18, 17, modeRegular, flagDataless), errDataless},
 	} {
 		if _, err := filesOf(t, append(slices.Clone(path), c.last)...).Firmlinks(); !errors.Is(err, c.bad) {
 			t.Errorf("%s: %v, want %v", name, err, c.bad)
@@ -359,7 +359,7 @@ func TestHeadless(t *testing.T) {
 func TestObjectOfDevice(t *testing.T) {
 	b := make([]byte, 2*4096)
 	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 3}
-	for block, want := range map[uint64]string{0: "type 0x0, not 0xb", 2: "behind its end", 3: "outside of it"} {
+	for block, want := range map[uint64]string{0: "type 0x0, not 0xb", 2: "past its end", 3: "outside of it"} {
 		if block == 0 {
 			le.PutUint64(b, checksum(b[8:4096]))
 		}

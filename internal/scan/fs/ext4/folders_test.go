@@ -165,7 +165,7 @@ func TestTwins(t *testing.T) {
 	for _, e := range l.out {
 		names = append(names, e.name)
 	}
-	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `folder 5`) || !strings.Contains(l.bad.Error(), `has "a" twice`) {
+	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `directory 5`) || !strings.Contains(l.bad.Error(), `has "a" twice`) {
 		t.Errorf("%q, %d, %v", names, l.count, l.bad)
 	}
 }

@@ -151,8 +151,8 @@ func TestLies(t *testing.T) {
 		want  string // in an error of the walk
 		least int    // entries that are still read
 	}{
-		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "lies in directory", 40},
-		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "lies in directory", 40},
+		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "is in directory", 40},
+		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "is in directory", 40},
 		"root in itself":   {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "many"), 2) }, "leads to the root", 10},
 		"folder twice": {"mapped", func(t *testing.T, b []byte) {
 			r := record(t, b, "hello")
@@ -165,7 +165,7 @@ func TestLies(t *testing.T) {
 		"long record":           {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 60000) }, "an entry of 60000 bytes", 12},
 		"slash in name":         {"mapped", func(t *testing.T, b []byte) { record(t, b, "hello")[9] = '/' }, "slash", 41},
 		"huge file":             {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[108:], 1<<28) }, "says to have", 0},
-		"places behind the end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40:], 1<<31) }, "lie at 2147483648 of 192", 42},
+		"places behind the end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40:], 1<<31) }, "are at 2147483648 of 192", 42},
 		"map behind the end":    {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40+48:], 1<<31) }, "block 2147483648 of 192", 42},
 		"extent behind the end": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[40+12+6:], 1<<15) }, "of 192", 42},
 		"extents without sense": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 5) }, "without sense", 42},
@@ -224,7 +224,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		lie  func(b []byte)
 		want string
 	}{
-		"magic":        {func(b []byte) { b[56]++ }, "no file system"},
+		"magic":        {func(b []byte) { b[56]++ }, "not a file system"},
 		"block size":   {func(b []byte) { le.PutUint32(b[24:], 60) }, "2^70 bytes"},
 		"inodes":       {func(b []byte) { le.PutUint32(b, 1<<32-1) }, "inodes in 1 groups"},
 		"no inodes":    {func(b []byte) { le.PutUint32(b[40:], 0) }, "groups of 0"},

@@ -171,7 +171,7 @@ func TestTargets(t *testing.T) {
 		"inline":       {"inlined", flagInline, nil, "inlined", ""},
 		"with a zero":  {"tar\x00et", 0, nil, "", "zero in it"},
 		"encrypted":    {"target", flagEncrypted, nil, "", "encrypted"},
-		"lies nowhere": {"", 0, func(b []byte) { block(60)(b); le.PutUint32(b[40:], 500) }, "", "lie at 500 of 200"},
+		"lies nowhere": {"", 0, func(b []byte) { block(60)(b); le.PutUint32(b[40:], 500) }, "", "are at 500 of 200"},
 		"rest nowhere": {"", flagInline, func(b []byte) {
 			le.PutUint32(b[4:], 100)
 			le.PutUint32(b[128:], attrMagic)
@@ -332,7 +332,7 @@ func TestFolderOfBlocks(t *testing.T) {
 		"two":          {[]uint32{70, 71}, 2, ""},
 		"a hole":       {[]uint32{70, 0, 71}, 2, ""},
 		"one twice":    {[]uint32{70, 71, 70}, 2, "block 70 twice"},
-		"behind":       {[]uint32{70, 500, 71}, 1, "lie at 500 of 200"},
+		"behind":       {[]uint32{70, 500, 71}, 1, "are at 500 of 200"},
 		"much damage":  {[]uint32{70, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90}, 1, "an entry of 5 bytes"},
 		"not the last": {[]uint32{80, 70}, 1, "an entry of 5 bytes"},
 	} {

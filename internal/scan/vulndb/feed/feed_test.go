@@ -99,7 +99,7 @@ func TestGHSA(t *testing.T) {
 	diff(t, "last known affected", []vulndb.Range{{LastAffected: "4.0.0"}}, got["sample-two"].Ranges)
 	diff(t, "versions alone", []string{"1.0.0", "1.0.1"}, got["sample-three"].Versions)
 	diff(t, "last affected", []vulndb.Range{{Introduced: "2.0", LastAffected: "2.3"}}, got["org.example:sample"].Ranges)
-	if len(got) != 3 || reasons(r) != `sample: "7.2.4, 6.11.4" is not a version` {
+	if len(got) != 3 || reasons(r) != `sample: invalid version "7.2.4, 6.11.4"` {
 		t.Errorf("%d packages, rejected: %s", len(got), reasons(r))
 	}
 	s := r.Vulnerabilities[0].Score

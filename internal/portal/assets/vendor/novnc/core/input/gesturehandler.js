@@ -209,7 +209,7 @@ export default class GestureHandler {
                 // The other touch is the one where the id doesn't match
                 let prevTouch = this._tracked.find(t => t.id !== id);
 
-                // Progress the previous touch point has moved since start
+                // How far the previous touch point has moved since start
                 let prevDeltaMove = Math.hypot(prevTouch.firstX - prevTouch.lastX,
                                                prevTouch.firstY - prevTouch.lastY);
 
@@ -410,7 +410,7 @@ export default class GestureHandler {
             throw new Error("A pinch or two drag gesture failed, no tracked touches");
         }
 
-        // Progress each touch point has moved since start
+        // How far each touch point has moved since start
         let avgM = this._getAverageMovement();
         let avgMoveH = Math.abs(avgM.x);
         let avgMoveV = Math.abs(avgM.y);
