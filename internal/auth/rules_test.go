@@ -228,12 +228,12 @@ func TestGrantsAreChecked(t *testing.T) {
 	const c = farm.ServiceController
 	long := strings.Repeat("x", 257)
 	for words, do := range map[string]func() (Grants, error){
-		"group: must be":           func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
-		"group: must be printable": func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
-		"group: root has every":    func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
-		`unknown permission "pull_vm"`:  func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
-		`unknown permission "root"`:     func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
-		"id: must be the id":       func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
+		"group: must be":               func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
+		"group: must be printable":     func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
+		"group: root has every":        func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
+		`unknown permission "pull_vm"`: func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
+		`unknown permission "root"`:    func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
+		"id: must be the id":           func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
 		"id: must be the id of": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a\n", Type: "node"})
 		},

@@ -60,8 +60,8 @@ func TestCapacityModes(t *testing.T) {
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB") // than the machine
 		for text, conf := range map[string]NodeConfig{
 			"ram_override cannot be 20000 MiB: node one has 16384 MiB of memory": {RAMOverride: new(20000)},
-			"vcpu_override counts in the capacity mode resource only":          {Mode: new(farm.CapacityByVMs), VCPUOverride: new(4)},
-			"ram_override counts in the capacity mode resource only":           {Mode: new(farm.CapacityByVMs), RAMOverride: new(4)},
+			"vcpu_override counts in the capacity mode resource only":            {Mode: new(farm.CapacityByVMs), VCPUOverride: new(4)},
+			"ram_override counts in the capacity mode resource only":             {Mode: new(farm.CapacityByVMs), RAMOverride: new(4)},
 		} {
 			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
 		}

@@ -390,7 +390,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		"no program":         {func(n *node) { n.publish(newVersion, archiveOf(n.t, "other", "x")) }, "it contains no program buildnode"},
 		"a link":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode>", "")) }, "not a plain file"},
 		"an empty program":   {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "")) }, "not a plain file"},
-		"deeper":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion)) }, "there is no program"},
+		"deeper":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion)) }, "it contains no program"},
 		"one that is broken": {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "junk")) }, "does not run here"},
 		"another program":    {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7")) }, "is 7, not " + newVersion},
 		"not there":          {func(n *node) { n.status = http.StatusNotFound }, "404"},
