@@ -100,6 +100,16 @@ func TestCheckLinks(t *testing.T) {
 	}
 }
 
+func TestUnnamedLanguage(t *testing.T) {
+	const text = "```\necho\n```\n"
+	if p := parsePage("docs/a.md", text); len(p.problems) != 1 || !strings.Contains(p.problems[0], "must name its language") {
+		t.Errorf("%q", p.problems)
+	}
+	if p := parsePage("ARCHITECTURE.md", text); len(p.problems) != 0 {
+		t.Errorf("%q", p.problems)
+	}
+}
+
 func TestCheckBlocks(t *testing.T) {
 	p := parsePage("a.md", "```sh\necho\n"+strings.Repeat("x", maxColumns+1)+"\n```\n")
 	if got := p.checkBlocks(); len(got) != 1 || !strings.HasPrefix(got[0], "3: ") {

@@ -203,6 +203,8 @@ func (p *parser) fenced(m []string) {
 		p.blocks = append(p.blocks, b)
 	case language == "bash" || language == "shell":
 		p.problem("a block of commands must be of the language sh, not %s", language)
+	case language == "" && runs(p.path):
+		p.problem("a block must name its language: sh, text, yaml ...")
 	case p.armed:
 		p.problem("the docs-test comment is not before an sh block")
 	}

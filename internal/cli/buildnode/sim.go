@@ -48,7 +48,8 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 500ms-3s; shares go from 0 to 1, and the same --seed draws the same.`,
 		Example: `  buildyard node token | buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token-file -
   buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token
-  buildnode sim --nodes 50 --boot 1s-4s --boot-failure 0.02 --death 0.1 --death-after 10s-5m --controller http://127.0.0.1:8090 --token-file token`,
+  buildnode sim --nodes 50 --boot 1s-4s --boot-failure 0.02 --death 0.1 --death-after 10s-5m \
+    --controller http://127.0.0.1:8090 --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, own, err := readWho(token, key, g.In)

@@ -158,7 +158,7 @@ func TestReferenceOfRoles(t *testing.T) {
 
 // wrapped joins names by commas, on lines that a shell reads as one.
 func wrapped(names []string) string {
-	const columns = 80
+	const columns = 60 // the command is on the same line
 	text, width := "", 0
 	for i, name := range names {
 		if i > 0 {

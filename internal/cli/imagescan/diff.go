@@ -32,7 +32,8 @@ func diffCommand(g *globals) *cobra.Command {
 		Short: "Compare two sources",
 		Long: `diff scans two sources, such as two tags of a template, and says which packages and which
 vulnerabilities the second one has that the first one has not, and the other way round.`,
-		Example: `  imagescan diff registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v1 registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v2
+		Example: `  imagescan diff registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v1 \
+    registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v2
   imagescan diff vm_image:before.qcow2 vm_image:after.qcow2 -f json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
