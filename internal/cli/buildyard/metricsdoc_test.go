@@ -15,6 +15,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
@@ -174,7 +175,6 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := allMetrics(t)
-	metric, word := regexp.MustCompile(`\bbuildyard_[a-z_]+`), regexp.MustCompile(`(?:by \(([a-z_, ]*)\)|\{([^}]*)\})`)
 	exprs := 0
 	for _, p := range board.Panels {
 		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24) {
@@ -182,33 +182,82 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 		}
 		for _, target := range p.Targets {
 			exprs++
-			names := metric.FindAllString(target.Expr, -1)
-			labels := []string{"le", "job", "instance"}
-			for _, name := range names {
-				f := all[name]
-				for _, end := range []string{"_bucket", "_sum", "_count"} {
-					if base, cut := strings.CutSuffix(name, end); f == nil && cut && all[base].GetType() == dto.MetricType_HISTOGRAM {
-						f = all[base]
-					}
-				}
-				if f == nil {
-					t.Errorf("%s: there is no metric %s", p.Title, name)
-				}
-				labels = append(labels, labelsOf(f)...)
-			}
-			if len(names) == 0 {
-				t.Errorf("%s: %s names no metric of ours", p.Title, target.Expr)
-			}
-			for _, m := range word.FindAllStringSubmatch(target.Expr, -1) {
-				for _, label := range regexp.MustCompile(`[a-z_]+(\s*(=|!|,|$))`).FindAllString(m[1]+m[2], -1) {
-					if label = strings.Trim(label, " =!,"); !slices.Contains(labels, label) {
-						t.Errorf("%s: no metric in %s has the label %s", p.Title, target.Expr, label)
-					}
-				}
-			}
+			checkExpression(t, all, p.Title, target.Expr)
 		}
 	}
 	if exprs < 20 || board.UID == "" {
 		t.Errorf("%d expressions", exprs)
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`\bbuildyard_[a-z_]+`)
+	labelList  = regexp.MustCompile(`(?:by \(([a-z_, ]*)\)|\{([^}]*)\})`)
+	labelName  = regexp.MustCompile(`[a-z_]+(\s*(=|!|,|$))`)
+)
+
+// checkExpression checks that an expression of Prometheus names metrics, and labels of them, that
+// exist.
+func checkExpression(t *testing.T, all map[string]*dto.MetricFamily, title, expr string) {
+	t.Helper()
+	names := metricName.FindAllString(expr, -1)
+	labels := []string{"le", "job", "instance"}
+	for _, name := range names {
+		f := all[name]
+		for _, end := range []string{"_bucket", "_sum", "_count"} {
+			if base, cut := strings.CutSuffix(name, end); f == nil && cut && all[base].GetType() == dto.MetricType_HISTOGRAM {
+				f = all[base]
+			}
+		}
+		if f == nil {
+			t.Errorf("%s: metric %s not found", title, name)
+		}
+		labels = append(labels, labelsOf(f)...)
+	}
+	if len(names) == 0 {
+		t.Errorf("%s: %s names no metric of Buildyard", title, expr)
+	}
+	for _, m := range labelList.FindAllStringSubmatch(expr, -1) {
+		for _, label := range labelName.FindAllString(m[1]+m[2], -1) {
+			if label = strings.Trim(label, " =!,"); !slices.Contains(labels, label) {
+				t.Errorf("%s: no metric in %s has the label %s", title, expr, label)
+			}
+		}
+	}
+}
+
+// TestAlertRulesNameWhatExists: the alert rules of docs/monitoring.md name metrics, and labels of
+// them, that exist.
+func TestAlertRulesNameWhatExists(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(groups:.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("docs/monitoring.md has no alert rules")
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal(block[1], &file); err != nil {
+		t.Fatal(err)
+	}
+	all, rules := allMetrics(t), 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			rules++
+			if r.Alert == "" {
+				t.Errorf("rule %q has no name", r.Expr)
+			}
+			if !strings.HasPrefix(r.Expr, "up{") { // a metric of Prometheus
+				checkExpression(t, all, r.Alert, r.Expr)
+			}
+		}
+	}
+	if rules < 10 {
+		t.Errorf("%d rules", rules)
 	}
 }
