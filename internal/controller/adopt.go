@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -192,7 +193,7 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 	if a.dry || c.isReleased(a.node.ID, id) {
 		return OutcomeRemoved, nil
 	}
-	word := store.Put(c.tables.Released, releasedID(a.node.ID, id), &ReleasedOrphan{At: c.now()}, store.Any)
+	word := store.Put(c.tables.Released, record.ReleasedOrphanID(a.node.ID, id), &record.ReleasedOrphan{At: c.now()}, store.Any)
 	if err := c.store.Commit(ctx, word); err != nil {
 		return "", err
 	}
@@ -209,7 +210,7 @@ func (a adopter) unknown(id string) bool {
 
 // record reads a record from the store itself.
 func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, error) {
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return nil, 0, nil
 	}
 	return a.c.tables.Instances.GetLinearizable(ctx, id)

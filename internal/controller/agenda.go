@@ -10,7 +10,7 @@ import (
 
 // delayedItem identifies a record to be checked at some time.
 type delayedItem struct {
-	kind store.Kind // kindInstance or kindNode
+	kind store.Kind // record.KindInstance or record.KindNode
 	id   string
 }
 

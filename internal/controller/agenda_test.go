@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -18,7 +19,7 @@ func TestAgendaAgainstAModel(t *testing.T) {
 		a, model := newAgenda(), map[delayedItem]time.Time{}
 		now := time.Unix(0, 0)
 		for range 2000 {
-			it := delayedItem{kindInstance, fmt.Sprint(r.IntN(50))}
+			it := delayedItem{record.KindInstance, fmt.Sprint(r.IntN(50))}
 			if r.IntN(4) > 0 {
 				at := now.Add(time.Duration(r.IntN(100)) * time.Second)
 				a.put(it, at)
@@ -59,16 +60,16 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 			return false
 		}
 	}
-	a.put(delayedItem{kindNode, "a"}, time.Time{})
+	a.put(delayedItem{record.KindNode, "a"}, time.Time{})
 	if woken() {
 		t.Error("woken for nothing")
 	}
-	a.put(delayedItem{kindNode, "a"}, now)
+	a.put(delayedItem{record.KindNode, "a"}, now)
 	if !woken() {
 		t.Error("not woken for the first")
 	}
-	a.put(delayedItem{kindNode, "b"}, now.Add(time.Second))
-	a.put(delayedItem{kindNode, "a"}, now.Add(time.Second))
+	a.put(delayedItem{record.KindNode, "b"}, now.Add(time.Second))
+	a.put(delayedItem{record.KindNode, "a"}, now.Add(time.Second))
 	if woken() {
 		t.Error("woken for a later one")
 	}
@@ -79,13 +80,13 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 func TestAgendaForgets(t *testing.T) {
 	a, now := newAgenda(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(delayedItem{kindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
+	a.put(delayedItem{record.KindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
 	for n := range 10 * spareEntries {
-		gone := delayedItem{kindInstance, fmt.Sprint(n)}
+		gone := delayedItem{record.KindInstance, fmt.Sprint(n)}
 		a.put(gone, year)
 		a.drop(gone)
 	}
-	it := delayedItem{kindInstance, "stays"}
+	it := delayedItem{record.KindInstance, "stays"}
 	for n := range 10 * spareEntries {
 		a.put(it, year)
 		a.put(it, now)
@@ -108,8 +109,8 @@ func TestKeeperForgets(t *testing.T) {
 		k := &reconciler{c: c.Controller, agenda: newAgenda()}
 		inst := &farm.Instance{ID: "gone", State: farm.Started, NodeID: "node", Expires: c.now().Add(time.Hour)}
 		for want, e := range []store.Event{{Old: inst}, {New: inst}} {
-			e.Kind, e.ID = kindInstance, inst.ID
-			k.observe([]store.Event{{Kind: kindInstance, ID: inst.ID, New: inst}, e})
+			e.Kind, e.ID = record.KindInstance, inst.ID
+			k.observe([]store.Event{{Kind: record.KindInstance, ID: inst.ID, New: inst}, e})
 			if len(k.agenda.at) != want {
 				t.Errorf("%d records on the agenda, want %d", len(k.agenda.at), want)
 			}

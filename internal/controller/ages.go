@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -31,9 +32,9 @@ type peerDigest struct {
 	keeps bool                  // its replica held the lease
 	nodes map[string]peerReport // by node id
 
-	strange []OrphanReport // nodes with orphaned VMs
-	vague   bool           // there are more of these
-	pulled  int64          // bytes that its nodes have pulled since it runs
+	strange []record.OrphanReport // nodes with orphaned VMs
+	vague   bool                  // there are more of these
+	pulled  int64                 // bytes that its nodes have pulled since it runs
 }
 
 // strangely reports whether a digest contains orphaned VMs.
@@ -90,18 +91,18 @@ func (a *peerContacts) alone() bool {
 // observe follows the digests of other replicas.
 func (a *peerContacts) observe(events []store.Event) {
 	for _, e := range events {
-		switch d, ok := e.New.(*Digest); {
+		switch d, ok := e.New.(*record.Digest); {
 		case ok && e.ID != a.replica:
 			a.hear(e.ID, d)
-		case e.Kind == kindDigest && e.New == nil:
+		case e.Kind == record.KindDigest && e.New == nil:
 			a.forget(e.ID)
 		}
 	}
 }
 
-func (a *peerContacts) hear(replica string, d *Digest) {
+func (a *peerContacts) hear(replica string, d *record.Digest) {
 	now := a.c.now()
-	h := peerDigest{came: now, no: d.No, keeps: d.Keeps, nodes: d.read(now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
+	h := peerDigest{came: now, no: d.No, keeps: d.Keeps, nodes: readDigest(d, now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
 	a.mu.Lock()
 	was, known := a.others[replica]
 	h.alive = was.alive || known && was.no != h.no
@@ -179,14 +180,14 @@ func (a *peerContacts) cacheJobProgress(node, cacheJob string) (most float64) {
 // strangers returns the orphaned VMs on nodes that other replicas hear. vague reports whether there
 // may be more than those replicas have reported; a replica that has stopped reporting does not
 // count.
-func (a *peerContacts) strangers() (list []OrphanReport, vague bool) {
+func (a *peerContacts) strangers() (list []record.OrphanReport, vague bool) {
 	now := a.c.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, h := range a.others {
 		list = append(list, h.strange...)
 		fresh := now.Sub(h.came) <= missing*a.every()
-		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s OrphanReport) bool { return s.Vague }))
+		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s record.OrphanReport) bool { return s.Vague }))
 	}
 	return list, vague
 }
@@ -206,7 +207,7 @@ func (a *peerContacts) hears(node string) bool {
 
 // tidy removes the digests of replicas that have been silent for so long that nothing depends on
 // them.
-func (a *peerContacts) tidy(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (a *peerContacts) tidy(ctx context.Context, w *record.Term, now time.Time) error {
 	alone := a.alone()
 	a.mu.Lock()
 	var gone []string

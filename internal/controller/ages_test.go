@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -124,9 +125,9 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 func TestDigestOfRubbish(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*ageBytes+5)} {
-			rubbish := &Digest{
+			rubbish := &record.Digest{
 				Nodes: nodes, Loads: []byte{200, 255, 1}, Pulls: map[string][]byte{"x": {255, 255, 1, 0, 0, 200, 0}, "y": nil},
-				Strange: []OrphanReport{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
+				Strange: []record.OrphanReport{{At: -1}, {At: 1 << 40}, {At: 0, VMs: -7}},
 			}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Digests, "x", rubbish, store.Any)); err != nil {
 				t.Fatal(err)
@@ -142,12 +143,12 @@ func TestDigestOfRubbish(t *testing.T) {
 // TestReplicaThatIsRemoved: all replicas drop its contacts.
 func TestReplicaThatIsRemoved(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		heard := store.Event{Kind: kindDigest, ID: "other", New: &Digest{No: 1}}
+		heard := store.Event{Kind: record.KindDigest, ID: "other", New: &record.Digest{No: 1}}
 		c.ages.observe([]store.Event{heard})
 		if len(c.ages.others) != 1 {
 			t.Errorf("%d replicas are heard", len(c.ages.others))
 		}
-		c.ages.observe([]store.Event{{Kind: kindDigest, ID: "other", Old: heard.New}})
+		c.ages.observe([]store.Event{{Kind: record.KindDigest, ID: "other", Old: heard.New}})
 		if len(c.ages.others) != 0 {
 			t.Errorf("%d replicas are remembered", len(c.ages.others))
 		}
@@ -186,7 +187,7 @@ func TestPutOffBetweenDigests(t *testing.T) {
 		k := &reconciler{c: c.Controller}
 		time.Sleep(10 * time.Minute)
 		id, _ := uuid.Parse(a.id)
-		c.ages.hear("other", &Digest{No: 1, Nodes: append(id[:], 0, byte(5*time.Second/ageUnit))})
+		c.ages.hear("other", &record.Digest{No: 1, Nodes: append(id[:], 0, byte(5*time.Second/ageUnit))})
 		for end := time.Now().Add(longestGap); !time.Now().After(end); time.Sleep(time.Second) {
 			if at := k.inContact(a.id, c.now()); at.After(c.now()) {
 				t.Fatalf("put off %s before the next digest", time.Until(end))

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -40,7 +41,7 @@ func together(a, b placementDecision) int {
 }
 
 // pass places one batch and reports whether there may be more.
-func (p *placer) pass(ctx context.Context, r *leaderTerm) bool {
+func (p *placer) pass(ctx context.Context, r *record.Term) bool {
 	defer p.c.meters.round(time.Now())
 	p.mu.Lock()
 	found := p.found
@@ -72,7 +73,7 @@ func (p *placer) pass(ctx context.Context, r *leaderTerm) bool {
 
 // assignAll writes placements on one node, as many at a time as fit, and reports whether all of
 // them were written.
-func (p *placer) assignAll(ctx context.Context, r *leaderTerm, some []placementDecision) bool {
+func (p *placer) assignAll(ctx context.Context, r *record.Term, some []placementDecision) bool {
 	for len(some) > 0 {
 		done, err := p.assign(ctx, r, some)
 		if err != nil {
@@ -86,35 +87,35 @@ func (p *placer) assignAll(ctx context.Context, r *leaderTerm, some []placementD
 
 // assign writes placements on one node as it was when they were decided. It writes as many as fit
 // and returns their number.
-func (p *placer) assign(ctx context.Context, r *leaderTerm, some []placementDecision) (done int, err error) {
+func (p *placer) assign(ctx context.Context, r *record.Term, some []placementDecision) (done int, err error) {
 	id, at := some[0].node, some[0].at
 	if at.record == nil {
 		return 0, &store.ConflictError{Keys: []string{id}}
 	}
-	t := txn{limits: p.c.store.Limits()}
-	t.add(p.c.claims(id, at, slices.ContainsFunc(some, placementDecision.givesDevice)))
+	t := record.Txn{Limits: p.c.store.Limits()}
+	t.Add(p.c.claims(id, at, slices.ContainsFunc(some, placementDecision.givesDevice)))
 	now := p.c.now()
 	for _, d := range some {
 		inst, rev, ok := p.c.tables.Instances.Get(d.id)
 		if ok && inst.Waiting() &&
-			!t.add(store.Put(p.c.tables.Instances, d.id, placed(inst, at.record, d.device, now), store.IfRev(rev))) {
+			!t.Add(store.Put(p.c.tables.Instances, d.id, placed(inst, at.record, d.device, now), store.IfRev(rev))) {
 			break
 		}
 		done++
 	}
-	if len(t.changes) == 1 {
+	if len(t.Changes) == 1 {
 		return done, nil
 	}
-	return done, r.Commit(ctx, t.changes...)
+	return done, r.Commit(ctx, t.Changes...)
 }
 
 // giveBack returns requests to the pending ones whose placement could not be written. After a lost
 // race it first waits until the tables, and so the index, show the change that won: it may be of
 // the node.
-func (p *placer) giveBack(ctx context.Context, r *leaderTerm, some []placementDecision, err error) {
+func (p *placer) giveBack(ctx context.Context, r *record.Term, some []placementDecision, err error) {
 	lost := errors.Is(err, store.ErrConflict)
-	if lost && p.c.upToDate(ctx) != nil {
-		r.end() // it does not see the change that it lost to
+	if lost && p.c.db.UpToDate(ctx) != nil {
+		r.End() // it does not see the change that it lost to
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ type draft struct {
 // admit decides on instances before they exist, so that they are placed from the first moment on.
 // The returned leader term must write them; it is nil when this replica does not decide, or none
 // could be placed.
-func (p *placer) admit(instances []*farm.Instance) ([]draft, *leaderTerm) {
+func (p *placer) admit(instances []*farm.Instance) ([]draft, *record.Term) {
 	drafts := make([]draft, len(instances))
 	for i, inst := range instances {
 		drafts[i].asked = inst

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -26,7 +27,7 @@ func (u *upkept) Snapshot(context.Context) (io.ReadCloser, int64, error) {
 
 func openUpkept(t *testing.T) (*Controller, *upkept) {
 	t.Helper()
-	b, tables := &upkept{Backend: mem.New()}, NewTables(nil)
+	b, tables := &upkept{Backend: mem.New()}, record.NewTables(nil)
 	st, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
 	if err != nil {
 		t.Fatal(err)

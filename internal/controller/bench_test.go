@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -32,7 +33,7 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...EventTarget) *farmBench 
 	if err != nil {
 		b.Fatal(err)
 	}
-	tables := NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(b.Context(), backend, store.Options{Tables: tables.All()})
 	if err != nil {
 		b.Fatal(err)

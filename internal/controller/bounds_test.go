@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -78,9 +79,9 @@ func TestRemovedNodesHaveNoSessions(t *testing.T) {
 		synctest.Wait()
 		for _, r := range []*Controller{c.Controller, other.Controller} {
 			r.link.observe([]store.Event{
-				{Kind: kindInstance, ID: id, New: inst},
-				{Kind: kindInstance, ID: id, Old: inst},
-				{Kind: kindInstance, ID: id, New: &farm.Instance{ID: id, NodeID: a.id, State: farm.Terminating}},
+				{Kind: record.KindInstance, ID: id, New: inst},
+				{Kind: record.KindInstance, ID: id, Old: inst},
+				{Kind: record.KindInstance, ID: id, New: &farm.Instance{ID: id, NodeID: a.id, State: farm.Terminating}},
 			})
 			if n := sessions(r); n != 0 {
 				t.Errorf("%d sessions of no node", n)
@@ -139,22 +140,6 @@ func TestOneBadStatus(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestPace: a frequent message is logged from time to time, with the number of its occurrences.
-func TestPace(t *testing.T) {
-	var p logLimiter
-	begin := time.Now()
-	for _, step := range []struct {
-		after time.Duration
-		n     int
-		count int
-		due   bool
-	}{{0, 2, 2, true}, {time.Second, 3, 0, false}, {alarmEvery - 1, 1, 0, false}, {alarmEvery, 1, 5, true}} {
-		if count, due := p.due(step.n, begin.Add(step.after)); count != step.count || due != step.due {
-			t.Errorf("after %s: %d, %v", step.after, count, due)
-		}
 	}
 }
 

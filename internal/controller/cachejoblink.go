@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -47,7 +48,7 @@ func (l *nodeSessions) wantCacheJob(e *farm.CacheJob) {
 			continue
 		}
 		if s := l.session(node); s != nil {
-			o, _, _ := l.c.tables.Outcomes.Get(outcomeID(e.ID, node))
+			o, _, _ := l.c.tables.CacheJobResults.Get(record.CacheJobResultID(e.ID, node))
 			s.wantCacheJob(e, o)
 		}
 	}
@@ -64,7 +65,7 @@ func (l *nodeSessions) dropCacheJob(e *farm.CacheJob) {
 // followOutcome records that a node is done with a cache job.
 func (l *nodeSessions) followOutcome(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
-	id, node := ofOutcome(event.ID)
+	id, node := record.SplitCacheJobResultID(event.ID)
 	e, _, known := l.c.tables.CacheJobs.Get(id)
 	if s := l.find(node); ok && known && e.Open() && s != nil {
 		s.wantCacheJob(e, o)
@@ -256,7 +257,7 @@ func (c *Controller) applyCacheJobs(ctx context.Context, s *session, statuses []
 	statuses = slices.Clone(statuses)
 	slices.Reverse(statuses) // the last status of a cache job is complete
 	statuses = slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
-		again := last[t.ID] || !validID(t.ID)
+		again := last[t.ID] || !record.ValidID(t.ID)
 		last[t.ID] = true
 		return again
 	})
@@ -286,7 +287,7 @@ func (c *Controller) knownCacheJobs(
 	if !slices.ContainsFunc(statuses, missing) {
 		return statuses, nil
 	}
-	if err := c.upToDate(ctx); err != nil { // another replica may have created one a moment ago
+	if err := c.db.UpToDate(ctx); err != nil { // another replica may have created one a moment ago
 		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	return slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
@@ -300,21 +301,21 @@ func (c *Controller) knownCacheJobs(
 
 func (c *Controller) applySomeCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
 	for attempt := range statusAttempts {
-		var b txn
+		var b record.Txn
 		for done = 0; done < len(statuses); done++ {
 			changes, err := c.cacheJobChanges(ctx, s, statuses[done], attempt > 0)
 			if err != nil {
 				return done, err
 			}
-			if len(changes) > 0 && !b.add(changes...) {
+			if len(changes) > 0 && !b.Add(changes...) {
 				break
 			}
 		}
-		if len(b.changes) == 0 {
+		if len(b.Changes) == 0 {
 			return done, nil
 		}
-		if err = c.store.Commit(ctx, b.changes...); err == nil {
-			c.recordResults(b.changes)
+		if err = c.store.Commit(ctx, b.Changes...); err == nil {
+			c.recordResults(b.Changes)
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return done, err
@@ -345,10 +346,10 @@ func (c *Controller) cacheJobChanges(ctx context.Context, s *session, status api
 	if status.Stage != api.CacheJobDone && status.Stage != api.CacheJobFailed {
 		return nil, nil
 	}
-	id := outcomeID(e.ID, s.node)
-	_, _, known := c.tables.Outcomes.Get(id)
+	id := record.CacheJobResultID(e.ID, s.node)
+	_, _, known := c.tables.CacheJobResults.Get(id)
 	if !known && fresh {
-		o, _, err := c.tables.Outcomes.GetLinearizable(ctx, id)
+		o, _, err := c.tables.CacheJobResults.GetLinearizable(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -359,7 +360,7 @@ func (c *Controller) cacheJobChanges(ctx context.Context, s *session, status api
 	}
 	return []store.Change{
 		store.Check(c.tables.CacheJobs, e.ID, store.IfRev(rev)),
-		store.Put(c.tables.Outcomes, id, outcomeOf(status, c.now()), store.IfAbsent),
+		store.Put(c.tables.CacheJobResults, id, outcomeOf(status, c.now()), store.IfAbsent),
 	}, nil
 }
 

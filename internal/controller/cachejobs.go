@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -65,7 +66,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", farm.Refused("no node to distribute to")
 	}
 	e := &farm.CacheJob{
-		ID: newID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
+		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
 			Arch: firstOf(version.Arch, detail.Arch), Size: version.Size,
@@ -140,7 +141,7 @@ func (c *Controller) knowGroup(ctx context.Context, id string) error {
 	if _, _, ok := c.tables.Groups.Get(id); ok || id == "" {
 		return nil
 	}
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return farm.NotFound()
 	}
 	group, _, err := c.tables.Groups.GetLinearizable(ctx, id)
@@ -174,7 +175,7 @@ func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with 
 //
 // may returns why the caller may not cancel it for an existing node; nil: they may.
 func (c *Controller) CancelDistribution(ctx context.Context, id string, may func(node string) error) error {
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return farm.NotFound()
 	}
 	_, err := store.Update(ctx, c.store, c.tables.CacheJobs, id, func(e *farm.CacheJob) (*farm.CacheJob, error) {
@@ -197,7 +198,7 @@ func (c *Controller) CancelDistribution(ctx context.Context, id string, may func
 // CacheJob returns one cache job of a kind; farm.CodeNotFound when there is none.
 func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id string) (CacheJobView, error) {
 	e, _, ok := c.tables.CacheJobs.Get(id)
-	if !ok && validID(id) {
+	if !ok && record.ValidID(id) {
 		var err error
 		if e, _, err = c.tables.CacheJobs.GetLinearizable(ctx, id); err != nil {
 			return CacheJobView{}, err
@@ -268,7 +269,7 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 	if same := c.sameRemoval(e); same != nil {
 		return same, nil
 	}
-	e.ID = newID()
+	e.ID = record.NewID()
 	return e, c.createCacheJob(ctx, e)
 }
 
@@ -311,21 +312,11 @@ func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	return nil
 }
 
-// outcomeID returns the id of the result of a cache job on a node. Those of one cache job are
-// adjacent.
-func outcomeID(cacheJob, node string) string { return cacheJob + "." + node }
-
-// ofOutcome returns the cache job and the node of an outcome.
-func ofOutcome(id string) (cacheJob, node string) {
-	cacheJob, node, _ = strings.Cut(id, ".")
-	return cacheJob, node
-}
-
 // outcomesOf returns the results of a cache job so far, by node.
 func (c *Controller) outcomesOf(cacheJob string) map[string]*farm.CacheJobResult {
 	list := map[string]*farm.CacheJobResult{}
-	for id, o := range c.tables.Outcomes.Range(cacheJob+".", math.MaxInt) {
-		of, node := ofOutcome(id)
+	for id, o := range c.tables.CacheJobResults.Range(cacheJob+".", math.MaxInt) {
+		of, node := record.SplitCacheJobResultID(id)
 		if of != cacheJob {
 			break
 		}

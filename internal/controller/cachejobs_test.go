@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -148,12 +149,12 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 			t.Errorf("it is still there: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := c.tables.Outcomes.Len(); n != 0 {
+		if n := c.tables.CacheJobResults.Len(); n != 0 {
 			t.Errorf("%d outcomes are left", n)
 		}
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		a.cacheJob(api.CacheJobDrop)
-		if n := c.tables.Outcomes.Len(); n != 0 {
+		if n := c.tables.CacheJobResults.Len(); n != 0 {
 			t.Errorf("a late status made %d outcomes", n)
 		}
 	})
@@ -266,7 +267,7 @@ func TestCacheJobsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id} })
-		for _, strange := range []string{newID(), id} {
+		for _, strange := range []string{record.NewID(), id} {
 			a.tellCacheJob(api.CacheJobStatus{ID: strange, Stage: api.CacheJobDone})
 			if o := a.cacheJob(api.CacheJobDrop); o.ID != strange {
 				t.Errorf("dropped is %+v", o)
@@ -293,7 +294,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		arm.boot += "+"
 		time.Sleep(takenOverAfter)
 		arm.contact()
-		group := &farm.Group{ID: newID(), Name: "g"}
+		group := &farm.Group{ID: record.NewID(), Name: "g"}
 		if err := c.store.Commit(t.Context(), store.Put(c.tables.Groups, group.ID, group, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
@@ -358,7 +359,7 @@ func TestRefusedDistributions(t *testing.T) {
 		}
 		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "no node to distribute to")
 		a := c.join("a", 1)
-		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = newID() }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = record.NewID() }), farm.CodeNotFound, farm.NotFoundMessage)
 		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound, farm.NotFoundMessage)
 		wants("unknown tag", ask(func(d *DistributeRequest) { d.Tag = "v9 +x" }), farm.CodeRefused, "No such tag v9 +x")
 		wants("unknown number", ask(func(d *DistributeRequest) { d.Version = &seven }), farm.CodeRefused, "No such tag 7")
@@ -424,7 +425,7 @@ func TestManyNodesFinishing(t *testing.T) {
 		var written int
 		stop := c.store.Subscribe(func(events []store.Event) {
 			for _, e := range events {
-				if e.Kind == kindOutcome || e.Kind == kindCacheJob {
+				if e.Kind == record.KindCacheJobResult || e.Kind == record.KindCacheJob {
 					written++
 				}
 			}
@@ -552,7 +553,7 @@ func sorted(ids ...string) []string {
 func TestRemovalsOfUnknownTemplates(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 1)
-		gone := newID()
+		gone := record.NewID()
 		for _, unknown := range []string{"", "base", gone} {
 			if _, err := c.RemoveFromNodes(t.Context(), unknown, NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("removal of %q: %v", unknown, err)
@@ -589,8 +590,8 @@ func TestDeleteAndRevert(t *testing.T) {
 			"disagreeing":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v1", &one) }, "tag v1 is version 0, not 1: give one of them"},
 			"unknown tag":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v9", nil) }, "No such tag v9"},
 			"unknown no":   {func() error { return c.RevertTemplate(t.Context(), templateID, "", &nine) }, "No such tag 9"},
-			"unknown id":   {func() error { return c.RevertTemplate(t.Context(), newID(), "v9", nil) }, "Not found"},
-			"deleted id":   {func() error { return c.DeleteTemplate(t.Context(), newID()) }, "Not found"},
+			"unknown id":   {func() error { return c.RevertTemplate(t.Context(), record.NewID(), "v9", nil) }, "Not found"},
+			"deleted id":   {func() error { return c.DeleteTemplate(t.Context(), record.NewID()) }, "Not found"},
 			"deleted name": {func() error { return c.DeleteTemplate(t.Context(), "base") }, "Not found"},
 		} {
 			c.shelf.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
@@ -104,7 +105,7 @@ func (k *consoles) observe(events []store.Event) {
 		return
 	}
 	for _, e := range events {
-		if e.Kind != kindInstance {
+		if e.Kind != record.KindInstance {
 			continue
 		}
 		inst, _ := e.New.(*farm.Instance)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -140,9 +141,10 @@ func (o Options) withDefaults() Options {
 type Controller struct {
 	opts      Options
 	log       *slog.Logger
-	store     outboxStore
+	db        record.DB
+	store     record.Store
 	events    *eventLog // nil: events are off
-	tables    *Tables
+	tables    *record.Tables
 	link      *nodeSessions
 	beats     *sharedTicker
 	ages      *peerContacts
@@ -169,143 +171,24 @@ type Controller struct {
 	alarmLog   alarmLog
 	diskAlarms alarmCache // of the registry and the nodes
 
-	unvanished, unheard logLimiter // instances whose end failed, statuses that were left out
+	unvanished, unheard record.LogLimiter // instances whose end failed, statuses that were left out
 
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
 }
 
-// Tables are the record tables of a controller, to be opened with its store.
-type Tables struct {
-	Instances *store.Table[farm.Instance]
-	Nodes     *store.Table[farm.Node]
-	Infos     *store.Table[farm.NodeInfo]
-	Groups    *store.Table[farm.Group]
-	Settings  *store.Table[Setting]
-	Removed   *store.Table[RemovedNode]
-	Scripts   *store.Table[Script] // of starts
-	Saves     *store.Table[farm.SaveRequest]
-	Pieces    *store.Table[SaveChunk]
-	Past      *store.Table[farm.InstanceHistory]
-	Digests   *store.Table[Digest]
-	Released  *store.Table[ReleasedOrphan]
-	Events    *store.Table[EventBatch]
-	MACs      *store.Table[farm.MACAddress] // those in use, by address
-	Kept      *store.Table[IdempotencyRecord]
-	CacheJobs *store.Table[farm.CacheJob]
-	Outcomes  *store.Table[farm.CacheJobResult] // of cache jobs on nodes, by outcomeID
-	Scans     *store.Table[NodeScan]            // by node
-	Figures   *store.Table[SeriesRecord]        // utilization of the cloud, by figuresKey
-	Known     *store.Table[KnownTemplate]       // last known states of templates, by id
-}
-
-// RemovedNode is the record of a node that was removed, so that its agent learns that and is not
-// merely unknown.
-type RemovedNode struct {
-	Credential string    `json:"credential"` // digest
-	At         time.Time `json:"at"`
-}
-
 // keepRemoved is how long the record of a removed node is kept.
 const keepRemoved = 7 * 24 * time.Hour
 
-// Setting is a value that the controller stores for itself.
-type Setting struct {
-	Value       string       `json:"value,omitempty"`
-	Maintenance *Maintenance `json:"maintenance,omitempty"`
-	Deletion    *Deletion    `json:"deletion,omitempty"`
-}
-
-// The kinds of the tables; they are segments of the store's keys.
-const (
-	kindInstance = store.Kind("i")
-	kindNode     = store.Kind("n")
-	kindInfo     = store.Kind("d")
-	kindGroup    = store.Kind("g")
-	kindSetting  = store.Kind("s")
-	kindRemoved  = store.Kind("r")
-	kindSave     = store.Kind("v")
-	kindPiece    = store.Kind("o")
-	kindPast     = store.Kind("h")
-	kindDigest   = store.Kind("a")
-	kindReleased = store.Kind("u")
-	kindMAC      = store.Kind("m")
-	kindCacheJob = store.Kind("t")
-	kindOutcome  = store.Kind("f")
-)
-
-// Indexes of the tables.
-const (
-	byNode       = "node"     // of instances: where they are placed
-	byExternalID = "external" // of instances, present and past
-	byAge        = "age"      // of instances: the youngest first
-	takenOn      = "taken"    // sums of instances: what those on a node use
-	perState     = "state"    // sums of instances: how many are in a state
-	byInstance   = "instance" // of past ones
-	byStatus     = "status"   // of save requests
-)
-
-// NewTables creates the empty tables. render returns the content of InstanceView.Encoded for an
-// instance; nil for nothing.
-func NewTables(render func(*farm.Instance) []byte) *Tables {
-	return &Tables{
-		Instances: store.NewTable(kindInstance, store.WithEncoded(render),
-			store.WithIndex(byNode, func(i *farm.Instance) []string { return given(i.NodeID) }),
-			store.WithIndex(byExternalID, func(i *farm.Instance) []string { return given(i.ExternalID) }),
-			store.WithIndex(byScript, func(i *farm.Instance) []string { return given(i.Options.ScriptID) }),
-			store.WithIndex(byAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
-			store.WithSums(perState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
-			store.WithSums(waitingOf, func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
-			store.WithSums(waitingAll, func(i *farm.Instance) (string, store.Amounts) { return allCallers, waitingAmounts(i) }),
-			store.WithSums(takenOn, takenOf)),
-		Nodes:    store.NewTable[farm.Node](kindNode),
-		Infos:    store.NewTable[farm.NodeInfo](kindInfo),
-		Groups:   store.NewTable[farm.Group](kindGroup),
-		Settings: store.NewTable[Setting](kindSetting),
-		Removed:  store.NewTable[RemovedNode](kindRemoved),
-		Scripts:  newScriptTable(),
-		Saves: store.NewTable(kindSave,
-			store.WithIndex(byStatus, func(s *farm.SaveRequest) []string { return []string{string(s.Status)} }),
-			store.WithSums(savesOf, func(s *farm.SaveRequest) (string, store.Amounts) { return s.Caller, saveAmounts(s) }),
-			store.WithSums(savesAll, func(s *farm.SaveRequest) (string, store.Amounts) { return allCallers, saveAmounts(s) })),
-		Pieces:    store.NewTable[SaveChunk](kindPiece),
-		Past:      newPastTable(),
-		Digests:   store.NewTable[Digest](kindDigest),
-		Released:  store.NewTable[ReleasedOrphan](kindReleased),
-		Events:    newEventTable(),
-		MACs:      store.NewTable[farm.MACAddress](kindMAC),
-		Kept:      newKeptTable(),
-		CacheJobs: store.NewTable[farm.CacheJob](kindCacheJob),
-		Outcomes:  store.NewTable[farm.CacheJobResult](kindOutcome),
-		Scans:     store.NewTable[NodeScan](kindScan),
-		Figures:   store.NewTable[SeriesRecord](kindFigures),
-		Known:     store.NewTable[KnownTemplate](kindKnown),
-	}
-}
-
-// given returns the values that an index files a record under; none for an empty one.
-func given(value string) []string {
-	if value == "" {
-		return nil
-	}
-	return []string{value}
-}
-
-// All returns every table, for opening the store.
-func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{
-		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.Pieces, t.Past, t.Digests, t.Released,
-		t.Events, t.MACs, t.Kept, t.CacheJobs, t.Outcomes, t.Scans, t.Figures, t.Known,
-	}
-}
-
 // New creates a controller over an open store. Nothing runs before Run.
-func New(ctx context.Context, st *store.Store, tables *Tables, opts Options) (*Controller, error) {
+func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
 	c.events = newEventLog(c, opts.Events)
-	c.store = outboxStore{st, c.events}
+	c.store = record.NewStore(st, c.events.hook())
+	c.db.Store = c.store
 	c.link = newLink(c)
 	c.beats = newBeats()
 	c.ages = newAges(c)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -35,7 +36,7 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance, scr
 // createNamed writes a start of several parts that has an idempotency key. The first part records
 // that the start has begun; the start has a stored answer only once it is known to be complete.
 // tidyKept resolves a start whose outcome this replica does not know.
-func (c *Controller) createNamed(ctx context.Context, r *leaderTerm, parts []*createBatch, m *idempotencyWrite, ids []string) error {
+func (c *Controller) createNamed(ctx context.Context, r *record.Term, parts []*createBatch, m *idempotencyWrite, ids []string) error {
 	parts[0].with = m.begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
 		for _, p := range parts[1:] {
@@ -70,7 +71,7 @@ func idsOf(instances []*farm.Instance) []string {
 
 // createParts writes parts concurrently, all or none. A part of unknown outcome is not rolled back
 // if it has the idempotency record, which then decides.
-func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*createBatch) error {
+func (c *Controller) createParts(ctx context.Context, r *record.Term, parts []*createBatch) error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i := range parts[1:] {
@@ -90,7 +91,7 @@ func (c *Controller) createParts(ctx context.Context, r *leaderTerm, parts []*cr
 // createBatch is a group of new instances that go into one transaction.
 type createBatch struct {
 	drafts []draft
-	txn
+	record.Txn
 	script []store.Change // of these instances, so that none exists without it
 	with   []store.Change // additional changes
 }
@@ -115,13 +116,13 @@ func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch
 		if check {
 			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 		}
-		if last == nil || !last.add(changes...) {
-			last = &createBatch{txn: txn{limits: limits}, script: script}
+		if last == nil || !last.Add(changes...) {
+			last = &createBatch{Txn: record.Txn{Limits: limits}, script: script}
 			parts = append(parts, last)
 			if d.placed != nil && !check {
 				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
 			}
-			last.add(slices.Concat(script, changes)...)
+			last.Add(slices.Concat(script, changes)...)
 		}
 		last.drafts = append(last.drafts, d)
 	}
@@ -142,11 +143,11 @@ func (c *Controller) creation(d draft) []store.Change {
 // another replica has assigned one of their MAC addresses, all of them become pending, without an
 // address too, and are placed like any other. A placement is written even if the caller is gone:
 // one whose outcome is unknown costs more.
-func (c *Controller) createPart(ctx context.Context, r *leaderTerm, p *createBatch) error {
+func (c *Controller) createPart(ctx context.Context, r *record.Term, p *createBatch) error {
 	var err error
 	if r == nil {
-		err = c.store.Commit(ctx, append(p.changes, p.with...)...)
-	} else if err = r.Commit(context.WithoutCancel(ctx), append(p.changes, p.with...)...); err != nil {
+		err = c.store.Commit(ctx, append(p.Changes, p.with...)...)
+	} else if err = r.Commit(context.WithoutCancel(ctx), append(p.Changes, p.with...)...); err != nil {
 		c.placer.dismiss(p.drafts)
 	}
 	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {

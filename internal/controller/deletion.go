@@ -5,17 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-// Deletion is the record of a template's deletion while the registry is asked for it, which is
-// outside of the store's transactions. If this process dies in between, the event is written later.
-type Deletion struct {
-	Template string     `json:"template"`
-	At       time.Time  `json:"at"`
-	By       farm.Actor `json:"by,omitzero"`
-}
 
 // settingDeletion begins the ids of these records: each request has its own record.
 const settingDeletion = "deletion-"
@@ -34,9 +27,9 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 	if c.events == nil {
 		return c.deleteAtRegistry(ctx, id)
 	}
-	d := &Deletion{Template: id, At: c.now(), By: c.events.actor(ctx)}
-	note := settingDeletion + newID()
-	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &Setting{Deletion: d}, store.IfAbsent)); err != nil {
+	d := &record.Deletion{Template: id, At: c.now(), By: c.events.actor(ctx)}
+	note := settingDeletion + record.NewID()
+	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &record.Setting{Deletion: d}, store.IfAbsent)); err != nil {
 		return err
 	}
 	err = c.deleteAtRegistry(ctx, id)
@@ -57,7 +50,7 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 }
 
 // endDeletion removes the record of a deletion, and writes its event when the template is gone.
-func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *Deletion, gone bool) error {
+func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *record.Deletion, gone bool) error {
 	if gone {
 		w = c.events.with(w, func() farm.Event {
 			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By, Extra: map[string]any{"template_id": d.Template}}
@@ -67,7 +60,7 @@ func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note strin
 }
 
 // tidyDeletions ends the deletions without a recorded outcome: the registry knows it.
-func (c *Controller) tidyDeletions(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyDeletions(ctx context.Context, w *record.Term, now time.Time) error {
 	for note, s := range c.tables.Settings.All() {
 		if s.Deletion == nil || now.Sub(s.Deletion.At) < deletionTime {
 			continue

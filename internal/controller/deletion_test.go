@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
@@ -98,7 +99,7 @@ func TestDeathInADeletion(t *testing.T) {
 func TestUnknownTemplatesAreNotNoted(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		settings := c.tables.Settings.Len()
-		if err := c.DeleteTemplate(t.Context(), newID()); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.DeleteTemplate(t.Context(), record.NewID()); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Error(err)
 		}
 		if c.tables.Settings.Len() != settings {

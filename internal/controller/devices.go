@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -62,13 +63,13 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 	if err := mayBegin(inst, farm.Restart); err != nil {
 		return err
 	}
-	task := &farm.Task{ID: newID(), Kind: farm.TaskRestart, Restart: &o}
+	task := &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &o}
 	if o.USBDevice == nil {
 		return c.begin(ctx, id, farm.Restart, task)
 	}
 	for attempt := range statusAttempts {
 		if attempt > 0 {
-			if err := c.upToDate(ctx); err != nil {
+			if err := c.db.UpToDate(ctx); err != nil {
 				return err
 			}
 		}

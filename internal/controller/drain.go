@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
 // remaining returns how many instances still use capacity on a node.
 func (c *Controller) remaining(node string) (n int) {
-	for _, inst := range c.tables.Instances.Where(byNode, node) {
+	for _, inst := range c.tables.Instances.Where(record.ByNode, node) {
 		if inst.UsesCapacity() {
 			n++
 		}

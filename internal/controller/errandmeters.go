@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
@@ -27,7 +28,7 @@ func (c *Controller) recordResults(changes []store.Change) {
 		if !is {
 			continue
 		}
-		id, _ := ofOutcome(change.ID())
+		id, _ := record.SplitCacheJobResultID(change.ID())
 		e, _, known := c.tables.CacheJobs.Get(id)
 		if !known {
 			continue
@@ -85,8 +86,8 @@ func (c *Controller) openCacheJobs() (open, nodes map[string]int) {
 			nodes[string(e.Kind)] += len(e.Nodes) - len(e.Unfit)
 		}
 	}
-	for id := range c.tables.Outcomes.All() {
-		cacheJob, _ := ofOutcome(id)
+	for id := range c.tables.CacheJobResults.All() {
+		cacheJob, _ := record.SplitCacheJobResultID(id)
 		if e, _, known := c.tables.CacheJobs.Get(cacheJob); known && e.Open() {
 			nodes[string(e.Kind)]--
 		}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -40,15 +41,15 @@ func (j *cacheJobJudge) read(t *testing.T, b *mem.Backend) {
 	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
 		was := maps.Clone(j.cacheJobs)
 		for _, ev := range batch.Events {
-			if id, ok := idOf(kindNode, ev.Key); ok {
+			if id, ok := idOf(record.KindNode, ev.Key); ok {
 				keep(j.nodes, id, ev)
 			}
-			if id, ok := idOf(kindOutcome, ev.Key); ok {
+			if id, ok := idOf(record.KindCacheJobResult, ev.Key); ok {
 				j.outcome(batch.Rev, id, was, ev)
 			}
 		}
 		for _, ev := range batch.Events {
-			if id, ok := idOf(kindCacheJob, ev.Key); ok {
+			if id, ok := idOf(record.KindCacheJob, ev.Key); ok {
 				before := j.cacheJobs[id]
 				j.cacheJob(batch.Rev, before, keep(j.cacheJobs, id, ev))
 			}
@@ -65,7 +66,7 @@ func (j *cacheJobJudge) read(t *testing.T, b *mem.Backend) {
 func (j *cacheJobJudge) outcome(rev int64, id string, cacheJobs map[string]farm.CacheJob, ev store.RawEvent) {
 	_, again := j.outcomes[id]
 	keep(j.outcomes, id, ev)
-	cacheJob, _ := ofOutcome(id)
+	cacheJob, _ := record.SplitCacheJobResultID(id)
 	of, there := cacheJobs[cacheJob]
 	switch {
 	case ev.Deleted:
@@ -85,7 +86,7 @@ func (j *cacheJobJudge) cacheJob(rev int64, was, now farm.CacheJob) {
 	case now.End == farm.CacheJobFinished:
 		for _, node := range now.Nodes {
 			_, there := j.nodes[node]
-			if _, done := j.outcomes[outcomeID(now.ID, node)]; there && !done {
+			if _, done := j.outcomes[record.CacheJobResultID(now.ID, node)]; there && !done {
 				j.blame(rev, "%s is finished without node %s", now.ID, node)
 			}
 		}
@@ -242,7 +243,7 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 				j.blame(0, "replica %d shows %v of %s, %v", i, view.On, id, err)
 			}
 			for node, o := range view.On {
-				was, done := j.outcomes[outcomeID(id, node)]
+				was, done := j.outcomes[record.CacheJobResultID(id, node)]
 				if done && (o.Done != was.Done || o.Error != was.Error) {
 					j.blame(0, "replica %d shows %+v of node %s, it was %+v", i, o, node, was)
 				}

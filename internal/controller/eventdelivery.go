@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -27,7 +28,7 @@ const (
 )
 
 // deliver sends the events to the targets as long as the leader term lasts.
-func (e *eventLog) deliver(ctx context.Context, r *leaderTerm) {
+func (e *eventLog) deliver(ctx context.Context, r *record.Term) {
 	if e == nil {
 		return
 	}
@@ -60,7 +61,7 @@ func (e *eventLog) noted(t *eventTarget) int64 {
 
 func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
 	value := e.c.store.Epoch() + " " + strconv.FormatInt(rev, 10)
-	return store.Put(e.c.tables.Settings, t.setting(), &Setting{Value: value}, store.Any)
+	return store.Put(e.c.tables.Settings, t.setting(), &record.Setting{Value: value}, store.Any)
 }
 
 // serve sends events to one target. An event that does not arrive delays the later ones of its
@@ -127,7 +128,7 @@ func subjectOf(record []byte) string {
 }
 
 // tend records the progress of the targets, when that has changed, and removes the oldest events.
-func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
+func (e *eventLog) tend(ctx context.Context, r *record.Term) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
@@ -147,7 +148,7 @@ func (e *eventLog) tend(ctx context.Context, r *leaderTerm) {
 }
 
 // tidy does one transaction of that, and reports whether there is more to do.
-func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err error) {
+func (e *eventLog) tidy(ctx context.Context, w *record.Term) (more bool, err error) {
 	old := e.surplus()
 	changes := e.marks()
 	for _, key := range old.keys {
@@ -166,7 +167,7 @@ func (e *eventLog) tidy(ctx context.Context, w *leaderTerm) (more bool, err erro
 	}
 	e.forget(old.keys)
 	for name, n := range old.lost {
-		if count, due := e.dropped.due(n, e.c.now()); due {
+		if count, due := e.dropped.Due(n, e.c.now()); due {
 			e.c.log.ErrorContext(ctx, "undelivered events dropped: queue full", "alarm", api.AlarmEvents,
 				"target", name, "count", count)
 		}
@@ -186,11 +187,11 @@ func (e *eventLog) forget(keys []string) {
 // leave records the progress of the targets at the end of a leader term, so that the next one sends
 // few events again. Placements do not depend on it, so it may be written after a leader term was
 // ended by a failed write.
-func (e *eventLog) leave(ctx context.Context, r *leaderTerm) {
+func (e *eventLog) leave(ctx context.Context, r *record.Term) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
 	defer cancel()
 	if changes := e.marks(); len(changes) > 0 {
-		if err := r.fenced.Commit(ctx, changes...); err != nil {
+		if err := r.Fenced().Commit(ctx, changes...); err != nil {
 			e.c.log.DebugContext(ctx, "how far events were delivered is not noted", "error", err)
 		}
 	}
@@ -221,7 +222,7 @@ func (e *eventLog) surplus() (s expiredRecords) {
 	left, over := e.count, e.count > e.c.opts.bounds.events
 	s.lost = map[string]int{}
 	for _, h := range e.old {
-		if left -= len(h.lines); left < recentEvents || (!over && !e.everywhere(h.rev)) {
+		if left -= len(h.Lines); left < recentEvents || (!over && !e.everywhere(h.rev)) {
 			break
 		}
 		for _, t := range e.targets {
@@ -272,7 +273,7 @@ func (e *eventLog) waiting(rev int64) (n int) {
 		if h.rev <= rev {
 			break
 		}
-		n += len(h.lines)
+		n += len(h.Lines)
 	}
 	return n
 }

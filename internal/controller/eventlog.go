@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -36,25 +36,12 @@ type SentEvent struct {
 	Record  []byte // JSON, without a line's end
 }
 
-// EventBatch is the events of one transaction: their records, as lines.
-type EventBatch struct{ lines [][]byte }
-
 // Bounds of the stored events.
 const (
 	recentEvents = 1000  // that stay when they have been delivered, for queries
 	maxEvents    = 20000 // including those that wait for their delivery: beyond that the oldest are removed
 	eventBunch   = 100   // records that are removed at a time
 )
-
-const kindEvent = store.Kind("e")
-
-func newEventTable() *store.Table[EventBatch] {
-	return store.NewTable(kindEvent, store.WithCodec(
-		func(h *EventBatch) ([]byte, error) { return bytes.Join(h.lines, []byte("\n")), nil },
-		func(data []byte) (*EventBatch, error) {
-			return &EventBatch{bytes.Split(bytes.Clone(data), []byte("\n"))}, nil
-		}))
-}
 
 // eventLog has the events of the store in the order of their transactions, and sends them to the
 // targets while this replica holds the lease. It is an outbox: an event is committed with the
@@ -65,7 +52,7 @@ type eventLog struct {
 	actor   func(ctx context.Context) farm.Actor
 	targets []*eventTarget
 	seen    chan struct{} // has a value when there are new records
-	dropped logLimiter
+	dropped record.LogLimiter
 
 	mu      sync.Mutex     // guards what follows
 	young   []pendingBatch // of revisions that the tables may not have in full yet
@@ -80,7 +67,7 @@ type pendingBatch struct {
 	rev  int64
 	key  string
 	base int // events of the same revision that precede it
-	*EventBatch
+	*record.EventBatch
 }
 
 // place returns the position of one of its events.
@@ -105,6 +92,14 @@ func newEventLog(c *Controller, o EventOptions) *eventLog {
 		return nil
 	}
 	return e
+}
+
+// hook returns the commit hook that adds the events; nil while events are off.
+func (e *eventLog) hook() record.CommitHook {
+	if e == nil {
+		return nil
+	}
+	return e.join
 }
 
 // join adds the events that follow from changes to them, as one record.
@@ -132,15 +127,15 @@ func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...fa
 	if len(lines) == 0 {
 		return changes
 	}
-	all, id := slices.Clone(changes), newID()
+	all, id := slices.Clone(changes), record.NewID()
 	for i, change := range all {
-		if said, ok := change.Value().(*EventBatch); ok {
-			lines, id = slices.Concat(said.lines, lines), change.ID()
+		if said, ok := change.Value().(*record.EventBatch); ok {
+			lines, id = slices.Concat(said.Lines, lines), change.ID()
 			all = slices.Delete(all, i, i+1)
 			break
 		}
 	}
-	return append(all, store.Put(e.c.tables.Events, id, &EventBatch{lines}, store.Any))
+	return append(all, store.Put(e.c.tables.Events, id, &record.EventBatch{Lines: lines}, store.Any))
 }
 
 // observe follows the records.
@@ -152,10 +147,10 @@ func (e *eventLog) observe(events []store.Event) {
 	defer e.mu.Unlock()
 	some := false
 	for _, event := range events {
-		if event.Kind != kindEvent {
+		if event.Kind != record.KindEvent {
 			continue
 		}
-		h, ok := event.New.(*EventBatch)
+		h, ok := event.New.(*record.EventBatch)
 		if !ok || event.Old != nil { // none is written twice, but a restored store may have it at another revision
 			e.forgetLocked(event.ID)
 		}
@@ -179,7 +174,7 @@ func (e *eventLog) ring() {
 func (e *eventLog) forgetLocked(key string) {
 	is := func(h pendingBatch) bool { return h.key == key }
 	if i := slices.IndexFunc(e.old, is); i >= 0 { // it is among the first
-		e.count -= len(e.old[i].lines)
+		e.count -= len(e.old[i].Lines)
 		e.old = slices.Delete(e.old, i, i+1)
 		return
 	}
@@ -242,9 +237,9 @@ func (e *eventLog) settle(rev int64) bool {
 			continue
 		}
 		if i > 0 && e.old[i-1].rev == h.rev {
-			h.base = e.old[i-1].base + len(e.old[i-1].lines)
+			h.base = e.old[i-1].base + len(e.old[i-1].Lines)
 		}
-		e.old, e.count = slices.Insert(e.old, i, h), e.count+len(h.lines)
+		e.old, e.count = slices.Insert(e.old, i, h), e.count+len(h.Lines)
 	}
 	e.young = slices.Delete(e.young, 0, n)
 	if n > 0 {
@@ -284,7 +279,7 @@ func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-
 	for last := int64(0); i < len(e.old) && (len(list) < limit || e.old[i].rev == last); i++ {
 		h := e.old[i]
 		last = h.rev
-		for n, line := range h.lines {
+		for n, line := range h.Lines {
 			place := h.place(n)
 			if h.rev == at.rev && place.n <= at.n {
 				continue
@@ -301,7 +296,7 @@ func (e *eventLog) newest(limit int) []SentEvent {
 	i, n := len(e.old), 0
 	for i > 0 && n < limit {
 		i--
-		n += len(e.old[i].lines)
+		n += len(e.old[i].Lines)
 	}
 	from := eventPosition{}
 	if i < len(e.old) {
@@ -317,7 +312,7 @@ func (e *eventLog) last() (p eventPosition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.old); n > 0 {
-		p = eventPosition{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].lines)}
+		p = eventPosition{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].Lines)}
 	}
 	return p
 }

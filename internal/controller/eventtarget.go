@@ -25,7 +25,7 @@ func (t *eventTarget) lacksLocked(h pendingBatch) (n int) {
 	if h.rev <= t.done.Load() {
 		return 0
 	}
-	for i := range h.lines {
+	for i := range h.Lines {
 		if !t.arrived[h.place(i)] {
 			n++
 		}
@@ -97,7 +97,7 @@ func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (lis
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, h := range e.old[e.behindLocked(t.done.Load()):] {
-		for i, line := range h.lines {
+		for i, line := range h.Lines {
 			place := h.place(i)
 			if t.arrived[place] {
 				continue

@@ -2,22 +2,23 @@ package controller
 
 import (
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
 // term returns the leader term of a replica that holds the lease.
-func (c *cloud) term() *leaderTerm {
+func (c *cloud) term() *record.Term {
 	c.t.Helper()
 	synctest.Wait()
 	c.placer.mu.Lock()
@@ -30,7 +31,7 @@ func (c *cloud) term() *leaderTerm {
 
 // formerTerm takes the lease from its holder and returns the writer of the leader term that ended
 // so. The writer does not know that: only the store can refuse its writes.
-func (c *cloud) formerTerm() *leaderTerm {
+func (c *cloud) formerTerm() *record.Term {
 	c.t.Helper()
 	old := c.term()
 	kv, err := c.backend.Get(c.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
@@ -38,7 +39,7 @@ func (c *cloud) formerTerm() *leaderTerm {
 		c.t.Fatal(err)
 	}
 	c.backend.Expire(store.Fence{Key: kv.Key, CreateRev: kv.ModRev})
-	return &leaderTerm{fenced: old.fenced, since: old.since, end: func() {}}
+	return record.NewTerm(old.Fenced(), old.Since(), nil, func() {})
 }
 
 // put writes a record as it is.
@@ -73,7 +74,7 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 		instances := make([]*farm.Instance, 300)
 		for i := range instances {
 			instances[i] = &farm.Instance{
-				ID: newID(), State: farm.Scheduling, Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
+				ID: record.NewID(), State: farm.Scheduling, Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
 				Options: farm.StartOptions{Priority: DefaultPriority}, Created: c.now(), Updated: c.now(),
 			}
 		}
@@ -136,17 +137,17 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64", OS: "linux", AgentVersion: "1.0.0"})
 	put(c, c.tables.Saves, "pending", &farm.SaveRequest{ID: "pending", Status: farm.SavePending, Created: old, Updated: old})
 	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveSucceeded, Created: old, Updated: old})
-	past := &farm.InstanceHistory{ID: newID(), Created: old, Finished: old}
-	put(c, c.tables.Past, pastKey(past), past)
-	put(c, c.tables.Scripts, "unused", &Script{Size: 1})
+	past := &farm.InstanceHistory{ID: record.NewID(), Created: old, Finished: old}
+	put(c, c.tables.History, record.HistoryKey(past), past)
+	put(c, c.tables.Scripts, "unused", &record.Script{Size: 1})
 	put(c, c.tables.CacheJobs, "ended", &farm.CacheJob{ID: "ended", Ended: old})
-	put(c, c.tables.Removed, "node", &RemovedNode{At: old})
-	put(c, c.tables.Released, "node.vm", &ReleasedOrphan{At: old})
-	put(c, c.tables.Kept, "key", &IdempotencyRecord{At: old})
-	put(c, c.tables.Scans, "node", &NodeScan{})
-	put(c, c.tables.Settings, settingDeletion+"x", &Setting{Deletion: &Deletion{Template: templateID, At: old}})
-	put(c, c.tables.Digests, "replica", &Digest{No: 1})
-	put(c, c.tables.Figures, figuresKey(c.series.rings[0].step, 0), &SeriesRecord{Step: int64(c.series.rings[0].step / time.Second)})
+	put(c, c.tables.Removed, "node", &record.RemovedNode{At: old})
+	put(c, c.tables.Released, "node.vm", &record.ReleasedOrphan{At: old})
+	put(c, c.tables.Idempotency, "key", &record.IdempotencyRecord{At: old})
+	put(c, c.tables.Scans, "node", &record.NodeScan{})
+	put(c, c.tables.Settings, settingDeletion+"x", &record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})
+	put(c, c.tables.Digests, "replica", &record.Digest{No: 1})
+	put(c, c.tables.Series, figuresKey(c.series.rings[0].step, 0), &record.SeriesRecord{Step: int64(c.series.rings[0].step / time.Second)})
 	synctest.Wait()
 	c.ages.mu.Lock()
 	c.ages.others["replica"] = peerDigest{came: old}
@@ -254,7 +255,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 	}
 	for _, p := range fields {
 		if star, ok := p.Type.(*ast.StarExpr); ok {
-			if name := fmt.Sprint(star.X); name == "leaderTerm" || name == "reconciler" {
+			if name := types.ExprString(star.X); name == "record.Term" || name == "reconciler" {
 				return true
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -39,7 +40,7 @@ func (c *Controller) Groups() []*farm.Group {
 
 // CreateGroup creates a node group; its edit has a name.
 func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Group, error) {
-	made := &farm.Group{ID: newID()}
+	made := &farm.Group{ID: record.NewID()}
 	err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
 		if all.Len() >= MaxGroups {
 			return nil, farm.Refused("There are %d node groups, which is the most; delete one first", all.Len())
@@ -96,13 +97,13 @@ func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 			if !ok {
 				return nil, farm.NotFound()
 			}
-			t := txn{limits: c.store.Limits()}
-			t.limits.Ops -= 2 // the record settingGroups and the group itself
+			t := record.Txn{Limits: c.store.Limits()}
+			t.Limits.Ops -= 2 // the record settingGroups and the group itself
 			if done = all.detach(c.tables.Groups, id, &t); done {
 				gone = g
-				return append(t.changes, store.Delete(c.tables.Groups, id, store.IfRev(rev))), nil
+				return append(t.Changes, store.Delete(c.tables.Groups, id, store.IfRev(rev))), nil
 			}
-			return t.changes, nil
+			return t.Changes, nil
 		})
 		if err != nil {
 			return err
@@ -164,7 +165,7 @@ func shorten(loop []string) string {
 
 // detach removes a group from those that fall back to it, as many as fit, and reports whether those
 // are all.
-func (v groupView) detach(table *store.Table[farm.Group], id string, t *txn) bool {
+func (v groupView) detach(table *store.Table[farm.Group], id string, t *record.Txn) bool {
 	for other, g := range v.All() {
 		if g.Fallback != id || other == id {
 			continue
@@ -172,7 +173,7 @@ func (v groupView) detach(table *store.Table[farm.Group], id string, t *txn) boo
 		alone := *g
 		alone.Fallback = ""
 		_, rev, _ := v.Get(other)
-		if !t.add(store.Put(table, other, &alone, store.IfRev(rev))) {
+		if !t.Add(store.Put(table, other, &alone, store.IfRev(rev))) {
 			return false
 		}
 	}
@@ -190,14 +191,14 @@ func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]s
 	}
 	for range statusAttempts {
 		_, mark, _ := c.tables.Settings.Get(settingGroups)
-		if err := c.upToDate(ctx); err != nil { // else the record settingGroups might be newer than the groups
+		if err := c.db.UpToDate(ctx); err != nil { // else the record settingGroups might be newer than the groups
 			return farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 		changes, err := decide(groupView{c.tables.Groups.Snapshot()})
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		next := store.Put(c.tables.Settings, settingGroups, &Setting{Value: newID()}, store.IfRev(mark))
+		next := store.Put(c.tables.Settings, settingGroups, &record.Setting{Value: record.NewID()}, store.IfRev(mark))
 		if err = c.store.Commit(ctx, append(changes, next)...); !errors.Is(err, store.ErrConflict) {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -33,12 +34,12 @@ func (j *groupJudge) read(t *testing.T, b *mem.Backend) {
 	_ = b.Watch(t.Context(), store.DefaultPrefix+"/v1/", 2, func(batch store.Batch) error {
 		was := maps.Clone(j.groups)
 		for _, ev := range batch.Events {
-			if id, ok := idOf(kindGroup, ev.Key); ok {
+			if id, ok := idOf(record.KindGroup, ev.Key); ok {
 				keep(j.groups, id, ev)
 			}
 		}
 		for _, ev := range batch.Events {
-			if id, ok := idOf(kindNode, ev.Key); ok {
+			if id, ok := idOf(record.KindNode, ev.Key); ok {
 				before := j.nodes[id]
 				j.member(batch.Rev, was, before, keep(j.nodes, id, ev))
 			}
@@ -158,7 +159,7 @@ func tryGroups(t *testing.T, steps []act) []string {
 	}
 	r.mend()
 	r.running.Wait()
-	time.Sleep(2*sweepEvery + 2*upToDateTime)
+	time.Sleep(2*sweepEvery + 2*record.BarrierTimeout)
 	j := &groupJudge{groups: map[string]farm.Group{}, nodes: map[string]farm.Node{}}
 	j.read(t, r.backend)
 	for id, n := range j.nodes {

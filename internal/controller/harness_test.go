@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -177,7 +178,7 @@ func inCloud(t *testing.T, test func(t *testing.T, c *cloud)) {
 func (c *cloud) start(opts Options) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(ctx, c.backend, store.Options{Tables: tables.All()})
 	if err != nil {
 		c.t.Fatal(err)

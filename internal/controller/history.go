@@ -2,11 +2,11 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -18,25 +18,12 @@ const (
 	pastPerTick = 2000 // removals in one tick, so that a large number of them delays no other job
 )
 
-func newPastTable() *store.Table[farm.InstanceHistory] {
-	return store.NewTable(kindPast,
-		store.WithIndex(byInstance, func(p *farm.InstanceHistory) []string { return []string{p.ID} }),
-		store.WithIndex(byExternalID, func(p *farm.InstanceHistory) []string { return given(p.ExternalID) }))
-}
-
-// pastKey returns the id of a history record; ids sort with the newest first.
-func pastKey(p *farm.InstanceHistory) string { return pastFrom(p.Finished) + "-" + p.ID }
-
-// pastFrom returns the prefix of the ids of everything that finished at t; those of earlier ends
-// sort after it.
-func pastFrom(t time.Time) string { return fmt.Sprintf("%016x", math.MaxInt64-t.UnixNano()) }
-
 // archiveInstance moves the record of a finished instance into the history, in one transaction.
 func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
 	return append(append(c.freeMAC(inst), c.dropScript(inst)...),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
-		store.Put(c.tables.Past, pastKey(p), p, store.Any))
+		store.Put(c.tables.History, record.HistoryKey(p), p, store.Any))
 }
 
 // HistoryQuery selects instances of the history; empty fields select all.
@@ -54,7 +41,7 @@ func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (f
 	if id == "" {
 		return "", true
 	}
-	for key := range view.Where(byInstance, id) {
+	for key := range view.Where(record.ByInstance, id) {
 		from = key
 	}
 	_, _, lives := c.tables.Instances.Get(id)
@@ -63,7 +50,7 @@ func (c *Controller) after(view *store.View[farm.InstanceHistory], id string) (f
 
 // History returns the removed instances that are still in the history, the newest first.
 func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
-	view := c.tables.Past.Snapshot()
+	view := c.tables.History.Snapshot()
 	from, ok := c.after(view, q.After)
 	if !ok {
 		return nil
@@ -71,9 +58,9 @@ func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 	pages := view.Range(from, math.MaxInt)
 	switch {
 	case q.ID != "":
-		pages = view.Where(byInstance, q.ID)
+		pages = view.Where(record.ByInstance, q.ID)
 	case q.ExternalID != "":
-		pages = view.Where(byExternalID, q.ExternalID)
+		pages = view.Where(record.ByExternalID, q.ExternalID)
 	}
 	var list []*farm.InstanceHistory
 	for key, p := range pages {
@@ -89,12 +76,12 @@ func (c *Controller) History(q HistoryQuery) []*farm.InstanceHistory {
 }
 
 // tidyHistory removes the entries that have been kept long enough, the oldest first.
-func (c *Controller) tidyHistory(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyHistory(ctx context.Context, w *record.Term, now time.Time) error {
 	var old []string
-	for key := range c.tables.Past.Range(pastFrom(now.Add(-keepPast)), pastPerTick) {
+	for key := range c.tables.History.Range(record.HistoryFrom(now.Add(-keepPast)), pastPerTick) {
 		old = append(old, key)
 	}
-	if excess := c.tables.Past.Len() - c.opts.bounds.past; len(old) == 0 && excess > 0 {
+	if excess := c.tables.History.Len() - c.opts.bounds.past; len(old) == 0 && excess > 0 {
 		old = c.oldestPast(min(excess, pastPerTick))
 	}
 	return c.forget(ctx, w, old)
@@ -102,7 +89,7 @@ func (c *Controller) tidyHistory(ctx context.Context, w *leaderTerm, now time.Ti
 
 // oldestPast returns the ids of the n oldest records of the history.
 func (c *Controller) oldestPast(n int) []string {
-	view := c.tables.Past.Snapshot()
+	view := c.tables.History.Snapshot()
 	var names []string
 	skip := view.Len() - n
 	for key := range view.All() {
@@ -113,11 +100,11 @@ func (c *Controller) oldestPast(n int) []string {
 	return names
 }
 
-func (c *Controller) forget(ctx context.Context, w *leaderTerm, names []string) error {
-	for some := range slices.Chunk(names, txnChanges) {
+func (c *Controller) forget(ctx context.Context, w *record.Term, names []string) error {
+	for some := range slices.Chunk(names, record.TxnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, name := range some {
-			changes[i] = store.Delete(c.tables.Past, name, store.Any)
+			changes[i] = store.Delete(c.tables.History, name, store.Any)
 		}
 		if err := w.Commit(ctx, changes...); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -105,7 +106,7 @@ func TestPagesOfTheHistory(t *testing.T) {
 		var want []string
 		for i := range 25 {
 			p := &farm.InstanceHistory{ID: fmt.Sprintf("id-%02d", i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
-			if err := c.store.Commit(t.Context(), store.Put(c.tables.Past, pastKey(p), p, store.Any)); err != nil {
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.History, record.HistoryKey(p), p, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 			want = append([]string{p.ID}, want...)
@@ -131,8 +132,8 @@ func TestPagesOfTheHistory(t *testing.T) {
 		// The oldest entries are removed from the history; the instances that still exist have
 		// finished later.
 		last := want[len(want)-1]
-		for key := range c.tables.Past.Where(byInstance, last) {
-			if err := c.store.Commit(t.Context(), store.Delete(c.tables.Past, key, store.Any)); err != nil {
+		for key := range c.tables.History.Where(record.ByInstance, last) {
+			if err := c.store.Commit(t.Context(), store.Delete(c.tables.History, key, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -155,8 +156,8 @@ func TestHistoryIsBounded(t *testing.T) {
 			var changes []store.Change
 			for i := range n {
 				p := &farm.InstanceHistory{ID: fmt.Sprint(at.Unix(), "-", i), Finished: at.Add(time.Duration(i))}
-				changes = append(changes, store.Put(c.tables.Past, pastKey(p), p, store.Any))
-				if len(changes) == txnChanges || i == n-1 {
+				changes = append(changes, store.Put(c.tables.History, record.HistoryKey(p), p, store.Any))
+				if len(changes) == record.TxnChanges || i == n-1 {
 					if err := c.store.Commit(t.Context(), changes...); err != nil {
 						t.Fatal(err)
 					}
@@ -168,7 +169,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		put(pastPerTick+150, begin.Add(time.Hour))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if n := c.tables.Past.Len(); n != most {
+		if n := c.tables.History.Len(); n != most {
 			t.Errorf("%d records are kept", n)
 		}
 		if list := c.past(HistoryQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+149)}); len(list) != 0 {
@@ -181,12 +182,12 @@ func TestHistoryIsBounded(t *testing.T) {
 		c.away(23 * time.Hour)
 		time.Sleep(before.Sub(c.now()))
 		synctest.Wait()
-		if n := c.tables.Past.Len(); n != most {
+		if n := c.tables.History.Len(); n != most {
 			t.Errorf("%d records are kept after a day but two seconds", n)
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if n := c.tables.Past.Len(); n != pastPerTick+150 {
+		if n := c.tables.History.Len(); n != pastPerTick+150 {
 			t.Errorf("%d records are kept after a day", n)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -21,17 +22,6 @@ type IdempotentRequest struct {
 	over int64 // revision of a record that no longer counts; 0: there was none
 }
 
-// IdempotencyRecord is the stored result of a request with an idempotency key.
-type IdempotencyRecord struct {
-	Caller string          `json:"caller,omitempty"`
-	Digest string          `json:"digest"`
-	Answer json.RawMessage `json:"answer"`
-	At     time.Time       `json:"at"`
-	// Instances are those of a start that has not ended: it takes several transactions, of which
-	// this record is part of the first.
-	Instances []string `json:"instances,omitempty"`
-}
-
 // Bounds of the idempotency records: whichever is reached first. Beyond half of
 // Limits.IdempotencyKeys the oldest are removed; one caller may have a quarter of everything.
 const (
@@ -39,8 +29,6 @@ const (
 	maxKeptBytes = 128 << 20       // of all responses
 	abandoned    = 2 * time.Minute // after which a start that has not ended is considered dead
 )
-
-const kindKept = store.Kind("k")
 
 type askedKey struct{}
 
@@ -52,9 +40,9 @@ func WithIdempotency(ctx context.Context, ask IdempotentRequest) context.Context
 // LookupIdempotent returns the response of an earlier request with the same key; ok is false
 // without one: then ask is ready for WithIdempotency. With sure, it reads the store itself.
 func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentRequest, sure bool) (answer json.RawMessage, ok bool, err error) {
-	kept, rev, there := c.tables.Kept.Get(ask.ID)
+	kept, rev, there := c.tables.Idempotency.Get(ask.ID)
 	if !there && sure {
-		if kept, rev, err = c.tables.Kept.GetLinearizable(ctx, ask.ID); err != nil {
+		if kept, rev, err = c.tables.Idempotency.GetLinearizable(ctx, ask.ID); err != nil {
 			return nil, false, err
 		}
 	}
@@ -89,7 +77,7 @@ func (c *Controller) terminateAll(ctx context.Context, w store.Writer, ids []str
 type idempotencyWrite struct {
 	c    *Controller
 	id   string
-	kept IdempotencyRecord
+	kept record.IdempotencyRecord
 	cond store.Condition
 }
 
@@ -103,7 +91,7 @@ func (c *Controller) remember(ctx context.Context, answer any) (*idempotencyWrit
 	if err != nil {
 		return nil, err
 	}
-	return &idempotencyWrite{c: c, id: ask.ID, kept: IdempotencyRecord{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
+	return &idempotencyWrite{c: c, id: ask.ID, kept: record.IdempotencyRecord{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
 }
 
 // changes returns the changes that join the transaction of the request.
@@ -112,7 +100,7 @@ func (m *idempotencyWrite) changes() []store.Change {
 		return nil
 	}
 	kept := m.kept
-	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+	return []store.Change{store.Put(m.c.tables.Idempotency, m.id, &kept, m.cond)}
 }
 
 // begun returns the first changes of a start that takes more than one transaction.
@@ -122,7 +110,7 @@ func (m *idempotencyWrite) begun(instances []string) []store.Change {
 	}
 	kept := m.kept
 	kept.Instances = instances
-	return []store.Change{store.Put(m.c.tables.Kept, m.id, &kept, m.cond)}
+	return []store.Change{store.Put(m.c.tables.Idempotency, m.id, &kept, m.cond)}
 }
 
 // ended writes the end of a start that begun has recorded: with its response, or as if it had not
@@ -132,26 +120,19 @@ func (m *idempotencyWrite) ended(ctx context.Context, failed error) error {
 		return nil
 	}
 	kept := m.kept
-	change := store.Put(m.c.tables.Kept, m.id, &kept, store.Any)
+	change := store.Put(m.c.tables.Idempotency, m.id, &kept, store.Any)
 	if failed != nil {
-		change = store.Delete(m.c.tables.Kept, m.id, store.Any)
+		change = store.Delete(m.c.tables.Idempotency, m.id, store.Any)
 	}
 	return m.c.store.Commit(context.WithoutCancel(ctx), change)
 }
 
-// newKeptTable creates the table of idempotency records.
-func newKeptTable() *store.Table[IdempotencyRecord] {
-	return store.NewTable(kindKept, store.WithSums(keptOf, func(k *IdempotencyRecord) (string, store.Amounts) {
-		return k.Caller, store.Amounts{1, len(k.Answer)}
-	}))
-}
-
 // tidyKept removes records that are too old, or too many, the oldest first, and ends the instances
 // of starts that died.
-func (c *Controller) tidyKept(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyKept(ctx context.Context, w *record.Term, now time.Time) error {
 	var gone []string
 	var all []expiredKey
-	for id, k := range c.tables.Kept.All() {
+	for id, k := range c.tables.Idempotency.All() {
 		if len(k.Instances) > 0 && now.Sub(k.At) >= abandoned {
 			if err := c.terminateAll(ctx, w, k.Instances); err != nil {
 				return err
@@ -162,10 +143,10 @@ func (c *Controller) tidyKept(ctx context.Context, w *leaderTerm, now time.Time)
 		all = append(all, expiredKey{id, k.Caller, k.At, len(k.Answer)})
 	}
 	gone = append(gone, surplusKept(all, now, c.opts.Limits.IdempotencyKeys/2, c.opts.bounds.answers)...)
-	for some := range slices.Chunk(gone, txnChanges) {
+	for some := range slices.Chunk(gone, record.TxnChanges) {
 		changes := make([]store.Change, len(some))
 		for i, id := range some {
-			changes[i] = store.Delete(c.tables.Kept, id, store.Any)
+			changes[i] = store.Delete(c.tables.Idempotency, id, store.Any)
 		}
 		if err := w.Commit(ctx, changes...); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -78,7 +79,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 			c.away(keepAsked)
 			time.Sleep(2 * sweepEvery)
 			synctest.Wait()
-			if c.tables.Kept.Len() > 0 {
+			if c.tables.Idempotency.Len() > 0 {
 				t.Error("a name is remembered for longer than a day")
 			}
 			if again := c.mustName("a", count); slices.Equal(first, again) {
@@ -225,8 +226,8 @@ func TestTooManyNames(t *testing.T) {
 			answer, _ := json.Marshal(string(make([]byte, size)))
 			var changes []store.Change
 			for i := range n {
-				kept := &IdempotencyRecord{Caller: caller, Digest: "d", Answer: answer, At: c.now().Add(time.Duration(i) * time.Millisecond)}
-				changes = append(changes, store.Put(c.tables.Kept, fmt.Sprintf("%06d", i), kept, store.Any))
+				kept := &record.IdempotencyRecord{Caller: caller, Digest: "d", Answer: answer, At: c.now().Add(time.Duration(i) * time.Millisecond)}
+				changes = append(changes, store.Put(c.tables.Idempotency, fmt.Sprintf("%06d", i), kept, store.Any))
 			}
 			for some := range slices.Chunk(changes, together) {
 				if err := c.store.Commit(t.Context(), some...); err != nil {
@@ -234,16 +235,16 @@ func TestTooManyNames(t *testing.T) {
 				}
 			}
 		}
-		fill("", most, 1, txnChanges)
+		fill("", most, 1, record.TxnChanges)
 		wantBusy(t, "Limit of 400 stored requests with an Idempotency-Key reached "+
 			"(setting SVC_MAX_IDEMPOTENCY_KEYS); leave the key out, or try again in a few minutes",
 			func() error { _, err := c.named(t.Context(), "a", "d", 1); return err })
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()
-		if n := c.tables.Kept.Len(); n != most/2 {
+		if n := c.tables.Idempotency.Len(); n != most/2 {
 			t.Errorf("%d names are kept", n)
 		}
-		if _, _, ok := c.tables.Kept.Get(fmt.Sprintf("%06d", most-1)); !ok {
+		if _, _, ok := c.tables.Idempotency.Get(fmt.Sprintf("%06d", most-1)); !ok {
 			t.Error("the newest one went")
 		}
 		c.stop()
@@ -254,7 +255,7 @@ func TestTooManyNames(t *testing.T) {
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()
 		bytes := 0
-		for _, k := range c.tables.Kept.All() {
+		for _, k := range c.tables.Idempotency.All() {
 			bytes += len(k.Answer)
 		}
 		if most := farm.CallerShare(mostBytes); bytes > most || bytes < most/2 {

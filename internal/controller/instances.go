@@ -2,14 +2,13 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -40,7 +39,7 @@ func (c *Controller) Instances(p Page) []InstanceView {
 	view := c.tables.Instances.Snapshot()
 	rows, room := view.Rows(p.After), view.Len()
 	if p.ExternalID != "" {
-		rows, room = view.RowsWhere(byExternalID, p.ExternalID, p.After), 0
+		rows, room = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After), 0
 	}
 	if p.Limit > 0 {
 		room = min(room, p.Limit)
@@ -88,7 +87,7 @@ func (c *Controller) ListInstances(p Page, each func(InstanceView)) *InstanceLis
 	view := c.tables.Instances.Snapshot()
 	l := &InstanceList{rows: view.Rows(p.After)}
 	if p.ExternalID != "" {
-		l.rows = view.RowsWhere(byExternalID, p.ExternalID, p.After)
+		l.rows = view.RowsWhere(record.ByExternalID, p.ExternalID, p.After)
 	}
 
 	batch, count := make([]InstanceView, 0, explainBatch), 0
@@ -156,9 +155,9 @@ func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, stat
 	view := c.tables.Instances.Snapshot()
 	states = make(map[farm.InstanceState]int, len(farm.InstanceStates))
 	for _, s := range farm.InstanceStates {
-		states[s] = view.Sum(perState, string(s))[0]
+		states[s] = view.Sum(record.CountByState, string(s))[0]
 	}
-	for row := range view.RowsBy(byAge, skip) {
+	for row := range view.RowsBy(record.ByAge, skip) {
 		if len(part) == limit {
 			break
 		}
@@ -167,17 +166,6 @@ func (c *Controller) NewestInstances(skip, limit int) (part []InstanceView, stat
 	c.explain(part)
 	return part, states
 }
-
-// ageKey returns a key that sorts records by their age: texts of the same length, the newest first
-// and those without a time last.
-func ageKey(created time.Time) string {
-	if created.IsZero() {
-		return ageless
-	}
-	return fmt.Sprintf("%019d", math.MaxInt64-max(created.UnixNano(), 0))
-}
-
-const ageless = "9999999999999999999"
 
 // matching returns the instances that a page selects, which depends on what clients see of them.
 func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) []InstanceView {
@@ -253,7 +241,7 @@ func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int
 	if inst, rev, ok := c.tables.Instances.Get(id); ok {
 		return inst, rev, nil
 	}
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return nil, 0, farm.NotFound()
 	}
 	inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
@@ -265,9 +253,6 @@ func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int
 	}
 	return inst, rev, nil
 }
-
-// validID reports whether a text can be an id; others are not sent to the store.
-func validID(id string) bool { return id != "" && len(id) <= 64 }
 
 // InstanceUpdate is a client's change of an instance; nil fields stay.
 type InstanceUpdate struct {
@@ -290,7 +275,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 		if up.Metadata != nil {
 			n.Metadata = maps.Clone(up.Metadata)
 		}
-		if more := recordSize(n) - recordSize(inst); inst.Waiting() {
+		if more := record.InstanceSize(n) - record.InstanceSize(inst); inst.Waiting() {
 			if err := c.admission.check(inst.Caller, amounts{1: int64(more)}); err != nil {
 				return nil, err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 )
@@ -25,7 +26,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 		if h.InstanceID != "" && c.owns(s.node, h) {
 			have[h.InstanceID] = true
 			s.has(h)
-		} else if id := heldID(h); validID(id) {
+		} else if id := heldID(h); record.ValidID(id) {
 			strange[id] = h
 		}
 	}
@@ -68,7 +69,7 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 	if len(failed) == 0 {
 		return
 	}
-	if count, due := c.unvanished.due(len(failed), c.now()); due {
+	if count, due := c.unvanished.Due(len(failed), c.now()); due {
 		c.log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count", count, "first", failed[0])
 	}
 }
@@ -223,7 +224,7 @@ func (c *Controller) foreign(node string) (load sched.Load, told bool) {
 		s.mu.Unlock()
 	}
 	if other, ok := c.ages.elsewhere(node, seen); ok {
-		load = other.strange.load()
+		load = orphanLoad(other.strange)
 	}
 	return load, told
 }

@@ -46,7 +46,7 @@ func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID
 		if !errors.Is(err, store.ErrConflict) {
 			return answer, err
 		}
-		if err := c.upToDate(ctx); err != nil {
+		if err := c.db.UpToDate(ctx); err != nil {
 			return none, farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -20,38 +21,6 @@ const (
 	maxKnownVersions  = 50       // of one template, the newest
 	maxKnownBytes     = 64 << 10 // of the versions of one template
 )
-
-// KnownTemplate is the last known state of a template at the registry. Starts use it while the
-// registry cannot be reached.
-type KnownTemplate struct {
-	Name     string             `json:"name"`
-	Versions []farm.TemplateRef `json:"versions"` // resolved, oldest first
-	Changed  time.Time          `json:"changed"`  // when this record was written
-}
-
-// kindKnown is the kind of the records of known templates.
-const kindKnown = store.Kind("l")
-
-// detail returns the known state in the form of a registry's response.
-func (k *KnownTemplate) detail(id string) api.TemplateDetail {
-	d := api.TemplateDetail{Template: api.Template{ID: id, Name: k.Name}}
-	for _, v := range k.Versions {
-		d.Versions = append(d.Versions, api.TemplateVersion{Tag: v.Tag, Number: v.Version, ContentID: v.ContentID})
-	}
-	return d
-}
-
-// version returns the known version with a content id.
-func (k *KnownTemplate) version(contentID string) (farm.TemplateRef, bool) {
-	if k == nil || contentID == "" {
-		return farm.TemplateRef{}, false
-	}
-	i := slices.IndexFunc(k.Versions, func(v farm.TemplateRef) bool { return v.ContentID == contentID })
-	if i < 0 {
-		return farm.TemplateRef{}, false
-	}
-	return k.Versions[i], true
-}
 
 // templateMark distinguishes two states of a template without comparing all their versions.
 type templateMark struct {
@@ -111,7 +80,7 @@ func (k *knownTemplates) observe(d api.TemplateDetail) {
 
 // forget queues that the registry no longer has a template.
 func (k *knownTemplates) forget(id string) {
-	if _, _, ok := k.c.tables.Known.Get(id); ok {
+	if _, _, ok := k.c.tables.KnownTemplates.Get(id); ok {
 		k.observe(api.TemplateDetail{Template: api.Template{ID: id}})
 	}
 }
@@ -148,7 +117,7 @@ func (k *knownTemplates) run(ctx context.Context) {
 
 // store writes the state of a template, unless it is known already.
 func (k *knownTemplates) store(ctx context.Context, d api.TemplateDetail) error {
-	table := k.c.tables.Known
+	table := k.c.tables.KnownTemplates
 	had, rev, ok := table.Get(d.ID)
 	if len(d.Versions) == 0 {
 		if !ok {
@@ -171,7 +140,7 @@ func (k *knownTemplates) store(ctx context.Context, d api.TemplateDetail) error 
 	if ok {
 		guard = store.IfRev(rev)
 	}
-	next := &KnownTemplate{Name: clip(d.Name, maxField), Versions: versions, Changed: k.c.now()}
+	next := &record.KnownTemplate{Name: clip(d.Name, maxField), Versions: versions, Changed: k.c.now()}
 	return k.c.store.Commit(ctx, store.Put(table, d.ID, next, guard))
 }
 
@@ -188,7 +157,7 @@ func newestWithin(versions []farm.TemplateRef, limit int) []farm.TemplateRef {
 
 // resolve returns the newest versions of a template with the fields of their configurations that a
 // start needs. Configurations of already known content are not read again.
-func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had *KnownTemplate) ([]farm.TemplateRef, error) {
+func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had *record.KnownTemplate) ([]farm.TemplateRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	newest := d.Versions[max(0, len(d.Versions)-maxKnownVersions):]
@@ -198,7 +167,7 @@ func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had 
 			continue // its bytes have no name that a cache could use
 		}
 		ref := refOf(d, v)
-		if old, ok := had.version(v.ContentID); ok && old.Suspended == ref.Suspended {
+		if old, ok := had.Version(v.ContentID); ok && old.Suspended == ref.Suspended {
 			ref.CPUs, ref.MemoryMB, ref.Needs, ref.Network, ref.VLAN = old.CPUs, old.MemoryMB, old.Needs, old.Network, old.VLAN
 			out = append(out, ref)
 			continue
@@ -226,7 +195,7 @@ func (k *knownTemplates) refresh(ctx context.Context) error {
 		return registryError(err)
 	}
 	wanted := k.cached()
-	for id := range k.c.tables.Known.All() {
+	for id := range k.c.tables.KnownTemplates.All() {
 		wanted[id] = true
 	}
 	for _, t := range list {
@@ -288,15 +257,15 @@ func unreachable(err error) bool {
 func (c *Controller) resolveKnown(id, tag string, number *int, away error) (farm.TemplateRef, string, error) {
 	var none farm.TemplateRef
 	cause, _ := errors.AsType[*farm.Error](away)
-	known, _, ok := c.tables.Known.Get(strings.ToLower(id))
+	known, _, ok := c.tables.KnownTemplates.Get(strings.ToLower(id))
 	if !ok {
 		return none, "", farm.Refused("Template %s is not known here and cannot be looked up: %s", id, cause.Message)
 	}
-	picked, err := pickVersion(known.detail(strings.ToLower(id)), tag, number)
+	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {
 		return none, "", farm.Refused("The version of template %s that is asked for is not known here and cannot be looked up: %s",
 			known.Name, cause.Message)
 	}
-	ref, _ := known.version(picked.ContentID)
+	ref, _ := known.Version(picked.ContentID)
 	return ref, "the registry cannot be reached: tag " + ref.Tag + " is taken from the last known state of the template", nil
 }

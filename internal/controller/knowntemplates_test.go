@@ -94,7 +94,7 @@ func TestKnownTemplatesFollowTheRegistry(t *testing.T) {
 		known := func(want int, when string) {
 			t.Helper()
 			synctest.Wait()
-			if n := c.tables.Known.Len(); n != want {
+			if n := c.tables.KnownTemplates.Len(); n != want {
 				t.Errorf("%d templates are known %s, want %d", n, when, want)
 			}
 		}
@@ -147,7 +147,7 @@ func TestKnownTemplateIsBounded(t *testing.T) {
 			if err := c.known.store(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
-			k, _, _ := c.tables.Known.Get(d.ID)
+			k, _, _ := c.tables.KnownTemplates.Get(d.ID)
 			if len(k.Versions) != want || k.Versions[want-1].Version != last {
 				t.Errorf("%d versions are kept, want %d: %+v", len(k.Versions), want, k.Versions[len(k.Versions)-1])
 			}

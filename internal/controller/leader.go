@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -15,37 +16,6 @@ const leaseSchedule = "schedule"
 
 // leadRetry is the pause after a lease could not be acquired or used.
 const leadRetry = 250 * time.Millisecond
-
-// leaderTerm is the time during which this replica holds the lease. It is the Writer of everything
-// that only the leader may write: once another replica holds the lease, no write goes through it,
-// however late it arrives.
-//
-// A write whose outcome stays unknown ends it: only a new leader term can determine the outcome,
-// since it makes that write impossible and reads the records again.
-type leaderTerm struct {
-	fenced store.Writer
-	since  time.Time
-	over   <-chan struct{} // closed when it has ended, which may be while the lease is still held
-	end    context.CancelFunc
-}
-
-var _ store.Writer = (*leaderTerm)(nil)
-
-// Commit implements store.Writer. A leader term that has ended writes nothing, even where its lease
-// would still allow it: later decisions may rely on capacity that a write of unknown outcome has
-// used.
-func (r *leaderTerm) Commit(ctx context.Context, changes ...store.Change) error {
-	select {
-	case <-r.over:
-		return store.ErrFenced
-	default:
-	}
-	err := r.fenced.Commit(ctx, changes...)
-	if errors.Is(err, store.ErrFenced) || errors.Is(err, store.ErrUnknownOutcome) {
-		r.end()
-	}
-	return err
-}
 
 // campaign waits for the lease, does the leader's work for as long as it holds it, and waits again.
 func (c *Controller) campaign(ctx context.Context) {
@@ -73,10 +43,10 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 	defer func() { err = errors.Join(err, c.resign(ctx, lease)) }()
 	defer end()
 	go c.guard(under, lease, end)
-	if err := c.upToDate(under); err != nil {
+	if err := c.db.UpToDate(under); err != nil {
 		return err
 	}
-	r := &leaderTerm{fenced: c.store.Under(lease.Fence()), since: c.now(), over: under.Done(), end: end}
+	r := record.NewTerm(c.store.WithFence(lease.Fence()), c.now(), under.Done(), end)
 	c.placer.begin(r)
 	defer c.placer.finish(r)
 	var wg sync.WaitGroup
@@ -87,16 +57,6 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 	wg.Go(func() { periodic.Run(under, c.opts.Chores, c.log) })
 	wg.Wait()
 	return nil
-}
-
-// upToDateTime bounds the wait for the tables.
-const upToDateTime = 5 * time.Second
-
-// upToDate returns when the tables show everything that was written before the call.
-func (c *Controller) upToDate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, upToDateTime)
-	defer cancel()
-	return c.store.Barrier(ctx)
 }
 
 // blindAfter is how many successive checks must find the store out of order before a leader term

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -169,8 +170,8 @@ func TestEndedReignWritesNothing(t *testing.T) {
 		e.placer.mu.Lock()
 		r := e.placer.reign
 		e.placer.mu.Unlock()
-		r.end()
-		err := r.Commit(t.Context(), store.Put(e.tables.Settings, "late", &Setting{Value: "late"}, store.Any))
+		r.End()
+		err := r.Commit(t.Context(), store.Put(e.tables.Settings, "late", &record.Setting{Value: "late"}, store.Any))
 		if !errors.Is(err, store.ErrFenced) {
 			t.Errorf("after the end: %v", err)
 		}
@@ -207,7 +208,7 @@ func TestPlacementsGivenBackPause(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
-		r := &leaderTerm{fenced: busy{}, end: func() {}}
+		r := record.NewTerm(busy{}, time.Time{}, nil, func() {})
 		some := []placementDecision{c.decide(id, a.id)}
 		for _, some := range [][]placementDecision{some, nil} {
 			if got, want := c.placer.assignAll(t.Context(), r, some), some == nil; got != want {
@@ -241,7 +242,7 @@ func TestDecisionIsOld(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		r := &leaderTerm{fenced: c.store, end: func() {}}
+		r := record.NewTerm(c.store, time.Time{}, nil, func() {})
 		if c.placer.assignAll(t.Context(), r, []placementDecision{old}) {
 			t.Error("placed on a drained node")
 		}

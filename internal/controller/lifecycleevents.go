@@ -3,6 +3,7 @@ package controller
 import (
 	"maps"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -83,17 +84,17 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 			continue
 		}
 		switch change.Kind() {
-		case kindInstance:
+		case record.KindInstance:
 			was, _, _ := e.c.tables.Instances.Get(change.ID())
 			now, _ := change.Value().(*farm.Instance)
 			list = append(list, eventsBetween(was, now)...)
-		case kindCacheJob:
+		case record.KindCacheJob:
 			_, _, known := e.c.tables.CacheJobs.Get(change.ID())
 			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.CacheJobDistribute {
 				list = append(list, distributed(now))
 			}
-		case kindOutcome:
-			id, node := ofOutcome(change.ID())
+		case record.KindCacheJobResult:
+			id, node := record.SplitCacheJobResultID(change.ID())
 			of, _, known := e.c.tables.CacheJobs.Get(id)
 			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.CacheJobDistribute {
 				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))

@@ -1,11 +1,10 @@
 package controller
 
 import (
-	"encoding/json"
 	"sync"
 	"time"
-	"unicode/utf8"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -73,84 +72,17 @@ func (l Limits) waiting() int64     { return int64(l.Waiting) }
 func (l Limits) waitingSize() int64 { return l.WaitingSize }
 func (l Limits) scriptsSize() int64 { return l.ScriptsSize }
 
-// Sums of instances and scripts. Those of all are under the key allCallers.
-const (
-	waitingOf  = "waiting" // instances that wait, and their bytes, by caller
-	waitingAll = "all waiting"
-	scriptsOf  = "scripts" // bytes, by caller
-	scriptsAll = "all scripts"
-	savesOf    = "saves" // requests that are not done, and their bytes, by caller
-	savesAll   = "all saves"
-	keptOf     = "kept" // idempotency records, and the bytes of their responses, by caller
-	allCallers = "all"
-)
-
-// recordSize returns an upper bound of the bytes of an instance's stored record, without its
-// script. Tables call it at every change of an instance, so it does not encode.
-func recordSize(i *farm.Instance) int {
-	const fixed, perField = 1 << 10, 128
-	size := fixed + textSize(i.Name) + textSize(i.ExternalID) + textSize(i.Options.NameTemplate)
-	for _, p := range i.Options.Ports {
-		size += perField + textSize(p.Name)
-	}
-	for key, value := range i.Metadata {
-		size += perField + textSize(key)
-		if text, ok := value.(string); ok {
-			size += textSize(text)
-		} else {
-			size += encodedSize(value)
-		}
-	}
-	return size
-}
-
-// textSize bounds the bytes of a text in JSON, without its quotes.
-func textSize(text string) int {
-	size := len(text)
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c < ' ' || c == '<' || c == '>' || c == '&':
-			size += 5 // \u003c
-		case c == '"' || c == '\\' || c >= utf8.RuneSelf: // the line separator, of three bytes, takes six
-			size++
-		}
-	}
-	return size
-}
-
-// waitingAmounts returns the amounts of a pending instance.
-func waitingAmounts(i *farm.Instance) (a store.Amounts) {
-	if i.Waiting() {
-		a[0], a[1] = 1, recordSize(i)
-	}
-	return a
-}
-
-// saveAmounts returns the amounts of a save request that is not done.
-func saveAmounts(s *farm.SaveRequest) (a store.Amounts) {
-	if s.Status != farm.SaveSucceeded {
-		a[0], a[1] = 1, encodedSize(s)
-	}
-	return a
-}
-
-// encodedSize returns how many bytes a record has in the store.
-func encodedSize(record any) int {
-	raw, _ := json.Marshal(record) // as the store does; what fails there is not stored
-	return len(raw)
-}
-
 // demandOf returns the amounts of drafts and their script. A draft with a node does not count as
 // pending.
 func demandOf(drafts []draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
 		if d.placed == nil {
 			more[0]++
-			more[1] += int64(recordSize(d.asked))
+			more[1] += int64(record.InstanceSize(d.asked))
 		}
 	}
 	for _, change := range script {
-		if s, ok := change.Value().(*Script); ok {
+		if s, ok := change.Value().(*record.Script); ok {
 			more[2] += int64(s.Size)
 		}
 	}
@@ -159,9 +91,9 @@ func demandOf(drafts []draft, script []store.Change) (more amounts) {
 
 // storedBy returns the amounts of a caller in the store; of "" those of all callers.
 func (c *Controller) storedBy(caller string) amounts {
-	waiting, scripts, saves, key := waitingOf, scriptsOf, savesOf, caller
+	waiting, scripts, saves, key := record.WaitingByCaller, record.ScriptsByCaller, record.SavesByCaller, caller
 	if caller == "" {
-		waiting, scripts, saves, key = waitingAll, scriptsAll, savesAll, allCallers
+		waiting, scripts, saves, key = record.WaitingOfAll, record.ScriptsOfAll, record.SavesOfAll, record.AllCallers
 	}
 	w := c.tables.Instances.Snapshot().Sum(waiting, key)
 	s := c.tables.Scripts.Snapshot().Sum(scripts, key)
@@ -244,8 +176,8 @@ func (a *admission) countLocked(caller string, more amounts, sign int64) {
 // stored ones.
 func (c *Controller) admitKey(caller string) error {
 	const setting, remedy = "SVC_MAX_IDEMPOTENCY_KEYS", "leave the key out, or try again in a few minutes"
-	view, most := c.tables.Kept.Snapshot(), c.opts.Limits.IdempotencyKeys
-	if mine := view.Sum(keptOf, caller)[0]; caller != "" && mine >= farm.CallerShare(most) {
+	view, most := c.tables.Idempotency.Snapshot(), c.opts.Limits.IdempotencyKeys
+	if mine := view.Sum(record.IdempotencyByCaller, caller)[0]; caller != "" && mine >= farm.CallerShare(most) {
 		return farm.Busy(limitRetry, "You have %d stored requests with an Idempotency-Key, the limit per caller: "+
 			"a quarter of the setting %s (%d); %s", mine, setting, most, remedy)
 	}

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -230,7 +228,7 @@ func TestKeysAreLimited(t *testing.T) {
 		time.Sleep(2 * sweepEvery)
 		synctest.Wait()
 		var left []string
-		for id := range c.tables.Kept.All() {
+		for id := range c.tables.Idempotency.All() {
 			left = append(left, id)
 		}
 		if got := strings.Join(left, " "); got != "a2 a3 b0" { // of half of the limit a quarter is one caller's
@@ -251,23 +249,5 @@ func TestRefusedStartsAreNotPlaced(t *testing.T) {
 		c.wantScripts(0)
 		c.mustStart(StartRequest{})
 		a.take(api.OrderStart)
-	})
-}
-
-// TestRecordSize: the counted size of a record is never less than the stored one.
-func TestRecordSize(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringOf(rapid.OneOf(rapid.Rune(), rapid.SampledFrom([]rune("<>&\"\\\x00\x1f\n\u2028\u2029\ufffdab"))))
-		inst := &farm.Instance{Name: text.Draw(t, "name"), ExternalID: text.Draw(t, "external id"), Metadata: map[string]any{}}
-		inst.Options.NameTemplate = text.Draw(t, "name template")
-		for _, name := range rapid.SliceOfN(text, 0, 20).Draw(t, "ports") {
-			inst.Options.Ports = append(inst.Options.Ports, farm.Port{Name: name, GuestPort: 65535, HostPort: 65535, Protocol: "tcp"})
-		}
-		for key, value := range rapid.MapOfN(text, text, 0, 20).Draw(t, "metadata") {
-			inst.Metadata[key] = value
-		}
-		if bound, stored := recordSize(inst), encodedSize(inst); bound < stored {
-			t.Fatalf("%d bytes are counted of a record of %d", bound, stored)
-		}
 	})
 }

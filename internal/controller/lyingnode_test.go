@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -21,7 +22,7 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 	var n atomic.Int64
 	c.t.Cleanup(c.store.Subscribe(func(events []store.Event) {
 		for _, e := range events {
-			if (e.Kind == kindNode || e.Kind == kindInfo) && e.ID == node || e.Kind == kindInstance && e.ID == instance {
+			if (e.Kind == record.KindNode || e.Kind == record.KindNodeInfo) && e.ID == node || e.Kind == record.KindInstance && e.ID == instance {
 				n.Add(1)
 			}
 		}

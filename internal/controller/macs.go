@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -55,7 +56,7 @@ func (c *Controller) ensureMACs(ctx context.Context) error {
 	if _, _, ok := c.tables.Settings.Get(settingMACs); ok {
 		return nil
 	}
-	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: c.opts.MACRange.String()}, store.IfAbsent))
+	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &record.Setting{Value: c.opts.MACRange.String()}, store.IfAbsent))
 	if errors.Is(err, store.ErrConflict) { // another replica was first
 		return nil
 	}
@@ -74,7 +75,7 @@ func (c *Controller) setMACs(ctx context.Context, to farm.MACRange) error {
 	if c.macs == nil {
 		return errNoMACs
 	}
-	return c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &Setting{Value: to.String()}, store.Any))
+	return c.store.Commit(ctx, store.Put(c.tables.Settings, settingMACs, &record.Setting{Value: to.String()}, store.Any))
 }
 
 // list returns the addresses that may be assigned.
@@ -107,11 +108,11 @@ func (m *macAllocator) observe(events []store.Event) {
 	}
 	for _, e := range events {
 		switch {
-		case e.Kind == kindInstance:
+		case e.Kind == record.KindInstance:
 			was, _ := e.Old.(*farm.Instance)
 			now, _ := e.New.(*farm.Instance)
 			m.note(was, now)
-		case e.Kind == kindMAC && e.New == nil, e.Kind == kindSetting && e.ID == settingMACs:
+		case e.Kind == record.KindMAC && e.New == nil, e.Kind == record.KindSetting && e.ID == settingMACs:
 			m.ring()
 		}
 	}
@@ -357,7 +358,7 @@ func (m *macAllocator) shortage(i *farm.Instance, list farm.MACRange, strange fu
 const macRetry = 5 * time.Second
 
 // run assigns addresses to the instances that wait for one, as long as the leader term lasts.
-func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
+func (m *macAllocator) run(ctx context.Context, r *record.Term) {
 	if m == nil {
 		return
 	}
@@ -377,7 +378,7 @@ func (m *macAllocator) run(ctx context.Context, r *leaderTerm) {
 }
 
 // serve assigns the available addresses, to the oldest instances first.
-func (m *macAllocator) serve(ctx context.Context, r *leaderTerm) error {
+func (m *macAllocator) serve(ctx context.Context, r *record.Term) error {
 	m.mu.Lock()
 	ids := slices.Sorted(maps.Keys(m.lacking))
 	m.mu.Unlock()

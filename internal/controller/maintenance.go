@@ -4,54 +4,26 @@ import (
 	"context"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-// Maintenance is an operator's instruction that nothing is removed or terminated automatically for
-// a while. Requests of clients are still carried out.
-type Maintenance struct {
-	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // ends automatically then; zero: only by request
-	Ended  time.Time `json:"ended,omitzero"` // by hand
-	Reason string    `json:"reason,omitempty"`
-}
 
 const settingMaintenance = "maintenance"
 
 // MaxMaintenance bounds the length of a maintenance that ends automatically.
 const MaxMaintenance = 30 * 24 * time.Hour
 
-// end returns when a maintenance ends or has ended; zero for one without end.
-func (m Maintenance) end() time.Time {
-	if !m.Ended.IsZero() {
-		return m.Ended
-	}
-	return m.Until
-}
-
-// on reports whether it is active. The zero value is not.
-func (m Maintenance) on(now time.Time) bool {
-	end := m.end()
-	return !m.Since.IsZero() && (end.IsZero() || now.Before(end))
-}
-
-// Shown returns an active maintenance in its form for clients.
-func (m Maintenance) Shown() *api.Maintenance {
-	return &api.Maintenance{On: true, Since: m.Since, Until: m.Until, Reason: m.Reason}
-}
-
 // Maintenance returns the active maintenance; ok is false without one.
-func (c *Controller) Maintenance() (m Maintenance, ok bool) {
+func (c *Controller) Maintenance() (m record.Maintenance, ok bool) {
 	m = c.lastMaintenance()
-	return m, m.on(c.now())
+	return m, m.On(c.now())
 }
 
-func (c *Controller) lastMaintenance() Maintenance {
+func (c *Controller) lastMaintenance() record.Maintenance {
 	s, _, ok := c.tables.Settings.Get(settingMaintenance)
 	if !ok || s.Maintenance == nil {
-		return Maintenance{}
+		return record.Maintenance{}
 	}
 	return *s.Maintenance
 }
@@ -66,7 +38,7 @@ func (c *Controller) maintenance() bool {
 // that ended since restarts it, so that the timeouts do not all expire together.
 func (c *Controller) afterMaintenance(t time.Time) time.Time {
 	m := c.lastMaintenance()
-	if end := m.end(); !m.on(c.now()) && end.After(t) {
+	if end := m.End(); !m.On(c.now()) && end.After(t) {
 		return end
 	}
 	return t
@@ -75,13 +47,13 @@ func (c *Controller) afterMaintenance(t time.Time) time.Time {
 // BeginMaintenance pauses everything that removes or terminates something automatically. It does so
 // durably, for a time or, when that is 0, until it is ended. If maintenance mode is already on, its
 // time and reason are replaced.
-func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration, reason string) (Maintenance, error) {
+func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration, reason string) (record.Maintenance, error) {
 	if length < 0 || length > MaxMaintenance {
-		return Maintenance{}, farm.Invalid("for", "must be between 0 and %s", MaxMaintenance)
+		return record.Maintenance{}, farm.Invalid("for", "must be between 0 and %s", MaxMaintenance)
 	}
-	return c.changeMaintenance(ctx, func(m Maintenance, now time.Time) Maintenance {
-		next := Maintenance{Since: now, Reason: reason}
-		if m.on(now) {
+	return c.changeMaintenance(ctx, func(m record.Maintenance, now time.Time) record.Maintenance {
+		next := record.Maintenance{Since: now, Reason: reason}
+		if m.On(now) {
 			next.Since = m.Since
 		}
 		if length > 0 {
@@ -93,8 +65,8 @@ func (c *Controller) BeginMaintenance(ctx context.Context, length time.Duration,
 
 // EndMaintenance ends maintenance mode; it does nothing when that is off.
 func (c *Controller) EndMaintenance(ctx context.Context) error {
-	_, err := c.changeMaintenance(ctx, func(m Maintenance, now time.Time) Maintenance {
-		if m.on(now) {
+	_, err := c.changeMaintenance(ctx, func(m record.Maintenance, now time.Time) record.Maintenance {
+		if m.On(now) {
 			m.Ended = now
 		}
 		return m
@@ -102,10 +74,10 @@ func (c *Controller) EndMaintenance(ctx context.Context) error {
 	return err
 }
 
-func (c *Controller) changeMaintenance(ctx context.Context, change func(Maintenance, time.Time) Maintenance) (Maintenance, error) {
-	var next Maintenance
-	_, err := store.Update(ctx, c.store, c.tables.Settings, settingMaintenance, func(s *Setting) (*Setting, error) {
-		var was Maintenance
+func (c *Controller) changeMaintenance(ctx context.Context, change func(record.Maintenance, time.Time) record.Maintenance) (record.Maintenance, error) {
+	var next record.Maintenance
+	_, err := store.Update(ctx, c.store, c.tables.Settings, settingMaintenance, func(s *record.Setting) (*record.Setting, error) {
+		var was record.Maintenance
 		if s != nil && s.Maintenance != nil {
 			was = *s.Maintenance
 		}
@@ -113,7 +85,7 @@ func (c *Controller) changeMaintenance(ctx context.Context, change func(Maintena
 		if next == was {
 			return s, nil
 		}
-		return &Setting{Maintenance: &next}, nil
+		return &record.Setting{Maintenance: &next}, nil
 	})
 	return next, err
 }
@@ -150,7 +122,7 @@ func (c *Controller) followMaintenance(ctx context.Context) {
 			c.pauseRegistry(ctx, on)
 		}
 		next := pauseRenewal
-		if end := m.end(); on && !end.IsZero() {
+		if end := m.End(); on && !end.IsZero() {
 			next = min(next, end.Sub(c.now()))
 		}
 		was = on
@@ -175,7 +147,7 @@ func (c *Controller) pauseRegistry(ctx context.Context, on bool) {
 // observeMaintenance wakes followMaintenance after a change.
 func (c *Controller) observeMaintenance(events []store.Event) {
 	for _, e := range events {
-		if e.Kind == kindSetting && e.ID == settingMaintenance {
+		if e.Kind == record.KindSetting && e.ID == settingMaintenance {
 			select {
 			case c.maintained <- struct{}{}:
 			default:

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 func TestMaintenance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		begin := func(length time.Duration) Maintenance {
+		begin := func(length time.Duration) record.Maintenance {
 			t.Helper()
 			m, err := c.BeginMaintenance(t.Context(), length, "new disks")
 			if err != nil {

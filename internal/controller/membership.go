@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -62,7 +63,7 @@ func (c *Controller) regroup(ctx context.Context, id string, groups []string, ch
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		if err := c.upToDate(ctx); err != nil {
+		if err := c.db.UpToDate(ctx); err != nil {
 			return farm.Unavailable(err, "The store cannot be reached; try again")
 		}
 	}
@@ -88,7 +89,7 @@ func (c *Controller) namedGroups(ctx context.Context, names []string) (ids []str
 	if len(names) == 0 {
 		return nil, nil, nil
 	}
-	if err := c.upToDate(ctx); err != nil { // another replica may have created one a moment ago
+	if err := c.db.UpToDate(ctx); err != nil { // another replica may have created one a moment ago
 		return nil, nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	all := c.tables.Groups.Snapshot()
@@ -125,7 +126,7 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	if err := c.upToDate(ctx); err != nil { // a node may become visible before its group
+	if err := c.db.UpToDate(ctx); err != nil { // a node may become visible before its group
 		return err
 	}
 	for g := range dead {
@@ -134,7 +135,7 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 		}
 	}
 	isDead := func(g string) bool { return dead[g] }
-	all := bulk[farm.Node]{w, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
+	all := record.Bulk[farm.Node]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
 		if !slices.ContainsFunc(n.Groups, isDead) {
 			return n, nil
 		}
@@ -142,12 +143,12 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 		n.Groups = slices.DeleteFunc(slices.Clone(n.Groups), isDead)
 		return n, nil
 	}}
-	return all.update(ctx, slices.Compact(nodes))
+	return all.Update(ctx, slices.Compact(nodes))
 }
 
 // tidyGroups removes nodes from deleted groups after the replica that deleted them died before it
 // was done.
-func (c *Controller) tidyGroups(ctx context.Context, w *leaderTerm, _ time.Time) error {
+func (c *Controller) tidyGroups(ctx context.Context, w *record.Term, _ time.Time) error {
 	return c.leaveGroups(ctx, w)
 }
 
@@ -160,10 +161,10 @@ func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm
 		}
 	}
 	now := c.now()
-	all := bulk[farm.Instance]{w, c.store.Limits(), c.tables.Instances, func(i *farm.Instance) (*farm.Instance, error) {
+	all := record.Bulk[farm.Instance]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Instances, Change: func(i *farm.Instance) (*farm.Instance, error) {
 		return groupless(i, now, gone.Name), nil
 	}}
-	return all.update(ctx, ids)
+	return all.Update(ctx, ids)
 }
 
 // ungroupedAt covers instances that were requested in a group during its deletion. A group that
@@ -175,7 +176,7 @@ func ungroupedAt(k *reconciler, i *farm.Instance) time.Time {
 	if _, _, known := k.c.tables.Groups.Get(i.GroupID); known {
 		return time.Time{}
 	}
-	return i.Updated.Add(upToDateTime)
+	return i.Updated.Add(record.BarrierTimeout)
 }
 
 func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {

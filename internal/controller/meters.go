@@ -41,7 +41,7 @@ func (c *Controller) Families() []metric.Family {
 		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls", func() float64 { return float64(c.meters.parked.Load()) }),
 		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.consoles.count()) }),
 		metric.CounterFamily("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.consoles.shown),
-		metric.GaugeFamily("buildyard_history_records", "History records", func() float64 { return float64(c.tables.Past.Len()) }),
+		metric.GaugeFamily("buildyard_history_records", "History records", func() float64 { return float64(c.tables.History.Len()) }),
 		metric.GaugeFamily("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
 		metric.GaugeFamily("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
 		metric.GaugeFamily("buildyard_leader", "1 if leader, else 0", func() float64 { return truth(c.keeping.Load()) }),

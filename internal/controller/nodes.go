@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -53,15 +53,6 @@ func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	}
 }
 
-// takenOf returns what the VM of an instance uses of a node while it runs: one VM, its processors,
-// its memory in MB.
-func takenOf(inst *farm.Instance) (node string, a store.Amounts) {
-	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
-		return "", a
-	}
-	return inst.NodeID, store.Amounts{1, cmp.Or(inst.VM.CPUs, inst.VCPU()), cmp.Or(inst.VM.MemoryMB, inst.VRAM())}
-}
-
 // Node returns one node; farm.CodeNotFound when there is none.
 func (c *Controller) Node(ctx context.Context, id string) (NodeView, error) {
 	node, _, err := c.lookupNode(ctx, id)
@@ -75,7 +66,7 @@ func (c *Controller) lookupNode(ctx context.Context, id string) (*farm.Node, int
 	if node, rev, ok := c.tables.Nodes.Get(id); ok {
 		return node, rev, nil
 	}
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return nil, 0, farm.NotFound()
 	}
 	node, rev, err := c.tables.Nodes.GetLinearizable(ctx, id)
@@ -132,7 +123,7 @@ func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, se
 			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
 		}
 	}
-	taken := c.tables.Instances.Snapshot().Sum(takenOn, node.ID)
+	taken := c.tables.Instances.Snapshot().Sum(record.UsageByNode, node.ID)
 	u.VMs, u.VCPUs, u.VRAM = foreign.VMs+taken[0], foreign.VCPU+taken[1], foreign.MemoryMB+taken[2]
 	return u, seen
 }
@@ -160,7 +151,7 @@ func (c *Controller) ensureJoinToken(ctx context.Context) (string, error) {
 		return s.Value, nil
 	}
 	token := secret()
-	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingJoinToken, &Setting{Value: token}, store.IfAbsent))
+	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingJoinToken, &record.Setting{Value: token}, store.IfAbsent))
 	if errors.Is(err, store.ErrConflict) { // another replica was first
 		s, _, err := c.tables.Settings.GetLinearizable(ctx, settingJoinToken)
 		if err == nil && s != nil {
@@ -267,7 +258,7 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 	w := c.events.with(c.store, func() farm.Event { return nodeEvent(why, node, nil) })
 	err = w.Commit(ctx,
 		store.Delete(c.tables.Nodes, id, store.Any), store.Delete(c.tables.Infos, id, store.Any),
-		store.Put(c.tables.Removed, id, &RemovedNode{Credential: node.Credential, At: c.now()}, store.Any))
+		store.Put(c.tables.Removed, id, &record.RemovedNode{Credential: node.Credential, At: c.now()}, store.Any))
 	if err != nil {
 		return err
 	}
@@ -286,7 +277,7 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 
 func (c *Controller) instancesOn(node string) []*farm.Instance {
 	var list []*farm.Instance
-	for _, inst := range c.tables.Instances.Where(byNode, node) {
+	for _, inst := range c.tables.Instances.Where(record.ByNode, node) {
 		list = append(list, inst)
 	}
 	return list

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -28,17 +29,6 @@ type FileStore interface {
 	RemoveFile(ctx context.Context, name string) error
 }
 
-// NodeScan is the record of the last results of the host scanner on a node. The results are in a
-// file; the record names one of the two file names of a node, so that a new file is complete before
-// the old one is replaced.
-type NodeScan struct {
-	api.NodeScanSummary
-	Place string `json:"place"`
-	Sum   string `json:"sum"` // SHA-256 of the file in hex
-}
-
-const kindScan = store.Kind("c")
-
 // The two variants of the name of a node's file.
 const (
 	firstPlace  = "a"
@@ -48,8 +38,8 @@ const (
 // scanFile returns the name of a node's file on the file server.
 func scanFile(node, place string) string { return "node-scans/" + node + "/" + place + ".json.gz" }
 
-// other returns the variant that the results do not use.
-func (s *NodeScan) other() string {
+// otherPlace returns the variant that the results do not use.
+func otherPlace(s *record.NodeScan) string {
 	if s != nil && s.Place == firstPlace {
 		return secondPlace
 	}
@@ -99,7 +89,7 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 		return newerScan(old)
 	}
 	sum := sha256.Sum256(packed)
-	scan := &NodeScan{NodeScanSummary: s, Place: old.other(), Sum: hex.EncodeToString(sum[:])}
+	scan := &record.NodeScan{NodeScanSummary: s, Place: otherPlace(old), Sum: hex.EncodeToString(sum[:])}
 	if err := c.opts.Files.Upload(ctx, scanFile(s.NodeID, scan.Place), packed); err != nil {
 		return err
 	}
@@ -114,7 +104,7 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 	return err
 }
 
-func newerScan(old *NodeScan) error {
+func newerScan(old *record.NodeScan) error {
 	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s", old.Scanned.Format(time.RFC3339))
 }
 
@@ -162,7 +152,7 @@ func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 
 // Scan returns the last results of a node, and the gzip file with all of them;
 // farm.CodeNotFound when there are none.
-func (c *Controller) Scan(ctx context.Context, id string) (*NodeScan, []byte, error) {
+func (c *Controller) Scan(ctx context.Context, id string) (*record.NodeScan, []byte, error) {
 	if _, _, err := c.lookupNode(ctx, id); err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +191,7 @@ func (c *Controller) Scans() []api.NodeScanSummary {
 }
 
 // tidyScans removes results of nodes that were removed, the files first.
-func (c *Controller) tidyScans(ctx context.Context, w *leaderTerm, _ time.Time) error {
+func (c *Controller) tidyScans(ctx context.Context, w *record.Term, _ time.Time) error {
 	for id := range c.tables.Scans.All() {
 		if _, _, ok := c.tables.Nodes.Get(id); ok {
 			continue

@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -21,7 +22,7 @@ func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *ap
 	if farm.CodeOf(err) != farm.CodeForbidden {
 		return scope, err
 	}
-	if late := c.upToDate(ctx); late != nil { // another replica may have created the order
+	if late := c.db.UpToDate(ctx); late != nil { // another replica may have created the order
 		return auth.NodeScope{}, farm.Unavailable(late, "The store cannot be reached; try again")
 	}
 	return c.scopeFor(node, *purpose)
@@ -73,7 +74,7 @@ func holdsTemplate(i *farm.Instance) bool {
 // wasToldToHold reports whether an instance of a template is on a node, or the node has an order to
 // cache the template.
 func (c *Controller) wasToldToHold(node, template string) bool {
-	for _, inst := range c.tables.Instances.Where(byNode, node) {
+	for _, inst := range c.tables.Instances.Where(record.ByNode, node) {
 		if inst.Template.ID == template && holdsTemplate(inst) {
 			return true
 		}
@@ -93,7 +94,7 @@ func (c *Controller) distributionsTo(node string) func(yield func(string) bool) 
 			if e.Kind != farm.CacheJobDistribute || !e.Open() || !e.Addresses(node) {
 				continue
 			}
-			if _, _, done := c.tables.Outcomes.Get(outcomeID(id, node)); !done && !yield(id) {
+			if _, _, done := c.tables.CacheJobResults.Get(record.CacheJobResultID(id, node)); !done && !yield(id) {
 				return
 			}
 		}
@@ -123,7 +124,7 @@ func (c *Controller) wasOn(node, instance string) bool {
 	if inst, _, ok := c.tables.Instances.Get(instance); ok {
 		return inst.NodeID == node
 	}
-	for _, p := range c.tables.Past.Snapshot().Where(byInstance, instance) {
+	for _, p := range c.tables.History.Snapshot().Where(record.ByInstance, instance) {
 		if p.NodeID == node {
 			return true
 		}
@@ -141,7 +142,7 @@ func (c *Controller) allOrders(node *farm.Node) auth.NodeScope {
 		}
 	}
 	var all []*farm.Instance
-	for _, inst := range c.tables.Instances.Where(byNode, node.ID) {
+	for _, inst := range c.tables.Instances.Where(record.ByNode, node.ID) {
 		all = append(all, inst)
 	}
 	slices.SortFunc(all, func(a, b *farm.Instance) int { // the one that changed last first

@@ -8,6 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -18,7 +19,7 @@ func (c *Controller) put(t *testing.T, changes ...store.Change) {
 	if err := c.store.Commit(t.Context(), changes...); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.upToDate(t.Context()); err != nil {
+	if err := c.db.UpToDate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -50,8 +51,8 @@ func TestNodeScope(t *testing.T) {
 		changes = append(changes, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))
 	}
 	c.put(t, append(changes,
-		store.Put(c.tables.Past, pastKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),
-		store.Put(c.tables.Outcomes, outcomeID("done", me.ID), &farm.CacheJobResult{Done: true}, store.IfAbsent))...)
+		store.Put(c.tables.History, record.HistoryKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),
+		store.Put(c.tables.CacheJobResults, record.CacheJobResultID("done", me.ID), &farm.CacheJobResult{Done: true}, store.IfAbsent))...)
 
 	for _, p := range []api.TokenPurpose{{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID}} {
 		if _, err := c.NodeScope(t.Context(), me, &p); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -127,18 +128,18 @@ func (l *nodeSessions) load() {
 func (l *nodeSessions) observe(events []store.Event) {
 	for _, e := range events {
 		switch {
-		case e.Kind == kindNode && e.New == nil:
+		case e.Kind == record.KindNode && e.New == nil:
 			l.drop(e.ID) // also when another replica removed it
-		case e.Kind == kindNode:
+		case e.Kind == record.KindNode:
 			old, _ := e.Old.(*farm.Node)
 			if now, ok := e.New.(*farm.Node); ok {
 				l.followUpdate(old, now)
 			}
-		case e.Kind == kindInstance:
+		case e.Kind == record.KindInstance:
 			l.follow(e)
-		case e.Kind == kindCacheJob:
+		case e.Kind == record.KindCacheJob:
 			l.followCacheJob(e)
-		case e.Kind == kindOutcome:
+		case e.Kind == record.KindCacheJobResult:
 			l.followOutcome(e)
 		}
 	}

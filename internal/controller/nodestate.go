@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -88,7 +89,7 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 // scheduler is about to place there do not count.
 func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.Time, count int) {
 	var there []*farm.Instance
-	for _, inst := range k.c.tables.Instances.Where(byNode, node.ID) {
+	for _, inst := range k.c.tables.Instances.Where(record.ByNode, node.ID) {
 		if !inst.UsesCapacity() {
 			continue
 		}

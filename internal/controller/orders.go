@@ -111,7 +111,7 @@ func (c *Controller) saveOrder(id string) *api.SaveOrder {
 		order.Revert = &api.PushRevert{Tag: o.RevertTag}
 	}
 	if o.Scripted {
-		script, _, ok := c.tables.Pieces.Get(scriptPiece(id))
+		script, _, ok := c.tables.SaveChunks.Get(scriptPiece(id))
 		if !ok {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -27,8 +28,6 @@ const (
 	wrongNodes = 0.1
 	// maxAlarms bounds how many nodes the status names.
 	maxAlarms = 10
-	// alarmEvery is the minimum time between two alarms in the log.
-	alarmEvery = time.Minute
 )
 
 // countOrphans counts one more report of orphaned VMs. It orders a removal when the VM was reported
@@ -99,7 +98,7 @@ type orphanAssessment struct {
 type orphanGuard struct {
 	mu      sync.Mutex
 	last    orphanAssessment
-	alarmed logLimiter
+	alarmed record.LogLimiter
 }
 
 // judged counts the VMs on the nodes, at most once per second: it reads every session and no
@@ -228,7 +227,7 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 
 // alarmDue reports whether the last alarm in the log is long enough ago.
 func (c *Controller) alarmDue() bool {
-	_, due := c.judge.alarmed.due(1, c.now())
+	_, due := c.judge.alarmed.Due(1, c.now())
 	return due
 }
 
@@ -259,18 +258,11 @@ func (c *Controller) unknownAlarms() (list []api.Alarm) {
 	return list
 }
 
-// ReleasedOrphan is an operator's decision that an orphaned VM is removed in spite of the guard.
-type ReleasedOrphan struct {
-	At time.Time `json:"at"`
-}
-
 // keepReleased is how long a release is valid if the VM is not seen to be removed.
 const keepReleased = 7 * 24 * time.Hour
 
-func releasedID(node, id string) string { return node + "." + id }
-
 func (c *Controller) isReleased(node, id string) bool {
-	_, _, ok := c.tables.Released.Get(releasedID(node, id))
+	_, _, ok := c.tables.Released.Get(record.ReleasedOrphanID(node, id))
 	return ok
 }
 
@@ -280,14 +272,14 @@ func (c *Controller) forgetReleased(ctx context.Context, node string, gone []str
 		if !c.isReleased(node, id) {
 			continue
 		}
-		if err := c.store.Commit(ctx, store.Delete(c.tables.Released, releasedID(node, id), store.Any)); err != nil {
+		if err := c.store.Commit(ctx, store.Delete(c.tables.Released, record.ReleasedOrphanID(node, id), store.Any)); err != nil {
 			c.log.WarnContext(ctx, "could not forget a released VM; it is forgotten later", "instance", id, "error", err)
 		}
 	}
 }
 
 // tidyReleased deletes the records of VMs that were released long ago.
-func (c *Controller) tidyReleased(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyReleased(ctx context.Context, w *record.Term, now time.Time) error {
 	for id, r := range c.tables.Released.All() {
 		if now.Sub(r.At) <= keepReleased {
 			continue

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -106,7 +107,7 @@ func dieAt(t *testing.T, step int, after bool) int {
 			t.Errorf("an instance is %s", inst.State)
 		}
 	}
-	for range c.tables.Past.All() {
+	for range c.tables.History.All() {
 		want = []string{"StartVM", "TerminateVM Scheduling", "VMTerminated Terminated"}
 	}
 	c.stop()
@@ -130,7 +131,7 @@ func dieAt(t *testing.T, step int, after bool) int {
 func (c *cloud) open(backend store.Backend, opts Options) (st *store.Store, run func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(ctx, backend, store.Options{Tables: tables.All()})
 	if err != nil {
 		c.t.Fatal(err)

@@ -8,34 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/sched"
 )
-
-// Digest holds what one replica has heard of the nodes that poll it, and that is not stored
-// otherwise: how long ago each was in contact, its load, the progress of its pulls, and its
-// orphaned VMs. A replica that decides node states, places or shows a node must know what the
-// others hear. A single replica writes none.
-type Digest struct {
-	No      int64             `json:"no"`                // grows, so that no two are equal
-	Keeps   bool              `json:"keeps,omitempty"`   // its replica holds the lease
-	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
-	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
-	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of index in Nodes, 1 of percent, ...
-	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
-	Vague   bool              `json:"vague,omitempty"`   // there are more of these
-	Pulled  int64             `json:"pulled,omitempty"`  // bytes that its nodes have pulled since its replica runs
-}
-
-// OrphanReport describes the orphaned VMs of a node.
-type OrphanReport struct {
-	At       int        `json:"at"` // index of the node in Digest.Nodes
-	VMs      int        `json:"vms,omitempty"`
-	VCPU     int        `json:"vcpu,omitempty"`
-	MemoryMB int        `json:"memory_mb,omitempty"`
-	MACs     []farm.MAC `json:"macs,omitempty"`
-	Vague    bool       `json:"vague,omitempty"` // of some it is not known yet what they are
-}
 
 // The bounds of a digest, so that it fits a transaction.
 const (
@@ -47,8 +22,8 @@ const (
 	maxStrange = 1000 // nodes, and addresses
 )
 
-// load returns the resources that the VMs use.
-func (s *OrphanReport) load() sched.Load {
+// orphanLoad returns the resources that orphaned VMs use.
+func orphanLoad(s *record.OrphanReport) sched.Load {
 	if s == nil {
 		return sched.Load{}
 	}
@@ -59,14 +34,14 @@ func (s *OrphanReport) load() sched.Load {
 type peerReport struct {
 	seen     time.Time // last contact, by this process's clock
 	cpu, ram float64
-	pulls    map[string]float64 // cache job id -> progress
-	strange  *OrphanReport      // nil: it has no orphaned VM
+	pulls    map[string]float64   // cache job id -> progress
+	strange  *record.OrphanReport // nil: it has no orphaned VM
 }
 
 // digest returns the digest of the nodes in contact with this replica within their timeout.
-func (a *peerContacts) digest(no int64) *Digest {
+func (a *peerContacts) digest(no int64) *record.Digest {
 	now := a.c.now()
-	d := &Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
+	d := &record.Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
 	room := maxPulls
 	for _, s := range a.c.link.all() {
 		id, err := uuid.Parse(s.node)
@@ -80,24 +55,24 @@ func (a *peerContacts) digest(no int64) *Digest {
 		d.Loads = append(d.Loads, hundredths(usage.CPU), hundredths(usage.RAM))
 		for cacheJob, progress := range pulls {
 			if room--; room >= 0 {
-				d.pull(cacheJob, at, progress)
+				addPull(d, cacheJob, at, progress)
 			}
 		}
-		d.tell(s.stranger(now), at)
+		addOrphans(d, s.stranger(now), at)
 	}
 	return d
 }
 
-// pull adds the progress of a node with a cache job.
-func (d *Digest) pull(cacheJob string, at int, progress float64) {
+// addPull adds the progress of a node with a cache job.
+func addPull(d *record.Digest, cacheJob string, at int, progress float64) {
 	if d.Pulls == nil {
 		d.Pulls = map[string][]byte{}
 	}
 	d.Pulls[cacheJob] = append(binary.BigEndian.AppendUint16(d.Pulls[cacheJob], uint16(at)), hundredths(progress))
 }
 
-// tell adds the orphaned VMs of a node, as far as the bounds allow.
-func (d *Digest) tell(s *OrphanReport, at int) {
+// addOrphans adds the orphaned VMs of a node, as far as the bounds allow.
+func addOrphans(d *record.Digest, s *record.OrphanReport, at int) {
 	if s == nil {
 		return
 	}
@@ -115,9 +90,9 @@ func (d *Digest) tell(s *OrphanReport, at int) {
 
 func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 1) * 100)) }
 
-// read returns the content of a digest that arrived now. Values that no replica writes are left
+// readDigest returns the content of a digest that arrived now. Values that no replica writes are left
 // out.
-func (d *Digest) read(now time.Time) map[string]peerReport {
+func readDigest(d *record.Digest, now time.Time) map[string]peerReport {
 	nodes := make(map[string]peerReport, len(d.Nodes)/ageBytes)
 	ids := make([]string, 0, len(d.Nodes)/ageBytes)
 	for b := d.Nodes; len(b) >= ageBytes; b = b[ageBytes:] {
@@ -168,14 +143,14 @@ func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls 
 }
 
 // stranger returns the orphaned VMs of a node; nil when there are none.
-func (s *session) stranger(now time.Time) *OrphanReport {
+func (s *session) stranger(now time.Time) *record.OrphanReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.met.IsZero() && len(s.unknown) == 0 {
 		return nil
 	}
 	load := s.foreignLocked()
-	out := &OrphanReport{VMs: load.VMs, VCPU: load.VCPU, MemoryMB: load.MemoryMB, Vague: s.met.IsZero()}
+	out := &record.OrphanReport{VMs: load.VMs, VCPU: load.VCPU, MemoryMB: load.MemoryMB, Vague: s.met.IsZero()}
 	for _, u := range s.unknown {
 		out.Vague = out.Vague || u.unidentified(now)
 		if a, ok := u.mac(); ok {

@@ -193,13 +193,13 @@ func TestDigestsFit(t *testing.T) {
 		if put := store.Put(c.tables.Digests, "x", d, store.Any); put.Err() != nil || len(d.Nodes) != maxAges*ageBytes || !d.Vague {
 			t.Errorf("a digest of %d nodes takes %d bytes: %v", len(d.Nodes)/ageBytes, put.Size(), put.Err())
 		}
-		nodes := d.read(now)
+		nodes := readDigest(d, now)
 		pulls, strangers := 0, 0
 		for _, n := range nodes {
 			if n.pulls[templateID] == 0.5 {
 				pulls++
 			}
-			if n.strange.load().VMs == 1 {
+			if orphanLoad(n.strange).VMs == 1 {
 				strangers++
 			}
 		}

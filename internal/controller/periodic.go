@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -15,7 +16,7 @@ const sweepEvery = time.Minute
 type leaderJob struct {
 	what string
 	due  bool
-	do   func(context.Context, *leaderTerm, time.Time) error
+	do   func(context.Context, *record.Term, time.Time) error
 }
 
 // chores runs the leader's periodic jobs that are due.
@@ -67,7 +68,7 @@ func (k *reconciler) renewed() bool {
 }
 
 // tidyRemoved deletes the records of nodes that were removed long ago.
-func (c *Controller) tidyRemoved(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyRemoved(ctx context.Context, w *record.Term, now time.Time) error {
 	for id, node := range c.tables.Removed.All() {
 		if now.Sub(node.At) <= keepRemoved {
 			continue

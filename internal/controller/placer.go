@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -29,7 +30,7 @@ type placer struct {
 	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits are not in use
 	index    *sched.Index
 	nodes    map[string]indexedNode
-	reign    *leaderTerm         // nil: another replica places
+	reign    *record.Term        // nil: another replica places
 	found    []placementDecision // decided while another instance was created, and not written yet
 }
 
@@ -65,7 +66,7 @@ func (p *placer) load() {
 
 // begin lets this replica place. It rebuilds the index: placements that an earlier leader term
 // decided and did not write do not count.
-func (p *placer) begin(r *leaderTerm) {
+func (p *placer) begin(r *record.Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reign = r
@@ -75,7 +76,7 @@ func (p *placer) begin(r *leaderTerm) {
 }
 
 // finish ends the placing of a leader term.
-func (p *placer) finish(r *leaderTerm) {
+func (p *placer) finish(r *record.Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reign == r {
@@ -102,11 +103,11 @@ func (p *placer) observe(events []store.Event) {
 	defer p.mu.Unlock()
 	for _, e := range events {
 		switch e.Kind {
-		case kindNode, kindInfo:
+		case record.KindNode, record.KindNodeInfo:
 			p.setNodeLocked(e.ID)
-		case kindGroup:
+		case record.KindGroup:
 			p.setGroupLocked(e.ID)
-		case kindInstance:
+		case record.KindInstance:
 			p.noteFailureLocked(e)
 			p.setInstanceLocked(e.ID)
 		}
@@ -180,7 +181,7 @@ func (p *placer) setNodeLocked(id string) {
 // must not have the one without the other.
 func (p *placer) setInstancesLocked(node string) {
 	p.c.store.WaitConsistent()
-	for id := range p.c.tables.Instances.Where(byNode, node) {
+	for id := range p.c.tables.Instances.Where(record.ByNode, node) {
 		p.setInstanceLocked(id)
 	}
 }
@@ -254,7 +255,7 @@ func (p *placer) explain(list []InstanceView) {
 }
 
 // run places after each change, as long as the leader term lasts.
-func (p *placer) run(ctx context.Context, r *leaderTerm) {
+func (p *placer) run(ctx context.Context, r *record.Term) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	settled := time.NewTimer(p.c.settled().Sub(p.c.now()))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -26,7 +27,7 @@ func endCacheJob(e *farm.CacheJob, why farm.CacheJobEnd, now time.Time) *farm.Ca
 
 // tidyCacheJobs ends the cache jobs that no node works on any longer and removes those that have been
 // kept long enough.
-func (c *Controller) tidyCacheJobs(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyCacheJobs(ctx context.Context, w *record.Term, now time.Time) error {
 	count, nodes := c.tables.CacheJobs.Len(), 0
 	for _, e := range c.tables.CacheJobs.All() {
 		nodes += len(e.Nodes)
@@ -81,15 +82,15 @@ func (c *Controller) cacheJobEnd(e *farm.CacheJob, now time.Time) farm.CacheJobE
 
 // tidyOutcomes deletes the results of removed cache jobs. A result is written only together with
 // its cache job, so one without a job belongs to a removed one.
-func (c *Controller) tidyOutcomes(ctx context.Context, w *leaderTerm) error {
+func (c *Controller) tidyOutcomes(ctx context.Context, w *record.Term) error {
 	var old []store.Change
-	for id := range c.tables.Outcomes.All() {
-		cacheJob, _ := ofOutcome(id)
+	for id := range c.tables.CacheJobResults.All() {
+		cacheJob, _ := record.SplitCacheJobResultID(id)
 		if _, _, ok := c.tables.CacheJobs.Get(cacheJob); !ok {
-			old = append(old, store.Delete(c.tables.Outcomes, id, store.Any))
+			old = append(old, store.Delete(c.tables.CacheJobResults, id, store.Any))
 		}
 	}
-	for some := range slices.Chunk(old, txnChanges) {
+	for some := range slices.Chunk(old, record.TxnChanges) {
 		if err := w.Commit(ctx, some...); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -17,8 +18,8 @@ const (
 )
 
 // tidyPending ends the save requests on which no instance works any longer.
-func (c *Controller) tidyPending(ctx context.Context, w *leaderTerm, _ time.Time) error {
-	for _, s := range c.tables.Saves.Where(byStatus, string(farm.SavePending)) {
+func (c *Controller) tidyPending(ctx context.Context, w *record.Term, _ time.Time) error {
+	for _, s := range c.tables.Saves.Where(record.ByStatus, string(farm.SavePending)) {
 		if err := c.tidySave(ctx, w, s); err != nil {
 			return err
 		}
@@ -27,7 +28,7 @@ func (c *Controller) tidyPending(ctx context.Context, w *leaderTerm, _ time.Time
 }
 
 // tidySaves removes the requests that have been kept long enough.
-func (c *Controller) tidySaves(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Time) error {
 	excess := c.tables.Saves.Len() - c.opts.bounds.saves
 	surplus := saveSurplus{limits: c.opts.Limits, stored: c.storedBy, has: map[string]amounts{}}
 	var old []store.Change
@@ -37,7 +38,7 @@ func (c *Controller) tidySaves(ctx context.Context, w *leaderTerm, now time.Time
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}
-	for some := range slices.Chunk(old, txnChanges) {
+	for some := range slices.Chunk(old, record.TxnChanges) {
 		if err := w.Commit(ctx, some...); err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (u saveSurplus) takes(s *farm.SaveRequest) bool {
 	if s.Status != farm.SaveError || !u.over("") && (s.Caller == "" || !u.over(s.Caller)) {
 		return false
 	}
-	size := saveAmounts(s)
+	size := record.SaveAmounts(s)
 	for who := range map[string]bool{s.Caller: true, "": true} {
 		left := u.left(who)
 		left[limitSaves] -= int64(size[0])
@@ -92,7 +93,7 @@ func (u saveSurplus) left(caller string) amounts {
 
 // tidySave ends a pending request whose instance does not work on it. The tables are not read at
 // one moment: the store itself is read before the decision.
-func (c *Controller) tidySave(ctx context.Context, w *leaderTerm, s *farm.SaveRequest) error {
+func (c *Controller) tidySave(ctx context.Context, w *record.Term, s *farm.SaveRequest) error {
 	id := s.Request.InstanceID
 	inst, _, _ := c.tables.Instances.Get(id)
 	if worksOn(inst, s.ID) {
@@ -107,14 +108,14 @@ func (c *Controller) tidySave(ctx context.Context, w *leaderTerm, s *farm.SaveRe
 
 // tidyPieces removes the chunks that are no longer needed: scripts of requests that have ended,
 // everything of requests that are removed, and the oldest output when there is too much of it.
-func (c *Controller) tidyPieces(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyPieces(ctx context.Context, w *record.Term, now time.Time) error {
 	excess := -c.opts.bounds.output
-	for id, p := range c.tables.Pieces.All() {
+	for id, p := range c.tables.SaveChunks.All() {
 		if _, what := requestOf(id); what != pieceScript {
 			excess += len(p.Data)
 		}
 	}
-	for id, p := range c.tables.Pieces.All() {
+	for id, p := range c.tables.SaveChunks.All() {
 		request, what := requestOf(id)
 		s, _, ok := c.tables.Saves.Get(request)
 		script := what == pieceScript
@@ -128,7 +129,7 @@ func (c *Controller) tidyPieces(ctx context.Context, w *leaderTerm, now time.Tim
 		if !script {
 			excess -= len(p.Data)
 		}
-		if err := w.Commit(ctx, store.Delete(c.tables.Pieces, id, store.Any)); err != nil {
+		if err := w.Commit(ctx, store.Delete(c.tables.SaveChunks, id, store.Any)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
@@ -30,8 +31,8 @@ func TestSavesAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for id := range c.tables.Pieces.All() {
-			if err := c.store.Commit(t.Context(), store.Put(c.tables.Pieces, id, &SaveChunk{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
+		for id := range c.tables.SaveChunks.All() {
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks, id, &record.SaveChunk{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -41,7 +42,7 @@ func TestSavesAreForgotten(t *testing.T) {
 		if _, err := c.Save(t.Context(), s.Task); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a day after its end: %v", err)
 		}
-		if n := c.tables.Pieces.Len(); n != 0 {
+		if n := c.tables.SaveChunks.Len(); n != 0 {
 			t.Errorf("%d pieces are left", n)
 		}
 		c.wantSave(open.Task, farm.SavePending, "")

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -17,7 +18,7 @@ import (
 // exists for one leader term, and writes through w, which is fenced by it.
 type reconciler struct {
 	c      *Controller
-	w      *leaderTerm
+	w      *record.Term
 	since  time.Time // no timeout counts from before
 	agenda *delayQueue
 	stale  atomic.Bool // save requests or their chunks have changed
@@ -28,8 +29,8 @@ type reconciler struct {
 }
 
 // runReconciler reconciles until the context ends. Only the leader calls it.
-func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
-	k := &reconciler{c: c, w: r, since: r.since, agenda: newAgenda()}
+func (c *Controller) runReconciler(ctx context.Context, r *record.Term) {
+	k := &reconciler{c: c, w: r, since: r.Since(), agenda: newAgenda()}
 	c.keeping.Store(true)
 	defer c.keeping.Store(false)
 	defer c.store.Subscribe(k.observe)()
@@ -58,10 +59,10 @@ func (c *Controller) runReconciler(ctx context.Context, r *leaderTerm) {
 func (k *reconciler) load() {
 	now := k.c.now()
 	for id := range k.c.tables.Nodes.All() {
-		k.agenda.put(delayedItem{kindNode, id}, now)
+		k.agenda.put(delayedItem{record.KindNode, id}, now)
 	}
 	for id, inst := range k.c.tables.Instances.All() {
-		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
+		k.agenda.put(delayedItem{record.KindInstance, id}, k.next(inst))
 	}
 }
 
@@ -69,45 +70,45 @@ func (k *reconciler) load() {
 func (k *reconciler) observe(events []store.Event) {
 	for _, e := range events {
 		switch e.Kind {
-		case kindInstance:
+		case record.KindInstance:
 			old, _ := e.Old.(*farm.Instance)
 			inst, ok := e.New.(*farm.Instance)
 			if ok {
-				k.agenda.put(delayedItem{kindInstance, e.ID}, k.next(inst))
+				k.agenda.put(delayedItem{record.KindInstance, e.ID}, k.next(inst))
 			} else {
-				k.agenda.drop(delayedItem{kindInstance, e.ID})
+				k.agenda.drop(delayedItem{record.KindInstance, e.ID})
 				k.loose.Store(k.loose.Load() || old != nil && old.Options.ScriptID != "")
 			}
 			if node, at := k.attendsTo(old, inst); node != "" {
-				k.agenda.put(delayedItem{kindNode, node}, at)
+				k.agenda.put(delayedItem{record.KindNode, node}, at)
 			}
-		case kindSave:
+		case record.KindSave:
 			k.stale.Store(true)
 			if s, ok := e.New.(*farm.SaveRequest); ok && s.Status == farm.SavePending {
 				k.look(s.Request.InstanceID)
 			}
-		case kindPiece:
+		case record.KindSaveChunk:
 			k.stale.Store(true)
-		case kindCacheJob, kindOutcome:
+		case record.KindCacheJob, record.KindCacheJobResult:
 			k.moved.Store(true)
-		case kindNode:
+		case record.KindNode:
 			k.moved.Store(k.moved.Load() || e.New == nil)
 			k.renew.Store(true)
-			k.agenda.put(delayedItem{kindNode, e.ID}, k.c.now())
+			k.agenda.put(delayedItem{record.KindNode, e.ID}, k.c.now())
 			old, _ := e.Old.(*farm.Node)
 			now, _ := e.New.(*farm.Node)
 			if old != nil && (old.State == farm.NodeOffline || now != nil && now.Draining != old.Draining) {
 				k.lookAll(e.ID)
 			}
-		case kindGroup:
+		case record.KindGroup:
 			if e.New == nil {
 				k.lookWaiting(e.ID)
 			}
-		case kindInfo:
+		case record.KindNodeInfo:
 			old, _ := e.Old.(*farm.NodeInfo)
 			k.renew.Store(true)
 			if info, ok := e.New.(*farm.NodeInfo); ok && (old == nil || old.Hypervisor != info.Hypervisor) {
-				k.agenda.put(delayedItem{kindNode, e.ID}, k.c.now())
+				k.agenda.put(delayedItem{record.KindNode, e.ID}, k.c.now())
 			}
 		}
 	}
@@ -116,17 +117,17 @@ func (k *reconciler) observe(events []store.Event) {
 // lookAll schedules a check of the instances of a node whose state has changed.
 func (k *reconciler) lookAll(node string) {
 	for _, inst := range k.c.instancesOn(node) {
-		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.next(inst))
+		k.agenda.put(delayedItem{record.KindInstance, inst.ID}, k.next(inst))
 	}
 }
 
 // lookWaiting schedules a check of the instances that are pending in a deleted group: the replica
 // that deletes it ends them, and may die before it is done.
 func (k *reconciler) lookWaiting(group string) {
-	at := k.c.now().Add(upToDateTime)
+	at := k.c.now().Add(record.BarrierTimeout)
 	for id, inst := range k.c.tables.Instances.All() {
 		if inst.GroupID == group && inst.Waiting() {
-			k.agenda.put(delayedItem{kindInstance, id}, at)
+			k.agenda.put(delayedItem{record.KindInstance, id}, at)
 		}
 	}
 }
@@ -134,7 +135,7 @@ func (k *reconciler) lookWaiting(group string) {
 // look schedules a check of an instance after a change of something other than its record.
 func (k *reconciler) look(id string) {
 	if inst, _, ok := k.c.tables.Instances.Get(id); ok {
-		k.agenda.put(delayedItem{kindInstance, id}, k.next(inst))
+		k.agenda.put(delayedItem{record.KindInstance, id}, k.next(inst))
 	}
 }
 
@@ -191,7 +192,7 @@ func (k *reconciler) round(ctx context.Context) (next time.Time) {
 func (k *reconciler) attend(ctx context.Context, it delayedItem) {
 	again, err := time.Time{}, error(nil)
 	switch it.kind {
-	case kindNode:
+	case record.KindNode:
 		again, err = k.attendNode(ctx, it.id)
 	default:
 		again, err = k.attendInstance(ctx, it.id)
@@ -253,7 +254,7 @@ func (k *reconciler) do(ctx context.Context, d deadlineRule, inst *farm.Instance
 	var err error
 	switch n {
 	case inst: // nothing was written that would schedule it again
-		k.agenda.put(delayedItem{kindInstance, inst.ID}, k.c.now().Add(lookAgain))
+		k.agenda.put(delayedItem{record.KindInstance, inst.ID}, k.c.now().Add(lookAgain))
 		return nil
 	case nil:
 		err = k.w.Commit(ctx, k.c.archiveInstance(inst, rev)...)

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
@@ -58,7 +59,7 @@ func newPair(t *testing.T) *pair {
 func (p *pair) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &end{faults: storetest.NewFaults(p.backend)}
-	tables := NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(ctx, e.faults, store.Options{Tables: tables.All()})
 	if err != nil {
 		p.t.Fatal(err)
@@ -190,7 +191,7 @@ func (j *judge) read(t *testing.T, b *mem.Backend) {
 func (j *judge) revision(batch store.Batch) {
 	filled := map[string]bool{}
 	for _, ev := range batch.Events {
-		if id, ok := idOf(kindInstance, ev.Key); ok {
+		if id, ok := idOf(record.KindInstance, ev.Key); ok {
 			was := j.instances[id]
 			now := keep(j.instances, id, ev)
 			j.step(batch.Rev, id, was, now)
@@ -203,7 +204,7 @@ func (j *judge) revision(batch store.Batch) {
 		}
 	}
 	for _, ev := range batch.Events {
-		if id, ok := idOf(kindNode, ev.Key); ok {
+		if id, ok := idOf(record.KindNode, ev.Key); ok {
 			keep(j.nodes, id, ev)
 		}
 	}
@@ -365,7 +366,7 @@ func (r *trial) endsInAPass(e *end, s act) {
 	reign := e.placer.reign
 	e.placer.mu.Unlock()
 	if reign != nil {
-		reign.end()
+		reign.End()
 	}
 	if s.by%2 == 0 {
 		e.faults.Mend()

@@ -41,7 +41,7 @@ func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written 
 		if errors.Is(c.store.Healthy(), store.ErrClosed) {
 			return
 		}
-		if c.upToDate(ctx) != nil {
+		if c.db.UpToDate(ctx) != nil {
 			answered = time.Time{}
 			continue
 		}

@@ -5,19 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-// SaveChunk is a part of a save request that is stored separately because of its size: its script,
-// or some of the script's output. Its id begins with that of the request.
-type SaveChunk struct {
-	Made time.Time `json:"made"`
-	Data []byte    `json:"data"` // any bytes; of a script: a secret
-}
 
 const (
 	pieceBytes    = 512 << 10 // of output in one chunk, so that it fits a transaction
@@ -53,8 +46,8 @@ func (c *Controller) keepOutput(ctx context.Context, request string, script *api
 		for n := 0; len(data) > 0; n++ {
 			part := data[:min(len(data), pieceBytes)]
 			data = data[len(part):]
-			piece := &SaveChunk{Made: c.now(), Data: part}
-			if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, outputPiece(request, stream.name, n), piece, store.Any)); err != nil {
+			piece := &record.SaveChunk{Made: c.now(), Data: part}
+			if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, outputPiece(request, stream.name, n), piece, store.Any)); err != nil {
 				return err
 			}
 		}
@@ -82,7 +75,7 @@ func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveReques
 // output joins the chunks of a stream; ok is false when some of it was removed.
 func (c *Controller) output(request, stream string, size int) (data []byte, ok bool) {
 	for n := 0; len(data) < size; n++ {
-		piece, _, ok := c.tables.Pieces.Get(outputPiece(request, stream, n))
+		piece, _, ok := c.tables.SaveChunks.Get(outputPiece(request, stream, n))
 		if !ok {
 			return nil, false
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -71,7 +72,7 @@ func TestOutputIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.store.Commit(t.Context(), store.Put(c.tables.Pieces, "loose.out.0", &SaveChunk{Made: c.now()}, store.IfAbsent)); err != nil {
+		if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks, "loose.out.0", &record.SaveChunk{Made: c.now()}, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
@@ -80,12 +81,12 @@ func TestOutputIsBounded(t *testing.T) {
 				t.Errorf("request %d: %d bytes of output, errors %q", i, len(s.Script.Stdout), s.Script.Errors)
 			}
 		}
-		if _, _, ok := c.tables.Pieces.Get("loose.out.0"); !ok {
+		if _, _, ok := c.tables.SaveChunks.Get("loose.out.0"); !ok {
 			t.Error("a piece whose request may still come was removed")
 		}
 		c.away(keepLoose)
 		time.Sleep(3 * time.Second)
-		if _, _, ok := c.tables.Pieces.Get("loose.out.0"); ok {
+		if _, _, ok := c.tables.SaveChunks.Get("loose.out.0"); ok {
 			t.Error("a piece without a request stayed")
 		}
 	})

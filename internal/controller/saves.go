@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -52,7 +53,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	opts.Scripted = len(ask.Script) > 0 || ask.BadScript != nil
 	now := c.now()
 	req := &farm.SaveRequest{
-		ID: newID(), Status: farm.SavePending, Request: opts, Registry: c.opts.PushRegistry, NodeID: inst.NodeID,
+		ID: record.NewID(), Status: farm.SavePending, Request: opts, Registry: c.opts.PushRegistry, NodeID: inst.NodeID,
 		Caller: ask.Caller, Created: now, Updated: now,
 	}
 	if inst.VM != nil {
@@ -61,7 +62,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	if ask.BadScript != nil {
 		req.Request.Description = ""
 	}
-	release, err := c.admission.admit(ask.Caller, amounts{limitSaves: 1, limitSavesSize: int64(encodedSize(req))})
+	release, err := c.admission.admit(ask.Caller, amounts{limitSaves: 1, limitSavesSize: int64(record.EncodedSize(req))})
 	if err != nil {
 		return "", err
 	}
@@ -76,8 +77,8 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	}
 	accept := append(m.changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
-		script := &SaveChunk{Made: now, Data: ask.Script}
-		if err := c.store.Commit(ctx, store.Put(c.tables.Pieces, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
+		script := &record.SaveChunk{Made: now, Data: ask.Script}
+		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
 			return "", err
 		}
 	}
@@ -132,7 +133,7 @@ func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.Templat
 // latest reads an instance from the store itself: its state decides whether a task is accepted, and
 // another replica may have changed it.
 func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, error) {
-	if !validID(id) {
+	if !record.ValidID(id) {
 		return nil, farm.NotFound()
 	}
 	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
@@ -190,7 +191,7 @@ func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEv
 // there is none.
 func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, error) {
 	s, _, ok := c.tables.Saves.Get(id)
-	if !ok && validID(id) {
+	if !ok && record.ValidID(id) {
 		var err error
 		if s, _, err = c.tables.Saves.GetLinearizable(ctx, id); err != nil {
 			return nil, err

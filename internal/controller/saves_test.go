@@ -215,7 +215,7 @@ func TestEndOfASave(t *testing.T) {
 					t.Errorf("the instance still has the task: %+v", inst)
 				}
 				time.Sleep(2 * time.Second)
-				if n := c.tables.Pieces.Len(); n != 0 {
+				if n := c.tables.SaveChunks.Len(); n != 0 {
 					t.Errorf("%d pieces of the script are left", n)
 				}
 			})

@@ -6,30 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-// Script is the startup script of the instances of one request. It is written in the transactions
-// that create them and deleted with the last of them. The table in memory does not keep its text.
-type Script struct {
-	Caller string `json:"caller,omitempty"` // the caller whose limits it counts against
-	Size   int    `json:"size"`             // bytes of Text
-	Text   []byte `json:"text,omitempty"`   // any bytes; a secret
-}
-
-const (
-	kindScript = store.Kind("b")
-	byScript   = "script" // index of instances
-)
-
-func newScriptTable() *store.Table[Script] {
-	return store.NewTable(kindScript, store.WithPart(func(s *Script) *Script {
-		return &Script{Caller: s.Caller, Size: s.Size}
-	}),
-		store.WithSums(scriptsOf, func(s *Script) (string, store.Amounts) { return s.Caller, store.Amounts{s.Size} }),
-		store.WithSums(scriptsAll, func(s *Script) (string, store.Amounts) { return allCallers, store.Amounts{s.Size} }))
-}
 
 // separateScript removes the script from a request. It returns the change that stores it; none
 // without a script.
@@ -38,8 +18,8 @@ func (c *Controller) separateScript(req *StartRequest) []store.Change {
 	if len(o.Script) == 0 {
 		return nil
 	}
-	script := &Script{Caller: req.Caller, Size: len(o.Script), Text: o.Script}
-	o.Script, o.ScriptID = nil, newID()
+	script := &record.Script{Caller: req.Caller, Size: len(o.Script), Text: o.Script}
+	o.Script, o.ScriptID = nil, record.NewID()
 	return []store.Change{store.Put(c.tables.Scripts, o.ScriptID, script, store.Any)}
 }
 
@@ -77,7 +57,7 @@ func (c *Controller) dropScript(inst *farm.Instance) []store.Change {
 
 // scriptUsed reports whether an instance other than except has a script.
 func (c *Controller) scriptUsed(id, except string) bool {
-	for other := range c.tables.Instances.Where(byScript, id) {
+	for other := range c.tables.Instances.Where(record.ByScript, id) {
 		if other != except {
 			return true
 		}
@@ -87,7 +67,7 @@ func (c *Controller) scriptUsed(id, except string) bool {
 
 // tidyScripts deletes the scripts that no instance has any longer: when instances that share a
 // script end at the same time, none of them deletes it.
-func (c *Controller) tidyScripts(ctx context.Context, w *leaderTerm, _ time.Time) error {
+func (c *Controller) tidyScripts(ctx context.Context, w *record.Term, _ time.Time) error {
 	view := c.tables.Scripts.Snapshot()
 	c.store.WaitConsistent() // the instances were written together with the scripts
 	for id := range view.All() {

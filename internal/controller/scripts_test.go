@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -47,7 +48,7 @@ func TestScriptsAreApart(t *testing.T) {
 		const text = "\xff echo $SECRET"
 		ids := c.mustStart(withScript(3, text))
 		c.wantScripts(1)
-		if list := c.stored(kindInstance, "SECRET"); len(list) > 0 {
+		if list := c.stored(record.KindInstance, "SECRET"); len(list) > 0 {
 			t.Errorf("instances with the script in their records: %q", list)
 		}
 		a := c.join("a", 1)
@@ -116,7 +117,7 @@ func (c *cloud) stored(kind store.Kind, text string) (keys []string) {
 // them, and all are deleted.
 func TestScriptsOfManyParts(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		ids := c.mustStart(withScript(3*txnChanges, "true"))
+		ids := c.mustStart(withScript(3*record.TxnChanges, "true"))
 		c.wantScripts(1)
 		for _, id := range ids {
 			if err := c.Terminate(t.Context(), id); err != nil {
@@ -134,7 +135,7 @@ func TestScriptsOfManyParts(t *testing.T) {
 func TestLooseScriptsGo(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(withScript(1, "true"))
-		loose := store.Put(c.tables.Scripts, newID(), &Script{Size: 1, Text: []byte("x")}, store.IfAbsent)
+		loose := store.Put(c.tables.Scripts, record.NewID(), &record.Script{Size: 1, Text: []byte("x")}, store.IfAbsent)
 		if err := c.store.Commit(t.Context(), loose); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +207,7 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 	}
 	defer func() { _ = backend.Close() }()
 	open := func() (*store.Store, *Controller) {
-		tables := NewTables(nil)
+		tables := record.NewTables(nil)
 		st, err := store.Open(b.Context(), backend, store.Options{Tables: tables.All()})
 		if err != nil {
 			b.Fatal(err)

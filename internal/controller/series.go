@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-const kindFigures = store.Kind("q")
 
 // Intervals and limits of the series.
 const (
@@ -139,7 +138,7 @@ func (s *series) told() int64 {
 
 // load resumes from what is recorded.
 func (s *series) load() {
-	for _, f := range s.c.tables.Figures.All() {
+	for _, f := range s.c.tables.Series.All() {
 		s.take(f)
 	}
 }
@@ -147,14 +146,14 @@ func (s *series) load() {
 // observe takes over points that another replica recorded before this one was started.
 func (s *series) observe(events []store.Event) {
 	for _, e := range events {
-		if f, ok := e.New.(*SeriesRecord); ok {
+		if f, ok := e.New.(*record.SeriesRecord); ok {
 			s.take(f)
 		}
 	}
 }
 
 // take takes over the points of a record that have more samples than our own.
-func (s *series) take(f *SeriesRecord) {
+func (s *series) take(f *record.SeriesRecord) {
 	now := s.c.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,14 +169,14 @@ func (s *series) take(f *SeriesRecord) {
 				continue
 			}
 			if own := r.seek(p.At); own == nil || own.samples < p.Samples {
-				r.points[p.At%int64(len(r.points))] = p.point()
+				r.points[p.At%int64(len(r.points))] = pointOf(p)
 			}
 		}
 	}
 }
 
 // keep records the new points, and removes those that are too old.
-func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (s *series) keep(ctx context.Context, w *record.Term, now time.Time) error {
 	s.mu.Lock()
 	since := s.kept
 	if pause := now.Sub(s.tried); pause >= 0 && pause < keepEvery {
@@ -192,7 +191,7 @@ func (s *series) keep(ctx context.Context, w *leaderTerm, now time.Time) error {
 		busy = busy || r.busySince(since)
 		for b := r.number(since) / r.bunch; busy && b <= r.number(now)/r.bunch; b++ {
 			if f := r.figures(b); len(f.Points) > 0 {
-				changes = append(changes, store.Put(s.c.tables.Figures, figuresKey(r.step, b), f, store.Any))
+				changes = append(changes, store.Put(s.c.tables.Series, figuresKey(r.step, b), f, store.Any))
 			}
 		}
 		changes = append(changes, s.outdatedLocked(r, now)...)
@@ -221,8 +220,8 @@ func (r *ring) busySince(t time.Time) bool {
 }
 
 // figures returns the points of one record.
-func (r *ring) figures(bunch int64) *SeriesRecord {
-	f := &SeriesRecord{Step: int64(r.step / time.Second)}
+func (r *ring) figures(bunch int64) *record.SeriesRecord {
+	f := &record.SeriesRecord{Step: int64(r.step / time.Second)}
 	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
 		if p := r.seek(at); p != nil {
 			f.Points = append(f.Points, p.figure())
@@ -234,9 +233,9 @@ func (r *ring) figures(bunch int64) *SeriesRecord {
 // outdatedLocked removes the records whose points no request can cover any longer.
 func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change) {
 	first := r.number(now) - int64(len(r.points))
-	for id, f := range s.c.tables.Figures.All() {
+	for id, f := range s.c.tables.Series.All() {
 		if n := len(f.Points); f.Step == int64(r.step/time.Second) && (n == 0 || f.Points[n-1].At < first) {
-			changes = append(changes, store.Delete(s.c.tables.Figures, id, store.Any))
+			changes = append(changes, store.Delete(s.c.tables.Series, id, store.Any))
 		}
 	}
 	return changes

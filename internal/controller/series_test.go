@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 )
 
 // sum adds up the points of a range.
@@ -83,7 +84,7 @@ func TestSeriesOutliveTheController(t *testing.T) {
 		if s, points := c.sum(api.RangeWeek); s.Pulled != 0 || points > 2 {
 			t.Errorf("after more than a week %d points: %+v", points, s)
 		}
-		if n := c.tables.Figures.Len(); n > 4 {
+		if n := c.tables.Series.Len(); n > 4 {
 			t.Errorf("%d records are left", n)
 		}
 	})
@@ -121,7 +122,7 @@ func TestSharesOfStarts(t *testing.T) {
 			p.start(classOf(time.Duration(seconds * float64(time.Second))))
 		}
 		f := p.figure()
-		read := f.point()
+		read := pointOf(&f)
 		sum.add(&read)
 	}
 	slices.Sort(all)
@@ -139,8 +140,8 @@ func TestSharesOfStarts(t *testing.T) {
 			t.Errorf("%v is of class %d", d, got)
 		}
 	}
-	hostile := SeriesStep{Starts: []uint32{9999, 1, 3}}
-	if p := hostile.point(); p.starts != nil {
+	hostile := record.SeriesStep{Starts: []uint32{9999, 1, 3}}
+	if p := pointOf(&hostile); p.starts != nil {
 		t.Error("a class that there is not")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 )
 
 // Classes of start times: each is so much wider than the previous one that the reported value of a
@@ -112,26 +113,9 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 // mean returns a mean with two decimal places.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// SeriesRecord is the record of some steps, from which a new controller resumes.
-type SeriesRecord struct {
-	Step   int64        `json:"step"` // seconds
-	Points []SeriesStep `json:"points"`
-}
-
-// SeriesStep is one step in a record. Its keys are short because there are many of them.
-type SeriesStep struct {
-	At      int64    `json:"t"` // number of the step since 1970
-	Samples int      `json:"n"`
-	Running int      `json:"r,omitempty"`
-	Queue   int      `json:"q,omitempty"`
-	Peak    int      `json:"m,omitempty"`
-	Pulled  int64    `json:"b,omitempty"`
-	Starts  []uint32 `json:"s,omitempty"` // pairs of a class and the starts in it
-}
-
 // figure returns a point in its stored form.
-func (p *point) figure() SeriesStep {
-	f := SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
+func (p *point) figure() record.SeriesStep {
+	f := record.SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
 	if p.starts != nil {
 		for class, n := range p.starts {
 			if n > 0 {
@@ -142,8 +126,8 @@ func (p *point) figure() SeriesStep {
 	return f
 }
 
-// point returns the point of a recorded step.
-func (f *SeriesStep) point() point {
+// pointOf returns the point of a recorded step.
+func pointOf(f *record.SeriesStep) point {
 	p := point{at: f.At, samples: f.Samples, running: f.Running, queue: f.Queue, peak: f.Peak, pulled: f.Pulled}
 	for i := 0; i+1 < len(f.Starts); i += 2 {
 		if class := f.Starts[i]; class < startClasses {

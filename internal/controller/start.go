@@ -3,16 +3,14 @@ package controller
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -106,7 +104,7 @@ func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.I
 	ttl, expires := timeToLive(req.TTL, now)
 	return &farm.Instance{
 		TTL: ttl, Expires: expires,
-		ID: newID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
+		ID: record.NewID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
 		GroupID: req.GroupID, PermissionGroup: req.Group, Caller: req.Caller, Owner: owner(req), Registry: c.opts.RegistryAddress,
 		Created: now, Updated: now,
@@ -162,8 +160,8 @@ func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (
 		configure(&ref, config)
 		return ref, "", nil
 	}
-	known, _, _ := c.tables.Known.Get(detail.ID)
-	if same, ok := known.version(version.ContentID); ok && unreachable(err) { // nothing may have changed
+	known, _, _ := c.tables.KnownTemplates.Get(detail.ID)
+	if same, ok := known.Version(version.ContentID); ok && unreachable(err) { // nothing may have changed
 		return same, "", nil
 	}
 	return ref, "", err
@@ -281,13 +279,4 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "")
-}
-
-// newID returns a time-ordered id, so that new records are adjacent in the store.
-func newID() string {
-	id, err := uuid.NewV7()
-	if err != nil {
-		panic(fmt.Sprintf("no randomness: %v", err))
-	}
-	return id.String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 )
@@ -201,7 +202,7 @@ func TestControllerFamilies(t *testing.T) {
 func BenchmarkTally(b *testing.B) {
 	now := time.Now()
 	t := newTally(&Controller{opts: Options{Now: time.Now}})
-	inst := &farm.Instance{ID: newID(), State: farm.Scheduling, Created: now}
+	inst := &farm.Instance{ID: record.NewID(), State: farm.Scheduling, Created: now}
 	up := inst.Clone()
 	up.State, up.NodeID, up.Placed, up.Started = farm.Started, "n", now, now
 	b.ReportAllocs()

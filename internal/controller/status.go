@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -208,7 +209,7 @@ func (c *Controller) placedHere(
 	if !slices.ContainsFunc(statuses, elsewhere) {
 		return statuses, nil
 	}
-	if err := c.upToDate(ctx); err != nil { // another replica may have placed one a moment ago
+	if err := c.db.UpToDate(ctx); err != nil { // another replica may have placed one a moment ago
 		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	return slices.DeleteFunc(statuses, elsewhere), nil
@@ -257,7 +258,7 @@ func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 	seen := map[string]bool{}
 	var last []api.InstanceStatus
 	for _, status := range slices.Backward(statuses) {
-		if validID(status.InstanceID) && !seen[status.InstanceID] {
+		if record.ValidID(status.InstanceID) && !seen[status.InstanceID] {
 			last = append(last, status)
 		}
 		seen[status.InstanceID] = true
@@ -270,10 +271,10 @@ func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
 func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, err error) {
 	for attempt := range statusAttempts {
 		b, err := c.batch(ctx, node, statuses, attempt > 0)
-		if err != nil || len(b.changes) == 0 {
+		if err != nil || len(b.Changes) == 0 {
 			return b.done, err
 		}
-		if err = c.store.Commit(ctx, b.changes...); !errors.Is(err, store.ErrConflict) {
+		if err = c.store.Commit(ctx, b.Changes...); !errors.Is(err, store.ErrConflict) {
 			return b.done, err
 		}
 	}
@@ -282,7 +283,7 @@ func (c *Controller) applySome(ctx context.Context, node string, statuses []api.
 
 // statusBatch is the changes of some statuses of one node, in one transaction.
 type statusBatch struct {
-	txn
+	record.Txn
 	done int // processed statuses
 }
 
@@ -318,11 +319,11 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 	next := advance(w, status, c.now())
 	if next.inst != inst {
 		changes := c.changes(w, next)
-		if err := fits(changes); err != nil {
+		if err := record.Fits(changes); err != nil {
 			c.leaveOut(ctx, node, inst.ID, err)
 			return true, nil
 		}
-		if !b.add(changes...) {
+		if !b.Add(changes...) {
 			return false, nil
 		}
 	}
@@ -337,8 +338,8 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 // leaveOut logs that a status of a node was left out because no transaction can hold it: the other
 // statuses of the same report must not wait for it.
 func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
-	if count, due := c.unheard.due(1, c.now()); due {
-		c.log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
+	if count, due := c.unheard.Due(1, c.now()); due {
+		c.log.ErrorContext(ctx, "ALARM: a node says what cannot be stored; it is left out, and the instance ends when its step takes too long",
 			"node", node, "instance", instance, "count", count, "error", why)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -42,7 +43,7 @@ func (c *cloud) backToWaiting(a *agent, req StartRequest) map[string]api.Invento
 // rewrite writes records while no controller runs.
 func (c *cloud) rewrite(records map[string]*farm.Instance) {
 	c.t.Helper()
-	tables := NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(c.t.Context(), c.backend, store.Options{Tables: tables.All()})
 	if err != nil {
 		c.t.Fatal(err)
@@ -193,7 +194,7 @@ func TestNodesOfAnotherReplicaTakeStarts(t *testing.T) {
 		c.mustStart(StartRequest{})
 		id, _ := uuid.Parse(a.id)
 		other := func(no int64) {
-			digest := &Digest{No: no, Nodes: append(id[:], 0, 1)}
+			digest := &record.Digest{No: no, Nodes: append(id[:], 0, 1)}
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.Digests, "other", digest, store.Any)); err != nil {
 				t.Fatal(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store"
@@ -67,7 +68,7 @@ func (t *instanceStats) observe(events []store.Event) {
 		return
 	}
 	for _, e := range events {
-		if e.Kind != kindInstance {
+		if e.Kind != record.KindInstance {
 			continue
 		}
 		was := t.seen[e.ID]

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -19,7 +20,7 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	c.t.Helper()
 	now := c.now()
 	inst := &farm.Instance{
-		ID: newID(), State: state, NodeID: a.id, NodeName: "one", Claim: uuid.NewString(), Created: now, Updated: now, Placed: now, Owner: "o",
+		ID: record.NewID(), State: state, NodeID: a.id, NodeName: "one", Claim: uuid.NewString(), Created: now, Updated: now, Placed: now, Owner: "o",
 		Template: farm.TemplateRef{ID: templateID, Name: "base", Tag: "v1", Arch: "amd64"}, Options: farm.StartOptions{ScriptOnFailure: handler},
 	}
 	if state != farm.Scheduling && state != farm.Pulling {
@@ -30,12 +31,12 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	}
 	changes := []store.Change{}
 	if state == farm.Pushing {
-		s := &farm.SaveRequest{ID: newID(), Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: inst.ID}, Updated: now}
+		s := &farm.SaveRequest{ID: record.NewID(), Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: inst.ID}, Updated: now}
 		inst.Task = &farm.Task{ID: s.ID, Kind: farm.TaskSave}
 		changes = append(changes, store.Put(c.tables.Saves, s.ID, s, store.IfAbsent))
 	}
 	if state == farm.Started {
-		inst.Task = &farm.Task{ID: newID(), Kind: farm.TaskRestart, Restart: &farm.RestartOptions{}}
+		inst.Task = &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &farm.RestartOptions{}}
 	}
 	if inst.Task != nil {
 		task = inst.Task.ID

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -94,10 +95,10 @@ func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 		}
 		return nil
 	}
-	all := bulk[farm.Node]{c.store, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
+	all := record.Bulk[farm.Node]{Writer: c.store, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
 		return c.forced(n), nil
 	}}
-	return all.update(ctx, list)
+	return all.Update(ctx, list)
 }
 
 // missing returns how to obtain a package for a machine.
@@ -150,7 +151,7 @@ func (c *Controller) asAsked(n *farm.Node) *farm.Node {
 // tidyUpdates begins updates whose time has come, and ends those that take too long. It also
 // schedules automatic updates: of every node whose agent has another version than its package,
 // unless the package is older. Only a part of the automatic updates runs simultaneously.
-func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Time) error {
+func (c *Controller) tidyUpdates(ctx context.Context, w *record.Term, now time.Time) error {
 	going, total := 0, 0
 	var ids []string
 	for id, node := range c.tables.Nodes.All() {
@@ -167,14 +168,14 @@ func (c *Controller) tidyUpdates(ctx context.Context, w *leaderTerm, now time.Ti
 	}
 	slices.Sort(ids)
 	room := max(1, total/updateShare) - going
-	all := bulk[farm.Node]{w, c.store.Limits(), c.tables.Nodes, func(n *farm.Node) (*farm.Node, error) {
+	all := record.Bulk[farm.Node]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
 		next := c.steered(n, now, room > 0)
 		if next.Updating() && !n.Updating() && !next.Update.Force {
 			room--
 		}
 		return next, nil
 	}}
-	return all.update(ctx, ids)
+	return all.Update(ctx, ids)
 }
 
 // steered returns a node with what its update needs now; the node itself when it needs nothing.

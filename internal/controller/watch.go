@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -105,7 +106,7 @@ func (w *Watch) note(events []store.Event, share int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
-		if e.Kind == kindInstance && !w.lost {
+		if e.Kind == record.KindInstance && !w.lost {
 			inst, _ := e.New.(*farm.Instance)
 			w.noteLocked(e.ID, inst, share)
 		}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -19,7 +20,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		// Together those of a caller are behind by no more than one bound, whatever each of them does.
 		events := make([]store.Event, maxBehind)
 		for i := range events {
-			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
+			events[i] = store.Event{Kind: record.KindInstance, ID: strconv.Itoa(i)}
 		}
 		share := maxBehind / watches
 		for _, step := range []struct {
@@ -48,7 +49,7 @@ func TestWatchGivesPartsAndGivesUp(t *testing.T) {
 		defer w.Close()
 		events := make([]store.Event, maxBehind+1)
 		for i := range events {
-			events[i] = store.Event{Kind: kindInstance, ID: strconv.Itoa(i)}
+			events[i] = store.Event{Kind: record.KindInstance, ID: strconv.Itoa(i)}
 		}
 		some := events[:2*maxTaken+1]
 		c.watches.observe(some)
@@ -82,9 +83,9 @@ func TestWatchTellsOnce(t *testing.T) {
 		inst, _, _ := c.tables.Instances.Get(id)
 		w := c.Watch("")
 		defer w.Close()
-		older := store.Event{Kind: kindInstance, ID: id, New: inst.Clone()}
-		newest := store.Event{Kind: kindInstance, ID: id, New: inst}
-		gone := store.Event{Kind: kindInstance, ID: "gone", Old: inst}
+		older := store.Event{Kind: record.KindInstance, ID: id, New: inst.Clone()}
+		newest := store.Event{Kind: record.KindInstance, ID: id, New: inst}
+		gone := store.Event{Kind: record.KindInstance, ID: "gone", Old: inst}
 		for _, step := range []struct {
 			name   string
 			events []store.Event
@@ -96,10 +97,10 @@ func TestWatchTellsOnce(t *testing.T) {
 			{"the same state after others", []store.Event{older, newest}, 1},
 			{"ahead once more", []store.Event{older}, 1},
 			{"the rest of it at once", []store.Event{older, newest}, 0},
-			{"a record that is gone later", []store.Event{{Kind: kindInstance, ID: "gone", New: inst}}, 1},
+			{"a record that is gone later", []store.Event{{Kind: record.KindInstance, ID: "gone", New: inst}}, 1},
 			{"its end", []store.Event{gone}, 0},
 			{"an end", []store.Event{gone}, 1},
-			{"other records", []store.Event{{Kind: kindNode, ID: "n"}}, 0},
+			{"other records", []store.Event{{Kind: record.KindNode, ID: "n"}}, 0},
 		} {
 			c.watches.observe(step.events)
 			if changes, ok := w.Take(); len(changes) != step.want || !ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -174,7 +175,7 @@ func (c *cloud) alarmed(ctx context.Context, unknown int, alarm string) error {
 func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	registry := st.clouds["split"].registry
-	tables := controller.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.Element)
 	records, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		return nil, func() error { stop(); return nil }, err

@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/logs"
@@ -134,7 +135,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 			return err
 		}
 	}
-	tables, records := controller.NewTables(controllerrest.Element), authstore.NewTables()
+	tables, records := record.NewTables(controllerrest.Element), authstore.NewTables()
 	if err := s.openStore(ctx, tables, records); err != nil {
 		return err
 	}
@@ -166,7 +167,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
 
-func (s *ControllerService) openStore(ctx context.Context, tables *controller.Tables, records *authstore.Tables) error {
+func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables, records *authstore.Tables) error {
 	dir := s.settings.String(config.DataDir)
 	if err := openDataDir(dir); err != nil {
 		return err
@@ -183,12 +184,12 @@ func (s *ControllerService) openStore(ctx context.Context, tables *controller.Ta
 		return s.withRemedy(err)
 	}
 	s.store, err = store.Open(ctx, s.backend, store.Options{
-		Logger: s.log, Replica: replica, Tables: slices.Concat(tables.All(), records.All()), Expendable: tables.Past,
+		Logger: s.log, Replica: replica, Tables: slices.Concat(tables.All(), records.All()), Expendable: tables.History,
 	})
 	return err
 }
 
-func (s *ControllerService) openCore(ctx context.Context, tables *controller.Tables) error {
+func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables) error {
 	address, local := s.registryAddresses()
 	if local == "" {
 		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/obs"
 	"github.com/buildyard/buildyard/internal/portal"
@@ -90,18 +90,18 @@ func (s *ControllerService) changes() (changed <-chan struct{}, take func() port
 
 // topicOf returns the topics of a change of a record.
 func topicOf(e *store.Event) portal.Topics {
-	record := e.New
-	if record == nil {
-		record = e.Old
+	value := e.New
+	if value == nil {
+		value = e.Old
 	}
-	switch record.(type) {
+	switch value.(type) {
 	case *farm.Instance, *farm.InstanceHistory:
 		return portal.Instances
 	case *farm.Node, *farm.NodeInfo:
 		return portal.Nodes
 	case *farm.Group:
 		return portal.Groups | portal.Nodes
-	case *controller.EventBatch:
+	case *record.EventBatch:
 		return portal.Events
 	case *farm.CacheJob, *farm.CacheJobResult:
 		return portal.CacheJobs

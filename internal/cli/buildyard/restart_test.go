@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -25,7 +25,7 @@ func fillStore(t testing.TB, dataDir string, instances int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables := controller.NewTables(nil)
+	tables := record.NewTables(nil)
 	s, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
 	if err != nil {
 		t.Fatal(errors.Join(err, b.Close()))

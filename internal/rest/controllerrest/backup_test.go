@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
@@ -127,7 +128,7 @@ func TestBackupIsRoots(t *testing.T) {
 // backups serves a controller on a backend.
 func backups(t *testing.T, b store.Backend, change ...func(*controllerrest.Options)) http.Handler {
 	t.Helper()
-	tables := controller.NewTables(nil)
+	tables := record.NewTables(nil)
 	st, err := store.Open(t.Context(), b, store.Options{Tables: tables.All()})
 	if err != nil {
 		t.Fatal(err)

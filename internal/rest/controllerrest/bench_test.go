@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
@@ -24,7 +25,7 @@ import (
 func benchServer(b *testing.B, n int, running bool) string {
 	b.Helper()
 	ctx := context.Background()
-	tables := controller.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.Element)
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		b.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -24,7 +25,7 @@ import (
 // client.
 func BenchmarkPoll(b *testing.B) {
 	ctx := context.Background()
-	tables := controller.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.Element)
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 	if err != nil {
 		b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
@@ -98,7 +99,7 @@ func newCloud(t *testing.T) *cloud {
 func newCloudWith(t *testing.T, o controller.Options, change ...func(*controllerrest.Options)) *cloud {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	tables := controller.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.Element)
 	logs := &logBuffer{}
 	log := slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})

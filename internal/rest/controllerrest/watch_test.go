@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -78,7 +79,7 @@ func inBubble(t *testing.T, test func(t *testing.T, c *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
-		tables := controller.NewTables(controllerrest.Element)
+		tables := record.NewTables(controllerrest.Element)
 		st, err := store.Open(ctx, mem.New(), store.Options{Tables: tables.All()})
 		if err != nil {
 			t.Fatal(err)

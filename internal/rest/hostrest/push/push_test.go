@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
@@ -37,7 +38,7 @@ type yard struct {
 func newYard(t *testing.T) *yard {
 	t.Helper()
 	shelf := filestest.Open(t)
-	tables := controller.NewTables(controllerrest.Element)
+	tables := record.NewTables(controllerrest.Element)
 	st, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables.All()})
 	must(t, err)
 	y := &yard{}

@@ -1,0 +1,77 @@
+package record
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// DB is what a part of the controller needs of its surroundings: the records, the time and the log.
+type DB struct {
+	Store  Store
+	Tables *Tables
+	Now    func() time.Time // in UTC
+	Log    *slog.Logger
+}
+
+// BarrierTimeout bounds the wait for the tables.
+const BarrierTimeout = 5 * time.Second
+
+// UpToDate returns when the tables show everything that was written before the call.
+func (d DB) UpToDate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, BarrierTimeout)
+	defer cancel()
+	return d.Store.Barrier(ctx)
+}
+
+// CommitHook returns the changes of a commit with those that belong to it: at most one more.
+type CommitHook func(ctx context.Context, changes []store.Change) []store.Change
+
+// Store is the store for the use cases: every commit passes the hook, which adds the events that
+// result from it to the same transaction. Without a hook it only forwards to the store.
+type Store struct {
+	*store.Store
+	hook CommitHook // nil: none
+}
+
+var _ store.Writer = Store{}
+
+// NewStore returns the store with a hook; nil for none.
+func NewStore(st *store.Store, hook CommitHook) Store { return Store{st, hook} }
+
+// Commit implements store.Writer.
+func (s Store) Commit(ctx context.Context, changes ...store.Change) error {
+	if s.hook == nil {
+		return s.Store.Commit(ctx, changes...)
+	}
+	return s.Store.Commit(ctx, s.hook(ctx, changes)...)
+}
+
+// WithFence is WithFence of the store, with the hook.
+func (s Store) WithFence(fence store.Fence) store.Writer {
+	if s.hook == nil {
+		return s.Store.WithFence(fence)
+	}
+	return hookedWriter{s.Store.WithFence(fence), s.hook}
+}
+
+// Limits reserves one change of each commit for the hook.
+func (s Store) Limits() store.Limits {
+	limits := s.Store.Limits()
+	if s.hook != nil {
+		limits.Ops--
+	}
+	return limits
+}
+
+// hookedWriter is a writer whose commits pass a hook.
+type hookedWriter struct {
+	to   store.Writer
+	hook CommitHook
+}
+
+func (w hookedWriter) Commit(ctx context.Context, changes ...store.Change) error {
+	return w.to.Commit(ctx, w.hook(ctx, changes)...)
+}
