@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -253,9 +254,9 @@ func (a adopter) keep(ctx context.Context, id string) (string, error) {
 // managed address that it has, unless another instance has taken that address since.
 func (c *Controller) adoptRecord(ctx context.Context, inst *farm.Instance, rev int64) error {
 	put := func() store.Change { return store.Put(c.tables.Instances, inst.ID, inst, store.IfRev(rev)) }
-	if address, ok := c.macs.adopted(inst); ok {
+	if address, ok := c.MACs.Adoptable(inst); ok {
 		inst.MAC = address
-		err := c.store.Commit(ctx, append(c.takeMAC(inst), put())...)
+		err := c.store.Commit(ctx, append(macpool.Take(c.tables, inst), put())...)
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}

@@ -116,7 +116,7 @@ func (a *peerContacts) hear(replica string, d *record.Digest) {
 		a.c.placer.touchAll() // a node that another replica hears may take starts, and one with other VMs on it fewer
 	}
 	if strange {
-		a.c.macs.heard()
+		a.c.MACs.Retry()
 	}
 }
 

@@ -161,7 +161,7 @@ func (p *placer) admit(instances []*farm.Instance) ([]draft, *record.Term) {
 	}
 	own := make(map[string]*draft, len(drafts))
 	for i, inst := range instances {
-		if p.c.macs.lacks(inst) {
+		if p.c.MACs.Lacks(inst) {
 			continue
 		}
 		own[inst.ID] = &drafts[i]

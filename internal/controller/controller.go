@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
@@ -63,8 +65,9 @@ type Options struct {
 	Rights  RightsQuery     // what callers may do at the registry; nil: everything
 	Files   FileStore       // stores what is too large for the store; nil: such content is not stored
 
-	ManageMACs bool          // instances get MAC addresses of a list
-	MACRange   farm.MACRange // what the list is populated with
+	ManageMACs bool            // instances get MAC addresses of a list
+	MACRange   farm.MACRange   // what the list is populated with
+	firstMAC   func() farm.MAC // where the search for a free one begins; tests set it
 
 	// PauseRegistry asks the registry to pause garbage collection for a time, 0 to resume; nil when
 	// the cloud has no registry.
@@ -131,6 +134,9 @@ func (o Options) withDefaults() Options {
 	if o.Licence == nil {
 		o.Licence = unlicensed{}
 	}
+	if o.firstMAC == nil {
+		o.firstMAC = func() farm.MAC { return farm.MAC(rand.Uint64N(farm.MaxMACs)) } //nolint:gosec // not a secret: it spreads the replicas
+	}
 	if o.Packages == nil {
 		o.Packages = noPackages{}
 	}
@@ -139,6 +145,8 @@ func (o Options) withDefaults() Options {
 
 // Controller runs the use cases over one store. New creates it, Run drives it.
 type Controller struct {
+	MACs *macpool.Pool // nil: MAC addresses are not managed
+
 	opts      Options
 	log       *slog.Logger
 	db        record.DB
@@ -153,7 +161,6 @@ type Controller struct {
 	tally     *instanceStats
 	series    *series
 	meters    meters
-	macs      *macAllocator // nil: MAC addresses are not managed
 	scanTurns *scanLocks
 	consoles  *consoles
 	joinToken string
@@ -197,7 +204,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.tally = newTally(c)
 	c.series = newSeries(c)
 	c.meters = newMeters()
-	c.macs = newMACs(c)
+	if opts.ManageMACs {
+		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
+	}
 	c.scanTurns = newScanTurns()
 	c.consoles = newConsoles()
 	c.known = newKnownTemplates(c)
@@ -205,13 +214,13 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err
 	}
-	if err = c.ensureMACs(ctx); err != nil {
+	if err = c.MACs.Fill(ctx); err != nil {
 		return nil, err
 	}
 	st.Subscribe(func(events []store.Event) {
 		c.link.observe(events)
 		c.placer.observe(events)
-		c.macs.observe(events)
+		c.MACs.Observe(events)
 		c.watches.observe(events)
 		c.observeMaintenance(events)
 		c.ages.observe(events)
@@ -226,7 +235,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.placer.load()
 	c.tally.load()
 	c.series.load()
-	c.macs.load()
+	c.MACs.Load()
 	return c, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -136,7 +137,7 @@ func (c *Controller) creation(d draft) []store.Change {
 	if inst == nil {
 		inst = d.asked
 	}
-	return append(c.takeMAC(inst), store.Put(c.tables.Instances, inst.ID, inst, store.Any))
+	return append(macpool.Take(c.tables, inst), store.Put(c.tables.Instances, inst.ID, inst, store.Any))
 }
 
 // createPart writes some of the new instances. If a placement among them has lost a race, or

@@ -206,15 +206,15 @@ func TestHousekeepingIsFenced(t *testing.T) {
 // TestMACsAreFenced assigns an address after the leader term has ended.
 func TestMACsAreFenced(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
-		if err := c.PurgeMACs(t.Context()); err != nil {
+		if err := c.MACs.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.mustStart(StartRequest{})
 		late := c.formerTerm()
-		if err := c.PopulateMACs(t.Context()); err != nil {
+		if err := c.MACs.Populate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.macs.serve(t.Context(), late); !errors.Is(err, store.ErrFenced) {
+		if err := c.MACs.Serve(t.Context(), late); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a late address: %v", err)
 		}
 	})

@@ -161,6 +161,8 @@ type cloud struct {
 	shelf   *shelf
 	backend *mem.Backend
 	stop    func()
+
+	firstMAC func() farm.MAC // for manage; nil: a random one
 }
 
 // inCloud runs a test in a bubble with a running controller.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -21,7 +22,7 @@ const (
 // archiveInstance moves the record of a finished instance into the history, in one transaction.
 func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
-	return append(append(c.freeMAC(inst), c.dropScript(inst)...),
+	return append(append(macpool.Free(c.tables, inst), c.dropScript(inst)...),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
 		store.Put(c.tables.History, record.HistoryKey(p), p, store.Any))
 }

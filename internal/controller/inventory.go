@@ -35,7 +35,7 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 	// An item that is listed twice counts one time.
 	s.heardAll(len(have)+len(strange), c.now())
 	c.placer.touch(s.node)
-	c.macs.heard()
+	c.MACs.Retry()
 	c.forgetReleased(ctx, s.node, gone)
 	c.countOrphans(ctx, s)
 	c.vanish(ctx, s, have)

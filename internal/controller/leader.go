@@ -53,7 +53,7 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 	wg.Go(func() { c.placer.run(under, r) })
 	wg.Go(func() { c.runReconciler(under, r) })
 	wg.Go(func() { c.events.deliver(under, r) })
-	wg.Go(func() { c.macs.run(under, r) })
+	wg.Go(func() { c.MACs.Run(under, r) })
 	wg.Go(func() { periodic.Run(under, c.opts.Chores, c.log) })
 	wg.Wait()
 	return nil

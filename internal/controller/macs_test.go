@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -28,7 +29,7 @@ func (c *cloud) manage(addresses string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.start(Options{ManageMACs: true, MACRange: r})
+	c.start(Options{ManageMACs: true, MACRange: r, firstMAC: c.firstMAC})
 	synctest.Wait()
 }
 
@@ -151,7 +152,7 @@ func TestPopulateAndPurge(t *testing.T) {
 		a := c.join("one", 9)
 		c.mustStart(StartRequest{})
 		o := a.take(api.OrderStart)
-		if err := c.PurgeMACs(t.Context()); err != nil {
+		if err := c.MACs.Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		id := c.mustStart(StartRequest{})[0]
@@ -160,7 +161,7 @@ func TestPopulateAndPurge(t *testing.T) {
 		}
 		count := func(inUse *bool, want int) {
 			t.Helper()
-			if n, err := c.CountMACs(inUse); n != want || err != nil {
+			if n, err := c.MACs.Count(inUse); n != want || err != nil {
 				t.Errorf("%d, %v, want %d", n, err, want)
 			}
 		}
@@ -172,13 +173,13 @@ func TestPopulateAndPurge(t *testing.T) {
 		c.manage("52:54:00:00:00:10-52:54:00:00:00:11")
 		a.contact()
 		count(nil, 1)
-		if err := c.PopulateMACs(t.Context()); err != nil {
+		if err := c.MACs.Populate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		c.wantMACs(2)
 		count(nil, 3)
 		count(&no, 1)
-		list, err := c.MACs(MACQuery{Limit: 9})
+		list, err := c.MACs.List(macpool.Query{Limit: 9})
 		if err != nil || len(list) != 3 || list[0].Instance != o.InstanceID || list[1].Address != "52:54:00:00:00:10" {
 			t.Errorf("list %+v, %v", list, err)
 		}
@@ -201,10 +202,12 @@ func TestSuspendedVersionGetsNoAddress(t *testing.T) {
 // loses a race waits for an address and gets one.
 func TestReplicasGiveAddressesOnce(t *testing.T) {
 	inManaged(t, "52:54:00:00:00:01-52:54:00:00:00:28", func(t *testing.T, c *cloud) { // 40
-		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
+		c.stop()
+		c.firstMAC = func() farm.MAC { return 0 } // of both, so that they meet
+		c.manage("52:54:00:00:00:01-52:54:00:00:00:28")
+		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend, firstMAC: c.firstMAC}
 		second.manage("52:54:00:00:00:01-52:54:00:00:00:28")
 		defer second.stop()
-		c.macs.next, second.macs.next = 0, 0 // so that they meet
 		var wg sync.WaitGroup
 		for i := range 40 {
 			from := []*Controller{c.Controller, second.Controller}[i%2]
@@ -230,7 +233,7 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		address := o.Start.Machine.MAC
 		a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.MAC = strings.ToLower(address) })
 		c.lose(o.InstanceID)
-		if err := c.store.Commit(t.Context(), c.freeMAC(&farm.Instance{ID: o.InstanceID, MAC: address})...); err != nil {
+		if err := c.store.Commit(t.Context(), macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: address})...); err != nil {
 			t.Fatal(err)
 		}
 		c.stop()
@@ -246,7 +249,7 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		}
 		time.Sleep(askAfter)
 		a.tell(o, address)
-		time.Sleep(macRetry)
+		time.Sleep(macpool.RetryInterval)
 		c.wantMACs(1)
 		if got := c.macOf(ids[0]); got == "" || got == address {
 			t.Errorf("it has %q, the VM has %s", got, address)

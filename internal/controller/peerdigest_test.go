@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -129,7 +130,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		o := a.take(api.OrderStart)
 		a.say(o, api.PhaseRunning)
 		c.lose(o.InstanceID)
-		if err := c.store.Commit(t.Context(), c.freeMAC(&farm.Instance{ID: o.InstanceID, MAC: o.Start.Machine.MAC})...); err != nil {
+		if err := c.store.Commit(t.Context(), macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: o.Start.Machine.MAC})...); err != nil {
 			t.Fatal(err)
 		}
 		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}

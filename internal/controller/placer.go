@@ -213,7 +213,7 @@ func (p *placer) setInstanceLocked(id string) {
 	inst, _, ok := p.c.tables.Instances.Get(id)
 	switch {
 	case !ok, inst.Waiting() && p.c.link.strangers.has(id), // an operator has to decide about its VM first
-		p.c.macs.lacks(inst):
+		p.c.MACs.Lacks(inst):
 		p.index.RemoveInstance(id)
 	default:
 		p.index.SetInstance(p.requestLocked(inst))
@@ -236,7 +236,7 @@ func (p *placer) noteFailureLocked(e store.Event) {
 func (p *placer) explain(list []InstanceView) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, whyNoMAC := p.c.now(), p.c.macs.why()
+	now, whyNoMAC := p.c.now(), p.c.MACs.Reasons()
 	for i, l := range list {
 		if l.Instance == nil || !l.Waiting() {
 			continue
@@ -248,7 +248,7 @@ func (p *placer) explain(list []InstanceView) {
 			}
 		} else if p.c.link.strangers.has(l.ID) {
 			list[i].Message = undecided
-		} else if p.c.macs.lacks(l.Instance) {
+		} else if p.c.MACs.Lacks(l.Instance) {
 			list[i].Message = whyNoMAC(l.Instance)
 		}
 	}

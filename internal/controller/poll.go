@@ -77,7 +77,7 @@ func (c *Controller) hear(ctx context.Context, credential string, h *decodedPoll
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
 		c.placer.touch(s.node)
-		c.macs.heard()
+		c.MACs.Retry()
 	}
 	answer.Describe = s.curious(c.now())
 	return s, answer, nil

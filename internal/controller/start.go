@@ -53,7 +53,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	if err := checkPinned(ref, req.Options); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(c.checkDevice(req.Options), c.checkNetwork(ref, req.Options), c.macs.check(req.Options)); err != nil {
+	if err := cmp.Or(c.checkDevice(req.Options), c.checkNetwork(ref, req.Options), c.MACs.Check(req.Options)); err != nil {
 		return nil, err
 	}
 	script := c.separateScript(&req)
@@ -68,7 +68,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	release := c.macs.give(instances)
+	release := c.MACs.Assign(instances)
 	defer release()
 	return ids, c.create(ctx, instances, script, m)
 }

@@ -339,7 +339,7 @@ func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string,
 // statuses of the same report must not wait for it.
 func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
 	if count, due := c.unheard.Due(1, c.now()); due {
-		c.log.ErrorContext(ctx, "ALARM: a node says what cannot be stored; it is left out, and the instance ends when its step takes too long",
+		c.log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
 			"node", node, "instance", instance, "count", count, "error", why)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -65,9 +65,9 @@ func (s *server) listMACs(r *rest.Request) (any, error) {
 		only = &inUse
 	}
 	if limit == 0 {
-		return s.c.CountMACs(only)
+		return s.c.MACs.Count(only)
 	}
-	list, err := s.c.MACs(controller.MACQuery{InUse: only, After: last, Limit: limit})
+	list, err := s.c.MACs.List(macpool.Query{InUse: only, After: last, Limit: limit})
 	return macItems(list), err
 }
 
@@ -80,9 +80,9 @@ func macItems(list []farm.MACAddress) []api.MACAddress {
 }
 
 func (s *server) populateMACs(r *rest.Request) (any, error) {
-	return nil, s.c.PopulateMACs(r.Context())
+	return nil, s.c.MACs.Populate(r.Context())
 }
 
 func (s *server) purgeMACs(r *rest.Request) (any, error) {
-	return nil, s.c.PurgeMACs(r.Context())
+	return nil, s.c.MACs.Purge(r.Context())
 }

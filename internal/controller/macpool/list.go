@@ -1,4 +1,4 @@
-package controller
+package macpool
 
 import (
 	"math"
@@ -6,25 +6,25 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// MACQuery selects managed addresses in their order.
-type MACQuery struct {
+// Query selects managed addresses in their order.
+type Query struct {
 	InUse *bool    // only those in use, or only the free ones; nil: all
 	After farm.MAC // those that follow it
 	Limit int
 }
 
-// MACs returns the addresses of the list and those that are in use but no longer in it.
-func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
-	if c.macs == nil {
-		return nil, errNoMACs
+// List returns the addresses of the list and those that are in use but no longer in it.
+func (p *Pool) List(q Query) ([]farm.MACAddress, error) {
+	if p == nil {
+		return nil, errUnmanaged
 	}
-	free := c.freeAfter(q.After)
+	free := p.freeAfter(q.After)
 	if q.InUse != nil && *q.InUse {
 		free = func() (farm.MAC, bool) { return 0, false }
 	}
 	list := make([]farm.MACAddress, 0, min(q.Limit, pageMACs))
 	next, more := free()
-	for _, used := range c.tables.MACs.Range(q.After.String(), math.MaxInt) {
+	for _, used := range p.db.Tables.MACs.Range(q.After.String(), math.MaxInt) {
 		for ; more && next.String() < used.Address && len(list) < q.Limit; next, more = free() {
 			list = append(list, farm.MACAddress{Address: next.String()})
 		}
@@ -45,12 +45,12 @@ func (c *Controller) MACs(q MACQuery) ([]farm.MACAddress, error) {
 const pageMACs = 1000
 
 // freeAfter returns a function that returns the free addresses of the list after one, one per call.
-func (c *Controller) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
-	list := c.macs.list()
+func (p *Pool) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
+	list := p.list()
 	at := max(list.From, after+1)
 	return func() (farm.MAC, bool) {
 		for ; list.Has(at); at++ {
-			if _, _, used := c.tables.MACs.Get(at.String()); !used {
+			if _, _, used := p.db.Tables.MACs.Get(at.String()); !used {
 				at++
 				return at - 1, true
 			}
@@ -59,17 +59,17 @@ func (c *Controller) freeAfter(after farm.MAC) func() (farm.MAC, bool) {
 	}
 }
 
-// CountMACs returns how many addresses there are, in use or not; nil: both.
-func (c *Controller) CountMACs(inUse *bool) (int, error) {
-	if c.macs == nil {
-		return 0, errNoMACs
+// Count returns how many addresses there are, in use or not; nil: both.
+func (p *Pool) Count(inUse *bool) (int, error) {
+	if p == nil {
+		return 0, errUnmanaged
 	}
-	used := c.tables.MACs.Len()
+	used := p.db.Tables.MACs.Len()
 	if inUse != nil && *inUse {
 		return used, nil
 	}
-	list, inside := c.macs.list(), 0
-	for id := range c.tables.MACs.All() {
+	list, inside := p.list(), 0
+	for id := range p.db.Tables.MACs.All() {
 		if a, err := farm.ParseMAC(id); err == nil && list.Has(a) {
 			inside++
 		}
