@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -22,15 +23,15 @@ type wire struct {
 
 	once sync.Once
 	over chan struct{}
-	why  string              // the reason with which the controller ended it; set when over is closed
-	left *ConsoleClosedError // it has left
+	why  string               // the reason with which the controller ended it; set when over is closed
+	left *console.ClosedError // it has left
 }
 
 func newWire() *wire {
 	return &wire{says: make(chan []byte), heard: make(chan []byte, 2), over: make(chan struct{})}
 }
 
-func (w *wire) end(why string, left *ConsoleClosedError) {
+func (w *wire) end(why string, left *console.ClosedError) {
 	w.once.Do(func() {
 		w.why, w.left = why, left
 		close(w.over)
@@ -45,7 +46,7 @@ func (w *wire) Read(ctx context.Context) ([]byte, error) {
 		if w.left != nil {
 			return nil, *w.left
 		}
-		return nil, ConsoleClosedError{}
+		return nil, console.ClosedError{}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -54,14 +55,14 @@ func (w *wire) Read(ctx context.Context) ([]byte, error) {
 func (w *wire) Write(ctx context.Context, m []byte) error {
 	select {
 	case <-w.over:
-		return ConsoleClosedError{}
+		return console.ClosedError{}
 	default:
 	}
 	select {
 	case w.heard <- m:
 		return nil
 	case <-w.over:
-		return ConsoleClosedError{}
+		return console.ClosedError{}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -98,7 +99,7 @@ func running(t *testing.T, c *cloud) *looked {
 }
 
 // open opens a console and serves it to a viewer.
-func (l *looked) open(ctx context.Context) (viewer *wire, k *Console, closed <-chan struct{}) {
+func (l *looked) open(ctx context.Context) (viewer *wire, k *console.Session, closed <-chan struct{}) {
 	l.t.Helper()
 	k, err := l.OpenConsole(ctx, l.id)
 	if err != nil {
@@ -127,7 +128,7 @@ func (l *looked) called() api.ConsoleRequest {
 // join makes the node answer a console request.
 func (l *looked) join(call api.ConsoleRequest) (node *wire) {
 	l.t.Helper()
-	k, err := l.TakeConsole(l.a.id, call.Session)
+	k, err := l.Consoles.Take(l.a.id, call.Session)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -168,13 +169,13 @@ func TestConsoleCarriesBothWays(t *testing.T) {
 			t.Errorf("the node hears %q", got)
 		}
 		time.Sleep(70 * time.Second) // an idle screen stays
-		if n, shown := c.consoles.count(), c.consoles.shown.Value(); n != 1 || shown != 1 {
+		if n, shown := c.Consoles.Count(), c.Consoles.Shown.Value(); n != 1 || shown != 1 {
 			t.Errorf("%d consoles are open, %v were shown", n, shown)
 		}
-		viewer.end("", &ConsoleClosedError{})
+		viewer.end("", &console.ClosedError{})
 		wantEnd(t, node, "viewer has left")
 		<-closed
-		if n := c.consoles.count(); n != 0 {
+		if n := c.Consoles.Count(); n != 0 {
 			t.Errorf("%d consoles are left", n)
 		}
 	})
@@ -192,8 +193,8 @@ func TestConsoleEnds(t *testing.T) {
 			}
 		}, "does not run any more: it is Terminating"},
 		"instance is gone":       {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
-		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{}) }, "node was removed"},
-		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &ConsoleClosedError{"The VM does not run"}) }, "The VM does not run"},
+		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{}) }, "node was removed"},
+		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{"The VM does not run"}) }, "The VM does not run"},
 		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
 		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
 		"node takes nothing":     {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
@@ -241,7 +242,7 @@ func TestConsoleOfSilentNode(t *testing.T) {
 		}
 		<-closed
 		wantEnd(t, viewer, "has not answered within 15s")
-		if _, err := l.TakeConsole(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := l.Consoles.Take(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("late: %v", err)
 		}
 		if answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0); err != nil || len(answer.Consoles) > 0 {
@@ -260,14 +261,14 @@ func TestConsoleSessionsAreGoodOnce(t *testing.T) {
 		for name, x := range map[string][2]string{
 			"another node": {other.id, call.Session}, "a guess": {l.a.id, call.Session[1:] + "A"}, "nothing": {l.a.id, ""},
 		} {
-			if _, err := l.TakeConsole(x[0], x[1]); farm.CodeOf(err) != farm.CodeNotFound {
+			if _, err := l.Consoles.Take(x[0], x[1]); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := l.TakeConsole(l.a.id, call.Session); err != nil {
+		if _, err := l.Consoles.Take(l.a.id, call.Session); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.TakeConsole(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := l.Consoles.Take(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("twice: %v", err)
 		}
 	})
@@ -278,7 +279,7 @@ func TestConsolesAreBounded(t *testing.T) {
 		l := running(t, c)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		for range ConsolesPerVM {
+		for range console.MaxPerInstance {
 			if _, err := l.OpenConsole(ctx, l.id); err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +287,7 @@ func TestConsolesAreBounded(t *testing.T) {
 		if _, err := l.OpenConsole(ctx, l.id); farm.CodeOf(err) != farm.CodeBusy {
 			t.Errorf("one more: %v", err)
 		}
-		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != ConsolesPerVM || got.NodeID != l.a.id {
+		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != console.MaxPerInstance || got.NodeID != l.a.id {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})

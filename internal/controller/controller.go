@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -145,7 +146,8 @@ func (o Options) withDefaults() Options {
 
 // Controller runs the use cases over one store. New creates it, Run drives it.
 type Controller struct {
-	MACs *macpool.Pool // nil: MAC addresses are not managed
+	MACs     *macpool.Pool // nil: MAC addresses are not managed
+	Consoles *console.Relay
 
 	opts      Options
 	log       *slog.Logger
@@ -162,7 +164,6 @@ type Controller struct {
 	series    *series
 	meters    meters
 	scanTurns *scanLocks
-	consoles  *consoles
 	joinToken string
 
 	maintained chan struct{} // has a value when the maintenance may have changed
@@ -208,7 +209,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
 	}
 	c.scanTurns = newScanTurns()
-	c.consoles = newConsoles()
+	c.Consoles = console.New(c.db, c.link)
 	c.known = newKnownTemplates(c)
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
@@ -227,7 +228,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		c.events.observe(events)
 		c.tally.observe(events)
 		c.series.observe(events)
-		c.consoles.observe(events)
+		c.Consoles.Observe(events)
 	})
 	c.events.load()
 	c.link.load()

@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
@@ -414,7 +415,7 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
-		Consoles:   rest.NewConcurrencyLimit("consoles", "", controller.MaxConsoles),
+		Consoles:   rest.NewConcurrencyLimit("consoles", "", console.MaxOpen),
 	}
 	if s.passes != nil {
 		o.Passes = func(node *farm.Node, scope auth.NodeScope) (string, time.Duration) {

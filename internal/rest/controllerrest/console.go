@@ -8,7 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -80,7 +80,7 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	if !upgrades {
 		return rest.Answer(w, r, nil)
 	}
-	asked, err := s.c.TakeConsole(node.ID, session)
+	asked, err := s.c.Consoles.Take(node.ID, session)
 	if err != nil {
 		return err
 	}
@@ -108,33 +108,33 @@ func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 // consoleConn implements the controller's console connection over a WebSocket.
 type consoleConn struct{ conn *websocket.Conn }
 
-var _ controller.ConsoleConn = (*consoleConn)(nil)
+var _ console.Conn = (*consoleConn)(nil)
 
-// Read implements controller.ConsoleConn.
+// Read implements console.Conn.
 func (l *consoleConn) Read(ctx context.Context) ([]byte, error) {
 	kind, message, err := l.conn.Read(ctx)
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok {
-		return nil, controller.ConsoleClosedError{Why: closed.Reason}
+		return nil, console.ClosedError{Why: closed.Reason}
 	}
 	if err == nil && kind != websocket.MessageBinary {
 		_ = l.conn.Close(websocket.StatusUnsupportedData, "A screen is sent in binary messages")
-		return nil, controller.ConsoleClosedError{}
+		return nil, console.ClosedError{}
 	}
 	return message, err
 }
 
-// Write implements controller.ConsoleConn.
+// Write implements console.Conn.
 func (l *consoleConn) Write(ctx context.Context, message []byte) error {
 	return l.conn.Write(ctx, websocket.MessageBinary, message)
 }
 
-// Ping implements controller.ConsoleConn.
+// Ping implements console.Conn.
 func (l *consoleConn) Ping(ctx context.Context) error { return l.conn.Ping(ctx) }
 
 // maxCloseReason is the longest reason that fits the frame, in bytes.
 const maxCloseReason = 123
 
-// End implements controller.ConsoleConn.
+// End implements console.Conn.
 func (l *consoleConn) End(why string) {
 	why = why[:min(len(why), maxCloseReason)]
 	for !utf8.ValidString(why) {
