@@ -109,7 +109,7 @@ func (a *peerContacts) hear(replica string, d *record.Digest) {
 	a.others[replica] = h
 	a.mu.Unlock()
 	if known && was.no != 0 {
-		a.c.series.pulled(h.pulled - was.pulled)
+		a.c.Usage.PulledElsewhere(h.pulled - was.pulled)
 	}
 	strange := h.strangely() || was.strangely() || !a.c.link.strangers.none()
 	if strange || now.Before(a.c.settled()) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -115,7 +116,7 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 			t.Errorf("an hour in which nothing runs took %d writes", n)
 		}
 		c.started(a)
-		if n := writes(); n > int64(time.Hour/keepEvery) {
+		if n := writes(); n > int64(time.Hour/usage.StoreInterval) {
 			t.Errorf("an hour in which one instance runs took %d writes", n)
 		}
 	})

@@ -192,9 +192,11 @@ func TestConsoleEnds(t *testing.T) {
 				l.t.Fatal(err)
 			}
 		}, "does not run any more: it is Terminating"},
-		"instance is gone":       {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
-		"node leaves":            {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{}) }, "node was removed"},
-		"node says why":          {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{"The VM does not run"}) }, "The VM does not run"},
+		"instance is gone": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
+		"node leaves":      {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{}) }, "node was removed"},
+		"node says why": {func(_ *looked, _, node *wire, _ func()) {
+			node.end("", &console.ClosedError{Why: "The VM does not run"})
+		}, "The VM does not run"},
 		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
 		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
 		"node takes nothing":     {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -148,6 +149,7 @@ func (o Options) withDefaults() Options {
 type Controller struct {
 	MACs     *macpool.Pool // nil: MAC addresses are not managed
 	Consoles *console.Relay
+	Usage    *usage.Usage
 
 	opts      Options
 	log       *slog.Logger
@@ -160,8 +162,6 @@ type Controller struct {
 	ages      *peerContacts
 	placer    *placer
 	admission *admission
-	tally     *instanceStats
-	series    *series
 	meters    meters
 	scanTurns *scanLocks
 	joinToken string
@@ -202,8 +202,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.ages = newAges(c)
 	c.placer = newPlacer(c)
 	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
-	c.tally = newTally(c)
-	c.series = newSeries(c)
+	c.Usage = usage.New(c.db, c.started)
 	c.meters = newMeters()
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
@@ -226,16 +225,14 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		c.observeMaintenance(events)
 		c.ages.observe(events)
 		c.events.observe(events)
-		c.tally.observe(events)
-		c.series.observe(events)
+		c.Usage.Observe(events)
 		c.Consoles.Observe(events)
 	})
 	c.events.load()
 	c.link.load()
 	c.placer.followPermits(opts.Permits)
 	c.placer.load()
-	c.tally.load()
-	c.series.load()
+	c.Usage.Load()
 	c.MACs.Load()
 	return c, nil
 }
@@ -248,7 +245,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Go(func() { c.ages.publish(ctx) })
 	wg.Go(func() { c.events.follow(ctx) })
-	wg.Go(func() { c.series.run(ctx) })
+	wg.Go(func() { c.Usage.Run(ctx) })
 	wg.Go(func() { c.watchAlarms(ctx) })
 	wg.Go(func() { c.known.run(ctx) })
 	wg.Wait()

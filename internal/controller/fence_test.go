@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -147,14 +148,11 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Scans, "node", &record.NodeScan{})
 	put(c, c.tables.Settings, settingDeletion+"x", &record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})
 	put(c, c.tables.Digests, "replica", &record.Digest{No: 1})
-	put(c, c.tables.Series, figuresKey(c.series.rings[0].step, 0), &record.SeriesRecord{Step: int64(c.series.rings[0].step / time.Second)})
+	put(c, c.tables.Series, "60-0", &record.SeriesRecord{Step: 60})
 	synctest.Wait()
 	c.ages.mu.Lock()
 	c.ages.others["replica"] = peerDigest{came: old}
 	c.ages.mu.Unlock()
-	c.series.mu.Lock()
-	c.series.tried = time.Time{}
-	c.series.mu.Unlock()
 }
 
 // TestLeaderJobsAreFenced runs each job of the leader on a replica that has lost the lease without
@@ -165,7 +163,7 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 		late := c.formerTerm()
 		k := &reconciler{c: c.Controller, w: late, agenda: newAgenda()}
 		for _, job := range k.jobs(true) {
-			if err := job.do(t.Context(), late, c.now()); !errors.Is(err, store.ErrFenced) {
+			if err := job.do(t.Context(), late, c.now().Add(usage.StoreInterval)); !errors.Is(err, store.ErrFenced) {
 				t.Errorf("%s: %v; it must try to write, and be refused", job.what, err)
 			}
 		}

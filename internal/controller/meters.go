@@ -23,20 +23,7 @@ func newMeters() meters {
 // Families returns the metrics of the controller. Each replica counts what it sees of the records,
 // so that a sum over replicas counts everything as often as the number of replicas.
 func (c *Controller) Families() []metric.Family {
-	t := c.tally
-	at := func(read func(statsSnapshot) float64) func() float64 {
-		return func() float64 { return read(t.count(c.now())) }
-	}
-	return append(slices.Concat(c.stateFamilies(), c.cacheJobFamilies()),
-		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n statsSnapshot) float64 { return float64(n.slots) })),
-		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node", at(func(n statsSnapshot) float64 { return float64(n.queue) })),
-		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n statsSnapshot) float64 { return seconds(n.oldest) })),
-		metric.HistogramFamily("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
-		metric.HistogramFamily("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
-		metric.CounterFamily("buildyard_instances_placed_total", "Instances that got a node", &t.placed),
-		metric.CounterFamily("buildyard_instances_started_total", "Instances whose VM came up", &t.started),
-		metric.CounterFamily("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
-		metric.CounterFamily("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
+	return append(slices.Concat(c.Usage.Families(), c.licenseFamilies(), c.cacheJobFamilies()),
 		metric.HistogramFamily("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
 		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls", func() float64 { return float64(c.meters.parked.Load()) }),
 		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.Consoles.Count()) }),
@@ -48,24 +35,9 @@ func (c *Controller) Families() []metric.Family {
 	)
 }
 
-// stateFamilies returns the metrics that count by state.
-func (c *Controller) stateFamilies() []metric.Family {
+// licenseFamilies returns the metrics of the license.
+func (c *Controller) licenseFamilies() []metric.Family {
 	return []metric.Family{
-		{
-			Name: "buildyard_instances", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "Instances by state",
-			Read: func(s *metric.Series) { each(s, c.tally.count(c.now()).states) },
-		},
-		{
-			Name: "buildyard_nodes", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "Nodes by state",
-			Read: func(s *metric.Series) {
-				states, _ := c.nodeCount()
-				each(s, states)
-			},
-		},
-		metric.GaugeFamily("buildyard_capacity_vms", "Schedulable VM capacity", func() float64 {
-			_, capacity := c.nodeCount()
-			return float64(capacity)
-		}),
 		{
 			Name: "buildyard_license_info", Kind: metric.KindGauge, Labels: []string{"tier"},
 			Help: "Always 1; the label has the tier of the active license",

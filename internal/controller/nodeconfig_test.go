@@ -88,12 +88,12 @@ func TestAppleSilicon(t *testing.T) {
 		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
 			t.Errorf("%d slots", v.Node.Slots(&v.Info))
 		}
-		if got := c.Stats().Capacity; got != 2 {
+		if got := c.Usage.Stats().Capacity; got != 2 {
 			t.Errorf("the statistics say %d", got)
 		}
 		arm.Arch, arm.Driver = "arm64", "qemu" // which runs no macOS
 		set(arm)
-		if got := c.Stats().Capacity; got != 5 {
+		if got := c.Usage.Stats().Capacity; got != 5 {
 			t.Errorf("the statistics say %d under QEMU", got)
 		}
 		if v := c.node(a); v.Node.Slots(&v.Info) != 5 {

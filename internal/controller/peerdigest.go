@@ -41,7 +41,7 @@ type peerReport struct {
 // digest returns the digest of the nodes in contact with this replica within their timeout.
 func (a *peerContacts) digest(no int64) *record.Digest {
 	now := a.c.now()
-	d := &record.Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.series.told()}
+	d := &record.Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.Usage.TotalPulled()}
 	room := maxPulls
 	for _, s := range a.c.link.all() {
 		id, err := uuid.Parse(s.node)

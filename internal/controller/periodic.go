@@ -53,7 +53,7 @@ func (k *reconciler) jobs(sweep bool) []leaderJob {
 		{"results of scans", working && sweep, k.c.tidyScans},
 		{"deletions of templates", sweep, k.c.tidyDeletions},
 		{"digests of replicas", sweep, k.c.ages.tidy},
-		{"figures of the last days", true, k.c.series.keep},
+		{"figures of the last days", true, k.c.Usage.StoreSeries},
 	}
 }
 

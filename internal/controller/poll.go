@@ -137,7 +137,7 @@ func (c *Controller) describe(ctx context.Context, s *session, req *api.PollRequ
 	infoKnown, heldKnown := s.infoHash == req.InfoHash, s.heldHash == req.HeldHash
 	s.mu.Unlock()
 	if req.Pulled > 0 {
-		c.series.pulledHere(req.Pulled)
+		c.Usage.Pulled(req.Pulled)
 	}
 	switch {
 	case req.Info != nil:

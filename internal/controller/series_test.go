@@ -2,21 +2,19 @@ package controller
 
 import (
 	"math"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 )
 
 // sum adds up the points of a range.
 func (c *cloud) sum(over string) (s api.SeriesPoint, points int) {
 	c.t.Helper()
 	synctest.Wait()
-	all, err := c.Series(over)
+	all, err := c.Usage.Series(over)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -55,7 +53,7 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 				t.Errorf("%s: %+v", over, s)
 			}
 		}
-		if _, err := c.Series("1y"); err == nil {
+		if _, err := c.Usage.Series("1y"); err == nil {
 			t.Error("there is no such range")
 		}
 	})
@@ -67,7 +65,7 @@ func TestSeriesOutliveTheController(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
 		a.poll(api.PollRequest{Pulled: 7000}, 0)
-		time.Sleep(2*keepEvery + time.Minute)
+		time.Sleep(2*usage.StoreInterval + time.Minute)
 		_, before := c.sum(api.RangeHour)
 		c.away(time.Hour / 4)
 		s, points := c.sum(api.RangeHour)
@@ -80,7 +78,7 @@ func TestSeriesOutliveTheController(t *testing.T) {
 		}
 		other.stop()
 		c.away(8 * 24 * time.Hour)
-		time.Sleep(keepEvery + time.Minute)
+		time.Sleep(usage.StoreInterval + time.Minute)
 		if s, points := c.sum(api.RangeWeek); s.Pulled != 0 || points > 2 {
 			t.Errorf("after more than a week %d points: %+v", points, s)
 		}
@@ -106,42 +104,4 @@ func TestSeriesOfReplicas(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSharesOfStarts compares percentiles with those of the times themselves, also of points
-// that were recorded and merged.
-func TestSharesOfStarts(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	var sum point
-	var all []float64
-	for range 50 {
-		p := point{samples: 1}
-		for range random.IntN(40) {
-			seconds := math.Exp(random.NormFloat64() + 3)
-			all = append(all, seconds)
-			p.start(classOf(time.Duration(seconds * float64(time.Second))))
-		}
-		f := p.figure()
-		read := pointOf(&f)
-		sum.add(&read)
-	}
-	slices.Sort(all)
-	for _, share := range []float64{.01, .5, .95, 1} {
-		want, got := all[int(math.Ceil(share*float64(len(all))))-1], *sum.within(share)
-		if math.Abs(got-want) > .06*want {
-			t.Errorf("%v of them are up in %v s, not %v s", share, want, got)
-		}
-	}
-	if sum.started() != len(all) || new(point).within(.5) != nil {
-		t.Errorf("%d of %d", sum.started(), len(all))
-	}
-	for d, want := range map[time.Duration]int{-1: 0, 0: 0, time.Millisecond: 0, 11 * time.Millisecond: 1, 1000 * time.Hour: startClasses - 1} {
-		if got := classOf(d); got != want {
-			t.Errorf("%v is of class %d", d, got)
-		}
-	}
-	hostile := record.SeriesStep{Starts: []uint32{9999, 1, 3}}
-	if p := pointOf(&hostile); p.starts != nil {
-		t.Error("a class that there is not")
-	}
 }

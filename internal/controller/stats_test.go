@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
 )
@@ -16,7 +16,7 @@ import (
 func TestStatsOfAnEmptyCloud(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		synctest.Wait()
-		s := c.Stats()
+		s := c.Usage.Stats()
 		if len(s.Instances) != len(farm.InstanceStates) || len(s.Nodes) != 6 {
 			t.Errorf("states are missing: %v %v", s.Instances, s.Nodes)
 		}
@@ -31,11 +31,11 @@ func TestStatsFollowTheLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(StartRequest{Count: 3})
 		time.Sleep(10 * time.Second)
-		if s := c.Stats(); s.QueueDepth != 3 || s.OldestWait != 10 || s.Instances["Scheduling"] != 3 || s.AverageQueueTime != 0 {
+		if s := c.Usage.Stats(); s.QueueDepth != 3 || s.OldestWait != 10 || s.Instances["Scheduling"] != 3 || s.AverageQueueTime != 0 {
 			t.Errorf("while nothing can be placed: %+v", s)
 		}
 		a := c.join("one", 2)
-		s := c.Stats()
+		s := c.Usage.Stats()
 		if s.QueueDepth != 1 || s.AverageQueueTime != 10 || s.Capacity != 2 || s.CapacityUsed != 2 || s.Nodes["Active"] != 1 {
 			t.Errorf("with two placed: %+v", s)
 		}
@@ -43,7 +43,7 @@ func TestStatsFollowTheLife(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		a.say(orders[0], api.PhaseRunning)
 		a.say(orders[1], api.PhaseFailed)
-		s = c.Stats() // the capacity of the failed one is free for the third
+		s = c.Usage.Stats() // the capacity of the failed one is free for the third
 		if s.StartsLastHour != 1 || s.FailuresLastHour != 1 || s.Instances["Started"] != 1 || s.Instances["Error"] != 1 || s.QueueDepth != 0 {
 			t.Errorf("with one up: %+v", s)
 		}
@@ -58,21 +58,21 @@ func TestStatsFollowTheLife(t *testing.T) {
 		for _, o := range a.next() {
 			a.say(o, api.PhaseTerminated)
 		}
-		if s = c.Stats(); s.TerminationsLastHour != 3 || s.CapacityUsed != 0 || s.TasksPerSecond != 6./60 {
+		if s = c.Usage.Stats(); s.TerminationsLastHour != 3 || s.CapacityUsed != 0 || s.TasksPerSecond != 6./60 {
 			t.Errorf("at the end: %+v", s)
 		}
 		c.samePicture()
 		time.Sleep(2 * time.Minute)
 		c.samePicture()
-		if s = c.Stats(); s.Instances["Terminated"] != 0 || s.StartsLastHour != 1 {
+		if s = c.Usage.Stats(); s.Instances["Terminated"] != 0 || s.StartsLastHour != 1 {
 			t.Errorf("when the records are gone: %+v", s)
 		}
 		time.Sleep(10 * time.Minute)
-		if s = c.Stats(); s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.StartsLastHour != 1 {
+		if s = c.Usage.Stats(); s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.StartsLastHour != 1 {
 			t.Errorf("ten minutes later: %+v", s)
 		}
 		time.Sleep(time.Hour)
-		if s = c.Stats(); s.StartsLastHour != 0 || s.FailuresLastHour != 0 || s.Nodes["Offline"] != 1 || s.Capacity != 0 {
+		if s = c.Usage.Stats(); s.StartsLastHour != 0 || s.FailuresLastHour != 0 || s.Nodes["Offline"] != 1 || s.Capacity != 0 {
 			t.Errorf("an hour later: %+v", s)
 		}
 	})
@@ -82,28 +82,28 @@ func TestStatsFollowTheLife(t *testing.T) {
 func (c *cloud) samePicture() {
 	c.t.Helper()
 	synctest.Wait()
-	want := statsSnapshot{states: map[string]int{}}
+	want := usage.Snapshot{States: map[string]int{}}
 	for _, s := range farm.InstanceStates {
-		want.states[string(s)] = 0
+		want.States[string(s)] = 0
 	}
 	for _, inst := range c.tables.Instances.All() {
-		want.states[string(inst.State)]++
+		want.States[string(inst.State)]++
 		if inst.UsesCapacity() {
-			want.slots++
+			want.Slots++
 		}
 		if inst.Waiting() {
-			want.queue++
-			want.oldest = max(want.oldest, c.now().Sub(inst.Created))
+			want.Queue++
+			want.Oldest = max(want.Oldest, c.now().Sub(inst.Created))
 		}
 	}
-	got := c.tally.count(c.now())
-	if !maps.Equal(got.states, want.states) || got.slots != want.slots || got.queue != want.queue || got.oldest != want.oldest {
+	got := c.Usage.Now()
+	if !maps.Equal(got.States, want.States) || got.Slots != want.Slots || got.Queue != want.Queue || got.Oldest != want.Oldest {
 		c.t.Fatalf("the sums say %+v, the records %+v", got, want)
 	}
 }
 
-// TestTallyIsTheSumOfTheRecords does random changes, with restarts in between.
-func TestTallyIsTheSumOfTheRecords(t *testing.T) {
+// TestCountersAreTheSumOfTheRecords does random changes, with restarts in between.
+func TestCountersAreTheSumOfTheRecords(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		dice := rand.New(rand.NewPCG(1, 2))
 		a := c.join("one", 3)
@@ -146,7 +146,7 @@ func TestReplicasCountAlike(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		one, two := c.Stats(), second.Stats()
+		one, two := c.Usage.Stats(), second.Usage.Stats()
 		if one.Instances["Started"] != 1 || two.Instances["Started"] != 1 || one.StartsLastHour != two.StartsLastHour || one.QueueDepth != two.QueueDepth {
 			t.Errorf("%+v\n%+v", one, two)
 		}
@@ -162,7 +162,7 @@ func TestRestartIsNoNews(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		c.restart()
 		synctest.Wait()
-		s := c.Stats()
+		s := c.Usage.Stats()
 		if s.StartsLastHour != 0 || s.AverageQueueTime != 0 || s.Instances["Started"] != 1 || s.QueueDepth != 1 || s.Uptime != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -197,20 +197,4 @@ func TestControllerFamilies(t *testing.T) {
 		}
 		<-hung
 	})
-}
-
-func BenchmarkTally(b *testing.B) {
-	now := time.Now()
-	t := newTally(&Controller{opts: Options{Now: time.Now}})
-	inst := &farm.Instance{ID: record.NewID(), State: farm.Scheduling, Created: now}
-	up := inst.Clone()
-	up.State, up.NodeID, up.Placed, up.Started = farm.Started, "n", now, now
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, i := range []*farm.Instance{inst, up, nil} {
-			was := t.seen[inst.ID]
-			t.newsLocked(was, i, now)
-			t.enterLocked(inst.ID, was, i)
-		}
-	}
 }

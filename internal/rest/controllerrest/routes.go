@@ -180,7 +180,7 @@ func (s *server) ready(*rest.Request) (any, error) { return nil, s.c.Healthy() }
 
 func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Context()), nil }
 
-func (s *server) stats(*rest.Request) (any, error) { return s.c.Stats(), nil }
+func (s *server) stats(*rest.Request) (any, error) { return s.c.Usage.Stats(), nil }
 
 func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
 

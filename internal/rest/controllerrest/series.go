@@ -16,5 +16,5 @@ func (s *server) series(r *rest.Request) (any, error) {
 	if over == "" {
 		over = api.RangeHour
 	}
-	return s.c.Series(over)
+	return s.c.Usage.Series(over)
 }

@@ -1,4 +1,4 @@
-package controller
+package usage
 
 import (
 	"time"
@@ -19,19 +19,19 @@ var shownNodeStates = append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates..
 
 // Stats returns the utilization of the cloud. It reads the nodes and the pending instances, and no
 // other instance.
-func (c *Controller) Stats() api.ControllerStats {
-	now := c.now()
-	t, sums := c.tally, c.tally.count(now)
-	nodes, capacity := c.nodeCount()
+func (u *Usage) Stats() api.ControllerStats {
+	now := u.db.Now()
+	t, sums := u.counters, u.counters.count(now)
+	nodes, capacity := u.nodeCount()
 	return api.ControllerStats{
 		AverageQueueTime: t.placements.Last(now, queueMinutes).Mean(),
 		TasksPerSecond:   t.placements.Rate(now, taskMinutes) + t.ends.Rate(now, taskMinutes),
-		Instances:        sums.states, Nodes: nodes, Capacity: capacity, CapacityUsed: sums.slots,
-		QueueDepth: sums.queue, OldestWait: seconds(sums.oldest),
+		Instances:        sums.States, Nodes: nodes, Capacity: capacity, CapacityUsed: sums.Slots,
+		QueueDepth: sums.Queue, OldestWait: seconds(sums.Oldest),
 		StartsLastHour:       t.starts.Last(now, anHour).Count,
 		FailuresLastHour:     t.failures.Last(now, anHour).Count,
 		TerminationsLastHour: t.ends.Last(now, anHour).Count,
-		Uptime:               seconds(now.Sub(c.started)),
+		Uptime:               seconds(now.Sub(u.started)),
 	}
 }
 
@@ -40,15 +40,19 @@ func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond)
 
 // nodeCount returns the nodes by the displayed state, and how many VMs those that take starts may
 // run.
-func (c *Controller) nodeCount() (states map[string]int, capacity int) {
+func (u *Usage) nodeCount() (states map[string]int, capacity int) {
 	states = make(map[string]int, len(shownNodeStates))
 	for _, s := range shownNodeStates {
 		states[string(s)] = 0
 	}
-	for id, n := range c.tables.Nodes.All() {
+	for id, n := range u.db.Tables.Nodes.All() {
 		states[string(n.Shown())]++
 		if n.TakesStarts() {
-			capacity += n.Slots(c.infoOn(id))
+			info, _, ok := u.db.Tables.Infos.Get(id)
+			if !ok {
+				info = &farm.NodeInfo{}
+			}
+			capacity += n.Slots(info)
 		}
 	}
 	return states, capacity

@@ -1,4 +1,4 @@
-package controller
+package usage
 
 import (
 	"sync"
@@ -10,11 +10,12 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// instanceStats counts the instances and their outcomes, event by event, so that no reader has to
+// counters counts the instances and their outcomes, event by event, so that no reader has to
 // scan all of them for the utilization of the cloud. Every replica has one; events before it was
 // opened are not in its sums.
-type instanceStats struct {
-	c *Controller
+type counters struct {
+	db      record.DB
+	onStart func(took time.Duration) // is called for each VM that starts
 
 	queued, booted *metric.Histogram // from the request to a node, to the running VM
 	placements     *metric.Window    // and how long each had waited
@@ -32,36 +33,36 @@ type instanceStats struct {
 	waiting map[string]time.Time // instance id -> since when
 }
 
-// countedInstance is the state of an instance that instanceStats has counted.
+// countedInstance is the state of an instance that counters has counted.
 type countedInstance struct {
 	state           farm.InstanceState
 	slot            bool
 	placed, started bool
 }
 
-func newTally(c *Controller) *instanceStats {
-	now := c.now()
-	return &instanceStats{
-		c: c, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
+func newCounters(db record.DB, started func(time.Duration)) *counters {
+	now := db.Now()
+	return &counters{
+		db: db, onStart: started, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
 		placements: metric.NewWindow(now), starts: metric.NewWindow(now), failures: metric.NewWindow(now), ends: metric.NewWindow(now),
 		seen: map[string]countedInstance{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
 	}
 }
 
 // load reads the existing records, as states and not as events.
-func (t *instanceStats) load() {
+func (t *counters) load() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.loaded = true
-	for id, inst := range t.c.tables.Instances.All() {
+	for id, inst := range t.db.Tables.Instances.All() {
 		t.enterLocked(id, countedInstance{}, inst)
 	}
 }
 
 // observe follows the records. It reads them from the table, which is never behind the events: so
 // an event that is seen twice counts one time, and events before load are included in its result.
-func (t *instanceStats) observe(events []store.Event) {
-	now := t.c.now()
+func (t *counters) observe(events []store.Event) {
+	now := t.db.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.loaded {
@@ -72,7 +73,7 @@ func (t *instanceStats) observe(events []store.Event) {
 			continue
 		}
 		was := t.seen[e.ID]
-		inst, _, ok := t.c.tables.Instances.Get(e.ID)
+		inst, _, ok := t.db.Tables.Instances.Get(e.ID)
 		if !ok {
 			inst = nil
 		}
@@ -82,7 +83,7 @@ func (t *instanceStats) observe(events []store.Event) {
 }
 
 // newsLocked counts what happened to an instance; nil: its record is removed.
-func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now time.Time) {
+func (t *counters) newsLocked(was countedInstance, inst *farm.Instance, now time.Time) {
 	if inst == nil {
 		if was.state == farm.Terminating { // an instance that never started just disappears
 			t.ended.Inc()
@@ -99,7 +100,7 @@ func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now
 	if !was.started && !inst.Started.IsZero() {
 		t.started.Inc()
 		t.booted.Observe(inst.Started.Sub(inst.Created))
-		t.c.series.started(inst.Started.Sub(inst.Created))
+		t.onStart(inst.Started.Sub(inst.Created))
 		t.starts.Add(now, 0)
 	}
 	switch {
@@ -114,7 +115,7 @@ func (t *instanceStats) newsLocked(was countedInstance, inst *farm.Instance, now
 }
 
 // enterLocked changes the sums from one state of an instance to the next.
-func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.Instance) {
+func (t *counters) enterLocked(id string, was countedInstance, inst *farm.Instance) {
 	if was.state != farm.Gone {
 		t.states[was.state]--
 	}
@@ -137,24 +138,24 @@ func (t *instanceStats) enterLocked(id string, was countedInstance, inst *farm.I
 	}
 }
 
-// statsSnapshot is a copy of the statistics at one moment.
-type statsSnapshot struct {
-	states map[string]int // every state of the API
-	slots  int
-	queue  int
-	oldest time.Duration // that a request has waited
+// Snapshot is a copy of the statistics at one moment.
+type Snapshot struct {
+	States map[string]int // number of instances by state, with every state of the API
+	Slots  int            // used on nodes
+	Queue  int            // requests that wait for a node
+	Oldest time.Duration  // that a request has waited
 }
 
 // count returns the sums. It reads the pending requests, and no other instance.
-func (t *instanceStats) count(now time.Time) statsSnapshot {
+func (t *counters) count(now time.Time) Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := statsSnapshot{states: make(map[string]int, len(farm.InstanceStates)), slots: t.slots, queue: len(t.waiting)}
+	out := Snapshot{States: make(map[string]int, len(farm.InstanceStates)), Slots: t.slots, Queue: len(t.waiting)}
 	for _, s := range farm.InstanceStates {
-		out.states[string(s)] = t.states[s]
+		out.States[string(s)] = t.states[s]
 	}
 	for _, since := range t.waiting {
-		out.oldest = max(out.oldest, now.Sub(since))
+		out.Oldest = max(out.Oldest, now.Sub(since))
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package controller
+package usage
 
 import (
 	"fmt"
@@ -113,8 +113,8 @@ func (p *point) shown(step time.Duration) api.SeriesPoint {
 // mean returns a mean with two decimal places.
 func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) / 100 }
 
-// figure returns a point in its stored form.
-func (p *point) figure() record.SeriesStep {
+// stored returns a point in its stored form.
+func (p *point) stored() record.SeriesStep {
 	f := record.SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
 	if p.starts != nil {
 		for class, n := range p.starts {
@@ -140,7 +140,7 @@ func pointOf(f *record.SeriesStep) point {
 	return p
 }
 
-// figuresKey returns the id of the record of some steps.
-func figuresKey(step time.Duration, bunch int64) string {
+// recordID returns the id of the record of some steps.
+func recordID(step time.Duration, bunch int64) string {
 	return fmt.Sprintf("%d-%d", int64(step/time.Second), bunch)
 }

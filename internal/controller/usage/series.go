@@ -1,4 +1,4 @@
-package controller
+package usage
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 
 // Intervals and limits of the series.
 const (
-	sampleEvery = 10 * time.Second
-	keepEvery   = 5 * time.Minute // how often the leader stores them
-	// figuresAtOnce is how many records are written together: the largest ones fit a transaction.
-	figuresAtOnce = 8
+	sampleEvery   = 10 * time.Second
+	StoreInterval = 5 * time.Minute
+	// recordsAtOnce is how many records are written together: the largest ones fit a transaction.
+	recordsAtOnce = 8
 	maxPulled     = 1 << 44 // bytes that a node is assumed to have pulled at most between two polls
 )
 
@@ -25,7 +25,8 @@ const (
 // days. Every replica computes it separately, since each sees all records; the bytes that nodes
 // pull it learns from them or from the replica that they poll. The leader stores it.
 type series struct {
-	c *Controller
+	db     record.DB
+	counts func() Snapshot
 
 	mu    sync.Mutex // guards what follows
 	rings []ring
@@ -41,8 +42,8 @@ type ring struct {
 	points []point
 }
 
-func newSeries(c *Controller) *series {
-	return &series{c: c, kept: c.now(), tried: c.now(), rings: []ring{
+func newSeries(db record.DB) *series {
+	return &series{db: db, kept: db.Now(), tried: db.Now(), rings: []ring{
 		{step: time.Minute, bunch: 60, points: make([]point, 6*60+3)},
 		{step: 10 * time.Minute, bunch: 72, points: make([]point, 7*24*6+6)},
 	}}
@@ -74,7 +75,7 @@ func (r *ring) seek(at int64) *point {
 
 // each applies do to the points of the current steps.
 func (s *series) each(do func(*point)) {
-	now := s.c.now()
+	now := s.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.rings {
@@ -97,13 +98,13 @@ func (s *series) run(ctx context.Context) {
 }
 
 func (s *series) sample() {
-	n := s.c.tally.count(s.c.now())
-	running := n.states[string(farm.Started)]
+	n := s.counts()
+	running := n.States[string(farm.Started)]
 	s.each(func(p *point) {
 		p.samples++
 		p.running += running
-		p.queue += n.queue
-		p.peak = max(p.peak, n.queue)
+		p.queue += n.Queue
+		p.peak = max(p.peak, n.Queue)
 	})
 }
 
@@ -138,7 +139,7 @@ func (s *series) told() int64 {
 
 // load resumes from what is recorded.
 func (s *series) load() {
-	for _, f := range s.c.tables.Series.All() {
+	for _, f := range s.db.Tables.Series.All() {
 		s.take(f)
 	}
 }
@@ -154,7 +155,7 @@ func (s *series) observe(events []store.Event) {
 
 // take takes over the points of a record that have more samples than our own.
 func (s *series) take(f *record.SeriesRecord) {
-	now := s.c.now()
+	now := s.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.rings {
@@ -176,10 +177,10 @@ func (s *series) take(f *record.SeriesRecord) {
 }
 
 // keep records the new points, and removes those that are too old.
-func (s *series) keep(ctx context.Context, w *record.Term, now time.Time) error {
+func (s *series) keep(ctx context.Context, term *record.Term, now time.Time) error {
 	s.mu.Lock()
 	since := s.kept
-	if pause := now.Sub(s.tried); pause >= 0 && pause < keepEvery {
+	if pause := now.Sub(s.tried); pause >= 0 && pause < StoreInterval {
 		s.mu.Unlock()
 		return nil
 	}
@@ -190,15 +191,15 @@ func (s *series) keep(ctx context.Context, w *record.Term, now time.Time) error 
 		r := &s.rings[i]
 		busy = busy || r.busySince(since)
 		for b := r.number(since) / r.bunch; busy && b <= r.number(now)/r.bunch; b++ {
-			if f := r.figures(b); len(f.Points) > 0 {
-				changes = append(changes, store.Put(s.c.tables.Series, figuresKey(r.step, b), f, store.Any))
+			if f := r.record(b); len(f.Points) > 0 {
+				changes = append(changes, store.Put(s.db.Tables.Series, recordID(r.step, b), f, store.Any))
 			}
 		}
 		changes = append(changes, s.outdatedLocked(r, now)...)
 	}
 	s.mu.Unlock()
-	for some := range slices.Chunk(changes, figuresAtOnce) {
-		if err := w.Commit(ctx, some...); err != nil {
+	for some := range slices.Chunk(changes, recordsAtOnce) {
+		if err := term.Commit(ctx, some...); err != nil {
 			return err
 		}
 	}
@@ -219,12 +220,12 @@ func (r *ring) busySince(t time.Time) bool {
 	})
 }
 
-// figures returns the points of one record.
-func (r *ring) figures(bunch int64) *record.SeriesRecord {
+// record returns the points of one record.
+func (r *ring) record(bunch int64) *record.SeriesRecord {
 	f := &record.SeriesRecord{Step: int64(r.step / time.Second)}
 	for at := bunch * r.bunch; at < (bunch+1)*r.bunch; at++ {
 		if p := r.seek(at); p != nil {
-			f.Points = append(f.Points, p.figure())
+			f.Points = append(f.Points, p.stored())
 		}
 	}
 	return f
@@ -233,9 +234,9 @@ func (r *ring) figures(bunch int64) *record.SeriesRecord {
 // outdatedLocked removes the records whose points no request can cover any longer.
 func (s *series) outdatedLocked(r *ring, now time.Time) (changes []store.Change) {
 	first := r.number(now) - int64(len(r.points))
-	for id, f := range s.c.tables.Series.All() {
+	for id, f := range s.db.Tables.Series.All() {
 		if n := len(f.Points); f.Step == int64(r.step/time.Second) && (n == 0 || f.Points[n-1].At < first) {
-			changes = append(changes, store.Delete(s.c.tables.Series, id, store.Any))
+			changes = append(changes, store.Delete(s.db.Tables.Series, id, store.Any))
 		}
 	}
 	return changes
@@ -257,16 +258,16 @@ var spans = []seriesRange{
 }
 
 // Series returns the utilization of the cloud over a range of the API.
-func (c *Controller) Series(over string) (api.Series, error) {
+func (u *Usage) Series(over string) (api.Series, error) {
 	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
 	if i < 0 {
 		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek)
 	}
-	return c.series.over(spans[i]), nil
+	return u.series.over(spans[i]), nil
 }
 
 func (s *series) over(o seriesRange) api.Series {
-	now := s.c.now()
+	now := s.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &s.rings[o.ring]
