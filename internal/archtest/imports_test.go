@@ -76,9 +76,17 @@ type only struct {
 	reason string
 }
 
+// controllerPart is the reason of the rules for the parts of the controller.
+const controllerPart = "a part of the controller needs the records and what it is given, never the controller or another part"
+
 var onlys = []only{
 	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
+	{[]string{"internal/controller/record"}, []string{"std", "api", "internal/farm", "internal/store", "github.com/google/uuid"}, "records are below every part of the controller"},
+	{[]string{"internal/controller/macpool"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
+	{[]string{"internal/controller/console"}, []string{"std", "api", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
+	{[]string{"internal/controller/usage"}, []string{"std", "api", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
+	{[]string{"internal/controller/events"}, []string{"std", "api", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
 	{[]string{"internal/loadgen"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},

@@ -44,7 +44,7 @@ func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *
 func (c *Controller) newRecord(node string, u orphan) *farm.Instance {
 	inst := &farm.Instance{
 		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
-		Template: c.templateOf(node, *u.detail), Options: farm.StartOptions{Priority: DefaultPriority},
+		Template: c.templateOf(node, *u.detail), Options: farm.StartOptions{Priority: farm.DefaultPriority},
 		Owner: "root", Registry: c.opts.RegistryAddress, Created: c.now(),
 	}
 	if start := u.detail.Start; start != nil {
@@ -86,7 +86,7 @@ func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.Templat
 // optionsOf returns the options of a start order; it is the reverse of startOrder, except for the
 // script and the passwords, which stay on the node.
 func optionsOf(o *api.StartOrder) farm.StartOptions {
-	out := farm.StartOptions{Priority: DefaultPriority, PortOverride: o.PortOverride}
+	out := farm.StartOptions{Priority: farm.DefaultPriority, PortOverride: o.PortOverride}
 	for _, p := range o.Ports {
 		out.Ports = append(out.Ports, farm.Port(p))
 	}

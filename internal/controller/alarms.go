@@ -23,7 +23,7 @@ func (c *Controller) sources() []AlarmSource {
 		c.unknownAlarms,
 		c.packageAlarms,
 		c.licenseAlarms,
-		c.events.alarms,
+		c.Events.Alarms,
 		c.diskAlarms.alarms,
 	}, c.opts.Alarms)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -46,7 +47,7 @@ func (b *inbox) told() map[string]farm.Actor {
 func TestEventsSayWhoAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
-		c.start(Options{Events: EventOptions{Machine: "host", Push: to, Actor: actorOf}})
+		c.start(Options{Events: events.Options{Machine: "host", Push: to, Actor: actorOf}})
 		defer func() { c.stop() }()
 		ctx := context.WithValue(t.Context(), actorKey{}, anna)
 		a, b := c.join("mac-1", 2), c.join("mac-2", 1)
@@ -88,7 +89,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 func TestALateDeletionSaysWhoAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
-		opts := Options{Events: EventOptions{Machine: "host", Push: to, Actor: actorOf}}
+		opts := Options{Events: events.Options{Machine: "host", Push: to, Actor: actorOf}}
 		c.start(opts)
 		c.shelf.lost = true
 		if c.DeleteTemplate(context.WithValue(t.Context(), actorKey{}, anna), templateID) == nil {
@@ -108,12 +109,12 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 func TestRecord(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		event := farm.Event{Name: farm.EventAudit, By: anna, Extra: map[string]any{"verb": "POST"}}
-		fine(t, c.AppendEvents(t.Context(), event, event))
-		fine(t, c.AppendEvents(t.Context()))
+		fine(t, c.Events.Append(t.Context(), event, event))
+		fine(t, c.Events.Append(t.Context()))
 		wantLines(t, to, "Audit", "Audit")
 	})
 	inCloud(t, func(t *testing.T, c *cloud) {
-		fine(t, c.AppendEvents(t.Context(), farm.Event{Name: farm.EventAudit}))
+		fine(t, c.Events.Append(t.Context(), farm.Event{Name: farm.EventAudit}))
 		if n := c.tables.Events.Len(); n != 0 {
 			t.Errorf("%d records while events are off", n)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -27,7 +28,7 @@ type farmBench struct {
 	moved   chan struct{} // has a value when started grew
 }
 
-func benchFarm(b *testing.B, nodes, capacity int, to ...EventTarget) *farmBench {
+func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBench {
 	b.Helper()
 	backend, err := etcd.Embedded(b.Context(), etcd.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
@@ -148,7 +149,7 @@ func (f *farmBench) create(callers, n int) {
 func (f *farmBench) start(count int) {
 	_, err := f.Start(f.b.Context(), StartRequest{
 		TemplateID: templateID, Count: count, ExternalID: "http://ci.example/job/4711", Name: "bench",
-		Options: farm.StartOptions{Priority: DefaultPriority},
+		Options: farm.StartOptions{Priority: farm.DefaultPriority},
 	})
 	if err != nil {
 		f.b.Error(err)
@@ -197,7 +198,7 @@ func BenchmarkCreate(b *testing.B) {
 // nowhere accepts and drops all events.
 type nowhere struct{}
 
-func (nowhere) Send(_ context.Context, events []SentEvent) ([]bool, error) {
+func (nowhere) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	for i := range arrived {
 		arrived[i] = true
@@ -205,16 +206,16 @@ func (nowhere) Send(_ context.Context, events []SentEvent) ([]bool, error) {
 	return arrived, nil
 }
 
-func eventsTo(to ...EventTarget) EventOptions {
+func eventsTo(to ...events.Target) events.Options {
 	if len(to) == 0 {
-		return EventOptions{}
+		return events.Options{}
 	}
-	return EventOptions{Machine: "bench", Push: to[0]}
+	return events.Options{Machine: "bench", Push: to[0]}
 }
 
 // BenchmarkEvents is BenchmarkLife without events and with them.
 func BenchmarkEvents(b *testing.B) {
-	for name, to := range map[string][]EventTarget{"off": nil, "on": {nowhere{}}} {
+	for name, to := range map[string][]events.Target{"off": nil, "on": {nowhere{}}} {
 		b.Run(name, func(b *testing.B) {
 			f := benchFarm(b, 100, 1000, to...)
 			f.measure(b.N, func() {

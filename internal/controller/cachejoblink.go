@@ -377,6 +377,6 @@ func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 		o.Progress = 1
 		return o
 	}
-	o.Error = firstOf(clip(status.Message, maxCacheJobError), "The node does not say why")
+	o.Error = firstOf(farm.Clip(status.Message, maxCacheJobError), "The node does not say why")
 	return o
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -56,7 +57,7 @@ type Options struct {
 	Version          string // of this program, X.Y.Z-<hash>
 	HousekeepingTick time.Duration
 
-	Events EventOptions
+	Events events.Options
 	Limits Limits // of callers
 	bounds bounds // of stored data
 
@@ -117,9 +118,9 @@ func (o Options) withDefaults() Options {
 	}
 	o.bounds = bounds{
 		saves: cmp.Or(o.bounds.saves, maxSaves), output: cmp.Or(o.bounds.output, maxAllOutput),
-		past: cmp.Or(o.bounds.past, maxPast), answers: cmp.Or(o.bounds.answers, maxKeptBytes),
-		events: cmp.Or(o.bounds.events, maxEvents),
+		past: cmp.Or(o.bounds.past, maxPast), answers: cmp.Or(o.bounds.answers, maxKeptBytes), events: o.bounds.events,
 	}
+	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
@@ -147,6 +148,7 @@ func (o Options) withDefaults() Options {
 
 // Controller runs the use cases over one store. New creates it, Run drives it.
 type Controller struct {
+	Events   *events.Log   // nil: events are off
 	MACs     *macpool.Pool // nil: MAC addresses are not managed
 	Consoles *console.Relay
 	Usage    *usage.Usage
@@ -155,7 +157,6 @@ type Controller struct {
 	log       *slog.Logger
 	db        record.DB
 	store     record.Store
-	events    *eventLog // nil: events are off
 	tables    *record.Tables
 	link      *nodeSessions
 	beats     *sharedTicker
@@ -194,9 +195,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
-	c.events = newEventLog(c, opts.Events)
-	c.store = record.NewStore(st, c.events.hook())
-	c.db.Store = c.store
+	c.Events = events.New(c.db, opts.Events)
+	c.db.Store = record.NewStore(st, c.Events.Hook())
+	c.store = c.db.Store
 	c.link = newLink(c)
 	c.beats = newBeats()
 	c.ages = newAges(c)
@@ -224,11 +225,11 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		c.watches.observe(events)
 		c.observeMaintenance(events)
 		c.ages.observe(events)
-		c.events.observe(events)
+		c.Events.Observe(events)
 		c.Usage.Observe(events)
 		c.Consoles.Observe(events)
 	})
-	c.events.load()
+	c.Events.Load()
 	c.link.load()
 	c.placer.followPermits(opts.Permits)
 	c.placer.load()
@@ -244,7 +245,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Go(func() { c.campaign(ctx) })
 	wg.Go(func() { c.followMaintenance(ctx) })
 	wg.Go(func() { c.ages.publish(ctx) })
-	wg.Go(func() { c.events.follow(ctx) })
+	wg.Go(func() { c.Events.Run(ctx) })
 	wg.Go(func() { c.Usage.Run(ctx) })
 	wg.Go(func() { c.watchAlarms(ctx) })
 	wg.Go(func() { c.known.run(ctx) })

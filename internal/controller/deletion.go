@@ -24,10 +24,10 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 		return err
 	}
 	id = detail.ID
-	if c.events == nil {
+	if c.Events == nil {
 		return c.deleteAtRegistry(ctx, id)
 	}
-	d := &record.Deletion{Template: id, At: c.now(), By: c.events.actor(ctx)}
+	d := &record.Deletion{Template: id, At: c.now(), By: c.Events.Actor(ctx)}
 	note := settingDeletion + record.NewID()
 	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &record.Setting{Deletion: d}, store.IfAbsent)); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 // endDeletion removes the record of a deletion, and writes its event when the template is gone.
 func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *record.Deletion, gone bool) error {
 	if gone {
-		w = c.events.with(w, func() farm.Event {
+		w = c.Events.With(w, func() farm.Event {
 			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By, Extra: map[string]any{"template_id": d.Template}}
 		})
 	}

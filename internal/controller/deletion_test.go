@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -63,7 +64,7 @@ func TestDeathInADeletion(t *testing.T) {
 				to, durable := &inbox{}, mem.New()
 				backend := &dying{Backend: durable, left: 1 << 30, after: after}
 				c := &cloud{t: t, shelf: &shelf{}}
-				opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+				opts := Options{Events: events.Options{Machine: "host", Push: to}}
 				st, run := c.open(backend, opts)
 				time.Sleep(10 * time.Second)
 				if _, err := c.Template(t.Context(), templateID); err != nil {

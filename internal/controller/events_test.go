@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
@@ -21,11 +22,11 @@ import (
 // then.
 type inbox struct {
 	mu   sync.Mutex
-	fail func(SentEvent) error
-	got  []SentEvent
+	fail func(events.SentEvent) error
+	got  []events.SentEvent
 }
 
-func (b *inbox) Send(_ context.Context, events []SentEvent) ([]bool, error) {
+func (b *inbox) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	did, held := make([]bool, len(events)), map[string]bool{}
@@ -43,7 +44,7 @@ func (b *inbox) Send(_ context.Context, events []SentEvent) ([]bool, error) {
 	return did, failed
 }
 
-func (b *inbox) failing(f func(SentEvent) error) {
+func (b *inbox) failing(f func(events.SentEvent) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fail = f
@@ -79,7 +80,7 @@ func withEvents(t *testing.T, test func(t *testing.T, c *cloud, to *inbox)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
-		c.start(Options{Events: EventOptions{Machine: "host", Push: to}, bounds: bounds{events: fewEvents}})
+		c.start(Options{Events: events.Options{Machine: "host", Push: to}, bounds: bounds{events: fewEvents}})
 		defer func() { c.stop() }()
 		test(t, c, to)
 	})
@@ -220,11 +221,11 @@ func TestEventsOfTemplates(t *testing.T) {
 // nothing is lost, and nothing that arrived is sent twice.
 func TestEventsAreSentAgain(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		to.failing(func(SentEvent) error { return errors.New("away") })
+		to.failing(func(events.SentEvent) error { return errors.New("away") })
 		ids := c.mustStart(StartRequest{Count: 5})
 		time.Sleep(10 * time.Minute)
 		wantLines(t, to)
-		to.failing(func(e SentEvent) error {
+		to.failing(func(e events.SentEvent) error {
 			if e.Subject == ids[3] {
 				return errors.New("away again")
 			}
@@ -242,13 +243,13 @@ func TestEventsAreSentAgain(t *testing.T) {
 // subjects, however many they are, and only its subject's are missing in the end.
 func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		to.failing(func(e SentEvent) error {
+		to.failing(func(e events.SentEvent) error {
 			if e.Subject == "7" {
 				return errors.New("never")
 			}
 			return nil
 		})
-		const many = 5 * sendBatch
+		const many = 5 * 256 // several batches
 		c.sayMany(many)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -282,7 +283,7 @@ func TestOneThatFailsHoldsUpNoOther(t *testing.T) {
 func TestATargetThatFailsNowAndThen(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		calls := 0
-		to.failing(func(SentEvent) error {
+		to.failing(func(events.SentEvent) error {
 			if calls++; calls%8 == 0 {
 				return errors.New("now and then")
 			}
@@ -300,10 +301,10 @@ func TestATargetThatFailsNowAndThen(t *testing.T) {
 // TestEventsSurviveARestart ends the controller while events wait, and while some have arrived.
 func TestEventsSurviveARestart(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+		opts := Options{Events: events.Options{Machine: "host", Push: to}}
 		c.mustStart(StartRequest{})
 		wantLines(t, to, "StartVM")
-		to.failing(func(SentEvent) error { return errors.New("away") })
+		to.failing(func(events.SentEvent) error { return errors.New("away") })
 		c.mustStart(StartRequest{Count: 2})
 		c.stop()
 		to.failing(nil)
@@ -320,7 +321,7 @@ func TestEventsSurviveARestart(t *testing.T) {
 func TestEventsOfTwoReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &cloud{t: t}, &inbox{}
-		opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+		opts := Options{Events: events.Options{Machine: "host", Push: to}}
 		first.start(opts)
 		synctest.Wait()
 		second.shelf, second.backend = first.shelf, first.backend

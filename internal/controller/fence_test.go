@@ -76,7 +76,7 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 		for i := range instances {
 			instances[i] = &farm.Instance{
 				ID: record.NewID(), State: farm.Scheduling, Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
-				Options: farm.StartOptions{Priority: DefaultPriority}, Created: c.now(), Updated: c.now(),
+				Options: farm.StartOptions{Priority: farm.DefaultPriority}, Created: c.now(), Updated: c.now(),
 			}
 		}
 		drafts, r := c.placer.admit(instances)

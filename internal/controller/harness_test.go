@@ -241,7 +241,7 @@ func (c *cloud) mustStart(req StartRequest) []string {
 	}
 	req.Count = max(req.Count, 1)
 	if req.Options.Priority == 0 {
-		req.Options.Priority = DefaultPriority
+		req.Options.Priority = farm.DefaultPriority
 	}
 	ids, err := c.Start(c.t.Context(), req)
 	if err != nil {

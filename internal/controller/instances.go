@@ -316,7 +316,7 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 // progress; a second call changes nothing.
 func (c *Controller) Terminate(ctx context.Context, id string) error {
 	var was *farm.Instance
-	asked := c.events.with(c.store, func() farm.Event {
+	asked := c.Events.With(c.store, func() farm.Event {
 		return farm.Event{Name: farm.EventTerminateVM, InstanceID: id, Extra: map[string]any{"instance_state": was.State}}
 	})
 	return c.modify(ctx, asked, id, func(inst *farm.Instance) (*farm.Instance, error) {

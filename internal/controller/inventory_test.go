@@ -63,7 +63,7 @@ func (a *agent) stray(n int) {
 // runs adds running instances to a node, by starting them there.
 func (c *cloud) runs(a *agent, n int) {
 	c.t.Helper()
-	c.mustStart(StartRequest{Count: n, Options: farm.StartOptions{PinnedNode: a.id, Priority: DefaultPriority}})
+	c.mustStart(StartRequest{Count: n, Options: farm.StartOptions{PinnedNode: a.id, Priority: farm.DefaultPriority}})
 	for _, o := range a.next() {
 		a.say(o, api.PhaseRunning)
 	}

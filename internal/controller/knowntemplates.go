@@ -140,7 +140,7 @@ func (k *knownTemplates) store(ctx context.Context, d api.TemplateDetail) error 
 	if ok {
 		guard = store.IfRev(rev)
 	}
-	next := &record.KnownTemplate{Name: clip(d.Name, maxField), Versions: versions, Changed: k.c.now()}
+	next := &record.KnownTemplate{Name: farm.Clip(d.Name, maxField), Versions: versions, Changed: k.c.now()}
 	return k.c.store.Commit(ctx, store.Put(table, d.ID, next, guard))
 }
 

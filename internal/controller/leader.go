@@ -52,7 +52,7 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 	var wg sync.WaitGroup
 	wg.Go(func() { c.placer.run(under, r) })
 	wg.Go(func() { c.runReconciler(under, r) })
-	wg.Go(func() { c.events.deliver(under, r) })
+	wg.Go(func() { c.Events.Deliver(under, r) })
 	wg.Go(func() { c.MACs.Run(under, r) })
 	wg.Go(func() { periodic.Run(under, c.opts.Chores, c.log) })
 	wg.Wait()

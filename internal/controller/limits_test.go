@@ -37,7 +37,7 @@ func (c *cloud) limited(l Limits) {
 func (c *cloud) startFor(caller string, req StartRequest) error {
 	c.t.Helper()
 	req.TemplateID, req.Caller, req.Count = templateID, caller, max(req.Count, 1)
-	req.Options.Priority = DefaultPriority
+	req.Options.Priority = farm.DefaultPriority
 	_, err := c.Start(c.t.Context(), req)
 	synctest.Wait()
 	return err

@@ -168,7 +168,7 @@ func TestJoinsArePaced(t *testing.T) {
 func TestStatusesOfOthersCountForNothing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, liar := c.join("one", 3), c.join("liar", 3)
-		start := StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: DefaultPriority}}
+		start := StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: farm.DefaultPriority}}
 		id := c.mustStart(start)[0]
 		o := a.take(api.OrderStart)
 		a.no = 7

@@ -72,7 +72,7 @@ var modes = map[string]string{"tap": farm.NetworkBridge, "none": farm.NetworkDis
 // configuration describes.
 func network(ref *farm.TemplateRef, config api.TemplateConfig) {
 	if len(config.NetworkCards) > 0 {
-		ref.Network = clip(config.NetworkCards[0].Mode, maxLabel)
+		ref.Network = farm.Clip(config.NetworkCards[0].Mode, maxLabel)
 	}
 	if p := config.StatePin; ref.Suspended && p != nil {
 		ref.Network = firstOf(modes[p.Network], ref.Network)

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -45,7 +46,7 @@ func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConf
 		info = known
 	}
 	var made *farm.Node // what the last try was about to write
-	w := c.events.with(c.store, func() farm.Event { return nodeEvent(farm.EventConfigNode, made, conf.given()) })
+	w := c.Events.With(c.store, func() farm.Event { return events.OfNode(farm.EventConfigNode, made, conf.given()) })
 	_, err := store.Update(ctx, w, c.tables.Nodes, id, func(old *farm.Node) (*farm.Node, error) {
 		if old == nil {
 			return nil, farm.NotFound()

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -95,7 +96,7 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 	}
 	w := store.Writer(c.store)
 	if old == nil || old.Counts != s.Counts {
-		w = c.events.with(w, func() farm.Event { return scanned(node, &s) })
+		w = c.Events.With(w, func() farm.Event { return scanned(node, &s) })
 	}
 	err = w.Commit(ctx, store.Put(c.tables.Scans, s.NodeID, scan, store.IfRev(rev)))
 	if errors.Is(err, store.ErrConflict) {
@@ -110,7 +111,7 @@ func newerScan(old *record.NodeScan) error {
 
 // scanned returns the event of results with other counts than those before.
 func scanned(node *farm.Node, s *api.NodeScanSummary) farm.Event {
-	return nodeEvent(farm.EventNodeScanned, node, map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
+	return events.OfNode(farm.EventNodeScanned, node, map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
 }
 
 // checkScan refuses values that no scanner sends. It converts times to UTC.

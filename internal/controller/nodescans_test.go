@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 )
@@ -33,7 +34,7 @@ func scanOf(node string, at time.Time, high int) api.NodeScanSummary {
 func TestScansOfNodes(t *testing.T) {
 	shelf := filestest.Open(t)
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
-		options := Options{Files: shelf, Events: EventOptions{Machine: "host", Push: to}}
+		options := Options{Files: shelf, Events: events.Options{Machine: "host", Push: to}}
 		c.stop()
 		c.start(options)
 		a, other := c.join("n", 2), c.join("m", 2)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -79,7 +80,7 @@ func dieAt(t *testing.T, step int, after bool) int {
 	to, durable := &inbox{}, mem.New()
 	backend := &dying{Backend: durable, left: 1 << 30, after: after}
 	c := &cloud{t: t, shelf: &shelf{}}
-	opts := Options{Events: EventOptions{Machine: "host", Push: to}}
+	opts := Options{Events: events.Options{Machine: "host", Push: to}}
 	st, run := c.open(backend, opts)
 	synctest.Wait()
 	backend.mu.Lock()
@@ -152,15 +153,23 @@ func (c *cloud) open(backend store.Backend, opts Options) (st *store.Store, run 
 func (c *cloud) sayMany(n int) {
 	c.t.Helper()
 	for i := 0; i < n; i += 10 {
-		var events []farm.Event
+		var list []farm.Event
 		for k := range 10 {
-			events = append(events, farm.Event{Name: farm.EventConfigNode, Extra: map[string]any{"node_id": strconv.Itoa(i + k)}})
+			list = append(list, farm.Event{Name: farm.EventConfigNode, Extra: map[string]any{"node_id": strconv.Itoa(i + k)}})
 		}
-		if err := c.store.Store.Commit(c.t.Context(), c.events.say(c.t.Context(), nil, events...)...); err != nil {
+		if err := c.Events.Append(c.t.Context(), list...); err != nil {
 			c.t.Fatal(err)
 		}
 	}
 	synctest.Wait()
+}
+
+// storedEvents counts the events in the store.
+func (c *cloud) storedEvents() (n int) {
+	for _, batch := range c.tables.Events.All() {
+		n += len(batch.Lines)
+	}
+	return n
 }
 
 // TestTooManyEvents has a target that is unreachable for long: the oldest events are removed, and
@@ -170,15 +179,15 @@ func TestTooManyEvents(t *testing.T) {
 		away, file := &inbox{}, &inbox{}
 		c := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}
 		const most = 4000
-		c.start(Options{Events: EventOptions{Machine: "host", Push: away, File: file}, bounds: bounds{events: most}})
+		c.start(Options{Events: events.Options{Machine: "host", Push: away, File: file}, bounds: bounds{events: most}})
 		defer func() { c.stop() }()
-		away.failing(func(SentEvent) error { return errors.New("away") })
+		away.failing(func(events.SentEvent) error { return errors.New("away") })
 		const many = most + 3000
 		c.sayMany(many)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if c.events.count > most || c.tables.Events.Len()*10 > most+100 {
-			t.Errorf("%d events in %d records", c.events.count, c.tables.Events.Len())
+		if n := c.storedEvents(); n > most {
+			t.Errorf("%d events in %d records", n, c.tables.Events.Len())
 		}
 		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 1 || !strings.Contains(alarms[0], "events wait for their delivery (push)") {
 			t.Errorf("alarms: %v", alarms)
@@ -211,7 +220,8 @@ func TestTooManyEvents(t *testing.T) {
 		if told, _ := wasTold(file); told != many {
 			t.Errorf("%d events are in the file, of %d", told, many)
 		}
-		if n := c.events.count; n < recentEvents || n > recentEvents+10*eventBunch {
+		const recent, batch = 1000, 100 // events that stay, and records that are removed at a time
+		if n := c.storedEvents(); n < recent || n > recent+10*batch {
 			t.Errorf("%d events are kept when all have arrived", n)
 		}
 	})
@@ -220,30 +230,30 @@ func TestTooManyEvents(t *testing.T) {
 // TestRecentEvents reads the events as a client does.
 func TestRecentEvents(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, _ *inbox) {
-		ask := func(q EventQuery) []LoggedEvent {
+		ask := func(q events.Query) []events.LoggedEvent {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			list, err := c.RecentEvents(ctx, q)
+			list, err := c.Events.Recent(ctx, q)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return list
 		}
 		c.sayMany(50)
-		all := ask(EventQuery{Limit: 1000})
-		if len(all) != 50 || len(ask(EventQuery{Limit: 7})) != 7 || ask(EventQuery{Limit: 7})[0].ID != all[43].ID {
+		all := ask(events.Query{Limit: 1000})
+		if len(all) != 50 || len(ask(events.Query{Limit: 7})) != 7 || ask(events.Query{Limit: 7})[0].ID != all[43].ID {
 			t.Fatalf("%d events", len(all))
 		}
-		var paged []LoggedEvent
+		var paged []events.LoggedEvent
 		for after := "1-1"; len(paged) < 50; after = paged[len(paged)-1].ID {
-			paged = append(paged, ask(EventQuery{After: after, Limit: 7})...)
+			paged = append(paged, ask(events.Query{After: after, Limit: 7})...)
 		}
-		if !slices.EqualFunc(all, paged, func(a, b LoggedEvent) bool { return a.ID == b.ID }) {
+		if !slices.EqualFunc(all, paged, func(a, b events.LoggedEvent) bool { return a.ID == b.ID }) {
 			t.Error("pages differ from the whole")
 		}
 		begun := time.Now()
-		if got := ask(EventQuery{After: all[49].ID, Limit: 5}); len(got) != 0 || time.Since(begun) != 30*time.Second {
+		if got := ask(events.Query{After: all[49].ID, Limit: 5}); len(got) != 0 || time.Since(begun) != 30*time.Second {
 			t.Errorf("%d events after the last, after %s", len(got), time.Since(begun))
 		}
 		go func() {
@@ -251,12 +261,12 @@ func TestRecentEvents(t *testing.T) {
 			c.mustStart(StartRequest{})
 		}()
 		begun = time.Now()
-		got := ask(EventQuery{After: all[49].ID, Limit: 5, Match: func(e LoggedEvent) bool { return e.Field("name") == "StartVM" }})
+		got := ask(events.Query{After: all[49].ID, Limit: 5, Match: func(e events.LoggedEvent) bool { return e.Field("name") == "StartVM" }})
 		if len(got) != 1 || time.Since(begun) != 10*time.Second {
 			t.Errorf("%d events that were waited for, after %s", len(got), time.Since(begun))
 		}
 		for _, bad := range []string{"x", "1", "1-x", "-1-1", "!-1"} {
-			if _, err := c.RecentEvents(t.Context(), EventQuery{After: bad, Limit: 1}); farm.CodeOf(err) != farm.CodeInvalid {
+			if _, err := c.Events.Recent(t.Context(), events.Query{After: bad, Limit: 1}); farm.CodeOf(err) != farm.CodeInvalid {
 				t.Errorf("after %s: %v", bad, err)
 			}
 		}
@@ -269,7 +279,7 @@ func TestNoEvents(t *testing.T) {
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.RecentEvents(t.Context(), EventQuery{Limit: 1}); farm.CodeOf(err) != farm.CodeRefused {
+		if _, err := c.Events.Recent(t.Context(), events.Query{Limit: 1}); farm.CodeOf(err) != farm.CodeRefused {
 			t.Error(err)
 		}
 		if c.tables.Events.Len() != 0 || c.store.Limits() != c.store.Store.Limits() {

@@ -42,8 +42,8 @@ func pin(ref *farm.TemplateRef, p *api.StateRequirements) {
 		return
 	}
 	ref.Needs = farm.StateRequirements{
-		Driver: clip(p.Driver, maxField), Version: clip(p.Version, maxField), Machine: clip(p.Machine, maxField),
-		Accelerator: clip(p.Accelerator, maxField), CPU: clip(p.CPU, maxField), HostCPU: clip(p.HostCPU, maxField),
+		Driver: farm.Clip(p.Driver, maxField), Version: farm.Clip(p.Version, maxField), Machine: farm.Clip(p.Machine, maxField),
+		Accelerator: farm.Clip(p.Accelerator, maxField), CPU: farm.Clip(p.CPU, maxField), HostCPU: farm.Clip(p.HostCPU, maxField),
 	}
 	if p.CPUs > 0 && p.MemoryMB > 0 {
 		ref.CPUs, ref.MemoryMB = p.CPUs, p.MemoryMB

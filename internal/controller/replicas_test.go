@@ -144,7 +144,7 @@ func (p *pair) create(e *end, count int) ([]string, error) {
 
 func (p *pair) createFor(e *end, count int, owner string) ([]string, error) {
 	return e.Start(p.t.Context(), StartRequest{
-		TemplateID: templateID, Count: count, Owner: owner, Options: farm.StartOptions{Priority: DefaultPriority},
+		TemplateID: templateID, Count: count, Owner: owner, Options: farm.StartOptions{Priority: farm.DefaultPriority},
 	})
 }
 

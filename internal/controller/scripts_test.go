@@ -223,7 +223,7 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 	st, c := open()
 	for i := range instances {
 		req := withScript(1, fmt.Sprintf("%0*d", size, i))
-		req.TemplateID, req.Options.Priority = templateID, DefaultPriority
+		req.TemplateID, req.Options.Priority = templateID, farm.DefaultPriority
 		if _, err := c.Start(b.Context(), req); err != nil {
 			b.Fatal(err)
 		}

@@ -16,10 +16,7 @@ import (
 
 // Limits of a start request.
 const (
-	MaxCount        = 1000
-	MinPriority     = 1
-	MaxPriority     = 10000
-	DefaultPriority = 1000
+	MaxCount = 1000
 )
 
 // StartRequest requests Count instances of one version of a template. The caller has checked types
@@ -82,7 +79,7 @@ func (c *Controller) checkTarget(ctx context.Context, req StartRequest) error {
 	}
 	if req.GroupID != "" {
 		if _, _, err := c.lookupGroup(ctx, req.GroupID); farm.CodeOf(err) == farm.CodeNotFound {
-			return farm.Refused("Group %s not found", clip(req.GroupID, maxLabel))
+			return farm.Refused("Group %s not found", farm.Clip(req.GroupID, maxLabel))
 		} else if err != nil {
 			return err
 		}
@@ -94,7 +91,7 @@ func (c *Controller) checkTarget(ctx context.Context, req StartRequest) error {
 // exist, and every other error as it is.
 func NodeNotFound(id string, err error) error {
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Refused("Node %s not found", clip(id, maxLabel))
+		return farm.Refused("Node %s not found", farm.Clip(id, maxLabel))
 	}
 	return err
 }
@@ -262,9 +259,9 @@ func VMName(prefix string, i *farm.Instance) string {
 	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
 	if i.Options.NameTemplate == "" {
 		room := max(0, maxVMName-len(prefix)-len(ts)-1)
-		return prefix + clip(i.Template.Name, room) + "-" + ts
+		return prefix + farm.Clip(i.Template.Name, room) + "-" + ts
 	}
-	return clip(prefix+strings.NewReplacer(
+	return farm.Clip(prefix+strings.NewReplacer(
 		"$template_name", i.Template.Name, "$template_id", i.Template.ID, "$instance_id", i.ID,
 		"$node_id", i.NodeID, "$node_name", i.NodeName, "$ts", ts,
 	).Replace(i.Options.NameTemplate), maxVMName)
@@ -272,11 +269,3 @@ func VMName(prefix string, i *farm.Instance) string {
 
 // maxVMName is the longest name that hypervisors accept, in bytes.
 const maxVMName = 255
-
-// clip keeps the first n bytes of a text, whole characters only.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
-}

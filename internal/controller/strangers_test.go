@@ -144,7 +144,7 @@ func TestOrdersSpareAVM(t *testing.T) {
 func TestStrangersOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 3), c.join("two", 3)
-		known := c.backToWaiting(a, StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: DefaultPriority}})
+		known := c.backToWaiting(a, StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: farm.DefaultPriority}})
 		id := keys(known)[0]
 		a.contact()
 		inst, _, _ := c.tables.Instances.Get(id)

@@ -125,6 +125,13 @@ type StateRequirements struct {
 	HostCPU     string `json:"host_cpu,omitempty"` // of the host, where the model depends on it
 }
 
+// The priorities of a start; a lower one is more urgent.
+const (
+	MinPriority     = 1
+	MaxPriority     = 10000
+	DefaultPriority = 1000
+)
+
 // StartOptions is the part of a start request that the node carries out.
 type StartOptions struct {
 	Priority         int       `json:"priority"` // 1..10000, lower is more urgent

@@ -1,6 +1,9 @@
 package farm
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // OutputCut is the first line of an output whose beginning is left out.
 const OutputCut = "[output was cut: only its end is kept]\n"
@@ -13,4 +16,12 @@ func LastOutput(out []byte, limit int, cutBefore bool) []byte {
 	}
 	keep := min(len(out), max(0, limit-len(OutputCut)))
 	return slices.Concat([]byte(OutputCut[:min(len(OutputCut), limit)]), out[len(out)-keep:])
+}
+
+// Clip keeps the first n bytes of a text, whole characters only.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
 }

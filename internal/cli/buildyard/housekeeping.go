@@ -42,7 +42,7 @@ func (a *access) chores() []periodic.Job {
 // openTrail opens the audit trail into the event log, when there is one.
 func (s *ControllerService) openTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
-		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.AppendEvents(ctx, events...) }, s.log)
+		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.Events.Append(ctx, events...) }, s.log)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry"
 )
@@ -200,7 +200,7 @@ func TestWithoutEventsNothingIsWritten(t *testing.T) {
 	stop = sync.OnceFunc(stop)
 	defer stop()
 	done(t, "POST", s.URL()+"/api/v1/apikey", `{"id":"ci","ttl":60,"groups":["dev"]}`)
-	if list, err := s.core.RecentEvents(t.Context(), controller.EventQuery{Limit: 1}); err == nil {
+	if list, err := s.core.Events.Recent(t.Context(), events.Query{Limit: 1}); err == nil {
 		t.Errorf("there are events: %v", list)
 	}
 	stop()

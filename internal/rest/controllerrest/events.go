@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -25,7 +25,7 @@ func (s *server) eventRoutes() []rest.Route {
 // listEvents returns the newest events, or those after one that the client has seen, for which it may wait.
 func (s *server) listEvents(r *rest.Request) (any, error) {
 	p := r.Params
-	q := controller.EventQuery{
+	q := events.Query{
 		After: p.Text("after", maxName), Limit: p.Int("limit", defaultEvents, 1, maxEvents),
 		Match: filterOf(p, eventFields),
 	}
@@ -48,7 +48,7 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	list, err := s.c.RecentEvents(ctx, q)
+	list, err := s.c.Events.Recent(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 )
 
 // nobody accepts and discards every event.
 type nobody struct{}
 
-func (nobody) Send(_ context.Context, events []controller.SentEvent) ([]bool, error) {
+func (nobody) Send(_ context.Context, events []events.SentEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	for i := range arrived {
 		arrived[i] = true
@@ -41,7 +42,7 @@ func (c *cloud) events(query string, n int) (list []event) {
 }
 
 func TestEvents(t *testing.T) {
-	c := newCloudWith(t, controller.Options{Events: controller.EventOptions{Machine: "host", Push: nobody{}}})
+	c := newCloudWith(t, controller.Options{Events: events.Options{Machine: "host", Push: nobody{}}})
 	if a := c.call("GET", "/api/v1/events", ""); a.code != 200 || string(a.Body) != "[]" {
 		t.Errorf("no events yet: %d %s", a.code, a.Body)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -181,8 +182,8 @@ var cacheJobFields = filter.Table[*farm.CacheJob]{
 }
 
 // eventFields are the fields of events, which are JSON objects.
-var eventFields = filter.Table[controller.LoggedEvent]{
-	{Name: "id", Text: func(e controller.LoggedEvent) string { return e.ID }},
+var eventFields = filter.Table[events.LoggedEvent]{
+	{Name: "id", Text: func(e events.LoggedEvent) string { return e.ID }},
 	{Name: "name", Called: true, Text: member("name")},
 	{Name: "type", Text: member("type")},
 	{Name: "sub_type", Text: member("sub_type")},
@@ -197,14 +198,14 @@ var eventFields = filter.Table[controller.LoggedEvent]{
 	{Name: "user", Texts: members("user", "key_id", "for_user")},
 	{Name: "address", Text: member("address")},
 	{Name: "about", Text: member("about")},
-	{Name: "age", Since: func(e controller.LoggedEvent) time.Time {
+	{Name: "age", Since: func(e events.LoggedEvent) time.Time {
 		seconds, _ := e.Field("time").(float64)
 		return time.Unix(int64(seconds), 0)
 	}},
 }
 
-func member(key string) func(controller.LoggedEvent) string {
-	return func(e controller.LoggedEvent) string {
+func member(key string) func(events.LoggedEvent) string {
+	return func(e events.LoggedEvent) string {
 		switch v := e.Field(key).(type) {
 		case string:
 			return v
@@ -215,8 +216,8 @@ func member(key string) func(controller.LoggedEvent) string {
 	}
 }
 
-func members(keys ...string) func(controller.LoggedEvent) []string {
-	return func(e controller.LoggedEvent) (list []string) {
+func members(keys ...string) func(events.LoggedEvent) []string {
+	return func(e events.LoggedEvent) (list []string) {
 		for _, key := range keys {
 			if text := member(key)(e); text != "" {
 				list = append(list, text)

@@ -109,7 +109,7 @@ func image(s *farm.SaveRequest) api.SaveImage {
 	out := api.SaveImage{
 		ID: s.ID, Status: string(s.Status), Error: imageError(s),
 		Request: api.SaveImageRequest{
-			RequestID: s.ID, Priority: controller.DefaultPriority, Timestamp: s.Created, ReserveExpiryTimestamp: time.Time{},
+			RequestID: s.ID, Priority: farm.DefaultPriority, Timestamp: s.Created, ReserveExpiryTimestamp: time.Time{},
 			RegistryAddr: s.Registry, VMID: s.VMUUID, InstanceID: o.InstanceID, NodeID: s.NodeID,
 			TemplateID: o.TemplateID, NewTemplateName: o.NewTemplateName, Tag: o.Tag, Description: o.Description,
 			Suspend: o.Suspend, DoSuspendTest: o.SanityTest, RevertBeforePush: o.RevertBeforePush, RevertTag: o.RevertTag,

@@ -281,7 +281,7 @@ func TestPriorityNamesItsRange(t *testing.T) {
 	}
 	c.start(`,"priority":"0"`)
 	for _, inst := range c.Instances(controller.Page{}) {
-		if inst.Options.Priority != controller.DefaultPriority {
+		if inst.Options.Priority != farm.DefaultPriority {
 			t.Errorf("priority 0 became %d", inst.Options.Priority)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
@@ -51,7 +52,7 @@ func newManaged(t *testing.T) *managed {
 	m.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, m.grants)
 	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
 	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
-	options := controller.Options{Events: controller.EventOptions{Machine: "host", Push: nobody{}}, Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
+	options := controller.Options{Events: events.Options{Machine: "host", Push: nobody{}}, Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
 		if rest.CallerOf(ctx).Unlimited() {
 			return nil, nil // everything
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -67,7 +68,7 @@ func (v visibility) named(id, name string) []string {
 
 // event reports whether the caller may see an event. Callers that see instances see all events of instances,
 // including the node.
-func (v visibility) event(e controller.LoggedEvent) bool {
+func (v visibility) event(e events.LoggedEvent) bool {
 	return member("instance_id")(e) != "" || v.both(member("node_id")(e), member("template_id")(e))
 }
 

@@ -91,7 +91,7 @@ func actingGroup(p *rest.Params, caller rest.Caller) (string, error) {
 
 // priority reads the priority; 0 means that it is not given.
 func priority(p *rest.Params) int {
-	return p.IntOrZero("priority", controller.DefaultPriority, controller.MinPriority, controller.MaxPriority)
+	return p.IntOrZero("priority", farm.DefaultPriority, farm.MinPriority, farm.MaxPriority)
 }
 
 // longest replaces the variables of a name template by their longest usual values. Names of templates and nodes

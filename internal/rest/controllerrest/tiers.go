@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -41,7 +40,7 @@ var gates = []tierGate{
 
 // otherPriority reports whether a priority differs from the default, which needs no license tier.
 func otherPriority(r *rest.Request) bool {
-	return priority(r.Params) != controller.DefaultPriority
+	return priority(r.Params) != farm.DefaultPriority
 }
 
 // joinsGroups reports whether a join request, whose body is typed, names groups.

@@ -1,4 +1,4 @@
-package controller
+package events
 
 import (
 	"cmp"
@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// eventTarget is a target with the progress of its delivery.
-type eventTarget struct {
+// target is a target with the progress of its delivery.
+type target struct {
 	name string
-	to   EventTarget
+	to   Target
 	done atomic.Int64 // revision up to which it has everything
 
-	arrived map[eventPosition]bool // after that; mu of the eventLog guards it
+	arrived map[position]bool // after that; mu of the Log guards it
 }
 
 // setting returns the id of the record with the progress of the target.
-func (t *eventTarget) setting() string { return "events-" + t.name }
+func (t *target) setting() string { return "events-" + t.name }
 
 // lacksLocked counts the events of a record that have not arrived.
-func (t *eventTarget) lacksLocked(h pendingBatch) (n int) {
+func (t *target) lacksLocked(h pendingBatch) (n int) {
 	if h.rev <= t.done.Load() {
 		return 0
 	}
@@ -34,11 +34,11 @@ func (t *eventTarget) lacksLocked(h pendingBatch) (n int) {
 }
 
 // begin sets the progress of a target to the recorded one.
-func (e *eventLog) begin(t *eventTarget) {
+func (e *Log) begin(t *target) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.done.Store(e.noted(t))
-	t.arrived = map[eventPosition]bool{}
+	t.arrived = map[position]bool{}
 }
 
 // deliveryBackoffs has the subjects with an event that did not arrive: their events wait.
@@ -62,7 +62,9 @@ func (h deliveryBackoffs) first() <-chan time.Time {
 	maps.DeleteFunc(h, func(subject string, _ deliveryBackoff) bool { return !h.waits(subject, now) })
 	var first time.Time
 	for _, one := range h {
-		first = sooner(first, one.until)
+		if first.IsZero() || one.until.Before(first) {
+			first = one.until
+		}
 	}
 	if first.IsZero() {
 		return nil
@@ -72,10 +74,10 @@ func (h deliveryBackoffs) first() <-chan time.Time {
 
 // note starts a backoff, each time twice as long, for the subjects with events that did not arrive,
 // and for no others. It returns their number.
-func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool) (many int) {
+func (h deliveryBackoffs) note(sent []SentEvent, arrived map[position]bool) (many int) {
 	failed := map[string]bool{}
 	for _, event := range sent {
-		place, _ := parseEventID(event.ID)
+		place, _ := parsePosition(event.ID)
 		failed[event.Subject] = failed[event.Subject] || !arrived[place]
 	}
 	for subject, is := range failed {
@@ -92,7 +94,7 @@ func (h deliveryBackoffs) note(sent []SentEvent, arrived map[eventPosition]bool)
 
 // unsent returns at most limit events that have not arrived at a target and whose subject has no
 // backoff, and a channel that is closed when more arrive.
-func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *Log) unsent(t *target, held deliveryBackoffs, limit int) (list []SentEvent, more <-chan struct{}) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,14 +116,14 @@ func (e *eventLog) unsent(t *eventTarget, held deliveryBackoffs, limit int) (lis
 }
 
 // behindLocked returns the index of the first record that is later than a revision.
-func (e *eventLog) behindLocked(rev int64) int {
+func (e *Log) behindLocked(rev int64) int {
 	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	return i
 }
 
 // note records which events have arrived, and moves the target past the transactions that have
 // arrived in full.
-func (e *eventLog) note(t *eventTarget, arrived map[eventPosition]bool) {
+func (e *Log) note(t *target, arrived map[position]bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.Copy(t.arrived, arrived)
@@ -137,5 +139,5 @@ func (e *eventLog) note(t *eventTarget, arrived map[eventPosition]bool) {
 		done, rest = rev, rest[n:]
 	}
 	t.done.Store(done)
-	maps.DeleteFunc(t.arrived, func(place eventPosition, _ bool) bool { return place.rev <= done })
+	maps.DeleteFunc(t.arrived, func(place position, _ bool) bool { return place.rev <= done })
 }

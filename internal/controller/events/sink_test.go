@@ -1,4 +1,4 @@
-package notify
+package events
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/buildyard/buildyard/internal/controller"
 )
 
 // receiver is an endpoint; answer defines the response to a request.
@@ -61,7 +59,7 @@ func (r *receiver) all() []string {
 
 func pushTo(t *testing.T, url string) *HTTPSink {
 	t.Helper()
-	p, err := NewPush(url, slog.New(slog.DiscardHandler))
+	p, err := NewHTTPSink(url, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +67,10 @@ func pushTo(t *testing.T, url string) *HTTPSink {
 }
 
 // events returns n events of each of some subjects, one after the other.
-func events(n int, subjects ...string) (list []controller.SentEvent) {
+func events(n int, subjects ...string) (list []SentEvent) {
 	for i := range n {
 		for _, s := range subjects {
-			list = append(list, controller.SentEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
+			list = append(list, SentEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
 		}
 	}
 	return list
@@ -222,7 +220,7 @@ func TestPushGivesUp(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for _, bad := range []string{"", "host", "ftp://host/", "http://", "http://a b:secret@h", "://x"} {
-		if _, err := NewPush(bad, nil); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := NewHTTPSink(bad, nil); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package controller
+package events
 
 import (
 	"context"
@@ -16,36 +16,36 @@ type LoggedEvent struct {
 // Field returns the value of one of its keys, as in decoded JSON; nil when it has no such key.
 func (e LoggedEvent) Field(key string) any { return e.fields[key] }
 
-// EventQuery selects events.
-type EventQuery struct {
+// Query selects events.
+type Query struct {
 	After string // the id of an event: only later ones; "": the newest
 	Limit int
 	Match func(LoggedEvent) bool // nil: all
 }
 
-// RecentEvents returns events, the oldest first. When none follows After yet, it waits for some
+// Recent returns events, the oldest first. When none follows After yet, it waits for some
 // until ctx ends, which is not an error.
-func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEvent, error) {
-	if c.events == nil {
+func (e *Log) Recent(ctx context.Context, q Query) ([]LoggedEvent, error) {
+	if e == nil {
 		return nil, farm.Refused("Events are not recorded: set SVC_ENABLE_EVENT_LOGGING or SVC_EVENT_LOG_URL on the controller")
 	}
 	if q.After == "" {
-		return lastOf(c.events.newest(recentEvents), q), nil
+		return lastOf(e.newest(recentEvents), q), nil
 	}
-	at, ok := parseEventID(q.After)
+	at, ok := parsePosition(q.After)
 	if !ok {
 		return nil, farm.Invalid("after", "must be the id of an event")
 	}
-	if at.rev > c.events.last().rev { // of records from before a restore
-		at = eventPosition{}
+	if at.rev > e.last().rev { // of records from before a restore
+		at = position{}
 	}
 	for {
-		list, more := c.events.after(at, c.opts.bounds.events)
+		list, more := e.after(at, e.max)
 		if found := firstOfEvents(list, q); len(found) > 0 || ctx.Err() != nil {
 			return found, nil
 		}
 		if n := len(list); n > 0 {
-			at, _ = parseEventID(list[n-1].ID)
+			at, _ = parsePosition(list[n-1].ID)
 		}
 		select {
 		case <-ctx.Done():
@@ -55,7 +55,7 @@ func (c *Controller) RecentEvents(ctx context.Context, q EventQuery) ([]LoggedEv
 }
 
 // matching reports whether a query selects an event.
-func (q EventQuery) matching(e SentEvent) (LoggedEvent, bool) {
+func (q Query) matching(e SentEvent) (LoggedEvent, bool) {
 	logged := LoggedEvent{SentEvent: e}
 	if q.Match == nil {
 		return logged, true
@@ -64,7 +64,7 @@ func (q EventQuery) matching(e SentEvent) (LoggedEvent, bool) {
 	return logged, q.Match(logged)
 }
 
-func firstOfEvents(list []SentEvent, q EventQuery) (found []LoggedEvent) {
+func firstOfEvents(list []SentEvent, q Query) (found []LoggedEvent) {
 	for _, e := range list {
 		if logged, ok := q.matching(e); ok {
 			if found = append(found, logged); len(found) == q.Limit {
@@ -75,7 +75,7 @@ func firstOfEvents(list []SentEvent, q EventQuery) (found []LoggedEvent) {
 	return found
 }
 
-func lastOf(list []SentEvent, q EventQuery) (found []LoggedEvent) {
+func lastOf(list []SentEvent, q Query) (found []LoggedEvent) {
 	for _, e := range list {
 		if logged, ok := q.matching(e); ok {
 			found = append(found, logged)

@@ -1,4 +1,4 @@
-package controller
+package events
 
 import (
 	"cmp"
@@ -13,17 +13,20 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// EventOptions configures the targets of events. Without a target no events are written.
-type EventOptions struct {
+// Options configures the log of events. Without a target no events are written.
+type Options struct {
 	Machine string // host of this process, as named in events
-	File    EventTarget
-	Push    EventTarget
+	File    Target
+	Push    Target
+	// MaxStored bounds the events in the store; 0: the default. Beyond it the oldest are removed, also
+	// when they were not delivered.
+	MaxStored int
 	// Actor returns the principal of a request by its context; nil: it is unknown.
 	Actor func(ctx context.Context) farm.Actor
 }
 
-// EventTarget accepts events. One call is running at a time.
-type EventTarget interface {
+// Target accepts events. One call is running at a time.
+type Target interface {
 	// Send delivers events, the oldest first, and reports which of them arrived: those of one
 	// subject arrive in their order. The others are sent again, after a pause.
 	Send(ctx context.Context, events []SentEvent) (arrived []bool, err error)
@@ -39,18 +42,19 @@ type SentEvent struct {
 // Bounds of the stored events.
 const (
 	recentEvents = 1000  // that stay when they have been delivered, for queries
-	maxEvents    = 20000 // including those that wait for their delivery: beyond that the oldest are removed
-	eventBunch   = 100   // records that are removed at a time
+	maxStored    = 20000 // including those that wait for their delivery: beyond that the oldest are removed
+	removeBatch  = 100   // records that are removed at a time
 )
 
-// eventLog has the events of the store in the order of their transactions, and sends them to the
+// Log has the events of the store in the order of their transactions, and sends them to the
 // targets while this replica holds the lease. It is an outbox: an event is committed with the
 // change that it describes, and is removed when all targets have it.
-type eventLog struct {
-	c       *Controller
+type Log struct {
+	db      record.DB
+	max     int // stored events
 	machine string
 	actor   func(ctx context.Context) farm.Actor
-	targets []*eventTarget
+	targets []*target
 	seen    chan struct{} // has a value when there are new records
 	dropped record.LogLimiter
 
@@ -71,19 +75,21 @@ type pendingBatch struct {
 }
 
 // place returns the position of one of its events.
-func (h pendingBatch) place(i int) eventPosition { return eventPosition{h.rev, h.base + i + 1} }
+func (h pendingBatch) place(i int) position { return position{h.rev, h.base + i + 1} }
 
 func before(a, b pendingBatch) int {
 	return cmp.Or(cmp.Compare(a.rev, b.rev), strings.Compare(a.key, b.key))
 }
 
-// newEventLog returns nil when there is not a single target.
-func newEventLog(c *Controller, o EventOptions) *eventLog {
+// New returns the log of a replica; nil when there is not a single target.
+func New(db record.DB, o Options) *Log {
 	if o.Actor == nil {
 		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
 	}
-	e := &eventLog{c: c, machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1), arrived: make(chan struct{})}
-	for _, t := range []*eventTarget{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
+	e := &Log{
+		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1), arrived: make(chan struct{}),
+	}
+	for _, t := range []*target{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
 		if t.to != nil {
 			e.targets = append(e.targets, t)
 		}
@@ -94,32 +100,35 @@ func newEventLog(c *Controller, o EventOptions) *eventLog {
 	return e
 }
 
-// hook returns the commit hook that adds the events; nil while events are off.
-func (e *eventLog) hook() record.CommitHook {
+// Hook returns the commit hook that adds the events; nil while events are off.
+func (e *Log) Hook() record.CommitHook {
 	if e == nil {
 		return nil
 	}
 	return e.join
 }
 
+// Actor returns who makes a request.
+func (e *Log) Actor(ctx context.Context) farm.Actor { return e.actor(ctx) }
+
 // join adds the events that follow from changes to them, as one record.
-func (e *eventLog) join(ctx context.Context, changes []store.Change) []store.Change {
+func (e *Log) join(ctx context.Context, changes []store.Change) []store.Change {
 	return e.say(ctx, changes, e.told(changes)...)
 }
 
 // say adds events to changes. If a record of events is already among them, that record gets them.
-func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...farm.Event) []store.Change {
+func (e *Log) say(ctx context.Context, changes []store.Change, events ...farm.Event) []store.Change {
 	var lines [][]byte
 	for _, event := range events {
 		if event.Time.IsZero() {
-			event.Time = e.c.now()
+			event.Time = e.db.Now()
 		}
 		if event.By == (farm.Actor{}) && farm.EventKinds[event.Name] == farm.APIAction {
 			event.By = e.actor(ctx)
 		}
 		line, err := event.Record(e.machine)
 		if err != nil { // of a value that is not JSON's: no caller has one
-			e.c.log.ErrorContext(ctx, "an event cannot be written", "event", string(event.Name), "error", err)
+			e.db.Log.ErrorContext(ctx, "an event cannot be written", "event", string(event.Name), "error", err)
 			continue
 		}
 		lines = append(lines, line)
@@ -135,11 +144,11 @@ func (e *eventLog) say(ctx context.Context, changes []store.Change, events ...fa
 			break
 		}
 	}
-	return append(all, store.Put(e.c.tables.Events, id, &record.EventBatch{Lines: lines}, store.Any))
+	return append(all, store.Put(e.db.Tables.Events, id, &record.EventBatch{Lines: lines}, store.Any))
 }
 
-// observe follows the records.
-func (e *eventLog) observe(events []store.Event) {
+// Observe follows the records.
+func (e *Log) Observe(events []store.Event) {
 	if e == nil {
 		return
 	}
@@ -163,7 +172,7 @@ func (e *eventLog) observe(events []store.Event) {
 	}
 }
 
-func (e *eventLog) ring() {
+func (e *Log) ring() {
 	select {
 	case e.seen <- struct{}{}:
 	default:
@@ -171,7 +180,7 @@ func (e *eventLog) ring() {
 }
 
 // forgetLocked removes a record that is no longer in the store.
-func (e *eventLog) forgetLocked(key string) {
+func (e *Log) forgetLocked(key string) {
 	is := func(h pendingBatch) bool { return h.key == key }
 	if i := slices.IndexFunc(e.old, is); i >= 0 { // it is among the first
 		e.count -= len(e.old[i].Lines)
@@ -181,14 +190,14 @@ func (e *eventLog) forgetLocked(key string) {
 	e.young = slices.DeleteFunc(e.young, is)
 }
 
-// load reads the existing records. It is called after observe was subscribed.
-func (e *eventLog) load() {
+// Load reads the existing records. It is called after Observe was subscribed.
+func (e *Log) Load() {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	view := e.c.tables.Events.Snapshot()
+	view := e.db.Tables.Events.Snapshot()
 	for key, h := range view.All() {
 		_, rev, _ := view.Get(key)
 		e.young = append(e.young, pendingBatch{rev: rev, key: key, EventBatch: h})
@@ -196,8 +205,8 @@ func (e *eventLog) load() {
 	e.ring()
 }
 
-// follow puts new records into order, until the context ends.
-func (e *eventLog) follow(ctx context.Context) {
+// Run puts new records into order, until the context ends.
+func (e *Log) Run(ctx context.Context) {
 	if e == nil {
 		return
 	}
@@ -208,8 +217,8 @@ func (e *eventLog) follow(ctx context.Context) {
 		case <-e.seen:
 		}
 		for {
-			settled, moved := e.c.store.AppliedRevision()
-			if e.c.store.WaitDelivered(ctx) != nil { // else an event of that revision may arrive later
+			settled, moved := e.db.Store.AppliedRevision()
+			if e.db.Store.WaitDelivered(ctx) != nil { // else an event of that revision may arrive later
 				return
 			}
 			if e.settle(settled) {
@@ -226,7 +235,7 @@ func (e *eventLog) follow(ctx context.Context) {
 
 // settle moves the records up to a revision into their final order, and reports whether those were
 // all.
-func (e *eventLog) settle(rev int64) bool {
+func (e *Log) settle(rev int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slices.SortFunc(e.young, before)
@@ -249,17 +258,17 @@ func (e *eventLog) settle(rev int64) bool {
 	return len(e.young) == 0
 }
 
-// eventPosition is a position between events: after the n-th one of a revision.
-type eventPosition struct {
+// position is a position between events: after the n-th one of a revision.
+type position struct {
 	rev int64
 	n   int
 }
 
 // String returns the position as the id of the event before it.
-func (p eventPosition) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
+func (p position) String() string { return strconv.FormatInt(p.rev, 36) + "-" + strconv.Itoa(p.n) }
 
-// parseEventID reads the id of an event; ok is false when it cannot be one.
-func parseEventID(id string) (p eventPosition, ok bool) {
+// parsePosition reads the id of an event; ok is false when it cannot be one.
+func parsePosition(id string) (p position, ok bool) {
 	rev, n, found := strings.Cut(id, "-")
 	if !found || len(id) > 40 {
 		return p, false
@@ -272,7 +281,7 @@ func parseEventID(id string) (p eventPosition, ok bool) {
 
 // after returns about limit events after a position, including all of the last one's revision, with
 // their ids, and a channel that is closed when more arrive.
-func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-chan struct{}) {
+func (e *Log) after(at position, limit int) (list []SentEvent, more <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(e.old, at.rev, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
@@ -291,14 +300,14 @@ func (e *eventLog) after(at eventPosition, limit int) (list []SentEvent, more <-
 }
 
 // newest returns the last events, the oldest of them first.
-func (e *eventLog) newest(limit int) []SentEvent {
+func (e *Log) newest(limit int) []SentEvent {
 	e.mu.Lock()
 	i, n := len(e.old), 0
 	for i > 0 && n < limit {
 		i--
 		n += len(e.old[i].Lines)
 	}
-	from := eventPosition{}
+	from := position{}
 	if i < len(e.old) {
 		from.rev = e.old[i].rev
 	}
@@ -308,11 +317,11 @@ func (e *eventLog) newest(limit int) []SentEvent {
 }
 
 // last returns the position after the last event.
-func (e *eventLog) last() (p eventPosition) {
+func (e *Log) last() (p position) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.old); n > 0 {
-		p = eventPosition{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].Lines)}
+		p = position{e.old[n-1].rev, e.old[n-1].base + len(e.old[n-1].Lines)}
 	}
 	return p
 }

@@ -1,6 +1,7 @@
-package controller
+package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,8 +28,8 @@ const (
 	tendTime    = 2 * time.Second
 )
 
-// deliver sends the events to the targets as long as the leader term lasts.
-func (e *eventLog) deliver(ctx context.Context, r *record.Term) {
+// Deliver sends the events to the targets as long as the leader term lasts.
+func (e *Log) Deliver(ctx context.Context, term *record.Term) {
 	if e == nil {
 		return
 	}
@@ -39,34 +40,34 @@ func (e *eventLog) deliver(ctx context.Context, r *record.Term) {
 	for _, t := range e.targets {
 		wg.Go(func() { e.serve(ctx, t) })
 	}
-	e.tend(ctx, r)
+	e.tend(ctx, term)
 	wg.Wait()
-	e.leave(ctx, r)
+	e.leave(ctx, term)
 }
 
 // noted returns the recorded progress of a target. A record of other data, before a restore, does
 // not count: then all stored events are sent.
-func (e *eventLog) noted(t *eventTarget) int64 {
-	setting, _, ok := e.c.tables.Settings.Get(t.setting())
+func (e *Log) noted(t *target) int64 {
+	setting, _, ok := e.db.Tables.Settings.Get(t.setting())
 	if !ok {
 		return 0
 	}
 	epoch, text, _ := strings.Cut(setting.Value, " ")
 	rev, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || epoch != e.c.store.Epoch() {
+	if err != nil || epoch != e.db.Store.Epoch() {
 		return 0
 	}
 	return rev
 }
 
-func (e *eventLog) mark(t *eventTarget, rev int64) store.Change {
-	value := e.c.store.Epoch() + " " + strconv.FormatInt(rev, 10)
-	return store.Put(e.c.tables.Settings, t.setting(), &record.Setting{Value: value}, store.Any)
+func (e *Log) mark(t *target, rev int64) store.Change {
+	value := e.db.Store.Epoch() + " " + strconv.FormatInt(rev, 10)
+	return store.Put(e.db.Tables.Settings, t.setting(), &record.Setting{Value: value}, store.Any)
 }
 
 // serve sends events to one target. An event that does not arrive delays the later ones of its
 // subject, and no others, unless nothing arrives.
-func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
+func (e *Log) serve(ctx context.Context, t *target) {
 	held, pause := deliveryBackoffs{}, resendFirst
 	for ctx.Err() == nil {
 		events, more := e.unsent(t, held, sendBatch)
@@ -82,7 +83,7 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 		e.note(t, arrived)
 		failed := held.note(events, arrived)
 		if err != nil && ctx.Err() == nil {
-			e.c.log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived", len(arrived), "of", len(events), "error", err)
+			e.db.Log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived", len(arrived), "of", len(events), "error", err)
 		}
 		if len(arrived) > 0 {
 			pause = resendFirst
@@ -100,14 +101,14 @@ func (e *eventLog) serve(ctx context.Context, t *eventTarget) {
 }
 
 // send sends events and returns the positions of those that arrived.
-func (t *eventTarget) send(ctx context.Context, events []SentEvent) (arrived map[eventPosition]bool, err error) {
+func (t *target) send(ctx context.Context, events []SentEvent) (arrived map[position]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	did, err := t.to.Send(ctx, events)
-	arrived = map[eventPosition]bool{}
+	arrived = map[position]bool{}
 	for i, event := range events {
 		if i < len(did) && did[i] {
-			place, _ := parseEventID(event.ID)
+			place, _ := parsePosition(event.ID)
 			arrived[place] = true
 		} else if err == nil {
 			err = fmt.Errorf("event %s did not arrive", event.ID)
@@ -124,11 +125,11 @@ func subjectOf(record []byte) string {
 		Template string `json:"template_id"`
 	}
 	_ = json.Unmarshal(record, &of)
-	return firstOf(of.Instance, of.Node, of.Template)
+	return cmp.Or(of.Instance, of.Node, of.Template)
 }
 
 // tend records the progress of the targets, when that has changed, and removes the oldest events.
-func (e *eventLog) tend(ctx context.Context, r *record.Term) {
+func (e *Log) tend(ctx context.Context, term *record.Term) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
@@ -139,20 +140,20 @@ func (e *eventLog) tend(ctx context.Context, r *record.Term) {
 		}
 		more, err := true, error(nil)
 		for more && err == nil && ctx.Err() == nil {
-			more, err = e.tidy(ctx, r)
+			more, err = e.tidy(ctx, term)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.c.log.WarnContext(ctx, "event prune failed", "error", err)
+			e.db.Log.WarnContext(ctx, "event prune failed", "error", err)
 		}
 	}
 }
 
 // tidy does one transaction of that, and reports whether there is more to do.
-func (e *eventLog) tidy(ctx context.Context, w *record.Term) (more bool, err error) {
+func (e *Log) tidy(ctx context.Context, term *record.Term) (more bool, err error) {
 	old := e.surplus()
 	changes := e.marks()
 	for _, key := range old.keys {
-		changes = append(changes, store.Delete(e.c.tables.Events, key, store.Any))
+		changes = append(changes, store.Delete(e.db.Tables.Events, key, store.Any))
 	}
 	for _, t := range e.targets {
 		if n := old.lost[t.name]; n > 0 {
@@ -162,13 +163,13 @@ func (e *eventLog) tidy(ctx context.Context, w *record.Term) (more bool, err err
 	if len(changes) == 0 {
 		return false, nil
 	}
-	if err := w.Commit(ctx, changes...); err != nil {
+	if err := term.Commit(ctx, changes...); err != nil {
 		return false, err
 	}
 	e.forget(old.keys)
 	for name, n := range old.lost {
-		if count, due := e.dropped.Due(n, e.c.now()); due {
-			e.c.log.ErrorContext(ctx, "undelivered events dropped: queue full", "alarm", api.AlarmEvents,
+		if count, due := e.dropped.Due(n, e.db.Now()); due {
+			e.db.Log.ErrorContext(ctx, "undelivered events dropped: queue full", "alarm", api.AlarmEvents,
 				"target", name, "count", count)
 		}
 	}
@@ -176,7 +177,7 @@ func (e *eventLog) tidy(ctx context.Context, w *record.Term) (more bool, err err
 }
 
 // forget removes records that are gone from the store, before the store reports their deletion.
-func (e *eventLog) forget(keys []string) {
+func (e *Log) forget(keys []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, key := range keys {
@@ -187,18 +188,18 @@ func (e *eventLog) forget(keys []string) {
 // leave records the progress of the targets at the end of a leader term, so that the next one sends
 // few events again. Placements do not depend on it, so it may be written after a leader term was
 // ended by a failed write.
-func (e *eventLog) leave(ctx context.Context, r *record.Term) {
+func (e *Log) leave(ctx context.Context, term *record.Term) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tendTime)
 	defer cancel()
 	if changes := e.marks(); len(changes) > 0 {
-		if err := r.Fenced().Commit(ctx, changes...); err != nil {
-			e.c.log.DebugContext(ctx, "how far events were delivered is not noted", "error", err)
+		if err := term.Fenced().Commit(ctx, changes...); err != nil {
+			e.db.Log.DebugContext(ctx, "how far events were delivered is not noted", "error", err)
 		}
 	}
 }
 
 // marks returns the changes that record the progress of the targets, where that has changed.
-func (e *eventLog) marks() (changes []store.Change) {
+func (e *Log) marks() (changes []store.Change) {
 	for _, t := range e.targets {
 		if rev := t.done.Load(); rev > e.noted(t) {
 			changes = append(changes, e.mark(t, rev))
@@ -216,10 +217,10 @@ type expiredRecords struct {
 
 // surplus returns the oldest records beyond the recent ones, in batches: those that every target
 // has received, or any when there are too many.
-func (e *eventLog) surplus() (s expiredRecords) {
+func (e *Log) surplus() (s expiredRecords) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left, over := e.count, e.count > e.c.opts.bounds.events
+	left, over := e.count, e.count > e.max
 	s.lost = map[string]int{}
 	for _, h := range e.old {
 		if left -= len(h.Lines); left < recentEvents || (!over && !e.everywhere(h.rev)) {
@@ -230,7 +231,7 @@ func (e *eventLog) surplus() (s expiredRecords) {
 				s.lost[t.name] += n
 			}
 		}
-		if s.keys = append(s.keys, h.key); len(s.keys) == eventBunch {
+		if s.keys = append(s.keys, h.key); len(s.keys) == removeBatch {
 			s.more = true
 			return s
 		}
@@ -239,7 +240,7 @@ func (e *eventLog) surplus() (s expiredRecords) {
 }
 
 // everywhere reports whether every target has the events up to a revision.
-func (e *eventLog) everywhere(rev int64) bool {
+func (e *Log) everywhere(rev int64) bool {
 	for _, t := range e.targets {
 		if t.done.Load() < rev {
 			return false
@@ -248,17 +249,17 @@ func (e *eventLog) everywhere(rev int64) bool {
 	return true
 }
 
-// alarms returns the targets for which so many events wait that they may soon be lost.
-func (e *eventLog) alarms() (list []api.Alarm) {
+// Alarms returns the targets for which so many events wait that they may soon be lost.
+func (e *Log) Alarms() (list []api.Alarm) {
 	if e == nil {
 		return nil
 	}
 	for _, t := range e.targets {
-		if n := e.waiting(e.noted(t)); n >= e.c.opts.bounds.events/2 {
+		if n := e.waiting(e.noted(t)); n >= e.max/2 {
 			list = append(list, api.Alarm{
 				Name: api.AlarmEvents, Subject: t.name, Action: "Look at why the target does not take them.",
 				Message: fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
-					n, t.name, e.c.opts.bounds.events),
+					n, t.name, e.max),
 			})
 		}
 	}
@@ -266,7 +267,7 @@ func (e *eventLog) alarms() (list []api.Alarm) {
 }
 
 // waiting counts the events that are later than a revision.
-func (e *eventLog) waiting(rev int64) (n int) {
+func (e *Log) waiting(rev int64) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, h := range slices.Backward(e.old) {

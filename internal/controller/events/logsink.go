@@ -1,11 +1,9 @@
-package notify
+package events
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-
-	"github.com/buildyard/buildyard/internal/controller"
 )
 
 // LogSink sends events to a log in batches, all of a batch or none.
@@ -14,10 +12,10 @@ type LogSink struct {
 	Write func(ctx context.Context, rows [][]byte) error
 }
 
-var _ controller.EventTarget = LogSink{}
+var _ Target = LogSink{}
 
-// Send implements controller.EventTarget.
-func (r LogSink) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
+// Send implements Target.
+func (r LogSink) Send(ctx context.Context, events []SentEvent) ([]bool, error) {
 	arrived, rows := make([]bool, len(events)), make([][]byte, len(events))
 	for i, event := range events {
 		rows[i] = event.Record

@@ -1,4 +1,4 @@
-package controller
+package events
 
 import (
 	"maps"
@@ -37,7 +37,7 @@ func eventsBetween(was, now *farm.Instance) []farm.Event {
 		}
 		if now.State == farm.Errored && was.State != farm.Errored && now.Started.IsZero() {
 			extra := ending(now, now.State)
-			extra["message"] = clip(now.Message, maxEventText)
+			extra["message"] = farm.Clip(now.Message, maxEventText)
 			add(farm.EventVMFailedToStart, now, extra)
 		}
 		if now.State == farm.Terminated && was.State != farm.Terminated {
@@ -53,7 +53,7 @@ const maxEventText = 1024
 // started returns the additional keys of a StartVM: the parameters of the request.
 func started(i *farm.Instance) map[string]any {
 	priority := i.Options.Priority
-	if priority == DefaultPriority { // it was not set, or has the same effect as not set
+	if priority == farm.DefaultPriority { // it was not set, or has the same effect as not set
 		priority = 0
 	}
 	return map[string]any{
@@ -77,7 +77,7 @@ func nullable(s string) any {
 }
 
 // told returns the events that follow from the records among changes.
-func (e *eventLog) told(changes []store.Change) []farm.Event {
+func (e *Log) told(changes []store.Change) []farm.Event {
 	var list []farm.Event
 	for _, change := range changes {
 		if !change.Writes() {
@@ -85,17 +85,17 @@ func (e *eventLog) told(changes []store.Change) []farm.Event {
 		}
 		switch change.Kind() {
 		case record.KindInstance:
-			was, _, _ := e.c.tables.Instances.Get(change.ID())
+			was, _, _ := e.db.Tables.Instances.Get(change.ID())
 			now, _ := change.Value().(*farm.Instance)
 			list = append(list, eventsBetween(was, now)...)
 		case record.KindCacheJob:
-			_, _, known := e.c.tables.CacheJobs.Get(change.ID())
+			_, _, known := e.db.Tables.CacheJobs.Get(change.ID())
 			if now, ok := change.Value().(*farm.CacheJob); ok && !known && now.Kind == farm.CacheJobDistribute {
 				list = append(list, distributed(now))
 			}
 		case record.KindCacheJobResult:
 			id, node := record.SplitCacheJobResultID(change.ID())
-			of, _, known := e.c.tables.CacheJobs.Get(id)
+			of, _, known := e.db.Tables.CacheJobs.Get(id)
 			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.CacheJobDistribute {
 				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))
 			}
@@ -122,8 +122,8 @@ func pulled(t farm.TemplateRef, extra map[string]any) farm.Event {
 	return farm.Event{Name: farm.EventTemplatePulled, Extra: all}
 }
 
-// nodeEvent returns an event about a node, with additional keys.
-func nodeEvent(name farm.EventName, node *farm.Node, extra map[string]any) farm.Event {
+// OfNode returns an event about a node, with additional keys.
+func OfNode(name farm.EventName, node *farm.Node, extra map[string]any) farm.Event {
 	all := map[string]any{"node_id": node.ID, "node_name": node.Name}
 	maps.Copy(all, extra)
 	return farm.Event{Name: name, Extra: all}

@@ -1,4 +1,4 @@
-package notify
+package events
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 	"net/url"
 	"sync"
 	"time"
-
-	"github.com/buildyard/buildyard/internal/controller"
 )
 
 // Limits of a push.
@@ -36,10 +34,10 @@ type HTTPSink struct {
 	refused map[string]int // event ID -> number of refusals by its target
 }
 
-var _ controller.EventTarget = (*HTTPSink)(nil)
+var _ Target = (*HTTPSink)(nil)
 
-// NewPush returns the target for an address, which may have a user and a password.
-func NewPush(address string, log *slog.Logger) (*HTTPSink, error) {
+// NewHTTPSink returns the target for an address, which may have a user and a password.
+func NewHTTPSink(address string, log *slog.Logger) (*HTTPSink, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, errors.New("must be an address such as https://host/path") // which may be a secret: it is not repeated
@@ -55,8 +53,8 @@ func NewPush(address string, log *slog.Logger) (*HTTPSink, error) {
 	return &HTTPSink{url: u.String(), client: client, log: log, refused: map[string]int{}}, nil
 }
 
-// Send implements controller.EventTarget.
-func (p *HTTPSink) Send(ctx context.Context, events []controller.SentEvent) ([]bool, error) {
+// Send implements Target.
+func (p *HTTPSink) Send(ctx context.Context, events []SentEvent) ([]bool, error) {
 	arrived := make([]bool, len(events))
 	queues := make([][]int, lanes)
 	for i, event := range events {
@@ -82,7 +80,7 @@ func (p *HTTPSink) Send(ctx context.Context, events []controller.SentEvent) ([]b
 }
 
 // postAll posts the events of a queue. After one that fails, the later events of its subject wait.
-func (p *HTTPSink) postAll(ctx context.Context, events []controller.SentEvent, queue []int, arrived []bool) (failed error) {
+func (p *HTTPSink) postAll(ctx context.Context, events []SentEvent, queue []int, arrived []bool) (failed error) {
 	held := map[string]bool{}
 	for _, i := range queue {
 		subject := events[i].Subject
@@ -108,7 +106,7 @@ var unwanted = map[int]bool{
 }
 
 // post sends one event. nil: it was delivered, or its target refused it.
-func (p *HTTPSink) post(ctx context.Context, event controller.SentEvent) error {
+func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(event.Record))
 	if err != nil {
 		return withoutAddress(err)
