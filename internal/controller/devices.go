@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -39,19 +38,6 @@ func (c *Controller) devices(node string) []farm.USBDevice {
 	c.placer.mu.Lock()
 	defer c.placer.mu.Unlock()
 	return c.placer.index.Devices(node)
-}
-
-// checkDevice refuses a USB device that no node offers.
-func (c *Controller) checkDevice(o farm.StartOptions) error {
-	if o.USBDevice == "" {
-		return nil
-	}
-	for _, info := range c.tables.Infos.All() {
-		if slices.ContainsFunc(info.USB, func(u farm.USBDevice) bool { return u.Name == o.USBDevice || u.Location == o.USBDevice }) {
-			return nil
-		}
-	}
-	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node (buildnode usb claim)", o.USBDevice)
 }
 
 // Restart requests a forced stop and a new start of an instance's VM from its node.

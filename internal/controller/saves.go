@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
-
-	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -39,17 +36,11 @@ type SaveImageRequest struct {
 // SaveImage accepts a save and returns the id of its request once that is durable. The request and
 // the task of the instance are one transaction: neither ever exists without the other.
 func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (string, error) {
-	inst, err := c.latest(ctx, ask.InstanceID)
-	if err != nil {
+	checked := checkedSave{SaveImageRequest: ask}
+	if err := runChecks(ctx, c, saveChecks, &checked); err != nil {
 		return "", err
 	}
-	if err := mayBegin(inst, farm.SaveBegun); err != nil {
-		return "", err
-	}
-	opts, err := c.destination(ctx, inst, ask)
-	if err != nil {
-		return "", err
-	}
+	inst, opts := checked.inst, checked.destination()
 	opts.Scripted = len(ask.Script) > 0 || ask.BadScript != nil
 	now := c.now()
 	req := &farm.SaveRequest{
@@ -83,51 +74,6 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 		}
 	}
 	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept...)
-}
-
-// destination finds the template that gets the tag. A new one gets its id here, so that an order
-// that is sent again creates no second one. Whether the tag exists is decided as of after the
-// planned revert; the registry checks it again at the end.
-func (c *Controller) destination(ctx context.Context, inst *farm.Instance, ask SaveImageRequest) (farm.SaveOptions, error) {
-	o := ask.SaveOptions
-	if o.TemplateID == "" {
-		o.TemplateID = uuid.NewString()
-		return o, nil
-	}
-	detail, r, err := c.detail(ctx, o.TemplateID)
-	if err == nil {
-		err = r.saves(ask, detail.ID)
-	}
-	if err != nil {
-		return o, err
-	}
-	switch {
-	case o.NewTemplateName != "" && o.NewTemplateName != detail.Name:
-		return o, farm.Refused("new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
-			o.NewTemplateName, detail.Name)
-	case detail.Arch != "" && inst.Template.Arch != "" && detail.Arch != inst.Template.Arch:
-		return o, farm.Refused("Template %s is for %s, the instance is for %s", detail.Name, detail.Arch, inst.Template.Arch)
-	case slices.ContainsFunc(remaining(detail.Versions, o), func(v api.TemplateVersion) bool { return v.Tag == o.Tag }):
-		return o, farm.Refused("Template %s has the tag %s already", detail.Name, o.Tag)
-	}
-	o.TemplateID, o.NewTemplateName = detail.ID, ""
-	return o, nil
-}
-
-// remaining returns the versions that the planned revert leaves. A tag that does not exist means no
-// revert.
-func remaining(versions []api.TemplateVersion, o farm.SaveOptions) []api.TemplateVersion {
-	if !o.RevertBeforePush || len(versions) == 0 {
-		return versions
-	}
-	if o.RevertTag == "" {
-		return versions[:len(versions)-1]
-	}
-	i := slices.IndexFunc(versions, func(v api.TemplateVersion) bool { return v.Tag == o.RevertTag })
-	if i < 0 {
-		return versions
-	}
-	return versions[:i]
 }
 
 // latest reads an instance from the store itself: its state decides whether a task is accepted, and

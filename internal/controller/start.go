@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net"
@@ -9,15 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of a start request.
-const (
-	MaxCount = 1000
-)
+// MaxCount is how many instances one request may start.
+const MaxCount = 1000
 
 // StartRequest requests Count instances of one version of a template. The caller has checked types
 // and ranges.
@@ -40,25 +36,16 @@ type StartRequest struct {
 // Start creates the instances and returns their ids once they are durable. It fails as a whole:
 // when a part cannot be written, the other parts are removed again.
 func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, error) {
-	ref, note, err := c.resolve(ctx, req.TemplateID, req.Tag, req.Version)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.checkTarget(ctx, req); err != nil {
-		return nil, err
-	}
-	if err := checkPinned(ref, req.Options); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(c.checkDevice(req.Options), c.checkNetwork(ref, req.Options), c.MACs.Check(req.Options)); err != nil {
+	checked := checkedStart{StartRequest: req}
+	if err := runChecks(ctx, c, startChecks, &checked); err != nil {
 		return nil, err
 	}
 	script := c.separateScript(&req)
 	instances := make([]*farm.Instance, req.Count)
 	ids := make([]string, req.Count)
 	for i := range instances {
-		instances[i] = c.newInstance(req, ref)
-		instances[i].Message = note
+		instances[i] = c.newInstance(req, checked.ref)
+		instances[i].Message = checked.note
 		ids[i] = instances[i].ID
 	}
 	m, err := c.remember(ctx, ids)
@@ -68,32 +55,6 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	release := c.MACs.Assign(instances)
 	defer release()
 	return ids, c.create(ctx, instances, script, m)
-}
-
-// checkTarget refuses a start on a node or in a group that does not exist, by name.
-func (c *Controller) checkTarget(ctx context.Context, req StartRequest) error {
-	if pin := req.Options.PinnedNode; pin != "" {
-		if _, _, err := c.lookupNode(ctx, pin); err != nil {
-			return NodeNotFound(pin, err)
-		}
-	}
-	if req.GroupID != "" {
-		if _, _, err := c.lookupGroup(ctx, req.GroupID); farm.CodeOf(err) == farm.CodeNotFound {
-			return farm.Refused("Group %s not found", farm.Clip(req.GroupID, maxLabel))
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// NodeNotFound returns an error that names the node of a start when err means that it does not
-// exist, and every other error as it is.
-func NodeNotFound(id string, err error) error {
-	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Refused("Node %s not found", farm.Clip(id, maxLabel))
-	}
-	return err
 }
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {
@@ -173,24 +134,6 @@ func notInRegistry(err error) error {
 	return err
 }
 
-// refOf returns the reference of a template's version; see configure for the rest.
-func refOf(d api.TemplateDetail, v api.TemplateVersion) farm.TemplateRef {
-	return farm.TemplateRef{
-		ID: d.ID, Name: d.Name, Tag: v.Tag, Version: v.Number, ContentID: v.ContentID,
-		Arch: firstOf(v.Arch, d.Arch, "amd64"), Size: v.Size, Suspended: len(v.StateFiles) > 0, CPUs: 1,
-	}
-}
-
-// configure sets the fields of a version's VMs from its configuration.
-func configure(ref *farm.TemplateRef, config api.TemplateConfig) {
-	ref.MemoryMB = megabytes(config.RAM)
-	if config.CPU != nil && config.CPU.Cores > 0 {
-		ref.CPUs = config.CPU.Cores
-	}
-	pin(ref, config.StatePin)
-	network(ref, config)
-}
-
 // registryError keeps a registry's error of a lookup, of a refusal or of being unreachable, and
 // hides the details of other failures.
 func registryError(err error) error {
@@ -201,31 +144,6 @@ func registryError(err error) error {
 	return farm.Unavailable(err, "The registry cannot be reached; try again")
 }
 
-func pickVersion(detail api.TemplateDetail, tag string, number *int) (api.TemplateVersion, error) {
-	var none api.TemplateVersion
-	if len(detail.Versions) == 0 {
-		return none, farm.Refused("Template %s has no versions", detail.Name)
-	}
-	if tag == "" && number == nil {
-		return detail.Versions[len(detail.Versions)-1], nil
-	}
-	for _, v := range detail.Versions {
-		switch {
-		case tag != "" && v.Tag == tag:
-			if number != nil && v.Number != *number {
-				return none, farm.Refused("tag %s is version %d, not %d: give one of them", tag, v.Number, *number)
-			}
-			return v, nil
-		case tag == "" && v.Number == *number:
-			return v, nil
-		}
-	}
-	if tag == "" {
-		tag = strconv.Itoa(*number)
-	}
-	return none, farm.Refused("No such tag %s", tag)
-}
-
 func firstOf(values ...string) string {
 	for _, v := range values {
 		if v != "" {
@@ -233,24 +151,6 @@ func firstOf(values ...string) string {
 		}
 	}
 	return ""
-}
-
-// megabytes parses a template's memory size ("4G", "512M"); 0 when it is not usable.
-func megabytes(text string) int {
-	text = strings.TrimSuffix(strings.TrimSpace(text), "B")
-	factor := 1
-	switch {
-	case strings.HasSuffix(text, "G"):
-		factor = 1024
-		fallthrough
-	case strings.HasSuffix(text, "M"):
-		text = text[:len(text)-1]
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 || n > 1<<24 {
-		return 0
-	}
-	return n * factor
 }
 
 // VMName returns the name of an instance's VM. It depends on the record alone, so that an order
