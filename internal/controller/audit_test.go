@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -98,7 +99,7 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 		c.stop()
 		c.shelf.gone = true
 		c.start(opts)
-		time.Sleep(deletionTime + 2*sweepEvery)
+		time.Sleep(deletionTime + 2*reconcile.SweepInterval)
 		if by := to.told()["DeleteRegistryVm"]; by != anna {
 			t.Errorf("by %+v", by)
 		}

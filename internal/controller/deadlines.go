@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// deadlineRule is an action on an instance that is due at some time.
+// deadlineRule is a reconcile.Rule of a reconciler.
 type deadlineRule struct {
 	name string // why, for the log; "" is not logged
 	// pauses: maintenance mode delays it, since no caller has requested it.
@@ -18,8 +19,8 @@ type deadlineRule struct {
 	do func(k *reconciler, i *farm.Instance, now time.Time) *farm.Instance
 }
 
-// duties are checked in this order, and the first one that is due is applied.
-var duties = []deadlineRule{
+// deadlines are checked in this order, and the first one that is due is applied.
+var deadlines = []deadlineRule{
 	{"", false, neverPlacedAt, goes},
 	{"", true, keptUntil, goes},
 	{"its node was removed", false, homelessAt, (*reconciler).failRemovedNode},
@@ -30,6 +31,19 @@ var duties = []deadlineRule{
 	{"its node is drained", true, drainedAt, (*reconciler).drained},
 	{"a step takes too long", true, (*reconciler).stuckAt, (*reconciler).stuck},
 	{"its end is not confirmed", false, (*reconciler).unconfirmedAt, (*reconciler).unconfirmed},
+}
+
+// rules returns the deadlines of this reconciler.
+func (k *reconciler) rules() []reconcile.Rule {
+	list := make([]reconcile.Rule, len(deadlines))
+	for i, d := range deadlines {
+		list[i] = reconcile.Rule{
+			Name: d.name, Pauses: d.pauses,
+			When: func(i *farm.Instance) time.Time { return d.when(k, i) },
+			Do:   func(i *farm.Instance, now time.Time) *farm.Instance { return d.do(k, i, now) },
+		}
+	}
+	return list
 }
 
 // goes removes a record.

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -228,7 +229,7 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 		}
 		time.Sleep(time.Second)
 	}
-	time.Sleep(sweepEvery + 5*time.Second)
+	time.Sleep(reconcile.SweepInterval + 5*time.Second)
 	synctest.Wait()
 	j := &cacheJobJudge{cacheJobs: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{}, nodes: map[string]farm.Node{}}
 	j.read(t, r.backend)

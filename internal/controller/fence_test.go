@@ -161,10 +161,10 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.prunable()
 		late := c.formerTerm()
-		k := &reconciler{c: c.Controller, w: late, agenda: newAgenda()}
+		k := newReconciler(c.Controller, late)
 		for _, job := range k.jobs(true) {
-			if err := job.do(t.Context(), late, c.now().Add(usage.StoreInterval)); !errors.Is(err, store.ErrFenced) {
-				t.Errorf("%s: %v; it must try to write, and be refused", job.what, err)
+			if err := job.Do(t.Context(), late, c.now().Add(usage.StoreInterval)); !errors.Is(err, store.ErrFenced) {
+				t.Errorf("%s: %v; it must try to write, and be refused", job.Name, err)
 			}
 		}
 	})
@@ -179,12 +179,12 @@ func TestHousekeepingIsFenced(t *testing.T) {
 		c.stop()
 		c.start(Options{NodeTimeout: time.Hour})
 		late := c.formerTerm()
-		k := &reconciler{c: c.Controller, w: late, agenda: newAgenda()}
+		k := newReconciler(c.Controller, late)
 		outlived, _, _ := c.tables.Instances.Get(id)
 		outlived = outlived.Clone()
 		outlived.Expires = c.now().Add(-time.Second)
 		put(c, c.tables.Instances, id, outlived)
-		if _, err := k.attendInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
+		if _, err := k.loop.CheckInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("an instance at the end of its life: %v", err)
 		}
 		node, _, _ := c.tables.Nodes.Get(a.id)
@@ -223,20 +223,24 @@ func TestMACsAreFenced(t *testing.T) {
 func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	may := map[string]bool{"createPart": true} // what lost the race becomes pending
 	set := token.NewFileSet()
-	packages, err := parser.ParseDir(set, ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // no build tags here
-	if err != nil {
-		t.Fatal(err)
-	}
 	leaders := 0
-	for _, file := range packages["controller"].Files {
-		for _, d := range file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || !ofLeader(f) || may[f.Name.Name] {
-				continue
-			}
-			leaders++
-			for _, at := range unfenced(f.Body) {
-				t.Errorf("%s: %s writes past the fence of its leader term", set.Position(at), f.Name.Name)
+	for _, dir := range []string{".", "events", "macpool", "reconcile", "usage"} {
+		packages, err := parser.ParseDir(set, dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // no build tags here
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range packages {
+			for _, file := range p.Files {
+				for _, d := range file.Decls {
+					f, ok := d.(*ast.FuncDecl)
+					if !ok || !ofLeader(f) || may[f.Name.Name] {
+						continue
+					}
+					leaders++
+					for _, at := range unfenced(f.Body) {
+						t.Errorf("%s: %s writes past the fence of its leader term", set.Position(at), f.Name.Name)
+					}
+				}
 			}
 		}
 	}
@@ -245,7 +249,7 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	}
 }
 
-// ofLeader reports whether a function has a leader term or a reconciler.
+// ofLeader reports whether a function has a leader term, a reconciler or its loop.
 func ofLeader(f *ast.FuncDecl) bool {
 	fields := f.Type.Params.List
 	if f.Recv != nil {
@@ -253,7 +257,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 	}
 	for _, p := range fields {
 		if star, ok := p.Type.(*ast.StarExpr); ok {
-			if name := types.ExprString(star.X); name == "record.Term" || name == "reconciler" {
+			if name := types.ExprString(star.X); name == "record.Term" || name == "reconciler" || name == "Loop" {
 				return true
 			}
 		}
@@ -265,7 +269,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 func unfenced(body *ast.BlockStmt) (at []token.Pos) {
 	isStore := func(e ast.Expr) bool {
 		s, ok := e.(*ast.SelectorExpr)
-		return ok && s.Sel.Name == "store"
+		return ok && strings.EqualFold(s.Sel.Name, "store")
 	}
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {

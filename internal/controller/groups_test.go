@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -279,7 +280,7 @@ func TestGroupDeletedHalf(t *testing.T) {
 			t.Errorf("node shows %v", v.Groups)
 		}
 		a.c = c
-		a.keepContact(sweepEvery + 10*time.Second)
+		a.keepContact(reconcile.SweepInterval + 10*time.Second)
 		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "Its node group was deleted while it waited")
 		if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -159,7 +160,7 @@ func tryGroups(t *testing.T, steps []act) []string {
 	}
 	r.mend()
 	r.running.Wait()
-	time.Sleep(2*sweepEvery + 2*record.BarrierTimeout)
+	time.Sleep(2*reconcile.SweepInterval + 2*record.BarrierTimeout)
 	j := &groupJudge{groups: map[string]farm.Group{}, nodes: map[string]farm.Node{}}
 	j.read(t, r.backend)
 	for id, n := range j.nodes {

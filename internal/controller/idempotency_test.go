@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -77,7 +78,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 			c.mustName("b", 1)
 			c.wantInstances(count + 1)
 			c.away(keepAsked)
-			time.Sleep(2 * sweepEvery)
+			time.Sleep(2 * reconcile.SweepInterval)
 			synctest.Wait()
 			if c.tables.Idempotency.Len() > 0 {
 				t.Error("a name is remembered for longer than a day")
@@ -239,7 +240,7 @@ func TestTooManyNames(t *testing.T) {
 		wantBusy(t, "Limit of 400 stored requests with an Idempotency-Key reached "+
 			"(setting SVC_MAX_IDEMPOTENCY_KEYS); leave the key out, or try again in a few minutes",
 			func() error { _, err := c.named(t.Context(), "a", "d", 1); return err })
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
 		if n := c.tables.Idempotency.Len(); n != most/2 {
 			t.Errorf("%d names are kept", n)
@@ -250,9 +251,9 @@ func TestTooManyNames(t *testing.T) {
 		c.stop()
 		time.Sleep(keepAsked)
 		c.start(limited)
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		fill("somebody", most/2/4, 2<<10, 1) // fewer than one caller may have, and six times that as JSON
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
 		bytes := 0
 		for _, k := range c.tables.Idempotency.All() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -161,7 +162,7 @@ func TestSavesAreLimited(t *testing.T) {
 		wantBusy(t, most, func() error { return save("key a") })
 		wantBusy(t, "", func() error { return c.startFor("key a", StartRequest{Count: 4}) })
 		wantBusy(t, "", func() error { return save("key b", bad) })
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
 		if mine, all := c.storedBy("key a")[limitSaves], c.tables.Saves.Len(); mine != 2 || all != 3 {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
@@ -225,7 +226,7 @@ func TestKeysAreLimited(t *testing.T) {
 		recall("key a", "a4", "You have 4 stored requests with an Idempotency-Key, the limit per caller: a quarter of the "+
 			"setting SVC_MAX_IDEMPOTENCY_KEYS (16); leave the key out, or try again in a few minutes")
 		recall("key b", "b0", "")
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
 		var left []string
 		for id := range c.tables.Idempotency.All() {

@@ -4,56 +4,32 @@ import (
 	"context"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// sweepEvery is how often everything that seldom changes is checked.
-const sweepEvery = time.Minute
-
-// leaderJob is a periodic task of the leader. It receives the leader term as its only writer, so
-// that it can write nothing without the fence.
-type leaderJob struct {
-	what string
-	due  bool
-	do   func(context.Context, *record.Term, time.Time) error
-}
-
-// chores runs the leader's periodic jobs that are due.
-func (k *reconciler) chores(ctx context.Context) {
-	now := k.c.now()
-	sweep := now.Sub(k.swept) >= sweepEvery
-	if sweep {
-		k.swept = now
-	}
-	for _, job := range k.jobs(sweep) {
-		if !job.due {
-			continue
-		}
-		if err := job.do(ctx, k.w, now); err != nil && ctx.Err() == nil {
-			k.c.log.WarnContext(ctx, "prune failed", "what", job.what, "error", err)
-		}
-	}
-}
-
 // jobs returns the tasks; with sweep also those that are seldom due.
-func (k *reconciler) jobs(sweep bool) []leaderJob {
+func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 	working := !k.c.maintenance()
-	return []leaderJob{
-		{"pending save requests", true, k.c.tidyPending},
-		{"the history", working, k.c.tidyHistory},
-		{"save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves},
-		{"scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts},
-		{"errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs},
-		{"updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates},
-		{"removed nodes", sweep, k.c.tidyRemoved},
-		{"released VMs", sweep, k.c.tidyReleased},
-		{"nodes of deleted groups", sweep, k.c.tidyGroups},
-		{"named requests", sweep, k.c.tidyKept},
-		{"results of scans", working && sweep, k.c.tidyScans},
-		{"deletions of templates", sweep, k.c.tidyDeletions},
-		{"digests of replicas", sweep, k.c.ages.tidy},
-		{"figures of the last days", true, k.c.Usage.StoreSeries},
+	job := func(name string, due bool, do func(context.Context, *record.Term, time.Time) error) reconcile.Job {
+		return reconcile.Job{Name: name, Due: due, Do: do}
+	}
+	return []reconcile.Job{
+		job("pending save requests", true, k.c.tidyPending),
+		job("the history", working, k.c.tidyHistory),
+		job("save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves),
+		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts),
+		job("errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs),
+		job("updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates),
+		job("removed nodes", sweep, k.c.tidyRemoved),
+		job("released VMs", sweep, k.c.tidyReleased),
+		job("nodes of deleted groups", sweep, k.c.tidyGroups),
+		job("named requests", sweep, k.c.tidyKept),
+		job("results of scans", working && sweep, k.c.tidyScans),
+		job("deletions of templates", sweep, k.c.tidyDeletions),
+		job("digests of replicas", sweep, k.c.ages.tidy),
+		job("figures of the last days", true, k.c.Usage.StoreSeries),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -119,7 +120,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		a := c.join("one", 2).runs("1.0.0-a")
 		vm := c.mustStart(StartRequest{})[0]
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
-		a.keepContact(2 * sweepEvery)
+		a.keepContact(2 * reconcile.SweepInterval)
 		c.wantNodeState(a, farm.NodeActive, "")
 		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
 			t.Fatal(err)
@@ -241,7 +242,7 @@ func TestDeafAgents(t *testing.T) {
 			deaf.hears(nil)
 			time.Sleep(time.Minute)
 		}
-		for c.node(stuck).Node.State == farm.NodeUpdating && time.Since(begun) < updateTime+2*sweepEvery {
+		for c.node(stuck).Node.State == farm.NodeUpdating && time.Since(begun) < updateTime+2*reconcile.SweepInterval {
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			time.Sleep(5 * time.Second)
 		}
@@ -268,7 +269,7 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			}
 			return n
 		}
-		time.Sleep(sweepEvery)
+		time.Sleep(reconcile.SweepInterval)
 		if going() != 0 {
 			t.Fatal("nodes with the version are updated")
 		}
@@ -344,7 +345,7 @@ func TestOfflineNodesFollow(t *testing.T) {
 			t.Errorf("told %+v, was %+v", again, u)
 		}
 		away.contact()
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * reconcile.SweepInterval)
 		away.contact()
 		c.wantNodeState(away, farm.NodeUpdating, "becomes")
 		amid.reborn("2.0.0-b")

@@ -1,4 +1,4 @@
-package controller
+package reconcile
 
 import (
 	"fmt"
@@ -8,18 +8,16 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
-	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
-// TestAgendaAgainstAModel compares random puts and takes with a plain map.
-func TestAgendaAgainstAModel(t *testing.T) {
+// TestQueueAgainstAModel compares random puts and takes with a plain map.
+func TestQueueAgainstAModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		a, model := newAgenda(), map[delayedItem]time.Time{}
+		a, model := newQueue(), map[Item]time.Time{}
 		now := time.Unix(0, 0)
 		for range 2000 {
-			it := delayedItem{record.KindInstance, fmt.Sprint(r.IntN(50))}
+			it := Item{record.KindInstance, fmt.Sprint(r.IntN(50))}
 			if r.IntN(4) > 0 {
 				at := now.Add(time.Duration(r.IntN(100)) * time.Second)
 				a.put(it, at)
@@ -50,8 +48,8 @@ func TestAgendaAgainstAModel(t *testing.T) {
 	}
 }
 
-func TestAgendaWakesForTheFirstOnly(t *testing.T) {
-	a, now := newAgenda(), time.Unix(100, 0)
+func TestQueueWakesForTheFirstOnly(t *testing.T) {
+	a, now := newQueue(), time.Unix(100, 0)
 	woken := func() bool {
 		select {
 		case <-a.wake:
@@ -60,33 +58,33 @@ func TestAgendaWakesForTheFirstOnly(t *testing.T) {
 			return false
 		}
 	}
-	a.put(delayedItem{record.KindNode, "a"}, time.Time{})
+	a.put(Item{record.KindNode, "a"}, time.Time{})
 	if woken() {
 		t.Error("woken for nothing")
 	}
-	a.put(delayedItem{record.KindNode, "a"}, now)
+	a.put(Item{record.KindNode, "a"}, now)
 	if !woken() {
 		t.Error("not woken for the first")
 	}
-	a.put(delayedItem{record.KindNode, "b"}, now.Add(time.Second))
-	a.put(delayedItem{record.KindNode, "a"}, now.Add(time.Second))
+	a.put(Item{record.KindNode, "b"}, now.Add(time.Second))
+	a.put(Item{record.KindNode, "a"}, now.Add(time.Second))
 	if woken() {
 		t.Error("woken for a later one")
 	}
 }
 
-// TestAgendaForgets: entries of removed records, and outdated entries, do not stay until their
+// TestQueueForgets: entries of removed records, and outdated entries, do not stay until their
 // time, which may be a year away.
-func TestAgendaForgets(t *testing.T) {
-	a, now := newAgenda(), time.Unix(100, 0)
+func TestQueueForgets(t *testing.T) {
+	a, now := newQueue(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(delayedItem{record.KindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
+	a.put(Item{record.KindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
 	for n := range 10 * spareEntries {
-		gone := delayedItem{record.KindInstance, fmt.Sprint(n)}
+		gone := Item{record.KindInstance, fmt.Sprint(n)}
 		a.put(gone, year)
 		a.drop(gone)
 	}
-	it := delayedItem{record.KindInstance, "stays"}
+	it := Item{record.KindInstance, "stays"}
 	for n := range 10 * spareEntries {
 		a.put(it, year)
 		a.put(it, now)
@@ -101,19 +99,4 @@ func TestAgendaForgets(t *testing.T) {
 	if ripe, next := a.take(year, 3); len(ripe) != 2 || ripe[1] != it || !next.IsZero() {
 		t.Errorf("taken %v, next %s", ripe, next)
 	}
-}
-
-// TestKeeperForgets: the entry of a removed record leaves the delay queue.
-func TestKeeperForgets(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		k := &reconciler{c: c.Controller, agenda: newAgenda()}
-		inst := &farm.Instance{ID: "gone", State: farm.Started, NodeID: "node", Expires: c.now().Add(time.Hour)}
-		for want, e := range []store.Event{{Old: inst}, {New: inst}} {
-			e.Kind, e.ID = record.KindInstance, inst.ID
-			k.observe([]store.Event{{Kind: record.KindInstance, ID: inst.ID, New: inst}, e})
-			if len(k.agenda.at) != want {
-				t.Errorf("%d records on the agenda, want %d", len(k.agenda.at), want)
-			}
-		}
-	})
 }
