@@ -298,6 +298,9 @@ func (r *report) finish(p *caseRunner, rows []row, o options) {
 	for _, fault := range p.ledger.kinds.faults() {
 		r.note(job{name: "a field changes its type"}, []string{fault})
 	}
+	for _, fault := range p.stage.receiver.undocumented() {
+		r.note(job{name: "events as in docs/reference/events.md"}, []string{fault})
+	}
 	r.Routes, r.Params, r.Rows = p.ledger.sum(p.spec, rows)
 	r.Calls, r.Partial = p.ledger.calls, o.only != nil
 	r.well = r.whole()

@@ -10,7 +10,7 @@
 // Comments in a page control the run:
 //
 //	<!-- docs-test: skip REASON -->      the next block is not run
-//	<!-- docs-test: output REGEXP -->    the output of the next block must match
+//	<!-- docs-test: output REGEXP -->    a line of the output of the next block must match
 //	<!-- docs-test: setup                shell lines that run at this point, and are not shown
 //	...
 //	-->

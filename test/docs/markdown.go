@@ -28,7 +28,7 @@ type block struct {
 	text   string
 	hidden bool           // in a comment
 	skip   string         // reason; "" to run it
-	output *regexp.Regexp // that its output must match; nil: any
+	output *regexp.Regexp // that a line of its output must match; nil: any
 }
 
 // link is a relative link.
@@ -173,7 +173,7 @@ func (p *parser) comment(first string) {
 		}
 	case "output":
 		var err error
-		if p.next.output, err = regexp.Compile(m[2]); err != nil {
+		if p.next.output, err = regexp.Compile("(?m)" + m[2]); err != nil {
 			p.problem("%v", err)
 		}
 		p.armed = true
