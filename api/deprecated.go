@@ -142,3 +142,30 @@ type (
 	// Deprecated: use StorageJobRequest.
 	UpkeepRequest = StorageJobRequest
 )
+
+// Names that constants had before. They go with the next minor release.
+const (
+	// Deprecated: use CacheJobPull.
+	ErrandPull = CacheJobPull
+
+	// Deprecated: use CacheJobRemove.
+	ErrandRemove = CacheJobRemove
+
+	// Deprecated: use CacheJobDrop.
+	ErrandDrop = CacheJobDrop
+
+	// Deprecated: use CacheJobAccepted.
+	ErrandAccepted = CacheJobAccepted
+
+	// Deprecated: use CacheJobWorking.
+	ErrandWorking = CacheJobWorking
+
+	// Deprecated: use CacheJobDone.
+	ErrandDone = CacheJobDone
+
+	// Deprecated: use CacheJobFailed.
+	ErrandFailed = CacheJobFailed
+
+	// Deprecated: use CacheJobDropped.
+	ErrandDropped = CacheJobDropped
+)

@@ -11,7 +11,7 @@ const (
 )
 
 // CacheJob asks a node to change its cached templates, independent of an instance. It is sent until the node
-// has reported a status of it; a node recognizes a repeated one by ID. An CacheJobDrop has only ID and Kind, an
+// has reported a status of it; a node recognizes a repeated one by ID. A CacheJobDrop has only ID and Kind, a
 // CacheJobRemove no version.
 type CacheJob struct {
 	ID           string       `json:"id"` // of the request to many nodes
@@ -43,6 +43,6 @@ type CacheJobStatus struct {
 	Stage    CacheJobStage `json:"stage"`
 	Progress float64       `json:"progress,omitempty"` // 0..1, of the bytes of a pull
 	Message  string        `json:"message,omitempty"`
-	Removed  int           `json:"removed,omitempty"` // versions that an CacheJobRemove has removed
+	Removed  int           `json:"removed,omitempty"` // versions that a CacheJobRemove has removed
 	Kept     int           `json:"kept,omitempty"`    // versions that stay since they are in use
 }

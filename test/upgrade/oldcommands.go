@@ -1,0 +1,3 @@
+package main
+import "context"
+func (c *cloud) oldCommands(ctx context.Context) (string, error) { return "", nil }
