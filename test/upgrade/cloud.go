@@ -43,6 +43,7 @@ type cloud struct {
 	before    map[string]any    // answers by routes
 	events    string            // IDs of the old events
 	exported  map[string]map[string]family
+	values    map[string]string // of the old commands
 }
 
 // rootToken is the token of the root user.

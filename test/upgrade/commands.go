@@ -46,6 +46,7 @@ func compareHelp(ctx context.Context, b *builds, program string) (string, error)
 type help struct {
 	flags    []string // with their dashes, short and long
 	commands []string
+	calling  []string // those of the commands that call a service
 	aliases  []string
 }
 
@@ -101,6 +102,9 @@ func readHelp(ctx context.Context, program string, path []string) (h help, err e
 		case section != "Usage" && section != "Examples" && section != "Aliases" && section != "":
 			if m := helpCommand.FindStringSubmatch(line); m != nil && m[1] != "help" {
 				h.commands = append(h.commands, m[1])
+				if section == cloudSection {
+					h.calling = append(h.calling, m[1])
+				}
 			}
 		}
 	}

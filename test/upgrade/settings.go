@@ -23,6 +23,9 @@ func settings(b *builds, dir string) group {
 				return compareSettings(ctx, b, filepath.Join(dir, of+".conf"), of, false)
 			}})
 	}
+	for _, of := range []string{"up", "controller", "registry"} {
+		g.steps = append(g.steps, step{name: "defaults of " + of, loose: true, play: func(ctx context.Context) (string, error) { return compareDefaults(ctx, b, of) }})
+	}
 	g.steps = append(g.steps,
 		step{name: "other names", loose: true, play: func(ctx context.Context) (string, error) { return otherNames(ctx, b) }},
 		step{name: "client.yaml", loose: true, play: func(ctx context.Context) (string, error) {
@@ -110,6 +113,39 @@ func printConfig(ctx context.Context, p programs, env []string, args ...string) 
 		return nil, fmt.Errorf("%s --print-config prints nothing", strings.Join(args, " "))
 	}
 	return values, nil
+}
+
+// changedDefaults are the defaults that changed on purpose, as docs/upgrade.md describes: without
+// authentication services listen on loopback, with it the controller opens no local port.
+var changedDefaults = []string{
+	"SVC_LISTEN_ADDR 127.0.0.1:8090", "SVC_LISTEN_ADDR 127.0.0.1:8089", "SVC_REGISTRY_LISTEN_ADDRESS 127.0.0.1:8089", "SVC_LOCAL_LISTEN_ADDR none",
+}
+
+// compareDefaults requires that a setting without a value has its former default.
+func compareDefaults(ctx context.Context, b *builds, of string) (string, error) {
+	equal, changed := 0, 0
+	var errs []error
+	for _, env := range []string{"SVC_ENABLE_AUTH=false", "SVC_ENABLE_AUTH=true"} {
+		old, err := printConfig(ctx, b.old, []string{env}, of)
+		if err != nil {
+			return "", err
+		}
+		now, err := printConfig(ctx, b.new, []string{env}, of)
+		if err != nil {
+			return "", err
+		}
+		for key, value := range old {
+			switch {
+			case now[key] == value:
+				equal++
+			case slices.Contains(changedDefaults, key+" "+now[key]):
+				changed++
+			default:
+				errs = append(errs, fmt.Errorf("%s with %s: %q, before %q", key, env, now[key], value))
+			}
+		}
+	}
+	return fmt.Sprintf("%d are equal, %d are others as docs/upgrade.md says", equal, changed), errors.Join(errs...)
 }
 
 // otherNames are second names of settings, and of the files of secrets.
