@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // step carries out one action. It returns when there may be something new to decide; vm is the VM
@@ -131,7 +132,8 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 
 // retryUntilDone repeats do until it succeeds or the instance is to be terminated.
 func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, do func() error) error {
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+	pause := retry.New(retryFirst, retryMost)
+	for {
 		err := do()
 		if err == nil || errors.Is(err, errEnding) {
 			return err
@@ -142,7 +144,7 @@ func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, d
 			return errEnding
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(wait):
+		case <-time.After(pause.Next()):
 		}
 	}
 }

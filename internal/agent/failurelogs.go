@@ -8,13 +8,14 @@ import (
 
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/logs"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
 	maxFaults  = 32               // logs that wait to be sent
 	maxFault   = 1 << 20          // bytes of one log
 	faultLife  = 10 * time.Minute // how long the agent tries to send one
-	faultPause = 5 * time.Second  // before the first retry; it doubles
+	faultPause = 5 * time.Second  // before the first retry
 )
 
 // What failed when it was not a task, as it appears in the name of the log.
@@ -95,15 +96,11 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 func (a *Agent) sendFault(ctx context.Context, f failureLog) error {
 	ctx, cancel := context.WithTimeout(ctx, faultLife)
 	defer cancel()
-	for wait := faultPause; ; wait *= 2 {
+	pause := retry.New(faultPause, faultLife)
+	for {
 		err := a.opts.Uploads.Upload(ctx, f.registry, f.name, f.text)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
+		if err == nil || pause.Sleep(ctx) != nil {
 			return err
-		case <-time.After(wait):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // isForeign reports whether an identity is not this node's. An empty one is from an earlier version
@@ -55,10 +56,10 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 func (a *Agent) leave(ctx context.Context) error {
 	a.log.Warn("node removed; deleting VMs")
 	a.cacheJobs.DropAll()
-	var pause backoff
+	pause := retry.New(retryFirst, retryMost)
 	for err := a.look(ctx); err != nil && ctx.Err() == nil; err = a.look(ctx) {
 		a.log.Warn("VMs cannot be listed", "error", err)
-		pause.sleep(ctx)
+		_ = pause.Sleep(ctx)
 	}
 	a.mu.Lock()
 	list := make([]*instance, 0, len(a.instances))

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // The limits of one report: statuses, and bytes of script output in them. A single status may have
@@ -18,6 +18,12 @@ import (
 const (
 	maxStatuses = 200
 	maxReport   = 1 << 20 // JSON may use six bytes for one, and a controller reads 8 MiB
+)
+
+// Delays after calls of the controller that failed.
+const (
+	callRetryFirst = 250 * time.Millisecond
+	callRetryMax   = 5 * time.Second
 )
 
 // outbox is the set of instances whose last status the controller has not acknowledged. The agent
@@ -66,7 +72,7 @@ func (o *outbox) take() []string {
 // reportLoop sends statuses immediately; changes during a report are part of the next one. A status
 // is sent until the controller acknowledges it.
 func (a *Agent) reportLoop(ctx context.Context) error {
-	var pause backoff
+	pause := retry.New(callRetryFirst, callRetryMax)
 	for seq := int64(1); ; seq++ {
 		statuses, cacheJobs := a.statuses(), a.cacheJobs.Statuses()
 		if len(statuses)+len(cacheJobs) == 0 {
@@ -86,7 +92,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-			pause.reset()
+			pause.Reset()
 			a.answered(statuses)
 			a.cacheJobs.Answered(cacheJobs)
 		case ctx.Err() != nil:
@@ -98,7 +104,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 				a.out.mark(s.InstanceID)
 			}
 			a.cacheJobs.Again(cacheJobs)
-			pause.sleep(ctx)
+			_ = pause.Sleep(ctx) // the next report ends with it
 		}
 	}
 }
@@ -149,27 +155,6 @@ func (a *Agent) answered(sent []api.InstanceStatus) {
 		if err := a.change(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
 			a.log.Warn("reporting a task failed; it is reported with the next change", "instance", in.id, "error", err)
 		}
-	}
-}
-
-// backoff is a pause that doubles from 250 ms to 5 s, each drawn from its upper half, so that the
-// nodes of a controller that restarts do not all call simultaneously.
-type backoff struct{ next time.Duration }
-
-const (
-	backoffFirst = 250 * time.Millisecond
-	backoffMost  = 5 * time.Second
-)
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) sleep(ctx context.Context) {
-	b.next = min(max(2*b.next, backoffFirst), backoffMost)
-	timer := time.NewTimer(b.next/2 + rand.N(b.next/2)) //nolint:gosec // jitter need not be secret
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
@@ -32,13 +33,13 @@ type poller struct {
 	usage     api.Usage // that the controller received and acknowledged
 	pulled    int64     // bytes that were reported
 	refusedAt time.Time // since when the controller prefers another agent
-	pause     backoff
+	pause     *retry.Backoff
 }
 
 // pollLoop polls for work until the agent ends. It accesses neither the driver nor the cache's
 // disk, so no running work can delay a heartbeat.
 func (a *Agent) pollLoop(ctx context.Context) error {
-	p := &poller{a: a, needFull: true}
+	p := &poller{a: a, needFull: true, pause: retry.New(callRetryFirst, callRetryMax)}
 	if a.opts.Pulled != nil {
 		p.pulled = a.opts.Pulled()
 	}
@@ -86,10 +87,10 @@ func (p *poller) once(ctx context.Context) error {
 	p.a.cacheJobs.Take(ctx, answer.CacheJobs)
 	p.a.show(ctx, answer.Consoles)
 	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
-		p.pause.sleep(ctx)
+		_ = p.pause.Sleep(ctx)
 		return nil
 	}
-	p.pause.reset()
+	p.pause.Reset()
 	p.acks = append(p.acks, p.a.take(ctx, answer.Orders)...)
 	return nil
 }
@@ -145,7 +146,7 @@ func (p *poller) failed(ctx context.Context, err error) error {
 	}
 	p.a.log.Warn("poll failed", "error", err)
 	p.needFull = true
-	p.pause.sleep(ctx)
+	_ = p.pause.Sleep(ctx)
 	return nil
 }
 

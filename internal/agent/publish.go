@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/vmconfig"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -149,7 +150,8 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 		return in.ending.Err() != nil || (life.Err() == nil && !transfer.IsTemporary(failure))
 	}
 	address := a.registryAt(t.Order.Save.Registry)
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+	pause := retry.New(retryFirst, retryMost)
+	for {
 		result, err := a.opts.Registries.Push(life, address, push)
 		if err == nil || life.Err() != nil {
 			return result, err
@@ -164,10 +166,8 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 			return result, err
 		}
 		a.log.Warn("push failed and is tried again", "instance", in.id, "error", err)
-		select {
-		case <-life.Done():
+		if pause.Sleep(life) != nil {
 			return result, life.Err()
-		case <-time.After(wait):
 		}
 	}
 }

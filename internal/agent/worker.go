@@ -8,6 +8,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/journal"
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // errForget is returned by a step when nothing of its instance is left.
@@ -24,7 +25,7 @@ const (
 // without a time limit.
 func (a *Agent) work(ctx context.Context, in *instance) {
 	defer in.kill()
-	wait := retryFirst
+	pause := retry.New(retryFirst, retryMost)
 	for ctx.Err() == nil {
 		s, vm, err := a.observe(ctx, in)
 		if err == nil {
@@ -32,7 +33,7 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 		}
 		switch {
 		case err == nil || errors.Is(err, errEnding):
-			wait = retryFirst
+			pause.Reset()
 			continue
 		case errors.Is(err, errForget):
 			return
@@ -43,9 +44,8 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 		select {
 		case <-ctx.Done():
 		case <-in.wake:
-		case <-time.After(wait):
+		case <-time.After(pause.Next()):
 		}
-		wait = min(2*wait, retryMost)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/cache"
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
@@ -25,7 +26,8 @@ const (
 // deliver pulls a version.
 func (r *Runner) deliver(ctx context.Context, e *job) {
 	p := &prefetch{r: r, e: e, moved: time.Now()}
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+	pause := retry.New(retryFirst, retryMost)
+	for {
 		err := p.once(ctx)
 		switch {
 		case ctx.Err() != nil: // dropped, or the agent ends
@@ -35,7 +37,7 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 			r.end(e, func(e *job) { e.stage, e.done, e.message = api.CacheJobDone, 1, "" })
 			return
 		case err == errYield: //nolint:errorlint // the sentinel itself, returned by once
-			wait = retryFirst
+			pause.Reset()
 			continue
 		case !transfer.IsTemporary(err) || p.stuck() > patience:
 			r.fail(e, err)
@@ -43,9 +45,7 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 		}
 		r.o.Logger.Warn("pull for a distribution failed and is tried again", "cache_job", e.order.ID, "error", err)
 		p.wait(err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if pause.Sleep(ctx) != nil {
 			return
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/datadir"
 	"github.com/buildyard/buildyard/internal/agent/nodeapi"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // progressEvery is how often the number of joined nodes is logged.
@@ -51,8 +52,8 @@ func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.Rou
 	return group.Wait()
 }
 
-// The pauses between two attempts to join: they double, so that an unavailable controller is called
-// often at first and never by all nodes simultaneously.
+// The delays between two attempts to join. They are drawn for each node, so that all nodes do not call an unavailable
+// controller simultaneously.
 const (
 	retryFirst = 200 * time.Millisecond
 	retryMost  = 5 * time.Second
@@ -60,18 +61,15 @@ const (
 
 // patiently calls join until the controller is available.
 func (o *Options) patiently(ctx context.Context, join func() error) error {
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
+	pause := retry.New(retryFirst, retryMost)
+	for {
 		err := join()
 		if code := farm.CodeOf(err); code != farm.CodeUnavailable && code != farm.CodeBusy {
 			return err
 		}
 		o.Logger.WarnContext(ctx, "controller is away; a simulated node waits to join", "error", err)
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+		if err := pause.Sleep(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // slowLink is a link whose reports are delayed, as by a slow network.
@@ -19,7 +20,7 @@ type slowLink struct {
 
 // Report waits and then reports.
 func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
-	if err := sleep(ctx, between(l.delay, rand.Float64())); err != nil { //nolint:gosec // simulated luck, not a secret
+	if err := retry.Sleep(ctx, between(l.delay, rand.Float64())); err != nil { //nolint:gosec // simulated luck, not a secret
 		return api.ReportAnswer{}, err
 	}
 	return l.Link.Report(ctx, in)
@@ -28,18 +29,6 @@ func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer,
 // between returns the duration at a position, 0 to 1, of a range.
 func between(r sim.Range, at float64) time.Duration {
 	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
-}
-
-// sleep waits for d, or returns why ctx ended.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // seededRand draws values that depend on a seed and a name, not on the order of the calls.

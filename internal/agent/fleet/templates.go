@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/agent/cache"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/hv/sim"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // templates is a cache that contains only names: a pull takes its time and moves no bytes. It is
@@ -56,7 +57,7 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 			return farm.Unavailable(nil, "The simulated pull failed")
 		}
 		if takes > 0 {
-			if err := sleep(ctx, takes/steps); err != nil {
+			if err := retry.Sleep(ctx, takes/steps); err != nil {
 				return err
 			}
 			progress(float64(i+1) / steps)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/release"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
@@ -47,11 +48,8 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 	if err != nil {
 		return err
 	}
-	moved, pause := time.Now(), pauseFirst
+	moved, pause := time.Now(), retry.New(pauseFirst, pauseMost)
 	for have < p.Size {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		told(have)
 		n, err := s.part(ctx, p, f, have, told)
 		have += n
@@ -60,13 +58,15 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 		case errors.As(err, &final):
 			return final.error
 		case n > 0:
-			moved, pause = time.Now(), pauseFirst
+			moved = time.Now()
+			pause.Reset()
 		case time.Since(moved) >= giveUpTime:
 			return fmt.Errorf("%s does not come any further: %w", p.Name, err)
 		}
 		if have < p.Size {
-			sleep(ctx, pause)
-			pause = min(2*pause, pauseMost)
+			if err := pause.Sleep(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return s.check(p, f, file)
@@ -149,13 +149,4 @@ func (m *progressReader) Read(b []byte) (int, error) {
 		m.moved(m.n)
 	}
 	return n, err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/release"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // proveTime is how long a new agent has to reach its controller.
@@ -197,8 +198,7 @@ func (u *Updater) prune(keep []string) {
 // prove waits until this program has reached its controller. Otherwise it rolls back to the
 // previous program.
 func (u *Updater) prove() {
-	sleep(u.life, proveTime)
-	if u.life.Err() != nil || !u.OnTrial() {
+	if retry.Sleep(u.life, proveTime) != nil || !u.OnTrial() {
 		return
 	}
 	if err := u.Rollback(fmt.Sprintf("the new agent did not reach the controller within %s", proveTime)); err != nil {
