@@ -169,7 +169,7 @@ func TestOutage(t *testing.T) {
 		}
 		g.count(true)
 		time.Sleep(time.Hour)
-		if n := g.count(false); n < 90 || n > 125 {
+		if n := g.count(false); n < 120 || n > 240 {
 			t.Errorf("%d tries in an hour", n)
 		}
 		g.fail(nil)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
@@ -136,7 +136,7 @@ func (s *Shipper) Run(ctx context.Context) {
 		case <-s.wake:
 		case <-ctx.Done():
 		}
-		pause(ctx, batchEvery)
+		_ = retry.Sleep(ctx, batchEvery)
 		for {
 			b := s.take()
 			if len(b.lines) == 0 {
@@ -199,7 +199,8 @@ func (s *Shipper) row(service, text string) api.LogRow {
 // send sends a batch until it is accepted, is refused permanently, or sending is disabled.
 func (s *Shipper) send(ctx context.Context, b batch) {
 	rows := s.rows(b)
-	for wait := firstWait; ; wait = min(2*wait, longWait) {
+	wait := retry.New(firstWait, longWait)
+	for {
 		limited, cancel := context.WithTimeout(ctx, sendLimit)
 		taken, err := s.o.Send(limited, b.to, rows)
 		cancel()
@@ -214,7 +215,7 @@ func (s *Shipper) send(ctx context.Context, b batch) {
 			s.last(ctx, b)
 			return
 		}
-		pause(ctx, wait+rand.N(wait/4)) //nolint:gosec // jitter need not be secret
+		_ = wait.Sleep(ctx) // the next attempt is then the last one
 		next, on := s.target()
 		if !on {
 			return
@@ -253,14 +254,4 @@ func (s *Shipper) target() (to string, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.to, !s.off
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // Job is a background job.
@@ -20,7 +22,7 @@ type Job struct {
 	Do    func(ctx context.Context) error
 }
 
-// For every background job: its time limit, and the first and the longest pause after failures.
+// For every background job: its time limit, and the first and the longest delay after failures.
 const (
 	limit      = 10 * time.Second
 	firstPause = time.Second
@@ -31,7 +33,7 @@ const (
 type jobState struct {
 	Job
 	next  time.Time
-	pause time.Duration // after the last failure; 0: it has succeeded
+	pause *retry.Backoff // after failures
 }
 
 // Run runs background jobs until the context ends, all of them immediately at first.
@@ -41,7 +43,7 @@ func Run(ctx context.Context, list []Job, log *slog.Logger) {
 	}
 	turns := make([]jobState, len(list))
 	for i, c := range list {
-		turns[i].Job = c
+		turns[i] = jobState{Job: c, pause: retry.New(firstPause, mostPause)}
 	}
 	for {
 		for i := range turns {
@@ -65,13 +67,14 @@ func (t *jobState) take(ctx context.Context, log *slog.Logger) {
 	defer cancel()
 	err := t.Do(limited)
 	if err == nil {
-		t.next, t.pause = time.Now().Add(t.Every), 0
+		t.next = time.Now().Add(t.Every)
+		t.pause.Reset()
 		return
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	t.pause = min(max(2*t.pause, firstPause), mostPause)
-	t.next = time.Now().Add(t.pause)
-	log.WarnContext(ctx, "background job failed", "what", t.What, "pause", t.pause.String(), "error", err)
+	pause := t.pause.Next()
+	t.next = time.Now().Add(pause)
+	log.WarnContext(ctx, "background job failed", "what", t.What, "pause", pause.String(), "error", err)
 }

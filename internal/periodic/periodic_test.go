@@ -49,27 +49,53 @@ func TestChoresComeAtTheirPace(t *testing.T) {
 	})
 }
 
-// TestChoresThatFail: failing jobs are repeated after growing pauses, and at their interval once
+// TestChoresThatFail: failing jobs are repeated after growing delays, and at their interval once
 // they succeed.
 func TestChoresThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fails, beside := newTimes(), newTimes()
-		log := run(t, 245*time.Second,
+		type attempt struct {
+			at     time.Duration
+			failed bool
+		}
+		var attempts []attempt
+		successes, failures := 0, 0
+		begun, others := time.Now(), newTimes()
+		log := run(t, 340*time.Second,
 			Job{What: "keys", Every: 30 * time.Second, Do: func(context.Context) error {
-				fails.note()
-				if at := time.Since(fails.begun); at < 180*time.Second || at == 213*time.Second {
-					return errors.New("no")
+				a := attempt{at: time.Since(begun)}
+				a.failed = a.at < 180*time.Second || successes == 1
+				attempts = append(attempts, a)
+				successes++
+				if !a.failed {
+					return nil
 				}
-				return nil
+				if failures++; a.at < 180*time.Second {
+					successes = 0
+				}
+				return errors.New("no")
 			}},
-			Job{What: "others", Every: 100 * time.Second, Do: func(context.Context) error { beside.note(); return nil }})
-		if want := []int{0, 1, 3, 7, 15, 31, 63, 123, 183, 213, 214, 244}; !slices.Equal(fails.at, want) {
-			t.Errorf("tried at %v, want %v", fails.at, want)
+			Job{What: "others", Every: 100 * time.Second, Do: func(context.Context) error { others.note(); return nil }})
+		interval := firstPause
+		for i, a := range attempts[1:] {
+			gap := a.at - attempts[i].at
+			switch {
+			case !attempts[i].failed:
+				if interval = firstPause; gap != 30*time.Second {
+					t.Errorf("attempt %d came %v after a success", i+1, gap)
+				}
+			case gap < interval/2 || gap > interval:
+				t.Errorf("attempt %d came %v after a failure, want %v to %v", i+1, gap, interval/2, interval)
+			default:
+				interval = min(2*interval, mostPause)
+			}
 		}
-		if !slices.Equal(beside.at, []int{0, 100, 200}) {
-			t.Errorf("another chore came at %v", beside.at)
+		if successes < 3 {
+			t.Errorf("attempts %v", attempts)
 		}
-		if strings.Count(log, "what=keys") != 9 || !strings.Contains(log, "pause=1m0s error=no") {
+		if !slices.Equal(others.at, []int{0, 100, 200, 300}) {
+			t.Errorf("another job came at %v", others.at)
+		}
+		if strings.Count(log, "what=keys") != failures || strings.Count(log, "error=no") != failures {
 			t.Error(log)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // AuditTrail writes the audit records of API requests to the event log. It buffers a bounded number of records
@@ -93,7 +94,7 @@ func (t *AuditTrail) add(e farm.Event) {
 
 // Run writes records until the context ends.
 func (t *AuditTrail) Run(ctx context.Context) {
-	pause := time.Duration(0)
+	pauses := retry.New(time.Second, trailPause)
 	for {
 		select {
 		case <-ctx.Done():
@@ -103,18 +104,16 @@ func (t *AuditTrail) Run(ctx context.Context) {
 		for {
 			err := t.Flush(ctx)
 			if err == nil {
-				pause = 0
+				pauses.Reset()
 				break
 			}
 			if ctx.Err() != nil {
 				return
 			}
-			pause = min(max(2*pause, time.Second), trailPause)
+			pause := pauses.Next()
 			t.log.WarnContext(ctx, "who changed what could not be written to the log of events; trying again", "pause", pause.String(), "error", err)
-			select {
-			case <-ctx.Done():
+			if retry.Sleep(ctx, pause) != nil {
 				return
-			case <-time.After(pause):
 			}
 		}
 	}

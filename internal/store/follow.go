@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
@@ -69,7 +70,7 @@ func (h *health) setWatch(err error) {
 
 // watch keeps the model up to date until ctx ends, across broken streams and compactions.
 func (s *Store) watch(ctx context.Context) {
-	wait := backoffFirst
+	wait := retry.New(backoffFirst, backoffMax)
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.watchOnce(ctx)
@@ -85,10 +86,9 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		s.log.Warn("watch broke", "error", err)
 		if time.Since(began) > backoffMax {
-			wait = backoffFirst
+			wait.Reset()
 		}
-		pause(ctx, wait)
-		wait = min(2*wait, backoffMax)
+		_ = wait.Sleep(ctx)
 	}
 }
 
@@ -216,14 +216,4 @@ func (s *Store) backendBarrier(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.backend.Barrier(ctx)
-}
-
-// pause waits about d, spread so that replicas do not return in step.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spread, not secrecy
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

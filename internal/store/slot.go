@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // commitLane is the lane of one running transaction. Every transaction also rewrites the lane's own
@@ -191,7 +193,8 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	var seals []string
-	for wait := backoffFirst; ctx.Err() == nil; wait = min(2*wait, backoffMax) {
+	wait := retry.New(backoffFirst, backoffMax)
+	for ctx.Err() == nil {
 		seal := rand.Text()
 		seals = append(seals, seal)
 		rev, err := sl.try(ctx, Txn{
@@ -210,7 +213,7 @@ func (sl *commitLane) resolve(ctx context.Context, mark string, cause error) (re
 		if sl.committer.store.BlockedReason() != "" { // it refuses everything until space is freed
 			break
 		}
-		pause(ctx, wait)
+		_ = wait.Sleep(ctx)
 	}
 	return 0, fmt.Errorf("commit: %w", cause)
 }

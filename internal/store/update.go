@@ -5,9 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
-const updateAttempts = 32
+// Attempts of Update, and the delays between them.
+const (
+	updateAttempts    = 32
+	conflictWaitFirst = 2 * time.Millisecond
+	conflictWaitMax   = 32 * time.Millisecond
+)
 
 // GetLinearizable reads the backend itself: the result is not older than the call, whatever this
 // replica's tables show. It is required before every "not found" response where several processes
@@ -76,6 +83,7 @@ var (
 // that other writers kept winning. w is the Store that t is open in, or a Writer of it.
 func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn func(*T) (*T, error)) (*T, error) {
 	old, rev, ok := t.Get(id)
+	wait := retry.New(conflictWaitFirst, conflictWaitMax)
 	var err error
 	for try := range updateAttempts {
 		if !ok || try > 0 {
@@ -98,7 +106,7 @@ func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn fun
 			return nil, err
 		}
 		if try > 1 {
-			pause(ctx, time.Duration(try)*time.Millisecond)
+			_ = wait.Sleep(ctx) // the next call of the backend fails then
 		}
 	}
 	return nil, fmt.Errorf("update after %d attempts: %w", updateAttempts, err)

@@ -20,7 +20,7 @@ import (
 
 const (
 	defaultIdle     = 30 * time.Second
-	defaultAttempts = 6
+	defaultAttempts = 8
 	controlTimeout  = 30 * time.Second
 	maxAnswer       = 64 << 20 // bytes of a control response
 )
@@ -44,7 +44,7 @@ type Options struct {
 	// Idle ends an attempt on which no byte moved for that long; 0 means 30 s. The total time of a transfer is
 	// not limited.
 	Idle time.Duration
-	// Attempts is how often one request is tried before its error is returned; 0 means 6.
+	// Attempts is how often one request is tried before its error is returned; 0 means 8.
 	Attempts int
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // errTransient marks failures that another attempt may fix: cut connections, and bytes that were damaged on the
@@ -55,7 +56,7 @@ func (c *Client) retry(ctx context.Context, what string, try func() error) error
 // retryProgress is retry for work that may make progress before it fails: then its attempts count from the
 // start.
 func (c *Client) retryProgress(ctx context.Context, what string, try func() (moved bool, err error)) error {
-	wait := firstWait
+	wait := retry.New(firstWait, longWait)
 	for n := 1; ; n++ {
 		moved, err := try()
 		if err == nil {
@@ -65,27 +66,16 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 			return context.Cause(ctx)
 		}
 		if moved {
-			n, wait = 1, firstWait
+			n = 1
+			wait.Reset()
 		}
 		if n >= c.attempts || !IsTemporary(err) {
 			return err
 		}
 		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)
-		if err := sleep(ctx, wait); err != nil {
+		if err := wait.Sleep(ctx); err != nil {
 			return err
 		}
-		wait = min(wait*3, longWait)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -201,13 +201,13 @@ func TestAttempts(t *testing.T) {
 		err   func(n int) error
 		want  int // tries
 		good  bool
-		took  time.Duration
+		took  time.Duration // at most; at least half of it
 	}{
 		"at once":     {nil, func(int) error { return nil }, 1, true, 0},
-		"at last":     {nil, func(n int) error { return map[bool]error{true: transient}[n < 3] }, 3, true, 400 * time.Millisecond},
-		"never":       {nil, func(int) error { return transient }, 4, false, 1300 * time.Millisecond},
+		"at last":     {nil, func(n int) error { return map[bool]error{true: transient}[n < 3] }, 3, true, 300 * time.Millisecond},
+		"never":       {nil, func(int) error { return transient }, 4, false, 700 * time.Millisecond},
 		"for good":    {nil, func(int) error { return farm.Refused("no") }, 1, false, 0},
-		"moves":       {func(n int) bool { return n == 3 }, func(int) error { return transient }, 6, false, (100 + 300 + 100 + 300 + 900) * time.Millisecond},
+		"moves":       {func(n int) bool { return n == 3 }, func(int) error { return transient }, 6, false, (100 + 200 + 100 + 200 + 400) * time.Millisecond},
 		"waits least": {func(n int) bool { return n < 20 }, func(n int) error { return map[bool]error{true: transient}[n < 20] }, 20, true, 1900 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,8 +220,9 @@ func TestAttempts(t *testing.T) {
 				n++
 				return c.moved != nil && c.moved(n), c.err(n)
 			})
-			if n != c.want || (err == nil) != c.good || time.Since(began) != c.took {
-				t.Errorf("%s: %d tries in %v, %v", name, n, time.Since(began), err)
+			took := time.Since(began)
+			if n != c.want || (err == nil) != c.good || took < c.took/2 || took > c.took {
+				t.Errorf("%s: %d tries in %v, %v", name, n, took, err)
 			}
 		})
 	}
@@ -232,11 +233,11 @@ func TestAttempts(t *testing.T) {
 		}
 		began := time.Now()
 		_ = client.retry(t.Context(), "x", func() error { return transient })
-		if took := time.Since(began); took < 34*longWait || took > 38*longWait {
+		if took := time.Since(began); took < 17*longWait || took > 35*longWait {
 			t.Errorf("40 attempts took %v", took)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(150*time.Millisecond, func() { cancel(io.ErrClosedPipe) })
+		time.AfterFunc(120*time.Millisecond, func() { cancel(io.ErrClosedPipe) })
 		if err := client.retry(ctx, "x", func() error { return transient }); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("a caller who gives up while it waits: %v", err)
 		}

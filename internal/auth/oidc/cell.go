@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 const (
@@ -16,7 +17,8 @@ const (
 	refreshAfter = 15 * time.Minute // age at which it is fetched again in the background
 	keepFor      = 24 * time.Hour   // age at which it expires
 	pause        = 10 * time.Second // minimum interval between two fetches
-	maxBackoff   = time.Minute      // the maximum interval after failures, beginning with a second
+	firstBackoff = time.Second      // after a failure
+	maxBackoff   = time.Minute
 )
 
 // away is the error for a caller while the provider is unavailable.
@@ -31,17 +33,19 @@ type cachedFetch[T any] struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	mu     sync.Mutex // guards what follows
-	value  T
-	at     time.Time // when it was fetched; zero: never
-	tried  time.Time // when the last fetch began
-	failed int       // fetches in a row
-	err    error     // of the last one
-	flight chan struct{}
+	mu      sync.Mutex // guards what follows
+	value   T
+	at      time.Time     // when it was fetched; zero: never
+	tried   time.Time     // when the last fetch began
+	failed  int           // fetches in a row
+	gap     time.Duration // until the next fetch may begin
+	backoff *retry.Backoff
+	err     error // of the last one
+	flight  chan struct{}
 }
 
 func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
-	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now}
+	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff, maxBackoff)}
 }
 
 // get returns the value, a newer one when the cached one is not good and may be fetched now. The
@@ -81,11 +85,7 @@ func (c *cachedFetch[T]) counts(now time.Time) bool { return !c.at.IsZero() && n
 
 // due reports whether the provider may be called again; c.mu is held.
 func (c *cachedFetch[T]) due(now time.Time) bool {
-	gap := pause
-	if c.failed > 0 {
-		gap = min(time.Second<<min(c.failed-1, 10), maxBackoff)
-	}
-	return c.tried.IsZero() || now.Sub(c.tried) >= gap || now.Before(c.tried) // the clock was set back
+	return c.tried.IsZero() || now.Sub(c.tried) >= c.gap || now.Before(c.tried) // the clock was set back
 }
 
 // held returns the value while it is valid, else the reason why there is none; c.mu is held.
@@ -124,6 +124,7 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	defer c.mu.Unlock()
 	c.flight, c.err = nil, err
 	if err != nil {
+		c.gap = c.backoff.Next()
 		if c.failed++; c.failed == 1 {
 			c.log.WarnContext(ctx, "identity provider cannot be reached; it is tried again when it is needed", "asked for", c.what, "error", err)
 		}
@@ -132,7 +133,8 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	if c.failed > 0 || c.at.IsZero() {
 		c.log.InfoContext(ctx, "identity provider is reached", "asked for", c.what, "failures", c.failed)
 	}
-	c.value, c.at, c.failed = value, c.now(), 0
+	c.value, c.at, c.failed, c.gap = value, c.now(), 0, pause
+	c.backoff.Reset()
 }
 
 // alarm returns the problem that an operator has to fix; "" for none.

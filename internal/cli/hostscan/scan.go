@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/cli"
+	"github.com/buildyard/buildyard/internal/retry"
 )
 
 // fullScanOptions are the flags of full-scan.
@@ -92,7 +93,8 @@ const (
 func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostStatus, error) {
 	line := cli.NewLine(o.Err)
 	defer line.Clear()
-	for every := firstLook; ; every = min(2*every, mostLook) {
+	looks := retry.New(firstLook, mostLook)
+	for {
 		s, err := a.status(ctx)
 		if err != nil || s.State != api.HostRunningFull {
 			return s, err
@@ -100,10 +102,7 @@ func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostS
 		if p := s.Progress; p != nil {
 			line.Show("%s", progress(*p))
 		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
-		}
+		_ = looks.Sleep(ctx) // the next request fails then
 	}
 }
 

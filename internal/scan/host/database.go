@@ -6,13 +6,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
 const (
 	updateTime  = time.Hour        // limit of one update
 	firstLook   = time.Minute      // the first check is made within this time when a database is present
-	retryAfter  = 10 * time.Minute // after a failure, doubled after each further one
+	retryAfter  = 10 * time.Minute // after a failure, growing up to the interval of the checks
 	shareJitter = 10               // the next check is delayed by up to a tenth, to spread hosts
 )
 
@@ -25,7 +26,7 @@ func (h *Host) keepDatabase(ctx context.Context) {
 	}
 	h.tell(s)
 	wait := h.firstWait()
-	failures := 0
+	retries := retry.New(retryAfter, h.o.Database.Every)
 	for {
 		h.setNext(h.now().Add(wait))
 		select {
@@ -35,11 +36,10 @@ func (h *Host) keepDatabase(ctx context.Context) {
 		}
 		wait = h.o.Database.Every + jitter(h.o.Database.Every)
 		if err := h.look(ctx, h.o.Database.Every); err != nil && ctx.Err() == nil {
-			wait = min(wait, retryAfter<<min(failures, 8)) + jitter(retryAfter)
-			failures++
+			wait = retries.Next()
 			continue
 		}
-		failures = 0
+		retries.Reset()
 	}
 }
 

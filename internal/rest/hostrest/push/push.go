@@ -24,6 +24,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -31,7 +32,7 @@ import (
 const (
 	settle   = 2 * time.Second // after a change, to include further changes
 	sendTime = time.Minute     // of one try
-	firstGap = 5 * time.Second // after a failure; it doubles
+	firstGap = 5 * time.Second // after a failure
 	lastGap  = 10 * time.Minute
 	maxRead  = 64 << 10 // of a response
 )
@@ -92,14 +93,14 @@ func (s *Sender) nudge() {
 
 // Run sends until ctx ends.
 func (s *Sender) Run(ctx context.Context) {
-	gap := time.Duration(0)
+	gap := retry.New(s.o.gap, lastGap)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
 		}
-		pause(ctx, s.o.settle)
+		_ = retry.Sleep(ctx, s.o.settle)
 		select { // changes since then are part of the same report
 		case <-s.wake:
 		default:
@@ -110,25 +111,12 @@ func (s *Sender) Run(ctx context.Context) {
 		err := s.try(ctx)
 		switch {
 		case err == nil:
-			gap = 0
-			pause(ctx, s.o.Every-s.o.settle)
+			gap.Reset()
+			_ = retry.Sleep(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
-			gap = min(max(2*gap, s.o.gap), lastGap)
 			s.nudge() // also after a refusal: a wrong clock is corrected eventually
-			pause(ctx, max(gap, s.o.Every-s.o.settle))
+			_ = retry.Sleep(ctx, max(gap.Next(), s.o.Every-s.o.settle))
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

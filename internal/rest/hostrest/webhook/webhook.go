@@ -24,6 +24,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/rest/hostrest/encode"
+	"github.com/buildyard/buildyard/internal/retry"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
@@ -33,7 +34,8 @@ const (
 	maxItems = 4000 // packages and findings in them
 	maxTries = 6    // of one event
 	postTime = 10 * time.Second
-	firstGap = time.Second // between tries; it doubles
+	firstGap = time.Second // between tries
+	lastGap  = 16 * time.Second
 	endTime  = 2 * time.Second
 	maxRead  = 64 << 10 // of a response, so that its connection can be used again
 )
@@ -137,7 +139,8 @@ func (h *Hook) next() (host.Event, bool) {
 // deliver posts an event, with retries until ctx ends. An undelivered event is dropped. Posts end with end.
 func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	raw, missed, err := h.encode(e)
-	for try, gap := 1, firstGap; err == nil; try, gap = try+1, 2*gap {
+	gap := retry.New(firstGap, lastGap)
+	for try := 1; err == nil; try++ {
 		err = h.post(end, raw)
 		h.posted.Observe(err)
 		if err == nil {
@@ -151,10 +154,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 		}
 		h.log.DebugContext(ctx, "the webhook does not take an event", "try", try, "error", err)
 		err = nil
-		select {
-		case <-time.After(gap):
-		case <-ctx.Done():
-		}
+		_ = gap.Sleep(ctx) // the next try is then the last one
 	}
 	h.log.WarnContext(ctx, "an event for the webhook is dropped", "error", err)
 	h.mu.Lock()
