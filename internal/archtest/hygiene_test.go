@@ -3,6 +3,8 @@ package archtest
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
+	"go/types"
 	"path"
 	"regexp"
 	"slices"
@@ -217,6 +219,46 @@ func (t *tree) seeded(f *source, fn *ast.FuncDecl) bool {
 	return found
 }
 
+// growers are packages with delays that grow without internal/retry.
+var growers = []string{
+	"client", // imports nothing internal
+	"internal/controller/...",
+}
+
+// checkBackoffs lists assignments that multiply a variable up to a limit, like wait = min(2*wait, longest): delays
+// that grow without jitter.
+func checkBackoffs(t *tree) []string {
+	var out []string
+	for _, f := range t.product() {
+		if matchesAny(growers, f.dir) {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			set, ok := n.(*ast.AssignStmt)
+			if !ok || len(set.Lhs) != 1 || len(set.Rhs) != 1 {
+				return true
+			}
+			call, ok := set.Rhs[0].(*ast.CallExpr)
+			if ok && isName(call.Fun, "min") && multiplies(call, types.ExprString(set.Lhs[0])) {
+				out = append(out, t.where(n.Pos())+" multiplies "+types.ExprString(set.Lhs[0]))
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// multiplies reports whether an expression has a product of something that is written as name.
+func multiplies(e ast.Expr, name string) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if p, ok := n.(*ast.BinaryExpr); ok && p.Op == token.MUL {
+			found = found || types.ExprString(p.X) == name || types.ExprString(p.Y) == name
+		}
+		return true
+	})
+	return found
+}
+
 func isName(e ast.Expr, name string) bool {
 	id, ok := e.(*ast.Ident)
 	return ok && id.Name == name
@@ -227,6 +269,7 @@ func TestHygiene(t *testing.T) {
 	report(t, "a package says what it is, what it is not, and its one invariant, since whoever comes next reads that first", checkPackageComments(tr))
 	report(t, "exported things are commented, since callers read the comment and not the code", checkExportedComments(tr))
 	report(t, "a fuzz test has seeds to start from, and a skip says why, since both are silent otherwise", checkTests(tr))
+	report(t, "delays between attempts come from internal/retry, so that many nodes do not try again simultaneously", checkBackoffs(tr))
 	bad, near := checkLengths(tr)
 	report(t, "files and functions stay short enough to be held in the head", bad)
 	for _, n := range near {
@@ -249,6 +292,8 @@ func TestHygieneRulesCatch(t *testing.T) {
 		"cmd/x/main.go":              "// X does it.\npackage main\n" + strings.Repeat("\n", mainLimit),
 		"fine/a_test.go":             "package fine\nimport \"testing\"\nfunc FuzzA(f *testing.F) { f.Fuzz(nil) }\nfunc FuzzB(f *testing.F) { f.Add(1) }\nfunc FuzzC(f *testing.F) { seed(f) }\nfunc FuzzD(f *testing.F) {}\nfunc TestS(t *testing.T) { t.Skip(); t.SkipNow(); t.Skip(\"no\") }\n",
 		"fine/testdata/fuzz/FuzzD/1": "x",
+		"fine/wait.go":               "package fine\nfunc g() {\nfor wait := 1; ; wait = min(2*wait, 9) {\na.b = min(max(a.b*2, 1), 9)\nwait = min(2*a, wait)\n}\n}\n",
+		"client/wait.go":             "// Package client is it. It is not that. It never is.\npackage client\nfunc g() { wait = min(2*wait, 9) }\n",
 	})
 	expect(t, checkPackageComments(tr),
 		"none has no package comment",
@@ -257,6 +302,7 @@ func TestHygieneRulesCatch(t *testing.T) {
 		"short: the package comment has fewer than three sentences")
 	expect(t, checkExportedComments(tr), "fine/a.go:3 F", "fine/a.go:4 T", "fine/a.go:6 M", "fine/a.go:9 C")
 	expect(t, checkTests(tr), "fine/a_test.go:3 FuzzA has no seeds", "fine/a_test.go:7 skips without a reason", "fine/a_test.go:7 skips without a reason")
+	expect(t, checkBackoffs(tr), "fine/wait.go:3 multiplies wait", "fine/wait.go:4 multiplies a.b")
 	bad, _ := checkLengths(tr)
 	expect(t, bad,
 		"cmd/x/main.go has 42 lines, the limit of a main is 40",
