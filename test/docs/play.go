@@ -146,7 +146,7 @@ func (s *sandbox) bash(ctx context.Context, dir string, limit time.Duration) err
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may have no process left
 	if ctx.Err() != nil {
-		<-done
+		_ = <-done // the limit is the reason
 	}
 	if err != nil {
 		said, _ := os.ReadFile(filepath.Join(dir, "log")) // what is not of a block
