@@ -68,7 +68,9 @@ func TestOperationIDs(t *testing.T) {
 }
 
 // derived are the endings of the names that generators make for an operation.
-var derived = []string{"", "request", "response", "params", "body", "jsonbody", "jsonrequestbody", "req", "res", "result"}
+var derived = []string{
+	"", "request", "response", "params", "body", "jsonbody", "jsonrequestbody", "req", "res", "result",
+}
 
 // TestComponentNames: the names of components are unique in all kinds together, as generators make
 // types of them in one name space, and differ from the names that they make for operations.
@@ -139,6 +141,9 @@ func TestDistinct(t *testing.T) {
 		}
 		return s
 	}
+	object := func(required, values string) string {
+		return `{"type":"object","required":` + required + `,"properties":{"s":{"enum":[` + values + `]}}}`
+	}
 	for _, c := range []struct {
 		one, other string
 		want       bool
@@ -149,9 +154,9 @@ func TestDistinct(t *testing.T) {
 		{`{"type":"string"}`, `{"type":"integer"}`, true},
 		{`{"type":"string","nullable":true}`, `{"type":"integer","nullable":true}`, false},
 		{`{}`, `{"type":"integer"}`, false},
-		{`{"type":"object","required":["s"],"properties":{"s":{"enum":["a"]}}}`, `{"type":"object","required":["s"],"properties":{"s":{"enum":["b"]}}}`, true},
-		{`{"type":"object","properties":{"s":{"enum":["a"]}}}`, `{"type":"object","required":["s"],"properties":{"s":{"enum":["b"]}}}`, false},
-		{`{"type":"object","required":["s"],"properties":{"s":{"enum":["a"]}}}`, `{"type":"object","required":["s"],"properties":{"s":{"enum":["a","b"]}}}`, false},
+		{object(`["s"]`, `"a"`), object(`["s"]`, `"b"`), true},
+		{object(`[]`, `"a"`), object(`["s"]`, `"b"`), false},
+		{object(`["s"]`, `"a"`), object(`["s"]`, `"a","b"`), false},
 	} {
 		if got := distinct(of(c.one), of(c.other)); got != c.want {
 			t.Errorf("%s and %s: distinct is %v", c.one, c.other, got)
@@ -169,10 +174,11 @@ func distinct(a, b *openapi3.Schema) bool {
 	}
 	for name, field := range a.Properties {
 		other := b.Properties[name]
-		if other == nil || !slices.Contains(a.Required, name) || !slices.Contains(b.Required, name) || len(field.Value.Enum) == 0 || len(other.Value.Enum) == 0 {
+		if other == nil || !slices.Contains(a.Required, name) || !slices.Contains(b.Required, name) {
 			continue
 		}
-		if !slices.ContainsFunc(field.Value.Enum, func(v any) bool { return slices.Contains(other.Value.Enum, v) }) {
+		one, two := field.Value.Enum, other.Value.Enum
+		if len(one) > 0 && len(two) > 0 && !slices.ContainsFunc(one, func(v any) bool { return slices.Contains(two, v) }) {
 			return true
 		}
 	}

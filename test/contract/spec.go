@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,7 +72,7 @@ func readValid() (*openapi3.T, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := doc.Validate(context.Background()); err != nil {
+	if err := doc.Validate(openapi3.NewLoader().Context); err != nil {
 		return nil, fmt.Errorf("api/openapi.yaml: %w", err)
 	}
 	return doc, nil

@@ -56,7 +56,8 @@ func makeGo(ctx context.Context, w *workplace) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = rig.Output(ctx, w.dir, program, "-generate", "types,client", "-package", "buildyard", "-o", w.path(goClient), w.path("openapi.yaml"))
+	_, err = rig.Output(ctx, w.dir, program, "-generate", "types,client", "-package", "buildyard",
+		"-o", w.path(goClient), w.path("openapi.yaml"))
 	if err != nil {
 		return "", err
 	}
@@ -65,7 +66,8 @@ func makeGo(ctx context.Context, w *workplace) (string, error) {
 		return "", err
 	}
 	version, err := rig.Output(ctx, w.dir, program, "-version")
-	return fmt.Sprintf("%d lines by %s", strings.Count(string(text), "\n"), strings.Join(strings.Fields(version), " ")), err
+	by := strings.Join(strings.Fields(version), " ")
+	return fmt.Sprintf("%d lines by %s", strings.Count(string(text), "\n"), by), err
 }
 
 // operationID finds the operations of the description.
@@ -81,7 +83,8 @@ func checkMethods(_ context.Context, w *workplace) (string, error) {
 	var missing []string
 	for _, id := range ids {
 		name := strings.ToUpper(string(id[1][:1])) + string(id[1][1:])
-		if !strings.Contains(string(text), "func (c *Client) "+name+"(") && !strings.Contains(string(text), "func (c *Client) "+name+"WithBody(") {
+		method := "func (c *Client) " + name
+		if !strings.Contains(string(text), method+"(") && !strings.Contains(string(text), method+"WithBody(") {
 			missing = append(missing, name)
 		}
 	}
@@ -100,7 +103,8 @@ func compileGo(ctx context.Context, w *workplace) (string, error) {
 	if _, err := rig.Output(ctx, w.path("go"), "env", append(settings, "vet", "-trimpath", "./...")...); err != nil {
 		return "", err
 	}
-	if _, err := rig.Output(ctx, w.path("go"), "env", append(settings, "build", "-trimpath", "-o", w.path(goUser), "./use")...); err != nil {
+	build := append(settings, "build", "-trimpath", "-o", w.path(goUser), "./use")
+	if _, err := rig.Output(ctx, w.path("go"), "env", build...); err != nil {
 		return "", err
 	}
 	info, err := os.Stat(w.path(goUser))
@@ -119,7 +123,8 @@ func makeTypeScript(ctx context.Context, w *workplace) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := rig.Output(ctx, w.dir, program, w.path("openapi.yaml"), "-o", w.path(tsTypes), "--default-non-nullable=false"); err != nil {
+	_, err = rig.Output(ctx, w.dir, program, w.path("openapi.yaml"), "-o", w.path(tsTypes), "--default-non-nullable=false")
+	if err != nil {
 		return "", err
 	}
 	text, err := os.ReadFile(w.path(tsTypes))
@@ -172,7 +177,8 @@ func useGo(ctx context.Context, w *workplace) (evidence string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, node.End()) }()
-	template, err := cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M")
+	vm := []string{"create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M"}
+	template, err := cloud.Push(ctx, "tiny", vm...)
 	if err != nil {
 		return "", err
 	}

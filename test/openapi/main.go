@@ -24,7 +24,7 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("openapi", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.StringVar(&o.tools, "tools", "", "directory with oapi-codegen and typescript/node_modules, as scripts/need.sh installs them")
+	fs.StringVar(&o.tools, "tools", "", "directory where scripts/need.sh has installed the generators")
 	fs.BoolVar(&o.keep, "keep", false, "keep the clients")
 	if err := fs.Parse(args); err != nil {
 		return o, err
