@@ -3,11 +3,11 @@ package controller
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -20,7 +20,7 @@ type peerContacts struct {
 	c       *Controller
 	replica string // of this process
 
-	mu     sync.Mutex // guards others
+	mu     lockorder.Mutex[lockorder.Peers] // guards others
 	others map[string]peerDigest
 }
 

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"hash/maphash"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -50,12 +50,12 @@ func otherPlace(s *record.NodeScan) string {
 // scanLocks serialize the results of one node in this process.
 type scanLocks struct {
 	seed  maphash.Seed
-	turns [64]sync.Mutex
+	turns [64]lockorder.Mutex[lockorder.NodeScan]
 }
 
 func newScanTurns() *scanLocks { return &scanLocks{seed: maphash.MakeSeed()} }
 
-func (t *scanLocks) of(node string) *sync.Mutex {
+func (t *scanLocks) of(node string) *lockorder.Mutex[lockorder.NodeScan] {
 	return &t.turns[maphash.String(t.seed, node)%uint64(len(t.turns))]
 }
 

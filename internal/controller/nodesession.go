@@ -1,10 +1,10 @@
 package controller
 
 import (
-	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -16,7 +16,7 @@ import (
 type nodeSessions struct {
 	c *Controller
 
-	mu       sync.Mutex // guards sessions; each session has its own lock
+	mu       lockorder.Mutex[lockorder.NodeSessions] // guards sessions; each session has its own lock
 	sessions map[string]*session
 
 	strangers orphanIndex     // orphaned VMs on the nodes
@@ -32,9 +32,9 @@ type session struct {
 	strangers *orphanIndex    // of all nodes
 	waves     *rolloutLimiter // of all nodes
 
-	describing sync.Mutex // held while the description of the node is written; taken before mu
+	describing lockorder.Mutex[lockorder.Description] // held while the description of the node is written
 
-	mu        sync.Mutex // guards what follows
+	mu        lockorder.Mutex[lockorder.NodeSession] // guards what follows
 	node      string
 	boot      string // of the agent that polls for the node
 	parked    int    // waiting polls

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -96,7 +96,7 @@ type orphanAssessment struct {
 
 // orphanGuard caches the last evaluation, so that many polls share one.
 type orphanGuard struct {
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.OrphanGuard]
 	last    orphanAssessment
 	alarmed record.LogLimiter
 }

@@ -2,11 +2,11 @@ package controller
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -24,10 +24,10 @@ type placer struct {
 	c    *Controller
 	wake chan struct{}
 
-	permitting sync.Mutex // held over a change of the permits, before mu
+	permitting lockorder.Mutex[lockorder.Permits] // held over a change of the permits, before mu
 
-	mu       sync.Mutex          // guards what follows
-	starters map[string][]string // node id -> groups of the index that it is in by permits; nil: permits are not in use
+	mu       lockorder.Mutex[lockorder.Placer] // guards what follows
+	starters map[string][]string               // node id -> groups of the index that it is in by permits; nil: permits are not in use
 	index    *sched.Index
 	nodes    map[string]indexedNode
 	reign    *record.Term        // nil: another replica places

@@ -2,8 +2,9 @@ package controller
 
 import (
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 )
 
 // rolloutLimiter limits how many nodes pull for distributions simultaneously. All pulls share the
@@ -13,9 +14,9 @@ import (
 type rolloutLimiter struct {
 	most int
 
-	mu      sync.Mutex              // guards what follows; sessions are locked before it
-	pulling map[string]*rolloutSlot // by node
-	waiting []*session              // that found no free slot, each one time
+	mu      lockorder.Mutex[lockorder.Rollout] // guards what follows
+	pulling map[string]*rolloutSlot            // by node
+	waiting []*session                         // that found no free slot, each one time
 }
 
 // rolloutSlot is the slot of a node that may pull.

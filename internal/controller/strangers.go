@@ -1,9 +1,9 @@
 package controller
 
 import (
-	"sync"
 	"sync/atomic"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -13,7 +13,7 @@ import (
 type orphanIndex struct {
 	some atomic.Int32
 
-	mu  sync.Mutex
+	mu  lockorder.Mutex[lockorder.Orphans]
 	ids map[string]int // -> on how many nodes
 }
 

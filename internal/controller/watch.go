@@ -1,9 +1,9 @@
 package controller
 
 import (
-	"sync"
 	"sync/atomic"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -20,7 +20,7 @@ const (
 type watches struct {
 	count atomic.Int32 // of open
 
-	mu       sync.Mutex // guards the fields below
+	mu       lockorder.Mutex[lockorder.Watches] // guards the fields below
 	open     map[*Watch]struct{}
 	byCaller map[string]int // caller -> number of open watches
 }
@@ -32,7 +32,7 @@ type Watch struct {
 	caller string
 	wake   chan struct{} // has a value when Take may return something
 
-	mu      sync.Mutex
+	mu      lockorder.Mutex[lockorder.Watch]
 	order   []string                  // ids, as they first changed
 	changed map[string]*farm.Instance // the same ids, with the result of the last change
 	told    map[string]*farm.Instance // returned records that were ahead of their changes

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -49,7 +50,7 @@ type Session struct {
 	joined chan Conn     // receives the node's connection, one time
 	done   chan struct{} // closed when all its goroutines have ended
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[lockorder.Console]
 	taken bool // by the node; guarded by mu
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -47,11 +48,11 @@ type Pool struct {
 	opts Options
 	wake chan struct{} // has a value when one may be assigned that could not be before
 
-	mu      sync.Mutex            // guards the fields below
-	next    farm.MAC              // where the search for a free one begins
-	picked  map[farm.MAC]struct{} // of running transactions of this process
-	lacking map[string]struct{}   // ids of instances that wait for one
-	worn    map[farm.MAC]int      // addresses that the VMs of instances report -> how many
+	mu      lockorder.Mutex[lockorder.MACPool] // guards the fields below
+	next    farm.MAC                           // where the search for a free one begins
+	picked  map[farm.MAC]struct{}              // of running transactions of this process
+	lacking map[string]struct{}                // ids of instances that wait for one
+	worn    map[farm.MAC]int                   // addresses that the VMs of instances report -> how many
 }
 
 // New returns the pool of a controller that manages addresses.

@@ -1,9 +1,9 @@
 package usage
 
 import (
-	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/metric"
@@ -25,7 +25,7 @@ type counters struct {
 
 	placed, started, failed, ended metric.Counter
 
-	mu      sync.Mutex // guards what follows
+	mu      lockorder.Mutex[lockorder.Counters] // guards what follows
 	loaded  bool
 	seen    map[string]countedInstance // instance id
 	states  map[farm.InstanceState]int

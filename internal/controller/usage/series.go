@@ -3,10 +3,10 @@ package usage
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -28,7 +28,7 @@ type series struct {
 	db     record.DB
 	counts func() Snapshot
 
-	mu    sync.Mutex // guards what follows
+	mu    lockorder.Mutex[lockorder.Series] // guards what follows
 	rings []ring
 	total int64     // bytes that nodes have reported to this replica
 	kept  time.Time // up to when it is recorded
