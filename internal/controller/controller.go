@@ -194,23 +194,24 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
+
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
 	c.Events = events.New(c.db, opts.Events)
 	c.db.Store = record.NewStore(st, c.Events.Hook())
 	c.store = c.db.Store
+
 	c.link = newLink(c)
-	c.beats = newBeats()
-	c.ages = newAges(c)
 	c.placer = newPlacer(c)
-	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
-	c.Usage = usage.New(c.db, c.started)
-	c.meters = newMeters()
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
 	}
-	c.scanTurns = newScanTurns()
+	c.ages = newAges(c)
+	c.Usage = usage.New(c.db, c.started)
 	c.Consoles = console.New(c.db, c.link)
 	c.known = newKnownTemplates(c)
+	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
+	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
+
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
 		return nil, err
@@ -218,37 +219,59 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	if err = c.MACs.Fill(ctx); err != nil {
 		return nil, err
 	}
+	parts := c.wiring()
 	st.Subscribe(func(events []store.Event) {
-		c.link.observe(events)
-		c.placer.observe(events)
-		c.MACs.Observe(events)
-		c.watches.observe(events)
-		c.observeMaintenance(events)
-		c.ages.observe(events)
-		c.Events.Observe(events)
-		c.Usage.Observe(events)
-		c.Consoles.Observe(events)
+		for _, p := range parts {
+			if p.observe != nil {
+				p.observe(events)
+			}
+		}
 	})
-	c.Events.Load()
-	c.link.load()
-	c.placer.followPermits(opts.Permits)
-	c.placer.load()
-	c.Usage.Load()
-	c.MACs.Load()
+	for _, p := range parts {
+		if p.load != nil {
+			p.load()
+		}
+	}
 	return c, nil
+}
+
+// part is a part of a controller, as it is wired; each of its functions may be nil.
+type part struct {
+	load    func()                              // reads the existing records, once observe sees their changes
+	observe func(events []store.Event)          // sees every change of the records
+	run     func(ctx context.Context)           // works until the context ends
+	lead    func(context.Context, *record.Term) // works as long as this replica is the leader
+}
+
+// wiring returns what follows the records or works in the background. Changes reach the parts in this
+// order.
+func (c *Controller) wiring() []part {
+	return []part{
+		{c.link.load, c.link.observe, nil, nil},
+		{c.placer.load, c.placer.observe, nil, c.placer.run},
+		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
+		{nil, c.watches.observe, nil, nil},
+		{nil, c.observeMaintenance, c.followMaintenance, nil},
+		{nil, c.ages.observe, c.ages.publish, nil},
+		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
+		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},
+		{nil, c.Consoles.Observe, nil, nil},
+		{nil, nil, c.watchAlarms, nil},
+		{nil, nil, c.known.run, nil},
+		{nil, nil, c.campaign, c.runReconciler},
+		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},
+	}
 }
 
 // Run places requests and reconciles, whenever this replica holds the lease, until the context
 // ends; then it frees the lease immediately. It is called once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { c.campaign(ctx) })
-	wg.Go(func() { c.followMaintenance(ctx) })
-	wg.Go(func() { c.ages.publish(ctx) })
-	wg.Go(func() { c.Events.Run(ctx) })
-	wg.Go(func() { c.Usage.Run(ctx) })
-	wg.Go(func() { c.watchAlarms(ctx) })
-	wg.Go(func() { c.known.run(ctx) })
+	for _, p := range c.wiring() {
+		if p.run != nil {
+			wg.Go(func() { p.run(ctx) })
+		}
+	}
 	wg.Wait()
 	close(c.stopped)
 	return ctx.Err()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
-	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -50,11 +49,11 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 	c.placer.begin(r)
 	defer c.placer.finish(r)
 	var wg sync.WaitGroup
-	wg.Go(func() { c.placer.run(under, r) })
-	wg.Go(func() { c.runReconciler(under, r) })
-	wg.Go(func() { c.Events.Deliver(under, r) })
-	wg.Go(func() { c.MACs.Run(under, r) })
-	wg.Go(func() { periodic.Run(under, c.opts.Chores, c.log) })
+	for _, p := range c.wiring() {
+		if p.lead != nil {
+			wg.Go(func() { p.lead(under, r) })
+		}
+	}
 	wg.Wait()
 	return nil
 }

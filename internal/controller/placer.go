@@ -59,6 +59,7 @@ func (p *placer) resetLocked() {
 
 // load fills the index with the existing records.
 func (p *placer) load() {
+	p.followPermits(p.c.opts.Permits)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loadLocked()
