@@ -113,7 +113,7 @@ func (a *peerContacts) hear(replica string, d *record.Digest) {
 	}
 	strange := h.strangely() || was.strangely() || !a.c.link.strangers.none()
 	if strange || now.Before(a.c.settled()) {
-		a.c.placer.touchAll() // a node that another replica hears may take starts, and one with other VMs on it fewer
+		a.c.placer.TouchAll() // a node that another replica hears may take starts, and one with other VMs on it fewer
 	}
 	if strange {
 		a.c.MACs.Retry()

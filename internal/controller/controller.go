@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -64,9 +65,9 @@ type Options struct {
 	// The licensed features; nil: all of them.
 	Licence License
 
-	Permits PlacementPolicy // nil: every node is open to all callers
-	Rights  RightsQuery     // what callers may do at the registry; nil: everything
-	Files   FileStore       // stores what is too large for the store; nil: such content is not stored
+	Permits placement.Policy // nil: every node is open to all callers
+	Rights  RightsQuery      // what callers may do at the registry; nil: everything
+	Files   FileStore        // stores what is too large for the store; nil: such content is not stored
 
 	ManageMACs bool            // instances get MAC addresses of a list
 	MACRange   farm.MACRange   // what the list is populated with
@@ -161,7 +162,7 @@ type Controller struct {
 	link      *nodeSessions
 	beats     *sharedTicker
 	ages      *peerContacts
-	placer    *placer
+	placer    *placement.Placer
 	admission *admission
 	meters    meters
 	scanTurns *scanLocks
@@ -200,8 +201,11 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.db.Store = record.NewStore(st, c.Events.Hook())
 	c.store = c.db.Store
 
+	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
 	c.link = newLink(c)
-	c.placer = newPlacer(c)
+	c.placer = placement.New(c.db, placement.Options{
+		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.besideOn, Settled: c.settled(), Round: c.meters.round,
+	})
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
 	}
@@ -210,7 +214,6 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Consoles = console.New(c.db, c.link)
 	c.known = newKnownTemplates(c)
 	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
-	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
 
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
@@ -248,7 +251,7 @@ type part struct {
 func (c *Controller) wiring() []part {
 	return []part{
 		{c.link.load, c.link.observe, nil, nil},
-		{c.placer.load, c.placer.observe, nil, c.placer.run},
+		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
 		{nil, c.watches.observe, nil, nil},
 		{nil, c.observeMaintenance, c.followMaintenance, nil},

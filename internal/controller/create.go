@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -16,10 +17,10 @@ import (
 // create writes new instances, placed where a node is free, else pending. It fails as a whole:
 // instances that a failed call has written are ended again.
 func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite) error {
-	drafts, r := c.placer.admit(instances)
+	drafts, r := c.placer.Admit(instances)
 	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
 	if err != nil {
-		c.placer.dismiss(drafts)
+		c.placer.Dismiss(drafts)
 		return err
 	}
 	defer release()
@@ -41,7 +42,7 @@ func (c *Controller) createNamed(ctx context.Context, r *record.Term, parts []*c
 	parts[0].with = m.begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
 		for _, p := range parts[1:] {
-			c.placer.dismiss(p.drafts)
+			c.placer.Dismiss(p.drafts)
 		}
 		return err
 	}
@@ -91,7 +92,7 @@ func (c *Controller) createParts(ctx context.Context, r *record.Term, parts []*c
 
 // createBatch is a group of new instances that go into one transaction.
 type createBatch struct {
-	drafts []draft
+	drafts []placement.Draft
 	record.Txn
 	script []store.Change // of these instances, so that none exists without it
 	with   []store.Change // additional changes
@@ -99,29 +100,29 @@ type createBatch struct {
 
 // parts divides new instances among as few transactions as the store allows. Those of one node stay
 // together, so that it is checked one time.
-func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch {
-	slices.SortStableFunc(drafts, func(a, b draft) int { return cmp.Compare(a.node, b.node) })
+func (c *Controller) parts(drafts []placement.Draft, script []store.Change) []*createBatch {
+	slices.SortStableFunc(drafts, func(a, b placement.Draft) int { return cmp.Compare(a.Node, b.Node) })
 	limits := c.store.Limits()
 	limits.Ops-- // for with
 	var parts []*createBatch
 	var last *createBatch
 	devices := map[string]bool{} // node -> a device of it is assigned
 	for _, d := range drafts {
-		if d.placed != nil && d.placed.USB != "" {
-			devices[d.node] = true
+		if d.Placed != nil && d.Placed.USB != "" {
+			devices[d.Node] = true
 		}
 	}
 	for i, d := range drafts {
 		changes := c.creation(d)
-		check := d.placed != nil && (last == nil || i == 0 || drafts[i-1].node != d.node)
+		check := d.Placed != nil && (last == nil || i == 0 || drafts[i-1].Node != d.Node)
 		if check {
-			changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
+			changes = append(changes, d.Claim(c.tables, devices[d.Node]))
 		}
 		if last == nil || !last.Add(changes...) {
 			last = &createBatch{Txn: record.Txn{Limits: limits}, script: script}
 			parts = append(parts, last)
-			if d.placed != nil && !check {
-				changes = append(changes, c.claims(d.node, d.at, devices[d.node]))
+			if d.Placed != nil && !check {
+				changes = append(changes, d.Claim(c.tables, devices[d.Node]))
 			}
 			last.Add(slices.Concat(script, changes)...)
 		}
@@ -132,10 +133,10 @@ func (c *Controller) parts(drafts []draft, script []store.Change) []*createBatch
 
 // creation returns the changes that create one instance. It does not check that the id is free: it
 // is new, and a check costs the store as much as a write.
-func (c *Controller) creation(d draft) []store.Change {
-	inst := d.placed
+func (c *Controller) creation(d placement.Draft) []store.Change {
+	inst := d.Placed
 	if inst == nil {
-		inst = d.asked
+		inst = d.Asked
 	}
 	return append(macpool.Take(c.tables, inst), store.Put(c.tables.Instances, inst.ID, inst, store.Any))
 }
@@ -149,14 +150,14 @@ func (c *Controller) createPart(ctx context.Context, r *record.Term, p *createBa
 	if r == nil {
 		err = c.store.Commit(ctx, append(p.Changes, p.with...)...)
 	} else if err = r.Commit(context.WithoutCancel(ctx), append(p.Changes, p.with...)...); err != nil {
-		c.placer.dismiss(p.drafts)
+		c.placer.Dismiss(p.drafts)
 	}
 	if err == nil || !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrFenced) {
 		return err
 	}
 	changes := slices.Clone(p.script)
 	for _, d := range p.drafts {
-		inst := d.asked
+		inst := d.Asked
 		if inst.MAC != "" {
 			inst = inst.Clone()
 			inst.MAC = ""

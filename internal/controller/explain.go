@@ -20,10 +20,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 		return out, nil
 	}
 	out.Reason = firstOf(inst.Message, "it is being looked at")
-	c.placer.mu.Lock()
-	nodes := c.placer.index.Explain(inst.ID, c.now())
-	c.placer.mu.Unlock()
-	for _, n := range nodes {
+	for _, n := range c.placer.Explain(inst.ID) {
 		if !sees(n.NodeID) {
 			continue
 		}

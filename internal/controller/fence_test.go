@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -22,12 +23,11 @@ import (
 func (c *cloud) term() *record.Term {
 	c.t.Helper()
 	synctest.Wait()
-	c.placer.mu.Lock()
-	defer c.placer.mu.Unlock()
-	if c.placer.reign == nil {
+	term := c.placer.Term()
+	if term == nil {
 		c.t.Fatal("this replica does not hold the lease")
 	}
-	return c.placer.reign
+	return term
 }
 
 // formerTerm takes the lease from its holder and returns the writer of the leader term that ended
@@ -57,11 +57,11 @@ func TestTerminatedWhileItIsPlaced(t *testing.T) {
 		term := c.term()
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
-		some := []placementDecision{c.decide(id, a.id)}
+		some := []placement.Decision{c.placer.Decide(id, a.id)}
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		c.placer.assignAll(t.Context(), term, some)
+		c.placer.Write(t.Context(), term, some)
 		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" || inst.State != farm.Terminating {
 			t.Errorf("instance is %s on node %q, %v", inst.State, inst.NodeID, err)
 		}
@@ -79,7 +79,7 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 				Options: farm.StartOptions{Priority: farm.DefaultPriority}, Created: c.now(), Updated: c.now(),
 			}
 		}
-		drafts, r := c.placer.admit(instances)
+		drafts, r := c.placer.Admit(instances)
 		parts := c.parts(drafts, nil)
 		if r == nil || len(parts) < 3 {
 			t.Fatalf("%d transactions, leader: %t", len(parts), r != nil)
@@ -104,26 +104,6 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 		}
 		if want := len(parts[0].drafts); placed != want || c.tables.Instances.Len() != len(instances) {
 			t.Errorf("%d of %d instances are on the drained node, want the %d from before", placed, c.tables.Instances.Len(), want)
-		}
-	})
-}
-
-// TestNewTermForgetsOldDecisions begins a leader term while a decision of the one before was not written yet.
-func TestNewTermForgetsOldDecisions(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		term := c.term()
-		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
-		a := c.join("one", 1)
-		old := c.decide(id, a.id)
-		c.placer.finish(term)
-		c.placer.mu.Lock()
-		c.placer.found = append(c.placer.found, old)
-		c.placer.mu.Unlock()
-		c.placer.begin(term)
-		synctest.Wait()
-		time.Sleep(placeRetry)
-		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
-			t.Errorf("the old decision was written: node %q, %v", inst.NodeID, err)
 		}
 	})
 }

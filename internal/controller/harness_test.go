@@ -265,11 +265,17 @@ func (c *cloud) state(id string) farm.InstanceState {
 	return inst.State
 }
 
+// used returns what the instances on a node use of it, according to the index of the placer.
+func (c *cloud) used(a *agent) sched.Load {
+	used, _ := c.placer.Used(a.id)
+	return used
+}
+
 // wantSlots checks how many VMs of capacity the instances on a node use.
 func (c *cloud) wantSlots(a *agent, want int) {
 	c.t.Helper()
 	synctest.Wait()
-	if got := c.placer.used(a.id).VMs; got != want {
+	if got := c.used(a).VMs; got != want {
 		c.t.Errorf("%d slots of the node are taken, want %d", got, want)
 	}
 }
@@ -396,11 +402,4 @@ func (c *cloud) putNode(n *farm.Node) {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
-}
-
-// used returns what the instances on a node use of it.
-func (p *placer) used(node string) sched.Load {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.index.UsedBy(node)
 }

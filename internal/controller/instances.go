@@ -230,7 +230,20 @@ func (c *Controller) explain(list []InstanceView) {
 			}
 		}
 		if waits {
-			c.placer.explain(batch)
+			c.explainPending(batch)
+		}
+	}
+}
+
+// explainPending sets the messages of pending instances.
+func (c *Controller) explainPending(batch []InstanceView) {
+	list := make([]*farm.Instance, len(batch))
+	for i, l := range batch {
+		list[i] = l.Instance
+	}
+	for i, reason := range c.placer.WaitReasons(list) {
+		if reason != "" {
+			batch[i].Message = reason
 		}
 	}
 }

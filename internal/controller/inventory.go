@@ -31,10 +31,10 @@ func (c *Controller) reconcile(ctx context.Context, s *session, held []api.Inven
 		}
 	}
 	fresh, gone := s.meet(strange, c.now())
-	c.placer.reconsider(fresh, gone) // before the node may get starts
+	c.placer.Reconsider(fresh, gone) // before the node may get starts
 	// An item that is listed twice counts one time.
 	s.heardAll(len(have)+len(strange), c.now())
-	c.placer.touch(s.node)
+	c.placer.Touch(s.node)
 	c.MACs.Retry()
 	c.forgetReleased(ctx, s.node, gone)
 	c.countOrphans(ctx, s)

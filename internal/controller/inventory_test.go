@@ -256,10 +256,8 @@ func TestRoomAsSoonAsItIsKnown(t *testing.T) {
 				time.Sleep(askAgain)
 				a.poll(api.PollRequest{}, 0) // requests the details
 				a.poll(api.PollRequest{Details: []api.InventoryDetail{step.say}}, 0)
-				c.placer.mu.Lock()
-				got := c.placer.nodes[a.id].foreign
-				c.placer.mu.Unlock()
-				if got.VMs != 1 || got.VCPU != step.vcpu {
+				_, other := c.placer.Used(a.id)
+				if got := other.Foreign; got.VMs != 1 || got.VCPU != step.vcpu {
 					t.Errorf("%s takes %+v, want %d processors", id, got, step.vcpu)
 				}
 			}

@@ -46,8 +46,8 @@ func (c *Controller) runTerm(ctx context.Context, lease store.Lease) (err error)
 		return err
 	}
 	r := record.NewTerm(c.store.WithFence(lease.Fence()), c.now(), under.Done(), end)
-	c.placer.begin(r)
-	defer c.placer.finish(r)
+	c.placer.Begin(r)
+	defer c.placer.Finish(r)
 	var wg sync.WaitGroup
 	for _, p := range c.wiring() {
 		if p.lead != nil {

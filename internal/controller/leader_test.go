@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
@@ -86,8 +86,8 @@ func TestPlacedFromTheFirstMoment(t *testing.T) {
 			t.Errorf("%d transactions for three instances in one request", after-before)
 		}
 		for _, n := range p.judge.nodes {
-			if held := p.ends[0].placer.used(n.ID).VMs; held != 3 {
-				t.Errorf("the index counts %d instances on the node", held)
+			if used, _ := p.ends[0].placer.Used(n.ID); used.VMs != 3 {
+				t.Errorf("the index counts %d instances on the node", used.VMs)
 			}
 		}
 	})
@@ -167,9 +167,7 @@ func TestLatePlacement(t *testing.T) {
 func TestEndedReignWritesNothing(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		e := p.ends[0]
-		e.placer.mu.Lock()
-		r := e.placer.reign
-		e.placer.mu.Unlock()
+		r := e.placer.Term()
 		r.End()
 		err := r.Commit(t.Context(), store.Put(e.tables.Settings, "late", &record.Setting{Value: "late"}, store.Any))
 		if !errors.Is(err, store.ErrFenced) {
@@ -183,13 +181,19 @@ func TestEndedReignWritesNothing(t *testing.T) {
 func TestIndexBehindItsNodes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		synctest.Wait()
-		c.placer.mu.Lock()
-		behind := c.placer.nodes[a.id]
-		behind.rev--
-		c.placer.nodes[a.id] = behind
-		c.placer.mu.Unlock()
-		id := c.mustStart(StartRequest{})[0]
+		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
+		behind := c.placer.Decide(id, a.id)
+		node, _, _ := c.tables.Nodes.Get(a.id)
+		node = node.Clone()
+		node.Name = "other"
+		c.putNode(node)
+		if c.placer.Write(t.Context(), c.term(), []placement.Decision{behind}) {
+			t.Error("a decision on an older record of the node is written")
+		}
+		inst, _, _ := c.tables.Instances.Get(id)
+		node = node.Clone()
+		node.Groups = []string{inst.GroupID}
+		c.putNode(node)
 		time.Sleep(time.Second)
 		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != a.id {
 			t.Errorf("placed on %q, %v", inst.NodeID, err)
@@ -209,20 +213,13 @@ func TestPlacementsGivenBackPause(t *testing.T) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
 		r := record.NewTerm(busy{}, time.Time{}, nil, func() {})
-		some := []placementDecision{c.decide(id, a.id)}
-		for _, some := range [][]placementDecision{some, nil} {
-			if got, want := c.placer.assignAll(t.Context(), r, some), some == nil; got != want {
+		some := []placement.Decision{c.placer.Decide(id, a.id)}
+		for _, some := range [][]placement.Decision{some, nil} {
+			if got, want := c.placer.Write(t.Context(), r, some), some == nil; got != want {
 				t.Errorf("%d placements: all written: %v", len(some), got)
 			}
 		}
 	})
-}
-
-// decide returns the decision to place an instance on a node as it is now.
-func (c *cloud) decide(instance, node string) placementDecision {
-	c.placer.mu.Lock()
-	defer c.placer.mu.Unlock()
-	return c.placer.decisionLocked(sched.Assignment{RequestID: instance, NodeID: node})
 }
 
 // TestDecisionIsOld: a placement decided before a node was drained is not written after it, though
@@ -232,7 +229,7 @@ func TestDecisionIsOld(t *testing.T) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
 		synctest.Wait()
-		old := c.decide(id, a.id)
+		old := c.placer.Decide(id, a.id)
 		_, err := store.Update(t.Context(), c.store, c.tables.Nodes, a.id, func(n *farm.Node) (*farm.Node, error) {
 			n = n.Clone()
 			n.Drain = true
@@ -243,7 +240,7 @@ func TestDecisionIsOld(t *testing.T) {
 		}
 		synctest.Wait()
 		r := record.NewTerm(c.store, time.Time{}, nil, func() {})
-		if c.placer.assignAll(t.Context(), r, []placementDecision{old}) {
+		if c.placer.Write(t.Context(), r, []placement.Decision{old}) {
 			t.Error("placed on a drained node")
 		}
 		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -74,11 +75,11 @@ func (l Limits) scriptsSize() int64 { return l.ScriptsSize }
 
 // demandOf returns the amounts of drafts and their script. A draft with a node does not count as
 // pending.
-func demandOf(drafts []draft, script []store.Change) (more amounts) {
+func demandOf(drafts []placement.Draft, script []store.Change) (more amounts) {
 	for _, d := range drafts {
-		if d.placed == nil {
+		if d.Placed == nil {
 			more[0]++
-			more[1] += int64(record.InstanceSize(d.asked))
+			more[1] += int64(record.InstanceSize(d.Asked))
 		}
 	}
 	for _, change := range script {

@@ -35,7 +35,7 @@ func TestMachineOfAnOrder(t *testing.T) {
 		if d := cmp.Diff(want, o.Start.Machine); d != "" {
 			t.Errorf("machine (-want +got):\n%s", d)
 		}
-		if used := c.placer.used(a.id); used != (sched.Load{VMs: 2, VCPU: 1 + 2, MemoryMB: 512 + 256}) {
+		if used := c.used(a); used != (sched.Load{VMs: 2, VCPU: 1 + 2, MemoryMB: 512 + 256}) {
 			t.Errorf("takes %+v of its node", used)
 		}
 	})

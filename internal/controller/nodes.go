@@ -85,7 +85,7 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	if info, _, ok := c.tables.Infos.Get(node.ID); ok {
 		v.Info = *info
 		if len(info.USB) > 0 {
-			v.Info.USB = c.devices(node.ID)
+			v.Info.USB = c.placer.Devices(node.ID)[0]
 		}
 	}
 	for _, id := range node.Groups {

@@ -101,7 +101,7 @@ func (l *nodeSessions) drop(node string) {
 	s.mu.Unlock()
 	s.ring()
 	l.waves.leave(s)
-	l.c.placer.reconsider(unknown)
+	l.c.placer.Reconsider(unknown)
 }
 
 func (s *session) ring() {

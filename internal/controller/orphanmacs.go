@@ -60,7 +60,7 @@ func (o orphanMACs) Unreported() (node string, ok bool) {
 		return "", false
 	}
 	for id, n := range o.c.tables.Nodes.All() {
-		if n.State != farm.NodeOffline && o.c.besideOn(id).untold {
+		if n.State != farm.NodeOffline && o.c.besideOn(id).Untold {
 			return n.Name, true
 		}
 	}

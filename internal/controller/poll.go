@@ -76,7 +76,7 @@ func (c *Controller) hear(ctx context.Context, credential string, h *decodedPoll
 	s.acknowledge(req.Acks)
 	if len(req.Details) > 0 {
 		s.learn(req.Details)
-		c.placer.touch(s.node)
+		c.placer.Touch(s.node)
 		c.MACs.Retry()
 	}
 	answer.Describe = s.curious(c.now())

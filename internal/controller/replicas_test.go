@@ -360,13 +360,10 @@ func (r *trial) endsInAPass(e *end, s act) {
 	e.faults.HoldCommits()
 	s.wait = true
 	r.creates(e, s)
-	e.placer.ring()
+	e.placer.Wake()
 	synctest.Wait()
-	e.placer.mu.Lock()
-	reign := e.placer.reign
-	e.placer.mu.Unlock()
-	if reign != nil {
-		reign.End()
+	if term := e.placer.Term(); term != nil {
+		term.End()
 	}
 	if s.by%2 == 0 {
 		e.faults.Mend()

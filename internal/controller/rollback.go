@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -21,7 +22,7 @@ const (
 // rollBack ends the instances of a call that failed half-way. It terminates them, since some may
 // already be placed. written means that they exist, else their creation may arrive later. What
 // cannot be ended while the caller waits is ended in the background.
-func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool) {
+func (c *Controller) rollBack(ctx context.Context, drafts []placement.Draft, written bool) {
 	ctx = context.WithoutCancel(ctx)
 	left := c.endDrafts(ctx, drafts, written)
 	if len(left) > 0 {
@@ -30,7 +31,7 @@ func (c *Controller) rollBack(ctx context.Context, drafts []draft, written bool)
 }
 
 // rollBackLater continues with a rollback until nothing of the call is left, or can arrive.
-func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written bool) {
+func (c *Controller) rollBackLater(ctx context.Context, drafts []placement.Draft, written bool) {
 	begun, answered := c.now(), time.Time{}
 	for len(drafts) > 0 && c.now().Sub(begun) < rollBackLimit {
 		select {
@@ -52,17 +53,17 @@ func (c *Controller) rollBackLater(ctx context.Context, drafts []draft, written 
 	}
 	if len(drafts) > 0 {
 		c.log.ErrorContext(ctx, "rollback of a failed create failed; terminate its instances",
-			"alarm", "rollback_failed", "count", len(drafts), "first", drafts[0].asked.ID)
+			"alarm", "rollback_failed", "count", len(drafts), "first", drafts[0].Asked.ID)
 	}
 }
 
 // endDrafts terminates instances and returns those that it could not. They include instances that
 // do not exist, unless final is set: then they cannot be created any longer.
-func (c *Controller) endDrafts(ctx context.Context, drafts []draft, final bool) (left []draft) {
+func (c *Controller) endDrafts(ctx context.Context, drafts []placement.Draft, final bool) (left []placement.Draft) {
 	ctx, cancel := context.WithTimeout(ctx, rollBackTime)
 	defer cancel()
 	for _, d := range drafts {
-		err := c.end(ctx, c.store, d.asked.ID)
+		err := c.end(ctx, c.store, d.Asked.ID)
 		gone := farm.CodeOf(err) == farm.CodeNotFound
 		if err != nil && (!gone || !final) {
 			left = append(left, d)

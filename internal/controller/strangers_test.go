@@ -176,7 +176,7 @@ func TestNoStartsBeforeANodeHasTold(t *testing.T) {
 		c.restart()
 		ids := c.mustStart(StartRequest{Count: 3})
 		c.wantSlots(a, 0)
-		c.wantMessage(ids[0], untold)
+		c.wantMessage(ids[0], "still to say what it holds")
 		a.early = a.contact() // which may bring the start already
 		c.wantSlots(a, 1)
 		if n := len(a.next()); n != 1 {
@@ -215,7 +215,7 @@ func TestNodesOfAnotherReplicaTakeStarts(t *testing.T) {
 		c.wantSlots(a, 1)
 		// It is declared Offline now; the test overwrites that, until its write precedes the next
 		// check.
-		for i := 0; i < 100 && c.placer.used(a.id).VMs < 2; i++ {
+		for i := 0; i < 100 && c.used(a).VMs < 2; i++ {
 			time.Sleep(time.Second)
 			c.putNode(n)
 			synctest.Wait()

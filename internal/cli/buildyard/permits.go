@@ -3,23 +3,24 @@ package buildyard
 import (
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // placementPolicy restricts placements to the nodes on which permission groups may start instances.
 type placementPolicy struct{ judge *auth.Authorizer }
 
-var _ controller.PlacementPolicy = placementPolicy{}
+var _ placement.Policy = placementPolicy{}
 
 // permitsOf returns the permits that the callers of a service have; nil without authentication.
-func permitsOf(a *access) controller.PlacementPolicy {
+func permitsOf(a *access) placement.Policy {
 	if a == nil {
 		return nil
 	}
 	return placementPolicy{a.judge}
 }
 
-// Starters implements controller.PlacementPolicy.
+// Starters implements placement.Policy.
 func (p placementPolicy) Starters() map[string][]string {
 	rules := p.judge.Rules()
 	if !rules.Managed() {
@@ -28,7 +29,7 @@ func (p placementPolicy) Starters() map[string][]string {
 	return rules.Holders(farm.ResourceNode, "create_instance")
 }
 
-// Watch implements controller.PlacementPolicy.
+// Watch implements placement.Policy.
 func (p placementPolicy) Watch(changed func()) { p.judge.Watch(changed) }
 
 // rightsOf returns the query of the rights of a service's callers at a registry; nil without

@@ -1,4 +1,4 @@
-package controller
+package placement
 
 import (
 	"maps"
@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/sched"
 )
 
-// PlacementPolicy decides which permission groups may start instances on which nodes.
-type PlacementPolicy interface {
+// Policy decides which permission groups may start instances on which nodes.
+type Policy interface {
 	// Starters returns these groups by the id of the node; nil where rights on single nodes are not
 	// in use.
 	Starters() map[string][]string
@@ -18,7 +18,7 @@ type PlacementPolicy interface {
 }
 
 // followPermits makes the placer respect the permits from now on.
-func (p *placer) followPermits(permits PlacementPolicy) {
+func (p *Placer) followPermits(permits Policy) {
 	if permits == nil {
 		return
 	}
@@ -29,7 +29,7 @@ func (p *placer) followPermits(permits PlacementPolicy) {
 // permit applies the current permits. They affect pending requests immediately: nodes whose
 // permitted groups have changed are evaluated again. To the index a permission group is a group of
 // nodes.
-func (p *placer) permit(permits PlacementPolicy) {
+func (p *Placer) permit(permits Policy) {
 	p.permitting.Lock() // a later read must not be applied earlier
 	defer p.permitting.Unlock()
 	starters := permits.Starters()
@@ -45,7 +45,7 @@ func (p *placer) permit(permits PlacementPolicy) {
 	was := p.starters
 	p.starters = starters
 	if (was == nil) != (starters == nil) {
-		for id := range p.c.tables.Instances.All() {
+		for id := range p.db.Tables.Instances.All() {
 			p.setInstanceLocked(id)
 		}
 	}
@@ -59,11 +59,11 @@ func (p *placer) permit(permits PlacementPolicy) {
 			p.setNodeLocked(node)
 		}
 	}
-	p.ring()
+	p.Wake()
 }
 
 // groupsLocked returns the groups of a node in the index.
-func (p *placer) groupsLocked(n *farm.Node) []string {
+func (p *Placer) groupsLocked(n *farm.Node) []string {
 	open := p.starters[n.ID]
 	if len(open) == 0 {
 		return n.Groups
@@ -72,7 +72,7 @@ func (p *placer) groupsLocked(n *farm.Node) []string {
 }
 
 // requestLocked returns an instance in the form of the index.
-func (p *placer) requestLocked(i *farm.Instance) sched.Instance {
+func (p *Placer) requestLocked(i *farm.Instance) sched.Instance {
 	out := sched.NewInstance(i)
 	if i.PermissionGroup != "" && p.starters != nil {
 		out.Group = sched.PolicyGroup(i.PermissionGroup)
