@@ -87,6 +87,7 @@ var onlys = []only{
 	{[]string{"internal/controller/macpool"}, []string{"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
 	{[]string{"internal/controller/console"}, []string{"std", "api", "internal/controller/lockorder", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
 	{[]string{"internal/controller/usage"}, []string{"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
+	{[]string{"internal/controller/maintenance"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
 	{[]string{"internal/controller/placement"}, []string{"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched", "internal/store", "github.com/google/uuid"}, controllerPart},
 	{[]string{"internal/controller/reconcile"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
 	{[]string{"internal/controller/events"}, []string{"std", "api", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -149,10 +150,11 @@ func (o Options) withDefaults() Options {
 
 // Controller runs the use cases over one store. New creates it, Run drives it.
 type Controller struct {
-	Events   *events.Log   // nil: events are off
-	MACs     *macpool.Pool // nil: MAC addresses are not managed
-	Consoles *console.Relay
-	Usage    *usage.Usage
+	Events      *events.Log   // nil: events are off
+	MACs        *macpool.Pool // nil: MAC addresses are not managed
+	Consoles    *console.Relay
+	Usage       *usage.Usage
+	Maintenance *maintenance.Mode
 
 	opts      Options
 	log       *slog.Logger
@@ -168,8 +170,7 @@ type Controller struct {
 	scanTurns *scanLocks
 	joinToken string
 
-	maintained chan struct{} // has a value when the maintenance may have changed
-	groupTurn  chan struct{} // has capacity 1: one call at a time changes the groups
+	groupTurn chan struct{} // has capacity 1: one call at a time changes the groups
 
 	watches watches
 	backing atomic.Bool // a backup is being read
@@ -194,13 +195,14 @@ const keepRemoved = 7 * 24 * time.Hour
 func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
-	c.maintained, c.groupTurn = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.groupTurn = make(chan struct{}, 1)
 
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
 	c.Events = events.New(c.db, opts.Events)
 	c.db.Store = record.NewStore(st, c.Events.Hook())
 	c.store = c.db.Store
 
+	c.Maintenance = maintenance.New(c.db, opts.PauseRegistry)
 	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
 	c.link = newLink(c)
 	c.placer = placement.New(c.db, placement.Options{
@@ -254,7 +256,7 @@ func (c *Controller) wiring() []part {
 		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
 		{nil, c.watches.observe, nil, nil},
-		{nil, c.observeMaintenance, c.followMaintenance, nil},
+		{nil, c.Maintenance.Observe, c.Maintenance.Run, nil},
 		{nil, c.ages.observe, c.ages.publish, nil},
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},

@@ -365,7 +365,7 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		if err := c.UpdateInstance(t.Context(), o.InstanceID, InstanceUpdate{TTL: &ttl}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.BeginMaintenance(t.Context(), 0, "test"); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), 0, "test"); err != nil {
 			t.Fatal(err)
 		}
 		waiting := c.mustStart(StartRequest{})[0]
@@ -380,7 +380,7 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		c.wantState(waiting, farm.Gone)
 		c.wantState(p.InstanceID, farm.Terminated)
 		c.wantState(o.InstanceID, farm.Started)
-		if err := c.EndMaintenance(t.Context()); err != nil {
+		if err := c.Maintenance.End(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		a.keepContact(time.Minute)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -18,7 +19,7 @@ func TestMaintenance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		begin := func(length time.Duration) record.Maintenance {
 			t.Helper()
-			m, err := c.BeginMaintenance(t.Context(), length, "new disks")
+			m, err := c.Maintenance.Begin(t.Context(), length, "new disks")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -26,7 +27,7 @@ func TestMaintenance(t *testing.T) {
 		}
 		want := func(on bool) {
 			t.Helper()
-			if _, is := c.Controller.Maintenance(); is != on {
+			if _, is := c.Maintenance.Active(); is != on {
 				t.Fatalf("maintenance = %v, want %v", is, on)
 			}
 		}
@@ -37,14 +38,14 @@ func TestMaintenance(t *testing.T) {
 		want(true)
 		time.Sleep(time.Second)
 		want(false)
-		if at := c.afterMaintenance(first.Since); !at.Equal(first.Until) {
+		if at := c.Maintenance.After(first.Since); !at.Equal(first.Until) {
 			t.Errorf("time-outs count from %s, want the end %s", at, first.Until)
 		}
 		first = begin(0)
 		time.Sleep(time.Hour)
 		c.away(47 * time.Hour)
 		want(true)
-		if at := c.afterMaintenance(first.Since); !at.Equal(first.Since) {
+		if at := c.Maintenance.After(first.Since); !at.Equal(first.Since) {
 			t.Errorf("time-outs count from %s while it goes on", at)
 		}
 		if again := begin(time.Minute); !again.Since.Equal(first.Since) || again.Until.IsZero() {
@@ -52,15 +53,15 @@ func TestMaintenance(t *testing.T) {
 		}
 		c.restart()
 		want(true)
-		if err := c.EndMaintenance(t.Context()); err != nil {
+		if err := c.Maintenance.End(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want(false)
-		if err := c.EndMaintenance(t.Context()); err != nil {
+		if err := c.Maintenance.End(t.Context()); err != nil {
 			t.Errorf("ended twice: %v", err)
 		}
-		for _, bad := range []time.Duration{-1, MaxMaintenance + 1} {
-			if _, err := c.BeginMaintenance(t.Context(), bad, ""); farm.CodeOf(err) != farm.CodeInvalid {
+		for _, bad := range []time.Duration{-1, maintenance.MaxLength + 1} {
+			if _, err := c.Maintenance.Begin(t.Context(), bad, ""); farm.CodeOf(err) != farm.CodeInvalid {
 				t.Errorf("%s: %v", bad, err)
 			}
 		}
@@ -81,7 +82,7 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 			return errors.New("not reached")
 		}})
 		synctest.Wait()
-		if _, err := c.BeginMaintenance(t.Context(), 50*time.Second, ""); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), 50*time.Second, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -100,7 +101,7 @@ func TestMaintenancePausesTheRegistry(t *testing.T) {
 func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.unknownOne()
-		if _, err := c.BeginMaintenance(t.Context(), 0, ""); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), 0, ""); err != nil {
 			t.Fatal(err)
 		}
 		a.pollFor(time.Hour, func(orders []api.Order) {
@@ -108,7 +109,7 @@ func TestMaintenanceKeepsUnknownVMs(t *testing.T) {
 				t.Fatalf("removed while maintenance continues: %+v", orders)
 			}
 		})
-		if err := c.EndMaintenance(t.Context()); err != nil {
+		if err := c.Maintenance.End(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ended, removed := time.Now(), time.Time{}
@@ -132,7 +133,7 @@ func TestMaintenanceKeepsInstances(t *testing.T) {
 		c.runs(a, 2)
 		items := c.Instances(Page{})
 		ended, away := items[0].ID, items[1].ID
-		if _, err := c.BeginMaintenance(t.Context(), time.Hour, ""); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), time.Hour, ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Terminate(t.Context(), ended); err != nil {

@@ -245,7 +245,7 @@ func TestDrainDeadlineInMaintenance(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
 		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainFor: new(time.Minute)})
-		if _, err := c.BeginMaintenance(t.Context(), 10*time.Minute, "because"); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), 10*time.Minute, "because"); err != nil {
 			t.Fatal(err)
 		}
 		a.keepContact(5 * time.Minute)

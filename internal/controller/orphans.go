@@ -35,7 +35,7 @@ const (
 // that an operator released, the store check alone decides.
 func (c *Controller) countOrphans(ctx context.Context, s *session) {
 	ripe, released := c.removableOrphans(s)
-	if len(ripe) > 0 && !c.maintenance() && c.mayRemove(ctx, s) {
+	if len(ripe) > 0 && !c.Maintenance.On() && c.mayRemove(ctx, s) {
 		released = append(released, ripe...)
 	}
 	for _, id := range released {
@@ -61,7 +61,7 @@ func (c *Controller) removableOrphans(s *session) (ripe, released []string) {
 		switch {
 		case c.isReleased(s.node, id):
 			released = append(released, id)
-		case u.reports >= c.opts.UnknownReports && now.Sub(c.afterMaintenance(u.since)) >= c.opts.UnknownAge:
+		case u.reports >= c.opts.UnknownReports && now.Sub(c.Maintenance.After(u.since)) >= c.opts.UnknownAge:
 			ripe = append(ripe, id)
 		}
 	}

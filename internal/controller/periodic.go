@@ -11,7 +11,7 @@ import (
 
 // jobs returns the tasks; with sweep also those that are seldom due.
 func (k *reconciler) jobs(sweep bool) []reconcile.Job {
-	working := !k.c.maintenance()
+	working := !k.c.Maintenance.On()
 	job := func(name string, due bool, do func(context.Context, *record.Term, time.Time) error) reconcile.Job {
 		return reconcile.Job{Name: name, Due: due, Do: do}
 	}

@@ -44,7 +44,7 @@ func (c *Controller) tidyCacheJobs(ctx context.Context, w *record.Term, now time
 			if err != nil {
 				return err
 			}
-		case !e.Open() && (count > maxCacheJobs || nodes > 2*maxAddressed || now.Sub(c.afterMaintenance(e.Ended)) >= keepCacheJob):
+		case !e.Open() && (count > maxCacheJobs || nodes > 2*maxAddressed || now.Sub(c.Maintenance.After(e.Ended)) >= keepCacheJob):
 			if err := w.Commit(ctx, store.Delete(c.tables.CacheJobs, id, store.Any)); err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func (c *Controller) cacheJobEnd(e *farm.CacheJob, now time.Time) farm.CacheJobE
 	switch {
 	case !waiting:
 		return farm.CacheJobFinished
-	case now.Sub(c.afterMaintenance(last)) >= cacheJobLife:
+	case now.Sub(c.Maintenance.After(last)) >= cacheJobLife:
 		return farm.CacheJobExpired
 	default:
 		return ""

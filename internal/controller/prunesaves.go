@@ -34,7 +34,7 @@ func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Tim
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
 		if s.Status != farm.SavePending && len(old) < savesPerTick &&
-			(len(old) < excess || now.Sub(c.afterMaintenance(s.Updated)) >= keepSaves || surplus.takes(s)) {
+			(len(old) < excess || now.Sub(c.Maintenance.After(s.Updated)) >= keepSaves || surplus.takes(s)) {
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}

@@ -57,7 +57,7 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 		if err := c.store.Commit(t.Context(), store.Put(c.tables.Saves, s.ID, s, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.BeginMaintenance(t.Context(), 0, ""); err != nil {
+		if _, err := c.Maintenance.Begin(t.Context(), 0, ""); err != nil {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
@@ -66,7 +66,7 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 			kept int
 		}{
 			{func() error { c.away(2 * keepSaves); return nil }, 10 * time.Minute, 1},
-			{func() error { return c.EndMaintenance(t.Context()) }, 10 * time.Minute, 1},
+			{func() error { return c.Maintenance.End(t.Context()) }, 10 * time.Minute, 1},
 			{func() error { c.away(keepSaves - 12*time.Minute); return nil }, time.Minute, 1},
 			{func() error { return nil }, 3 * time.Minute, 0},
 		} {

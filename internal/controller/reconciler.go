@@ -30,7 +30,7 @@ type reconciler struct {
 func newReconciler(c *Controller, term *record.Term) *reconciler {
 	k := &reconciler{c: c, w: term, since: term.Since()}
 	k.loop = reconcile.New(c.db, term, reconcile.Options{
-		Tick: c.opts.HousekeepingTick, Rules: k.rules(), Paused: c.maintenance,
+		Tick: c.opts.HousekeepingTick, Rules: k.rules(), Paused: c.Maintenance.On,
 		CheckNode: k.attendNode, Archive: c.archiveInstance, Applied: k.applied, Jobs: k.jobs,
 	})
 	return k
@@ -145,7 +145,7 @@ func (k *reconciler) from(t time.Time) time.Time {
 	if t.Before(k.since) {
 		t = k.since
 	}
-	return k.c.afterMaintenance(t)
+	return k.c.Maintenance.After(t)
 }
 
 // contactGap is the longest time without contact after which a node still counts as in contact. For

@@ -72,7 +72,7 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	for _, a := range s.ActiveAlarms {
 		s.Alarms = append(s.Alarms, a.Message)
 	}
-	if m, on := c.Maintenance(); on {
+	if m, on := c.Maintenance.Active(); on {
 		s.Maintenance = m.Shown()
 	}
 	r, err := c.opts.Registry.Status(ctx)

@@ -2,7 +2,7 @@ package controllerrest
 
 import (
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -10,7 +10,7 @@ import (
 const maxReason = 1024
 
 func (s *server) maintenance(*rest.Request) (any, error) {
-	m, on := s.c.Maintenance()
+	m, on := s.c.Maintenance.Active()
 	if !on {
 		return api.Maintenance{}, nil
 	}
@@ -18,12 +18,12 @@ func (s *server) maintenance(*rest.Request) (any, error) {
 }
 
 func (s *server) beginMaintenance(r *rest.Request) (any, error) {
-	length := r.Params.Duration("for", controller.MaxMaintenance)
+	length := r.Params.Duration("for", maintenance.MaxLength)
 	reason := r.Params.Text("reason", maxReason)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	m, err := s.c.BeginMaintenance(r.Context(), length, reason)
+	m, err := s.c.Maintenance.Begin(r.Context(), length, reason)
 	if err != nil {
 		return nil, err
 	}
@@ -31,5 +31,5 @@ func (s *server) beginMaintenance(r *rest.Request) (any, error) {
 }
 
 func (s *server) endMaintenance(r *rest.Request) (any, error) {
-	return nil, s.c.EndMaintenance(r.Context())
+	return nil, s.c.Maintenance.End(r.Context())
 }
