@@ -167,10 +167,10 @@ func (c *cloud) yard(ctx context.Context, p programs, args ...string) (string, e
 func (c *cloud) command(ctx context.Context, program string, args ...string) (string, error) {
 	res, err := execute(ctx, []string{"HOME=" + c.dir, "XDG_CONFIG_HOME="}, program, args...)
 	if err == nil && res.code != 0 {
-		err = fmt.Errorf("status %d: %s", res.code, res.stderr)
+		err = fmt.Errorf("status %d:", res.code)
 	}
 	if err != nil {
-		return res.stdout, fmt.Errorf("%s %s: %w", lastWord(program), strings.Join(args, " "), err)
+		return res.stdout, fmt.Errorf("%s %s: %w; it said: %s", lastWord(program), strings.Join(args, " "), err, res.stderr)
 	}
 	return res.stdout, nil
 }

@@ -18,9 +18,10 @@ import (
 
 // oldLines are the commands of the old program that call a service, in an order in which they can
 // run. "$NAME" is a value of the run. A line that begins with "~" does not end before it gets a
-// signal; its output is required.
+// signal; its output is required. One that begins with "!" is refused with status 1, by the old services
+// too, and "pause" waits until the agents may renew their registry tokens again.
 var oldLines = []string{
-	"status", "stats", "node list -o wide", "node list --filter state:active -o json", "node show agent", "node token", "node scan", "node update agent",
+	"status", "stats", "node list -o wide", "node list --filter state:active -o json", "node show agent", "node token", "node scan", "!node update agent",
 	"node config agent --capacity 8 --central-logging=true", "node drain fleet-0002 --reason check --wait --timeout 30s", "node undrain fleet-0002", "node adopt",
 	"group create temp --description x --fallback builders", "group list", "group update temp --fallback none --name temporary",
 	"node group add agent temporary", "node group remove agent temporary", "group delete temporary --yes",
@@ -29,16 +30,16 @@ var oldLines = []string{
 	"instance start debian:v1 --name cli --external-id cli-1 --ttl 1h --metadata a=b --priority 5 --port web:8080 --wait --timeout 30s -o json",
 	"instance list -o wide", "instance show cli", "instance explain cli", "instance update cli --external-id cli-2 --metadata a=c", "instance wait cli --timeout 30s",
 	"~instance watch", "~instance console cli", "log vm cli", "instance restart cli --wait --timeout 30s",
-	"instance save cli --new-template from-cli --tag v1 --stop --wait --timeout 40s", "image list -o json",
-	"instance start debian:v1 --name other --wait --timeout 30s", "image create other --template from-cli --tag v2 --stop -o json", "image show $image", "image wait $image --timeout 40s",
+	"pause", "instance save cli --new-template from-cli --tag v1 --stop --wait --timeout 40s", "image list -o json",
+	"instance start debian:v1 --name other --wait --timeout 30s", "pause", "image create other --template from-cli --tag v2 --stop -o json", "image show $image", "image wait $image --timeout 40s",
 	"template revert from-cli --tag v2 --yes", "instance start debian:v1 --name third --wait --timeout 30s", "instance terminate third --yes", "instance history --limit 5",
 	"template delete from-cli --yes", "template distribute alpine -o json", "template cancel $distribution",
-	"event list --limit 10", "~event watch --after 0", "file list", "file get central-logs/event/event.log --file -",
-	"log services", "log list controller", "log tail controller -n 10", "log search controller started", "log archive controller --file -",
+	"event list --limit 10", "~event watch --after $event", "file list", "file get central-logs/event/event.log --file -",
+	"log services", "log list controller", "log tail controller -n 10", "log search controller .", "log archive controller --file -",
 	"key create temp --ttl 12h --groups ci --out $dir/temp.key", "key list", "key show temp", "key update temp --ttl 90d --groups ci,other", "key delete temp --yes",
-	"permission known", "permission set temp list_vms,start_vm", "permission list", "permission list temp --resources", "permission delete temp --yes",
+	"permission known", "permission set temp list_vms,start_vm", "permission list", "!permission list temp --resources", "permission delete temp --yes",
 	"mac list --limit 5", "mac list --free --count", "mac populate", "usb", "vlan", "maintenance on --for 1h --reason check", "maintenance status", "maintenance off",
-	"mac purge --yes", "backup $dir/again.backup", "node delete fleet-0002 --yes",
+	"mac purge --yes", "mac populate", "backup $dir/again.backup", "node delete fleet-0002 --yes",
 }
 
 // cloudSection is the title of those commands in the help.
@@ -60,23 +61,27 @@ func (c *cloud) oldCommands(ctx context.Context) (string, error) {
 	count := len(open)
 	var errs []error
 	for _, line := range oldLines {
-		line, streams := strings.CutPrefix(line, "~")
-		words := strings.Fields(line)
+		words := strings.Fields(strings.TrimLeft(line, "~!"))
 		for n := range words {
 			delete(open, strings.Join(words[:n+1], " "))
 		}
-		if err := c.oldLine(ctx, words, streams); err != nil {
+		if err := c.oldLine(ctx, words, line[0]); err != nil {
 			errs = append(errs, err)
 		}
 	}
+	delete(c.nodes, "fleet-0002") // by the last line
 	for _, path := range slices.Sorted(maps.Keys(open)) {
 		errs = append(errs, fmt.Errorf("this test has no line for %q", path))
 	}
 	return fmt.Sprintf("%d lines of %d commands", len(oldLines), count), errors.Join(errs...)
 }
 
-// oldLine runs one line.
-func (c *cloud) oldLine(ctx context.Context, words []string, streams bool) error {
+// oldLine runs one line; kind is its first letter.
+func (c *cloud) oldLine(ctx context.Context, words []string, kind byte) error {
+	if words[0] == "pause" {
+		rig.Pause(ctx, renewPause)
+		return nil
+	}
 	args := make([]string, len(words))
 	for i, w := range words {
 		w = strings.ReplaceAll(w, "$dir", c.dir)
@@ -89,10 +94,16 @@ func (c *cloud) oldLine(ctx context.Context, words []string, streams bool) error
 		_, err := c.command(ctx, c.b.old.path("buildyard"), append(args, "--data-dir", c.file("controller-data"))...)
 		return err
 	}
-	if streams {
+	if kind == '~' {
 		return c.stream(ctx, args)
 	}
 	out, err := c.yard(ctx, c.b.old, args...)
+	if kind == '!' {
+		if err == nil || !strings.Contains(err.Error(), "status 1:") {
+			return fmt.Errorf("%s: %w, want status 1", strings.Join(args, " "), err)
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
