@@ -1,4 +1,4 @@
-// Command buildnode runs a build node and the node owner's commands.
+// Command buildnode runs the agent of a node and the commands of its owner.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command buildyard runs the services of a build cloud and the operator's commands.
+// Command buildyard runs the services of a build cloud and its client and operator commands.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command hostscan watches a host for vulnerable packages, and asks the service that does.
+// Command hostscan scans a host for vulnerable packages, and controls the service that does.
 package main
 
 import (

@@ -1,8 +1,7 @@
-// Package bytesize parses and formats sizes as people write them on a command line: "1024B",
-// "10KB", "140MB", "45GB", "4G".
+// Package bytesize parses sizes of command lines and settings ("1024B", "10KB", "140MiB", "4G") and
+// formats sizes for people. Units are powers of 1024; KB and KiB are the same.
 //
-// It is not for sizes on the wire, which are plain numbers of bytes. Units are powers of 1024, as
-// the node commands have always had it.
+// It is not for sizes on the wire, which are plain numbers of bytes.
 //
 // Invariant: a size that parses is between 0 and 1 EiB, so that sums of a few of them cannot
 // overflow.
@@ -16,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// The units in bytes.
+// The units in bytes, all of them binary.
 const (
 	B  int64 = 1
 	KB       = 1024 * B
@@ -58,14 +57,14 @@ func Parse(field, text string, bare int64) (int64, error) {
 		return 0, farm.Invalid(field, "invalid size %q: want 1024B, 10KB, 140MB or 45GB", text)
 	}
 	if n > limit/unit {
-		return 0, farm.Invalid(field, "%q is more than 1048576TB", text)
+		return 0, farm.Invalid(field, "size limit (1048576TB) reached: %q", text)
 	}
 	return n * unit, nil
 }
 
-// Format formats a number of bytes for people: "0 B", "1.5 GB".
+// Format formats a number of bytes for people: "0 B", "1.5 GiB".
 func Format(n int64) string {
-	names := []string{"B", "KB", "MB", "GB", "TB"}
+	names := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	value, at := float64(n), 0
 	for value >= 1024 && at < len(names)-1 {
 		value /= 1024

@@ -1,4 +1,4 @@
-// Package cli is what the programs' commands have in common: how a command ends.
+// Package cli has what the commands of all programs share: exit codes, output formats and prompts.
 //
 // It is not the commands themselves; those are in one sub-package per program.
 //
@@ -20,21 +20,21 @@ const (
 	ExitOK          = 0
 	ExitFailed      = 1
 	ExitUsage       = 2   // wrong flags, arguments or settings
-	ExitNotFound    = 3   // what was asked about is not there
-	ExitTimeout     = 4   // what was waited for did not come in time
-	ExitUnreachable = 5   // the service does not answer, or cannot serve just now
+	ExitNotFound    = 3   // the requested item does not exist
+	ExitTimeout     = 4   // a wait timed out
+	ExitUnreachable = 5   // the service is unreachable or unavailable
 	ExitDenied      = 6   // no credentials, or they lack a permission
 	ExitPartly      = 7   // some of several items failed
-	ExitFound       = 8   // what was looked for, so that a pipeline stops, is there
+	ExitFound       = 8   // findings that fail a pipeline exist
 	ExitSignal      = 128 // plus the number of the signal that ended it, as in shells
 	ExitInterrupted = ExitSignal + 2
 	ExitTerminated  = ExitSignal + 15
 )
 
 // ExitCodes is the list of them for a help text.
-const ExitCodes = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 timed out, 5 the service cannot be
-reached or cannot serve just now, 6 not permitted, 7 done for some of several and failed for the
-others, 130 interrupted (Ctrl-C), 143 ended by SIGTERM.`
+const ExitCodes = `Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 timeout, 5 service unreachable or
+unavailable, 6 permission denied, 7 partial failure (some of several items failed), 130 interrupted
+(Ctrl-C), 143 terminated by SIGTERM.`
 
 // exitError is an error with an exit code.
 type exitError struct {
@@ -123,8 +123,8 @@ func each(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// Family makes a command that only has others beneath it. A misspelt one is refused
-// and not answered with help and success.
+// Family makes a command that only has subcommands. An unknown subcommand is a usage error; cobra
+// would print the help and succeed.
 func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -136,7 +136,7 @@ func Family(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 func VersionCommand(out io.Writer, version string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of the program",
+		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(out, version)

@@ -9,23 +9,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Confirmation is the flag --yes of a command that destroys something: the user does not want to
-// be asked.
+// Confirmation is the flag --yes of a destructive command; it skips the
+// confirmation.
 type Confirmation bool
 
 // Add puts the flag on a command.
 func (c *Confirmation) Add(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP((*bool)(c), "yes", "y", false, "do not ask first; needed where there is no terminal to ask on")
+	cmd.Flags().BoolVarP((*bool)(c), "yes", "y", false, "skip the confirmation (required without a terminal)")
 }
 
-// Ask asks for confirmation of a change that cannot be undone. Without a terminal there can be no
-// answer: the command must have been given --yes.
+// Ask asks for confirmation of a change that cannot be undone. Without a terminal it requires --yes.
 func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ...any) error {
 	switch {
 	case bool(c):
 		return nil
 	case Columns(s.In) == 0:
-		return Usage(errors.New("this cannot be undone, and there is no terminal to ask on: give --yes; nothing was done"))
+		return Usage(errors.New("confirmation required: no terminal; pass --yes to confirm; nothing was done"))
 	}
 	_, _ = fmt.Fprint(s.Err, Plain(fmt.Sprintf(format, args...)), " [y/N] ")
 	said, err := ReadOrEnd(ctx, func() (said string, _ error) {

@@ -212,8 +212,7 @@ func (d *document) table(rows [][2]string) {
 	d.out.WriteString("\n")
 }
 
-// indented makes a help text whose lines are aligned by hand a text of Markdown: what is
-// indented there stays as it is.
+// indented converts a help text to Markdown; indented lines become code blocks.
 func indented(text string) string {
 	var out []string
 	code := false

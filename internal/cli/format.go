@@ -19,7 +19,7 @@ func Plural[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// Age formats an age for people: of some days, the hours do not matter.
+// Age formats an age: in days when it is long, else in hours.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

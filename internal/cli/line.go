@@ -18,7 +18,7 @@ type ProgressLine struct {
 	last  time.Time // when it was shown
 }
 
-// showEvery keeps a terminal that is far away from being busy with nothing but this line.
+// showEvery is the minimum interval between updates, for slow remote terminals.
 const showEvery = 100 * time.Millisecond
 
 // NewLine returns a line on a stream; nil is none.
@@ -50,7 +50,7 @@ func (l *ProgressLine) due() bool {
 	return true
 }
 
-// Clear takes the line away.
+// Clear erases the line.
 func (l *ProgressLine) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ const (
 	Wide  Format = "wide" // a table with more columns
 	JSON  Format = "json"
 	YAML  Format = "yaml"
-	Name  Format = "name" // the ids alone, one a line
+	Name  Format = "name" // the IDs only, one per line
 )
 
 // Formats of most commands, and of those that list items.
@@ -68,7 +68,7 @@ func (c *enumFlag) Type() string { return "format" }
 // Set implements pflag.Value.
 func (c *enumFlag) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
-		return farm.Invalid("output", "%q is none of %s", text, strings.Join(c.choices, ", "))
+		return farm.Invalid("output", "invalid format %q: want one of %s", text, strings.Join(c.choices, ", "))
 	}
 	*c.value = text
 	return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// Streams are where a command listens and speaks: the answer goes to Out, the rest to Err.
+// Streams are the standard streams of a command: the result goes to Out, messages go to Err.
 type Streams struct {
 	In       io.Reader // nil: nothing to read
 	Out, Err io.Writer
@@ -36,8 +36,8 @@ func Columns(stream any) int {
 // command.
 func AddFlags(fs *pflag.FlagSet, table config.Table) {
 	table.AddFlags(fs)
-	fs.String("config", "", "file of KEY=value lines with settings")
-	fs.Bool("print-config", false, "print the settings, secrets masked, with where each came from, and end")
+	fs.String("config", "", "settings file with KEY=value lines")
+	fs.Bool("print-config", false, "print the effective settings with their sources (secrets masked), and exit")
 	MarkGlobal(fs, "config", "print-config")
 	markConnection(fs, table)
 }

@@ -15,7 +15,7 @@ func (e signalError) Error() string {
 	if e.Signal == syscall.SIGINT {
 		return "interrupted"
 	}
-	return "told to end"
+	return "terminated"
 }
 
 // Program is a program's main function: it runs what a program does with the arguments and

@@ -52,7 +52,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 		if v == '{' {
 			node.Kind = yaml.MappingNode
 		}
-		for dec.More() { // of an object, keys and values take turns
+		for dec.More() { // of an object, keys and values alternate
 			child, err := yamlNode(dec)
 			if err != nil {
 				return nil, err

@@ -2,9 +2,9 @@
 // default, kind, help and check of every setting, and Load finds its value among flag, environment,
 // file and default, in that order.
 //
-// It is not the meaning of a setting: the commands pass the values on, and no other package knows
-// where a value came from. Nor does it contain settings that a program would ignore: one that is
-// known but not built is rejected at the start.
+// It does not interpret settings: the commands pass the values on, and no other package knows where
+// a value came from. It has no settings that a program would ignore: a known but unsupported one is
+// rejected at startup.
 //
 // Invariant: a Values exists only when every value in it has passed the form of its kind and its
 // own check.

@@ -25,9 +25,9 @@ type entry struct {
 // fs.ErrNotExist.
 func ReadFile(path string, table Table) (map[string]string, error) { return readFile(path, table) }
 
-// readFile reads a configuration file and refuses keys that begin like a setting
-// and are none. Other keys are left alone, so that a file may serve as the
-// environment of a service manager too.
+// readFile reads a configuration file and rejects unknown keys with the prefix of
+// settings. Other keys are ignored, so that the file can also be the environment file of a service
+// manager.
 func readFile(path string, table Table) (map[string]string, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
@@ -51,7 +51,7 @@ func readFile(path string, table Table) (map[string]string, error) {
 // be set once only.
 func parseFile(raw []byte) ([]entry, error) {
 	if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 {
-		return nil, errors.New("it is not a text in UTF-8")
+		return nil, errors.New("not UTF-8 text")
 	}
 	var entries []entry
 	first := map[string]int{}
@@ -65,7 +65,7 @@ func parseFile(raw []byte) ([]entry, error) {
 		key, rest, found := strings.Cut(line, "=")
 		key = strings.TrimSpace(key)
 		if !found || !keyForm.MatchString(key) {
-			return nil, fmt.Errorf("line %d: it must have the form KEY=value", no)
+			return nil, fmt.Errorf("line %d: want KEY=value", no)
 		}
 		if before, twice := first[key]; twice {
 			return nil, fmt.Errorf("line %d: %s is already set in line %d", no, key, before)
@@ -92,10 +92,10 @@ func unquote(text string) (string, error) {
 	}
 	value, rest, ok := quoted(text[1:], text[0])
 	if !ok {
-		return "", errors.New("its quote is not closed")
+		return "", errors.New("missing closing quote")
 	}
 	if rest = strings.TrimSpace(rest); rest != "" && rest[0] != '#' {
-		return "", errors.New("something follows its closing quote")
+		return "", errors.New("text after the closing quote")
 	}
 	return value, nil
 }

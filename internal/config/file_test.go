@@ -46,17 +46,17 @@ func TestParseFile(t *testing.T) {
 
 func TestParseFileRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"A=1\nno equals sign":   "line 2: it must have the form KEY=value",
-		"=x":                    "line 1: it must have the form",
-		"export A=1":            "line 1: it must have the form",
-		"A-B=1":                 "line 1: it must have the form",
+		"A=1\nno equals sign":   "line 2: want KEY=value",
+		"=x":                    "line 1: want KEY=value",
+		"export A=1":            "line 1: want KEY=value",
+		"A-B=1":                 "line 1: want KEY=value",
 		"A=1\nB=2\nA=3":         "line 3: A is already set in line 1",
-		"A=\"open":              "line 1: A: its quote is not closed",
-		"A='open\nB=1'":         "line 1: A: its quote is not closed",
+		"A=\"open":              "line 1: A: missing closing quote",
+		"A='open\nB=1'":         "line 1: A: missing closing quote",
 		"A=\"one\" two":         "line 1: A: something follows",
-		"A=\xff":                "not a text in UTF-8",
-		"A=1\x00":               "not a text in UTF-8",
-		"A=\"ends with slash\\": "line 1: A: its quote is not closed",
+		"A=\xff":                "not UTF-8 text",
+		"A=1\x00":               "not UTF-8 text",
+		"A=\"ends with slash\\": "line 1: A: missing closing quote",
 	} {
 		if _, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: want %q in: %v", text, want, err)
@@ -66,7 +66,7 @@ func TestParseFileRefuses(t *testing.T) {
 
 func TestFileNamesUnknownSettings(t *testing.T) {
 	_, err := Load(sample, Sources{File: writeFile(t, "SVC_NAME=berta\nSVC_NAMES=anna\n")})
-	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NAMES: did you mean SVC_NAME?") {
+	if err == nil || !strings.Contains(err.Error(), "line 2: unknown setting SVC_NAMES; did you mean SVC_NAME?") {
 		t.Errorf("error is %v", err)
 	}
 }

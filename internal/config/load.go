@@ -49,7 +49,7 @@ const maxSecret = 64 << 10
 // Load finds the value of every setting: flag before environment before file before
 // default. An empty value in the environment or the file means not given. The error
 // is one line that names the setting, its value (masked when secret) and the form it
-// must have; a setting that is known but not built yet is an error too.
+// must have; a known but unsupported setting is an error too.
 func Load(table Table, src Sources) (*Values, error) {
 	l := loader{env: src.Env, flags: src.Flags, in: src.In}
 	if l.env == nil {
@@ -147,11 +147,11 @@ func (l *loader) flagged(s Setting) (text *string, file string, err error) {
 	}
 	if f := l.flags.Lookup(s.File); s.File != "" && f != nil && f.Changed {
 		if file = f.Value.String(); file == "" {
-			return nil, "", fmt.Errorf("--%s is empty: give the name of a file", s.File)
+			return nil, "", fmt.Errorf("--%s: file name is empty", s.File)
 		}
 	}
 	if text != nil && file != "" {
-		return nil, "", fmt.Errorf("--%s and --%s are both given: give one", s.Flag, s.File)
+		return nil, "", fmt.Errorf("--%s and --%s are mutually exclusive", s.Flag, s.File)
 	}
 	return text, file, nil
 }
@@ -178,7 +178,7 @@ func (l *loader) given(s Setting, origin Origin) (string, error) {
 	case path == "":
 		return text, nil
 	case text != "":
-		return "", fmt.Errorf("%s and %s%s are both given: give one", s.Key, s.Key, fileSuffix)
+		return "", fmt.Errorf("%s and %s%s are mutually exclusive", s.Key, s.Key, fileSuffix)
 	}
 	secret, err := readSecret(path, s.Private)
 	if err != nil {
@@ -205,7 +205,7 @@ func ReadSecret(path string, in io.Reader) (string, error) {
 		return readSecret(path, true)
 	}
 	if in == nil {
-		return "", errors.New("there is no standard input")
+		return "", errors.New("no standard input")
 	}
 	raw, err := bounded(in, maxSecret)
 	if err != nil {
@@ -222,7 +222,7 @@ func CheckPrivate(f interface{ Stat() (fs.FileInfo, error) }) error {
 		return bare(err)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("others than its owner may read or change the file (%#o): chmod 600 it", info.Mode().Perm())
+		return fmt.Errorf("file is accessible by other users (mode %#o): run chmod 600", info.Mode().Perm())
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func readSecret(path string, private bool) (string, error) {
 func secretIn(raw []byte) (string, error) {
 	secret := strings.TrimSuffix(strings.TrimSuffix(string(raw), "\n"), "\r")
 	if secret == "" {
-		return "", errors.New("the file is empty")
+		return "", errors.New("file is empty")
 	}
 	return secret, nil
 }
@@ -271,7 +271,7 @@ func bounded(from io.Reader, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, bare(err)
 	case int64(len(raw)) > limit:
-		return nil, fmt.Errorf("the file is larger than %d bytes", limit)
+		return nil, fmt.Errorf("file is larger than %d bytes", limit)
 	}
 	return raw, nil
 }
@@ -328,7 +328,7 @@ func shown(s Setting, v value) string {
 
 func whence(s Setting, v value) string {
 	return map[Origin]string{
-		FromFlag: "given as --" + s.Flag, FromEnv: "from the environment",
-		FromFile: "from the configuration file", FromDefault: "its default",
+		FromFlag: "from flag --" + s.Flag, FromEnv: "from the environment",
+		FromFile: "from the configuration file", FromDefault: "default",
 	}[v.origin]
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -22,15 +23,17 @@ var (
 	errRange = errors.New("out of range")
 )
 
-// sizeUnits are the units of a size in bytes. They are powers of 1024, as the disk
-// sizes of virtual machines are.
-var sizeUnits = map[string]int64{"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+// sizeUnits are the units of a size in bytes, in capital letters.
+var sizeUnits = map[string]int64{
+	"B": bytesize.B, "KB": bytesize.KB, "MB": bytesize.MB, "GB": bytesize.GB, "TB": bytesize.TB,
+	"KIB": bytesize.KB, "MIB": bytesize.MB, "GIB": bytesize.GB, "TIB": bytesize.TB,
+}
 
-// ParseSize reads a number of bytes with its unit: 1024B, 10KB, 140MB, 45GB, 2TB.
-// Units are powers of 1024 and may be in small letters; the number is whole and not
-// negative. A size over the largest int64 is an error.
+// ParseSize parses a number of bytes with its unit: 1024B, 10KB, 140MB, 45GB, 2TiB. Units are powers
+// of 1024 in either case, KB and KiB alike; the number is whole and not negative. A size over the
+// largest int64 is an error.
 func ParseSize(text string) (int64, error) {
-	digits := strings.TrimRight(text, "bBkKmMgGtT")
+	digits := strings.TrimRight(text, "bBiIkKmMgGtT")
 	unit, ok := sizeUnits[strings.ToUpper(text[len(digits):])]
 	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
 		return 0, errForm
@@ -75,7 +78,7 @@ func ParseDays(text string) (time.Duration, error) {
 	return time.Duration(n) * aDay, nil
 }
 
-// ParseMegabytes reads a plain number of megabytes (of 1024 KB), or a size with its unit.
+// ParseMegabytes reads a plain number of MiB, or a size with its unit.
 func ParseMegabytes(text string) (int64, error) {
 	if text != "" && strings.Trim(text, "0123456789") == "" {
 		text += "MB"
@@ -187,7 +190,7 @@ func percent(text string) error {
 func sizeFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseSize(text); err != nil || n < lo {
-			return fmt.Errorf("a size of at least %d MB", lo>>20)
+			return fmt.Errorf("a size of at least %d MiB", lo>>20)
 		}
 		return nil
 	}
@@ -236,7 +239,7 @@ func daysBetween(lo, hi time.Duration) func(string) error {
 func megabytesFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseMegabytes(text); err != nil || n < lo {
-			return fmt.Errorf("a number of megabytes, or a size, of at least %d MB", lo>>20)
+			return fmt.Errorf("a number of MiB, or a size, of at least %d MiB", lo>>20)
 		}
 		return nil
 	}

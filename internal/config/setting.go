@@ -10,11 +10,11 @@ import (
 type Setting struct {
 	Key     string // name in the environment and in the file, such as SVC_LISTEN_ADDR
 	Flag    string // name on the command line, such as listen-addr
-	Default string // in the form of its kind; "" is a value only of the textual kinds
+	Default string // in the form of its kind; "" is valid for textual kinds only
 	Kind    Kind
 	Help    string             // one line for --help
 	Check   func(string) error // nil, or returns what the value must be; never called with ""; must not repeat a secret
-	Also    string             // another name that is taken in the environment and in the file; "" for none
+	Also    string             // alias in the environment and in the file; "" for none
 	File    string             // of a secret: a flag that names a private file with it; "" for none
 	Private bool               // of a secret: files that Key_FILE names must be private too
 	NoAuth  string             // default while authentication is off; "" means Default
@@ -38,7 +38,7 @@ const (
 	Secret                 // text that is never shown; Key_FILE may name a file that holds it
 	List                   // texts separated by commas
 	Days                   // a plain number of days, or a duration
-	Megabytes              // a plain number of megabytes, or a size
+	Megabytes              // a plain number of MiB, or a size
 	SecretText             // Secret of any number of lines
 )
 
@@ -58,7 +58,7 @@ var kinds = map[Kind]struct {
 	List:     {"list", "texts separated by commas", anyText},
 
 	Days:      {"days", "a number of days such as 7, or a duration such as 36h", parses(ParseDays)},
-	Megabytes: {"megabytes", "a number of megabytes such as 1024, or a size such as 4GB", parses(ParseMegabytes)},
+	Megabytes: {"megabytes", "a number of MiB such as 1024, or a size such as 4GB", parses(ParseMegabytes)},
 
 	SecretText: {"secret", "a text", lines},
 }
@@ -88,7 +88,7 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 			f.NoOptDefVal = "true"
 		}
 		if s.File != "" {
-			fs.VarP(&flagValue{kind: Path}, s.File, "", "file that only you can read with what --"+s.Flag+" says; - is the standard input")
+			fs.VarP(&flagValue{kind: Path}, s.File, "", "private file with the value of --"+s.Flag+"; - reads standard input")
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (s Setting) help() string {
 	if s.NoAuth == "" {
 		return s.Help + " [" + s.Key + "]"
 	}
-	return s.Help + "; while authentication is off the default is " + s.NoAuth + " [" + s.Key + "]"
+	return s.Help + "; default without authentication: " + s.NoAuth + " [" + s.Key + "]"
 }
 
 // flagValue keeps the text of a flag until Load parses it.

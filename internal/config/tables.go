@@ -76,53 +76,53 @@ const (
 	SkipVerification      = "SVC_CLIENT_SKIP_TLS_VERIFICATION"
 )
 
-// aDay bounds every time-out: a longer one is a slip of the unit.
+// aDay bounds every timeout: a longer one is most likely a wrong unit.
 const aDay = 24 * time.Hour
 
 // ControllerTable is the settings of the controller, alone or with a registry in the
 // same process.
 var ControllerTable = slices.Concat(Table{
-	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of the registry as nodes and clients reach it"},
-	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "address of the registry as the controller reaches it, when it differs"},
-	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "address to which nodes push saved images, when it differs"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr, Help: "address of the controller's API and portal"},
-	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "directory of the controller's records"},
-	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "addresses of an external etcd cluster; without them the store is embedded"},
-	{Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool, Help: "true asks for the embedded store, false for an external etcd (" + EtcdEndpoints + "); without it the endpoints decide"},
-	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "how long the record of a terminated instance is kept"},
+	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "registry URL for nodes and clients"},
+	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "registry URL for the controller (default: that of --registry)"},
+	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "registry URL for pushes of saved images (default: that of --registry)"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr, Help: "listen address of the API and the portal"},
+	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "data directory of the controller"},
+	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "endpoints of an external etcd cluster; without them the store is embedded"},
+	{Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool, Help: "true requires the embedded store, false an external etcd (" + EtcdEndpoints + "); default: by the endpoints"},
+	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "retention of the records of terminated instances"},
 	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "heartbeat timeout before Offline"},
-	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "how long instances of an offline node wait for its return before they end in Error"},
-	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second, aDay), Help: "how long a VM may take to start, the pull of its template not counted"},
-	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the pull of a template may go without progress before its instance ends in Error"},
-	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute, aDay), Help: "how long the push of a saved image may go without progress before its instance ends in Error"},
+	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "time that instances of an Offline node wait for its return before they end in Error"},
+	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second, aDay), Help: "start timeout of a VM, without the pull of its template"},
+	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute, aDay), Help: "pull timeout without progress before the instance ends in Error"},
+	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute, aDay), Help: "push timeout without progress before the instance ends in Error"},
 	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "reports before an orphaned VM is removed"},
-	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "how long a stop waits for open requests"},
-	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "longest time of one request, long polls aside"},
+	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "shutdown timeout for open requests"},
+	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "request timeout, except for long polls"},
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
 	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
-	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of that registry's API"},
+	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "listen address of that registry"},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
-	{Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1), Help: "instances that wait for a node at a time, and as many save requests that are pending or failed; one caller may have a quarter of either"},
-	{Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the records of instances that wait for a node, without their scripts, and as much of save requests that are pending or failed; one caller may have a quarter of either"},
-	{Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "size of the startup scripts of all instances; one caller may have a quarter of it"},
-	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "requests with an Idempotency-Key that are remembered; one caller may have a quarter of them"},
-	{Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1), Help: "how many watches of instances and waits for events the controller serves at a time; a quarter of them may be one caller's"},
-	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "what the name of every VM starts with"},
+	{Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1), Help: "maximum pending instances, and as many pending or failed save requests; a quarter per caller"},
+	{Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "maximum size of the records of pending instances without their scripts, and as much of pending or failed save requests; a quarter per caller"},
+	{Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "maximum size of the startup scripts of all instances; a quarter per caller"},
+	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "maximum stored idempotency keys; a quarter per caller"},
+	{Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1), Help: "maximum concurrent instance watches and event waits; a quarter per caller"},
+	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "prefix of VM names"},
 	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "tie-break between equal nodes: spread VMs over all, or fit as many as possible on one"},
-	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "how long a request may wait for a full node that has its version while another node has room; 0 is not at all"},
-	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "how much would have to be pulled before a request waits so"},
-	{Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1), Help: "how many nodes pull for distributions at a time, of those that poll one controller"},
-	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "give every instance of a stopped version a MAC address of its own"},
-	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "the addresses for that, <FROM>-<TO>, both included"},
-	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write what happens in the cloud to the registry's log of events"},
-	{Key: EventLogURL, Flag: "event-log-url", Kind: Secret, Check: checkEndpoint, Help: "address to which each event is posted as JSON; it may hold a password"},
-	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory for periodic backups of the records; without it none are taken"},
-	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "time between two periodic backups"},
-	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "how many of the newest periodic backups stay"},
+	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "maximum wait for a full node with the version cached while another node has capacity; 0 disables the wait"},
+	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "minimum pull size for that wait"},
+	{Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1), Help: "maximum concurrent distribution pulls by the nodes of one controller replica"},
+	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "assign a managed MAC address to every instance of a stopped version"},
+	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "range of managed MAC addresses, <FROM>-<TO>, both included"},
+	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write events to the registry's event log"},
+	{Key: EventLogURL, Flag: "event-log-url", Kind: Secret, Check: checkEndpoint, Help: "URL to which each event is posted as JSON; may contain a password"},
+	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory of periodic backups (default: no backups)"},
+	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "interval of periodic backups"},
+	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "number of periodic backups to keep"},
 	licenseFile, licenseAuthority,
-	{Key: PackagesDir, Flag: "packages-dir", Kind: Path, Help: "directory of the agent packages that nodes are updated with (default: pkg in the data directory)"},
-	{Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool, Help: "update the agents of nodes only when asked to, not whenever a newer package is there"},
+	{Key: PackagesDir, Flag: "packages-dir", Kind: Path, Help: "directory of the agent packages (default: pkg in the data directory)"},
+	{Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool, Help: "update node agents on request only, not whenever a newer package exists"},
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }, access, controllerAccess)
@@ -130,7 +130,7 @@ var ControllerTable = slices.Concat(Table{
 // RegistryTable is the settings of a registry that runs alone.
 var RegistryTable = slices.Concat(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "address of the registry's API"},
+	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "listen address of the registry API"},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
@@ -139,44 +139,44 @@ var RegistryTable = slices.Concat(Table{
 
 // StorageTable is the settings of the commands that manage a registry's storage.
 var StorageTable = append(Table{
-	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; when a registry has it open, that one is asked"},
-	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "address of a running registry to ask, instead of a directory"},
+	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; if a registry has it open, that registry runs the job"},
+	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "URL of a running registry, instead of a directory"},
 }, caller...)
 
 // ClientTable is the settings of the commands that call a controller.
 var ClientTable = append(Table{
-	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "address of the controller to ask"},
-	{Key: Context, Flag: "context", Kind: String, Help: "which context of client.yaml to use, instead of its current one"},
+	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "controller URL"},
+	{Key: Context, Flag: "context", Kind: String, Help: "context of client.yaml (default: its current context)"},
 }, caller...)
 
 // caller is the settings of a client of a service: its credentials, and what it trusts.
 var caller = Table{
 	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names"},
 	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "API key ID"},
-	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that user key, as it was answered or in PEM form; better in the environment or in a file"},
-	{Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true, Help: "token (JWT) of the identity provider to be known by; better in the environment or in a file"},
-	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file of the authorities to trust instead of the system's"},
+	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that API key, base64 or PEM; prefer the environment or a file"},
+	{Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true, Help: "token (JWT) of the identity provider; prefer the environment or a file"},
+	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file with the CAs to trust (default: system CAs)"},
 	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "client certificate (PEM)"},
-	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "PEM file of its key"},
+	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "private key of the client certificate (PEM)"},
 	{Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "skip TLS verification (testing only)"},
 }
 
 var scrubRate = Setting{
 	Key: ScrubRate, Flag: "scrub-rate", Default: "50MB", Kind: Size,
-	Help: "how much of the registry's storage is read and verified in a second, in the background; 0B: none",
+	Help: "bytes of storage verified per second in the background; 0B: disabled",
 }
 
 // vmListCacheTTL is an upper bound on the age of lists, which are always current.
 var vmListCacheTTL = Setting{
 	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration, Check: between(0, aDay),
-	Help: "how old a list of templates may be at most; lists are always current, which every value allows",
+	Help: "maximum age of template lists; lists are always current, so every value is met",
 }
 
 // The limits of open streams and request sizes of a registry's callers.
 var (
 	maxPushes = Setting{
 		Key: MaxPushes, Flag: "max-pushes", Default: "256", Kind: Int, Check: atLeast(1),
-		Help: "unfinished pushes at a time; one caller may have a quarter of them",
+		Help: "maximum unfinished pushes; a quarter per caller",
 	}
 	maxPushReservation = Setting{
 		Key: MaxPushReservation, Flag: "max-push-reservation", Default: "50", Kind: Int, Check: percent,
@@ -184,29 +184,29 @@ var (
 	}
 	maxLogRows = Setting{
 		Key: MaxLogRows, Flag: "max-log-rows", Default: "600000", Kind: Int, Check: atLeast(1000),
-		Help: "log rows that are taken in a minute; one caller may send a quarter of them",
+		Help: "maximum log rows per minute; a quarter per caller",
 	}
 	maxLogRowBytes = Setting{
 		Key: MaxLogRowBytes, Flag: "max-log-row-bytes", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
-		Help: "bytes of log rows that are taken in a minute; one caller may send a quarter of them",
+		Help: "maximum bytes of log rows per minute; a quarter per caller",
 	}
 )
 
 // The settings of the metrics, which a controller shares with a registry in its process.
 var (
-	enableMetrics = Setting{Key: EnableMetrics, Flag: "enable-metrics", Default: "false", Kind: Bool, Help: "serve metrics for Prometheus, on a port of their own"}
-	metricsPort   = Setting{Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber, Help: "port of the metrics, on the host of the API's address; 0: any"}
-	metricsPath   = Setting{Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath, Help: "path of the metrics"}
+	enableMetrics = Setting{Key: EnableMetrics, Flag: "enable-metrics", Default: "false", Kind: Bool, Help: "serve Prometheus metrics on a separate port"}
+	metricsPort   = Setting{Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber, Help: "metrics port, on the host of the API address; 0: any free port"}
+	metricsPath   = Setting{Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath, Help: "URL path of the metrics"}
 )
 
 var licenseFile = Setting{
 	Key: LicenseFile, Flag: "license-file", Kind: Path,
-	Help: "file with the controller's licence key; without one everything is open",
+	Help: "license file of the controller; without one all features are enabled",
 }
 
 var licenseAuthority = Setting{
 	Key: LicenseAuthority, Flag: "license-authority", Kind: Path,
-	Help: "file with the public keys that licences are judged by (default: authority.pub in /etc/buildyard and in the user's configuration folder)",
+	Help: "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the user's configuration directory)",
 }
 
 var logLevel = Setting{
@@ -216,22 +216,22 @@ var logLevel = Setting{
 
 var logDir = Setting{
 	Key: LogDir, Flag: "log-dir", Kind: Path,
-	Help: "directory in which the log is kept in files too, within the limits of central logs; without it the log goes to stderr alone",
+	Help: "directory for log files, bounded like central logs (default: log to stderr only)",
 }
 
 var centralLogging = Setting{
 	Key: CentralLogging, Flag: "enable-central-logging", Default: "false", Kind: Bool,
-	Help: "send the log to the registry's central logs too; a controller has its nodes do so as well",
+	Help: "send the log to the registry's central logs; on a controller, its nodes' logs too",
 }
 
 var keepLogs = Setting{
 	Key: KeepLogs, Also: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days, Check: daysBetween(time.Hour, 3650*aDay),
-	Help: "how many days central logs, and the logs of VMs that failed, are kept",
+	Help: "retention of central logs and VM failure logs, in days",
 }
 
 var maxLogSize = Setting{
 	Key: MaxLogSize, Also: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes, Check: megabytesFrom(1 << 20),
-	Help: "how many megabytes the central logs may take, and those of VMs that failed; the oldest go",
+	Help: "maximum size of central logs and of VM failure logs, in MiB; the oldest are removed first",
 }
 
 // dataDir is the default directory for the data of a service: the system's directory for root, the

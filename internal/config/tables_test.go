@@ -109,7 +109,7 @@ func TestUnbuiltSettingsAreRefused(t *testing.T) {
 			sources["env"] = Sources{Env: environment(map[string]string{key: "something"}), Vars: []string{key + "=something"}}
 			for name, src := range sources {
 				_, err := Load(ControllerTable, src)
-				if err == nil || !strings.Contains(err.Error(), key+" is given, but") || !strings.Contains(err.Error(), u.Feature) {
+				if err == nil || !strings.Contains(err.Error(), key+" is set, but") || !strings.Contains(err.Error(), u.Feature) {
 					t.Errorf("%s from %s: %v", key, name, err)
 				}
 			}
@@ -154,7 +154,7 @@ func TestLimitsOfLogs(t *testing.T) {
 	}
 	for text, want := range map[string]int64{"1024": 1 << 30, "4GB": 4 << 30, "1": 1 << 20, "1023KB": 0, "0": 0, "x": 0, "1.5": 0} {
 		v, err := Load(ControllerTable, Sources{Env: environment(map[string]string{"MAX_LOG_SIZE": text})})
-		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of megabytes")) || want > 0 && (err != nil || v.Megabytes(MaxLogSize) != want) {
+		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of MiB")) || want > 0 && (err != nil || v.Megabytes(MaxLogSize) != want) {
 			t.Errorf("MAX_LOG_SIZE=%s: %v", text, err)
 		}
 	}

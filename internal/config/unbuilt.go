@@ -9,15 +9,14 @@ import (
 )
 
 // Unsupported is a setting that clients of this API family know and this program does not support
-// yet. It is rejected at the start: an operator must not get another service than the one that was
-// requested.
+// yet. It is rejected at startup: the service must not differ from the requested one.
 type Unsupported struct {
-	Key     string // a trailing * matches any ending
-	Feature string // the feature that it belongs to, in words
-	Already string // the value that requests what the program does anyway; "" for none
+	Key     string // a trailing * matches any suffix
+	Feature string // name of the feature
+	Already string // the value that equals the current behavior; "" for none
 }
 
-// objectStore is a feature that is not built yet, as the refusal names it.
+// objectStore is the name of an unsupported feature in errors.
 const objectStore = "registry storage on S3"
 
 // AllUnbuilt lists the unsupported settings. A setting moves from here to a service's table when it
@@ -56,7 +55,7 @@ func (l *loader) refuseUnbuilt(table Table, vars []string) error {
 			if text == "" || u.already(text) {
 				continue
 			}
-			return fmt.Errorf("%s is given, but this version cannot honour it: %s is not built yet; remove the setting to start without it (%s)",
+			return fmt.Errorf("%s is set, but %s is not supported by this version; remove the setting (%s)",
 				key, u.Feature, whence(Setting{}, value{origin: origin}))
 		}
 	}
@@ -72,7 +71,7 @@ func (t Table) declares(key string) bool {
 	return ok
 }
 
-// already reports whether a value requests what the program does anyway.
+// already reports whether a value equals the current behavior.
 func (u Unsupported) already(text string) bool {
 	if u.Already == "" {
 		return false

@@ -42,12 +42,12 @@ func (t Table) check(key string) error {
 		return nil
 	}
 	if owner := ownerOf(key); owner != "" {
-		return fmt.Errorf("%s is a setting of %s and has no effect here: remove it", key, owner)
+		return fmt.Errorf("%s is a setting of %s and has no effect here; remove it", key, owner)
 	}
 	if near := t.nearest(key); near != "" {
-		return fmt.Errorf("unknown setting %s: did you mean %s?", key, near)
+		return fmt.Errorf("unknown setting %s; did you mean %s?", key, near)
 	}
-	return fmt.Errorf("unknown setting %s: --print-config lists the settings", key)
+	return fmt.Errorf("unknown setting %s; see --print-config", key)
 }
 
 // ownerOf returns the program that a setting belongs to; "" when there is none.
@@ -58,13 +58,13 @@ func ownerOf(key string) string {
 	case RegistryTable.knows(key):
 		return "the registry"
 	case ClientTable.knows(key):
-		return "the commands that ask a cloud"
+		return "the client commands"
 	}
 	return ""
 }
 
 // knows reports whether a key is a setting of the table, names the file of one of its
-// secrets, or is a setting that is not built yet, which has its own error.
+// secrets, or is an unsupported setting, which has a separate error.
 func (t Table) knows(key string) bool {
 	if slices.Contains(t.names(), key) {
 		return true
@@ -92,7 +92,7 @@ func (t Table) names() []string {
 func (t Table) nearest(key string) string {
 	best, least := "", len(key)-len(prefix)
 	for _, name := range t.names() {
-		// Of a name, a third may be wrong.
+		// At most a third of a name may differ.
 		if d := distance(key, name); d < least && 3*d <= len(name)-len(prefix)+2 {
 			best, least = name, d
 		}

@@ -13,16 +13,16 @@ func TestUnknownVariables(t *testing.T) {
 		vars  string // of the environment, separated by spaces
 		want  string // in the error; "": none
 	}{
-		{ControllerTable, "SVC_LISTEN_ADR=:1", "unknown setting SVC_LISTEN_ADR: did you mean SVC_LISTEN_ADDR? (from the environment)"},
+		{ControllerTable, "SVC_LISTEN_ADR=:1", "unknown setting SVC_LISTEN_ADR; did you mean SVC_LISTEN_ADDR? (from the environment)"},
 		{ControllerTable, "SVC_ENABLE_AUHT=true", "did you mean SVC_ENABLE_AUTH?"},
 		{ControllerTable, "SVC_STANDALON=true", "did you mean SVC_STANDALONE?"},
 		{RegistryTable, "SVC_ROOT_TOKEN_FIL=/x", "did you mean SVC_ROOT_TOKEN_FILE?"},
 		{RegistryTable, "SVC_BASEPATH=/x", "did you mean SVC_BASE_PATH?"},
-		{RegistryTable, "SVC_XYZZY_PLUGH_WALDO_FRED=1", "unknown setting SVC_XYZZY_PLUGH_WALDO_FRED: --print-config lists the settings"},
+		{RegistryTable, "SVC_XYZZY_PLUGH_WALDO_FRED=1", "unknown setting SVC_XYZZY_PLUGH_WALDO_FRED; see --print-config"},
 		{RegistryTable, "SVC_QUEUE_ADDR=:1", "SVC_QUEUE_ADDR is a setting of the controller and has no effect here: remove it (from the environment)"},
 		{ControllerTable, "SVC_BASE_PATH=/x", "SVC_BASE_PATH is a setting of the registry"},
 		{ControllerTable, "SVC_LISTEN_ADDR_FILE=/x", "unknown setting SVC_LISTEN_ADDR_FILE"},
-		{ControllerTable, "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is given, but this version cannot honour it"},
+		{ControllerTable, "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported"},
 
 		{ControllerTable, "PATH=/bin SVC_LISTEN_ADDR=:1 SVC_ROOT_TOKEN_FILE=/x SVC_ENABLE_AUTHORIZATION=true", ""},
 		{ControllerTable, "SVC_CONTROLLER=http://x SVC_CLIENT_ROOT_TOKEN_FILE=/x SVC_CONTEXT=c", ""},

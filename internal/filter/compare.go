@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// unit is what values of a kind of field are written in.
+// unit is the notation of the values of a kind of field.
 type unit struct {
 	what   string // "a number such as 3"
 	parts  bool   // several may follow each other: 1h30m
 	factor map[string]float64
-	exact  bool // : asks for the very value
+	exact  bool // : compares for equality
 }
 
 var (
@@ -46,7 +46,7 @@ func (t term) comparison(u unit) (func(float64) bool, error) {
 	}
 	switch compare := operators[t.op]; {
 	case compare == nil && !u.exact:
-		return nil, wrong(t.at, "%s is compared: write %s>10m or %s<10m", t.field, t.field, t.field)
+		return nil, wrong(t.at, "%s is compared: want %s>10m or %s<10m", t.field, t.field, t.field)
 	case compare == nil:
 		return func(n float64) bool { return slices.Contains(values, n) }, nil
 	case len(values) > 1:
@@ -81,7 +81,7 @@ func (u unit) read(text string) (total float64, ok bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
-// spanOf returns how many bytes a text begins with that are of a kind.
+// spanOf returns the length of the prefix of text whose bytes all satisfy is.
 func spanOf(text string, is func(byte) bool) int {
 	n := 0
 	for n < len(text) && is(text[n]) {

@@ -19,12 +19,12 @@ const (
 type Field[T any] struct {
 	Name   string
 	Text   func(T) string
-	Texts  func(T) []string        // of which one has to fit
-	Number func(T) float64         // compared as it is
+	Texts  func(T) []string        // one of which must match
+	Number func(T) float64         // compared as is
 	Size   func(T) float64         // in bytes
-	Since  func(T) time.Time       // compared as an age; the zero time has none and fits nothing
-	Length func(T) (float64, bool) // in seconds; false: it has none and fits nothing
-	Called bool                    // with Text: words alone are looked for in it
+	Since  func(T) time.Time       // compared as an age; the zero time matches nothing
+	Length func(T) (float64, bool) // in seconds; false: no value, matches nothing
+	Called bool                    // with Text: words without a field are searched in it
 }
 
 // Table is the fields of a resource.
@@ -34,7 +34,7 @@ type Table[T any] []Field[T]
 // several goroutines.
 type Filter[T any] struct{ terms []func(T, time.Time) bool }
 
-// Empty reports whether the filter lets everything through.
+// Empty reports whether the filter matches everything.
 func (f Filter[T]) Empty() bool { return len(f.terms) == 0 }
 
 // Match reports whether a record matches; now is the end of ages.
@@ -49,7 +49,7 @@ func (f Filter[T]) Match(v T, now time.Time) bool {
 
 // Error describes what is wrong with a filter's text, and where.
 type Error struct {
-	At  int // the byte at which it is wrong, from 1
+	At  int // the position of the error in bytes, from 1
 	Why string
 }
 
@@ -117,7 +117,7 @@ func (t Table[T]) compile(m term) (func(T, time.Time) bool, error) {
 	}
 }
 
-// word makes the term of a word alone.
+// word compiles a word without a field.
 func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
 	var fields []func(T) string
 	for _, f := range t {

@@ -13,7 +13,7 @@ type Order[T any] struct {
 	name string
 	down bool
 	text func(T) string  // of fields that are text; nil: number is set
-	num  func(T) float64 // of others; NaN for records without one, which come last
+	num  func(T) float64 // of other fields; NaN for records without one, which come last
 }
 
 // Order parses the name of a field; with - before it the order is descending. The error is an
@@ -56,7 +56,7 @@ func (t Table[T]) Order(text string) (o Order[T], err error) {
 	return o, nil
 }
 
-// String is what Order reads.
+// String returns the text from which Order parses the same order.
 func (o Order[T]) String() string {
 	if o.down {
 		return "-" + o.name
@@ -64,7 +64,7 @@ func (o Order[T]) String() string {
 	return o.name
 }
 
-// ageOf orders by age: what began later is younger.
+// ageOf orders by age: a later time is a lower age.
 func ageOf(since time.Time) float64 {
 	if since.IsZero() {
 		return math.NaN()
@@ -76,7 +76,7 @@ func ageOf(since time.Time) float64 {
 type keyed struct {
 	text string
 	num  float64
-	at   int // in the list: of equal records the first comes first
+	at   int // index in the list, which keeps equal records in their order
 }
 
 func (o Order[T]) key(v T, at int) keyed {
@@ -90,7 +90,7 @@ func (o Order[T]) key(v T, at int) keyed {
 func (o Order[T]) compare(a, b keyed) int {
 	first := cmp.Compare(a.at, b.at)
 	switch none := math.IsNaN(a.num); {
-	case none != math.IsNaN(b.num): // whatever the direction
+	case none != math.IsNaN(b.num): // in either direction
 		if none {
 			return 1
 		}
@@ -115,7 +115,7 @@ func (o Order[T]) First(list []T, n int) []T {
 	if o.text == nil && o.num == nil || n == 0 {
 		return list[:n:n]
 	}
-	keys := make([]keyed, 0, n) // the n first ones so far; once they are as many, the last of them is at the front
+	keys := make([]keyed, 0, n) // the first n keys so far; once full, a heap with the greatest key in front
 	for i, v := range list {
 		k := o.key(v, i)
 		switch {

@@ -6,7 +6,7 @@ import "strings"
 type term struct {
 	at     int // where it begins, without its sign
 	not    bool
-	field  string // "": a word alone
+	field  string // "": a word without a field
 	op     string // ":", ">", "<", ">=" or "<="
 	values []value
 }
@@ -27,7 +27,7 @@ type reader struct {
 // split reads the terms of a filter.
 func split(text string) ([]term, error) {
 	if len(text) > MaxText {
-		return nil, wrong(MaxText, "a filter has at most %d bytes", MaxText)
+		return nil, wrong(MaxText, "filter limit (%d bytes) reached", MaxText)
 	}
 	var terms []term
 	for r := (reader{text: text}); ; {
@@ -36,7 +36,7 @@ func split(text string) ([]term, error) {
 			return terms, nil
 		}
 		if len(terms) == maxTerms {
-			return nil, wrong(r.at, "a filter has at most %d terms", maxTerms)
+			return nil, wrong(r.at, "filter limit (%d terms) reached", maxTerms)
 		}
 		t, err := r.term()
 		if err != nil {
@@ -106,7 +106,7 @@ func (r *reader) values() ([]value, error) {
 			return nil, err
 		}
 		if list = append(list, v); len(list) > maxValues {
-			return nil, wrong(v.at, "a term has at most %d values", maxValues)
+			return nil, wrong(v.at, "term limit (%d values) reached", maxValues)
 		}
 		if r.peek() != ',' {
 			return list, nil
@@ -124,9 +124,9 @@ func (r *reader) value() (value, error) {
 	}
 	switch v.text = r.text[v.at:r.at]; {
 	case r.peek() == '"':
-		return v, wrong(r.at, "a quote begins in the middle of a value")
+		return v, wrong(r.at, "quote in the middle of a value")
 	case v.text == "":
-		return v, wrong(v.at, "a value is missing; an empty one is written \"\"")
+		return v, wrong(v.at, "missing value; an empty one is written \"\"")
 	}
 	return v, nil
 }
@@ -140,7 +140,7 @@ func (r *reader) quoted() (value, error) {
 		case c == '"':
 			r.at++
 			if r.at < len(r.text) && !blank(r.text[r.at]) && r.text[r.at] != ',' {
-				return v, wrong(r.at, "after a quoted value comes a blank or a comma")
+				return v, wrong(r.at, "want a blank or a comma after a quoted value")
 			}
 			v.text = text.String()
 			return v, nil
@@ -151,5 +151,5 @@ func (r *reader) quoted() (value, error) {
 			text.WriteByte(c)
 		}
 	}
-	return v, wrong(v.at, "the quote that begins here does not end")
+	return v, wrong(v.at, "missing closing quote")
 }

@@ -8,10 +8,10 @@ import (
 // pattern is a text with wildcards, in lower case: the parts between them.
 type pattern []string
 
-// patterns makes of a term of a text field what its text has to fit.
+// patterns compiles the values of a term of a text field.
 func (t term) patterns() (func(string) bool, error) {
 	if t.op != ":" {
-		return nil, wrong(t.at, "%s is text: write %s:value", t.field, t.field)
+		return nil, wrong(t.at, "%s is text: want %s:value", t.field, t.field)
 	}
 	list := make([]pattern, len(t.values))
 	for i, v := range t.values {
@@ -58,7 +58,7 @@ func (p pattern) match(s string) bool {
 	return true
 }
 
-// maxLook is how much of a text is searched for the parts between wildcards, in bytes: only
+// maxLook is the prefix of a text that is searched for the parts between wildcards, in bytes: only
 // messages are longer.
 const maxLook = 1 << 10
 
@@ -85,7 +85,7 @@ func small(c byte) byte {
 	return c
 }
 
-// hasPrefix reports whether s begins with a prefix, which is in lower case and no longer.
+// hasPrefix reports whether s begins with a prefix, which is in lower case and not longer than s.
 func hasPrefix(s, prefix string) bool {
 	for i := range len(prefix) {
 		if small(s[i]) != prefix[i] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
 // action is one row of the table of changes. GET shows a form that describes the effect; POST
@@ -108,7 +109,7 @@ func (p *portal) act(d action) http.Handler {
 // unreadable is the error of a form that cannot be read.
 func unreadable(err error) error {
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return &client.Error{Code: client.ErrTooLarge, Message: "The form exceeds " + byteCount(maxForm) + ". Nothing was changed."}
+		return &client.Error{Code: client.ErrTooLarge, Message: "The form exceeds " + bytesize.Format(maxForm) + ". Nothing was changed."}
 	}
 	return invalid("The form cannot be read: " + err.Error() + ". Nothing was changed.")
 }

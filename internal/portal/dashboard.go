@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -149,8 +150,8 @@ func (d *dashboard) registry(disk api.DiskInfo) {
 		return
 	}
 	used := float64(disk.Total-disk.Free) / float64(disk.Total)
-	value, unit, _ := strings.Cut(byteCount(disk.Total-disk.Free), " ")
-	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " + byteCount(disk.Total), Share: &used})
+	value, unit, _ := strings.Cut(bytesize.Format(disk.Total-disk.Free), " ")
+	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " + bytesize.Format(disk.Total), Share: &used})
 }
 
 // series adds the charts.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
 func (p *portal) healthPages() []page {
@@ -41,7 +42,7 @@ func loadHealth(v *visit) (any, error) {
 	case err != nil && status.RegistryStatus == "Running":
 		h.Lacking = append(h.Lacking, "Registry storage: "+refusal(err))
 	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
-		h.add("The registry has "+byteCount(disk.Free)+" of "+byteCount(disk.Total)+" free", "Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
+		h.add("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free", "Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
 	}
 	h.registry(v)
 	return h, h.nodes(v)
@@ -104,7 +105,7 @@ func (h *health) Verified() string {
 	case s.Rate == 0:
 		return "switched off (SVC_SCRUB_RATE)"
 	}
-	said := byteCount(min(s.Verified, h.Held)) + " of " + byteCount(h.Held) + " in this round"
+	said := bytesize.Format(min(s.Verified, h.Held)) + " of " + bytesize.Format(h.Held) + " in this round"
 	if s.Finished > 0 {
 		said += "; the round before ended " + time.Unix(s.Finished, 0).UTC().Format("2 January 2006 15:04") + " UTC"
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -71,7 +72,7 @@ func allGauges(n api.Node) []gauge {
 	}
 	if n.DiskSize > 0 {
 		used := n.DiskSize - n.FreeDisk
-		all = append(all, gaugeOf("Disk", n.NodeName, float64(used)/float64(n.DiskSize), byteCount(n.FreeDisk)+" free of "+byteCount(n.DiskSize)))
+		all = append(all, gaugeOf("Disk", n.NodeName, float64(used)/float64(n.DiskSize), bytesize.Format(n.FreeDisk)+" free of "+bytesize.Format(n.DiskSize)))
 	}
 	return all
 }

@@ -3,10 +3,11 @@ package portal
 import (
 	"fmt"
 	"html/template"
-	"math"
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
 // words are the functions of the templates.
@@ -15,7 +16,7 @@ var words = template.FuncMap{
 	"span":     span,
 	"stamp":    stamp,
 	"absolute": absolute,
-	"bytes":    byteCount,
+	"bytes":    bytesize.Format,
 	"percent":  percent,
 	"seconds":  func(s *float64) string { return lasting(*s) },
 	"state":    stateOf,
@@ -64,23 +65,6 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // absolute formats a time in full, for the tooltip of a relative one.
 func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
-
-var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
-
-// byteCount writes a number of bytes in units of thousands, with three digits.
-func byteCount(n int64) string {
-	f, unit := float64(n), 0
-	for math.Abs(f) >= 999.5 && unit < len(units)-1 {
-		f, unit = f/1000, unit+1
-	}
-	switch {
-	case unit == 0 || f >= 99.95:
-		return fmt.Sprintf("%.0f %s", f, units[unit])
-	case f >= 9.995:
-		return fmt.Sprintf("%.1f %s", f, units[unit])
-	}
-	return fmt.Sprintf("%.2f %s", f, units[unit])
-}
 
 // percent writes a share of 1.
 func percent(f float64) string { return fmt.Sprintf("%.0f", 100*f) }

@@ -32,7 +32,7 @@ func listNodes(p *page) error {
 	return steps(
 		p.to("/nodes"), p.live(), p.see("3 nodes", "work-0001", "Active 3"), p.there("meter"), p.picture("all"),
 		p.click("a.chip"), p.holds(`location.search.includes("state%3Aactive")`), p.see("3 nodes that fit"),
-		p.to("/nodes?q=colour:red"), p.see("there is no field"), p.to("/nodes?q=name:nobody"), p.see("No node fits"), p.picture("none"),
+		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"), p.see("No node fits"), p.picture("none"),
 	)
 }
 
@@ -73,6 +73,6 @@ func showEvents(p *page) error {
 	}
 	return steps(
 		p.to("/events?q=instance:"+ids[0]), p.live(), p.there(`a[href="/instances/`+ids[0]+`"]`), p.picture("of-one"),
-		p.to("/events?q=colour:red"), p.see("there is no field"),
+		p.to("/events?q=colour:red"), p.see("; the fields are"),
 	)
 }

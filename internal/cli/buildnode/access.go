@@ -26,9 +26,9 @@ func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) 
 	})
 }
 
-// openProxy opens the socket by which the owner of a node reaches the registry of its cloud, with
-// the user key that the node joined with. Without such a key the node has no proxy, since node
-// tokens are only for ordered work.
+// openProxy opens the socket through which the owner of a node reaches the registry of its cloud, with
+// the API key that the node joined with. Without such a key the node has no proxy, since node tokens
+// are valid for ordered work only.
 func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identity) error {
 	own := ownKeyOf(id)
 	if own == nil {
@@ -52,11 +52,11 @@ func (n *Node) serveProxy(ctx context.Context) {
 		return
 	}
 	if err := n.proxy.Run(ctx); err != nil {
-		n.log.ErrorContext(ctx, "the local registry proxy has ended", "error", err)
+		n.log.ErrorContext(ctx, "registry proxy stopped", "error", err)
 	}
 }
 
-// aboutTime is how long the command waits for the agent's proxy.
+// aboutTime is the timeout of a query to the agent's proxy.
 const aboutTime = 2 * time.Second
 
 func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
@@ -66,7 +66,7 @@ func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
 }
 
 // proxied reports whether the agent of a data directory accepts requests for the registry at an
-// address, with the user key that the node joined with.
+// address, with the API key that the node joined with.
 func proxied(ctx context.Context, at datadir.Dir, address string) bool {
 	about, err := askProxy(ctx, at)
 	return err == nil && about.Shows && about.Registry != "" && sameAddress(about.Registry, address)

@@ -14,8 +14,8 @@ import (
 const (
 	barEvery  = 100 * time.Millisecond // on a terminal
 	lineEvery = 5 * time.Second        // elsewhere
-	rateOver  = 5 * time.Second        // the rate is an average over this time
-	leastRate = 50 * time.Millisecond  // a rate over less than that is not shown
+	rateOver  = 5 * time.Second        // averaging window of the rate
+	leastRate = 50 * time.Millisecond  // a rate over a shorter time is not shown
 	barWidth  = 30
 )
 
@@ -67,7 +67,7 @@ func (b *progressBar) update(done, total int64) {
 	b.drawLocked(now)
 }
 
-// end leaves the last state on the screen.
+// end leaves the last state on the terminal.
 func (b *progressBar) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (b *progressBar) drawLocked(now time.Time) {
 	_, _ = fmt.Fprintf(b.w, "\r%-*s", b.columns-1, string(line[:min(len(line), b.columns-1)]))
 }
 
-// text is "push debian [=====>    ]  43%  1.2 GB of 2.8 GB  120.0 MB/s  14s left".
+// text is "push debian [=====>    ]  43%  1.2 GiB of 2.8 GiB  120.0 MiB/s  14s left".
 func (b *progressBar) text(now time.Time) string {
 	share := 0.0
 	if b.total > 0 {

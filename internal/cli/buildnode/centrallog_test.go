@@ -144,7 +144,7 @@ func centralLogs(t *testing.T, settings map[string]string) {
 		}
 		before := rows(c, quiet)
 		stops := []func(){loud.run(), quiet.run()}
-		c.until(fmt.Sprintf(` %s .*agent runs`, regexp.QuoteMeta(loud.host)), "/api/v1/log/view?service=node")
+		c.until(fmt.Sprintf(` %s .*agent started`, regexp.QuoteMeta(loud.host)), "/api/v1/log/view?service=node")
 		for _, stop := range stops {
 			stop() // which sends the last lines
 		}

@@ -29,16 +29,16 @@ func disjoinCommand(g *globals) *cobra.Command {
 	o := DisjoinOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "disjoin",
-		Short: "Leave the cloud: remove this node and its VMs",
-		Long: `disjoin removes this node from its cloud, waits for a running agent to end, and removes
-the VMs of the cloud's instances from this host. Cached and local templates stay.`,
+		Short: "Remove this node from its cloud",
+		Long: `disjoin removes this node from its cloud, waits for a running agent to stop, and deletes the VMs of the
+cloud's instances from this host. Cached and local templates stay.`,
 		Example: `  buildnode disjoin
-  buildnode disjoin --force    # when the controller does not exist any more`,
+  buildnode disjoin --force    # when the controller no longer exists`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	addDriver(cmd, &o.NodeOptions)
-	cmd.Flags().BoolVar(&o.Force, "force", false, "also when the controller cannot be reached")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue if the controller cannot be reached")
 	return cmd
 }
 
@@ -57,9 +57,9 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 		return err
 	}
 	err = client.Disjoin(ctx, id.NodeID)
-	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // it was already removed there
+	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // already removed there
 	if err != nil && !gone && !o.Force {
-		return fmt.Errorf("%w (--force leaves without telling the controller)", err)
+		return fmt.Errorf("%w (--force disjoins without the controller)", err)
 	}
 	lock, err := awaitLock(ctx, at)
 	if err != nil {
@@ -73,7 +73,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 		return err
 	}
 	// The number of VMs is unknown: a running agent has removed its own VMs.
-	_, err = fmt.Fprintf(o.Out, "left %s; no VM of it is left on this host\n", id.Controller)
+	_, err = fmt.Fprintf(o.Out, "left %s; all of its VMs on this host were deleted\n", id.Controller)
 	return err
 }
 

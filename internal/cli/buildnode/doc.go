@@ -1,5 +1,5 @@
-// Package buildnode is the program for a node's owner: it joins a cloud and leaves it, runs the
-// agent, shows its status, and moves templates between this host and a registry.
+// Package buildnode is the program of a node's owner: it joins and leaves a cloud, runs the agent, shows
+// its status, and transfers templates between this host and a registry.
 //
 // It contains no domain logic: a command is an Options struct, a constructor that only parses, and a
 // run that calls packages below internal/agent.

@@ -45,13 +45,13 @@ func (f *tagFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.Tag, "tag", "t", "", "tag of the new version")
 	fs.StringVarP(&f.Description, "description", "d", "", "description of the new version")
-	fs.StringVarP(&f.Existing, "vm", "v", "", "template of the registry (name or id) that gets the tag")
+	fs.StringVarP(&f.Existing, "vm", "v", "", "existing template of the registry (name or id) that gets the tag")
 	_ = cmd.MarkFlagRequired("tag")
 }
 
 func (f *tagFlags) check() error {
 	if f.Tag == "" {
-		return cli.Usage(errors.New("--tag is empty"))
+		return cli.Usage(errors.New("invalid --tag: empty"))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ type JoinOptions struct {
 	Capacity   int
 	Reserve    string
 	TLS        datadir.TLS
-	UpdateKeys string // file of the keys that agent packages are signed with; "": the controller's, accepted once
+	UpdateKeys string // file with the trusted keys of agent packages; "": those of the controller at the first join
 	vlans      vlanFlags
 	key        *userKey // instead of the token; nil: none
 }
@@ -42,13 +42,13 @@ func joinCommand(g *globals) *cobra.Command {
 	token, own := tokenOptions{}, keyOptions{}
 	cmd := &cobra.Command{
 		Use:   "join CONTROLLER",
-		Short: "Make this machine a node of a cloud",
-		Long: `join registers this machine at a controller and keeps what it answers in the data
-directory. The token is what "buildyard node token" prints on the controller's machine. Where
-callers are known, a user key or a certificate will do instead, of somebody who may configure
-nodes; and a port for nodes may take machines without anything.
-Joining the same controller again keeps the node's id and instances, and what is not
-given anew: name, groups, capacity, reserve, VLANs, and what an operator has configured.
+		Short: "Join this machine to a cloud",
+		Long: `join registers this machine as a node at a controller and stores its identity in the data directory. The
+join token is printed by "buildyard node token" on the controller's machine. With authentication an
+API key or a certificate with the permission to configure nodes also works; a node port may admit
+machines without credentials.
+Joining the same controller again keeps the node id, the instances and all settings that are not
+given: name, groups, capacity, reserved space, VLANs, and the configuration by an operator.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
@@ -75,11 +75,11 @@ Start the agent afterwards with "buildnode run".`,
 	fs := cmd.Flags()
 	token.add(cmd)
 	fs.StringVar(&o.Name, "name", "", "name of the node (default: the host name)")
-	fs.StringVar(&o.Host, "host", "", "address under which the node's VMs are reached (default: the one towards the controller)")
+	fs.StringVar(&o.Host, "host", "", "address of the VMs on this node (default: the one that reaches the controller)")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
-	fs.IntVar(&o.Capacity, "capacity", 0, "VMs that may run at once (default: the controller's)")
-	fs.StringVar(&o.Reserve, "reserve-space", "", `disk that stays free of templates, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
-	fs.StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that the controller gives at the first join)")
+	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs (default: as set by the controller)")
+	fs.StringVar(&o.Reserve, "reserve-space", "", `disk space that templates leave free, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
+	fs.StringVar(&o.UpdateKeys, "update-key", "", "file with the trusted public keys of agent packages (default: those of the controller at the first join)")
 	addTLS(fs, &o.TLS, "controller")
 	o.vlans.add(fs)
 	own.add(fs)
@@ -91,7 +91,7 @@ func Join(ctx context.Context, o JoinOptions) (datadir.Identity, error) {
 	var none datadir.Identity
 	lock, err := o.Home.Lock()
 	if err != nil {
-		return none, fmt.Errorf("%w; end it before joining", err)
+		return none, fmt.Errorf("%w; stop it before joining", err)
 	}
 	defer lock.Release()
 	identity, err := o.identity()
@@ -132,11 +132,11 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 		}
 	}
 	if o.Capacity < 0 {
-		return id, cli.Usage(farm.Invalid("capacity", "%d is negative", o.Capacity))
+		return id, cli.Usage(farm.Invalid("capacity", "%d must not be negative", o.Capacity))
 	}
 	if id.Name = cmp.Or(o.Name, id.Name); id.Name == "" {
 		if id.Name, err = os.Hostname(); err != nil {
-			return id, fmt.Errorf("host name: %w; give --name", err)
+			return id, fmt.Errorf("host name: %w; set --name", err)
 		}
 	}
 	if o.Groups != nil {
@@ -150,7 +150,7 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	return id, o.vlans.apply(&id)
 }
 
-// kept names the fields that a node that has joined before keeps.
+// kept lists the fields that a rejoining node keeps.
 func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	if identity.NodeID == "" {
 		return nil
@@ -167,7 +167,7 @@ func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	return fields
 }
 
-// hostOf returns the address under which the node's VMs are reached. Unless it was configured it is
+// hostOf returns the address of the node's VMs. Unless it was configured it is
 // looked up each time, since a host's address changes.
 func hostOf(identity datadir.Identity) string {
 	if identity.Host != "" {

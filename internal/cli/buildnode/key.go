@@ -18,21 +18,21 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// keyOptions are the options for joining with a user key. They never come from the environment.
+// keyOptions are the options for joining with an API key. They never come from the environment.
 type keyOptions struct {
 	id, text, file string
 }
 
 // add adds the options of join to a command.
 func (k *keyOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&k.id, "api-key-id", "", "id of a user key to join with, instead of the join token")
-	fs.StringVar(&k.text, "api-key-string", "", "private key of that user key; other users of this machine may see it here")
-	fs.StringVar(&k.file, "api-key-file", "", "file that only you can read with that private key; - reads standard input")
+	fs.StringVar(&k.id, "api-key-id", "", "API key ID to join with, instead of the join token")
+	fs.StringVar(&k.text, "api-key-string", "", "private key of that API key; visible to other users of this machine")
+	fs.StringVar(&k.file, "api-key-file", "", "private file with that private key; - reads standard input")
 }
 
 func (k *keyOptions) given() bool { return *k != keyOptions{} }
 
-// userKey is a user key of a node, and how it is stored.
+// userKey is an API key of a node, and how it is stored.
 type userKey struct {
 	creds *client.UserKey
 	file  string // its owner's file; "": the text is stored in the data directory
@@ -45,7 +45,7 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	case !k.given():
 		return nil, nil // no key, which is not an error
 	case k.id == "" || (k.text == "") == (k.file == ""):
-		return nil, cli.Usage(errors.New("a user key needs --api-key-id and either --api-key-file or --api-key-string"))
+		return nil, cli.Usage(errors.New("an API key requires --api-key-id and either --api-key-file or --api-key-string"))
 	}
 	key, err := &userKey{text: k.text}, error(nil)
 	if k.file != "" {
@@ -64,12 +64,12 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	return key, nil
 }
 
-// readWho reads the credential for joining: the join token, or a user key instead of it, or none
+// readWho reads the credential for joining: the join token, or an API key instead of it, or none
 // for a node that has a certificate, or where anonymous nodes may join.
 func readWho(token tokenOptions, key keyOptions, in io.Reader) (text string, own *userKey, err error) {
 	switch {
 	case token.given() && key.given():
-		err = cli.Usage(errors.New("the join token and a user key are both given: give one"))
+		err = cli.Usage(errors.New("--token and --api-key-id are mutually exclusive"))
 	case token.given():
 		text, err = token.read(in)
 	default:
@@ -87,7 +87,7 @@ func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	}
 	if k == nil || k.file != "" {
 		if err := os.Remove(at.UserKey()); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("forget the user key: %w", err)
+			return fmt.Errorf("remove the API key: %w", err)
 		}
 		return nil
 	}
@@ -98,7 +98,7 @@ func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	return datadir.WriteFile(at.UserKey(), []byte(k.text+"\n"))
 }
 
-// authorizer returns a function that authenticates requests to the node's controller with a user key.
+// authorizer returns a function that authenticates requests to the node's controller with an API key.
 func (k *userKey) authorizer(id datadir.Identity) (func(*http.Request) error, error) {
 	controller, err := client.NewController(id.Controller, clientOptions(k.creds, id.TLS))
 	if err != nil {
@@ -127,7 +127,7 @@ func handshake(service string, err error) error {
 	}
 }
 
-// nodeKey authenticates to registries with the user key of a node. Its file is read at the first use.
+// nodeKey authenticates to registries with the API key of a node. Its file is read at the first use.
 type nodeKey struct {
 	key datadir.Key
 	tls datadir.TLS
@@ -174,7 +174,7 @@ func (k *nodeKey) registry(address string) (*client.Registry, error) {
 	var err error
 	if k.creds == nil {
 		if k.creds, err = client.LoadUserKey(k.key.ID, k.key.File); err != nil {
-			return nil, farm.Errorf(farm.CodeUnauthenticated, "The user key of this node cannot be used: %v; join again with it", err)
+			return nil, farm.Errorf(farm.CodeUnauthenticated, "The API key of this node cannot be used: %v; join again with it", err)
 		}
 	}
 	r, err := client.NewRegistry(address, clientOptions(k.creds, k.tls))

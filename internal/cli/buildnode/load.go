@@ -35,15 +35,14 @@ func loadCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Generate CI load",
-		Long: `load asks a controller for instances as the plugin of a CI system does: it creates them,
-looks until they are Started, lets them work for a while and ends them. At the end it says
-how long the calls took and what went wrong. It ends every instance that it started, also
-when it is interrupted, and fails when one is left.
+		Long: `load creates instances at a controller like the plugin of a CI system: it creates them, polls until they
+are Started, waits while they work, and terminates them. At the end it prints the latencies of the
+calls and the errors. It terminates every instance that it started, also when it is interrupted, and
+fails when one is left.
 
-Profiles, each with the habits of one kind of plugin:
-` + profiles() + `
-With --rate jobs begin at that rate, whatever the controller does; without it each caller
-begins a job when its last one has ended.`,
+Profiles, each with the request pattern of one kind of plugin:` + profiles() + `
+With --rate jobs start at that rate, whatever the controller does; without it each caller
+starts a job when its last one has ended.`,
 		Example: `  buildnode load --controller http://127.0.0.1:8090 --template ID --rate 50 --duration 1m
   buildnode load --controller http://127.0.0.1:8090 --template ID --profile github --callers 64 --hold 0s -o json`,
 		Args: cobra.NoArgs,
@@ -52,14 +51,14 @@ begins a job when its last one has ended.`,
 	fs := cmd.Flags()
 	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
 	fs.StringVar(&o.Template, "template", "", "id of the template to start")
-	fs.StringVar(&o.Tag, "tag", "", "tag of its version (default: the newest)")
+	fs.StringVar(&o.Tag, "tag", "", "tag of the version (default: the latest)")
 	fs.StringVar(&o.Group, "group-id", "", "id of the node group to start on")
-	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name, "habits of the clients: "+strings.Join(loadgen.ProfileNames(), ", "))
-	fs.Float64Var(&o.Rate, "rate", 0, "jobs that begin a second; 0: as many as the callers can")
-	fs.IntVar(&o.Callers, "callers", 64, "most calls at the same time")
-	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "how long an instance works, give or take a half")
-	fs.DurationVar(&o.Duration, "duration", time.Minute, "after which no job begins any more")
-	fs.Uint64Var(&o.Seed, "seed", 1, "of everything that is drawn")
+	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name, "profile: "+strings.Join(loadgen.ProfileNames(), ", "))
+	fs.Float64Var(&o.Rate, "rate", 0, "jobs started per second; 0: unlimited")
+	fs.IntVar(&o.Callers, "callers", 64, "maximum concurrent calls")
+	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "average run time of an instance, varied by up to a half")
+	fs.DurationVar(&o.Duration, "duration", time.Minute, "time during which jobs are started")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of random values")
 	addTLS(fs, &o.TLS, "controller")
 	o.Login.add(fs)
 	o.Output.Add(cmd)
@@ -82,7 +81,7 @@ func profiles() string {
 func (o *LoadOptions) run(ctx context.Context) error {
 	base := strings.TrimSuffix(o.Controller, "/")
 	if !strings.HasPrefix(base, "http://") && !strings.HasPrefix(base, "https://") {
-		return cli.Usage(fmt.Errorf("--controller %q: give a URL such as http://127.0.0.1:8090", o.Controller))
+		return cli.Usage(fmt.Errorf("invalid --controller %q: want a URL such as http://127.0.0.1:8090", o.Controller))
 	}
 	profile, err := loadgen.FindProfile(o.Profile)
 	if err != nil {
@@ -91,7 +90,7 @@ func (o *LoadOptions) run(ctx context.Context) error {
 	options := o.Options
 	options.Profile, options.Run = profile, rand.Text()
 	options.Progress = func(r loadgen.Report) {
-		fmt.Fprintf(o.Err, "%4.0fs %d jobs begun, %d instances created (%.0f a second), %d ended, %d errors\n",
+		fmt.Fprintf(o.Err, "%4.0fs %d jobs started, %d instances created (%.0f/s), %d terminated, %d errors\n",
 			r.Seconds, r.Offered, r.Created, r.PerSecond, r.Terminated, sum(r.Errors))
 	}
 	access, err := o.access(base)
@@ -108,7 +107,7 @@ func (o *LoadOptions) run(ctx context.Context) error {
 		return errors.Join(err, failed)
 	}
 	if failed == nil && report.Created == 0 {
-		return errors.New("no instance was created; the errors above say why")
+		return errors.New("no instance was created; see the errors above")
 	}
 	return failed
 }
@@ -143,7 +142,7 @@ func loadTable(g *cli.Grid, r loadgen.Report) {
 	for _, kind := range slices.Sorted(maps.Keys(r.Errors)) {
 		g.Row("error", r.Errors[kind], kind)
 	}
-	g.Row("created", r.Created, fmt.Sprintf("%.1f a second", r.PerSecond))
+	g.Row("created", r.Created, fmt.Sprintf("%.1f/s", r.PerSecond))
 	g.Row("started", r.Started)
 	g.Row("failed", r.Failed)
 	g.Row("ended", r.Terminated)

@@ -22,39 +22,39 @@ import (
 
 // loginOptions are the credentials of the registry commands, in addition to a certificate.
 type loginOptions struct {
-	id    string // of a user key
+	id    string // of an API key
 	key   string // its private key: a file, or the text itself
 	token string // file with the root token
 }
 
 func (l *loginOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&l.id, "api-key-id", "", "id of a user key")
-	fs.StringVar(&l.key, "api-key", "", "private key of that user key: a file that only you can read, - for standard input, or the text, which other users of this machine may see here")
-	fs.StringVar(&l.token, "token-file", "", "file that only you can read with the root token; - reads standard input")
+	fs.StringVar(&l.id, "api-key-id", "", "API key ID")
+	fs.StringVar(&l.key, "api-key", "", "private key of that API key: a private file, - for standard input, or the text (visible to other users of this machine)")
+	fs.StringVar(&l.token, "token-file", "", "private file with the root token; - reads standard input")
 	cli.MarkGlobal(fs, "api-key-id", "api-key", "token-file")
 }
 
-// check refuses options that do not go together.
+// check rejects invalid combinations of options.
 func (l *loginOptions) check() error {
 	switch {
 	case (l.id == "") != (l.key == ""):
-		return cli.Usage(errors.New("a user key needs both --api-key-id and --api-key"))
+		return cli.Usage(errors.New("--api-key-id and --api-key must be set together"))
 	case l.id != "" && l.token != "":
 		return cli.Usage(errors.New("--api-key-id and --token-file are mutually exclusive"))
 	}
 	return nil
 }
 
-// keep stores what a later command can use with the registry: the names of files, never their content.
+// keep stores the credentials of a registry for later commands: file names, never their content.
 func (l *loginOptions) keep(r *remote.Registry) error {
 	if err := l.check(); err != nil {
 		return err
 	}
 	if r.KeyID = l.id; l.key != "" && !isFile(l.key) {
-		return cli.Usage(errors.New("--api-key: only the name of a file can be kept: put the private key into one that only you can read"))
+		return cli.Usage(errors.New("--api-key: only a file name can be stored; write the private key to a private file"))
 	}
 	if l.token == "-" {
-		return cli.Usage(errors.New("--token-file: only the name of a file can be kept"))
+		return cli.Usage(errors.New("--token-file: only a file name can be stored"))
 	}
 	var err error
 	r.KeyFile, err = absolute(l.key)
@@ -91,8 +91,8 @@ func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentia
 	return o.Login.credentials(o.In, false)
 }
 
-// credentials returns the credentials of the options; nil for none. With kept the key is in a file,
-// whether that exists or not.
+// credentials returns the credentials of the options; nil for none. With kept the key is a file name,
+// even if the file does not exist.
 func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Credentials, as string, err error) {
 	if err := l.check(); err != nil {
 		return nil, "", err
@@ -115,7 +115,7 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 	}
 	key, err := client.ParseUserKey(l.id, text)
 	if err != nil {
-		return nil, "", cli.Usage(fmt.Errorf("--api-key: %w (nor is there a file of that name)", err))
+		return nil, "", cli.Usage(fmt.Errorf("--api-key: %w (nor does a file with that name exist)", err))
 	}
 	return key, key.String(), nil
 }
@@ -138,18 +138,18 @@ func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) e
 func (o *registryOptions) refused(err error) error {
 	switch code := farm.CodeOf(err); {
 	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
-		return fmt.Errorf("%w: give a user key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert and --key)", err)
+		return fmt.Errorf("%w: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert and --key)", err)
 	case code == farm.CodeUnauthenticated && o.as == nodesKey:
-		return fmt.Errorf("%w: the registry does not take the user key that this node has joined with; give a user key (--api-key-id and --api-key) or the root token (--token-file)", err)
+		return fmt.Errorf("%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key) or the root token (--token-file)", err)
 	case code == farm.CodeUnauthenticated && o.as == "the root user":
-		return fmt.Errorf("%w: is the root token that of this registry?", err)
+		return fmt.Errorf("%w: check that the root token is that of this registry", err)
 	case code == farm.CodeForbidden && o.as != "":
-		return fmt.Errorf("%w (asked as %s)", err, o.as)
+		return fmt.Errorf("%w (authenticated as %s)", err, o.as)
 	}
 	return err
 }
 
-// explained has a command return its errors through refused.
+// explained wraps the errors of a command with refused.
 func (o *registryOptions) explained(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.refused(run(cmd, args)) }

@@ -74,9 +74,9 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 		}
 		said.WriteString(text)
 	}
-	run(1, "Authentication Required: give a user key (--api-key-id and --api-key), the root token (--token-file) or a certificate", "registry", "list", "-r", url)
+	run(1, "Authentication Required: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate", "registry", "list", "-r", url)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--token-file", root)
-	run(1, "Authentication Required: is the root token that of this registry?", "registry", "list", "-r", url, "--token-file", wrong)
+	run(1, "Authentication Required: check that the root token is that of this registry", "registry", "list", "-r", url, "--token-file", wrong)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", key)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", "-")
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", strings.TrimSpace(string(raw)))
@@ -95,7 +95,7 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	run(2, "others than its owner may read", "registry", "list")
+	run(2, "file is accessible by other users", "registry", "list")
 	if err := os.Chmod(key, 0o600); err != nil {
 		t.Fatal(err)
 	}

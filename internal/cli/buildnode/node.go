@@ -40,44 +40,44 @@ const (
 // Node is a node's agent with all its dependencies, wired together.
 type Node struct {
 	Driver hv.Driver
-	Host   hv.Host // as the driver describes it
+	Host   hv.Host // as reported by the driver
 
 	agent     *agent.Agent
 	pass      *registrytoken.Source // for the registry
-	proxy     *proxy.Proxy          // nil: this node has none
+	proxy     *proxy.Proxy          // nil: no proxy
 	source    *cache.Registry
 	metrics   *obs.MetricsServer // nil: not enabled
-	licence   *license.File      // nil: no license of the node
+	license   *license.File      // nil: no node license
 	templates *cache.Cache
 	log       *slog.Logger
 	closers   []io.Closer
 }
 
-// NodeOptions define which node to open.
+// NodeOptions are the options of OpenNode.
 type NodeOptions struct {
-	Home           datadir.Dir // joined: it has an identity
+	Home           datadir.Dir // with the identity of a joined node
 	Driver         string      // DriverQEMU or DriverSim
-	VNCListen      string      // address on which the screens of VMs are served; "": loopback
-	Bridge         string      // of this host, for guests in that network mode; "": the mode is refused
+	VNCListen      string      // listen address of VNC consoles; "": loopback
+	Bridge         string      // bridge of this host for network mode bridge; "": the mode is refused
 	RunAs          string      // user of QEMU when this program is root; "": the driver's choice
-	Metrics        string      // address for metrics, host:port; "": none are served
+	Metrics        string      // listen address of metrics, host:port; "": disabled
 	UnsafeVM       bool        // VMs ignore flushes of their guests; for measurements only
 	vlans          vlanFlags
 	Logger         *slog.Logger
 	Licence        LicenseOptions
-	AllowDowngrade bool // the controller may have this agent replaced by an older one
+	AllowDowngrade bool // the controller may replace this agent by an older one
 
-	UpdateKeys string // file of the keys that agent packages are signed with; "": the one in the home
+	UpdateKeys string // file with the trusted keys of agent packages; "": the one in the data directory
 
-	updater *update.Updater // nil: the agent is never replaced
+	updater *update.Updater // nil: no updates
 
 	Shipper *logs.Shipper // sends the log when the controller enables that; nil: no log is sent
 }
 
-// LicenseOptions define the license of a node.
+// LicenseOptions select the license of a node.
 type LicenseOptions struct {
 	File      string // "": only that of its hypervisor
-	Authority string // file of the authority; "": those of the machine and of the user
+	Authority string // file of the authority; "": those of the machine and the user
 }
 
 // OpenNode locks the data directory and wires the agent. Run drives it; Close releases what was
@@ -94,7 +94,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	identity.Host = hostOf(identity)
-	if err := n.openLicence(o); err != nil {
+	if err := n.openLicense(o); err != nil {
 		return n, err
 	}
 	lock, err := o.Home.Lock()
@@ -120,18 +120,18 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 		return n, err
 	}
 	n.agent = agent.New(options)
-	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs do not need it
-		o.Logger.WarnContext(ctx, "this node has no local registry proxy", "error", err)
+	if err := n.openProxy(ctx, o.Home, identity); err != nil { // VMs work without it
+		o.Logger.WarnContext(ctx, "open registry proxy failed", "error", err)
 	}
 	return n, n.openMetrics(ctx, o)
 }
 
-// openLicence reads the license of the node if it has one.
-func (n *Node) openLicence(o NodeOptions) (err error) {
+// openLicense reads the license of the node if it has one.
+func (n *Node) openLicense(o NodeOptions) (err error) {
 	if o.Licence.File == "" {
 		return nil
 	}
-	n.licence, err = license.Open(license.Options{
+	n.license, err = license.Open(license.Options{
 		Product: license.Node, Path: o.Licence.File, Authority: o.Licence.Authority, Logger: o.Logger,
 	})
 	return err
@@ -196,7 +196,7 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 		Registries: source, Saves: o.Home.Saves(), CacheJobs: o.Home.CacheJobs(), Uploads: source, CentralLog: centralLog(o.Shipper),
 		Pulled:   source.Pulled,
 		Consoles: client,
-		Licence:  n.licence,
+		Licence:  n.license,
 		Devices:  usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
@@ -205,7 +205,7 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 	switch o.Driver {
 	case DriverQEMU:
 		if ip := net.ParseIP(o.VNCListen); o.VNCListen != "" && ip.To4() == nil {
-			return nil, cli.Usage(fmt.Errorf("--vnc-listen %s: must be an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0", o.VNCListen))
+			return nil, cli.Usage(fmt.Errorf("invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0", o.VNCListen))
 		}
 		vlans, err := vlansOf(identity, needUplink)
 		if err != nil {
@@ -222,7 +222,7 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 		}
 		return sim.New(sim.Options{Dir: o.Home.VMs(), VLANs: slices.Sorted(maps.Keys(vlans))})
 	default:
-		return nil, cli.Usage(fmt.Errorf("--driver %s: must be %s or %s", o.Driver, DriverQEMU, DriverSim))
+		return nil, cli.Usage(fmt.Errorf("invalid --driver %s: want %s or %s", o.Driver, DriverQEMU, DriverSim))
 	}
 }
 
@@ -231,28 +231,28 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// keep registers what Close has to close.
+// keep registers a resource for Close.
 func (n *Node) keep(v any) {
 	if c, ok := v.(io.Closer); ok {
 		n.closers = append(n.closers, c)
 	}
 }
 
-// Run serves the controller until the context ends or the agent cannot continue. Nothing that it
-// started runs afterwards.
+// Run serves the controller until the context ends or the agent cannot continue. Everything that
+// it started has stopped when it returns.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer cancel()
-	beside.Go(func() { n.sweep(ctx) })
-	beside.Go(func() { n.serveProxy(ctx) })
+	background.Go(func() { n.sweep(ctx) })
+	background.Go(func() { n.serveProxy(ctx) })
 	n.adopt(ctx)
-	if n.licence != nil {
-		beside.Go(func() { n.licence.Run(ctx) })
+	if n.license != nil {
+		background.Go(func() { n.license.Run(ctx) })
 	}
 	if n.metrics != nil {
-		beside.Go(func() { n.serveMetrics(ctx) })
+		background.Go(func() { n.serveMetrics(ctx) })
 	}
 	return n.agent.Run(ctx)
 }
@@ -260,11 +260,11 @@ func (n *Node) Run(ctx context.Context) error {
 // serveMetrics serves the metrics. The agent continues when that fails: VMs are more important.
 func (n *Node) serveMetrics(ctx context.Context) {
 	if err := n.metrics.Run(ctx); err != nil {
-		n.log.ErrorContext(ctx, "metrics are not served any more", "error", err)
+		n.log.ErrorContext(ctx, "metrics server stopped", "error", err)
 	}
 }
 
-// sweepEvery is how often stale interrupted pulls are removed.
+// sweepEvery is the interval at which stale interrupted pulls are removed.
 const sweepEvery = time.Hour
 
 func (n *Node) sweep(ctx context.Context) {
@@ -272,7 +272,7 @@ func (n *Node) sweep(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := n.templates.RemoveStalePulls(); err != nil {
-			n.log.WarnContext(ctx, "interrupted pulls cannot be cleared away", "error", err)
+			n.log.WarnContext(ctx, "remove interrupted pulls failed", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -282,7 +282,7 @@ func (n *Node) sweep(ctx context.Context) {
 	}
 }
 
-// Close releases what OpenNode opened, in reverse order.
+// Close releases the resources of OpenNode in reverse order.
 func (n *Node) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(n.closers) {

@@ -31,12 +31,11 @@ func registryCommand(g *globals) *cobra.Command {
 	o := &registryOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "registry",
-		Short: "Registries: name them, list them, push and pull templates",
-		Long: `registry speaks to registries of templates. "add" gives one a name and makes it the
-current one, which the other commands use unless -r names another. A registry that knows its
-callers is asked with the credentials that are given, or that it was added with; without any,
-and while the agent of this node runs, the registry of the node's cloud is asked with the user
-key that the node has joined with.`,
+		Short: "Manage registries, push and pull templates",
+		Long: `registry manages named registries and transfers templates. "add" names a registry and makes it the
+current one, which the other commands use without -r. A registry with authentication is called with
+the given credentials, or with those of "add". Without any, and while the agent of this node runs,
+the registry of the node's cloud is called with the API key that the node joined with.`,
 		Example: `  buildnode registry add main http://registry.example:8089
   buildnode registry list
   buildnode registry push debian -t v1 -d "with the tools of May"
@@ -65,8 +64,8 @@ func (o *registryOptions) names() (*remote.List, error) {
 	return remote.Load(at.Registries())
 }
 
-// How often a request is tried: a query for which a user waits a few times, the chunks of a long
-// transfer until a short outage is over.
+// Tries of a request: few for an interactive query, more for the chunks of a long transfer, to outlast
+// a short outage.
 const (
 	tryQuestion = 3
 	tryTransfer = 8
@@ -74,7 +73,7 @@ const (
 
 // client returns a client of the selected registry. Options of the command override those that the
 // registry was added with. Without credentials, if the registry is that of this node's cloud, the
-// agent sends the requests with the user key that the node joined with.
+// agent sends the requests with the API key that the node joined with.
 func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.Client, error) {
 	names, err := o.names()
 	if err != nil {
@@ -108,7 +107,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 }
 
 // nodesKey describes the credentials of requests through the agent.
-const nodesKey = "the user key of this node"
+const nodesKey = "the API key of this node"
 
 func merge(kept, given datadir.TLS) datadir.TLS {
 	kept.Insecure = kept.Insecure || given.Insecure
@@ -124,9 +123,9 @@ func merge(kept, given datadir.TLS) datadir.TLS {
 func registryAdd(o *registryOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:   "add <name> <registry URL>",
-		Short: "Give a registry a name and make it the current one",
-		Long: `add keeps the options that are given with it for later commands: those of certificates, and the
-names of the files that a private key or the root token is in.`,
+		Short: "Add a registry and make it current",
+		Long: `add stores its options for later commands: those of certificates, and the names of the files with the
+private key or the root token.`,
 		Example: `  buildnode registry add main http://registry.example:8089
   buildnode registry add safe https://registry.example --cacert ca.pem --api-key-id ci --api-key ci.key`,
 		Args: cobra.ExactArgs(2),
@@ -162,7 +161,7 @@ names of the files that a private key or the root token is in.`,
 func registrySet(o *registryOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:     "set <name>",
-		Short:   "Make a registry the current one",
+		Short:   "Select the current registry",
 		Example: `  buildnode registry set main`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -179,7 +178,7 @@ func registryRepos(o *registryOptions) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list-repos",
-		Short:   "List the registries that have a name",
+		Short:   "List named registries",
 		Example: `  buildnode registry list-repos`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -206,7 +205,7 @@ func registryRepos(o *registryOptions) *cobra.Command {
 func registryRemove(o *registryOptions) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove <name>",
-		Short:   "Forget a registry; nothing in it changes",
+		Short:   "Remove a registry name (its templates stay)",
 		Example: `  buildnode registry remove old`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -246,9 +245,9 @@ func template(ctx context.Context, client *transfer.Client, name string) (api.Te
 	case 1:
 		return client.Detail(ctx, ids[0])
 	}
-	return api.TemplateDetail{}, farm.Refused("%d templates of the registry are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
+	return api.TemplateDetail{}, farm.Refused("%d templates of the registry match %q; want an id: %s", len(ids), name, strings.Join(ids, ", "))
 }
 
 func noTemplate(name string) error {
-	return farm.Errorf(farm.CodeNotFound, "The registry has no template %q; see: buildnode registry list", name)
+	return farm.Errorf(farm.CodeNotFound, "Template %q not found in the registry; see: buildnode registry list", name)
 }

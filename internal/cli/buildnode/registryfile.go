@@ -26,11 +26,10 @@ func registryExport(r *registryOptions) *cobra.Command {
 	o := ExportOptions{registryOptions: r}
 	cmd := &cobra.Command{
 		Use:   "export <template> <file>",
-		Short: "Write a disk of the registry into an image file",
-		Long: `export pulls a tag (the latest one unless -t names another) and writes the disk that it
-boots from, or the one that --disk names, as a raw or qcow2 image. No local template is made.
-An export that was interrupted goes on when the same command is given again; until then what
-was pulled lies beside the file.`,
+		Short: "Export a registry disk to an image file",
+		Long: `export pulls a tag (default: the latest) and writes its boot disk, or --disk, as a raw or qcow2 image. It
+creates no local template. Repeating the command resumes an interrupted export; until then the
+pulled data is next to the file.`,
 		Example: `  buildnode registry export debian debian.qcow2
   buildnode registry export debian /mnt/debian.img -t v1`,
 		Args: cobra.ExactArgs(2),
@@ -40,14 +39,14 @@ was pulled lies beside the file.`,
 		},
 	}
 	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "tag to export (default: the latest)")
-	cmd.Flags().StringVar(&o.Disk, "disk", "", "disk of the version (default: the one that it boots from)")
+	cmd.Flags().StringVar(&o.Disk, "disk", "", "disk of the version (default: the boot disk)")
 	formatFlag(cmd, &o.Format)
 	return cmd
 }
 
 // formatFlag adds the option for the format of an image file.
 func formatFlag(cmd *cobra.Command, format *string) {
-	cmd.Flags().StringVar(format, "format", "", "format of the image: raw or qcow2 (default: by the file's ending)")
+	cmd.Flags().StringVar(format, "format", "", "image format: raw or qcow2 (default: by the file extension)")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"raw", "qcow2"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -90,11 +89,11 @@ func registryImport(r *registryOptions) *cobra.Command {
 	o, flags := RegistryImportOptions{registryOptions: r}, imageFlags{}
 	cmd := &cobra.Command{
 		Use:   "import <disk file>",
-		Short: "Push a disk image as a tag, without a local template",
-		Long: `import pushes a disk image (raw or qcow2) as the first tag of a new template, or with -v as
-the next tag of an existing one. Nothing is copied on this host, and nobody may change the image
-until it is pushed. Of an image for a template that is here too (buildnode registry pull), only
-what differs is sent. An import that was interrupted goes on when the same command is given again.`,
+		Short: "Push a disk image as a new tag",
+		Long: `import pushes a disk image (raw or qcow2) as the first tag of a new template, or with -v as the next tag
+of an existing one, without a local copy. The image must not change during the push. If the template
+is also a local template (buildnode registry pull), only the differences are sent. Repeating the
+command resumes an interrupted import.`,
 		Example: `  buildnode registry import debian.qcow2 --name debian -t v1 --cpu 2 --ram 4G
   buildnode registry import disk.img -v debian -t v2`,
 		Args: cobra.ExactArgs(1),
@@ -123,7 +122,7 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	defer client.Close()
 	local, err := o.library()
 	if err != nil {
-		_, _ = fmt.Fprintf(o.Err, "warning: the local templates cannot be read (%v); the whole image is sent\n", err)
+		_, _ = fmt.Fprintf(o.Err, "warning: read local templates failed (%v); sending the whole image\n", err)
 	}
 	push, name, err := o.options(ctx, client)
 	if err != nil {

@@ -17,7 +17,7 @@ func registryList(o *registryOptions) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the templates of the registry",
+		Short:   "List registry templates",
 		Example: `  buildnode registry list -r http://registry.example:8089`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,9 +57,9 @@ func registryShow(o *registryOptions) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "show <template>",
-		Short: "Show a template of the registry and its tags",
-		Long: `show tells what the registry knows of a template. Each version has two sizes: what a node
-that holds nothing pulls, and behind "+" what the version added to the older ones.`,
+		Short: "Show a registry template and its tags",
+		Long: `show prints a template of the registry. Each version has two sizes: the bytes that a node with an empty
+cache pulls, and after "+" the increment over the older versions.`,
 		Example: `  buildnode registry show debian --output json`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -102,8 +102,8 @@ func registryRevert(r *registryOptions) *cobra.Command {
 	o := RevertOptions{registryOptions: r}
 	cmd := &cobra.Command{
 		Use:   "revert <template>",
-		Short: "Remove a tag of the registry and every newer one",
-		Long:  `revert removes a tag and all tags that are newer; without -t or --number the latest tag only.`,
+		Short: "Delete a tag and all newer tags",
+		Long:  `revert deletes a tag and all newer tags; without -t or --number only the latest tag.`,
 		Example: `  buildnode registry revert debian
   buildnode registry revert debian -t v3 --yes`,
 		Args: cobra.ExactArgs(1),
@@ -112,15 +112,15 @@ func registryRevert(r *registryOptions) *cobra.Command {
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "oldest tag to remove")
-	cmd.Flags().IntVar(&o.Number, "number", -1, "oldest version to remove, by its number")
+	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "oldest tag to delete")
+	cmd.Flags().IntVar(&o.Number, "number", -1, "number of the oldest version to delete")
 	cmd.MarkFlagsMutuallyExclusive("tag", "number")
 	o.Yes.Add(cmd)
 	return cmd
 }
 
 func (o *RevertOptions) run(ctx context.Context) error {
-	if err := o.Yes.Ask(ctx, o.Streams, "Remove a version of %s and all newer ones from the registry?", o.Template); err != nil {
+	if err := o.Yes.Ask(ctx, o.Streams, "Delete a version of %s and all newer ones from the registry?", o.Template); err != nil {
 		return err
 	}
 	client, err := o.client(ctx, tryQuestion)

@@ -25,11 +25,10 @@ func registryPush(r *registryOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push <vm>",
 		Short: "Push a local template as a new tag",
-		Long: `push publishes a local template as a new tag of the registry's template with the same id,
-which is made by the first push. With -v the tag goes to another, existing template.
-Of a disk that was pushed or pulled before, only what was changed since is sent. A push that
-was interrupted goes on when the same command is given again. Nobody may write to a disk
-until it is pushed.`,
+		Long: `push publishes a local template as a new tag of the registry's template with the same id, which the first
+push creates. With -v it becomes a tag of another, existing template. Of a disk that was pushed or
+pulled before, only the changes are sent. Repeating the command resumes an interrupted push. The
+disk must not change during the push.`,
 		Example: `  buildnode registry push debian -t v1 -d "first"
   buildnode registry push patched -v debian -t v2`,
 		Args: cobra.ExactArgs(1),
@@ -87,11 +86,11 @@ func registryPull(r *registryOptions) *cobra.Command {
 	o := PullOptions{registryOptions: r}
 	cmd := &cobra.Command{
 		Use:   "pull <template>",
-		Short: "Pull a template of the registry into the local templates",
-		Long: `pull brings a tag (the latest one unless -t names another) and makes it the current
-version of the local template. Of a disk that differs from one that is here, only the
-difference is pulled. A pull that was interrupted goes on when the same command is given
-again. Files of newer tags stay when an older one is pulled, unless -s is given.`,
+		Short: "Pull a registry template",
+		Long: `pull downloads a tag (default: the latest) and makes it the current version of the local template. Of a
+disk that exists here in another version, only the differences are pulled. Repeating the command
+resumes an interrupted pull. Local files of newer tags stay when an older tag is pulled, unless -s
+is set.`,
 		Example: `  buildnode registry pull debian
   buildnode registry pull debian -t v1 -s`,
 		Args: cobra.ExactArgs(1),
@@ -137,5 +136,5 @@ func resumable(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; the same command goes on where it was"))
+	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; repeat the command to resume"))
 }

@@ -35,29 +35,29 @@ func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := &cobra.Command{
 		Use:   "buildnode",
-		Short: "Make this machine a node of a build cloud and run its virtual machines",
+		Short: "Run a node of a build cloud",
 		Long: `buildnode makes this machine a node of a build cloud and manages its templates.
 
-  buildnode join http://controller:8090 --token-file token   become a node
+  buildnode join http://controller:8090 --token-file token   join this machine as a node
   buildnode run                                              run the agent
-  buildnode status                                           what the node is and holds
+  buildnode status                                           show the node and its cache
 
-Templates are made from disk images and pushed to a registry:
+Templates are created from disk images and pushed to a registry:
 
   buildnode vm import debian.qcow2 --name debian
   buildnode registry add main http://registry:8089
   buildnode registry push debian -t v1
 
-Everything is kept in one data directory (--data-dir).
+All data is in one data directory (--data-dir).
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+Exit codes: 0 success, 1 failure, 2 usage error.`,
 		Version: obs.FullVersion(),
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.StringVar(&g.dataDir, "data-dir", datadir.Default(), "directory of everything that the node keeps")
+	fs.StringVar(&g.dataDir, "data-dir", datadir.Default(), "data directory of the node")
 	fs.StringVar(&g.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
 	root.AddCommand(
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
@@ -66,11 +66,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	return root
 }
 
-// addTLS adds the options of a TLS client to a command; whose names the server.
+// addTLS adds the options of a TLS client to a command; whose is the name of the server.
 func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
-	fs.BoolVar(&o.Insecure, "insecure", false, "do not check the "+whose+"'s certificate")
-	fs.StringVar(&o.Cert, "cert", "", "PEM file of a client certificate")
-	fs.StringVar(&o.Key, "key", "", "PEM file of its key")
-	fs.StringVar(&o.CA, "cacert", "", "PEM file of the authorities to trust")
+	fs.BoolVar(&o.Insecure, "insecure", false, "skip verification of the "+whose+"'s certificate (testing only)")
+	fs.StringVar(&o.Cert, "cert", "", "client certificate (PEM)")
+	fs.StringVar(&o.Key, "key", "", "private key of the client certificate (PEM)")
+	fs.StringVar(&o.CA, "cacert", "", "PEM file with the CAs to trust (default: system CAs)")
 	cli.MarkGlobal(fs, "insecure", "cert", "key", "cacert")
 }

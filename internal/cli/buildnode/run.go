@@ -15,16 +15,16 @@ func runCommand(g *globals) *cobra.Command {
 	o := NodeOptions{}
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run the node's agent",
-		Long: `run serves the node's controller until it is told to stop: it pulls templates, starts
-and ends VMs and reports on them. VMs outlive the agent; the next run finds them again.
+		Short: "Run the agent of this node",
+		Long: `run runs the agent until it is stopped: it pulls templates, starts and stops VMs and reports them to the
+controller. VMs outlive the agent; the next run manages them again.
 
-When the controller asks for it, the agent loads another version of this program, verifies
-it, and becomes it; VMs run on. That version is kept in the data directory, and run becomes
-it at each start. One that does not reach the controller makes room for the one before it.`,
+On request of the controller, the agent downloads and verifies another version of this program and
+replaces itself with it; VMs continue. That version is stored in the data directory and used at each
+start. A version that does not reach the controller is rolled back to the previous one.`,
 		Example: `  buildnode run
   buildnode run --metrics-listen 127.0.0.1:2113
-  buildnode run --driver sim     # no hypervisor: simulated VMs, for trying things out`,
+  buildnode run --driver sim     # simulated VMs, without a hypervisor`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if o.Home, err = g.home(); err != nil {
@@ -41,20 +41,20 @@ it at each start. One that does not reach the controller makes room for the one 
 		},
 	}
 	addDriver(cmd, &o)
-	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "let the controller replace this agent by an older, signed version")
-	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the public keys that agent packages must be signed with (default: those that this node was given when it joined)")
-	cmd.Flags().StringVar(&o.Licence.File, "license-file", "", "licence of this node; when it is over the node gets no new VMs (default: it needs none but its hypervisor's)")
-	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "", "file with the public keys that licences are believed by (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
-	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "address host:port on which metrics for Prometheus are served at /metrics (default: none are)")
+	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "allow updates to older signed versions")
+	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the trusted public keys of agent packages (default: those from the first join)")
+	cmd.Flags().StringVar(&o.Licence.File, "license-file", "", "license file of this node; with an expired license it gets no new VMs (default: only that of its hypervisor)")
+	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "", "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
+	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
 	return cmd
 }
 
 // addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
-	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for VMs that are only simulated")
-	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "user that QEMU runs as when this program is root and that runs nothing else (default: buildyard where there is that user, else number 65525)")
-	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "bridge of this host that guests in the network mode bridge are put on (default: the mode is refused)")
-	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "", "address of this host that the screens of VMs with a VNC password are served on, such as 0.0.0.0 (default: 127.0.0.1)")
+	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
+	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "dedicated user of QEMU when this program runs as root (default: buildyard if it exists, else user id 65525)")
+	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "bridge of this host for network mode bridge (default: the mode is refused)")
+	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "", "listen address of VM consoles with a VNC password, such as 0.0.0.0 (default: 127.0.0.1)")
 	o.vlans.add(cmd.Flags())
 	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -67,7 +67,7 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	o.Logger.InfoContext(ctx, "agent runs", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
+	o.Logger.InfoContext(ctx, "agent started", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
 	if err := o.Home.SetLastError(""); err != nil {
 		return err
 	}

@@ -38,14 +38,14 @@ func simCommand(g *globals) *cobra.Command {
 	token, key := tokenOptions{}, keyOptions{}
 	cmd := &cobra.Command{
 		Use:   "sim",
-		Short: "Run many simulated nodes in one process",
-		Long: `sim joins and runs nodes whose VMs are only simulated: to load a controller, or to see a
-cloud without a hypervisor. Nothing touches the disk unless --data-dir is given; with it,
-nodes and VMs outlive the process, however it ends.
+		Short: "Run simulated nodes in one process",
+		Long: `sim joins and runs nodes with simulated VMs, to load a controller or to try a cloud without a hypervisor.
+Nothing is written to disk without --data-dir; with it, nodes and VMs survive restarts and crashes
+of the process.
 
-A controller that cannot be reached is waited for. By default everything takes no time and
-nothing fails. A time may be one, such as 2s, or a range that is drawn from, such as
-500ms-3s; shares go from 0 to 1, and the same --seed draws the same.`,
+sim waits for a controller that cannot be reached. By default all operations take no time and never
+fail. A duration is a time such as 2s or a random range such as 500ms-3s; shares are from 0 to 1.
+The same --seed produces the same values.`,
 		Example: `  buildyard node token | buildnode sim --nodes 100 --controller http://127.0.0.1:8090 --token-file -
   buildnode sim --nodes 3 --boot 2s --pull 5s --data-dir ./sim --controller http://127.0.0.1:8090 --token-file token
   buildnode sim --nodes 50 --boot 1s-4s --boot-failure 0.02 --death 0.1 --death-after 10s-5m \
@@ -66,13 +66,13 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 	token.add(cmd)
 	key.add(fs)
 	addTLS(fs, &o.Certs, "controller")
-	fs.StringVar(&o.Name, "name", "sim", "beginning of the nodes' names")
+	fs.StringVar(&o.Name, "name", "sim", "prefix of the nodes' names")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or ids)")
-	fs.IntVar(&o.Capacity, "capacity", 0, "most VMs at a time on each node (default: the controller's)")
-	fs.BoolVar(&o.RealPull, "real-pull", false, "really pull templates (needs --data-dir)")
-	fs.StringVar(&o.Dir, "data-dir", "", "directory in which nodes and VMs outlive this process (default: none)")
-	fs.StringVar(&o.Sim.License, "license", "", "kind of license that the simulated hypervisor says to have (default: it needs none)")
-	fs.StringVar(&o.Sim.Expires, "license-expires", "", "day or time at which that ends, such as 2027-01-31 (default: never)")
+	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs per node (default: as set by the controller)")
+	fs.BoolVar(&o.RealPull, "real-pull", false, "pull real templates (requires --data-dir)")
+	fs.StringVar(&o.Dir, "data-dir", "", "data directory of nodes and VMs (default: in memory)")
+	fs.StringVar(&o.Sim.License, "license", "", "license type of the simulated hypervisor (default: no license needed)")
+	fs.StringVar(&o.Sim.Expires, "license-expires", "", "expiration date or time of that license, such as 2027-01-31 (default: never)")
 	o.addOffers(cmd)
 	o.addFates(cmd)
 	_ = cmd.MarkFlagRequired("controller")
@@ -82,8 +82,8 @@ nothing fails. A time may be one, such as 2s, or a range that is drawn from, suc
 // addOffers adds the options for what simulated nodes offer in addition to VMs.
 func (o *SimOptions) addOffers(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs that each node offers, as 10,100-110")
-	fs.StringSliceVar(&o.USB, "usb", nil, "USB devices that each node offers, as phone=2,key: claim names with the number of devices")
+	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs of each node, as 10,100-110")
+	fs.StringSliceVar(&o.USB, "usb", nil, "USB devices of each node, as phone=2,key: claim names with the number of devices")
 }
 
 // addFates adds the options for failures and durations of simulated VMs.
@@ -93,29 +93,29 @@ func (o *SimOptions) addFates(cmd *cobra.Command) {
 		to         *sim.Range
 		name, help string
 	}{
-		{&o.Sim.Boot, "boot", "how long a VM takes to boot"},
-		{&o.Sim.Exec, "exec", "how long the way to the guest takes for a script"},
-		{&o.Sim.Delete, "end", "how long the end of a VM takes"},
-		{&o.Sim.CrashAfter, "death-after", "how long after their start VMs die"},
-		{&o.PullTime, "pull", "how long a simulated pull takes"},
-		{&o.UpdateTime, "update", "how long a simulated update of an agent takes"},
-		{&o.ReportDelay, "report-delay", "how long each report to the controller is held back"},
+		{&o.Sim.Boot, "boot", "boot time of a VM"},
+		{&o.Sim.Exec, "exec", "latency of a script in the guest"},
+		{&o.Sim.Delete, "end", "time to delete a VM"},
+		{&o.Sim.CrashAfter, "death-after", "time from the start of a VM until it crashes"},
+		{&o.PullTime, "pull", "duration of a simulated pull"},
+		{&o.UpdateTime, "update", "duration of a simulated agent update"},
+		{&o.ReportDelay, "report-delay", "delay of each report to the controller"},
 	} {
-		fs.Var((*durationRange)(f.to), f.name, f.help+", a time or a range such as 1s-3s (default 0s)")
+		fs.Var((*durationRange)(f.to), f.name, f.help+", a duration or a range such as 1s-3s (default 0s)")
 	}
 	for _, f := range []struct {
 		to         *float64
 		name, help string
 	}{
 		{&o.Sim.BootFailure, "boot-failure", "share of starts that fail, 0 to 1"},
-		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose outcome is lost, 0 to 1"},
-		{&o.Sim.Crash, "death", "share of VMs that die by themselves, 0 to 1"},
-		{&o.UpdateFailure, "update-failure", "share of simulated updates of agents that fail, 0 to 1"},
+		{&o.Sim.ExecFailure, "script-failure", "share of scripts whose result is lost, 0 to 1"},
+		{&o.Sim.Crash, "death", "share of VMs that crash, 0 to 1"},
+		{&o.UpdateFailure, "update-failure", "share of simulated agent updates that fail, 0 to 1"},
 		{&o.PullFailure, "pull-failure", "share of simulated pulls that fail, 0 to 1"},
 	} {
 		fs.Float64Var(f.to, f.name, 0, f.help)
 	}
-	fs.Uint64Var(&o.Sim.Seed, "seed", 0, "of everything that is drawn")
+	fs.Uint64Var(&o.Sim.Seed, "seed", 0, "seed of random values")
 }
 
 // durationRange is a flag for a duration or a range of them.
@@ -144,7 +144,7 @@ func (s *durationRange) Set(text string) (err error) {
 		}
 	}
 	if err != nil || s.Min < 0 || s.Max < s.Min {
-		return fmt.Errorf("%q is neither a time, such as 2s, nor a range, such as 500ms-3s", text)
+		return fmt.Errorf("invalid duration %q: want a duration such as 2s, or a range such as 500ms-3s", text)
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func (o *SimOptions) offers(to *fleet.Options) error {
 			n, err = strconv.Atoi(count)
 		}
 		if err != nil || name == "" || len(name) > 64 || n < 1 || n > maxSimUSB {
-			return cli.Usage(fmt.Errorf("--usb %q: a claim name with a number of devices from 1 to %d, such as phone=2", item, maxSimUSB))
+			return cli.Usage(fmt.Errorf("invalid --usb %q: want a claim name with 1 to %d devices, such as phone=2", item, maxSimUSB))
 		}
 		for port := range n {
 			to.USB = append(to.USB, api.USBDevice{Name: name, Location: fmt.Sprintf("%d-%d", bus+1, port+1)})
@@ -197,11 +197,11 @@ func (o *SimOptions) offers(to *fleet.Options) error {
 	return nil
 }
 
-// How often the memory of many nodes is garbage-collected: rarely, since they share the machine
-// with the controller that they load, as long as they fit in a few gigabytes.
+// Garbage collection of the memory of many nodes is rare, since they share the machine with the
+// controller that they load, as long as they fit in a few GiB.
 const (
 	garbage  = 400     // percent of the live memory
-	memories = 2 << 30 // bytes, above which it is collected more often again
+	memories = 2 << 30 // bytes; above it, collections are more frequent
 )
 
 // collectLess trades memory for processor time, unless the environment configures otherwise.

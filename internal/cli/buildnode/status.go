@@ -27,8 +27,8 @@ func statusCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show node status",
-		Long: `status reads the data directory; it asks the agent for nothing but its registry proxy, and
-the controller for nothing.`,
+		Long: `status prints the state of the node from its data directory. It does not call the controller; it calls the
+agent only for its registry proxy.`,
 		Example: `  buildnode status
   buildnode status --output json | jq .instances`,
 		Args: cobra.NoArgs,
@@ -49,9 +49,9 @@ type nodeStatus struct {
 	Groups     []string           `json:"groups,omitempty"`
 	DataDir    string             `json:"data_dir"`
 	AgentRuns  bool               `json:"agent_runs"`
-	Trouble    string             `json:"trouble,omitempty"`        // why the agent has ended
+	Trouble    string             `json:"trouble,omitempty"`        // why the agent stopped
 	Proxy      string             `json:"registry_proxy,omitempty"` // socket of the agent's registry proxy
-	KeyID      string             `json:"key_id,omitempty"`         // of the user key that it joined with
+	KeyID      string             `json:"key_id,omitempty"`         // of the API key that it joined with
 	DiskFree   int64              `json:"disk_free"`                // bytes
 	Reserve    int64              `json:"reserve"`                  // bytes
 	Templates  []api.NodeTemplate `json:"templates"`
@@ -145,7 +145,7 @@ func (s nodeStatus) table(g *cli.Grid) {
 		g.Row("not joined (data directory " + s.DataDir + ")")
 		return
 	}
-	agent := "does not run"
+	agent := "not running"
 	if s.AgentRuns {
 		agent = "runs"
 	}
@@ -159,10 +159,10 @@ func (s nodeStatus) table(g *cli.Grid) {
 		g.Row("trouble", cli.Plain(s.Trouble))
 	}
 	if s.Proxy != "" {
-		g.Row("registry proxy", "answers in "+s.Proxy)
+		g.Row("registry proxy", "available at "+s.Proxy)
 	}
 	if s.KeyID != "" {
-		g.Row("joined with", "user key "+cli.Plain(s.KeyID))
+		g.Row("joined with", "API key "+cli.Plain(s.KeyID))
 	}
 	g.Row("data", s.DataDir)
 	g.Row("disk", bytesize.Format(s.DiskFree)+" free, "+bytesize.Format(s.Reserve)+" reserved")

@@ -24,7 +24,7 @@ type tokenOptions struct {
 // add adds the options to a command.
 func (t *tokenOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&t.text, "token", "", "join token of the cloud; other users of this machine may see it here")
+	fs.StringVar(&t.text, "token", "", "join token of the cloud; visible to other users of this machine")
 	fs.StringVar(&t.file, "token-file", "", "file with the join token; - reads standard input")
 	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 }
@@ -55,7 +55,7 @@ func readToken(file string, in io.Reader) (string, error) {
 		defer f.Close()
 		in = f
 	} else if in == nil {
-		return "", cli.Usage(errors.New("--token-file -: there is no standard input"))
+		return "", cli.Usage(errors.New("--token-file -: no standard input"))
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, maxToken))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// runNode runs the agent of a node, and replaces this process by the versions that updates bring.
+// runNode runs the agent of a node, and replaces this process when an update requests it.
 func runNode(ctx context.Context, o NodeOptions) error {
 	self, err := selfexec.Path()
 	if err != nil {
-		return fmt.Errorf("the file of this program: %w", err)
+		return fmt.Errorf("path of this program: %w", err)
 	}
 	err = update.Boot(update.BootOptions{Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger})
 	if err != nil {
@@ -36,11 +36,11 @@ func runNode(ctx context.Context, o NodeOptions) error {
 		switch {
 		case errors.Is(err, agent.ErrUpdate) && ctx.Err() == nil:
 			err = o.updater.Swap() // returns only on failure
-			o.Logger.ErrorContext(ctx, "the agent stays what it is", "error", err)
+			o.Logger.ErrorContext(ctx, "agent update failed", "error", err)
 			_ = o.updater.Close()
 			continue
 		case err != nil && ctx.Err() == nil && o.updater.OnTrial() && farm.CodeOf(err) != farm.CodeConflict:
-			err = errors.Join(err, o.updater.Rollback("the new agent ended: "+err.Error()))
+			err = errors.Join(err, o.updater.Rollback("the new agent stopped: "+err.Error()))
 		}
 		return errors.Join(err, o.updater.Close())
 	}
@@ -93,7 +93,7 @@ func trustKeys(at datadir.Dir, own, given string) error {
 			return nil
 		}
 		if _, err := license.ParseTrust([]byte(given)); err != nil {
-			return fmt.Errorf("the controller's keys of agent packages: %w", err)
+			return fmt.Errorf("agent package keys of the controller: %w", err)
 		}
 		keys = given
 	}

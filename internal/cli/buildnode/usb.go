@@ -14,10 +14,9 @@ import (
 func usbCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "usb",
-		Short: "USB devices that this node offers to VMs",
-		Long: `usb claims devices of this host for VMs. A start asks for one by the name of its claim or
-by its location, and gets one that is free. A running agent takes up what is claimed and
-released by itself; a VM keeps the device that it has. Devices can be claimed on Linux.`,
+		Short: "Manage USB devices of this node",
+		Long: `usb claims devices of this host for VMs. A start requests a device by claim name or location, and gets a
+free one. A running agent applies changed claims; a VM keeps its device. Claims require Linux.`,
 		Args: cobra.NoArgs, RunE: help,
 	}
 	cmd.AddCommand(usbList(g), usbClaim(g), usbRelease(g))
@@ -27,7 +26,7 @@ released by itself; a VM keeps the device that it has. Devices can be claimed on
 // USBOptions are the options of the usb commands.
 type USBOptions struct {
 	*globals
-	Tree   string // where the host shows its devices
+	Tree   string // directory of the device tree of the host
 	Device string
 	Name   string
 	Output cli.Format
@@ -48,7 +47,7 @@ func usbList(g *globals) *cobra.Command {
 	o := newUSBOptions(g)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the USB devices of this host and what is claimed",
+		Short: "List USB devices and claims",
 		Example: `  buildnode usb list
   buildnode usb list --output json | jq '.devices[] | select(.claim)'`,
 		Args: cobra.NoArgs,
@@ -103,13 +102,13 @@ func (l usbListing) table(g *cli.Grid) {
 			covered[d.Claim.Device], as = true, shownAs(*d.Claim, d.Location)
 		}
 		if d.Hub {
-			title = "hub, not offered"
+			title = "hub, not available"
 		}
 		g.Row(d.Location, d.ID, as, title)
 	}
 	for _, c := range l.Claims {
 		if !covered[c.Device] {
-			g.Row(c.Device, "", shownAs(c, c.Device), "claimed, not plugged in")
+			g.Row(c.Device, "", shownAs(c, c.Device), "claimed, not connected")
 		}
 	}
 }
@@ -127,10 +126,10 @@ func usbClaim(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claim DEVICE",
 		Short: "Claim a USB device",
-		Long: `claim offers the device at a location, or every device of a vendor and product, to VMs.
-Devices may share a name: a start that asks for it gets one that is free. Without a name
-a device is asked for by its location. emulated:tablet, mouse, keyboard and storage are
-made by the hypervisor, to try things out. A claim of the same is replaced.`,
+		Long: `claim makes the device at a location, or every device of a vendor and product, available to VMs. Devices
+may share a name: a start that requests it gets a free one. Without a name a device is requested by
+its location. emulated:tablet, mouse, keyboard and storage are emulated by the hypervisor, for
+tests. A repeated claim replaces the earlier one.`,
 		Example: `  buildnode usb claim 1-2.3 --name phone
   buildnode usb claim 05ac:12a8 --name phone
   buildnode usb claim emulated:tablet`,
@@ -140,7 +139,7 @@ made by the hypervisor, to try things out. A claim of the same is replaced.`,
 			return o.claim()
 		},
 	}
-	cmd.Flags().StringVar(&o.Name, "name", "", "what the device is asked for as (default: its location)")
+	cmd.Flags().StringVar(&o.Name, "name", "", "claim name of the device (default: its location)")
 	return cmd
 }
 
@@ -174,8 +173,7 @@ func usbRelease(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release DEVICE|NAME",
 		Short: "Release a USB device",
-		Long: `release takes back a claim, given as it was claimed, or all of a name. A VM keeps the
-device that it has.`,
+		Long:  `release removes a claim, given as it was claimed, or all claims of a name. A VM keeps its device.`,
 		Example: `  buildnode usb release 1-2.3
   buildnode usb release phone`,
 		Args: cobra.ExactArgs(1),

@@ -22,16 +22,16 @@ import (
 func vmCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vm",
-		Short: "Local templates: what \"registry push\" pushes",
-		Long: `vm manages the local templates of this host. A template is a disk with a configuration;
-"buildnode registry push" makes a version of a registry's template of it.`,
+		Short: "Manage local templates",
+		Long: `vm manages the local templates of this host. A template is a disk with a configuration; "buildnode
+registry push" publishes it as a version of a registry template.`,
 		Args: cobra.NoArgs, RunE: help,
 	}
 	cmd.AddCommand(vmImport(g), vmCreate(g), vmList(g), vmShow(g), vmModify(g), vmDelete(g))
 	return cmd
 }
 
-// help is the action of a command that only groups others.
+// help is the action of a command with subcommands only.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func (g *globals) library() (*localtemplate.Store, error) {
@@ -45,7 +45,7 @@ func (g *globals) library() (*localtemplate.Store, error) {
 	return localtemplate.Open(at.Library(), images{})
 }
 
-// images works on disk images with QEMU's tool.
+// images checks, creates and converts disk images with qemu-img.
 type images struct{}
 
 var _ localtemplate.Images = images{}
@@ -77,10 +77,10 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 	fs.StringVar(&f.name, "name", "", "name of the template")
 	fs.StringVar(&f.arch, "arch", "", "architecture: amd64 or arm64")
 	fs.IntVar(&f.cpu, "cpu", 0, "virtual CPUs")
-	fs.StringVar(&f.ram, "ram", "", "memory: MB, or with a unit such as 4G")
+	fs.StringVar(&f.ram, "ram", "", "memory in MiB, or with a unit such as 4G")
 	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(localtemplate.Networks, ", "))
 	fs.StringVar(&f.firmware, "firmware", "", "firmware: bios or uefi")
-	fs.StringArrayVar(&f.ports, "port", nil, `port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" is no rule`)
+	fs.StringArrayVar(&f.ports, "port", nil, `port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" for no rules`)
 	for flag, choice := range map[string][]string{
 		"arch": localtemplate.Archs, "network": localtemplate.Networks, "firmware": localtemplate.Firmwares,
 	} {
@@ -97,7 +97,7 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 			return s, err
 		}
 		if s.MemoryMB = int(ram / bytesize.MB); s.MemoryMB == 0 {
-			return s, farm.Invalid("ram", "%q is less than a megabyte", f.ram)
+			return s, farm.Invalid("ram", "%q is less than 1 MiB", f.ram)
 		}
 	}
 	if fs.Changed("cpu") && f.cpu < 1 {
@@ -113,10 +113,10 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 	return s, nil
 }
 
-// foretell warns of settings that a template may have but that no driver of this version supports.
+// foretell warns about template settings that no driver of this version supports.
 func (g *globals) foretell(s localtemplate.Settings) {
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version refuse to start a template with firmware %s\n", s.Firmware)
+		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s\n", s.Firmware)
 	}
 }
 
@@ -132,9 +132,9 @@ func vmImport(g *globals) *cobra.Command {
 	o, flags := ImportOptions{globals: g}, imageFlags{}
 	cmd := &cobra.Command{
 		Use:   "import <disk file>",
-		Short: "Make a template from a disk image",
-		Long: `import copies a disk image (raw or qcow2) into a new local template. A raw image is
-converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest agent.`,
+		Short: "Create a template from a disk image",
+		Long: `import copies a disk image (raw or qcow2) to a new local template. A raw image is converted to qcow2. The
+guest needs a boot loader on its disk and the QEMU guest agent.`,
 		Example: `  buildnode vm import debian.qcow2 --name debian --cpu 2 --ram 4G
   buildnode vm import disk.img --name web --port ssh --port web:80:8080`,
 		Args: cobra.ExactArgs(1),
@@ -151,10 +151,10 @@ converted to qcow2. The guest needs a boot loader on its disk and the QEMU guest
 	return cmd
 }
 
-// imageFile returns the disk image at a path that a command was given.
+// imageFile returns the disk image at a path.
 func imageFile(path, format string) (hv.Disk, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "There is no file %s", path)
+		return hv.Disk{}, farm.Errorf(farm.CodeNotFound, "File %s not found", path)
 	}
 	format, err := localtemplate.Format(path, format)
 	if err != nil {
@@ -172,7 +172,7 @@ func (o *ImportOptions) run(ctx context.Context) error {
 	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
 	b.end()
 	if err != nil && ctx.Err() != nil {
-		return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; nothing of the template is left, give the command again"))
+		return cli.Exit(cli.ExitInterrupted, errors.New("interrupted; the template was removed, repeat the command"))
 	}
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func vmCreate(g *globals) *cobra.Command {
 	o, flags := CreateOptions{globals: g}, settingFlags{}
 	cmd := &cobra.Command{
 		Use:     "create",
-		Short:   "Make a template with an empty disk",
+		Short:   "Create a template with an empty disk",
 		Example: `  buildnode vm create --name scratch --disk-size 20G --cpu 2 --ram 4G`,
 		Args:    cobra.NoArgs,
 	}
@@ -232,7 +232,7 @@ func vmList(g *globals) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the local templates",
+		Short:   "List local templates",
 		Example: `  buildnode vm list --output json`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -240,11 +240,11 @@ func vmList(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, bad := l.List() // a damaged template does not hide the others
+			list, bad := l.List() // damaged templates do not hide the others
 			err = output.Write(g.Out, list, func(t *cli.Grid) {
 				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {
-					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MB", vm.MemoryMB), bytesize.Format(vm.Size), vm.Tag)
+					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MiB", vm.MemoryMB), bytesize.Format(vm.Size), vm.Tag)
 				}
 			})
 			if err != nil {
@@ -282,7 +282,7 @@ func vmModify(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "modify <vm>",
 		Short: "Change the settings of a local template",
-		Long:  `modify changes what is given and keeps the rest; --port replaces all rules.`,
+		Long:  `modify changes the given settings; --port replaces all rules.`,
 		Example: `  buildnode vm modify debian --ram 8G --cpu 4
   buildnode vm modify debian --port ssh --port web:80:8080
   buildnode vm modify debian --port none`,
@@ -313,8 +313,8 @@ func vmDelete(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete <vm>",
 		Short: "Delete a local template",
-		Long: `delete removes a local template. What was pushed of it stays in the registry, and
-instances that run on this host keep running: they do not use local templates.`,
+		Long: `delete removes a local template. Its pushed versions stay in the registry, and running instances continue:
+they do not use local templates.`,
 		Example: `  buildnode vm delete debian --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -350,7 +350,7 @@ func showVM(g *cli.Grid, vm localtemplate.Template) {
 	g.Row("Name", vm.Name)
 	g.Row("Architecture", vm.Arch)
 	g.Row("CPUs", vm.CPUs)
-	g.Row("RAM", fmt.Sprintf("%d MB", vm.MemoryMB))
+	g.Row("RAM", fmt.Sprintf("%d MiB", vm.MemoryMB))
 	g.Row("Firmware", vm.Firmware)
 	g.Row("Network", vm.Network)
 	rules := make([]string, len(vm.Ports))

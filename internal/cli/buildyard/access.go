@@ -26,7 +26,7 @@ type access struct {
 	who      *auth.Authenticator
 	judge    *auth.Authorizer
 	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
-	provider *oidc.Provider    // nil: there is none
+	provider *oidc.Provider    // nil: none
 	o        accessOptions
 	tier     farm.Tier // that the authorizer uses
 	kept     bool      // the store records whether permissions are enforced
@@ -36,19 +36,19 @@ type access struct {
 type accessOptions struct {
 	Service       farm.Service
 	Settings      *config.Values
-	Authorization bool // permissions count
+	Authorization bool // permissions are enforced
 	Tier          func() farm.Tier
 	Stores        accessStores
 	Edge          *portTLS
-	Passes        *auth.NodeTokens                // by which nodes are known; nil: they are not
-	Fresh         func(ctx context.Context) error // returns when what other replicas have acknowledged is known; nil: there are none
+	Passes        *auth.NodeTokens                // that authenticate nodes; nil: none
+	Fresh         func(ctx context.Context) error // waits until the writes of other replicas are visible; nil: no other replicas
 	Show          authrest.Show                   // the login page; nil: the default
 	Auditor       rest.Auditor                    // nil: audited actions go only to the log
-	Chores        []periodic.Job                  // that access needs besides its own
+	Chores        []periodic.Job                  // additional background jobs of access
 	Logger        *slog.Logger
 }
 
-// accessStores keep what authentication needs permanently.
+// accessStores are the permanent stores of authentication.
 type accessStores struct {
 	Keys   auth.KeyStore
 	Marks  auth.NonceStore
@@ -78,17 +78,17 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 		broken bool
 		says   string
 	}{
-		{!on && asked(switches) != "", asked(switches) + " needs " + config.EnableAuth + "=true"},
-		{!on && permissions != "", permissions + " needs " + config.EnableAuth + "=true"},
-		{!on && authorities != "", config.CACert + " needs " + config.EnableAuth + "=true"},
-		{!on && provider != "", config.OIDCProviderURL + " needs " + config.EnableAuth + "=true"},
-		{on && token == "" && authorities == "" && provider == "", config.EnableAuth + " is on, but nobody could get in: give " + config.AuthRootToken + " (or its file, " + config.AuthRootToken + "_FILE)"},
-		{permissions != "" && token == "", permissions + " needs " + config.AuthRootToken + ": somebody must be able to grant permissions"},
-		{v.Bool(config.EnableAPIKeys) && token == "", config.EnableAPIKeys + " needs " + config.AuthRootToken + ": only the root user makes keys"},
-		{v.Bool(config.ResourceManagement) && permissions == "", config.ResourceManagement + " needs permissions to count: " + authorizations[0] + "=true"},
-		{(provider == "") != (v.String(config.OIDCClientID) == ""), config.OIDCProviderURL + " and " + config.OIDCClientID + " go together: give both"},
-		{v.List(config.CRL) != nil && authorities == "", config.CRL + " needs " + config.CACert},
-		{authorities != "" && !v.Bool(config.UseHTTPS) && !v.Bool(config.IngressNginx), config.CACert + " needs " + config.UseHTTPS + "=true: certificates are shown by TLS alone"},
+		{!on && asked(switches) != "", asked(switches) + " requires " + config.EnableAuth + "=true"},
+		{!on && permissions != "", permissions + " requires " + config.EnableAuth + "=true"},
+		{!on && authorities != "", config.CACert + " requires " + config.EnableAuth + "=true"},
+		{!on && provider != "", config.OIDCProviderURL + " requires " + config.EnableAuth + "=true"},
+		{on && token == "" && authorities == "" && provider == "", config.EnableAuth + " is on without a credential: set " + config.AuthRootToken + " (or " + config.AuthRootToken + "_FILE)"},
+		{permissions != "" && token == "", permissions + " requires " + config.AuthRootToken + ": only the root user can grant permissions"},
+		{v.Bool(config.EnableAPIKeys) && token == "", config.EnableAPIKeys + " requires " + config.AuthRootToken + ": only the root user creates keys"},
+		{v.Bool(config.ResourceManagement) && permissions == "", config.ResourceManagement + " requires authorization: " + authorizations[0] + "=true"},
+		{(provider == "") != (v.String(config.OIDCClientID) == ""), config.OIDCProviderURL + " and " + config.OIDCClientID + " must be set together"},
+		{v.List(config.CRL) != nil && authorities == "", config.CRL + " requires " + config.CACert},
+		{authorities != "" && !v.Bool(config.UseHTTPS) && !v.Bool(config.IngressNginx), config.CACert + " requires " + config.UseHTTPS + "=true: client certificates require TLS"},
 	} {
 		if rule.broken {
 			return errors.New(rule.says)
@@ -142,7 +142,7 @@ func openAccess(o accessOptions) (*access, error) {
 // could not remove.
 const endGrantsEvery = time.Minute
 
-// endGrants has the grants on templates end with these, and returns what sees to it when that fails at first.
+// endGrants removes the grants on deleted templates, and returns the job that retries failed removals.
 func endGrants(core *registry.Registry, grants auth.GrantStore) periodic.Job {
 	core.EndGrants(func(ctx context.Context, ids []string) error {
 		if _, changed := grants.Grants().WithoutResources(farm.ResourceTemplate, ids); !changed {
@@ -181,7 +181,7 @@ func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	})
 }
 
-// sites returns which pages may use a service besides its own.
+// sites returns the foreign web origins that may use a service.
 func (a *access) sites() rest.Sites {
 	v := a.o.Settings
 	return rest.NewSites(v.List(config.AllowedHosts), a.o.Service == farm.ServiceController && v.Bool(config.AllowCORS))
@@ -193,7 +193,7 @@ func (a *access) run(ctx context.Context) {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { periodic.Run(ctx, a.chores(), a.o.Logger) })
+	work.Go(func() { periodic.Run(ctx, a.jobs(), a.o.Logger) })
 	if a.provider != nil {
 		_ = a.provider.Warm(ctx) // it logs the result
 	}
@@ -216,7 +216,7 @@ func (a *access) Routes() []rest.Route {
 	return a.routes
 }
 
-// Rules returns the rules of this moment; nil without authentication.
+// Rules returns the current rules; nil without authentication.
 func (a *access) Rules() *auth.Rules {
 	if a == nil {
 		return nil

@@ -40,7 +40,7 @@ func withAccess(more map[string]string) map[string]string {
 func TestSettingsOfAccess(t *testing.T) {
 	const on = "--enable-auth --root-token 0123456789 "
 	for args, want := range map[string]string{
-		"up --enable-auth":                                  "nobody could get in: give SVC_ROOT_TOKEN",
+		"up --enable-auth":                                  "is on without a credential: set SVC_ROOT_TOKEN",
 		"up --enable-auth --root-token 012345678":           "has 9 characters; it needs at least 10",
 		"up --enable-api-keys":                              "SVC_ENABLE_API_KEYS needs SVC_ENABLE_AUTH=true",
 		"up --enable-controller-authorization":              "SVC_ENABLE_CONTROLLER_AUTHORIZATION needs SVC_ENABLE_AUTH=true",
@@ -49,15 +49,15 @@ func TestSettingsOfAccess(t *testing.T) {
 		"up --ca-cert x":                                    "SVC_CA_CERT needs SVC_ENABLE_AUTH=true",
 		"up " + on + "--ca-cert x":                          "SVC_CA_CERT needs SVC_USE_HTTPS=true",
 		"up " + on + "--crl x":                              "SVC_CRL needs SVC_CA_CERT",
-		"up " + on + "--enable-resource-management":         "needs permissions to count: SVC_ENABLE_CONTROLLER_AUTHORIZATION=true",
-		"registry " + on + "--enable-resource-management":   "needs permissions to count: SVC_ENABLE_AUTHORIZATION=true",
+		"up " + on + "--enable-resource-management":         "requires authorization: SVC_ENABLE_CONTROLLER_AUTHORIZATION=true",
+		"registry " + on + "--enable-resource-management":   "requires authorization: SVC_ENABLE_AUTHORIZATION=true",
 		"up " + on + "--oidc-provider-url https://idp.test": "SVC_OIDC_PROVIDER_URL and SVC_OIDC_CLIENT_ID go together",
-		"up --enable-auth --oidc-provider-url https://idp.test --oidc-client-id x --enable-api-keys": "SVC_ENABLE_API_KEYS needs SVC_ROOT_TOKEN",
+		"up --enable-auth --oidc-provider-url https://idp.test --oidc-client-id x --enable-api-keys": "SVC_ENABLE_API_KEYS requires SVC_ROOT_TOKEN",
 		"up --local-listen-addr :x":                                                          "SVC_LOCAL_LISTEN_ADDR",
-		"up --local-listen-addr 192.0.2.1:8085":                                              "that others cannot reach",
-		"up --use-https --listen-addr 127.0.0.1:0":                                           "SVC_SERVER_CERT and SVC_SERVER_KEY are not both set",
+		"up --local-listen-addr 192.0.2.1:8085":                                              "a loopback address such as",
+		"up --use-https --listen-addr 127.0.0.1:0":                                           "SVC_USE_HTTPS requires SVC_SERVER_CERT and SVC_SERVER_KEY",
 		"up --use-https --server-cert /none --server-key /none --listen-addr 127.0.0.1:0":    "/none",
-		"up --server-cert x --server-key x":                                                  "SVC_SERVER_CERT needs SVC_USE_HTTPS=true",
+		"up --server-cert x --server-key x":                                                  "SVC_SERVER_CERT requires SVC_USE_HTTPS=true",
 		"registry --server-key x":                                                            "SVC_SERVER_KEY needs SVC_USE_HTTPS=true",
 		"registry --min-tls-version 1.1":                                                     "SVC_MIN_TLS_VERSION",
 		"up --use-queue-tls":                                                                 "SVC_USE_QUEUE_TLS needs SVC_QUEUE_ADDR",
@@ -328,7 +328,7 @@ func TestRegistryElsewhere(t *testing.T) {
 			}
 			if _, err := root.Templates(t.Context(), client.ListOptions{}); (err == nil) != c.reached {
 				t.Fatalf("templates: %v", err)
-			} else if err != nil && !strings.Contains(err.Error(), "rejected the controller's credentials: both need the same SVC_ROOT_TOKEN") {
+			} else if err != nil && !strings.Contains(err.Error(), "rejected the controller's credentials: set the same SVC_ROOT_TOKEN") {
 				t.Error(err)
 			} else if err != nil {
 				basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))

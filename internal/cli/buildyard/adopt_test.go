@@ -216,10 +216,10 @@ func (l *lostCloud) keeps(node string, vms []api.OrphanedVM, before map[string]a
 
 func (l *lostCloud) removes(node string, vms []api.OrphanedVM) {
 	t := l.t
-	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs stay as they are") {
+	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs not changed") {
 		t.Errorf("exit %d: %s", code, said)
 	}
-	if code, _, said := l.run("node", "adopt", node, "--remove"); code != 2 || !strings.Contains(said, "give --yes; nothing was done") {
+	if code, _, said := l.run("node", "adopt", node, "--remove"); code != 2 || !strings.Contains(said, "pass --yes to confirm; nothing was done") {
 		t.Errorf("removal without --yes and a terminal ended with %d: %s", code, said)
 	}
 	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "-o", "json")

@@ -117,10 +117,10 @@ func TestCommandsOverTLS(t *testing.T) {
 		{0, "Running", []string{"--controller", open.URL, "--ca-cert", ca}},
 		{0, "Running", []string{"--controller", open.URL, "--skip-tls-verification"}},
 		{0, "Running", []string{"--controller", closed.URL, "--ca-cert", ca, "--client-cert", cert, "--client-key", key}},
-		{5, "--ca-cert or SVC_CLIENT_CA names whose are", []string{"--controller", open.URL}},
+		{5, "set its CA with --ca-cert or SVC_CLIENT_CA", []string{"--controller", open.URL}},
 		{5, "--client-cert and --client-key", []string{"--controller", closed.URL, "--ca-cert", ca}},
-		{5, "does it want https", []string{"--controller", strings.Replace(open.URL, "https", "http", 1)}},
-		{5, "begins with http://", []string{"--controller", strings.Replace(s.URL(), "http", "https", 1)}},
+		{5, "whether it requires https", []string{"--controller", strings.Replace(open.URL, "https", "http", 1)}},
+		{5, "want an address with http://", []string{"--controller", strings.Replace(s.URL(), "http", "https", 1)}},
 		{2, "holds no certificate", []string{"--controller", open.URL, "--ca-cert", empty}},
 		{2, "authorities to trust", []string{"--controller", open.URL, "--ca-cert", empty + "x"}},
 		{2, "give the certificate and its key", []string{"--controller", open.URL, "--client-cert", cert}},
@@ -157,13 +157,13 @@ func TestCommandsOfOtherAnswers(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, 6, "give the root token (SVC_CLIENT_ROOT_TOKEN, or --token-file), a user key"},
+		{401, `{"status":"FAIL","message":"Authentication Required"}`, 6, "set the root token (SVC_CLIENT_ROOT_TOKEN, or --token-file), an API key"},
 		{403, `{"status":"FAIL","message":"list_nodes is missing"}`, 6, "list_nodes is missing"},
 		{503, `{"status":"FAIL","message":"not ready"}`, 5, "not ready"},
 		{502, `<html>bad gateway</html>`, 5, "answers, but not as a controller does"},
 		{500, `{"status":"FAIL","message":"Internal error"}`, 1, "Internal error"},
-		{200, `<html>log in</html>`, 5, "is this its address"},
-		{302, ``, 5, "is this its address"},
+		{200, `<html>log in</html>`, 5, "check the address"},
+		{302, ``, 5, "check the address"},
 		{200, `{"status":"FAIL","message":"\u001b[2Jno"}`, 1, "?[2Jno"},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/store/backup"
@@ -21,7 +22,7 @@ import (
 // backupOptions are the options of buildyard backup.
 type backupOptions struct {
 	file    string
-	dataDir string // of a controller that does not run; "": ask one that does
+	dataDir string // of a stopped controller; "": call a running one
 	replace bool
 }
 
@@ -34,16 +35,15 @@ func backupCommand(streams Streams) *cobra.Command {
 	cmd := a.Add(&cobra.Command{
 		Use: "backup FILE", GroupID: cloud.Group,
 		Short: "Back up controller data",
-		Long: `backup writes everything that the controller keeps into one file: instances and their
-history, nodes, groups, save requests, settings and the join token. It is one moment's state,
-taken while the controller serves. The file ends with a checksum, which is checked before the
-file gets its name; with - for FILE it goes to the standard output and the checksum stays
-for "restore" to check. The file holds secrets: keep it like the data directory.
+		Long: `backup writes a consistent snapshot of the controller data to one file: instances and their history,
+nodes, groups, save requests, settings and the join token. The controller keeps serving. The file
+ends with a checksum, which is verified before the file gets its name; with - for FILE the backup
+goes to standard output and "restore" verifies the checksum. The file contains secrets: protect it
+like the data directory.
 
-It does not hold the registry's templates (copy the registry's directory) and not the VMs,
-which are on the nodes.
+A backup does not contain templates (copy the registry's directory) or VMs, which are on the nodes.
 
-With --data-dir it reads the directory of a controller that does not run.`,
+With --data-dir it reads the data directory of a stopped controller.`,
 		Example: `  buildyard backup /backups/cloud.backup
   buildyard backup - | ssh vault 'cat > cloud.backup'
   buildyard backup old.backup --data-dir /var/lib/buildyard/controller
@@ -53,8 +53,8 @@ With --data-dir it reads the directory of a controller that does not run.`,
 		opts.file = args[0]
 		return a.backup(cmd.Context(), opts)
 	})
-	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "", "back up this data directory, whose controller does not run, instead of asking one")
-	cmd.Flags().BoolVar(&opts.replace, "force", false, "replace FILE if it is there")
+	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "", "data directory of a stopped controller, instead of a running controller")
+	cmd.Flags().BoolVar(&opts.replace, "force", false, "replace an existing FILE")
 	return cmd
 }
 
@@ -74,7 +74,7 @@ func (a *backupAsker) backup(ctx context.Context, opts backupOptions) (err error
 	}
 	sum, err := backup.Write(opts.file, src, existing)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already: choose another name, or replace it with --force", opts.file)
+		return fmt.Errorf("%s already exists; choose another name, or replace it with --force", opts.file)
 	}
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (a *backupAsker) showBackup(w io.Writer, file string, sum *backup.ChecksumW
 	out := struct {
 		File   string `json:"file"`
 		Bytes  int64  `json:"bytes"`
-		SHA256 string `json:"sha256"` // of all but the last 32 bytes, which are this
+		SHA256 string `json:"sha256"` // of all but the last 32 bytes, which are the checksum
 	}{file, sum.Size(), sum.Digest()}
 	return a.Output.Write(w, out, func(g *cli.Grid) {
 		g.Row("backup", out.File)
@@ -118,11 +118,11 @@ func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCl
 	}
 	dir := storeDir(dataDir)
 	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
-		return nil, 0, fmt.Errorf("%s is no data directory of a controller with an embedded store: %w", dataDir, err)
+		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir, err)
 	}
 	b, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is asked for its backup)", err)
+		return nil, 0, fmt.Errorf("%w (without --data-dir a running controller is backed up)", err)
 	}
 	stream, size, err := b.Snapshot(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCl
 	return &offline{stream, b}, size, nil
 }
 
-// offline is the backup of a store that is open for it only.
+// offline is a backup of a store that is opened for it only.
 type offline struct {
 	io.ReadCloser
 	store *etcd.Backend
@@ -157,7 +157,7 @@ func (p *progress) Read(b []byte) (int, error) {
 	p.done += int64(n)
 	if now := time.Now(); now.After(p.next) {
 		p.next = now.Add(progressEvery)
-		_, _ = fmt.Fprintf(p.to, "%d of about %d MB\n", p.done>>20, p.total>>20)
+		_, _ = fmt.Fprintf(p.to, "%s of about %s\n", bytesize.Format(p.done), bytesize.Format(p.total))
 	}
 	return n, err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // errNotAsked is the cause of a failure that an open breaker returns without a call.
-var errNotAsked = errors.New("it did not answer a moment ago")
+var errNotAsked = errors.New("a recent call failed")
 
 // breakerRetry is how long a breaker stays open until one call tries again.
 const breakerRetry = 2 * time.Second
@@ -42,7 +42,7 @@ func (b *breaker) allows(now time.Time) bool {
 	}
 }
 
-// record records the result of a call. A call whose caller has left changes nothing.
+// record records the result of a call. A canceled call changes nothing.
 func (b *breaker) record(ctx context.Context, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,8 +60,8 @@ const (
 	rightsMost = 4096
 )
 
-// lastRights remembers the registry's last responses about rights of callers, for the time that it
-// does not answer. The zero value is ready.
+// lastRights caches the registry's last responses about rights of callers, for use while it does not
+// answer. The zero value is ready.
 type lastRights struct {
 	mu   sync.Mutex
 	said map[string]saidRights

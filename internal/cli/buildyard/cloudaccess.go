@@ -23,8 +23,8 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	}
 	s.openTrail()
 	keys := auth.NewKeys(stores.Keys())
-	s.chores = stores.Chores(keys)
-	o := accessOptions{Settings: s.settings, Tier: s.licence.Tier, Edge: s.edge}
+	s.jobs = stores.Chores(keys)
+	o := accessOptions{Settings: s.settings, Tier: s.license.Tier, Edge: s.edge}
 	if len(s.settings.List(config.EtcdEndpoints)) > 0 {
 		o.Fresh = stores.Fresh
 	}
@@ -34,7 +34,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
 	o.Show = logIn
-	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have contexts of their own
+	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have their own contexts
 		return err
 	}
 	s.passes = auth.NewPasses(stores.Signer(), keys)
@@ -47,9 +47,8 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	return err
 }
 
-// farPasses returns the issuer of node tokens for a registry elsewhere that has the same root
-// token; nil where the controller itself authenticates there with an API key, and nodes need one as
-// well.
+// farPasses returns the issuer of node tokens for a remote registry with the same root token; nil
+// where the controller authenticates with an API key, since nodes then need one as well.
 func (s *ControllerService) farPasses() *auth.NodeTokens {
 	token := s.settings.String(config.AuthRootToken)
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {

@@ -49,17 +49,17 @@ type ControllerService struct {
 	log      *slog.Logger
 	edge     *portTLS
 	listener *listener
-	queue    *nodePort // nil: nodes have no interface of their own
+	queue    *nodePort // nil: no separate node interface
 	registry *RegistryService
 	upstream *upstream
 	access   *access
 	trail    *rest.AuditTrail // nil without authentication or without an event log
-	chores   []periodic.Job   // that only the reconciling replica runs
-	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be made
+	jobs     []periodic.Job   // that only the reconciling replica runs
+	passes   *auth.NodeTokens // of nodes, for the registry; nil: none can be issued
 	backend  *etcd.Backend
 	store    *store.Store
 	core     *controller.Controller
-	licence  *license.File
+	license  *license.File
 	packages *release.Repository
 	meter    *rest.Meter   // nil: requests are not counted
 	refusals chan struct{} // receives a value for each refused caller, unless it is full
@@ -99,9 +99,9 @@ func checkStandalone(v *config.Values) error {
 	embedded, _ := strconv.ParseBool(text) // its form was checked
 	switch {
 	case embedded && external:
-		return fmt.Errorf("%s=%s asks for the embedded store, but %s names an external etcd: give one of them", config.Standalone, text, config.EtcdEndpoints)
+		return fmt.Errorf("%s=%s requires the embedded store, but %s sets an external etcd; remove one of them", config.Standalone, text, config.EtcdEndpoints)
 	case !embedded && !external:
-		return fmt.Errorf("%s=%s asks for an external etcd: give its addresses with %s", config.Standalone, text, config.EtcdEndpoints)
+		return fmt.Errorf("%s=%s requires an external etcd; set its endpoints with %s", config.Standalone, text, config.EtcdEndpoints)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func checkStandalone(v *config.Values) error {
 // Open binds the addresses and opens the store. Close closes what Open opened, also when it failed.
 func (s *ControllerService) Open(ctx context.Context) error {
 	var err error
-	if s.licence, err = license.Open(license.Options{
+	if s.license, err = license.Open(license.Options{
 		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
 		Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
 	}); err != nil {
@@ -129,7 +129,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	}
 	if s.WithRegistry || s.settings.Bool(config.RunRegistry) {
 		s.registry = &RegistryService{Stderr: s.Stderr, edge: s.edge}
-		if err := s.registry.beside(s.settings, s.output); err != nil {
+		if err := s.registry.configureEmbedded(s.settings, s.output); err != nil {
 			return err
 		}
 		if err := s.registry.Open(ctx); err != nil {
@@ -149,7 +149,7 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	return s.openMetrics(ctx)
 }
 
-// openMetrics serves the metrics of everything in this process, when they are switched on.
+// openMetrics serves the metrics of this process, if enabled.
 func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if !wantsMetrics(s.settings) {
 		return nil
@@ -163,7 +163,7 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	if s.registry != nil {
 		s.registry.meter = rest.NewMeter("registry", s.refusals)
 		meters = append(meters, s.registry.meter)
-		families = append(families, s.registry.core.Families()) //nolint:contextcheck // they are asked as long as the process runs
+		families = append(families, s.registry.core.Families()) //nolint:contextcheck // they are collected as long as the process runs
 	}
 	return s.open(ctx, s.settings, s.log, append(families, rest.Families(meters...))...)
 }
@@ -178,7 +178,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 	if endpoints := s.settings.List(config.EtcdEndpoints); len(endpoints) > 0 {
 		s.backend, err = etcd.External(ctx, etcd.ExternalOptions{Endpoints: endpoints, Logger: s.log})
 	} else {
-		replica = "embedded" // the one process on its store, whatever its restarts
+		replica = "embedded" // a single process, across restarts
 		s.backend, err = etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: storeDir(dir), Logger: s.log})
 	}
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *ControllerService) openStore(ctx context.Context, tables *record.Tables
 func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables) error {
 	address, local := s.registryAddresses()
 	if local == "" {
-		return fmt.Errorf("%s is not set: give the address of the registry, or run one with `buildyard up`", config.Registry)
+		return fmt.Errorf("%s is not set; set the URL of the registry, or run one with `buildyard up`", config.Registry)
 	}
 	var err error
 	if s.hasOwnRegistry() {
@@ -238,11 +238,11 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access), Licence: s.licence,
+		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access), Licence: s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.chores, Alarms: []controller.AlarmSource{s.exposureAlarms, s.diskAlarms},
+		Chores: s.jobs, Alarms: []controller.AlarmSource{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 	text := s.settings.String(config.MACRange)
 	if text == "" {
 		if s.settings.Bool(config.ManageMACs) {
-			return farm.MACRange{}, fmt.Errorf("%s is on, but %s is not set: give the addresses, <FROM>-<TO>", config.ManageMACs, config.MACRange)
+			return farm.MACRange{}, fmt.Errorf("%s requires %s (<FROM>-<TO>)", config.ManageMACs, config.MACRange)
 		}
 		return farm.MACRange{}, nil
 	}
@@ -275,8 +275,8 @@ func (s *ControllerService) hasOwnRegistry() bool {
 	return s.registry != nil && s.settings.String(config.LocalRegistry) == ""
 }
 
-// shelf returns the registry that the controller uses: the one in this process, unless another
-// address is set for it.
+// shelf returns the registry of the controller: the one in this process, unless another address is
+// set.
 func (s *ControllerService) shelf() (pausable, error) {
 	if s.hasOwnRegistry() {
 		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
@@ -317,7 +317,7 @@ func (s *ControllerService) RegistryURL() string {
 	return s.upstream.address
 }
 
-// JoinToken returns the secret that nodes join with, after Open.
+// JoinToken returns the join token of nodes, after Open.
 func (s *ControllerService) JoinToken() string { return s.core.JoinToken() }
 
 // Run serves until the context ends.
@@ -325,15 +325,15 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	defer s.output.start(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	handler, nodes, err := s.handlers() //nolint:contextcheck // requests have contexts of their own
+	handler, nodes, err := s.handlers() //nolint:contextcheck // requests have their own contexts
 	if err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "controller is ready", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
+	s.log.InfoContext(ctx, "controller started", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
 	wg.Go(func() { tuneGC(ctx, s.refusals) })
-	wg.Go(func() { s.licence.Run(ctx) })
+	wg.Go(func() { s.license.Run(ctx) })
 	wg.Go(func() { s.packages.Run(ctx) })
 	wg.Go(func() { s.edge.run(ctx) })
 	wg.Go(func() { s.access.run(ctx) })
@@ -374,20 +374,20 @@ func (s *ControllerService) Run(ctx context.Context) error {
 }
 
 // errRestart ends a controller whose store can be opened again only by a new process.
-var errRestart = errors.New("the store has to be opened again")
+var errRestart = errors.New("store must be reopened")
 
-// awaitRestart waits until the store, whose files could not be written, can be opened again.
+// awaitRestart waits until a store whose files could not be written can be opened again.
 func (s *ControllerService) awaitRestart(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case cause := <-s.backend.Restart():
-		s.log.WarnContext(ctx, "store files can be written again: restarting", "failure", cause)
+		s.log.WarnContext(ctx, "store writable again; restarting", "failure", cause)
 		return fmt.Errorf("%w: %w", errRestart, cause)
 	}
 }
 
-// handlers serve the API and, where there is one, the interface of the nodes.
+// handlers serve the API and, if enabled, the node interface.
 func (s *ControllerService) handlers() (all, nodes http.Handler, err error) {
 	o, err := s.restOptions()
 	if err != nil {
@@ -436,7 +436,7 @@ func (s *ControllerService) backups(dir string) backup.Periodic {
 	}
 }
 
-// Close returns back everything that Open took.
+// Close releases everything that Open acquired.
 func (s *ControllerService) Close() error {
 	var errs []error
 	if s.store != nil {
@@ -472,7 +472,7 @@ func writeToken(dir, token string) error {
 	return nil
 }
 
-// keepTerminated returns the option of a setting: there 0 means that nothing is kept.
+// keepTerminated converts the setting to the option, where 0 means that nothing is kept.
 func keepTerminated(setting time.Duration) time.Duration {
 	if setting == 0 {
 		return -1

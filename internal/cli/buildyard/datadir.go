@@ -13,13 +13,13 @@ import (
 
 // Names of files in the data directory, besides those of the store.
 const (
-	initSettingsFile = "buildyard.conf" // settings that init made
+	initSettingsFile = "buildyard.conf" // settings created by init
 	rootTokenFile    = "root-token"
 	tlsFolder        = "tls"
 )
 
 // openDataDir makes the controller's data directory, or checks that only its owner can read it.
-// An empty one is closed to others: nothing in it was readable yet.
+// An empty one is made private: nothing in it was readable yet.
 func openDataDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("%s: %w", config.DataDir, err)
@@ -34,11 +34,11 @@ func openDataDir(dir string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && os.Chmod(dir, 0o700) == nil {
 		return nil
 	}
-	return fmt.Errorf("%s=%q: others than its owner may read or change the data directory (%#o); run: chmod 700 %s",
+	return fmt.Errorf("%s=%q: data directory is accessible by other users (%#o); run: chmod 700 %s",
 		config.DataDir, dir, info.Mode().Perm(), dir)
 }
 
-// withInitSettings adds the settings that init made in the data directory, which apply where the
+// withInitSettings adds the settings that init created in the data directory, which apply where the
 // configuration file has no value.
 func withInitSettings(table config.Table, src config.Sources) (config.Sources, error) {
 	if !table.Has(config.DataDir) {

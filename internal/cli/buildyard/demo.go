@@ -27,12 +27,12 @@ import (
 // DemoOptions are the options of the demo.
 type DemoOptions struct {
 	Driver   string // qemu or sim
-	Guest    string // disk of the guest, qcow2; with the driver sim not needed
+	Guest    string // disk of the guest, qcow2; unused by the driver sim
 	User     string // of the guest
 	Password string
-	Scanner  string // program imagescan, which scans the template; "": nothing does
-	Once     bool   // end without waiting for the user
-	Dir      string // of everything the demo keeps; "": a temporary one that is removed
+	Scanner  string // imagescan program that scans the template; "": no scan
+	Once     bool   // exit without waiting for the user
+	Dir      string // data directory; "": a temporary one that is removed
 	Out, Err io.Writer
 }
 
@@ -40,27 +40,27 @@ func demoCommand(streams Streams) *cobra.Command {
 	o := DemoOptions{Out: streams.Out, Err: streams.Err}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run controller, registry and one node here, and start a real VM",
-		Long: `demo shows the main job on this machine: it runs controller and registry, joins this
-machine as a node, pushes a guest as template demo:v1, starts an instance that runs a
-script, prints what the script said and how to reach the VM, saves it as demo:v2 while
-it runs, starts that version, shows that its memory and its disk are as they were, and
-ends it. Then it stays up until you end it, unless --once is given.
+		Short: "Run a cloud on this machine with one VM",
+		Long: `demo runs a complete cloud on this machine: it starts controller and registry, joins this machine as a
+node, pushes a guest as template demo:v1, starts an instance that runs a script, prints the script's
+output and how to reach the VM, saves the running VM as demo:v2, starts that version, verifies its
+memory and disk, and terminates it. Then it keeps running until it is interrupted, unless --once is
+set.
 
-From a checkout, "make demo" builds the guest and calls this command.`,
+From a checkout, "make demo" builds the guest and runs this command.`,
 		Example: `  buildyard demo --guest demo.qcow2 --user demo --password secret
   buildyard demo --driver sim --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.Driver, "driver", "qemu", "hypervisor driver of the node: qemu, or sim where there is no QEMU")
-	fs.StringVar(&o.Guest, "guest", "", "disk image (qcow2) of the guest to push as demo:v1")
+	fs.StringVar(&o.Driver, "driver", "qemu", "hypervisor driver of the node: qemu, or sim without QEMU")
+	fs.StringVar(&o.Guest, "guest", "", "disk image (qcow2) of the guest for demo:v1")
 	fs.StringVar(&o.User, "user", "demo", "user inside the guest")
 	fs.StringVar(&o.Password, "password", "", "password of that user")
-	fs.StringVar(&o.Scanner, "scanner", "", "program imagescan, to scan the template in the registry's storage (not with the driver sim)")
-	fs.BoolVar(&o.Once, "once", false, "end after the instances have ended")
-	fs.StringVar(&o.Dir, "data-dir", "", "where to keep everything (default: a temporary directory, removed at the end)")
+	fs.StringVar(&o.Scanner, "scanner", "", "imagescan program that scans the template (not with the driver sim)")
+	fs.BoolVar(&o.Once, "once", false, "exit after the instances have terminated")
+	fs.StringVar(&o.Dir, "data-dir", "", "data directory (default: a temporary directory, removed at the end)")
 	return cmd
 }
 
@@ -73,14 +73,14 @@ type demo struct {
 	api      *client.Controller
 	template string
 	nonce    string
-	source   demoRun // the instance that boots, and is saved
-	pid      int     // hypervisor process of the one that runs
+	source   demoRun // the instance that boots and is saved
+	pid      int     // of the running hypervisor process
 	step     time.Time
 }
 
 func (o DemoOptions) run(ctx context.Context) (err error) {
 	if o.Driver == "qemu" && o.Guest == "" {
-		return errors.New("--guest is needed: the disk of the guest (guest/build.sh makes one), or use --driver sim")
+		return errors.New("--guest is required: the disk of the guest (built by guest/build.sh), or use --driver sim")
 	}
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "buildyard-demo-"); err != nil {
@@ -97,7 +97,7 @@ func (o DemoOptions) run(ctx context.Context) (err error) {
 	return d.play(ctx)
 }
 
-// ok prints one finished step with what proves it and how long it took.
+// ok prints one finished step with its evidence and duration.
 func (d *demo) ok(step, format string, args ...any) {
 	took := time.Since(d.step).Round(10 * time.Millisecond)
 	d.step = time.Now()
@@ -149,7 +149,7 @@ func (d *demo) seeNode(ctx context.Context) error {
 		return err
 	}
 	n := nodes[0]
-	d.ok("node", "%s joined: %s %s, accelerator %s, %d cores, %d GB", n.NodeName, n.AnkaVersion.Product,
+	d.ok("node", "%s joined: %s %s, accelerator %s, %d cores, %d GiB", n.NodeName, n.AnkaVersion.Product,
 		n.AnkaVersion.Version, n.AnkaVersion.Build, n.CPUCount, n.RAM)
 	return nil
 }
@@ -182,7 +182,7 @@ func (d *demo) push(ctx context.Context) error {
 
 const demoDisk = "disk.img"
 
-// disk returns the guest's disk; for the simulated node any file will do.
+// disk returns the guest's disk; the simulated node accepts any file.
 func (d *demo) disk() (transfer.Disk, error) {
 	if d.Driver != "sim" {
 		return transfer.Disk{Path: d.Guest, Format: "qcow2"}, nil
@@ -245,7 +245,7 @@ func firstLine(ctx context.Context, addr string) (string, error) {
 	return line, nil
 }
 
-// endInstance terminates and shows that nothing is left: no process, no record.
+// endInstance terminates the instance and verifies that no process and no record is left.
 func (d *demo) endInstance(ctx context.Context) error {
 	list, err := d.api.Instances(ctx, client.ListOptions{})
 	if err != nil {
@@ -260,16 +260,16 @@ func (d *demo) endInstance(ctx context.Context) error {
 		return err
 	}
 	if d.Driver == "sim" {
-		d.ok("ended", "no VM and no record is left")
+		d.ok("ended", "no VM and no record left")
 	} else {
-		d.ok("ended", "QEMU process %d is gone, no VM and no record is left", d.pid)
+		d.ok("ended", "QEMU process %d ended, no VM and no record left", d.pid)
 	}
 	return nil
 }
 
 // awaitEmpty waits until no VM, no hypervisor process and no record is left.
 func (d *demo) awaitEmpty(ctx context.Context) error {
-	return d.await(ctx, time.Minute, "the instance to go", func() (bool, error) {
+	return d.await(ctx, time.Minute, "the instance to end", func() (bool, error) {
 		list, err := d.api.Instances(ctx, client.ListOptions{})
 		if err != nil {
 			return false, err

@@ -120,11 +120,11 @@ func TestDemoOnce(t *testing.T) {
 	if got := strings.Join(steps, " "); got != "services node template instance script save resume ended" {
 		t.Errorf("the steps are %q:\n%s", got, out)
 	}
-	resumed := regexp.MustCompile(`(?m)^ok resume .* memory and disk hold (\w+);`).FindStringSubmatch(out.String())
+	resumed := regexp.MustCompile(`(?m)^ok resume .* memory and disk have (\w+);`).FindStringSubmatch(out.String())
 	if nonce == nil || resumed == nil || nonce[1] != resumed[1] {
 		t.Errorf("the nonce %q came back as %q:\n%s", nonce, resumed, out)
 	}
-	if !regexp.MustCompile(`(?m)^ok save .* bytes more than v1, the guest stood still for \S+;`).MatchString(out.String()) {
+	if !regexp.MustCompile(`(?m)^ok save .* bytes more than v1; guest paused for \S+;`).MatchString(out.String()) {
 		t.Errorf("the save does not say how long the guest stood still:\n%s", out)
 	}
 	noVMs(t, dir)
@@ -148,7 +148,7 @@ func TestNodeLog(t *testing.T) {
 	if got := out.String(); got != "{\"level\":\"WARN\",\"msg\":\"low\"}\n{\"level\":\"ERROR\",\"msg\":\"bad\"}\nno JSON\n" {
 		t.Errorf("passed on %q", got)
 	}
-	if got := l.standstill(); got != ", the guest stood still for 65.4ms" {
+	if got := l.standstill(); got != "; guest paused for 65.4ms" {
 		t.Errorf("after a save: %q", got)
 	}
 }

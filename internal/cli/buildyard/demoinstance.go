@@ -27,7 +27,7 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 		return err
 	}
 	if d.Driver == "sim" {
-		d.ok("instance", "%s is Started (simulated: there is no QEMU process)", d.source.InstanceID)
+		d.ok("instance", "%s is Started (simulated, without a QEMU process)", d.source.InstanceID)
 	} else {
 		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", d.source.InstanceID, d.pid, d.node.Host.Accelerator)
 	}
@@ -36,7 +36,7 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 		return err
 	}
 	if !strings.Contains(said, d.nonce) {
-		return fmt.Errorf("the script said %q, without the nonce of this run", said)
+		return fmt.Errorf("script output %q lacks the nonce of this run", said)
 	}
 	d.ok("script", "%s", said)
 	return d.reach(ctx, d.source.Instance)
@@ -56,7 +56,7 @@ func (d *demo) begin(ctx context.Context, tag, script string) (run demoRun, err 
 	}
 	run.InstanceID = ids[0]
 	if run.VMInfo == nil {
-		return run, errors.New("the instance is Started and nothing is known of its VM")
+		return run, errors.New("the instance is Started without VM information")
 	}
 	run.ready = time.Since(run.VMInfo.StartDate)
 	d.pid, err = d.pidOf(ctx)
@@ -78,7 +78,7 @@ func (d *demo) scripted(ctx context.Context, id string) (said string, err error)
 		return "", err
 	}
 	if result.ReturnCode != 0 {
-		return "", fmt.Errorf("the script failed with exit code %d: %s", result.ReturnCode, result.Stderr)
+		return "", fmt.Errorf("script failed with exit code %d: %s", result.ReturnCode, result.Stderr)
 	}
 	return strings.TrimSpace(result.Stdout), nil
 }

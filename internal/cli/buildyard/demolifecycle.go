@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// play runs the services and the node around the steps. However it ends, the
-// instances go first, then the node, then the services.
+// play runs the services and the node around the steps. At the end it stops the instances first, then
+// the node, then the services.
 func (d *demo) play(ctx context.Context) (err error) {
 	if err := d.openServices(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
 	orderly, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	if err := d.endInstances(orderly); err != nil {
-		_, _ = fmt.Fprintf(d.Err, "the instances did not end by themselves (%v); removing their VMs\n", err)
+		_, _ = fmt.Fprintf(d.Err, "the instances did not end (%v); removing their VMs\n", err)
 	}
 	err := stopNode()
 	sweep, cancel := context.WithTimeout(ctx, endLimit)
@@ -87,7 +87,7 @@ func (d *demo) endInstances(ctx context.Context) error {
 			return false, err
 		}
 		if len(asked) == 0 && len(living) > 0 {
-			_, _ = fmt.Fprintf(d.Out, "ending %s\n", instances(len(living)))
+			_, _ = fmt.Fprintf(d.Out, "terminating %s\n", instances(len(living)))
 		}
 		for _, id := range living {
 			if asked[id] {
@@ -128,7 +128,7 @@ func instances(n int) string {
 func (d *demo) removeVMs(ctx context.Context) error {
 	vms, err := d.node.Driver.List(ctx)
 	if err != nil {
-		return fmt.Errorf("look for VMs that are left: %w", err)
+		return fmt.Errorf("list remaining VMs: %w", err)
 	}
 	var errs []error
 	for _, vm := range vms {
@@ -139,10 +139,10 @@ func (d *demo) removeVMs(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// invite returns what to try next.
+// invite prints the next steps.
 func (d *demo) invite() {
 	_, _ = fmt.Fprintf(d.Out, `
-The cloud stays up: controller %[1]s, registry %[2]s. Try:
+The cloud keeps running: controller %[1]s, registry %[2]s. Try:
 
   curl -s %[1]s/api/v1/node
   curl -s %[1]s/api/v1/vm -d '{"vmid": "%[3]s", "name": "mine"}'
@@ -150,11 +150,11 @@ The cloud stays up: controller %[1]s, registry %[2]s. Try:
 `, d.services.URL(), d.services.RegistryURL(), d.template)
 	if d.Driver != "sim" {
 		_, _ = fmt.Fprintf(d.Out, `
-When your VM is Started, the last answer has the host_port of its guest_port 22:
+When your VM is Started, the last response has the host_port of its guest_port 22:
 
   ssh -p <host_port> %s@127.0.0.1     (password %s)
 `, d.User, d.Password)
 	}
-	_, _ = fmt.Fprint(d.Out, "\nThe demo listens on this machine only, without authentication. \"buildyard init && buildyard up\" runs a cloud with it.\n")
-	_, _ = fmt.Fprint(d.Out, "\nCtrl-C ends the VMs and the cloud; files stay only in a --data-dir that you gave.\n")
+	_, _ = fmt.Fprint(d.Out, "\nThe demo listens on loopback only, without authentication. \"buildyard init && buildyard up\" runs a cloud with authentication.\n")
+	_, _ = fmt.Fprint(d.Out, "\nCtrl-C stops the VMs and the cloud. Files are kept only with --data-dir.\n")
 }

@@ -35,8 +35,8 @@ func (d *demo) openNode(ctx context.Context) (*buildnode.Node, error) {
 	return buildnode.OpenNode(ctx, buildnode.NodeOptions{Home: dir, Driver: d.Driver, Logger: log})
 }
 
-// nodeLog receives the node's log. It passes warnings on to the user, and takes from the log line
-// of a save how long the guest was paused.
+// nodeLog receives the node's log. It prints warnings, and reads the pause of the guest from the log
+// line of a save.
 type nodeLog struct {
 	out io.Writer
 
@@ -62,14 +62,14 @@ func (l *nodeLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// standstill describes how long the guest was paused by the last save, when that is known.
+// standstill describes the pause of the guest during the last save, if known.
 func (l *nodeLog) standstill() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pause == nil {
 		return ""
 	}
-	return fmt.Sprintf(", the guest stood still for %s", l.pause.Round(100*time.Microsecond))
+	return fmt.Sprintf("; guest paused for %s", l.pause.Round(100*time.Microsecond))
 }
 
 // pidOf returns the hypervisor process of the one VM that runs.

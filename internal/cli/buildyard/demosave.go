@@ -9,8 +9,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-// The files that carry the nonce through the save: one in the guest's memory, one on
-// its disk.
+// The files that keep the nonce across the save: one in the guest's memory, one on its disk.
 const (
 	memoryFile = "/dev/shm/nonce"
 	diskFile   = "/var/tmp/nonce"
@@ -37,7 +36,7 @@ func (d *demo) saveInstance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.ok("save", "demo:v2 holds the guest as it ran, memory and disk: %d bytes more than v1%s; the saved VM ended by itself",
+	d.ok("save", "demo:v2 has the running guest, memory and disk: %d bytes more than v1%s; the saved VM has ended",
 		more, d.nodeLog.standstill())
 	return nil
 }
@@ -73,9 +72,9 @@ func (d *demo) resumeInstance(ctx context.Context) error {
 		return err
 	}
 	if want := d.nonce + "\n" + d.nonce; said != want {
-		return fmt.Errorf("the guest's memory and disk hold %q, not the nonce of this run twice", said)
+		return fmt.Errorf("memory and disk of the guest have %q, want the nonce of this run twice", said)
 	}
-	d.ok("resume", "%s goes on from v2: memory and disk hold %s; ready %s after its VM was started, v1 took %s",
+	d.ok("resume", "%s resumed from v2: memory and disk have %s; ready %s after its VM was started, v1 took %s",
 		run.InstanceID, d.nonce, run.ready.Round(10*time.Millisecond), d.source.ready.Round(10*time.Millisecond))
 	return nil
 }

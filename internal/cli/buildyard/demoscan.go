@@ -31,7 +31,7 @@ func (d *demo) scan(ctx context.Context) error {
 	}
 	dir := filepath.Join(d.Dir, "scan")
 	public := filepath.Join(dir, license.AuthorityFile)
-	key, err := demoLicence(dir, public)
+	key, err := demoLicense(dir, public)
 	if err != nil {
 		return fmt.Errorf("scan the template: %w", err)
 	}
@@ -59,9 +59,9 @@ func (d *demo) scan(ctx context.Context) error {
 	return d.tellScan(out)
 }
 
-// demoLicence makes an authority and signs a license with it. The directory of the database's
-// feed comes with it.
-func demoLicence(dir, public string) (key string, err error) {
+// demoLicense makes an authority and signs a license with it. It also creates the directory
+// of the database feed.
+func demoLicense(dir, public string) (key string, err error) {
 	feed := filepath.Join(dir, "feed")
 	if err := os.MkdirAll(feed, 0o700); err != nil {
 		return "", err
@@ -80,7 +80,7 @@ func demoLicence(dir, public string) (key string, err error) {
 	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
-// tellScan prints the result in a report of the scanner.
+// tellScan prints the result of a scan report.
 func (d *demo) tellScan(out string) error {
 	var report api.ScanReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
@@ -95,7 +95,7 @@ func (d *demo) tellScan(out string) error {
 		found = append(found, fmt.Sprintf("%s in %s %s", m.Vulnerability.ID, m.Artifact.Name, m.Artifact.Version))
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("the scanner found nothing in %d files and %d packages of the template", files, packages)
+		return fmt.Errorf("no finding in %d files and %d packages of the template", files, packages)
 	}
 	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages, strings.Join(found, ", "))
 	return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store/etcd"
 )
 
-// dataDisk returns the free and all bytes of the file system with the data directory.
+// dataDisk returns the free and total bytes of the file system of the data directory.
 func (s *ControllerService) dataDisk() (free, total int64) {
 	free, total, err := host.Disk(s.settings.String(config.DataDir))
 	if err != nil {
@@ -22,18 +22,18 @@ func (s *ControllerService) dataDisk() (free, total int64) {
 	return free, total
 }
 
-// diskAlarms are those of the data directory and the store in it.
+// diskAlarms returns the alarms of the data directory and its store.
 func (s *ControllerService) diskAlarms() (list []api.Alarm) {
 	if sentence := s.backend.Refusing(); sentence != "" {
 		list = append(list, api.Alarm{
 			Name: api.AlarmStoreFull, Message: sentence,
-			Action: "Make room on the disk of " + config.DataDir + "; changes are accepted again by themselves.",
+			Action: "Free space on the disk of " + config.DataDir + "; writes resume automatically.",
 		})
 	}
 	if free, total := s.dataDisk(); controller.DiskLow(free, total) {
 		list = append(list, api.Alarm{
 			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " + controller.DiskText(free, total),
-			Action: "Make room before it is full: the controller refuses changes then.",
+			Action: "Free space: the controller rejects writes when the disk is full.",
 		})
 	}
 	return list
@@ -47,7 +47,7 @@ func (s *ControllerService) withRemedy(err error) error {
 	file, dir := "FILE", s.settings.String(config.BackupDir)
 	if dir != "" {
 		if file = backup.Newest(dir); file == "" {
-			return fmt.Errorf("%w; no whole backup was found in %s: look for one elsewhere, then run: buildyard restore FILE --data-dir %s --force",
+			return fmt.Errorf("%w; no complete backup found in %s; restore one from elsewhere: buildyard restore FILE --data-dir %s --force",
 				err, dir, s.settings.String(config.DataDir))
 		}
 	}
@@ -56,11 +56,11 @@ func (s *ControllerService) withRemedy(err error) error {
 
 func (s *ControllerService) diskFamilies() []metric.Family {
 	return []metric.Family{
-		metric.GaugeFamily("buildyard_data_disk_free_bytes", "Bytes that are free on the disk of the data directory", func() float64 {
+		metric.GaugeFamily("buildyard_data_disk_free_bytes", "Free bytes on the disk of the data directory", func() float64 {
 			free, _ := s.dataDisk()
 			return float64(free)
 		}),
-		metric.GaugeFamily("buildyard_data_disk_size_bytes", "Bytes of the disk of the data directory", func() float64 {
+		metric.GaugeFamily("buildyard_data_disk_size_bytes", "Size of the disk of the data directory in bytes", func() float64 {
 			_, total := s.dataDisk()
 			return float64(total)
 		}),

@@ -1,9 +1,8 @@
-// Package buildyard is the operator's program: the services (up, controller,
-// registry), the demo, and the commands of an operator.
+// Package buildyard is the program buildyard: the services (up, controller, registry), the demo, and
+// the commands of clients and operators.
 //
-// It is not the use cases: a service here reads its settings, wires the parts and
-// listens.
+// It excludes the use cases: a service reads its settings, wires the parts and listens.
 //
-// Invariant: a service is a type with ParseFlags, Run and Close, so that a test
-// starts the very program that users run, on port 0.
+// Invariant: a service is a type with ParseFlags, Run and Close, so that a
+// test can start the program on port 0.
 package buildyard

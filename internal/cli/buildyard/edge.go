@@ -18,27 +18,27 @@ type portTLS struct {
 	clients *certs.Clients
 }
 
-// portTLSSettings are the settings of an edge.
+// portTLSSettings are the TLS settings of a port.
 type portTLSSettings struct {
-	What                     string // whose port it is, for people
+	What                     string // name of the port in errors
 	Use, Cert, Key, CA, CRLs string
 }
 
-// The ports that may speak TLS.
+// The ports that may serve TLS.
 var (
 	apiEdge   = portTLSSettings{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
 	queueEdge = portTLSSettings{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
 )
 
-// checkTLS rejects certificates that no port would use: an operator who sets one must not get a
-// service without TLS. uses are the settings that switch TLS on for a port.
+// checkTLS rejects certificates that no port would use: an operator who sets one expects TLS. uses are
+// the settings that enable TLS for a port.
 func checkTLS(v *config.Values, uses ...string) error {
 	if slices.ContainsFunc(uses, v.Bool) {
 		return nil
 	}
 	for _, key := range []string{config.ServerCert, config.ServerKey} {
 		if v.String(key) != "" {
-			return fmt.Errorf("%s needs %s=true", key, config.UseHTTPS)
+			return fmt.Errorf("%s requires %s=true", key, config.UseHTTPS)
 		}
 	}
 	return nil
@@ -66,7 +66,7 @@ func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTL
 		cert, key = v.String(config.ServerCert), v.String(config.ServerKey)
 	}
 	if cert == "" || key == "" {
-		return nil, fmt.Errorf("%s is on, but %s and %s are not both set: give the files of a certificate and of its private key", keys.Use, keys.Cert, keys.Key)
+		return nil, fmt.Errorf("%s requires %s and %s, the files of a certificate and its private key", keys.Use, keys.Cert, keys.Key)
 	}
 	e.server, err = certs.Open(certs.Options{
 		What: keys.What, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients, Logger: log,
@@ -77,7 +77,7 @@ func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTL
 	return e, nil
 }
 
-// run follows the files until ctx ends.
+// run reloads changed files until ctx ends.
 func (e *portTLS) run(ctx context.Context) {
 	if e == nil {
 		return

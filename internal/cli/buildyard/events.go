@@ -11,11 +11,11 @@ import (
 )
 
 // events returns the destinations of the controller's events: the event log of the registry and an
-// endpoint. There are none unless set.
+// endpoint. Without settings there are none.
 func (s *ControllerService) events() (o events.Options, err error) {
 	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {
-		return o, fmt.Errorf("name of this machine: %w", err)
+		return o, fmt.Errorf("host name: %w", err)
 	}
 	if s.settings.Bool(config.EventLogging) {
 		if o.File, err = s.eventFile(); err != nil {
@@ -32,7 +32,7 @@ func (s *ControllerService) events() (o events.Options, err error) {
 	return o, nil
 }
 
-// eventFile returns the registry's log of events.
+// eventFile returns the registry's event log.
 func (s *ControllerService) eventFile() (events.Target, error) {
 	if s.registry != nil && s.settings.String(config.LocalRegistry) == "" {
 		logs := s.registry.core.Logs()

@@ -38,8 +38,8 @@ func exposedAddresses(v *config.Values, listeners ...*listener) []string {
 // warnExposed logs one warning when other machines can use a service without authentication.
 func warnExposed(ctx context.Context, log *slog.Logger, addresses []string) {
 	if len(addresses) > 0 {
-		log.WarnContext(ctx, "authentication is off and other machines can connect: everyone who reaches the address can run "+
-			"scripts in VMs and delete templates; run `buildyard init` and start again to switch authentication on",
+		log.WarnContext(ctx, "authentication is off and other machines can connect: every client can run "+
+			"scripts in VMs and delete templates; enable it with `buildyard init` and a restart",
 			"address", strings.Join(addresses, ", "))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/failpoint/inject"
 )
 
-// arrange has the registry follow the plan of the fault suite, which alone builds this.
+// arrange connects the registry to the fault plan; only the fault suite builds this file.
 func arrange(o *registry.Options) error {
 	p, err := inject.FromEnvironment()
 	o.Hooks.Step, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate

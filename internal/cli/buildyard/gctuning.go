@@ -9,33 +9,32 @@ import (
 	"time"
 )
 
-// How much the heap may grow between two collections, in per cent of the live heap. A small heap
-// doubles, which is what collecting costs least at; from about 64 MB on the space for garbage stays
-// the same, since ten thousand waiting polls make next to none; and it is never less than 40 %, so
-// that a large heap is not collected all the time.
+// How much the heap may grow between two collections, in percent of the live heap. A small heap
+// doubles, which costs the least CPU; from about 64 MiB on the space for garbage is constant, since ten
+// thousand waiting polls allocate almost nothing; and it is never less than 40 %, so that a large
+// heap is not collected all the time.
 const (
 	growthMost  = 100
 	growthLeast = 40
 	growthRoom  = 64 << 20 // bytes
 )
 
-// A burst of requests would have a small heap collected many times a second, which was a sixth of
-// the cost of the burst. When two collections come within stormy, the heap may grow by stormRoom
-// between them, until none has come for stormOver; then the memory is returned to the system, which
-// would take minutes otherwise. While callers are refused often, which no burst of legitimate
-// callers causes, it may grow by refusedRoom only: more would be memory that hostile callers can
-// consume (decision 35).
+// A burst of requests would collect a small heap many times a second, which was a sixth of the cost of
+// the burst. When two collections happen within stormy, the heap may grow by stormRoom between them,
+// until none has happened for stormOver; then the memory is returned to the system, which would take
+// minutes otherwise. While callers are rejected often, which legitimate bursts do not cause, the heap
+// may grow by refusedRoom only, to bound the memory that hostile callers can consume (decision 35).
 const (
 	stormy       = 2 * time.Second
 	stormRoom    = 256 << 20 // bytes
 	refusedRoom  = 16 << 20  // bytes
-	refusedLeast = 25        // per cent
+	refusedLeast = 25        // percent
 	stormOver    = 10 * time.Second
 	heapEvery    = 5 * time.Second
 	often        = 10 // refusals within stormOver
 )
 
-// growth returns the per cent for a heap and stacks of so many bytes.
+// growth returns the percentage for a heap and stacks of so many bytes.
 func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
@@ -49,9 +48,9 @@ func stormGrowth(live, room uint64) int {
 	return max(least, int(100*room/max(live, 1<<20)))
 }
 
-// nextGrowth returns the growth in per cent to set after a collection; since is the time since the
-// previous one. A growth set while little memory was live would be gigabytes of garbage when more
-// is: the headroom never exceeds that of a burst.
+// nextGrowth returns the growth in percent to set after a collection; since is the time since the
+// previous one. A growth that was set while little memory was live would allow gigabytes of garbage
+// when more is live: the headroom never exceeds that of a burst.
 func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
 		return stormGrowth(live, room)
@@ -59,8 +58,8 @@ func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	return min(set, stormGrowth(live, room))
 }
 
-// tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each refused
-// caller, unless it is full. GOGC switches it off.
+// tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each rejected
+// caller, unless it is full. GOGC disables it.
 func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -104,11 +103,11 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 	}
 }
 
-// refusalCount determines whether callers are refused often.
+// refusalCount determines whether callers are rejected often.
 type refusalCount struct {
-	first time.Time // of those that are counted
+	first time.Time // time of the first counted refusal
 	count int
-	many  time.Time // when there were many
+	many  time.Time // last time of many refusals
 }
 
 // add counts a refusal, and reports whether there are many from now on.
@@ -123,9 +122,9 @@ func (r *refusalCount) add(now time.Time) bool {
 	return true
 }
 
-// room returns how far the heap may grow in a burst of requests, in bytes.
+// room returns the allowed heap growth in a burst of requests, in bytes.
 func (r *refusalCount) room(now time.Time) uint64 {
-	if now.Sub(r.many) <= 2*stormOver { // the next count may be under way
+	if now.Sub(r.many) <= 2*stormOver { // the next count may be in progress
 		return refusedRoom
 	}
 	return stormRoom
@@ -137,7 +136,7 @@ func afterCollection(ctx context.Context, do func()) {
 	litter := new([32]byte) // too large to share its memory with others
 	runtime.AddCleanup(litter, func(struct{}) {
 		if ctx.Err() == nil {
-			afterCollection(ctx, do) // first: the next collection may be under way already
+			afterCollection(ctx, do) // first: the next collection may be in progress
 			do()
 		}
 	}, struct{}{})

@@ -14,12 +14,12 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// licenceEvery is the interval between checks of the license tier.
-const licenceEvery = 2 * time.Second
+// tierEvery is the interval between checks of the license tier.
+const tierEvery = 2 * time.Second
 
-// heed applies the license tier to the authorizer, and stores once that permissions are enforced:
-// what permissions deny stays denied after a restart.
-func (a *access) heed(ctx context.Context) error {
+// applyTier applies the license tier to the authorizer, and stores once that permissions are enforced, so
+// that they stay enforced after a restart.
+func (a *access) applyTier(ctx context.Context) error {
 	if tier := a.o.Tier(); tier != a.tier {
 		a.judge.SetTier(tier)
 		a.tier, a.kept = tier, false
@@ -34,12 +34,12 @@ func (a *access) heed(ctx context.Context) error {
 	return nil
 }
 
-// chores returns the background jobs that every replica runs.
-func (a *access) chores() []periodic.Job {
-	return append([]periodic.Job{{What: "what the licence says of permissions", Every: licenceEvery, Do: a.heed}}, a.o.Chores...)
+// jobs returns the background jobs that every replica runs.
+func (a *access) jobs() []periodic.Job {
+	return append([]periodic.Job{{What: "license tier", Every: tierEvery, Do: a.applyTier}}, a.o.Chores...)
 }
 
-// openTrail opens the audit trail into the event log, when there is one.
+// openTrail opens the audit trail to the event log, if there is one.
 func (s *ControllerService) openTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
 		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.Events.Append(ctx, events...) }, s.log)
@@ -57,7 +57,7 @@ func flush(ctx context.Context, t *rest.AuditTrail, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trailTime)
 	defer cancel()
 	if err := t.Flush(ctx); err != nil {
-		log.WarnContext(ctx, "the last events of who changed what could not be written; this log has them", "error", err)
+		log.WarnContext(ctx, "audit events not written to the event log", "error", err)
 	}
 }
 
@@ -69,14 +69,14 @@ func auditor(t *rest.AuditTrail, s farm.Service) rest.Auditor {
 	return t.Of(s)
 }
 
-// openTrail is that of a registry that runs alone: it writes into the log of events itself.
+// openTrail is that of a registry that runs alone: it writes to the event log directly.
 func (s *RegistryService) openTrail() error {
 	if !s.settings.Bool(config.EventLogging) {
 		return nil
 	}
 	machine, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("name of this machine: %w", err)
+		return fmt.Errorf("host name: %w", err)
 	}
 	s.trail = rest.NewTrail(func(_ context.Context, events []farm.Event) error {
 		rows := make([][]byte, len(events))
@@ -99,6 +99,6 @@ func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
 	}
 	var work sync.WaitGroup
 	work.Go(func() { periodic.Run(ctx, k.folder.Chores(k.keys, k.signer), log) })
-	work.Go(func() { k.licence.Run(ctx) })
+	work.Go(func() { k.license.Run(ctx) })
 	work.Wait()
 }

@@ -259,7 +259,7 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	step := func(what string, next farm.Tier, fails, allowed bool) {
 		t.Helper()
 		tier = next
-		if err := a.heed(t.Context()); (err != nil) != fails {
+		if err := a.applyTier(t.Context()); (err != nil) != fails {
 			t.Errorf("%s: %v", what, err)
 		}
 		if a.judge.Rules().Allows(anna, "list_vms") != allowed {

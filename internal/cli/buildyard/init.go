@@ -24,34 +24,34 @@ type initOptions struct {
 	names []string
 
 	dir  string
-	said []string // what was made or found, for the user
+	said []string // messages about created and existing files
 }
 
 func initCommand(s Streams) *cobra.Command {
 	o := initOptions{Streams: s}
 	cmd := &cobra.Command{
 		Use: "init", GroupID: services,
-		Short: "Switch authentication on: make data directory and root token",
-		Long: `init makes what a controller with authentication needs, in its data directory, readable by you
-alone: the token of the root user (root-token) and the settings that use it (buildyard.conf).
-"buildyard up" and "buildyard controller" on the same data directory read these settings by
-themselves; flags, the environment and --config come first.
+		Short: "Set up authentication: create data directory and root token",
+		Long: `init creates what a controller with authentication needs in its data directory, readable by the current
+user only: the root token (root-token) and the settings that use it (buildyard.conf). "buildyard up"
+and "buildyard controller" with the same data directory read these settings; flags, the environment
+and --config override them.
 
-With --tls it also makes a certificate authority and a certificate for this machine, so that the
-ports speak HTTPS. Clients and nodes need the file tls/ca.pem; with a certificate of your own
-authority give --server-cert and --server-key to the services instead.
+With --tls it also creates a certificate authority and a server certificate for this machine, so that
+the ports serve HTTPS. Clients and nodes need the file tls/ca.pem. To use a certificate of another
+authority, set --server-cert and --server-key of the services instead.
 
-It may be run again: what is there stays as it is, above all the token.`,
+It may run again: existing files stay unchanged, in particular the token.`,
 		Example: `  buildyard init && buildyard up
   buildyard init --tls --name build.example --data-dir /srv/buildyard`,
 		Args: cobra.NoArgs,
 	}
-	data := cmd.Flags().String("data-dir", "", "the controller's data directory (default: "+config.DataDir+", or that of \"up\")")
-	cmd.Flags().BoolVar(&o.tls, "tls", false, "make a certificate authority and a certificate too, and switch HTTPS on")
-	cmd.Flags().StringSliceVar(&o.names, "name", nil, "with --tls, further names or addresses by which clients reach this machine")
+	data := cmd.Flags().String("data-dir", "", "data directory of the controller (default: "+config.DataDir+", or that of \"up\")")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "create a certificate authority and a server certificate, and enable HTTPS")
+	cmd.Flags().StringSliceVar(&o.names, "name", nil, "additional host names or addresses of the certificate (with --tls)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(o.names) > 0 && !o.tls {
-			return cli.Usage(errors.New("--name needs --tls: names are those of the certificate"))
+			return cli.Usage(errors.New("--name requires --tls"))
 		}
 		v, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Flags: cmd.Flags()})
 		if err != nil {
@@ -61,14 +61,14 @@ It may be run again: what is there stays as it is, above all the token.`,
 			return fmt.Errorf("%s: %w", config.DataDir, err)
 		}
 		if *data == "" && cmd.Flags().Changed("data-dir") {
-			return cli.Usage(errors.New("--data-dir is empty: give the name of a directory"))
+			return cli.Usage(errors.New("--data-dir: directory name is empty"))
 		}
 		return o.run()
 	}
 	return cmd
 }
 
-// run creates what is missing, and prints what exists and what to do next.
+// run creates missing files, and prints the files and the next steps.
 func (o *initOptions) run() error {
 	if err := openDataDir(o.dir); err != nil {
 		return err
@@ -97,9 +97,9 @@ func (o *initOptions) run() error {
 func (o *initOptions) say(made bool, what, path string) {
 	word := "kept"
 	if made {
-		word = "made"
+		word = "created"
 	}
-	o.said = append(o.said, fmt.Sprintf("%s  %-12s %s", word, what, path))
+	o.said = append(o.said, fmt.Sprintf("%-7s  %-12s %s", word, what, path))
 }
 
 // makeToken creates the root token's file, or checks an existing one.
@@ -120,15 +120,14 @@ func (o *initOptions) makeToken(path string) error {
 	return nil
 }
 
-// addSettings adds settings that the file lacks, and returns all that it has then. Values that it
-// has stay.
+// addSettings adds missing settings to the file, and returns all settings. Existing values stay.
 func (o *initOptions) addSettings(path string, settings [][2]string) (map[string]string, error) {
 	values, err := config.ReadFile(path, config.ControllerTable)
 	made := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !made {
 		return nil, err
 	}
-	text := "# Settings that \"buildyard init\" made. Flags, the environment and --config come first.\n"
+	text := "# Settings created by \"buildyard init\". Flags, the environment and --config override them.\n"
 	if made {
 		values = map[string]string{}
 	} else if raw, err := os.ReadFile(path); err != nil {
@@ -150,7 +149,7 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 	return values, replaceFile(path, []byte(text))
 }
 
-// explain prints what exists now, and the next steps.
+// explain prints the files and the next steps.
 func (o *initOptions) explain(values map[string]string) error {
 	port, up := "8090", "buildyard up"
 	if usual, err := config.Load(config.ControllerTable, config.Sources{Env: os.LookupEnv, Less: values}); err == nil {
@@ -167,7 +166,7 @@ func (o *initOptions) explain(values map[string]string) error {
 	}
 	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {
-		state = "Authentication stays off: " + config.EnableAuth + " is not true in the settings."
+		state = "Authentication is off: " + config.EnableAuth + " is not true in the settings."
 	}
 	_, err := fmt.Fprintf(o.Out, `%s
 
@@ -177,7 +176,7 @@ func (o *initOptions) explain(values map[string]string) error {
   export %s=%s
   export %s_FILE=%s
 %s  buildyard status
-  buildyard key create ci --ttl 90d --out ci.pem      # a key for each program
+  buildyard key create ci --ttl 90d --out ci.pem      # one key per program
 
 In a browser, log in at %s with the root token.
 `, strings.Join(o.said, "\n"), state, up, config.Controller, url, config.RootToken, filepath.Join(o.dir, rootTokenFile), more, url)
@@ -185,7 +184,7 @@ In a browser, log in at %s with the root token.
 }
 
 // writeNew writes a file that must not exist, readable by its owner alone, and syncs it with its
-// directory. A file that could not be written whole is removed.
+// directory. An incomplete file is removed.
 func writeNew(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -180,8 +180,8 @@ func TestInitRefuses(t *testing.T) {
 		mode os.FileMode
 		want string
 	}{
-		{0o750, "others than its owner may read or change the data directory (0750); run: chmod 700 " + open},
-		{0o700, "root token " + filepath.Join(open, rootTokenFile) + ": others than its owner may read or change the file (0644): chmod 600 it"},
+		{0o750, "data directory is accessible by other users (0750); run: chmod 700 " + open},
+		{0o700, "root token " + filepath.Join(open, rootTokenFile) + ": file is accessible by other users (mode 0644): run chmod 600"},
 	} {
 		if err := os.Chmod(open, tc.mode); err != nil {
 			t.Fatal(err)
@@ -189,7 +189,7 @@ func TestInitRefuses(t *testing.T) {
 		for _, args := range [][]string{{"init", "--data-dir", open}, {"up", "--enable-auth", "--data-dir", open, "--listen-addr", "127.0.0.1:0", "--registry-listen-address", "127.0.0.1:0", "--registry-base-path", t.TempDir()}} {
 			if args[0] == "up" && tc.mode == 0o700 {
 				t.Setenv("SVC_ROOT_TOKEN_FILE", filepath.Join(open, rootTokenFile))
-				tc.want = "SVC_ROOT_TOKEN_FILE=\"" + filepath.Join(open, rootTokenFile) + "\": others than its owner may read or change the file (0644): chmod 600 it"
+				tc.want = "SVC_ROOT_TOKEN_FILE=\"" + filepath.Join(open, rootTokenFile) + "\": file is accessible by other users (mode 0644): run chmod 600"
 			} else if args[0] == "up" {
 				args = append(args, "--root-token", rootToken)
 			}
@@ -204,7 +204,7 @@ func TestInitRefuses(t *testing.T) {
 		t.Errorf("the token is %q, %v", raw, err)
 	}
 	var out, errs bytes.Buffer
-	if code := Main(t.Context(), []string{"init", "--data-dir", t.TempDir(), "--name", "x"}, Streams{Out: &out, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--name needs --tls") {
+	if code := Main(t.Context(), []string{"init", "--data-dir", t.TempDir(), "--name", "x"}, Streams{Out: &out, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--name requires --tls") {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }

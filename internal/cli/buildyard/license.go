@@ -23,12 +23,12 @@ const secretFile = "authority.key"
 func licenseCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "license",
-		Short: "Make, sign and look at licence keys",
-		Long: `license makes an authority, signs licence keys with it, and says what a key opens.
+		Short: "Manage license keys",
+		Long: `license creates a license authority, signs license keys, and shows the content of a key.
 
-An authority is a pair of keys. Its secret signs; its public key goes to every program
-that shall believe it, as /etc/buildyard/authority.pub or in the configuration folder of
-the user that the program runs as. A controller reads its licence from SVC_LICENSE_FILE.`,
+An authority is a key pair. Its private key signs; its public key goes to every program that
+trusts it, as /etc/buildyard/authority.pub or in the configuration directory of the user that the
+program runs as. A controller reads its license from SVC_LICENSE_FILE.`,
 		Example: `  buildyard license keygen
   buildyard license issue --product controller --tier enterprise --subject "Example Ltd." > controller.lic
   buildyard license show controller.lic`,
@@ -50,54 +50,53 @@ func keygenCommand(streams Streams) *cobra.Command {
 	secret := ""
 	cmd := &cobra.Command{
 		Use:   "keygen",
-		Short: "Make a licence authority",
-		Long: `keygen makes a licence authority: its secret in the file --out, which its owner alone may
-read, and its public key beside it, in a file that ends in .pub. It says first where that is,
-and replaces no file.`,
+		Short: "Create a license authority",
+		Long: `keygen creates a license authority: its private key in the private file --out, and its public key next
+to it, in a file that ends in .pub. It prints the paths first, and does not replace files.`,
 		Example: `  buildyard license keygen --out authority.key
-  buildyard license keygen          # where the programs of this machine look for it`,
+  buildyard license keygen          # the default path of this machine`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			public := publicOf(secret)
 			if public == secret {
-				return cli.Usage(errors.New("--out names the secret: it must not end in .pub"))
+				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
 			}
-			if _, err := fmt.Fprintf(streams.Err, "making %s and %s\n", secret, public); err != nil {
+			if _, err := fmt.Fprintf(streams.Err, "creating %s and %s\n", secret, public); err != nil {
 				return err
 			}
 			if err := license.Keygen(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can issue licences)\npublic: %s (%s)\n", secret, public, believed(public))
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n", secret, public, trustHint(public))
 			return err
 		},
 	}
 	keyFlag(cmd, &secret)
-	cmd.Flags().StringVar(&secret, "out", defaultSecret(), "file for the secret of the authority; --key is the same")
+	cmd.Flags().StringVar(&secret, "out", defaultSecret(), "file for the private key of the authority; alias: --key")
 	cmd.MarkFlagsMutuallyExclusive("key", "out")
 	return cmd
 }
 
-// believed returns what to do with a public key so that licenses of its authority are accepted.
-func believed(public string) string {
+// trustHint returns how to install a public key so that licenses of its authority are accepted.
+func trustHint(public string) string {
 	system := filepath.Join(license.SystemDir, license.AuthorityFile)
 	if at, err := filepath.Abs(public); err == nil && at == system {
-		return "believed on this machine; copy it to the same place of other machines"
+		return "trusted on this machine; copy it to the same path on other machines"
 	}
-	return "copy it to " + system + " where it shall be believed"
+	return "copy it to " + system + " on machines that trust it"
 }
 
 func keyFlag(cmd *cobra.Command, secret *string) {
-	cmd.Flags().StringVar(secret, "key", defaultSecret(), "file with the secret of the authority")
+	cmd.Flags().StringVar(secret, "key", defaultSecret(), "file with the private key of the authority")
 }
 
 func issueCommand(streams Streams) *cobra.Command {
 	var secret, product, tier, subject, expires string
 	cmd := &cobra.Command{
 		Use:   "issue",
-		Short: "Sign a licence and print its key",
-		Long: `issue signs a licence with the secret of an authority and prints its key, which is one line.
---expires is a day (to its end, UTC), a moment as in RFC 3339, a number of days such as 365d, or never.`,
+		Short: "Issue a license key",
+		Long: `issue signs a license with the private key of an authority and prints its license key, which is one line.
+--expires is a day (until its end, UTC), an RFC 3339 time, a number of days such as 365d, or never.`,
 		Example: `  buildyard license issue --product controller --tier enterprise --expires 2027-12-31 > controller.lic
   buildyard license issue --product image-scanner --subject "Example Ltd."`,
 		Args: cobra.NoArgs,
@@ -122,10 +121,10 @@ func issueCommand(streams Streams) *cobra.Command {
 	}
 	keyFlag(cmd, &secret)
 	fs := cmd.Flags()
-	fs.StringVar(&product, "product", "", "what it is for: controller, node or image-scanner")
-	fs.StringVar(&tier, "tier", string(farm.TierEnterprisePlus), "what it opens: basic, enterprise or enterprise plus")
-	fs.StringVar(&subject, "subject", "", "whom it is issued to")
-	fs.StringVar(&expires, "expires", "never", "when it is over")
+	fs.StringVar(&product, "product", "", "product: controller, node or image-scanner")
+	fs.StringVar(&tier, "tier", string(farm.TierEnterprisePlus), "license tier: basic, enterprise or enterprise plus")
+	fs.StringVar(&subject, "subject", "", "name of the licensee")
+	fs.StringVar(&expires, "expires", "never", "expiration time")
 	_ = cmd.MarkFlagRequired("product")
 	choices(cmd, "product", license.Products)
 	choices(cmd, "tier", farm.Tiers)
@@ -158,9 +157,9 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	}
 	switch {
 	case err != nil:
-		return until, fmt.Errorf("--expires %q: must be a day such as 2027-12-31, a moment as in RFC 3339, days such as 365d, or never", text)
+		return until, fmt.Errorf("invalid --expires %q: want a day such as 2027-12-31, an RFC 3339 time, days such as 365d, or never", text)
 	case !until.After(now):
-		return until, fmt.Errorf("--expires %s is over already", text)
+		return until, fmt.Errorf("--expires %s has passed", text)
 	}
 	return until, nil
 }
@@ -181,8 +180,8 @@ func showLicenseCommand(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE|KEY",
 		Short: "Verify a license",
-		Long: `show verifies a licence, given as a file, as its key, or as - for the standard input, and says
-what it opens, for whom and until when, or why it is not valid. It asks no service.`,
+		Long: `show verifies a license, given as a file, as a license key, or as - for standard input, and prints its
+tier, subject and expiration time, or why it is not valid. It calls no service.`,
 		Example: `  buildyard license show controller.lic
   buildyard license show controller.lic --license-authority authority.pub -o json`,
 		Args: cobra.ExactArgs(1),
@@ -200,17 +199,17 @@ what it opens, for whom and until when, or why it is not valid. It asks no servi
 				return err
 			}
 			if !shown.Valid {
-				return errors.New("the licence is not valid: " + shown.Problem)
+				return errors.New("license not valid: " + shown.Problem)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&authority, "license-authority", "", "file with the public keys to believe (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
+	cmd.Flags().StringVar(&authority, "license-authority", "", "file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
 	output.Add(cmd)
 	return cmd
 }
 
-// keyOf returns the key that an argument means.
+// keyOf returns the license key of an argument.
 func keyOf(in io.Reader, arg string) (string, error) {
 	if strings.HasPrefix(arg, "BY1.") {
 		return arg, nil
@@ -229,7 +228,7 @@ func judge(trust license.Trust, key string, now time.Time) shownLicense {
 	case err != nil:
 		s.Problem = err.Error()
 	case l.Expired(now):
-		s.Valid, s.Problem = false, "it expired on "+l.Expires.UTC().Format(time.RFC3339)
+		s.Valid, s.Problem = false, "expired on "+l.Expires.UTC().Format(time.RFC3339)
 	}
 	return s
 }
@@ -238,7 +237,7 @@ func (s shownLicense) table(g *cli.Grid) {
 	word := map[bool]string{true: "yes", false: "no"}[s.Valid]
 	g.Row("valid", word)
 	if s.Problem != "" {
-		g.Row("why not", s.Problem)
+		g.Row("problem", s.Problem)
 	}
 	if s.Product == "" {
 		return

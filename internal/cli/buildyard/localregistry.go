@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// localRegistry is the registry of the controller's own process: every start calls it, and over
-// HTTP the calls would cost more than the rest of the start.
+// localRegistry is the registry of the controller's own process: every start calls it, and
+// HTTP calls would cost more than the rest of the start.
 type localRegistry struct {
 	reg   *registry.Registry
 	rules func() *auth.Rules // that authorize its callers; returns nil without authorization
@@ -25,8 +25,8 @@ type localRegistry struct {
 
 var _ pausable = localRegistry{}
 
-// Rights returns what the caller of a request to the controller may do at the registry; nil is
-// everything.
+// Rights returns the rights of the caller of a request to the controller at the registry; nil is all
+// rights.
 func (l localRegistry) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
 	if caller.Unlimited() {
@@ -67,12 +67,12 @@ func versionRef(ref transfer.Ref) registry.Ref {
 // Disk returns the free space of the registry's disk.
 func (l localRegistry) Disk(ctx context.Context) (api.DiskInfo, error) { return l.reg.Disk(ctx) }
 
-// Status returns how the registry is.
+// Status returns the status of the registry.
 func (l localRegistry) Status(context.Context) (api.RegistryStatus, error) {
 	return l.reg.Status(), nil
 }
 
-// Pause keeps the registry from collecting anything for a time.
+// Pause suspends garbage collection in the registry for a time.
 func (l localRegistry) Pause(_ context.Context, length time.Duration) error {
 	return l.reg.Pause(length)
 }
@@ -91,7 +91,7 @@ func (l localRegistry) Download(_ context.Context, name string, most int64) ([]b
 	}
 	defer f.Close()
 	if f.Size > most {
-		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d bytes", name, most)
+		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s exceeds the limit of %d bytes", name, most)
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

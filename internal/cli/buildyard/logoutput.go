@@ -20,11 +20,11 @@ import (
 // central logs.
 type logOutput struct {
 	stderr   io.Writer
-	shippers map[string]*logs.Shipper // that run, by where they send to
+	shippers map[string]*logs.Shipper // running shippers, by destination
 
-	central *logs.Shipper // nil: not asked for
+	central *logs.Shipper // nil: disabled
 	send    func(ctx context.Context, rows []api.LogRow) (api.LogAppendResult, error)
-	dir     *central.Logs // nil: not asked for
+	dir     *central.Logs // nil: disabled
 }
 
 // openLog opens the files named in the settings.
@@ -32,7 +32,7 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("name of this machine: %w", err)
+		return nil, fmt.Errorf("host name: %w", err)
 	}
 	who := logs.Options{Machine: machine, Host: outwardIP()}
 	if dir := settings.String(config.LogDir); dir != "" {
@@ -80,7 +80,7 @@ func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
 	return obs.Logger(w, level, service)
 }
 
-// here has the lines written to the central logs of the registry in this process.
+// here writes the lines to the central logs of the registry in this process.
 func (o *logOutput) here(to *central.Logs) {
 	if o.central == nil || o.send != nil {
 		return
@@ -89,7 +89,7 @@ func (o *logOutput) here(to *central.Logs) {
 	o.central.Ship("this process")
 }
 
-// there has the lines sent to a registry, unless they are written to one in this process.
+// there sends the lines to a registry, unless they are written to one in this process.
 func (o *logOutput) there(u *upstream) error {
 	if o.central == nil || o.send != nil {
 		return nil

@@ -65,11 +65,11 @@ func TestLogsComeTogether(t *testing.T) {
 		node <- buildnode.Main(ctx, []string{"run", "--driver", "sim", "--data-dir", at.Dir()}, buildnode.Streams{Out: io.Discard, Err: io.Discard})
 	}()
 	for _, dir := range []string{own, central} {
-		awaitLog(t, dir, "controller", `"msg":"controller is ready"`)
-		awaitLog(t, dir, "registry", `"msg":"registry is ready"`)
+		awaitLog(t, dir, "controller", `"msg":"controller started"`)
+		awaitLog(t, dir, "registry", `"msg":"registry started"`)
 	}
 	awaitLog(t, central, "node", ` 192.0.2.7 {"time":"`)
-	awaitLog(t, central, "node", `"msg":"agent runs"`)
+	awaitLog(t, central, "node", `"msg":"agent started"`)
 	cancel()
 	if code := <-node; code != 0 {
 		t.Errorf("the node ends with %d", code)
@@ -87,8 +87,8 @@ func TestLogsOfAControllerAlone(t *testing.T) {
 	defer stopRegistry()
 	_, stop := startController(t, t.TempDir(), false, map[string]string{"registry": r.URL(), "log-level": "info", "enable-central-logging": "true"})
 	central := filepath.Join(dir, "files", "central-logs")
-	awaitLog(t, central, "controller", `"msg":"controller is ready"`)
-	awaitLog(t, central, "registry", `"msg":"registry is ready"`)
+	awaitLog(t, central, "controller", `"msg":"controller started"`)
+	awaitLog(t, central, "registry", `"msg":"registry started"`)
 	stop()
 }
 

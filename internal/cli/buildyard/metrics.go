@@ -14,16 +14,16 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// metricsPort is where a service serves its metrics; the zero value nowhere.
+// metricsPort is the metrics endpoint of a service; the zero value serves none.
 type metricsPort struct {
-	server *obs.MetricsServer // nil: they are not asked for
+	server *obs.MetricsServer // nil: disabled
 }
 
-// wantsMetrics reports whether metrics are to be served.
+// wantsMetrics reports whether metrics are enabled.
 func wantsMetrics(settings *config.Values) bool { return settings.Bool(config.EnableMetrics) }
 
-// open binds the port of the metrics, on the host on which the service has its API: what
-// only this machine may reach stays so.
+// open binds the port of the metrics, on the host of the API address: a loopback-only service
+// keeps its metrics on loopback.
 func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]metric.Family) error {
 	host, _, err := net.SplitHostPort(settings.String(config.ListenAddr))
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *sl
 	return err
 }
 
-// MetricsURL is where the metrics are; "" when they are not served.
+// MetricsURL returns the URL of the metrics; "" when they are not served.
 func (m *metricsPort) MetricsURL() string {
 	if m.server == nil {
 		return ""

@@ -18,8 +18,7 @@ func nodeCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.Group,
 		Short: "Manage nodes",
-		Long: `node shows and looks after the machines that VMs run on. Where a node is asked for, its id,
-the unique beginning of the id or its name will do.`,
+		Long:  `node manages the machines that run VMs. NODE is an id, a unique prefix of an id, or a name.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -
   buildyard node adopt mac-03 --keep`,
 	}, tokenCommand(io))
@@ -28,9 +27,9 @@ the unique beginning of the id or its name will do.`,
 func tokenCommand(io Streams) *cobra.Command {
 	token := &cobra.Command{
 		Use:   "token",
-		Short: "Print the secret that a node needs to join",
-		Long: `token prints the join token of the controller whose data directory lies on this
-machine. Whoever has it can join a node and will be sent the scripts of jobs: keep it secret.`,
+		Short: "Print the join token",
+		Long: `token prints the join token of the controller whose data directory is on this machine. The token admits
+nodes, which receive the scripts of jobs: keep it secret.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -`,
 		Args:    cobra.NoArgs,
 	}
@@ -51,7 +50,7 @@ machine. Whoever has it can join a node and will be sent the scripts of jobs: ke
 func printToken(w io.Writer, dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, tokenFile))
 	if err != nil {
-		return fmt.Errorf("there is no join token in %s: run this on the controller's machine, with its --data-dir, after its first start", dir)
+		return fmt.Errorf("join token not found in %s; run this on the controller's machine with its --data-dir, after its first start", dir)
 	}
 	_, err = fmt.Fprintln(w, strings.TrimSpace(string(raw)))
 	return err

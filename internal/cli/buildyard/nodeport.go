@@ -14,16 +14,14 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 )
 
-// nodePort is an interface for nodes alone: of the controller's routes it has those of the node
-// link.
+// nodePort is a separate interface for nodes: it has only the node routes of the controller.
 type nodePort struct {
 	edge     *portTLS
 	listener *listener
 	log      *slog.Logger
 }
 
-// checkNodePort rejects settings of the interface that would be ignored, or change it into another
-// one than was requested.
+// checkNodePort rejects settings of the interface that would be ignored or misunderstood.
 func checkNodePort(v *config.Values) error {
 	for _, rule := range []struct {
 		given bool
@@ -38,7 +36,7 @@ func checkNodePort(v *config.Values) error {
 		{v.List(config.QueueCRL) != nil, config.QueueCRL, config.QueueCACert, v.String(config.QueueCACert) != ""},
 	} {
 		if rule.given && !rule.there {
-			return fmt.Errorf("%s needs %s", rule.key, rule.needs)
+			return fmt.Errorf("%s requires %s", rule.key, rule.needs)
 		}
 	}
 	return nil
@@ -73,9 +71,9 @@ func (p *nodePort) handler(o controllerrest.Options, a *access) (h http.Handler,
 
 // run serves the interface until ctx ends.
 func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Values) error {
-	p.log.InfoContext(ctx, "node interface is ready", "address", p.listener.url())
+	p.log.InfoContext(ctx, "node interface started", "address", p.listener.url())
 	if !v.Bool(config.QueueAuth) {
-		p.log.WarnContext(ctx, "every machine that reaches the node interface can become a node and gets builds", "setting", config.QueueAuth+"=false")
+		p.log.WarnContext(ctx, "node authentication is off; every reachable machine can join", "setting", config.QueueAuth+"=false")
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -86,7 +84,7 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 }
 
 // guard returns the guard of the interface: it authenticates callers that the controller knows, and
-// machines by certificates of the interface's own authorities. It is nil where there are neither.
+// machines by certificates of the interface's own authorities. It is nil without both.
 func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	who := &auth.Authenticator{}
 	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))

@@ -16,10 +16,10 @@ import (
 	"github.com/buildyard/buildyard/internal/release"
 )
 
-// packageSecret is the name of the file with the secret that signs agent packages.
+// packageSecret is the name of the file with the private key that signs agent packages.
 const packageSecret = "packages.key"
 
-// packagesDir is where a controller has its agent packages.
+// packagesDir returns the directory of the agent packages of a controller.
 func packagesDir(v *config.Values) string {
 	if dir := v.String(config.PackagesDir); dir != "" {
 		return dir
@@ -30,13 +30,13 @@ func packagesDir(v *config.Values) string {
 func packageCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "package",
-		Short: "Sign and look at the agent packages that nodes are updated with",
-		Long: `package makes a pair of keys, signs agent packages with its secret, and says what a directory
-offers. A package is an archive buildnode-OS-ARCH.tar.gz with the program buildnode in it, for
-linux or darwin on amd64 or arm64; it lies in the controller's directory SVC_PACKAGES_DIR.
+		Short: "Manage agent packages",
+		Long: `package creates a key pair, signs agent packages with its private key, and verifies a directory of
+packages. A package is an archive buildnode-OS-ARCH.tar.gz with the program buildnode, for linux or
+darwin on amd64 or arm64, in the controller's directory SVC_PACKAGES_DIR.
 
-A node installs nothing that a key which it trusts has not signed. It is given the keys in
-the file packages.pub of that directory when it first joins, or buildnode join --update-key.`,
+A node installs only packages that are signed with a trusted key. It gets the keys from the file
+packages.pub of that directory when it first joins, or from buildnode join --update-key.`,
 		Example: `  buildyard package keygen --key /secure/packages.key
   cp /secure/packages.pub buildnode-linux-amd64.tar.gz /var/lib/buildyard/controller/pkg/
   buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg
@@ -44,7 +44,7 @@ the file packages.pub of that directory when it first joins, or buildnode join -
 	}, packageKeygen(io), packageSign(io), packageList(io))
 }
 
-// defaultPackageSecret is the default path of the secret.
+// defaultPackageSecret is the default path of the private key.
 func defaultPackageSecret() string {
 	return filepath.Join(filepath.Dir(defaultSecret()), packageSecret)
 }
@@ -53,20 +53,20 @@ func packageKeygen(streams Streams) *cobra.Command {
 	secret := ""
 	cmd := &cobra.Command{
 		Use:   "keygen",
-		Short: "Make the keys that agent packages are signed with",
-		Long: `keygen makes a pair of keys: the secret in the file --key, which its owner alone may read, and
-the public key beside it, in a file that ends in .pub. It replaces no file.`,
+		Short: "Create a signing key pair",
+		Long: `keygen creates a key pair: the private key in the private file --key, and the public key next to it, in a
+file that ends in .pub. It does not replace files.`,
 		Example: `  buildyard package keygen --key /secure/packages.key`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			public := publicOf(secret)
 			if public == secret {
-				return cli.Usage(errors.New("--key names the secret: it must not end in .pub"))
+				return cli.Usage(errors.New("--key must not end in .pub: it is the file of the private key"))
 			}
 			if err := license.Keygen(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it safe: whoever has it can install programs on nodes)\npublic: %s (copy it to %s in the directory of the packages)\n",
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can install programs on nodes)\npublic: %s (copy it to %s in the package directory)\n",
 				secret, public, release.KeysFile)
 			return err
 		},
@@ -76,7 +76,7 @@ the public key beside it, in a file that ends in .pub. It replaces no file.`,
 }
 
 func packageKeyFlag(cmd *cobra.Command, secret *string) {
-	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the secret that signs")
+	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the private key that signs")
 }
 
 func packageSign(streams Streams) *cobra.Command {
@@ -85,14 +85,14 @@ func packageSign(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sign DIR",
 		Short: "Sign the agent packages in a directory",
-		Long: `sign signs every agent package in a directory as the version --version, which is what the
-program in it answers to --version, and writes the file manifest anew. A controller that has
-the directory offers the packages within seconds.`,
+		Long: `sign signs every agent package in a directory with the version --version, which must be the version that
+the program prints, and rewrites the file manifest. A controller with that directory offers the
+packages within seconds.`,
 		Example: `  buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if !release.ValidVersion(version) {
-				return cli.Usage(fmt.Errorf("--version %q: a version has the form X.Y.Z-HASH, as the program itself says it", version))
+				return cli.Usage(fmt.Errorf("invalid --version %q: want X.Y.Z-HASH, as the program prints it", version))
 			}
 			key, err := license.ReadSecret(secret)
 			if err != nil {
@@ -106,7 +106,7 @@ the directory offers the packages within seconds.`,
 		},
 	}
 	packageKeyFlag(cmd, &secret)
-	cmd.Flags().StringVar(&version, "version", obs.FullVersion(), "version of the programs in the packages")
+	cmd.Flags().StringVar(&version, "version", obs.FullVersion(), "version of the packages")
 	output.Add(cmd)
 	return cmd
 }
@@ -126,9 +126,9 @@ func packageList(streams Streams) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:   "list DIR",
-		Short: "Verify the agent packages of a directory",
-		Long: `list verifies what is said of the packages of a directory and that their files are what was
-signed. The keys are those of --public, else those in the directory. It asks no service.`,
+		Short: "Verify and list agent packages",
+		Long: `list verifies the manifest of a directory and the packages in it. The trusted keys are those of --public,
+else those in the directory. It calls no service.`,
 		Example: `  buildyard package list /var/lib/buildyard/controller/pkg --public /secure/packages.pub`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -139,12 +139,12 @@ signed. The keys are those of --public, else those in the directory. It asks no 
 			return output.Write(streams.Out, list, packageRows(list))
 		},
 	}
-	cmd.Flags().StringVar(&public, "public", "", "file with the public keys to believe (default: packages.pub in the directory)")
+	cmd.Flags().StringVar(&public, "public", "", "file with the trusted public keys (default: packages.pub in the directory)")
 	output.Add(cmd)
 	return cmd
 }
 
-// verified returns the packages of a directory when all of them are as they were signed.
+// verified returns the packages of a directory if all of them match their signatures.
 func verified(dir, public string) ([]api.AgentPackage, error) {
 	if public == "" {
 		public = filepath.Join(dir, release.KeysFile)

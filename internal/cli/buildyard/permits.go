@@ -12,7 +12,7 @@ type placementPolicy struct{ judge *auth.Authorizer }
 
 var _ placement.Policy = placementPolicy{}
 
-// permitsOf returns the permits that the callers of a service have; nil without authentication.
+// permitsOf returns the placement policy of the callers of a service; nil without authentication.
 func permitsOf(a *access) placement.Policy {
 	if a == nil {
 		return nil

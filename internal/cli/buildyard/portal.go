@@ -17,7 +17,7 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// withPortal serves the portal's pages, and everything else by the API.
+// withPortal serves the portal's pages, and passes other requests to the API.
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
 	if s.registry != nil {
@@ -43,8 +43,8 @@ func (s *ControllerService) exposureAlarms() []api.Alarm {
 	if exposed := s.ExposedAddresses(); len(exposed) > 0 {
 		return []api.Alarm{{
 			Name: api.AlarmNoAuth, Message: "Authentication is off and other machines can connect to " + strings.Join(exposed, ", ") +
-				": everyone who reaches it can run scripts in VMs and delete templates",
-			Action: "Run `buildyard init` and start again to switch authentication on, or listen on 127.0.0.1 alone.",
+				": every client can run scripts in VMs and delete templates",
+			Action: "Run `buildyard init` and restart to enable authentication, or listen on 127.0.0.1 only.",
 		}}
 	}
 	return nil
@@ -56,8 +56,8 @@ func logIn(w http.ResponseWriter, status int, p authrest.Page) {
 }
 
 // changes reports which topics of the portal changed in the store, and in the registry where that
-// is in this process. Pages of templates learn of changes in another registry when they refresh
-// automatically.
+// is in this process. Pages of templates show changes in another registry after their next
+// automatic refresh.
 func (s *ControllerService) changes() (changed <-chan struct{}, take func() portal.Topics, stop func()) {
 	var topics atomic.Uint32
 	wake := make(chan struct{}, 1)

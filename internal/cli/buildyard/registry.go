@@ -25,7 +25,7 @@ import (
 // full.
 const diskReserve = 64 << 20
 
-// registryGrace is how long a registry that ends lets open requests go on.
+// registryGrace is the shutdown timeout of open requests at the registry.
 const registryGrace = 10 * time.Second
 
 // RegistryService is the registry, alone or inside a controller's process.
@@ -41,12 +41,12 @@ type RegistryService struct {
 	keepLogs   time.Duration
 	maxLogSize int64
 	output     *logOutput
-	shares     bool // output belongs to the controller of this process
+	shares     bool // output is owned by the controller of this process
 	log        *slog.Logger
 	edge       *portTLS
 	listener   *listener
-	local      *listener // for programs of this machine; nil: it is off, or its port was taken
-	inner      *pipe     // for the controller in this process; nil: there is none
+	local      *listener // for programs of this machine; nil: disabled, or its port is in use
+	inner      *pipe     // for the controller in this process; nil: none
 	core       *registry.Registry
 	limits     registryrest.Limits
 	keeps      *registryKeeps // nil without authentication, or when the controller of this process has it
@@ -72,8 +72,8 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 	return s.configure(settings, settings.String(config.BasePath), settings.String(config.ListenAddr))
 }
 
-// beside configures the registry to run in the process of a controller.
-func (s *RegistryService) beside(settings *config.Values, output *logOutput) error {
+// configureEmbedded configures the registry to run in the process of a controller.
+func (s *RegistryService) configureEmbedded(settings *config.Values, output *logOutput) error {
 	s.output, s.shares, s.inner = output, true, newPipe()
 	return s.configure(settings, settings.String(config.RegistryBasePath), settings.String(config.RegistryListenAddress))
 }
@@ -126,14 +126,14 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	if s.shares {
 		return nil
 	}
-	if err := s.openOwnAccess(); err != nil { //nolint:contextcheck // files that are read at the start
+	if err := s.openOwnAccess(); err != nil { //nolint:contextcheck // files that are read at startup
 		return err
 	}
 	if !wantsMetrics(s.settings) {
 		return nil
 	}
 	s.meter = rest.NewMeter("registry", nil)
-	own := s.core.Families() //nolint:contextcheck // they are asked as long as the process runs
+	own := s.core.Families() //nolint:contextcheck // they are collected as long as the process runs
 	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, logs.Families(s.output.shippers), rest.Families(s.meter))
 }
 
@@ -169,7 +169,7 @@ func outwardIP() string {
 
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "registry is ready", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version", obs.FullVersion())
+	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version", obs.FullVersion())
 	if !s.shares {
 		warnExposed(ctx, s.log, exposedAddresses(s.settings, s.listener))
 	}
@@ -190,7 +190,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	defer work.Wait()
 	defer cancel()
 	failed := make(chan error, 3)
-	beside := func(do func(context.Context) error) {
+	background := func(do func(context.Context) error) {
 		work.Go(func() {
 			failed <- do(ctx)
 			cancel()
@@ -201,10 +201,10 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	beside(s.run)
+	background(s.run)
 	trusted := rest.Metered(s.meter, routes, local.Handler(routes, s.log))
-	beside(func(ctx context.Context) error { return s.serveLocally(ctx, trusted) })
-	beside(func(ctx context.Context) error { return s.serveInner(ctx, trusted) })
+	background(func(ctx context.Context) error { return s.serveLocally(ctx, trusted) })
+	background(func(ctx context.Context) error { return s.serveInner(ctx, trusted) })
 	err = s.listener.serve(ctx, rest.Metered(s.meter, routes, s.access.Guard().Handler(routes, s.log)), registryGrace)
 	cancel()
 	err = errors.Join(err, <-failed, <-failed, <-failed)
@@ -212,7 +212,7 @@ func (s *RegistryService) Run(ctx context.Context) error {
 	return err
 }
 
-// Close returns back everything that Open took.
+// Close releases everything that Open acquired.
 func (s *RegistryService) Close() error {
 	if s.listener != nil {
 		_ = s.listener.close() // closed already when Run served it

@@ -17,17 +17,17 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// registryKeeps is what a registry that runs alone has open for authentication.
+// registryKeeps are the open authentication stores of a standalone registry.
 type registryKeeps struct {
 	folder  *authfile.Dir
 	marks   *authfile.Nonces
 	keys    *auth.Keys
 	signer  *auth.Signer
-	licence *license.File
+	license *license.File
 }
 
-// accessDir is where the storage of a registry that runs alone has keys and permissions. The
-// lock of the storage keeps other processes out.
+// accessDir is the directory of keys and permissions in the storage of a standalone registry. The lock
+// of the storage excludes other processes.
 func accessDir(base string) string { return filepath.Join(base, "auth") }
 
 // openOwnAccess creates the access of a registry that runs alone.
@@ -38,7 +38,7 @@ func (s *RegistryService) openOwnAccess() error {
 	k := &registryKeeps{}
 	s.keeps = k
 	var err error
-	if k.licence, err = license.Open(license.Options{
+	if k.license, err = license.Open(license.Options{
 		Product: license.Controller, Path: s.settings.String(config.LicenseFile), Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
 	}); err != nil {
 		return err
@@ -48,14 +48,14 @@ func (s *RegistryService) openOwnAccess() error {
 		return fmt.Errorf("keys and permissions: %w", err)
 	}
 	var passes *auth.NodeTokens
-	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller that has the same makes them
+	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller with the same token issues them
 		passes = auth.NewDerivedNodeTokens(auth.NewSecret(token), k.keys)
 	}
 	if err = s.openTrail(); err != nil {
 		return err
 	}
 	s.access, err = openAccess(accessOptions{
-		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.licence.Tier,
+		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.license.Tier,
 		Chores: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes, Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
@@ -96,10 +96,10 @@ func (k *registryKeeps) close() error {
 }
 
 // listenLocally binds the port for programs of this machine. Without authentication that port
-// offers nothing that the other port does not, and may be missing when another process has it.
+// offers nothing more than the main port, and is omitted when another process uses it.
 func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) {
 	if s.settings.String(config.LocalListenAddr) == config.NoAddr {
-		return nil, nil // it is off
+		return nil, nil // disabled
 	}
 	host, port, err := net.SplitHostPort(s.settings.String(config.LocalListenAddr))
 	if err != nil {
@@ -110,13 +110,13 @@ func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) 
 	}
 	l, err := listen(ctx, "the registry's port for programs of this machine ("+config.LocalListenAddr+")", net.JoinHostPort(host, port), s.log)
 	if err != nil && !s.settings.Bool(config.EnableAuth) && s.settings.Origin(config.LocalListenAddr) == config.FromDefault {
-		s.log.WarnContext(ctx, "the port for programs of this machine is taken; the registry goes on without it", "error", err.Error())
-		return nil, nil // there is none
+		s.log.WarnContext(ctx, "loopback port in use; continuing without it", "error", err.Error())
+		return nil, nil // none
 	}
 	return l, err
 }
 
-// localURL is where programs of this machine reach the registry without credentials; "" nowhere.
+// localURL returns the URL for programs of this machine without credentials; "" without that port.
 func (s *RegistryService) localURL() string {
 	if s.local == nil {
 		return ""

@@ -33,8 +33,8 @@ type registryCalls struct {
 
 var _ pausable = (*registryCalls)(nil)
 
-// Rights returns what the caller of a request to the controller may do at the registry; nil is
-// everything.
+// Rights returns the rights of the caller of a request to the controller at the registry; nil is all
+// rights.
 func (r *registryCalls) Rights(ctx context.Context, template string) (*api.CallerRights, error) {
 	caller := rest.CallerOf(ctx)
 	switch {
@@ -61,7 +61,7 @@ func (r *registryCalls) Rights(ctx context.Context, template string) (*api.Calle
 	return rights, err
 }
 
-// away is the error of a call that is not made, since the registry did not answer a moment ago.
+// away is the error of a call that is not made, since a recent call to the registry failed.
 func (r *registryCalls) away() error {
 	return farm.Unavailable(errNotAsked, "The registry at %s cannot be reached; try again", r.address)
 }
@@ -72,7 +72,7 @@ func (r *registryCalls) List(ctx context.Context) ([]api.Template, error) {
 }
 
 // Detail returns one template with its versions, as they are at the time of the call or later: the
-// next start sees what was pushed.
+// next start sees new pushes.
 func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDetail, error) {
 	if !r.looks.allows(time.Now()) {
 		return api.TemplateDetail{}, r.away()
@@ -98,7 +98,7 @@ func (r *registryCalls) Disk(ctx context.Context) (api.DiskInfo, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout, r.client.Disk)
 }
 
-// Status returns how the registry is.
+// Status returns the status of the registry.
 func (r *registryCalls) Status(ctx context.Context) (api.RegistryStatus, error) {
 	return bounded(rest.WithoutCaller(ctx), r, registryTimeout-500*time.Millisecond, r.client.Status)
 }
@@ -119,7 +119,7 @@ func (r *registryCalls) Revert(ctx context.Context, ref transfer.Ref) error {
 	return err
 }
 
-// Pause keeps the registry from collecting anything for a time.
+// Pause suspends garbage collection in the registry for a time.
 func (r *registryCalls) Pause(ctx context.Context, length time.Duration) error {
 	_, err := bounded(ctx, r, registryTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.client.Pause(ctx, length)

@@ -18,19 +18,19 @@ func restoreCommand(streams Streams) *cobra.Command {
 	force := false
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a data directory out of a backup",
-		Long: `restore makes the data directory of a controller with an embedded store out of a file
-that "backup" wrote. The controller must not run. The file's checksum is checked first; a
-directory that has records already is refused, unless --force moves those aside.
+		Short: "Restore a data directory from a backup",
+		Long: `restore creates the data directory of a controller with an embedded store from a backup file. The
+controller must not run. The checksum is verified first. A directory with records is refused, unless
+--force moves them aside.
 
-What happened after the backup is not in it. When the controller starts again, instances that
-were terminated since then are found missing on their nodes and end; VMs that were started
-since then are orphaned: they are removed after 30 reports, but when they are more than
-20 % of the VMs they are kept until "buildyard node adopt" decides. To look around
-before anything is removed, begin with "buildyard maintenance on" right after the start.
+Changes after the backup are lost. When the controller starts again, instances that were terminated
+since the backup are missing on their nodes and end; VMs that were started since the backup are
+orphaned: they are removed after 30 reports, but if they are more than 20 % of the VMs they are kept
+until "buildyard node adopt" decides. To inspect the cloud before anything is removed, run
+"buildyard maintenance on" right after the start.
 
-To move to an etcd cluster, restore the same file on each of its members with etcd's own
-tool instead; docs/operations.md says how.`,
+To move to an etcd cluster, restore the same file on each of its members with etcdutl instead; see
+docs/high-availability.md.`,
 		Example: `  buildyard restore cloud.backup --data-dir /var/lib/buildyard/controller
   buildyard restore cloud.backup --force`,
 		Args: cobra.ExactArgs(1),
@@ -42,7 +42,7 @@ tool instead; docs/operations.md says how.`,
 		}
 	}
 	output.Add(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "move the records that are there already aside, within the data directory")
+	cmd.Flags().BoolVar(&force, "force", false, "move existing records aside, within the data directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if show, _ := cmd.Flags().GetBool("print-config"); show {
 			return cli.PrintConfig(streams.Out, config.ControllerTable, cli.Sources(cmd.Flags()))
@@ -52,8 +52,8 @@ tool instead; docs/operations.md says how.`,
 			return cli.Usage(err)
 		}
 		if len(values.List(config.EtcdEndpoints)) > 0 {
-			return cli.Usage(fmt.Errorf("%s is set, and restore makes the directory of an embedded store: take it away, "+
-				"or restore the file on each member of the cluster with etcdutl (docs/operations.md)", config.EtcdEndpoints))
+			return cli.Usage(fmt.Errorf("%s is set, but restore requires an embedded store: unset it, "+
+				"or restore the file on each member of the cluster with etcdutl (docs/high-availability.md)", config.EtcdEndpoints))
 		}
 		log, err := obs.Logger(streams.Err, values.String(config.LogLevel), "restore")
 		if err != nil {
@@ -65,7 +65,7 @@ tool instead; docs/operations.md says how.`,
 		}
 		done, err := etcd.Restore(cmd.Context(), opts)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%w: give another --data-dir, or move those records aside with --force", err)
+			return fmt.Errorf("%w; choose another --data-dir, or move those records aside with --force", err)
 		}
 		if err != nil {
 			return err

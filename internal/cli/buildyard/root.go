@@ -24,37 +24,35 @@ func Main(ctx context.Context, args []string, io Streams) int {
 	return cli.Run(ctx, cmd)
 }
 
-// services is the id of the group of commands that run services, in the help.
+// services is the ID of the command group of services in the help.
 const services = "services"
 
-// newCommand makes the program's command tree.
+// newCommand returns the program's command tree.
 func newCommand(io Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "buildyard",
-		Short: "Run a cloud of build nodes: virtual machines from versioned templates, on demand",
-		Long: `buildyard runs the services of a build cloud, and asks a running one.
+		Short: "Run and manage a build cloud",
+		Long: `buildyard runs the services of a build cloud, and has the client commands for a running one.
 
-  buildyard init         switch authentication on before the first start: makes the root token
-  buildyard up           controller and registry in one process, no other service needed
-  buildyard demo         the same with a node on this machine and one real VM, to look at
-  buildyard node token   the secret that a node needs to join
+  buildyard init         set up authentication before the first start: create the root token
+  buildyard up           run controller and registry in one process, without other services
+  buildyard demo         the same with a node on this machine and one real VM
+  buildyard node token   print the join token for nodes
 
   buildyard instance start TEMPLATE --wait    and list, show, terminate, save ...
   buildyard node list                         and config, drain, adopt ...
 
-Settings come from flags, from the environment (SVC_...) and from a file (--config);
---print-config shows them and where each came from. Commands that ask a cloud find it with
---controller, SVC_CONTROLLER or a context of client.yaml (buildyard context --help).
+Settings come from flags, the environment (SVC_...) and a file (--config); --print-config shows them
+with their sources. Client commands find the controller by --controller, SVC_CONTROLLER or a context
+of client.yaml (buildyard context --help).
 
-What they print with -o json is the body of the API's answer; of what answers nothing, what was
-done. "buildyard completion bash" (zsh, fish) makes the shell complete ids, names and tags.
-
-` + cli.ExitCodes,
+With -o json client commands print the body of the API response, or the action if there is no
+response. "buildyard completion bash" (zsh, fish) enables shell completion of ids, names and tags.` + cli.ExitCodes,
 		Version: obs.FullVersion(),
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Commands that ask a cloud:"})
+	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Client commands:"})
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
@@ -62,7 +60,7 @@ done. "buildyard completion bash" (zsh, fish) makes the shell complete ids, name
 	return root
 }
 
-// service is what the serving commands have in common.
+// service is the common interface of the services.
 type service interface {
 	ParseFlags(src config.Sources) error
 	Open(ctx context.Context) error
@@ -75,7 +73,7 @@ var (
 	_ service = (*RegistryService)(nil)
 )
 
-// serveCommand makes a command that runs a service until it receives a signal.
+// serveCommand returns a command that runs a service until it receives a signal.
 func serveCommand(cmd *cobra.Command, table config.Table, s service) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), table)
 	cmd.Args = cobra.NoArgs
@@ -125,8 +123,8 @@ func upCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
 		Use: "up", GroupID: services,
 		Short: "Run controller and registry in one process",
-		Long: `up runs the controller and the registry in one process with an embedded store:
-everything that a cloud on one machine needs, and the way most clouds begin.`,
+		Long: `up runs the controller and the registry in one process with an embedded store. A cloud needs no other
+service; most clouds start this way.`,
 		Example: `  buildyard up
   buildyard up --data-dir ~/cloud --registry-base-path ~/templates
   SVC_REGISTRY=http://build.example:8089 buildyard up`,
@@ -136,8 +134,8 @@ everything that a cloud on one machine needs, and the way most clouds begin.`,
 func controllerCommand(io Streams) *cobra.Command {
 	return serveCommand(&cobra.Command{
 		Use: "controller", GroupID: services,
-		Short:   "Run the controller alone",
-		Long:    `controller runs the controller alone; --registry says where its registry is.`,
+		Short:   "Run the controller",
+		Long:    `controller runs the controller without a registry; --registry is the URL of its registry.`,
 		Example: `  buildyard controller --registry http://registry.example:8089`,
 	}, config.ControllerTable, &ControllerService{Stderr: io.Err})
 }
@@ -146,8 +144,8 @@ func registryCommand(io Streams) *cobra.Command {
 	cmd := serveCommand(&cobra.Command{
 		Use: "registry", GroupID: services,
 		Short: "Run the registry or manage its storage",
-		Long: `registry runs the registry of templates alone. The commands beneath it look after a
-storage, beside a running registry or without one.`,
+		Long: `registry runs the registry of templates. Its subcommands manage a registry's storage, with or without a
+running registry.`,
 		Example: `  buildyard registry --base-path /srv/templates --listen-addr :8089
   buildyard registry check`,
 	}, config.RegistryTable, &RegistryService{Stderr: io.Err})

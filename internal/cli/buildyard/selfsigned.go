@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Files of the certificates that init makes.
+// Files of the certificates that init creates.
 const (
 	authorityFile    = "ca.pem"
 	authorityKeyFile = "ca.key"
@@ -27,7 +27,7 @@ const (
 	serverKeyFile    = "server.key"
 )
 
-// How long they are good. Some clients accept no server certificate of more than 825 days.
+// Their validity. Some clients reject server certificates that are valid for more than 825 days.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	serverLife    = 825 * 24 * time.Hour
@@ -36,11 +36,11 @@ const (
 // certificatePair is the files of a server's certificate.
 type certificatePair struct {
 	cert, key string
-	made      bool // just now
+	made      bool // by this call
 }
 
-// makeCertificates makes an authority and a server certificate for this machine and further
-// names in a directory. What is there stays.
+// makeCertificates creates an authority and a server certificate for this machine and additional names
+// in a directory. Existing files stay.
 func makeCertificates(dir string, names []string) (certificatePair, error) {
 	pair := certificatePair{cert: filepath.Join(dir, serverCertFile), key: filepath.Join(dir, serverKeyFile)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -76,18 +76,18 @@ func bothThere(cert, key string) (bool, error) {
 	switch {
 	case certErr == nil && keyErr == nil:
 		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-			return false, fmt.Errorf("%s and %s are no certificate and its key: restore them, or remove both to have new ones made: %w", cert, key, err)
+			return false, fmt.Errorf("%s and %s are not a certificate and its key; restore them, or remove both to create new ones: %w", cert, key, err)
 		}
 		return true, nil
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
 		return false, nil
 	case certErr == nil || keyErr == nil:
-		return false, fmt.Errorf("of %s and %s only one is there: restore the other or remove both", cert, key)
+		return false, fmt.Errorf("only one of %s and %s exists; restore the other or remove both", cert, key)
 	}
 	return false, errors.Join(certErr, keyErr)
 }
 
-// openAuthority reads the authority of the directory, or makes one.
+// openAuthority reads the authority of the directory, or creates one.
 func openAuthority(dir string) (*x509.Certificate, crypto.Signer, error) {
 	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKeyFile)
 	there, err := bothThere(certPath, keyPath)
@@ -118,7 +118,7 @@ func readAuthority(certPath, keyPath string) (*x509.Certificate, crypto.Signer, 
 	parsed, err := x509.ParsePKCS8PrivateKey(der)
 	key, ok := parsed.(crypto.Signer)
 	if err != nil || !ok {
-		return nil, nil, fmt.Errorf("%s holds no private key", keyPath)
+		return nil, nil, fmt.Errorf("%s has no private key", keyPath)
 	}
 	return cert, key, nil
 }
@@ -130,18 +130,18 @@ func readPEM(path string) ([]byte, error) {
 	}
 	block, _ := pem.Decode(raw)
 	if block == nil {
-		return nil, fmt.Errorf("%s is no PEM file", path)
+		return nil, fmt.Errorf("%s is not a PEM file", path)
 	}
 	return block.Bytes, nil
 }
 
-// certificateTemplate returns what all certificates have in common.
+// certificateTemplate returns the common fields of all certificates.
 func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)) // never fails
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life), // clocks of clients may be behind
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life), // tolerates slow clocks of clients
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// listener is one HTTP server on one address. It listens from its creation on, so that its real
+// listener is one HTTP server on one address. It is bound at creation, so that its actual
 // address is known before anything starts.
 type listener struct {
 	server *http.Server
 	socket net.Listener
-	secure bool               // it speaks TLS
-	shield *rest.FrontOptions // how requests are looked at before the handler; nil: they are not
+	secure bool               // serves TLS
+	shield *rest.FrontOptions // checks of requests before the handler; nil: none
 	slow   *rest.ConcurrencyLimit
 }
 
@@ -41,19 +41,18 @@ func newListener(socket net.Listener, log *slog.Logger) *listener {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 
-		DisableGeneralOptionsHandler: true, // OPTIONS * passes the guard as every other request
+		DisableGeneralOptionsHandler: true, // OPTIONS * passes the guard like every other request
 	}}
 }
 
-// speak has it speak TLS, where the edge does.
+// speak enables TLS if the port has it.
 func (l *listener) speak(e *portTLS) {
 	if e.server != nil {
 		l.server.TLSConfig, l.secure = e.server.Config(), true
 	}
 }
 
-// protect makes it reject pages of other sites and disconnect slow clients, according to the
-// settings.
+// protect rejects cross-site requests and disconnects slow clients, according to the settings.
 func (l *listener) protect(v *config.Values, log *slog.Logger) {
 	l.shield = frontOptions(v, l.socket, log)
 	l.slow = rest.NewConcurrencyLimit("slow clients", config.MaxSlowClients, v.Int(config.MaxSlowClients))
@@ -70,7 +69,7 @@ func frontOptions(v *config.Values, socket net.Listener, log *slog.Logger) *rest
 	}
 }
 
-// scheme is that of its addresses.
+// scheme returns the URL scheme of the listener.
 func (l *listener) scheme() string {
 	if l.secure {
 		return "https://"
@@ -88,7 +87,7 @@ func (l *listener) url() string {
 	return l.scheme() + net.JoinHostPort(host, fmt.Sprint(addr.Port))
 }
 
-// serve answers requests until the context ends, then lets open ones finish for as long as grace.
+// serve answers requests until the context ends, then waits up to grace for open ones.
 // The context of long polls is canceled immediately.
 func (l *listener) serve(ctx context.Context, handler http.Handler, grace time.Duration) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -126,7 +125,7 @@ func (l *listener) accept() error {
 	defer work.Wait()
 	defer func() { _ = other.Close() }()
 	work.Go(func() { _ = other.Serve(plain) }) // until the listener is closed
-	return l.server.ServeTLS(secure, "", "")   // the pair is that of the edge
+	return l.server.ServeTLS(secure, "", "")   // the certificate comes from the port settings
 }
 
 func (l *listener) close() error { return l.socket.Close() }

@@ -127,10 +127,10 @@ func TestCommands(t *testing.T) {
 		{"up here", 2, "unknown command"},
 		{"fly", 2, "unknown command"},
 		{"node bogus", 2, "unknown command"},
-		{"node", 0, "Print the secret that a node needs"},
+		{"node", 0, "Print the join token"},
 		{"controller --data-dir " + t.TempDir(), 1, "SVC_REGISTRY is not set"},
-		{"node token --data-dir " + t.TempDir(), 1, "no join token"},
-		{"demo", 1, "--guest is needed"},
+		{"node token --data-dir " + t.TempDir(), 1, "join token not found"},
+		{"demo", 1, "--guest is required"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			var out, errs bytes.Buffer

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// callGroup lets concurrent callers with the same question share calls. Each caller gets the result
-// of a call that began after it asked: it is never older than the result of a separate call would
-// be. The zero value is ready.
+// callGroup lets concurrent callers with the same query share calls. Each caller gets the result of a
+// call that began after its request, so it is never older than that of a separate call. The zero value
+// is ready.
 type callGroup[T any] struct {
 	mu    sync.Mutex
 	asked map[string]*sharedQuery[T]
 }
 
-// sharedQuery is the state of the calls for one question.
+// sharedQuery is the state of the calls for one query.
 type sharedQuery[T any] struct {
 	running int
 	next    *sharedCall[T] // begins when a running call ends; nil when no caller waits
@@ -28,11 +28,10 @@ type sharedCall[T any] struct {
 	err  error
 }
 
-// sharedCalls is how many calls of one question run at a time: one that hangs does not block later
-// callers.
+// sharedCalls limits the concurrent calls of one query: a blocked one does not block later callers.
 const sharedCalls = 4
 
-// do makes a call, or waits for a shared one; that one ends after limit.
+// do makes a call, or waits for a shared one, which times out after limit.
 func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	wait := s.join(question, call)
 	if wait == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/cli/cloud"
 	"github.com/buildyard/buildyard/internal/config"
@@ -20,28 +21,28 @@ import (
 // upkeepLook is the interval at which a running registry is polled for progress.
 const upkeepLook = 500 * time.Millisecond
 
-// whoDoes is part of the help of every command on a storage.
+// whoDoes is part of the help of every storage command.
 const whoDoes = `
-A storage that no registry has open is opened by the command itself, which keeps registries
-out until it ends. When a registry has it open, that one does the work beside its pushes and
-pulls and the command shows how it goes; with --registry it is asked straight away. A registry
-without authentication takes such calls from its own machine only.`
+If no registry has the storage open, the command opens it and keeps registries out until it ends.
+If a registry has it open, that registry does the work, concurrently with pushes and pulls, and the
+command shows the progress; --registry calls a registry directly. A registry without authentication
+accepts such calls only from its own machine.`
 
-// storageCommand is what every command has that manages a registry's storage.
+// storageCommand is the common part of the commands that manage a registry's storage.
 type storageCommand struct {
 	Streams
 	Output cli.Format
 
 	base string
-	how  client.Options   // of asking a running registry
-	api  *client.Registry // nil: the storage itself is to be looked at first
+	how  client.Options   // of calls to a running registry
+	api  *client.Registry // nil: the storage is opened first
 }
 
-// add makes cmd one that manages a storage.
+// add adds the options and the work of a storage command to cmd.
 func (k *storageCommand) add(cmd *cobra.Command, do func(ctx context.Context) error) *cobra.Command {
 	cli.AddFlags(cmd.Flags(), config.StorageTable)
 	k.Output.Add(cmd)
-	short := cmd.Flags().Bool("json", false, "the same as --output json")
+	short := cmd.Flags().Bool("json", false, "same as --output json")
 	cmd.Args = cobra.NoArgs
 	cmd.Long += "\n" + whoDoes
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -83,9 +84,9 @@ func (k *storageCommand) here(work func() error) (bool, error) {
 	if k.api != nil {
 		return false, nil
 	}
-	dir, err := layout.Open(k.base) // before anything that would make a storage
+	dir, err := layout.Open(k.base) // before any call that would create a storage
 	if err != nil {
-		return true, fmt.Errorf("%w: is this the registry's directory (--base-path or %s)?", err, config.BasePath)
+		return true, fmt.Errorf("%w; check the storage directory (--base-path or %s)", err, config.BasePath)
 	}
 	if err := dir.Close(); err != nil {
 		return true, err
@@ -96,7 +97,7 @@ func (k *storageCommand) here(work func() error) (bool, error) {
 	case !ok:
 		return true, err
 	case busy.Address == "":
-		return true, fmt.Errorf("%w: wait for its end, or ask a registry with --registry", busy)
+		return true, fmt.Errorf("%w; wait for its end, or call a registry with --registry", busy)
 	}
 	return false, k.ask(busy.Address)
 }
@@ -134,18 +135,18 @@ func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) 
 		}
 	}
 	if u.State != api.UpkeepDone {
-		return u, fmt.Errorf("the registry could not finish: %s", u.Problem)
+		return u, fmt.Errorf("registry job failed: %s", u.Problem)
 	}
 	return u, nil
 }
 
-// progress returns how far a deep check is.
+// progress prints the progress of a deep check.
 func (k *storageCommand) progress(p api.StorageJobProgress) {
 	if p.Total == 0 {
 		return
 	}
 	_, _ = fmt.Fprintf(k.Err, "%s of %s verified, %s/s, %s left\n",
-		bytesText(p.Done), bytesText(p.Total), bytesText(p.Rate), time.Duration(p.Left)*time.Second)
+		bytesize.Format(p.Done), bytesize.Format(p.Total), bytesize.Format(p.Rate), time.Duration(p.Left)*time.Second)
 }
 
 // often calls show at most every progressEvery.
@@ -157,17 +158,4 @@ func (k *storageCommand) often() func(api.StorageJobProgress) {
 			k.progress(p)
 		}
 	}
-}
-
-// bytesText writes a size in the units of sizes on disks.
-func bytesText(n int64) string {
-	const units = "kMGTP"
-	if n < 1000 {
-		return fmt.Sprintf("%d B", n)
-	}
-	x, i := float64(n)/1000, 0
-	for ; x >= 999.5 && i < len(units)-1; i++ {
-		x /= 1000
-	}
-	return fmt.Sprintf("%.3g %cB", x, units[i])
 }

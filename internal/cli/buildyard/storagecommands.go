@@ -7,12 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/registry"
 )
 
-// storageCommands are the commands beneath "buildyard registry".
+// storageCommands are the subcommands of "buildyard registry".
 func storageCommands(streams Streams) []*cobra.Command {
 	return []*cobra.Command{checkCommand(streams), repairCommand(streams), gcCommand(streams), statsCommand(streams)}
 }
@@ -25,13 +26,13 @@ type checkDepth struct {
 
 func (d *checkDepth) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.deep, "deep", false, "read and verify every frame of every layer")
-	cmd.Flags().StringVar(&d.rate, "rate", "0B", "with --deep: how much to read in a second, for example 100MB; 0B: as fast as it goes")
+	cmd.Flags().StringVar(&d.rate, "rate", "0B", "bytes to read per second with --deep, for example 100MB; 0B: unlimited")
 }
 
 func (d *checkDepth) bytes() (int64, error) {
 	n, err := config.ParseSize(d.rate)
 	if err != nil {
-		return 0, cli.Usage(fmt.Errorf("--rate: %q is no size: give a number with its unit, for example 100MB", d.rate))
+		return 0, cli.Usage(fmt.Errorf("invalid --rate %q: want a number with its unit, for example 100MB", d.rate))
 	}
 	return n, nil
 }
@@ -42,11 +43,10 @@ func checkCommand(streams Streams) *cobra.Command {
 	cmd := k.add(&cobra.Command{
 		Use:   "check",
 		Short: "Check registry storage",
-		Long: `check reads every template and looks at every layer that it names: is it there, has it its
-size, its index and its place, do the layers of a chain fit, is the version's directory
-complete. It changes nothing. With --deep it reads and verifies every frame too.
+		Long: `check reads every template and verifies its layers: existence, size, index and position in the chain, and
+the version directories. It changes nothing. With --deep it also reads and verifies every frame.
 
-The exit code is 1 when something is lost that "repair" cannot bring back.`,
+The exit code is 1 when data is lost that "repair" cannot restore.`,
 		Example: `  buildyard registry check
   buildyard registry check --deep --rate 100MB
   buildyard registry check --base-path /srv/templates --json | jq '.findings[]'`,
@@ -78,21 +78,21 @@ The exit code is 1 when something is lost that "repair" cannot bring back.`,
 	return cmd
 }
 
-// lost returns the losses of a storage as the error of a command.
+// lost returns the losses of a storage as an error.
 func lost(count int) error {
 	if count == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d findings are losses: push the layers again, put their files back from a copy, or revert the versions", count)
+	return fmt.Errorf("%d findings are losses: push the layers again, restore their files from a copy, or revert the versions", count)
 }
 
 func checkTable(c api.RegistryCheck) func(*cli.Grid) {
 	return func(g *cli.Grid) {
 		g.Row("templates", c.Templates)
 		g.Row("versions", c.Versions)
-		g.Row("layers", fmt.Sprintf("%d, %s", c.Layers, bytesText(c.Bytes)))
+		g.Row("layers", fmt.Sprintf("%d, %s", c.Layers, bytesize.Format(c.Bytes)))
 		if c.Verified > 0 {
-			g.Row("verified", bytesText(c.Verified))
+			g.Row("verified", bytesize.Format(c.Verified))
 		}
 		g.Row("findings", fmt.Sprintf("%d, %d of them losses", len(c.Findings), c.Lost))
 		findingRows(g, c.Findings)
@@ -122,13 +122,12 @@ func repairCommand(streams Streams) *cobra.Command {
 	cmd := k.add(&cobra.Command{
 		Use:   "repair",
 		Short: "Repair registry storage",
-		Long: `repair finishes moves that were cut, writes the text files of versions again, takes layers
-back from the trash that a version needs, takes in layer files that were copied into the
-storage, and sets aside templates that cannot be read and layers that nothing needs and
-nobody can read. It removes nothing that can be read: what a template set aside names is
-kept as long as it lies in aside_dir. What is lost is listed and left alone.
+		Long: `repair finishes interrupted moves, rewrites the text files of versions, restores layers from the trash
+that a version needs, imports layer files that were copied into the storage, and quarantines
+unreadable templates and unreadable layers that no version needs. It removes no readable data: layers
+of a quarantined template are kept as long as it is in aside_dir. Losses are listed and left alone.
 
-The exit code is 1 when something is lost that it could not bring back.`,
+The exit code is 1 when data is lost that it could not restore.`,
 		Example: `  buildyard registry repair
   cp /backup/images_dir/*.ank /srv/templates/images_dir/ && buildyard registry repair`,
 	}, func(ctx context.Context) error {
@@ -163,11 +162,11 @@ func repairTable(r api.RegistryRepair) func(*cli.Grid) {
 	return func(g *cli.Grid) {
 		g.Row("repaired", len(r.Repaired))
 		findingRows(g, r.Repaired)
-		g.Row("set aside", len(r.SetAside))
+		g.Row("quarantined", len(r.SetAside))
 		for _, a := range r.SetAside {
-			g.Row("aside", fmt.Sprintf("%s to %s: %s", a.What, a.Place, a.Problem))
+			g.Row("quarantine", fmt.Sprintf("%s to %s: %s", a.What, a.Place, a.Problem))
 		}
-		g.Row("left", fmt.Sprintf("%d, %d of them losses", len(r.Left), r.Lost))
+		g.Row("remaining", fmt.Sprintf("%d, %d of them losses", len(r.Left), r.Lost))
 		findingRows(g, r.Left)
 	}
 }
@@ -179,14 +178,14 @@ func gcCommand(streams Streams) *cobra.Command {
 	cmd := k.add(&cobra.Command{
 		Use:   "gc",
 		Short: "Run garbage collection",
-		Long: `gc moves every layer that no version, push or pull needs to the trash, without the hour of
-grace that the registry gives by itself, and removes what has been in the trash for a day.
-With --empty-trash it removes all of the trash: what was deleted cannot be taken back then.`,
+		Long: `gc moves every layer that no version, push or pull needs to the trash, without the usual grace period of
+an hour, and deletes layers that have been in the trash for a day. With --empty-trash it deletes the
+whole trash: deleted layers cannot be restored.`,
 		Example: `  buildyard registry gc --dry-run
   buildyard registry gc --empty-trash --yes`,
 	}, func(ctx context.Context) error {
 		if o.EmptyTrash && !o.DryRun {
-			if err := yes.Ask(ctx, k.Streams, "Remove everything in the trash for good?"); err != nil {
+			if err := yes.Ask(ctx, k.Streams, "Delete everything in the trash permanently?"); err != nil {
 				return err
 			}
 		}
@@ -208,20 +207,20 @@ With --empty-trash it removes all of the trash: what was deleted cannot be taken
 		}
 		return k.Output.Write(k.Out, report, gcTable(report))
 	})
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only say what would be done")
-	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false, "remove everything in the trash for good, whatever its age; asks first")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
+	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false, "delete everything in the trash permanently, whatever its age; asks for confirmation")
 	yes.Add(cmd)
 	return cmd
 }
 
 func gcTable(r api.RegistryGC) func(*cli.Grid) {
 	return func(g *cli.Grid) {
-		g.Row("moved to the trash", fmt.Sprintf("%d layers, %s", r.Layers, bytesText(r.Bytes)))
-		g.Row("kept for pulls", fmt.Sprintf("%d layers, %s", r.Waiting, bytesText(r.WaitBytes)))
-		g.Row("removed for good", fmt.Sprintf("%d, %s", r.Purged, bytesText(r.PurgedSize)))
-		g.Row("in the trash", bytesText(r.Trash))
+		g.Row("moved to the trash", fmt.Sprintf("%d layers, %s", r.Layers, bytesize.Format(r.Bytes)))
+		g.Row("kept for pulls", fmt.Sprintf("%d layers, %s", r.Waiting, bytesize.Format(r.WaitBytes)))
+		g.Row("deleted permanently", fmt.Sprintf("%d, %s", r.Purged, bytesize.Format(r.PurgedSize)))
+		g.Row("in the trash", bytesize.Format(r.Trash))
 		if r.DryRun {
-			g.Row("nothing was done", "--dry-run")
+			g.Row("no change", "--dry-run")
 		}
 	}
 }
@@ -231,7 +230,7 @@ func statsCommand(streams Streams) *cobra.Command {
 	return k.add(&cobra.Command{
 		Use:     "stats",
 		Short:   "Show storage usage",
-		Long:    `stats shows how many templates, versions and layers there are and what takes the room.`,
+		Long:    `stats shows the numbers of templates, versions and layers, and the storage usage.`,
 		Example: `  buildyard registry stats --json | jq .reclaimable`,
 	}, func(ctx context.Context) error {
 		var stats api.RegistryStats
@@ -256,18 +255,18 @@ func statsTable(s api.RegistryStats) func(*cli.Grid) {
 		g.Row("templates", fmt.Sprintf("%d, %d problems", s.Templates, s.Damaged))
 		g.Row("versions", fmt.Sprintf("%d, the longest chain has %d layers", s.Versions, s.Longest))
 		g.Row("layers", s.Layers)
-		g.Row("pushes going on", fmt.Sprintf("%d, %s here, up to %s to come", s.Sessions, bytesText(s.Uploads), bytesText(s.Reserved)))
-		g.Row("disks", bytesText(s.Disks))
-		g.Row("saved states", bytesText(s.States))
-		g.Row("shared", fmt.Sprintf("%s of %s are stored once for several versions", bytesText(s.Shared), bytesText(s.Pulled)))
-		g.Row("reclaimable", fmt.Sprintf("%s: unneeded layers %s, trash %s", bytesText(s.Reclaimable), bytesText(s.Loose), bytesText(s.Trash)))
+		g.Row("push sessions", fmt.Sprintf("%d, %s received, up to %s to come", s.Sessions, bytesize.Format(s.Uploads), bytesize.Format(s.Reserved)))
+		g.Row("disks", bytesize.Format(s.Disks))
+		g.Row("saved states", bytesize.Format(s.States))
+		g.Row("shared", fmt.Sprintf("%s of %s are stored once for several versions", bytesize.Format(s.Shared), bytesize.Format(s.Pulled)))
+		g.Row("reclaimable", fmt.Sprintf("%s: unreferenced layers %s, trash %s", bytesize.Format(s.Reclaimable), bytesize.Format(s.Loose), bytesize.Format(s.Trash)))
 		if s.Aside > 0 {
-			g.Row("set aside", bytesText(s.Aside))
+			g.Row("quarantined", bytesize.Format(s.Aside))
 		}
 		if s.Others > 0 {
-			g.Row("files of others", bytesText(s.Others))
+			g.Row("other files", bytesize.Format(s.Others))
 		}
-		g.Row("free", fmt.Sprintf("%s of %s", bytesText(s.Free), bytesText(s.Total)))
-		g.Row("scrub", fmt.Sprintf("%s of this round verified, %d layers damaged", bytesText(s.Scrub.Verified), s.Scrub.Damaged))
+		g.Row("free", fmt.Sprintf("%s of %s", bytesize.Format(s.Free), bytesize.Format(s.Total)))
+		g.Row("scrub", fmt.Sprintf("%s of this round verified, %d layers damaged", bytesize.Format(s.Scrub.Verified), s.Scrub.Damaged))
 	}
 }

@@ -21,8 +21,8 @@ import (
 type upstream struct {
 	address string
 	tls     certs.ClientTrust
-	creds   *client.Registry // nil: no credentials are shown
-	inner   *pipe            // to the registry in this process; nil: by the network
+	creds   *client.Registry // nil: no credentials
+	inner   *pipe            // to the registry in this process; nil: over the network
 	log     *slog.Logger
 }
 
@@ -54,7 +54,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	id, private := v.String(config.APIKeyID), v.String(config.APIKeyString)
 	switch {
 	case (id == "") != (private == ""):
-		return nil, fmt.Errorf("%s and %s go together: give both", config.APIKeyID, config.APIKeyString)
+		return nil, fmt.Errorf("%s and %s must be set together", config.APIKeyID, config.APIKeyString)
 	case id != "":
 		key, err := client.ParseUserKey(id, private)
 		if err != nil {
@@ -65,7 +65,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	if token := v.String(config.AuthRootToken); token != "" {
 		return client.RootToken(token), nil
 	}
-	return nil, nil // none are shown
+	return nil, nil // no credentials
 }
 
 // authorize adds the credentials to a request, and the user on whose behalf it is made.
@@ -84,9 +84,9 @@ func (u *upstream) authorize(r *http.Request) error {
 	return err
 }
 
-// notTaken returns what an operator has to do when a registry rejects the controller's credentials.
+// notTaken is the error of a registry that rejects the controller's credentials.
 func notTaken(address string, err error) error {
-	return farm.Unavailable(err, "The registry at %s rejected the controller's credentials: both need the same %s, or the controller %s and %s of a key that the registry has", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
+	return farm.Unavailable(err, "The registry at %s rejected the controller's credentials: set the same %s at both, or %s and %s of a key of the registry at the controller", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
@@ -100,11 +100,11 @@ func (u *upstream) client() (*transfer.Client, error) {
 	return transfer.New(transfer.Options{BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew})
 }
 
-// passing is how long the registry may take until it begins to answer what is passed on: clients
-// time out after 5 s.
+// passing is the timeout of the registry's response headers for passed-on requests: clients time out
+// after 5 s.
 const passing = 4 * time.Second
 
-// transport returns the connections for requests that the controller passes on to the registry.
+// transport returns the transport for requests that the controller passes on to the registry.
 func (u *upstream) transport() (http.RoundTripper, error) {
 	config, err := u.tls.Config()
 	if err != nil {
@@ -121,7 +121,7 @@ func (u *upstream) transport() (http.RoundTripper, error) {
 		ResponseHeaderTimeout: passing,
 		IdleConnTimeout:       60 * time.Second,
 		MaxIdleConnsPerHost:   8,
-		DisableCompression:    true, // answers go on as they come
+		DisableCompression:    true, // responses are passed on unchanged
 	}}, nil
 }
 
@@ -144,7 +144,7 @@ func (p *credentialTransport) RoundTrip(r *http.Request) (*http.Response, error)
 		}
 		_ = resp.Body.Close()
 		if last || !p.u.renew(try) {
-			return nil, notTaken(p.u.address, errors.New("it answered 401"))
+			return nil, notTaken(p.u.address, errors.New("response status 401"))
 		}
 	}
 }

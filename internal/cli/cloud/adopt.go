@@ -25,20 +25,20 @@ func adoptCommand(streams cli.Streams) *cobra.Command {
 	cmd := o.Add(&cobra.Command{
 		Use:   "adopt [node id or name]",
 		Short: "List, adopt or remove orphaned VMs",
-		Long: `adopt decides about VMs that run on nodes and that no record owns. There are such VMs after
-the records of the cloud were restored from a backup or lost, or when the controller runs
-on the wrong data directory: look at that first, before deciding anything.
+		Long: `adopt lists the orphaned VMs of the nodes (VMs without an instance record) or decides about them.
+Orphaned VMs exist after the cloud's records were restored from a backup or lost, or when the
+controller runs on the wrong data directory: check that first.
 
-A few of them are leaks, and are removed after some minutes. When there are three or more on a
-node and they are more than 20 % of its VMs, or more than 20 % on many nodes, none of these is
-removed until you say what becomes of them:
+A few orphaned VMs are leaks, and are removed after some minutes. When a node has three or more and
+they are more than 20 % of its VMs, or more than 20 % on many nodes, none of them is removed until
+an operator decides:
 
   without an option  list them
-  --keep             make instances of them again: they are listed, and can be terminated
-  --remove           let them be removed
+  --keep             adopt them: create instances that are listed and can be terminated
+  --remove           release them for removal
 
-What only the lost record knew does not come back: names, external ids, groups, metadata.
-Kept ones have "adopted": true in their metadata. Both may be asked for again.`,
+Names, external ids, groups and metadata of a lost record are not restored. Adopted instances have
+"adopted": true in their metadata. Either decision may be repeated.`,
 		Example: `  buildyard node adopt
   buildyard node adopt mac-03 --keep --dry-run
   buildyard node adopt mac-03 --keep
@@ -46,10 +46,10 @@ Kept ones have "adopted": true in their metadata. Both may be asked for again.`,
 		Args: cobra.MaximumNArgs(1),
 	}, o.run)
 	fs := cmd.Flags()
-	fs.BoolVar(&o.Keep, "keep", false, "make instances of them")
-	fs.BoolVar(&o.Remove, "remove", false, "remove them, however many they are; asks first")
-	fs.BoolVar(&o.DryRun, "dry-run", false, "only say what would become of them")
-	fs.StringArrayVar(&o.VMs, "vm", nil, "only the one with this id; may be given several times")
+	fs.BoolVar(&o.Keep, "keep", false, "adopt the orphaned VMs as instances")
+	fs.BoolVar(&o.Remove, "remove", false, "release the orphaned VMs for removal, whatever their number; asks for confirmation")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
+	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this id; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
 	o.Yes.Add(cmd)
 	cmd.ValidArgsFunction = o.complete
@@ -64,9 +64,9 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	decides := o.Keep || o.Remove
 	switch {
 	case decides && node == "":
-		return cli.Usage(errors.New("--keep and --remove need a node: give its id or name"))
+		return cli.Usage(errors.New("--keep and --remove require a node (id or name)"))
 	case !decides && (o.DryRun || len(o.VMs) > 0):
-		return cli.Usage(errors.New("--dry-run and --vm need --keep or --remove"))
+		return cli.Usage(errors.New("--dry-run and --vm require --keep or --remove"))
 	case decides:
 		return o.decide(cmd.Context(), node)
 	}
@@ -76,10 +76,10 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	return single(&o.Command, got, "", func(g *cli.Grid, list []api.OrphanedVM) {
 		if len(list) == 0 {
-			g.Row("every VM belongs to an instance")
+			g.Row("no orphaned VMs")
 			return
 		}
-		g.Row("NODE", "ID", "VM", "TEMPLATE", "STATUS", "SINCE", "FATE")
+		g.Row("NODE", "ID", "VM", "TEMPLATE", "STATUS", "SINCE", "ACTION")
 		for _, u := range list {
 			g.Row(u.NodeName, u.ID, u.Name, joined(u.Template, u.Tag), u.Status, u.Since.Local().Format(time.DateTime), u.Fate)
 		}
@@ -100,7 +100,7 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	if o.Remove {
 		adoption.Action = "remove"
 		if !o.DryRun {
-			if err := o.Yes.Ask(ctx, o.Streams, "Remove the VMs of %s that belong to no instance?", node); err != nil {
+			if err := o.Yes.Ask(ctx, o.Streams, "Remove the orphaned VMs of %s?", node); err != nil {
 				return err
 			}
 		}
@@ -112,7 +112,7 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 	refused := 0
 	err = single(&o.Command, got, "", func(g *cli.Grid, list []api.Adopted) {
 		if len(list) == 0 {
-			g.Row("every VM of the node belongs to an instance")
+			g.Row("no orphaned VMs on the node")
 		}
 		for _, done := range list {
 			g.Row(done.ID, o.tense(done.Outcome), done.Why)
@@ -124,7 +124,7 @@ func (o *adoptOptions) decide(ctx context.Context, node string) error {
 		}
 	}
 	if err == nil && refused > 0 {
-		err = fmt.Errorf("%d of %d VMs stay as they are", refused, len(got.value))
+		err = fmt.Errorf("%d of %d VMs not changed", refused, len(got.value))
 	}
 	return err
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// atOnce is how many calls of a command on many items run at a time.
+// atOnce limits the concurrent calls of a command on many items.
 const atOnce = 8
 
 // result is the result for one of several items.
 type result struct {
 	ID     string `json:"id"`
-	Result string `json:"result"` // what was done, or failed
+	Result string `json:"result"` // the action that was done, or failed
 	Why    string `json:"why,omitempty"`
 
 	err error
@@ -60,7 +60,7 @@ func further(ctx context.Context, all []result, done string, do func(ctx context
 func (a *Command) outcome(results []result) error {
 	err := verdict(results)
 	if len(results) == 1 && err != nil {
-		return err // it is complete
+		return err // it needs no summary
 	}
 	shown := a.Output.Write(a.Out, results, func(g *cli.Grid) {
 		for _, r := range results {
@@ -91,12 +91,12 @@ func verdict(results []result) error {
 	case len(results) == 1:
 		return failed[0]
 	case len(failed) == len(results):
-		return fmt.Errorf("all %d failed; the first: %w", len(failed), failed[0])
+		return fmt.Errorf("all %d failed; first error: %w", len(failed), failed[0])
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("%d of %d failed; the first: %w", len(failed), len(results), failed[0]))
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("%d of %d failed; first error: %w", len(failed), len(results), failed[0]))
 }
 
-// unfinished returns the error of waits that were ended, with what kept the first of them.
+// unfinished returns the error of interrupted waits, with the reason of the first.
 func unfinished(ctx context.Context, results []result) error {
 	for _, r := range results {
 		if r.err != nil && errors.Is(r.err, context.Cause(ctx)) {
@@ -106,7 +106,7 @@ func unfinished(ctx context.Context, results []result) error {
 	return context.Cause(ctx)
 }
 
-// ids prints the ids that a call gave, one a line.
+// ids prints the IDs that a call returned, one per line.
 func (a *Command) ids(got answer[[]string]) error {
 	if a.Output == cli.JSON || a.Output == cli.YAML {
 		return a.Output.Document(a.Out, got.raw)

@@ -29,7 +29,7 @@ func TestMatch(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"nightly": "0197-bbbb", "job-1": "0197-aaaa", "over": "0197-eeee", "0197-d": "0197-dddd", "0197-D": "0197-dddd",
-		"0197-": "0198-ffff", "0198": "0198-ffff", "twice": "2 instances go by", "0197-b": "0197-bbbb", "019": "go by", "none": "there is no instance",
+		"0197-": "0198-ffff", "0198": "0198-ffff", "twice": "2 instances match", "0197-b": "0197-bbbb", "019": "instances match", "none": "not found; see",
 	} {
 		got, err := instances.match(list, text)
 		if err != nil {
@@ -54,7 +54,7 @@ func TestWhatEndsAWait(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"late":              {time.Second, context.Cause, cli.ExitTimeout, "it took longer than 1s (--timeout): it goes on"},
+		"late":              {time.Second, context.Cause, cli.ExitTimeout, "timed out after 1s (--timeout): it goes on"},
 		"late and away":     {time.Second, func(ctx context.Context) error { return errors.Join(context.Cause(ctx), away) }, cli.ExitTimeout, "the controller is away: it goes on"},
 		"interrupted":       {0, context.Cause, cli.ExitInterrupted, "interrupted: it goes on"},
 		"cut in the middle": {0, func(context.Context) error { return away }, cli.ExitInterrupted, "interrupted: it goes on"},
@@ -143,7 +143,7 @@ func TestAWatchedListOutlivesItsController(t *testing.T) {
 			a := &Command{Streams: cli.Streams{Out: &out, Err: &errs}, Output: format, API: api}
 			look := func(ctx context.Context) ([]group, error) { return a.API.Groups(ctx, client.ListOptions{}) }
 			err := follow(t.Context(), a, groupView, look)
-			if out.String() != want || errs.String() != "the store is away; trying again\n" || err == nil || err.Error() != "no more" {
+			if out.String() != want || errs.String() != "the store is away; retrying\n" || err == nil || err.Error() != "no more" {
 				t.Errorf("%s: %q, want %q; %q; %v", format, out.String(), want, errs.String(), err)
 			}
 		})

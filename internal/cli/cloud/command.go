@@ -63,12 +63,12 @@ func (a *Command) add(cmd *cobra.Command, do run) *cobra.Command {
 	return cmd
 }
 
-// sources returns the sources of the settings of a command that calls a cloud.
+// sources returns the sources of the settings of a client command.
 func sources(cmd *cobra.Command) (config.Sources, error) {
 	return chooseContext(cli.Sources(cmd.Flags()))
 }
 
-// open makes the client of the controller.
+// open creates the client of the controller.
 func (a *Command) open(src config.Sources, retries int) error {
 	v, err := config.Load(config.ClientTable, src)
 	if err != nil {
@@ -104,7 +104,7 @@ func Options(v *config.Values) (o client.Options, as Caller, err error) {
 
 // Target is the service that a command has called, and its caller.
 type Target struct {
-	Flag, Key string // with its address; Key "": the flag alone has it
+	Flag, Key string // with its address; Key "": only the flag
 	As        Caller
 }
 
@@ -152,13 +152,13 @@ func Explained(ctx context.Context, err error, asked Target) error {
 	switch e.Code {
 	case client.ErrUnreachable:
 		what, _, _ := strings.Cut(e.Message, " cannot be reached")
-		err = fmt.Errorf("%s cannot be reached: %s %w", what, advice(e.Cause(), asked.where()), e.Cause())
+		err = fmt.Errorf("%s cannot be reached: %s: %w", what, advice(e.Cause(), asked.where()), e.Cause())
 	case client.ErrForeign:
-		ask := "is this its address"
+		ask := "check the address"
 		if e.Status == http.StatusBadRequest {
-			ask = "is this its address, and does it want https"
+			ask = "check the address, and whether it requires https"
 		}
-		err = fmt.Errorf("%w: %s (%s)?", err, ask, asked.where())
+		err = fmt.Errorf("%w: %s (%s)", err, ask, asked.where())
 	case client.ErrUnauthenticated:
 		err = asked.As.unauthenticated(e, err)
 	case client.ErrForbidden:
@@ -174,13 +174,13 @@ func advice(cause error, where string) string {
 	text := fmt.Sprint(cause)
 	switch {
 	case untrusted:
-		return fmt.Sprintf("its certificate is not one to trust (--ca-cert or %s names whose are):", config.TrustedCA)
+		return fmt.Sprintf("certificate not trusted; set its CA with --ca-cert or %s", config.TrustedCA)
 	case plain, strings.Contains(text, "HTTP response to HTTPS client"):
-		return fmt.Sprintf("it does not speak https: give an address that begins with http:// (%s):", where)
+		return fmt.Sprintf("the service does not use HTTPS; want an address with http:// (%s)", where)
 	case strings.Contains(text, "remote error: tls: "):
-		return fmt.Sprintf("it wants another certificate of yours (--client-cert and --client-key, or %s and %s):", config.ClientCert, config.ClientKey)
+		return fmt.Sprintf("client certificate rejected; check --client-cert and --client-key, or %s and %s", config.ClientCert, config.ClientKey)
 	}
-	return fmt.Sprintf("is it running, and is this its address (%s)?", where)
+	return fmt.Sprintf("check that it runs and that the address is right (%s)", where)
 }
 
 // answer is the result of a call, as a value and as received.
@@ -197,7 +197,7 @@ func ask[T any](ctx context.Context, do func(context.Context) (T, error)) (answe
 	return out, err
 }
 
-// interrupted reports that a followed stream broke off and is resumed.
+// interrupted reports that a stream was interrupted and is resumed.
 func (a *Command) interrupted(err error) {
-	_, _ = fmt.Fprintf(a.Err, "%s; trying again\n", cli.Plain(err.Error()))
+	_, _ = fmt.Fprintf(a.Err, "%s; retrying\n", cli.Plain(err.Error()))
 }

@@ -16,11 +16,11 @@ func instanceConsole(s cli.Streams) *cobra.Command {
 	listen := "127.0.0.1:0"
 	cmd := a.Add(&cobra.Command{
 		Use: "console INSTANCE", Short: "Proxy an instance's console to a VNC viewer", Args: cobra.ExactArgs(1),
-		Long: `console brings the screen of an instance that runs to this machine, through the controller: nothing
-has to reach the node. It prints an address for a VNC viewer, which may connect to it once, and
-goes on until the viewer leaves or the instance ends. The portal shows the same screen in a
-browser. Others who can log in to this machine could connect before the viewer does, unless the
-screen has a password (--vnc-password of instance start and restart).`,
+		Long: `console forwards the VNC console of a running instance to this machine, through the controller: the
+node need not be reachable. It prints an address for a VNC viewer, accepts one connection, and runs
+until the viewer disconnects or the instance ends. The portal shows the same console in a browser.
+Other users of this machine could connect before the viewer does, unless the console has a password
+(--vnc-password of instance start and restart).`,
 		Example: `  buildyard instance console nightly
   buildyard instance console nightly --listen 127.0.0.1:5999`,
 		ValidArgsFunction: instances.complete(1),
@@ -31,14 +31,14 @@ screen has a password (--vnc-password of instance start and restart).`,
 		}
 		return a.proxyConsole(cmd.Context(), ids[0], listen)
 	})
-	cmd.Flags().StringVar(&listen, "listen", listen, "where the viewer connects to; port 0 is a free one")
+	cmd.Flags().StringVar(&listen, "listen", listen, "listen address for the viewer; port 0: any free port")
 	return cmd
 }
 
-// proxyConsole serves the screen of an instance to the first client that connects.
+// proxyConsole forwards the console of an instance to the first client that connects.
 func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	if _, err := a.API.ConsoleOf(ctx, id); err != nil {
-		return err // before anybody connects in vain
+		return err // before a viewer connects in vain
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	return nil
 }
 
-// screenAt is the address at which a screen can be viewed.
+// screenAt is the address of a forwarded console.
 type screenAt struct {
 	Address string `json:"address"`
 }

@@ -21,13 +21,13 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 )
 
-// contexts is the user's file of clouds, client.yaml.
+// contexts is the user's client.yaml.
 type contexts struct {
 	Current  string              `yaml:"current,omitempty"`
 	Contexts map[string]endpoint `yaml:"contexts"`
 }
 
-// endpoint is how one cloud is reached.
+// endpoint is the address and the credentials of one cloud.
 type endpoint struct {
 	Controller    string `yaml:"controller"`
 	RootToken     string `yaml:"root-token,omitempty"`
@@ -92,9 +92,9 @@ func (c contexts) pick(name string) (endpoint, error) {
 	}
 	known := strings.Join(slices.Sorted(maps.Keys(c.Contexts)), ", ")
 	if known == "" {
-		known = "there are none"
+		known = "no contexts"
 	}
-	return e, fmt.Errorf("client.yaml has no context %q (%s)", name, known)
+	return e, fmt.Errorf("context %q not found in client.yaml (%s)", name, known)
 }
 
 // chooseContext adds the settings of the active context to the sources. The address and the
@@ -117,7 +117,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 	case err != nil:
 		return src, err
 	case address != "" && name != "":
-		return src, errors.New("give --controller or --context, not both (nor --registry with a context)")
+		return src, errors.New("--controller and --context are mutually exclusive (also --registry with a context)")
 	case address != "", name == "" && (env(config.Controller) != "" || inFile != ""):
 		return src, nil
 	}
@@ -142,7 +142,7 @@ func chooseContext(src config.Sources) (config.Sources, error) {
 	return src, err
 }
 
-// silent checks that the file has no settings that a context defines.
+// silent checks that the settings file has no setting that a context defines.
 func silent(src config.Sources) error {
 	for key := range src.Less {
 		text, err := src.FromFile(config.ClientTable, key)
@@ -150,7 +150,7 @@ func silent(src config.Sources) error {
 		case err != nil:
 			return err
 		case text != "":
-			return fmt.Errorf("--context says how the cloud is reached, and %s has %s: leave one out", src.File, key)
+			return fmt.Errorf("--context and the setting %[2]s of %[1]s are mutually exclusive", src.File, key)
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func without(env func(string) (string, bool), values map[string]string) func(str
 }
 
 func completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	c, _ := readContexts() // none are none to offer
+	c, _ := readContexts() // without contexts there is nothing to complete
 	return slices.Sorted(maps.Keys(c.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }
 
@@ -175,8 +175,8 @@ func contextCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "context",
 		Short: "Manage client contexts",
-		Long: `context lists the clouds of the user's file client.yaml and says which one the commands ask.
-The file lies in the user's configuration directory, on Linux ~/.config/buildyard:
+		Long: `context lists the contexts of the user's client.yaml and selects the current one. The file is in
+the user's configuration directory, on Linux ~/.config/buildyard:
 
   current: lab
   contexts:
@@ -187,10 +187,9 @@ The file lies in the user's configuration directory, on Linux ~/.config/buildyar
       root-token-file: /etc/buildyard/plant.token
       ca-cert: /etc/buildyard/plant.pem
 
-A context also takes key-id with key-file, bearer-file, root-token, client-cert, client-key and
-skip-tls-verification. Files of keys and ready tokens must be readable by their owner alone. What
-is given as a flag or in the environment counts instead. An address given so leaves contexts out
-as a whole, and a context that is named with --context leaves the environment out.`,
+A context may also have key-id with key-file, bearer-file, root-token, client-cert, client-key and
+skip-tls-verification. Files with keys and tokens must be private. Flags and the environment
+override a context. An address from them disables contexts, and --context disables the environment.`,
 		Example: `  buildyard context list
   buildyard context use plant
   buildyard node list --context lab`,
@@ -201,7 +200,7 @@ func contextList(s cli.Streams) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the contexts", Args: cobra.NoArgs,
-		Long:    "list shows the contexts of client.yaml, the current one with a star. Secrets are not shown.",
+		Long:    "list shows the contexts of client.yaml; a star marks the current one. Secrets are not shown.",
 		Example: `  buildyard context list`,
 		RunE: func(*cobra.Command, []string) error {
 			c, err := readContexts()
@@ -235,8 +234,8 @@ func contextList(s cli.Streams) *cobra.Command {
 
 func contextUse(s cli.Streams) *cobra.Command {
 	return &cobra.Command{
-		Use: "use NAME", Short: "Make a context the current one", Args: cobra.ExactArgs(1),
-		Long:              "use makes a context of client.yaml the one that commands ask when nothing else is said.",
+		Use: "use NAME", Short: "Select the current context", Args: cobra.ExactArgs(1),
+		Long:              "use selects the context that commands use by default.",
 		Example:           `  buildyard context use plant`,
 		ValidArgsFunction: completeContexts,
 		RunE: func(_ *cobra.Command, args []string) error {

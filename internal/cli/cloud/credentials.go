@@ -16,12 +16,12 @@ import (
 
 // Caller is the identity of a command. The zero value is an unauthenticated caller.
 type Caller struct {
-	name    string // as sentences have it
-	wrong   string // what to look at when it is not taken
+	name    string // as used in errors
+	wrong   string // what to check when it is rejected
 	expired time.Time
 }
 
-// ways are the kinds of credentials in the settings, each with its settings.
+// ways are the kinds of credentials with their settings.
 var ways = []struct {
 	keys []string
 	make func(v *config.Values) (client.Credentials, Caller, error)
@@ -31,11 +31,11 @@ var ways = []struct {
 	{[]string{config.ClientBearer}, readyToken},
 }
 
-// rank orders origins: the one nearest to the user is used.
+// rank orders origins by precedence: flags before environment before file.
 var rank = map[config.Origin]int{config.FromFlag: 3, config.FromEnv: 2, config.FromFile: 1}
 
 // credentials returns the credentials of a command in addition to a certificate, and their caller.
-// Of several the one set nearest to the user is used.
+// Of several the one with the highest precedence is used.
 func credentials(v *config.Values) (creds client.Credentials, as Caller, err error) {
 	best, chosen := 0, []int(nil)
 	for i, way := range ways {
@@ -55,22 +55,22 @@ func credentials(v *config.Values) (creds client.Credentials, as Caller, err err
 	switch len(chosen) {
 	case 0:
 		if v.String(config.ClientCert) != "" {
-			as = Caller{name: "the certificate of " + v.String(config.ClientCert), wrong: "does the service ask for certificates, and does its authority sign it?"}
+			as = Caller{name: "the certificate of " + v.String(config.ClientCert), wrong: "check that the service accepts client certificates and trusts its CA"}
 		}
 		return nil, as, nil
 	case 1:
 		return ways[chosen[0]].make(v)
 	}
-	return nil, as, errors.New("several credentials are given: give the root token, a user key or a ready token")
+	return nil, as, errors.New("--root-token, --key-id and --bearer are mutually exclusive")
 }
 
 func rootToken(v *config.Values) (client.Credentials, Caller, error) {
-	return client.RootToken(v.String(config.RootToken)), Caller{name: "the root user", wrong: "is the root token that of this service?"}, nil
+	return client.RootToken(v.String(config.RootToken)), Caller{name: "the root user", wrong: "check that the root token is that of this service"}, nil
 }
 
 func readyToken(v *config.Values) (client.Credentials, Caller, error) {
 	value := strings.TrimSpace(v.String(config.ClientBearer))
-	as := Caller{name: "the holder of the token", wrong: "does the service know the token's provider, and is it meant for the service?", expired: expiry(value)}
+	as := Caller{name: "the holder of the token", wrong: "check the provider and the audience of the token", expired: expiry(value)}
 	return client.Bearer(value), as, nil
 }
 
@@ -78,19 +78,19 @@ func userKey(v *config.Values) (client.Credentials, Caller, error) {
 	id := v.String(config.ClientKeyID)
 	switch {
 	case id == "":
-		return nil, Caller{}, errors.New("the id of the user key is missing: give --key-id too")
+		return nil, Caller{}, errors.New("API key ID is missing; --key-id is required")
 	case v.String(config.ClientKeyString) == "":
-		return nil, Caller{}, errors.New("the private key of the user key is missing: give --key-file too")
+		return nil, Caller{}, errors.New("private key is missing; --key-file is required")
 	}
 	key, err := client.ParseUserKey(id, v.String(config.ClientKeyString))
 	if err != nil {
 		return nil, Caller{}, err
 	}
-	return key, Caller{name: key.String(), wrong: "was it deleted meanwhile, and do all replicas share their keys?"}, nil
+	return key, Caller{name: key.String(), wrong: "check that it still exists and that all replicas share their keys"}, nil
 }
 
 // expiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
-// trusted: it only helps to describe what is wrong.
+// trusted: it only improves the error.
 func expiry(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -106,7 +106,7 @@ func expiry(token string) time.Time {
 	return time.Unix(int64(claims.Exp), 0)
 }
 
-// privateKey makes sure that the key of a certificate is its owner's alone.
+// privateKey checks that the key file of a certificate is private.
 func privateKey(file string) error {
 	if file == "" {
 		return nil
@@ -122,17 +122,17 @@ func privateKey(file string) error {
 	return nil
 }
 
-// unauthenticated returns what to do about a service that does not know the caller.
+// unauthenticated adds advice to the error of a service that does not know the caller.
 func (c Caller) unauthenticated(e *client.Error, err error) error {
 	switch {
 	case e.OfHandshake():
 		return err // it is complete
 	case c.name == "":
-		return fmt.Errorf("%w: give the root token (%s, or --token-file), a user key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
+		return fmt.Errorf("%w: set the root token (%s, or --token-file), an API key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
 	case !c.expired.IsZero() && time.Now().After(c.expired):
-		return fmt.Errorf("%w: the token that was given has expired at %s", err, c.expired.Local().Format(time.DateTime))
+		return fmt.Errorf("%w: the token expired at %s", err, c.expired.Local().Format(time.DateTime))
 	}
-	return fmt.Errorf("%w: %s is not known there; %s", err, c.name, c.wrong)
+	return fmt.Errorf("%w: %s is unknown to the service; %s", err, c.name, c.wrong)
 }
 
 // forbidden adds the caller to the error about a missing permission.
@@ -140,5 +140,5 @@ func (c Caller) forbidden(err error) error {
 	if c.name == "" {
 		return err
 	}
-	return fmt.Errorf("%w (asked as %s)", err, cli.Plain(c.name))
+	return fmt.Errorf("%w (authenticated as %s)", err, cli.Plain(c.name))
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// version is which version of a template a command means.
+// version selects a version of a template.
 type version struct {
 	tag      string
 	number   uint32
-	numbered func() bool // it was given
+	numbered func() bool // the flag was set
 }
 
 func (v *version) add(cmd *cobra.Command) {
@@ -30,10 +30,10 @@ func (v *version) add(cmd *cobra.Command) {
 	v.numbered = func() bool { return cmd.Flags().Changed("version") }
 }
 
-// chosen returns the selected version; tag is one that came with the template, or "".
+// chosen returns the selected version; tag is the one of TEMPLATE:TAG, or "".
 func (v *version) chosen(tag string) (client.Version, error) {
 	if tag != "" && v.tag != "" && tag != v.tag {
-		return client.Version{}, cli.Usage(fmt.Errorf("the template has the tag %q and --tag says %q: give one", tag, v.tag))
+		return client.Version{}, cli.Usage(fmt.Errorf("template tag %q and --tag %q are mutually exclusive", tag, v.tag))
 	}
 	out := client.Version{Tag: cmp.Or(tag, v.tag)}
 	if v.numbered() {
@@ -43,7 +43,7 @@ func (v *version) chosen(tag string) (client.Version, error) {
 	return out, nil
 }
 
-// text returns which version is meant.
+// text describes the selected version.
 func (v *version) text() string {
 	switch {
 	case v.numbered():
@@ -59,8 +59,8 @@ func templateDelete(s cli.Streams) *cobra.Command {
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions", Args: cobra.MinimumNArgs(1),
-		Long: `delete removes templates with all their versions from the registry. VMs that run go on, and
-nodes keep what they have until "template remove" or until they need the room.`,
+		Long: `delete removes templates with all their versions from the registry. Running VMs continue. Nodes keep
+their cached versions until "template evict" or until the cache needs the space.`,
 		Example:           `  buildyard template delete old-debian --yes`,
 		ValidArgsFunction: templates.complete(0),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -85,7 +85,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: "revert TEMPLATE", Short: "Delete a tag and all newer tags", Args: cobra.ExactArgs(1),
-		Long:              `revert removes a version of a template, the latest unless another is named, and every newer one.`,
+		Long:              `revert deletes a tag (default: the latest) and all newer tags of a template.`,
 		Example:           `  buildyard template revert debian --tag v12 --yes`,
 		ValidArgsFunction: templates.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -93,7 +93,7 @@ func templateRevert(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s of %s and all newer ones?", v.text(), args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s of %s and all newer ones?", v.text(), args[0]); err != nil {
 			return err
 		}
 		which, err := v.chosen("")
@@ -110,16 +110,23 @@ func templateRevert(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
+// templateRemove is the former name of the command evict.
 func templateRemove(s cli.Streams) *cobra.Command {
+	cmd := templateEvict(s)
+	cmd.Use, cmd.Hidden = "remove TEMPLATE", true
+	return cmd
+}
+
+func templateEvict(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var on []string
 	var w waitOptions
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "remove TEMPLATE", Short: "Remove a template from node caches", Args: cobra.ExactArgs(1),
-		Long: `remove lets nodes remove the versions of a template that they hold and nothing uses. The
-registry keeps it.`,
-		Example:           `  buildyard template remove debian --node mac-03 --wait`,
+		Use: "evict TEMPLATE", Short: "Evict a template from node caches", Args: cobra.ExactArgs(1),
+		Long: `evict removes the unused versions of a template from the caches of nodes (default: all nodes). Versions
+in use stay, and so does the template in the registry.`,
+		Example:           `  buildyard template evict debian --node mac-03 --wait`,
 		ValidArgsFunction: templates.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
@@ -131,7 +138,7 @@ registry keeps it.`,
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s from nodes?", args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Evict %s from node caches?", args[0]); err != nil {
 			return err
 		}
 		got, err := ask(ctx, func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
@@ -140,21 +147,21 @@ registry keeps it.`,
 		}
 		err = single(&a, got, got.value.RequestID, func(g *cli.Grid, r api.RemoveAnswer) {
 			put(g, "request", r.RequestID)
-			g.Row("nodes asked", r.RequestsSent)
+			g.Row("nodes", r.RequestsSent)
 		})
 		if err != nil || !w.wait || got.value.RequestID == "" {
 			return err
 		}
-		return w.during(ctx, "the removal goes on", func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
+		return w.during(ctx, "the eviction continues", func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
 	})
-	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; may be given several times")
+	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; repeatable")
 	nodes.completeFlag(cmd, "node")
-	w.addWait(cmd, "until every node has answered")
+	w.addWait(cmd, "until every node is done")
 	yes.Add(cmd)
 	return cmd
 }
 
-// removed waits for the end of a removal and prints what stays.
+// removed waits for the end of an eviction and prints its results.
 func (a *Command) removed(ctx context.Context, request string) error {
 	r, err := a.API.WaitRemoved(ctx, request)
 	if err != nil {
@@ -169,7 +176,7 @@ func (a *Command) removed(ctx context.Context, request string) error {
 		_, _ = fmt.Fprintln(a.Err, cli.Plain(node+"  "+removalText(s)))
 	}
 	if kept > 0 {
-		return fmt.Errorf("%d of %d nodes keep something of it", kept, len(r.Status))
+		return fmt.Errorf("%d of %d nodes keep versions of it", kept, len(r.Status))
 	}
 	return nil
 }
@@ -181,27 +188,26 @@ type distributeOptions struct {
 	version
 	nodes  []string
 	group  string
-	acting string // for this permission group
+	acting string // permission group of the request
 }
 
 func templateDistribute(s cli.Streams) *cobra.Command {
 	o := distributeOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "distribute TEMPLATE[:TAG]", Short: "Distribute a version to nodes", Args: cobra.ExactArgs(1),
-		Long: `distribute lets nodes, all of them or those that are named, pull a version and keep it. It
-prints the id of the request. With --wait it ends when every node has the version, and
-fails when one of them cannot have it.`,
+		Long: `distribute lets nodes (default: all nodes) pull a version into their caches before an instance needs
+it, and prints the id of the request. With --wait it waits for all nodes, and fails if one fails.`,
 		Example: `  buildyard template distribute debian:v12 --group ci --wait
   buildyard template distributions --watch`,
 		ValidArgsFunction: completeVersions,
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
 	o.version.add(cmd)
-	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; may be given several times")
+	cmd.Flags().StringArrayVar(&o.nodes, "node", nil, "only to this node; repeatable")
 	cmd.Flags().StringVar(&o.group, "group", "", "only to nodes of this group")
 	cmd.Flags().StringVar(&o.acting, permissionGroup, "", forGroup)
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
-	o.addWait(cmd, "until every node has the version")
+	o.addWait(cmd, "until every node has cached the version")
 	return cmd
 }
 
@@ -242,11 +248,11 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := fmt.Sprintf(`the distribution goes on: "buildyard template distributions %s" shows it, "buildyard template cancel %[1]s" ends it`, got.value)
+	goesOn := fmt.Sprintf(`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
 	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.distributed(ctx, got.value) })
 }
 
-// distributed waits until nodes have a version.
+// distributed waits until nodes have cached a version.
 func (a *Command) distributed(ctx context.Context, request string) error {
 	m := newMeter(a.Err)
 	defer m.end()
@@ -258,15 +264,15 @@ func (a *Command) distributed(ctx context.Context, request string) error {
 	return err
 }
 
-// nodeText returns how far a node is with a distribution.
+// nodeText describes the progress of a distribution on a node.
 func nodeText(s api.DistributeStatus) string {
 	switch {
 	case s.Status:
-		return "has it"
+		return "cached"
 	case s.Error != "":
 		return s.Error
 	case s.Progress == 0:
-		return "waiting"
+		return "queued"
 	}
 	return "pulling"
 }
@@ -308,7 +314,7 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "distributions [REQUEST]", Short: "List distributions", Args: cobra.MaximumNArgs(1),
-		Long:              `distributions shows the requests to distribute, or one of them with each of its nodes.`,
+		Long:              `distributions lists distributions, or shows one with the progress of each node.`,
 		Example:           `  buildyard template distributions --watch`,
 		ValidArgsFunction: distributions.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -317,7 +323,7 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 			return show(cmd.Context(), &a, &o, distributionView, look)
 		}
 		if o.watch {
-			return cli.Usage(errors.New("--watch follows the list: leave the request out"))
+			return cli.Usage(errors.New("--watch and REQUEST are mutually exclusive"))
 		}
 		id, err := distributions.find(cmd.Context(), a.API, args[0])
 		if err != nil {
@@ -362,8 +368,8 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "removals [REQUEST]", Short: "Show how removals from nodes go", Args: cobra.MaximumNArgs(1),
-		Long:              `removals shows the requests to remove templates from nodes, or one of them with each of its nodes.`,
+		Use: "removals [REQUEST]", Short: "List evictions from node caches", Args: cobra.MaximumNArgs(1),
+		Long:              `removals lists evictions from node caches, or shows one with the result of each node.`,
 		Example:           `  buildyard template removals --watch`,
 		ValidArgsFunction: removals.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -372,7 +378,7 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 			return show(cmd.Context(), &a, &o, removalView, look)
 		}
 		if o.watch {
-			return cli.Usage(errors.New("--watch follows the list: leave the request out"))
+			return cli.Usage(errors.New("--watch and REQUEST are mutually exclusive"))
 		}
 		id, err := removals.find(cmd.Context(), a.API, args[0])
 		if err != nil {
@@ -393,10 +399,10 @@ func templateRemovals(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// removalText returns how far a node is with a removal.
+// removalText describes the progress of an eviction on a node.
 func removalText(s api.RemoveStatus) string {
 	if !s.Status && s.Error == "" {
-		return "waiting"
+		return "queued"
 	}
 	text := fmt.Sprintf("%d removed, %d in use", s.Removed, s.Kept)
 	if s.Error != "" {
@@ -409,7 +415,7 @@ func templateCancel(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "cancel REQUEST", Short: "Cancel a distribution", Args: cobra.ExactArgs(1),
-		Long:              `cancel ends a distribution. Nodes that have the version keep it.`,
+		Long:              `cancel stops a distribution. Nodes that have cached the version keep it.`,
 		Example:           `  buildyard template cancel 0197e1c2`,
 		ValidArgsFunction: distributions.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -420,6 +426,6 @@ func templateCancel(s cli.Streams) *cobra.Command {
 		if err := a.API.CancelDistribution(cmd.Context(), id); err != nil {
 			return distributions.named(err, args[0])
 		}
-		return a.done(id, "cancelled")
+		return a.done(id, "canceled")
 	})
 }

@@ -1,11 +1,8 @@
-// Package cloud has the commands of buildyard that call a running cloud: one for every kind of
-// record of its controller.
+// Package cloud has the client commands of buildyard: one for every kind of record of a controller.
 //
-// It is not the services and does not depend on how they work: it uses the API through the public
-// client as any other program can.
+// It does not depend on the services: it uses the API through the public client only.
 //
-// Invariant: what -o json prints is the body of the API's answer, with nothing added or left out,
-// so that scripts written against either are the same.
+// Invariant: -o json prints the unchanged body of the API response.
 package cloud
 
 import (
@@ -14,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// Commands returns the commands that are about one kind of record.
+// Commands returns the commands for the kinds of records.
 func Commands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
 		instanceCommand(s), templateCommand(s), imageCommand(s), groupCommand(s), keyCommand(s), permissionCommand(s),

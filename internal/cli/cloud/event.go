@@ -19,7 +19,7 @@ func eventCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "event", Aliases: []string{"events"}, GroupID: Group,
 		Short: "List or watch events",
-		Long:  `event shows what happened: starts, ends, distributions, changes of nodes.`,
+		Long:  `event shows the events of the cloud: starts, terminations, distributions, node changes.`,
 		Example: `  buildyard event list --filter 'name:VMFailedToStart age<1h'
   buildyard event watch`,
 	}, eventList(s), eventWatch(s))
@@ -56,7 +56,7 @@ func eventList(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the newest events", Args: cobra.NoArgs,
-		Long:    `list shows the newest events, the oldest of them first: 100 unless --limit says otherwise.`,
+		Long:    `list shows the newest events (default: 100, see --limit), the oldest first.`,
 		Example: `  buildyard event list --limit 1000 --filter template:0197e1c2*`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		look := func(ctx context.Context) ([]client.Event, error) {
@@ -72,9 +72,9 @@ func eventWatch(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "watch", Short: "Follow the events as they happen", Args: cobra.NoArgs,
-		Long: `watch shows the events from now on, or those after the one that --after names, until it is
-interrupted. As JSON it prints one object a line.`,
+		Use: "watch", Short: "Watch events", Args: cobra.NoArgs,
+		Long: `watch shows new events, or those after the event --after, until it is interrupted. With -o json it
+prints one object per line.`,
 		Example: `  buildyard event watch -o json | jq -r 'select(.name=="VMFailedToStart") | .instance_id'`,
 	}, func(cmd *cobra.Command, _ []string) error { return a.events(cmd.Context(), o) })
 	o.add(cmd, "filter", "after")
@@ -113,5 +113,5 @@ func (a *Command) events(ctx context.Context, o listing) error {
 	return nil
 }
 
-// eventWidths are the widths of the columns of events that come one by one.
+// eventWidths are the widths of the columns of watched events.
 var eventWidths = []int{19, 25, 36, 36, 0}

@@ -10,15 +10,16 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
 func fileCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "file", Aliases: []string{"files"}, GroupID: Group,
-		Short: "Files on the registry's file server",
-		Long: `file shows and gets what lies on the registry's file server: what others have put there, logs
-of failed VMs and the central logs.`,
+		Short: "Manage files on the file server",
+		Long: `file lists and downloads files of the registry's file server: uploaded files, logs of failed VMs and
+the central logs.`,
 		Example: `  buildyard file list
   buildyard file get tools/setup.sh`,
 	}, fileList(s), fileGet(s))
@@ -32,13 +33,13 @@ var fileView = view[api.StoredFile]{
 			if f.Dir {
 				return ""
 			}
-			return bytesText(f.Size)
+			return bytesize.Format(f.Size)
 		}},
-		{head: "WRITTEN", cell: func(f api.StoredFile) any { return when(f.Modified) }},
+		{head: "MODIFIED", cell: func(f api.StoredFile) any { return when(f.Modified) }},
 	},
 }
 
-// fileName marks a directory by its end.
+// fileName appends a slash to the name of a directory.
 func fileName(f api.StoredFile) string {
 	if f.Dir {
 		return f.Name + "/"
@@ -51,7 +52,7 @@ func fileList(s cli.Streams) *cobra.Command {
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "list [DIRECTORY]", Aliases: []string{"ls"}, Short: "List a directory", Args: cobra.MaximumNArgs(1),
-		Long:    `list shows what is in a directory of the file server, the top one unless another is named.`,
+		Long:    `list shows the content of a directory of the file server (default: the root).`,
 		Example: `  buildyard file list tools`,
 	}, func(cmd *cobra.Command, args []string) error {
 		dir := ""
@@ -67,9 +68,9 @@ func fileGet(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	to := ""
 	cmd := a.add(&cobra.Command{
-		Use: "get FILE", Short: "Get a file", Args: cobra.ExactArgs(1),
-		Long: `get saves a file of the file server under its own name in the current directory, unless --file
-says otherwise. A file that is there already is not replaced.`,
+		Use: "get FILE", Short: "Download a file", Args: cobra.ExactArgs(1),
+		Long: `get downloads a file of the file server into the current directory, or to --file. It does not
+replace an existing file.`,
 		Example: `  buildyard file get tools/setup.sh
   buildyard file get tools/setup.sh --file - | bash`,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -83,14 +84,14 @@ says otherwise. A file that is there already is not replaced.`,
 		defer func() { _ = s.Close() }()
 		return a.save(to, s)
 	})
-	cmd.Flags().StringVar(&to, "file", "", "where to; - is the standard output")
+	cmd.Flags().StringVar(&to, "file", "", "destination file (default: the name of the file); - writes to standard output")
 	return cmd
 }
 
-// noFile names the file that is not there.
+// noFile is the error about a missing file.
 func noFile(err error, name string) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("the file server has no %q: \"buildyard file list\" shows what it has", name))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("file %q not found; see \"buildyard file list\"", name))
 	}
 	return err
 }

@@ -15,10 +15,9 @@ import (
 func groupCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "group", Aliases: []string{"groups"}, GroupID: Group,
-		Short: "Node groups",
-		Long: `group makes and changes groups of nodes. An instance that is started in a group runs on one of
-its nodes; when they are full it goes to the group's fallback. "buildyard node group" puts
-nodes into groups.`,
+		Short: "Manage node groups",
+		Long: `group manages node groups. An instance that is started in a group runs on a node of the group, or of
+its fallback group when the group is full. "buildyard node group" assigns nodes to groups.`,
 		Example: `  buildyard group create ci --fallback spare
   buildyard node group add mac-03 ci`,
 	}, groupList(s), groupCreate(s), groupUpdate(s), groupDelete(s))
@@ -43,7 +42,7 @@ func groupList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the node groups", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List node groups", Args: cobra.NoArgs,
 		Long:    `list shows the node groups.`,
 		Example: `  buildyard group list -o yaml`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +53,7 @@ func groupList(s cli.Streams) *cobra.Command {
 	return cmd
 }
 
-// fallback finds the group that a flag names; "none" removes the fallback.
+// fallback finds the group of a flag; "none" removes the fallback.
 func (a *Command) fallback(ctx context.Context, text string) (string, error) {
 	if text == "" || text == client.NoFallback {
 		return text, nil
@@ -66,8 +65,8 @@ func groupCreate(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var description, fallback string
 	cmd := a.addAll(&cobra.Command{
-		Use: "create NAME", Short: "Make a node group", Args: cobra.ExactArgs(1),
-		Long:    `create makes a node group and shows it.`,
+		Use: "create NAME", Short: "Create a node group", Args: cobra.ExactArgs(1),
+		Long:    `create creates a node group and shows it.`,
 		Example: `  buildyard group create ci --description "build machines" --fallback spare`,
 	}, func(cmd *cobra.Command, args []string) error {
 		id, err := a.fallback(cmd.Context(), fallback)
@@ -86,8 +85,8 @@ func groupCreate(s cli.Streams) *cobra.Command {
 			details(g, groupView, group)
 		})
 	})
-	cmd.Flags().StringVar(&description, "description", "", "what it is for")
-	cmd.Flags().StringVar(&fallback, "fallback", "", "group that takes what finds no room")
+	cmd.Flags().StringVar(&description, "description", "", "description of the group")
+	cmd.Flags().StringVar(&fallback, "fallback", "", "fallback group for a full group")
 	groups.completeFlag(cmd, "fallback")
 	return cmd
 }
@@ -97,14 +96,14 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 	var r client.GroupRequest
 	var description, fallback string
 	cmd := a.Add(&cobra.Command{
-		Use: "update GROUP", Short: "Change a node group", Args: cobra.ExactArgs(1),
-		Long:              `update changes a node group. What is not given stays; --fallback none takes the fallback away.`,
+		Use: "update GROUP", Short: "Update a node group", Args: cobra.ExactArgs(1),
+		Long:              `update changes the given fields of a node group; --fallback none removes the fallback.`,
 		Example:           `  buildyard group update ci --fallback none`,
 		ValidArgsFunction: groups.complete(1),
 	}, func(cmd *cobra.Command, args []string) (err error) {
 		if cmd.Flags().Changed("description") {
 			if description == "" {
-				description = " " // the API takes "" for not given, and blanks for none
+				description = " " // for the API "" is not given, and a blank is none
 			}
 			r.Description = &description
 		}
@@ -112,15 +111,15 @@ func groupUpdate(s cli.Streams) *cobra.Command {
 			return err
 		}
 		if r == (client.GroupRequest{}) {
-			return cli.Usage(errors.New("give what is to change"))
+			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
 		return a.doOne(cmd.Context(), groups, args[0], "changed", func(ctx context.Context, id string) error {
 			return a.API.UpdateGroup(ctx, id, r)
 		})
 	})
 	cmd.Flags().StringVar(&r.Name, "name", "", "name")
-	cmd.Flags().StringVar(&description, "description", "", "what it is for")
-	cmd.Flags().StringVar(&fallback, "fallback", "", "group that takes what finds no room; none: there is none")
+	cmd.Flags().StringVar(&description, "description", "", "description of the group")
+	cmd.Flags().StringVar(&fallback, "fallback", "", "fallback group for a full group; none: no fallback")
 	groups.completeFlag(cmd, "fallback")
 	return cmd
 }
@@ -129,8 +128,8 @@ func groupDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "delete GROUP...", Aliases: []string{"rm"}, Short: "Remove node groups", Args: cobra.MinimumNArgs(1),
-		Long:              `delete removes node groups. Their nodes stay; instances that wait in them end in Error.`,
+		Use: "delete GROUP...", Aliases: []string{"rm"}, Short: "Delete node groups", Args: cobra.MinimumNArgs(1),
+		Long:              `delete removes node groups. Their nodes remain; pending instances of the groups end in Error.`,
 		Example:           `  buildyard group delete ci --yes`,
 		ValidArgsFunction: groups.complete(0),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -138,7 +137,7 @@ func groupDelete(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove the node groups %s?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete the node groups %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {

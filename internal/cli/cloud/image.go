@@ -34,24 +34,24 @@ func saveCommand(s cli.Streams, use, example string) *cobra.Command {
 	o := saveOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: use, Short: "Save an instance as a version of a template", Args: cobra.ExactArgs(1),
-		Long: `It saves a started instance as the next version of a template, or as the first one of a new
-template, and prints the id of the request. The guest's memory is saved with it, unless
---stop lets the guest stop in an orderly way first. When the save is done the instance ends;
-when it fails the instance stays.`,
+		Long: `Saves a started instance as the next version of a template, or as the first version of a new
+template, and prints the id of the save request. The version includes the memory of the guest;
+--stop shuts the guest down first instead. A successful save terminates the instance; after a failed
+one the instance continues.`,
 		Example:           example,
 		ValidArgsFunction: instances.complete(1),
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) })
 	fs := cmd.Flags()
 	fs.StringVar(&o.Tag, "tag", "", "tag of the new version")
-	fs.StringVar(&o.target, "template", "", "template that gets the version")
+	fs.StringVar(&o.target, "template", "", "template of the new version")
 	fs.StringVar(&o.NewTemplateName, "new-template", "", "name of a new template, instead of --template")
-	fs.StringVar(&o.Description, "description", "", "what the version is")
-	fs.BoolVar(&o.stop, "stop", false, "stop the guest in an orderly way instead of saving its memory")
-	fs.StringVar(&o.script, "script", "", "file of a script to run in the VM before; - for the standard input")
-	fs.BoolVar(&o.CancelOnFailure, "cancel-on-failure", false, "do not save when the script fails")
-	fs.BoolVar(&o.Revert, "revert", false, "revert the latest version of the template, or --revert-tag, in the same step")
-	fs.StringVar(&o.RevertTag, "revert-tag", "", "with --revert: the version to revert, and all newer ones")
-	fs.BoolVar(&o.SanityTest, "sanity-test", false, "try the saved memory before the version is published")
+	fs.StringVar(&o.Description, "description", "", "description of the version")
+	fs.BoolVar(&o.stop, "stop", false, "shut the guest down instead of saving its memory")
+	fs.StringVar(&o.script, "script", "", "script file to run in the VM before the save; - reads standard input")
+	fs.BoolVar(&o.CancelOnFailure, "cancel-on-failure", false, "cancel the save when the script fails")
+	fs.BoolVar(&o.Revert, "revert", false, "delete the latest tag of the template, or --revert-tag, in the same step")
+	fs.StringVar(&o.RevertTag, "revert-tag", "", "tag to delete with all newer tags (with --revert)")
+	fs.BoolVar(&o.SanityTest, "sanity-test", false, "test the saved memory before the version is published")
 	_ = cmd.MarkFlagRequired("tag")
 	templates.completeFlag(cmd, "template")
 	cmd.MarkFlagsMutuallyExclusive("template", "new-template")
@@ -62,7 +62,7 @@ when it fails the instance stays.`,
 func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 	r := o.SaveRequest
 	if o.target == "" && r.NewTemplateName == "" {
-		return cli.Usage(errors.New("give --template or --new-template"))
+		return cli.Usage(errors.New("--template or --new-template is required"))
 	}
 	if r.InstanceID, err = instances.find(ctx, o.API, instance); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := fmt.Sprintf(`the save goes on: "buildyard image wait %s" waits for it`, got.value)
+	goesOn := fmt.Sprintf(`the save continues; wait for it with "buildyard image wait %s"`, got.value)
 	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.saved(ctx, got.value) })
 }
 
@@ -114,8 +114,8 @@ func (a *Command) saved(ctx context.Context, id string) error {
 func imageCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "image", Aliases: []string{"images", "save"}, GroupID: Group,
-		Short: "Save instances as templates, and look at saves",
-		Long:  `image saves instances as versions of templates and shows how the saves go.`,
+		Short: "Save instances and list save requests",
+		Long:  `image saves instances as versions of templates, and shows the save requests.`,
 		Example: `  buildyard image create nightly --template debian --tag v13
   buildyard image list --watch`,
 	}, imageCreate(s), imageList(s), imageShow(s), imageWait(s))
@@ -162,7 +162,7 @@ func imageList(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List save requests", Args: cobra.NoArgs,
-		Long:    `list shows the requests to save instances, those that are done and those that failed too.`,
+		Long:    `list shows all save requests, also done and failed ones.`,
 		Example: `  buildyard image list --filter state:error`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		look := func(ctx context.Context) ([]api.SaveImage, error) { return a.API.Saves(ctx, o.ListOptions) }
@@ -175,8 +175,8 @@ func imageList(s cli.Streams) *cobra.Command {
 func imageShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
-		Use: "show REQUEST", Short: "Show one request to save", Args: cobra.ExactArgs(1),
-		Long:              `show says how a save goes, and why it failed when it did.`,
+		Use: "show REQUEST", Short: "Show a save request", Args: cobra.ExactArgs(1),
+		Long:              `show prints the status of a save request, and its error if it failed.`,
 		Example:           `  buildyard image show 0197e1c2 -o json | jq .script_result`,
 		ValidArgsFunction: saves.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -196,8 +196,8 @@ func imageWait(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
-		Use: "wait REQUEST", Short: "Wait for the end of a save", Args: cobra.ExactArgs(1),
-		Long:              `wait waits until a save is done. It fails when the save does, and says why.`,
+		Use: "wait REQUEST", Short: "Wait for a save request", Args: cobra.ExactArgs(1),
+		Long:              `wait waits for the end of a save. If the save fails, the command fails with its error.`,
 		Example:           `  buildyard image wait 0197e1c2 --timeout 30m`,
 		ValidArgsFunction: saves.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {

@@ -19,8 +19,8 @@ func instanceCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "instance", Aliases: []string{"instances", "vm"}, GroupID: Group,
 		Short: "Manage instances",
-		Long: `instance starts, shows, changes, saves and ends VM instances. Where an instance is asked for,
-its id, the unique beginning of the id, its name or its external id will do.`,
+		Long: `instance starts, lists, updates, saves and terminates instances. INSTANCE is an id, a unique prefix of
+an id, a name or an external id.`,
 		Example: `  buildyard instance start debian --tag v12 --wait
   buildyard instance list --filter 'state:error age>10m'
   buildyard vm terminate --filter 'external_id:job-17*' --yes`,
@@ -45,7 +45,7 @@ var instanceView = view[api.InstanceItem]{
 	},
 }
 
-// stateOf writes a state, with how far a pull is.
+// stateOf formats a state, with the progress of a pull.
 func stateOf(i api.Instance) string {
 	if i.InstanceState == "Pulling" && i.Progress > 0 {
 		return fmt.Sprintf("Pulling %d%%", int(100*i.Progress))
@@ -115,7 +115,7 @@ func instanceDetails(g *cli.Grid, i api.Instance) {
 // scriptText describes in one line how a script ended.
 func scriptText(r api.ScriptResult) string {
 	if r.DidTimeout {
-		return "took too long"
+		return "timed out"
 	}
 	return fmt.Sprintf("exit code %d, %d bytes of output", r.ReturnCode, len(r.Stdout)+len(r.Stderr))
 }
@@ -125,8 +125,8 @@ func instanceList(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: cobra.NoArgs,
-		Long: `list shows the instances of the cloud, in the order of their ids. --watch goes on and shows
-each row again that changes.`,
+		Long: `list shows the instances of the cloud, ordered by id. With --watch it continues and prints each row
+that changes.`,
 		Example: `  buildyard instance list -o wide
   buildyard instance list --filter 'state:started node:mac-*' -o name
   buildyard instance list --external-id job-17 -o json`,
@@ -135,15 +135,15 @@ each row again that changes.`,
 		return show(cmd.Context(), &a, &o, instanceView, look)
 	})
 	o.add(cmd, "filter", "limit", "after", "watch")
-	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only those with this external id")
+	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external id")
 	return cmd
 }
 
 func instanceShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	cmd := a.addAll(&cobra.Command{
-		Use: "show INSTANCE", Short: "Show one instance", Args: cobra.ExactArgs(1),
-		Long: `show says all that is known of an instance.`,
+		Use: "show INSTANCE", Short: "Show an instance", Args: cobra.ExactArgs(1),
+		Long: `show prints the details of an instance.`,
 		Example: `  buildyard instance show 0197e1c2
   buildyard instance show nightly -o json | jq -r .vminfo.host_ip`,
 		ValidArgsFunction: instances.complete(1),
@@ -165,8 +165,8 @@ func instanceExplain(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "explain INSTANCE", Short: "Explain why an instance is pending", Args: cobra.ExactArgs(1),
-		Long: `explain says why an instance waits for a node and how each node stands to it: the nodes that
-can start it come first, the best one first.`,
+		Long: `explain prints the pending reason of an instance and an evaluation of each node: eligible nodes come
+first, in the order of their score.`,
 		Example:           `  buildyard instance explain 0197e1c2`,
 		ValidArgsFunction: instances.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -183,9 +183,9 @@ can start it come first, the best one first.`,
 			g.Row("reason", e.Explain.Reason)
 			for _, n := range e.Explain.Nodes {
 				if n.CanStart {
-					g.Row("node "+n.NodeName, "can start it: "+n.Score)
+					g.Row("node "+n.NodeName, "eligible: "+n.Score)
 				} else {
-					g.Row("node "+n.NodeName, "cannot: "+n.Reason)
+					g.Row("node "+n.NodeName, "not eligible: "+n.Reason)
 				}
 			}
 		})
@@ -212,8 +212,8 @@ func instanceHistory(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "history [INSTANCE]", Short: "Show terminated instances", Args: cobra.MaximumNArgs(1),
-		Long: `history shows the instances of the last 24 hours that are gone, the newest first. With the
-whole id of one it shows every change of its state.`,
+		Long: `history shows the terminated instances of the last 24 hours, the newest first. With the full id of an
+instance it shows the history of its states.`,
 		Example: `  buildyard instance history --limit 20
   buildyard instance history 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -223,7 +223,7 @@ whole id of one it shows every change of its state.`,
 		}
 		got, err := ask(cmd.Context(), func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
-			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the history does not know instance %q: give its whole id", args[0]))
+			return cli.Exit(cli.ExitNotFound, fmt.Errorf("instance %q not found in the history; a full id is required", args[0]))
 		}
 		if err != nil {
 			return err
@@ -231,7 +231,7 @@ whole id of one it shows every change of its state.`,
 		return single(&a, got, args[0], pastDetails)
 	})
 	o.add(cmd, "filter", "limit", "after")
-	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only those with this external id")
+	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external id")
 	return cmd
 }
 
@@ -261,13 +261,13 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 	for _, name := range which {
 		switch name {
 		case "filter":
-			fs.StringVar(&o.Filter, "filter", "", "only what matches all of these terms, such as 'state:error age>10m'")
+			fs.StringVar(&o.Filter, "filter", "", "filter terms, such as 'state:error age>10m'")
 		case "limit":
 			fs.IntVar(&o.Limit, "limit", 0, "maximum results (default: all)")
 		case "after":
-			fs.StringVar(&o.After, "after", "", "only those that come after this id")
+			fs.StringVar(&o.After, "after", "", "only items after this id")
 		case "watch":
-			fs.BoolVarP(&o.watch, "watch", "w", false, "go on and show what changes")
+			fs.BoolVarP(&o.watch, "watch", "w", false, "continue and print changes")
 		}
 	}
 }
@@ -292,17 +292,17 @@ func instanceWatch(s cli.Streams) *cobra.Command {
 	present := true
 	cmd := a.Add(&cobra.Command{
 		Use: "watch", Short: "Watch instances", Args: cobra.NoArgs,
-		Long: `watch shows every instance and then each change at once, until it is interrupted. A stream
-that breaks is taken up again: what went meanwhile is shown as gone. As JSON it prints one
-object a line, of the types set, gone and synced.`,
+		Long: `watch prints all instances and then each change, until it is interrupted. After a broken connection
+it resumes; instances that ended in between are shown as gone. With -o json it prints one object
+per line with the type set, gone or synced.`,
 		Example: `  buildyard instance watch
   buildyard instance watch --present=false -o json | jq -r 'select(.type=="set") | .instance.vm.instance_state'`,
 	}, func(cmd *cobra.Command, _ []string) error { return a.watch(cmd.Context(), present) })
-	cmd.Flags().BoolVar(&present, "present", true, "begin with the instances that there are")
+	cmd.Flags().BoolVar(&present, "present", true, "print the current instances first")
 	return cmd
 }
 
-// watch prints the changes of instances until the user ends it.
+// watch prints the changes of instances until it is interrupted.
 func (a *Command) watch(ctx context.Context, present bool) error {
 	var width []int
 	rows := [][]string{instanceView.heads(a.Output)}

@@ -26,17 +26,16 @@ func instanceTerminate(s cli.Streams) *cobra.Command {
 	o := terminateOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "Terminate instances",
-		Long: `terminate ends instances with their VMs, whatever their state is: nothing of them stays. It
-takes ids, unique beginnings of ids and names, or everything that matches a filter, and says
-for each what became of it.
+		Long: `terminate terminates instances and deletes their VMs, in any state. It accepts ids, unique prefixes of
+ids and names, or a filter, and prints a result for each instance.
 
-The exit code is 7 when some of several could not be asked for.`,
+The exit code is 7 when some of several terminations failed.`,
 		Example: `  buildyard instance terminate 0197e1c2 nightly
   buildyard instance terminate --filter 'state:error age>1h' --yes --wait`,
 		ValidArgsFunction: instances.complete(0),
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) })
-	cmd.Flags().StringVar(&o.filter, "filter", "", "end what matches all of these terms, such as 'state:error age>10m'")
-	o.addWait(cmd, "until their VMs are gone")
+	cmd.Flags().StringVar(&o.filter, "filter", "", "filter terms of the instances to terminate, such as 'state:error age>10m'")
+	o.addWait(cmd, "until their VMs are deleted")
 	o.yes.Add(cmd)
 	return cmd
 }
@@ -47,7 +46,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if len(ids) > 0 {
-		if err := o.yes.Ask(ctx, o.Streams, "End %s?", count(len(ids), "instance")); err != nil {
+		if err := o.yes.Ask(ctx, o.Streams, "Terminate %s?", count(len(ids), "instance")); err != nil {
 			return err
 		}
 	}
@@ -56,7 +55,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	})
 	var cut error
 	if o.wait {
-		cut = o.during(ctx, "the termination goes on", func(ctx context.Context) error { return o.gone(ctx, results) })
+		cut = o.during(ctx, "the termination continues", func(ctx context.Context) error { return o.gone(ctx, results) })
 	}
 	if err := o.outcome(results); cut == nil {
 		return err
@@ -64,7 +63,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	return cut
 }
 
-// gone waits for the ends of instances and shows the progress.
+// gone waits for the end of instances and shows the progress.
 func (a *Command) gone(ctx context.Context, all []result) error {
 	m := newMeter(a.Err)
 	for _, r := range all {
@@ -86,11 +85,11 @@ func (a *Command) gone(ctx context.Context, all []result) error {
 	return nil
 }
 
-// chosen returns the ids of those that are to end.
+// chosen returns the IDs of the instances to terminate.
 func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
-	terms := strings.TrimSpace(o.filter) // one without terms fits everything
+	terms := strings.TrimSpace(o.filter) // an empty filter matches everything
 	if (terms == "") == (len(args) == 0) {
-		return nil, cli.Usage(errors.New("give the instances to end, or --filter with what they have in common"))
+		return nil, cli.Usage(errors.New("instances or --filter required"))
 	}
 	if terms == "" {
 		return instances.findAll(ctx, o.API, args)
@@ -105,13 +104,13 @@ func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []str
 	return ids, err
 }
 
-// knowsFilters makes sure that the controller reads filters at all: an older one would
-// answer every instance, and every instance would end.
+// knowsFilters checks that the controller supports filters: an older one would return every
+// instance, and every instance would be terminated.
 func (o *terminateOptions) knowsFilters(ctx context.Context) error {
 	_, err := o.API.Instances(ctx, client.ListOptions{Filter: "no_such_field:x", Limit: 1})
 	switch {
 	case err == nil:
-		return errors.New("the controller does not know filters: nothing was done")
+		return errors.New("the controller does not support filters; nothing was done")
 	case errors.Is(err, client.ErrInvalid):
 		return nil
 	}
@@ -148,9 +147,8 @@ func instanceUpdate(s cli.Streams) *cobra.Command {
 	var metadata map[string]string
 	cmd := a.Add(&cobra.Command{
 		Use: "update INSTANCE", Short: "Update an instance's metadata", Args: cobra.ExactArgs(1),
-		Long: `update changes the name, the external id, the metadata or the time to live of an instance.
-What is not given stays; the metadata is replaced as a whole. --ttl counts from now, and 0
-lifts it.`,
+		Long: `update changes the given fields of an instance: name, external id, metadata (replaced as a whole) or
+time to live. --ttl counts from now; 0 removes it.`,
 		Example: `  buildyard instance update 0197e1c2 --name nightly --metadata branch=main,build=17
   buildyard instance update nightly --ttl 2h`,
 		ValidArgsFunction: instances.complete(1),
@@ -173,16 +171,16 @@ lifts it.`,
 			}
 		}
 		if u.Name == nil && u.ExternalID == nil && u.TTL == nil && u.Metadata == nil {
-			return cli.Usage(errors.New("give what is to change"))
+			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
 		return a.doOne(cmd.Context(), instances, args[0], "updated", func(ctx context.Context, id string) error {
 			return a.API.UpdateInstance(ctx, id, u)
 		})
 	})
 	cmd.Flags().StringVar(&name, "name", "", "name")
-	cmd.Flags().StringVar(&external, "external-id", "", "id in another system")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "end it by itself after this time, from now on; 0: never")
-	cmd.Flags().StringToStringVarP(&metadata, "metadata", "m", nil, "key=value to keep with it; may be given several times")
+	cmd.Flags().StringVar(&external, "external-id", "", "external id, the id in another system")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time to live from now; 0: unlimited")
+	cmd.Flags().StringToStringVarP(&metadata, "metadata", "m", nil, "metadata as key=value; repeatable")
 	return cmd
 }
 
@@ -209,8 +207,8 @@ func instanceRestart(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "restart INSTANCE", Short: "Restart an instance (hard reset)", Args: cobra.ExactArgs(1),
-		Long: `restart stops the VM of a started instance by force and starts it again. With --wait it waits
-until the VM runs again.`,
+		Long: `restart stops the VM of a started instance (hard reset) and starts it again. With --wait it waits until
+the VM runs.`,
 		Example:           `  buildyard instance restart nightly --wait --timeout 5m`,
 		ValidArgsFunction: instances.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -227,14 +225,14 @@ until the VM runs again.`,
 			if err := a.API.Restart(ctx, r); err != nil || !w.wait {
 				return err
 			}
-			return w.during(ctx, "the restart goes on", func(ctx context.Context) error {
+			return w.during(ctx, "the restart continues", func(ctx context.Context) error {
 				_, err := a.API.WaitRestarted(ctx, id, vmInfo(before).StartDate)
 				return err
 			})
 		})
 	})
-	cmd.Flags().StringVar(&r.USBDevice, "usb", "", "USB device to attach, by its claim name or location")
-	cmd.Flags().StringVar(&r.VNCPassword, "vnc-password", "", "password of the screen")
+	cmd.Flags().StringVar(&r.USBDevice, "usb", "", "USB device to attach (claim name or location)")
+	cmd.Flags().StringVar(&r.VNCPassword, "vnc-password", "", "VNC password of the console")
 	w.addWait(cmd, "until the VM runs again")
 	return cmd
 }
@@ -248,9 +246,9 @@ func instanceWait(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "wait INSTANCE...", Short: "Wait for instances", Args: cobra.MinimumNArgs(1),
-		Long: `wait waits until instances are Started, until their monitored scripts have ended, or until
-they are gone. It fails as soon as that cannot be any more, and with exit code 4 when --timeout
-has passed. A script that failed is a failure.`,
+		Long: `wait waits until instances are Started, until their monitored scripts have ended, or until they are
+gone. It fails as soon as that is impossible or a script failed, and with exit code 4 when --timeout
+has passed.`,
 		Example: `  buildyard instance wait 0197e1c2 --timeout 10m
   buildyard instance wait nightly --for script`,
 		ValidArgsFunction: instances.complete(0),
@@ -279,11 +277,11 @@ has passed. A script that failed is a failure.`,
 	})
 	w.check(cmd, func() error {
 		if !slices.Contains(waitsFor, what) {
-			return fmt.Errorf("--for %q is none of %s", what, strings.Join(waitsFor, ", "))
+			return fmt.Errorf("invalid --for %q: want one of %s", what, strings.Join(waitsFor, ", "))
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&what, "for", what, "what to wait for: started, script or gone")
+	cmd.Flags().StringVar(&what, "for", what, "condition to wait for: started, script or gone")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(waitsFor, cobra.ShellCompDirectiveNoFileComp))
 	w.addLimit(cmd)
 	return cmd

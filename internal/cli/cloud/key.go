@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/filter"
 )
 
-// keyStore is what controller and registry have in common: keys and rights of their own.
+// keyStore is the common part of controller and registry: API keys and permissions.
 type keyStore interface {
 	Address() string
 	Keys(ctx context.Context) ([]api.Key, error)
@@ -46,7 +46,7 @@ var (
 
 // ofEither lets a command call a registry instead of the controller.
 func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
-	a.registry = cmd.Flags().String("registry", "", "address of a registry to ask instead of the controller; contexts are left out then")
+	a.registry = cmd.Flags().String("registry", "", "URL of a registry to call instead of the controller; disables contexts")
 	cmd.MarkFlagsMutuallyExclusive("registry", "controller")
 	cmd.MarkFlagsMutuallyExclusive("registry", "context")
 	return cmd
@@ -57,23 +57,23 @@ func (a *Command) without404(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
 	}
-	return fmt.Errorf("%s has no %s: its version is older, or they are switched off there (%s)", a.Keys.Address(), what, setting)
+	return fmt.Errorf("%s has no %s: its version is too old, or they are disabled (%s)", a.Keys.Address(), what, setting)
 }
 
 func (a *Command) keyError(err error, id string) error {
 	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no user key %q: \"buildyard key list\" shows them", id))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("API key %q not found; see \"buildyard key list\"", id))
 	}
-	return a.without404(err, "user keys", "SVC_ENABLE_API_KEYS")
+	return a.without404(err, "API keys", "SVC_ENABLE_API_KEYS")
 }
 
 func keyCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "key", Aliases: []string{"keys"}, GroupID: Group,
-		Short: "User keys",
-		Long: `key makes and changes the user keys of a controller, or with --registry of a registry that has
-keys of its own. The root user alone may. A key is known by its id, has an end, and is in
-permission groups. Programs show it with --key-id and --key-file.`,
+		Short: "Manage API keys",
+		Long: `key manages the API keys of a controller, or with --registry of a registry with separate keys. It
+requires the root user. An API key has an id, an expiration time and permission groups. Programs
+authenticate with --key-id and --key-file.`,
 		Example: `  buildyard key create ci --ttl 90d --groups builders --out ci.pem
   buildyard instance list --key-id ci --key-file ci.pem`,
 	}, keyList(s), keyShow(s), keyCreate(s), keyUpdate(s), keyDelete(s))
@@ -113,9 +113,9 @@ func keyList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var text string
 	cmd := a.ofEither(a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the user keys", Args: cobra.NoArgs,
-		Long: `list shows the user keys; those that have expired for a month, so that they can be prolonged.
-A filter knows id, group, state (active, expired), age, and left, the time until the key expires.`,
+		Use: "list", Aliases: []string{"ls"}, Short: "List API keys", Args: cobra.NoArgs,
+		Long: `list shows the API keys, also keys that expired less than a month ago, which can be renewed. Filter
+fields: id, group, state (active, expired), age, and left, the time until the key expires.`,
 		Example: `  buildyard key list --filter 'group:builders left<14d'
   buildyard key list --registry https://registry.example -o yaml`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -132,15 +132,15 @@ A filter knows id, group, state (active, expired), age, and left, the time until
 		}
 		return list(&a, got, keyView)
 	}))
-	cmd.Flags().StringVar(&text, "filter", "", "only what matches all of these terms, such as 'state:expired'")
+	cmd.Flags().StringVar(&text, "filter", "", "filter terms, such as 'state:expired'")
 	return cmd
 }
 
-// narrowed leaves of a list what fits, in the value and in the body as it came.
+// narrowed applies a filter to a list, both to the value and to the received body.
 func narrowed[T any](got answer[[]T], fits func(T) bool) (answer[[]T], error) {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
-		return got, errors.New("the answer is no list")
+		return got, errors.New("response is not a list")
 	}
 	var out answer[[]T]
 	kept := []json.RawMessage{}
@@ -154,14 +154,14 @@ func narrowed[T any](got answer[[]T], fits func(T) bool) (answer[[]T], error) {
 	return out, err
 }
 
-// keyIDs offers the ids of keys for the first n arguments; n 0 is any number of them.
+// keyIDs completes the IDs of keys for the first n arguments; n 0 is any number of them.
 func keyIDs(n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
 		if n > 0 && len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
-			all, _ := store.Keys(ctx) // none are none to offer
+			all, _ := store.Keys(ctx) // without keys there is nothing to complete
 			for _, k := range all {
 				if strings.HasPrefix(k.ID, text) && len(out) < completions && cli.Plain(k.ID) == k.ID {
 					out = append(out, k.ID+"\t"+cli.Plain(keyState(k)+" "+strings.Join(k.Groups, ",")))
@@ -194,8 +194,8 @@ func eitherCompleting(cmd *cobra.Command, do func(ctx context.Context, store key
 func keyShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.ofEither(a.addAll(&cobra.Command{
-		Use: "show KEY", Short: "Show a user key", Args: cobra.ExactArgs(1),
-		Long:              `show tells what a service knows of a user key. The private key is not known there.`,
+		Use: "show KEY", Short: "Show an API key", Args: cobra.ExactArgs(1),
+		Long:              `show prints an API key as the service has it, without the private key.`,
 		Example:           `  buildyard key show ci`,
 		ValidArgsFunction: keyIDs(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -207,7 +207,7 @@ func keyShow(s cli.Streams) *cobra.Command {
 	}))
 }
 
-// newKey are the options of a key that is made.
+// newKey are the options of a new key.
 type newKey struct {
 	ttl    string
 	groups []string
@@ -221,11 +221,10 @@ func keyCreate(s cli.Streams) *cobra.Command {
 	var o newKey
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "create KEY", Short: "Create an API key", Args: cobra.ExactArgs(1),
-		Long: `create makes a user key and gives its private key once: on the standard output as one line of
-base64, or with --out in a new file that only you can read, as PEM. --pem and --pem=false choose
-the form: some plugins take one, some the other. The service does not keep it. With --public-key the pair is
-one that you have made, and the private key stays where it is. An id is free again when its key
-has expired or was deleted.`,
+		Long: `create creates an API key and prints its private key once: as one line of base64 on standard output, or
+as PEM in the new private file --out. --pem and --pem=false select the format, which depends on the
+plugin. The service does not store the private key. --public-key registers the public key of an
+existing pair instead. The id of an expired or deleted key can be used again.`,
 		Example: `  buildyard key create ci --ttl 90d --groups builders,linux --out ci.pem
   buildyard key create ci --ttl 12h --public-key ci.pub.pem`,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -235,18 +234,18 @@ has expired or was deleted.`,
 		return a.createKey(cmd.Context(), args[0], o)
 	}))
 	fs := cmd.Flags()
-	fs.BoolVar(&o.pem, "pem", false, "write the private key as PEM (default: with --out, but not on the standard output)")
-	fs.StringVar(&o.ttl, "ttl", "", "how long it is good: days such as 90d, or a duration such as 12h")
-	fs.StringSliceVar(&o.groups, "groups", nil, "permission groups that it is in")
-	fs.StringVar(&o.public, "public-key", "", "file with the public key of a pair of yours (RSA of 2048 to 4096 bits, PEM or a line of base64)")
-	fs.StringVar(&o.out, "out", "", "new file for the private key (default: the standard output)")
+	fs.BoolVar(&o.pem, "pem", false, "write the private key as PEM (default: true with --out, false on standard output)")
+	fs.StringVar(&o.ttl, "ttl", "", "time to live in days such as 90d, or as a duration such as 12h")
+	fs.StringSliceVar(&o.groups, "groups", nil, "permission groups of the key")
+	fs.StringVar(&o.public, "public-key", "", "public key file of an existing pair (RSA, 2048 to 4096 bits, PEM or base64)")
+	fs.StringVar(&o.out, "out", "", "new file for the private key (default: standard output)")
 	_ = cmd.MarkFlagRequired("ttl")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "out")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "pem")
 	return cmd
 }
 
-// createKey makes the file before the key, since a private key cannot be had twice.
+// createKey creates the file before the key, since a private key is returned only once.
 func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 	k, err := o.request(id)
 	if err != nil {
@@ -270,7 +269,7 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 	case o.public != "":
 		return a.outcome([]result{{ID: id, Result: "created"}})
 	case private == "":
-		return fmt.Errorf("the key %q was made, but the service did not answer its private key: delete it and make another", id)
+		return fmt.Errorf("API key %q was created without a private key in the response; delete it and create another", id)
 	case file == nil && (a.Output == cli.JSON || a.Output == cli.YAML):
 		err = a.Output.Document(a.Out, got.raw)
 	case file == nil:
@@ -287,13 +286,13 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 			err = file.Sync()
 		}
 		if err == nil {
-			return a.outcome([]result{{ID: id, Result: "created", Why: "its private key is in " + o.out}})
+			return a.outcome([]result{{ID: id, Result: "created", Why: "private key written to " + o.out}})
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("the key %q was made, but its private key could not be written: delete it and make another: %w", id, err)
+		return fmt.Errorf("API key %q was created, but its private key could not be written; delete it and create another: %w", id, err)
 	}
-	_, _ = fmt.Fprintf(a.Err, "the private key of %s is shown this once\n", cli.Plain(id))
+	_, _ = fmt.Fprintf(a.Err, "The private key of %s is shown only once\n", cli.Plain(id))
 	return nil
 }
 
@@ -305,7 +304,7 @@ func (o newKey) text(private string) (string, error) {
 	}
 	der, err := base64.StdEncoding.DecodeString(private)
 	if err != nil {
-		return "", errors.New("the service answered a private key that is no base64")
+		return "", errors.New("private key in the response is not base64")
 	}
 	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der})), nil
 }
@@ -325,14 +324,14 @@ func (o newKey) request(id string) (api.NewKey, error) {
 	return k, err
 }
 
-// ttlSeconds reads the life of a key.
+// ttlSeconds parses the time to live of a key.
 func ttlSeconds(text string) (int64, error) {
 	if strings.Trim(text, "0123456789") == "" {
-		return 0, fmt.Errorf("--ttl %q lacks its unit: give days such as 90d, or a duration such as 12h", text)
+		return 0, fmt.Errorf("invalid --ttl %q: want days such as 90d, or a duration such as 12h", text)
 	}
 	life, err := config.ParseDays(text)
 	if err != nil || life < time.Second {
-		return 0, fmt.Errorf("--ttl %q: give days such as 90d, or a duration such as 12h", text)
+		return 0, fmt.Errorf("invalid --ttl %q: want days such as 90d, or a duration such as 12h", text)
 	}
 	return int64(life / time.Second), nil
 }
@@ -356,7 +355,7 @@ func publicKey(file string) (string, error) {
 	case block == nil:
 		return strings.Join(strings.Fields(string(raw)), ""), nil
 	case block.Type != "PUBLIC KEY":
-		return "", fmt.Errorf("--public-key: %s holds a %s: give the public key (openssl rsa -in KEY -pubout)", file, strings.ToLower(block.Type))
+		return "", fmt.Errorf("--public-key: %s has a %s, want a public key (openssl rsa -in KEY -pubout)", file, strings.ToLower(block.Type))
 	}
 	return base64.StdEncoding.EncodeToString(block.Bytes), nil
 }
@@ -366,9 +365,9 @@ func keyUpdate(s cli.Streams) *cobra.Command {
 	var ttl string
 	var groups []string
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "update KEY", Short: "Change a user key", Args: cobra.ExactArgs(1),
-		Long: `update changes how long a user key is good from now on, or the permission groups that it is in.
-What is not given stays. Sessions of the key go on with what it has now.`,
+		Use: "update KEY", Short: "Update an API key", Args: cobra.ExactArgs(1),
+		Long: `update changes the expiration time or the permission groups of an API key. Existing sessions of the key
+get the new groups.`,
 		Example: `  buildyard key update ci --ttl 90d
   buildyard key update ci --groups builders,mac`,
 		ValidArgsFunction: keyIDs(1),
@@ -377,14 +376,14 @@ What is not given stays. Sessions of the key go on with what it has now.`,
 		regroup := cmd.Flags().Changed("groups")
 		switch {
 		case ttl == "" && !regroup:
-			return cli.Usage(errors.New("give what is to change: --ttl or --groups"))
+			return cli.Usage(errors.New("no change given: --ttl or --groups is required"))
 		case ttl != "":
 			if change.TTL, err = ttlSeconds(ttl); err != nil {
 				return cli.Usage(err)
 			}
 		}
 		return a.outcome(each(cmd.Context(), args, "changed", func(ctx context.Context, id string) error {
-			if !regroup { // the API wants all groups each time
+			if !regroup { // the API replaces all groups
 				now, err := a.Keys.Key(ctx, id)
 				if err != nil {
 					return a.keyError(err, id)
@@ -394,8 +393,8 @@ What is not given stays. Sessions of the key go on with what it has now.`,
 			return a.keyError(a.Keys.UpdateKey(ctx, change), id)
 		}))
 	}))
-	cmd.Flags().StringVar(&ttl, "ttl", "", "how long it is good from now on: days such as 90d, or a duration such as 12h")
-	cmd.Flags().StringSliceVar(&groups, "groups", nil, "permission groups that it is in, all of them")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "time to live from now, in days such as 90d, or as a duration such as 12h")
+	cmd.Flags().StringSliceVar(&groups, "groups", nil, "permission groups of the key; replaces all")
 	return cmd
 }
 
@@ -403,12 +402,12 @@ func keyDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
-		Use: "delete KEY...", Aliases: []string{"rm"}, Short: "Remove user keys", Args: cobra.MinimumNArgs(1),
-		Long:              `delete removes user keys and ends their sessions at once.`,
+		Use: "delete KEY...", Aliases: []string{"rm"}, Short: "Delete API keys", Args: cobra.MinimumNArgs(1),
+		Long:              `delete removes API keys and ends their sessions immediately.`,
 		Example:           `  buildyard key delete ci --yes`,
 		ValidArgsFunction: keyIDs(0),
 	}, func(cmd *cobra.Command, args []string) error {
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove the user keys %s?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete the API keys %s?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, id string) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -20,8 +21,8 @@ func logCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "log", Aliases: []string{"logs"}, GroupID: Group,
 		Short: "Read central logs and VM failure logs",
-		Long: `log shows the logs that controllers, nodes and the registry send to the registry
-(SVC_ENABLE_CENTRAL_LOGGING), by the programs that say them, and what failed VMs have left.`,
+		Long: `log shows the central logs that controllers, nodes and the registry send to the registry
+(SVC_ENABLE_CENTRAL_LOGGING), and the failure logs of VMs.`,
 		Example: `  buildyard log services
   buildyard log tail controller --follow
   buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
@@ -33,8 +34,8 @@ var serviceView = view[api.LogService]{
 	columns: []column[api.LogService]{
 		{head: "SERVICE", cell: func(l api.LogService) any { return l.Service }},
 		{head: "FILES", cell: func(l api.LogService) any { return l.Files }},
-		{head: "SIZE", cell: func(l api.LogService) any { return bytesText(l.Size) }},
-		{head: "LAST ROW", cell: func(l api.LogService) any { return when(l.LastWrite) }},
+		{head: "SIZE", cell: func(l api.LogService) any { return bytesize.Format(l.Size) }},
+		{head: "LAST WRITE", cell: func(l api.LogService) any { return when(l.LastWrite) }},
 	},
 }
 
@@ -43,7 +44,7 @@ func logServices(s cli.Streams) *cobra.Command {
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "services", Short: "List services with logs", Args: cobra.NoArgs,
-		Long:    `services shows the programs whose logs the registry has.`,
+		Long:    `services shows the services with central logs.`,
 		Example: `  buildyard log services -o name`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		return show(cmd.Context(), &a, &o, serviceView, a.API.Logs().Services)
@@ -55,8 +56,8 @@ var logView = view[api.LogFile]{
 	columns: []column[api.LogFile]{
 		{head: "FILE", cell: func(l api.LogFile) any { return l.Name }},
 		{head: "MACHINE", cell: func(l api.LogFile) any { return l.MachineName }},
-		{head: "SIZE", cell: func(l api.LogFile) any { return bytesText(l.Size) }},
-		{head: "LAST ROW", cell: func(l api.LogFile) any { return when(l.LastWrite) }},
+		{head: "SIZE", cell: func(l api.LogFile) any { return bytesize.Format(l.Size) }},
+		{head: "LAST WRITE", cell: func(l api.LogFile) any { return when(l.LastWrite) }},
 	},
 }
 
@@ -64,8 +65,8 @@ func logList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
-		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a program", Args: cobra.ExactArgs(1),
-		Long:              `list shows the log files of a program, the oldest first.`,
+		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a service", Args: cobra.ExactArgs(1),
+		Long:              `list shows the log files of a service, the oldest first.`,
 		Example:           `  buildyard log list node`,
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -74,15 +75,15 @@ func logList(s cli.Streams) *cobra.Command {
 	})
 }
 
-// noService names the program that has no logs.
+// noService is the error about a service without logs.
 func noService(err error, service string) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there are no such logs of %q: \"buildyard log services\" shows whose there are", service))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("logs of service %q not found; see \"buildyard log services\"", service))
 	}
 	return err
 }
 
-// completeServices offers the programs that have logs.
+// completeServices completes the services with logs.
 func completeServices(cmd *cobra.Command, args []string, _ string) (out []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -92,7 +93,7 @@ func completeServices(cmd *cobra.Command, args []string, _ string) (out []string
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer cancel()
-	list, _ := c.Logs().Services(ctx) // none are none to offer
+	list, _ := c.Logs().Services(ctx) // without services there is nothing to complete
 	for _, l := range list {
 		out = append(out, cli.Plain(l.Service))
 	}
@@ -104,9 +105,9 @@ func logTail(s cli.Streams) *cobra.Command {
 	var v client.LogView
 	follow := false
 	cmd := a.add(&cobra.Command{
-		Use: "tail SERVICE", Short: "Show the last rows of a program, and follow them", Args: cobra.ExactArgs(1),
-		Long: `tail shows the last rows that a program has said. With --follow it goes on with every new row
-of all its machines until it is interrupted, also of a program that has said nothing yet.`,
+		Use: "tail SERVICE", Short: "Show or follow a service's log", Args: cobra.ExactArgs(1),
+		Long: `tail shows the last rows of the log of a service. With --follow it continues with new rows of all its
+machines until it is interrupted, also when the service has no log yet.`,
 		Example: `  buildyard log tail controller -n 200
   buildyard log tail node --follow | grep mac-03`,
 		ValidArgsFunction: completeServices,
@@ -114,17 +115,17 @@ of all its machines until it is interrupted, also of a program that has said not
 		v.Service = args[0]
 		switch {
 		case v.Lines < 0 || v.Lines == 0 && !follow:
-			return cli.Usage(errors.New("--lines must be at least 1, or with --follow 0"))
+			return cli.Usage(errors.New("invalid --lines: want at least 1, or 0 with --follow"))
 		case follow && v.File != "":
-			return cli.Usage(errors.New("--follow goes on with what all machines write: leave --file out"))
+			return cli.Usage(errors.New("--follow and --file are mutually exclusive"))
 		case follow:
 			return a.followLog(cmd.Context(), v)
 		}
 		return noService(a.copyLog(cmd.Context(), v), args[0])
 	})
-	cmd.Flags().IntVarP(&v.Lines, "lines", "n", 100, "how many rows, at most 10000")
-	cmd.Flags().StringVar(&v.File, "file", "", "of this file (default: the one written last)")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with every new row")
+	cmd.Flags().IntVarP(&v.Lines, "lines", "n", 100, "number of rows, at most 10000")
+	cmd.Flags().StringVar(&v.File, "file", "", "log file (default: the one written last)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new rows")
 	return cmd
 }
 
@@ -137,7 +138,7 @@ func (a *Command) copyLog(ctx context.Context, v client.LogView) error {
 	return a.text(s)
 }
 
-// text prints a text that others have written.
+// text prints an untrusted text.
 func (a *Command) text(s io.Reader) error {
 	return rowsOf(s, func(row string) error {
 		_, err := fmt.Fprintln(a.Out, plainRow(row))
@@ -164,8 +165,8 @@ func logSearch(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	cmd := a.add(&cobra.Command{
 		Use: "search SERVICE REGEXP", Short: "Search a service's log", Args: cobra.ExactArgs(2),
-		Long: `search reads all log files of a program, the oldest first, and shows the rows that match a
-regular expression, each behind the name of its file. The exit code is 3 when none does.`,
+		Long: `search prints the rows of all log files of a service that match a regular expression, each after the
+name of its file, the oldest file first. The exit code is 3 when no row matches.`,
 		Example:           `  buildyard log search node 'pull .*failed'`,
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -205,7 +206,7 @@ func (a *Command) search(ctx context.Context, service string, want *regexp.Regex
 		}
 	}
 	if found == 0 {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("no row of %s matches", service))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("matching row of %s not found", service))
 	}
 	return nil
 }
@@ -214,8 +215,8 @@ func logArchive(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	file := ""
 	cmd := a.add(&cobra.Command{
-		Use: "archive SERVICE", Short: "Save all log files of a program", Args: cobra.ExactArgs(1),
-		Long:              `archive saves all log files of a program as a tar.gz, SERVICE.tar.gz unless --file says otherwise.`,
+		Use: "archive SERVICE", Short: "Download a service's log files", Args: cobra.ExactArgs(1),
+		Long:              `archive downloads all log files of a service as SERVICE.tar.gz, or to --file.`,
 		Example:           `  buildyard log archive controller --file - | tar tz`,
 		ValidArgsFunction: completeServices,
 	}, func(cmd *cobra.Command, args []string) error {
@@ -229,7 +230,7 @@ func logArchive(s cli.Streams) *cobra.Command {
 		defer func() { _ = s.Close() }()
 		return a.save(file, s)
 	})
-	cmd.Flags().StringVar(&file, "file", "", "where to; - is the standard output")
+	cmd.Flags().StringVar(&file, "file", "", "destination file; - writes to standard output")
 	return cmd
 }
 
@@ -248,7 +249,7 @@ func (a *Command) save(name string, from io.Reader) error {
 		_ = os.Remove(name)
 		return err
 	}
-	_, err = fmt.Fprintf(a.Out, "%s  %s\n", name, bytesText(n))
+	_, err = fmt.Fprintf(a.Out, "%s  %s\n", name, bytesize.Format(n))
 	return err
 }
 
@@ -256,8 +257,8 @@ var vmLogView = view[client.VMLog]{
 	id: func(l client.VMLog) string { return l.Name },
 	columns: []column[client.VMLog]{
 		{head: "FILE", cell: func(l client.VMLog) any { return l.Name }},
-		{head: "SIZE", cell: func(l client.VMLog) any { return bytesText(l.Size) }},
-		{head: "WRITTEN", cell: func(l client.VMLog) any { return when(l.Modified) }},
+		{head: "SIZE", cell: func(l client.VMLog) any { return bytesize.Format(l.Size) }},
+		{head: "MODIFIED", cell: func(l client.VMLog) any { return when(l.Modified) }},
 	},
 }
 
@@ -266,8 +267,8 @@ func logVM(s cli.Streams) *cobra.Command {
 	var o listing
 	return a.addAll(&cobra.Command{
 		Use: "vm INSTANCE [FILE]", Short: "Show a failed VM's logs", Args: cobra.RangeArgs(1, 2),
-		Long: `vm lists the error logs of an instance, or shows one of them. Of an instance that is gone it
-takes the whole id.`,
+		Long: `vm lists the failure logs of an instance, or shows one of them. A terminated instance requires its full
+id.`,
 		Example: `  buildyard log vm nightly
   buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22 start.log`,
 		ValidArgsFunction: instances.complete(1),
@@ -291,10 +292,10 @@ takes the whole id.`,
 
 func noLogs(err error, instance string) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there are no such logs of instance %q", instance))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("failure logs of instance %q not found", instance))
 	}
 	return err
 }
 
-// plainRow keeps a row that others have written from steering the terminal.
+// plainRow escapes an untrusted row so that it cannot control the terminal.
 func plainRow(row string) string { return cli.Plain(strings.ReplaceAll(row, "\t", "    ")) }

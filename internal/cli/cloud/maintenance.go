@@ -14,13 +14,13 @@ func maintenanceCommand(streams cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "maintenance", GroupID: Group,
 		Short: "Manage maintenance mode",
-		Long: `maintenance pauses what a cloud does by itself and cannot take back: VMs that nobody owns
-are not removed, instances of nodes that are away do not end in Error, nothing expires,
-finished records stay, and the registry neither collects layers nor empties its trash.
-What clients ask for goes on: starts, terminations, saves, deletions.
+		Long: `maintenance pauses the automatic and irreversible actions of a cloud: orphaned VMs are not removed,
+instances of offline nodes do not end in Error, nothing expires, finished records are kept, and the
+registry runs no garbage collection and does not empty its trash. Client requests continue: starts,
+terminations, saves, deletions.
 
-Use it before work on the network, the disks or the records: time-outs that would
-have passed meanwhile begin anew when it ends.`,
+Use it before work on the network, the disks or the records. Timeouts that would have passed during
+maintenance start again when it ends.`,
 		Example: `  buildyard maintenance on --for 2h --reason "new switch in rack 3"
   buildyard maintenance status
   buildyard maintenance off`,
@@ -34,8 +34,8 @@ func maintenanceOn(streams cli.Streams) *cobra.Command {
 	cmd := a.Add(&cobra.Command{
 		Use:   "on",
 		Short: "Enable or change maintenance mode",
-		Long: `on begins a maintenance. With --for it ends by itself, else with "buildyard maintenance off".
-It is kept with the cloud's records, so that it outlives a restart of the controller.`,
+		Long: `on enables maintenance mode, for the time --for or until "buildyard maintenance off". The mode is stored
+with the records of the cloud and survives a restart of the controller.`,
 		Example: `  buildyard maintenance on
   buildyard maintenance on --for 90m --reason "restore of the records"`,
 		Args: cobra.NoArgs,
@@ -46,8 +46,8 @@ It is kept with the cloud's records, so that it outlives a restart of the contro
 		}
 		return a.showMaintenance(cmd.Context(), func(ctx context.Context) (api.Maintenance, error) { return a.API.BeginMaintenance(ctx, begin) })
 	})
-	cmd.Flags().DurationVar(&length, "for", 0, "end by itself after this time, for example 2h (default: only by hand)")
-	cmd.Flags().StringVar(&reason, "reason", "", "what it is for; shown in the status and in the log")
+	cmd.Flags().DurationVar(&length, "for", 0, "duration, for example 2h (default: until disabled)")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown in the status and in the log")
 	return cmd
 }
 
@@ -55,8 +55,8 @@ func maintenanceOff(streams cli.Streams) *cobra.Command {
 	a := Command{Streams: streams}
 	return a.Add(&cobra.Command{
 		Use:     "off",
-		Short:   "End the maintenance",
-		Long:    `off ends the maintenance at once. Without one it does nothing.`,
+		Short:   "Disable maintenance mode",
+		Long:    `off disables maintenance mode. Without maintenance it does nothing.`,
 		Example: `  buildyard maintenance off`,
 		Args:    cobra.NoArgs,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -72,14 +72,14 @@ func maintenanceStatus(streams cli.Streams) *cobra.Command {
 	return a.Add(&cobra.Command{
 		Use:   "status",
 		Short: "Show maintenance mode",
-		Long:  `status says whether a maintenance goes on, since when, until when and what for.`,
+		Long:  `status shows whether maintenance mode is on, since when, until when and why.`,
 		Example: `  buildyard maintenance status
   buildyard maintenance status -o json | jq .on`,
 		Args: cobra.NoArgs,
 	}, func(cmd *cobra.Command, _ []string) error { return a.showMaintenance(cmd.Context(), a.API.Maintenance) })
 }
 
-// showMaintenance shows the maintenance mode that a call returns.
+// showMaintenance prints the maintenance mode that a call returns.
 func (a *Command) showMaintenance(ctx context.Context, call func(context.Context) (api.Maintenance, error)) error {
 	got, err := ask(ctx, call)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *Command) showMaintenance(ctx context.Context, call func(context.Context
 			g.Row("maintenance", "off")
 			return
 		}
-		until := "ended by hand"
+		until := "disabled manually"
 		if !m.Until.IsZero() {
 			until = when(m.Until)
 		}

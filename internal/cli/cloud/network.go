@@ -16,9 +16,9 @@ import (
 func usbCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "usb", Short: "Show the USB devices that instances can have", Args: cobra.NoArgs, GroupID: Group,
-		Long: `usb shows how many USB devices are free and taken on all nodes, by the names that nodes claim
-them under, or by their locations. "instance start --usb NAME" attaches a free one.`,
+		Use: "usb", Short: "List available USB devices", Args: cobra.NoArgs, GroupID: Group,
+		Long: `usb shows the numbers of free and used USB devices on all nodes, by claim name or location.
+"instance start --usb NAME" attaches a free one.`,
 		Example: `  buildyard usb
   buildyard instance start debian --usb phone`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -38,8 +38,8 @@ them under, or by their locations. "instance start --usb NAME" attaches a free o
 func vlanCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "vlan", Short: "Show the VLAN ids that every node offers", Args: cobra.NoArgs, GroupID: Group,
-		Long:    `vlan shows the ids of the VLANs that every node offers, one a line.`,
+		Use: "vlan", Short: "List available VLAN ids", Args: cobra.NoArgs, GroupID: Group,
+		Long:    `vlan shows the ids of the VLANs that every node offers, one per line.`,
 		Example: `  buildyard vlan`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		got, err := ask(cmd.Context(), a.API.VLANs)
@@ -52,13 +52,13 @@ func vlanCommand(s cli.Streams) *cobra.Command {
 
 func macCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "mac", GroupID: Group, Short: "Managed MAC addresses",
-		Long: `mac shows the MAC addresses that the controller gives to VMs, when it manages them
-(SVC_MANAGE_MAC_ADDRESSES), and fills and empties their list.`,
+		Use: "mac", GroupID: Group, Short: "Manage the MAC address pool",
+		Long: `mac shows, fills and empties the pool of MAC addresses that the controller assigns to VMs when
+SVC_MANAGE_MAC_ADDRESSES is on.`,
 		Example: `  buildyard mac list --in-use
   buildyard mac purge --yes && buildyard mac populate`,
-	}, macList(s), macChange(s, "populate", "Fill the list with the whole range", "populated", (*client.Controller).PopulateMACs),
-		macChange(s, "purge", "Empty the list; what is in use stays so", "purged", (*client.Controller).PurgeMACs))
+	}, macList(s), macChange(s, "populate", "Fill the pool from the range", "populated", (*client.Controller).PopulateMACs),
+		macChange(s, "purge", "Empty the pool (addresses in use stay)", "purged", (*client.Controller).PurgeMACs))
 }
 
 var macView = view[api.MACAddress]{
@@ -74,9 +74,9 @@ func macList(s cli.Streams) *cobra.Command {
 	var used, free, count bool
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List or count the managed addresses", Args: cobra.NoArgs,
-		Long: `list shows the managed addresses in their order, a thousand of them unless --limit says
-otherwise; --after begins after one. --count says how many there are instead.`,
+		Use: "list", Aliases: []string{"ls"}, Short: "List or count managed MAC addresses", Args: cobra.NoArgs,
+		Long: `list shows the managed addresses in order, a thousand unless --limit is set; --after starts after an
+address. --count prints their number instead.`,
 		Example: `  buildyard mac list --in-use
   buildyard mac list --free --count`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -102,9 +102,9 @@ otherwise; --after begins after one. --count says how many there are instead.`,
 		}
 		return show(cmd.Context(), &a, &o, macView, look)
 	})
-	cmd.Flags().BoolVar(&used, "in-use", false, "only those that instances have")
-	cmd.Flags().BoolVar(&free, "free", false, "only those that nobody has")
-	cmd.Flags().BoolVar(&count, "count", false, "say how many there are")
+	cmd.Flags().BoolVar(&used, "in-use", false, "only addresses in use")
+	cmd.Flags().BoolVar(&free, "free", false, "only free addresses")
+	cmd.Flags().BoolVar(&count, "count", false, "print the number of addresses")
 	cmd.MarkFlagsMutuallyExclusive("in-use", "free")
 	o.add(cmd, "limit", "after")
 	return cmd
@@ -112,13 +112,13 @@ otherwise; --after begins after one. --count says how many there are instead.`,
 
 func macChange(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error) *cobra.Command {
 	a := Command{Streams: s}
-	yes := cli.Confirmation(name != "purge") // what can be done again is not asked about
+	yes := cli.Confirmation(name != "purge") // populate is reversible and needs no confirmation
 	cmd := a.Add(&cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs,
 		Long:    short + ".",
 		Example: "  buildyard mac " + name,
 	}, func(cmd *cobra.Command, _ []string) error {
-		if err := yes.Ask(cmd.Context(), a.Streams, "Empty the list of managed MAC addresses?"); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Empty the pool of managed MAC addresses?"); err != nil {
 			return err
 		}
 		if err := do(a.API, cmd.Context()); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -32,8 +33,8 @@ var nodeView = view[api.Node]{
 		{head: "ADDRESS", cell: func(n api.Node) any { return n.IPAddress }},
 		{head: "GROUPS", cell: func(n api.Node) any { return groupNames(n.Groups) }},
 		{head: "CPUS", cell: func(n api.Node) any { return n.CPUCount }, wide: true},
-		{head: "RAM", cell: func(n api.Node) any { return fmt.Sprintf("%dG", n.RAM) }, wide: true},
-		{head: "DISK FREE", cell: func(n api.Node) any { return bytesText(n.FreeDisk) }, wide: true},
+		{head: "RAM", cell: func(n api.Node) any { return fmt.Sprintf("%d GiB", n.RAM) }, wide: true},
+		{head: "DISK FREE", cell: func(n api.Node) any { return bytesize.Format(n.FreeDisk) }, wide: true},
 		{head: "AGENT", cell: func(n api.Node) any { return n.AgentVersion }, wide: true},
 		{head: "REASON", cell: func(n api.Node) any { return n.StateReason }, wide: true},
 	},
@@ -54,7 +55,7 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 		put(g, "drained since", when(d.Since))
 		put(g, "drain reason", d.Reason)
 		put(g, "drain deadline", when(d.Deadline))
-		g.Row("still running", d.Remaining)
+		g.Row("remaining instances", d.Remaining)
 	}
 	if u := n.Update; u != nil {
 		g.Row("update", fmt.Sprintf("to %s, tries %d", u.Version, u.Tries))
@@ -63,26 +64,26 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 	}
 	put(g, "hypervisor", strings.TrimSpace(n.AnkaVersion.Product+" "+n.AnkaVersion.Version))
 	put(g, "capacity mode", n.CapacityMode)
-	put(g, "cpus taken", n.VCPUCount)
-	put(g, "memory taken", fmt.Sprintf("%d MB", n.VRAM))
-	put(g, "disk", bytesText(n.DiskSize))
-	put(g, "unknown vms", n.UnknownVMs)
+	put(g, "cpus allocated", n.VCPUCount)
+	put(g, "memory allocated", fmt.Sprintf("%d MiB", n.VRAM))
+	put(g, "disk", bytesize.Format(n.DiskSize))
+	put(g, "orphaned vms", n.UnknownVMs)
 	put(g, "vlans", strings.Join(n.VLANs, ","))
 	for _, u := range n.USBDevices {
 		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location, map[bool]string{true: "busy", false: "free"}[u.Busy]))
 	}
 	for _, t := range n.Templates {
-		g.Row("has", joined(t.Name, t.Tag))
+		g.Row("cached template", joined(t.Name, t.Tag))
 	}
-	put(g, "last heard of", when(n.LastUpdated))
+	put(g, "last contact", when(n.LastUpdated))
 }
 
 func nodeList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the nodes", Args: cobra.NoArgs,
-		Long: `list shows the nodes of the cloud. --watch goes on and shows each row again that changes.`,
+		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: cobra.NoArgs,
+		Long: `list shows the nodes of the cloud. With --watch it continues and prints each row that changes.`,
 		Example: `  buildyard node list -o wide
   buildyard node list --filter 'state:offline' --watch`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -96,8 +97,8 @@ func nodeList(s cli.Streams) *cobra.Command {
 func nodeShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
-		Use: "show NODE", Short: "Show one node", Args: cobra.ExactArgs(1),
-		Long:              `show says all that is known of a node. As JSON it is an array with one element, as the API answers.`,
+		Use: "show NODE", Short: "Show a node", Args: cobra.ExactArgs(1),
+		Long:              `show prints the details of a node. With -o json it is an array with one element, like the API response.`,
 		Example:           `  buildyard node show mac-03`,
 		ValidArgsFunction: nodes.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -120,9 +121,9 @@ func nodeConfig(s cli.Streams) *cobra.Command {
 	var logs bool
 	cmd := a.Add(&cobra.Command{
 		Use: "config NODE", Short: "Update a node's configuration", Args: cobra.ExactArgs(1),
-		Long: `config changes the name, the address and the capacity of a node. What is not given stays.
-In the mode number a node runs up to --capacity VMs; in the mode resource as many as its
-cores and its memory allow, or --vcpu-limit and --ram-limit.`,
+		Long: `config changes the given fields of a node: name, address, capacity. In capacity mode number a node runs
+up to --capacity VMs; in mode resource as many as its cores and memory, or --vcpu-limit and
+--ram-limit, allow.`,
 		Example: `  buildyard node config mac-03 --capacity 4
   buildyard node config mac-03 --capacity-mode resource --vcpu-limit 24`,
 		ValidArgsFunction: nodes.complete(1),
@@ -139,7 +140,7 @@ cores and its memory allow, or --vcpu-limit and --ram-limit.`,
 			n.NoCentralLog = &logs
 		}
 		if n == (client.NodeConfig{}) {
-			return cli.Usage(errors.New("give what is to change"))
+			return cli.Usage(errors.New("no change given; at least one option is required"))
 		}
 		return a.doOne(cmd.Context(), nodes, args[0], "changed", func(ctx context.Context, id string) error {
 			n.NodeID = id
@@ -148,12 +149,12 @@ cores and its memory allow, or --vcpu-limit and --ram-limit.`,
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&n.Name, "name", "", "name")
-	fs.StringVar(&n.Host, "host", "", "address under which its VMs are reached; auto: what the node says")
-	fs.IntVar(&n.MaxVMCount, "capacity", 0, "how many VMs it may run")
-	fs.StringVar(&n.CapacityMode, "capacity-mode", "", "number or resource")
-	fs.IntVar(&vcpu, "vcpu-limit", 0, "in the mode resource: virtual CPUs of all its VMs; 0: what the node has")
-	fs.IntVar(&ram, "ram-limit", 0, "in the mode resource: memory of all its VMs in MB; 0: what the node has")
-	fs.BoolVar(&logs, "central-logging", true, "send its logs to the registry")
+	fs.StringVar(&n.Host, "host", "", "address of its VMs; auto: as reported by the node")
+	fs.IntVar(&n.MaxVMCount, "capacity", 0, "maximum VMs")
+	fs.StringVar(&n.CapacityMode, "capacity-mode", "", "capacity mode: number or resource")
+	fs.IntVar(&vcpu, "vcpu-limit", 0, "virtual CPUs of all its VMs in capacity mode resource; 0: as reported by the node")
+	fs.IntVar(&ram, "ram-limit", 0, "memory of all its VMs in MiB in capacity mode resource; 0: as reported by the node")
+	fs.BoolVar(&logs, "central-logging", true, "send its logs to the registry's central logs")
 	_ = cmd.RegisterFlagCompletionFunc("capacity-mode", cobra.FixedCompletions([]string{"number", "resource"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -165,8 +166,8 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "drain NODE", Short: "Drain a node", Args: cobra.ExactArgs(1),
-		Long: `drain lets a node take no new VMs. What runs there goes on; with --deadline it is terminated
-then. With --wait the command ends when nothing runs there any more.`,
+		Long: `drain stops placements on a node. Running instances continue, and are terminated at --deadline. With
+--wait the command waits until no instance runs there.`,
 		Example: `  buildyard node drain mac-03 --reason "new disk" --deadline 2h --wait
   buildyard node undrain mac-03`,
 		ValidArgsFunction: nodes.complete(1),
@@ -180,13 +181,13 @@ then. With --wait the command ends when nothing runs there any more.`,
 			if err := a.API.ConfigureNode(ctx, n); err != nil || !w.wait {
 				return err
 			}
-			goesOn := fmt.Sprintf(`the node stays drained: "buildyard node undrain %s" ends that`, args[0])
+			goesOn := fmt.Sprintf(`the node stays drained; undo with "buildyard node undrain %s"`, args[0])
 			return w.during(ctx, goesOn, func(ctx context.Context) error { return a.drained(ctx, id) })
 		})
 	})
-	cmd.Flags().StringVar(&reason, "reason", "", "what for; shown with the node")
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "terminate what still runs there after this time; 0: never")
-	w.addWait(cmd, "until nothing runs there any more")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown with the node")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "time until remaining instances are terminated; 0: never")
+	w.addWait(cmd, "until no instance runs there")
 	return cmd
 }
 
@@ -207,11 +208,11 @@ func nodeUndrain(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "undrain NODE", Short: "Undrain a node", Args: cobra.ExactArgs(1),
-		Long:              `undrain ends what drain began.`,
+		Long:              `undrain allows placements on a node again.`,
 		Example:           `  buildyard node undrain mac-03`,
 		ValidArgsFunction: nodes.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
-		return a.doOne(cmd.Context(), nodes, args[0], "takes VMs again", func(ctx context.Context, id string) error {
+		return a.doOne(cmd.Context(), nodes, args[0], "undrained", func(ctx context.Context, id string) error {
 			off := false
 			return a.API.ConfigureNode(ctx, client.NodeConfig{NodeID: id, Drain: &off})
 		})
@@ -222,9 +223,9 @@ func nodeDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "delete NODE...", Aliases: []string{"rm"}, Short: "Remove nodes from the cloud", Args: cobra.MinimumNArgs(1),
-		Long: `delete removes nodes that do not come back: their instances end. A node that still runs is
-told so, removes its VMs and has to join anew.`,
+		Use: "delete NODE...", Aliases: []string{"rm"}, Short: "Delete nodes", Args: cobra.MinimumNArgs(1),
+		Long: `delete removes nodes that do not come back; their instances end. A node that still runs is notified,
+removes its VMs and has to join again.`,
 		Example:           `  buildyard node delete mac-03`,
 		ValidArgsFunction: nodes.complete(0),
 	}, func(cmd *cobra.Command, args []string) error {
@@ -232,7 +233,7 @@ told so, removes its VMs and has to join anew.`,
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s and end what runs there?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s and terminate its instances?", strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
@@ -248,10 +249,9 @@ func nodeUpdate(s cli.Streams) *cobra.Command {
 	var w waitOptions
 	cmd := a.Add(&cobra.Command{
 		Use: "update [NODE...]", Short: "Update node agents",
-		Long: `update lets nodes download, verify and install the agent package that the controller has for
-them, and join again: those that are named, or all. VMs go on. A node that is Offline follows
-when it is back. With --wait the command ends when the agents are what they were to become,
-or could not; the controller tries several times.`,
+		Long: `update lets the given nodes (default: all nodes) download, verify and install the agent package of the
+controller, and join again. VMs continue. An Offline node follows when it is back. With --wait the
+command waits until the agents are updated or have failed; the controller retries several times.`,
 		Example: `  buildyard node update --wait
   buildyard node update mac-03 mac-04`,
 		ValidArgsFunction: nodes.complete(0),
@@ -266,13 +266,13 @@ or could not; the controller tries several times.`,
 		if !w.wait {
 			return a.done("nodes", "updating")
 		}
-		return w.during(cmd.Context(), "the update goes on", func(ctx context.Context) error { return a.updated(ctx, ids) })
+		return w.during(cmd.Context(), "the update continues", func(ctx context.Context) error { return a.updated(ctx, ids) })
 	})
-	w.addWait(cmd, "until they are what they were to become")
+	w.addWait(cmd, "until the updates have finished")
 	return cmd
 }
 
-// updated waits for the updates of nodes; of all when none is named.
+// updated waits for the updates of nodes; of all nodes without arguments.
 func (a *Command) updated(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		list, err := a.API.Nodes(ctx, client.ListOptions{})
@@ -306,19 +306,19 @@ func (a *Command) updated(ctx context.Context, ids []string) error {
 
 func nodeGroup(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
-		Use: "group", Short: "Put nodes into groups",
-		Long:    `group puts a node into node groups and takes it out of them.`,
+		Use: "group", Short: "Manage the groups of a node",
+		Long:    `group adds a node to node groups and removes it from them.`,
 		Example: `  buildyard node group add mac-03 ci nightly`,
-	}, memberCommand(s, "add", "Put a node into groups", "in the groups", (*client.Controller).AddNodeToGroups),
-		memberCommand(s, "remove", "Take a node out of groups", "out of the groups", (*client.Controller).RemoveNodeFromGroups))
+	}, memberCommand(s, "add", "Add a node to groups", "added", (*client.Controller).AddNodeToGroups),
+		memberCommand(s, "remove", "Remove a node from groups", "removed", (*client.Controller).RemoveNodeFromGroups))
 }
 
-// memberCommand makes a command on a node and some groups.
+// memberCommand returns a command for a node and its groups.
 func memberCommand(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: name + " NODE GROUP...", Short: short, Args: cobra.MinimumNArgs(2),
-		Long:    short + ", given by their ids or names. To do it twice changes nothing.",
+		Long:    short + ". Groups are ids or names. Repeating it changes nothing.",
 		Example: "  buildyard node group " + name + " mac-03 ci nightly",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {

@@ -61,10 +61,10 @@ func nodeScan(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "scan [NODE]", Short: "Show what the host scanner found on nodes", Args: cobra.MaximumNArgs(1),
-		Long: `scan shows the vulnerabilities that the host scanner of a node last told of, the worst first, or
-without a node how many there are on each. As JSON it shows the packages too. "hostscan serve"
-sends them when push-url is set in its configuration.`,
+		Use: "scan [NODE]", Short: "Show host scanner findings", Args: cobra.MaximumNArgs(1),
+		Long: `scan shows the findings that the host scanner of a node reported last, the worst first, or without NODE
+the number of findings on each node. With -o json it includes the packages. "hostscan serve" sends
+findings when push-url is set in its configuration.`,
 		Example: `  buildyard node scan
   buildyard node scan mac-03 -o wide
   buildyard node scan mac-03 -o json | jq '.packages[].name'`,
@@ -104,17 +104,17 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
 }
 
-// sayScan prints what the list that follows is, and what it does not have.
+// sayScan prints the header of a list of findings, with its gaps.
 func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
 	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"), cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
 	if s.Database.IsZero() {
-		say("There was no vulnerability database: nothing was compared")
+		say("No vulnerability database: packages were not matched")
 	}
 	if s.Partial {
-		say("The last full scan could not read everything")
+		say("The last full scan is partial: some files could not be read")
 	}
 	if n := s.LeftOut.Vulnerabilities; n > 0 {
-		say("%d of them, the least grave, are not in what was sent", n)
+		say("%d findings of the lowest severity were not sent", n)
 	}
 }

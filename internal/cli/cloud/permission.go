@@ -19,10 +19,9 @@ func permissionCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "permission", Aliases: []string{"permissions"}, GroupID: Group,
 		Short: "Manage permission groups",
-		Long: `permission shows and changes what permission groups may do with a controller, or with --registry
-with a registry. A permission group has the name of a group of users, of a user, or of a user key.
-Rights on single nodes and templates come on top where they are switched on
-(SVC_ENABLE_RESOURCE_MANAGEMENT).`,
+		Long: `permission shows and changes the permissions of permission groups at a controller, or with --registry at
+a registry. A permission group has the name of a user group, a user or an API key. Resource rights
+on single nodes and templates apply in addition when SVC_ENABLE_RESOURCE_MANAGEMENT is on.`,
 		Example: `  buildyard permission known
   buildyard permission set builders list_vms,start_vm,terminate_vm
   buildyard permission set builders list,create_instance --on node/mac-03`,
@@ -37,9 +36,9 @@ var permissionGroupView = view[api.PermissionGroup]{
 	},
 }
 
-// permissionInfo is a permission, or a right on resources of a type.
+// permissionInfo is a permission, or a resource right.
 type permissionInfo struct {
-	about string // the heading under which it stands
+	about string // heading of its category
 	name  string
 	text  api.PermissionText
 }
@@ -47,7 +46,7 @@ type permissionInfo struct {
 var knownView = view[permissionInfo]{
 	id: func(k permissionInfo) string { return k.name },
 	columns: []column[permissionInfo]{
-		{head: "ABOUT", cell: func(k permissionInfo) any { return k.about }},
+		{head: "CATEGORY", cell: func(k permissionInfo) any { return k.about }},
 		{head: "NAME", cell: func(k permissionInfo) any { return k.name }},
 		{head: "LABEL", cell: func(k permissionInfo) any { return k.text.Label }},
 		{head: "DESCRIPTION", cell: func(k permissionInfo) any { return k.text.Description }, wide: true},
@@ -69,9 +68,9 @@ var resourceView = view[api.Resource]{
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("there is no permission group %q: \"buildyard permission list\" shows them", group))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("permission group %q not found; see \"buildyard permission list\"", group))
 	case resources:
-		return a.without404(err, "rights on single resources", "SVC_ENABLE_RESOURCE_MANAGEMENT")
+		return a.without404(err, "resource rights", "SVC_ENABLE_RESOURCE_MANAGEMENT")
 	}
 	return a.without404(err, "permission groups", "SVC_ENABLE_AUTH")
 }
@@ -80,8 +79,8 @@ func permissionList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	resources := false
 	cmd := a.ofEither(a.addAll(&cobra.Command{
-		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List what permission groups may do", Args: cobra.MaximumNArgs(1),
-		Long: `list shows the permission groups with their permissions, or those of one group; with --resources the
+		Use: "list [GROUP]", Aliases: []string{"ls"}, Short: "List permission groups", Args: cobra.MaximumNArgs(1),
+		Long: `list shows all permission groups with their permissions, or one of them; with --resources the resource
 rights of a group on single nodes or templates.`,
 		Example: `  buildyard permission list
   buildyard permission list builders --resources -o yaml`,
@@ -89,7 +88,7 @@ rights of a group on single nodes or templates.`,
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			if resources {
-				return cli.Usage(errors.New("--resources is of one group: give its name"))
+				return cli.Usage(errors.New("--resources requires a group"))
 			}
 			got, err := ask(cmd.Context(), a.Keys.PermissionGroups)
 			if err != nil {
@@ -110,17 +109,17 @@ rights of a group on single nodes or templates.`,
 		}
 		return single(&a, got, got.value.Name, func(g *cli.Grid, group api.PermissionGroup) { details(g, permissionGroupView, group) })
 	}))
-	cmd.Flags().BoolVar(&resources, "resources", false, "the rights on single nodes or templates")
+	cmd.Flags().BoolVar(&resources, "resources", false, "show resource rights on single nodes or templates")
 	return cmd
 }
 
-// permissionGroupNames offers the names of permission groups for the first argument.
+// permissionGroupNames completes the names of permission groups for the first argument.
 func permissionGroupNames(cmd *cobra.Command, args []string, text string) (out []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	eitherCompleting(cmd, func(ctx context.Context, store keyStore) {
-		all, _ := store.PermissionGroups(ctx) // none are none to offer
+		all, _ := store.PermissionGroups(ctx) // without groups there is nothing to complete
 		for _, g := range all {
 			if strings.HasPrefix(g.Name, text) && len(out) < completions && cli.Plain(g.Name) == g.Name {
 				out = append(out, g.Name)
@@ -134,9 +133,9 @@ func permissionKnown(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	resources := false
 	cmd := a.ofEither(a.addAll(&cobra.Command{
-		Use: "known", Short: "List the permissions that there are", Args: cobra.NoArgs,
-		Long: `known shows the permissions that a service has; with --resources the rights that there are on single
-nodes of a controller, or templates of a registry.`,
+		Use: "known", Short: "List available permissions", Args: cobra.NoArgs,
+		Long: `known shows the permissions of a service; with --resources the resource rights on single nodes of a
+controller, or templates of a registry.`,
 		Example: `  buildyard permission known -o wide
   buildyard permission known --resources`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -164,7 +163,7 @@ nodes of a controller, or templates of a registry.`,
 		}
 		return list(&a, flat, knownView)
 	}))
-	cmd.Flags().BoolVar(&resources, "resources", false, "the rights on single nodes or templates")
+	cmd.Flags().BoolVar(&resources, "resources", false, "show resource rights on single nodes or templates")
 	return cmd
 }
 
@@ -174,13 +173,13 @@ const (
 	typeTemplate = "template"
 )
 
-// resource finds what TYPE/ID means, of a node by its name too.
+// resource parses TYPE/ID; a node may also be given by name.
 func (a *Command) resource(ctx context.Context, text string) (api.Resource, error) {
 	kind, id, _ := strings.Cut(text, "/")
 	var err error
 	switch {
 	case kind != typeNode && kind != typeTemplate || id == "":
-		return api.Resource{}, cli.Usage(fmt.Errorf("--on %q: give %s/ID or %s/ID", text, typeNode, typeTemplate))
+		return api.Resource{}, cli.Usage(fmt.Errorf("invalid --on %q: want %s/ID or %s/ID", text, typeNode, typeTemplate))
 	case kind == typeNode && a.API != nil:
 		id, err = nodes.find(ctx, a.API, id)
 	}
@@ -209,7 +208,7 @@ func (a *Command) changeOn(ctx context.Context, group string, on []string, right
 		case i >= 0:
 			all = slices.Delete(all, i, i+1)
 		default:
-			return cli.Exit(cli.ExitNotFound, fmt.Errorf("the permission group %q has no rights on the %s %q", group, r.Type, r.ID))
+			return cli.Exit(cli.ExitNotFound, fmt.Errorf("rights of permission group %q on %s %q not found", group, r.Type, r.ID))
 		}
 	}
 	return a.permissionError(a.Keys.SetResources(ctx, group, all), group, true)
@@ -220,9 +219,9 @@ func permissionSet(s cli.Streams) *cobra.Command {
 	var on []string
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "set GROUP PERMISSION[,PERMISSION...]", Short: "Set a group's permissions", Args: cobra.ExactArgs(2),
-		Long: `set makes these the permissions of a permission group, all of them, and makes the group when there is
-none. With --on they are its rights on single nodes or templates; those on others stay. Do not change
-the same group from two places at once.`,
+		Long: `set replaces the permissions of a permission group, and creates the group if necessary. With --on it
+replaces the resource rights of the group on these nodes or templates only. Do not change the same
+group concurrently.`,
 		Example: `  buildyard permission set builders list_vms,start_vm,terminate_vm
   buildyard permission set builders list,create_instance --on node/mac-03
   buildyard permission set builders list,pull --on template/ID --registry https://registry.example`,
@@ -230,7 +229,7 @@ the same group from two places at once.`,
 	}, func(cmd *cobra.Command, args []string) error {
 		names := strings.FieldsFunc(args[1], func(r rune) bool { return r == ',' || r == ' ' })
 		if len(names) == 0 {
-			return cli.Usage(errors.New(`give permissions: "buildyard permission known" shows those that there are`))
+			return cli.Usage(errors.New(`permissions required; see "buildyard permission known"`))
 		}
 		return a.outcome(each(cmd.Context(), args[:1], "set", func(ctx context.Context, group string) error {
 			if len(on) > 0 {
@@ -239,7 +238,7 @@ the same group from two places at once.`,
 			return a.permissionError(a.Keys.SetPermissionGroup(ctx, api.PermissionGroup{Name: group, Permissions: names}), "", false)
 		}))
 	}))
-	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates that they are rights on: node/ID or template/ID")
+	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates of the rights: node/ID or template/ID")
 	return cmd
 }
 
@@ -249,17 +248,17 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 	var yes cli.Confirmation
 	cmd := a.ofEither(a.Add(&cobra.Command{
 		Use: "delete GROUP", Aliases: []string{"rm"}, Short: "Delete a permission group", Args: cobra.ExactArgs(1),
-		Long: `delete takes all permissions from a permission group, its rights on single resources with them. With
---on it takes its rights on these resources alone.`,
+		Long: `delete removes all permissions and resource rights of a permission group. With --on it removes the
+resource rights on these nodes or templates only.`,
 		Example: `  buildyard permission delete builders --yes
   buildyard permission delete builders --on node/mac-03`,
 		ValidArgsFunction: permissionGroupNames,
 	}, func(cmd *cobra.Command, args []string) error {
 		what := "all permissions"
 		if len(on) > 0 {
-			what = "the rights on " + strings.Join(on, ", ")
+			what = "the resource rights on " + strings.Join(on, ", ")
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Take %s from the permission group %s?", what, args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s of the permission group %s?", what, args[0]); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {
@@ -269,7 +268,7 @@ func permissionDelete(s cli.Streams) *cobra.Command {
 			return a.permissionError(a.Keys.DeletePermissionGroup(ctx, group), group, false)
 		}))
 	}))
-	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates that it has rights on: node/ID or template/ID")
+	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates of the rights: node/ID or template/ID")
 	yes.Add(cmd)
 	return cmd
 }

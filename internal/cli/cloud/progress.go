@@ -12,11 +12,11 @@ import (
 const barWidth = 30
 
 // progressMeter shows the progress of several items: on a terminal as one line that changes,
-// elsewhere as a line whenever the state of one changes or a quarter more is done. It may be called
-// from any goroutine.
+// elsewhere as a line for each change of a state or 25 % of progress. It may be called from any
+// goroutine.
 type progressMeter struct {
 	w       io.Writer
-	columns int // of the terminal; 0: it is none
+	columns int // of the terminal; 0: not a terminal
 
 	mu    sync.Mutex // guards the fields below
 	parts map[string]part
@@ -66,7 +66,7 @@ func (m *progressMeter) update(id, state string, share float64) {
 	}
 }
 
-// drawLocked draws "[=====>    ]  43%  1 of 3  Pulling" over what was there.
+// drawLocked draws "[=====>    ]  43%  1 of 3  Pulling" over the previous state.
 func (m *progressMeter) drawLocked(state string) {
 	share := min(max(m.sum/float64(len(m.parts)), 0), 1)
 	if m.whole == len(m.parts) {
@@ -85,7 +85,7 @@ func (m *progressMeter) drawLocked(state string) {
 	_, _ = fmt.Fprintf(m.w, "\r%-*s", m.columns-1, text)
 }
 
-// end leaves the last state on the screen.
+// end leaves the last state on the terminal.
 func (m *progressMeter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

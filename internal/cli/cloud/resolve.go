@@ -16,19 +16,18 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// entry is something that a user can mean: by its id, the unique beginning of it, or a
-// name.
+// entry is an item that an argument can select: by its ID, a unique prefix of it, or a name.
 type entry struct {
 	id    string
-	names []string // that it goes by; "" is none
-	about string   // a few words for completion
+	names []string // aliases; "" is none
+	about string   // description for completion
 	past  bool     // it has ended: other items with its name take precedence
 }
 
 // kind is a kind of records that have IDs.
 type kind struct {
 	name  string
-	shown string // by this command
+	shown string // by this command: buildyard ...
 	list  func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error)
 	// narrow returns the parts of a long list that contain every item with a name; nil: the list is
 	// short.
@@ -40,14 +39,14 @@ var (
 	beginning = regexp.MustCompile(`^[0-9a-fA-F-]{1,36}$`) // of an id
 )
 
-// find returns the ID of the item that a user names. A full ID is returned unchanged: whether it
+// find returns the ID of the item that an argument selects. A full ID is returned unchanged: whether it
 // exists is checked by the call that uses it.
 func (k kind) find(ctx context.Context, c *client.Controller, text string) (string, error) {
 	if uuidForm.MatchString(text) {
 		return strings.ToLower(text), nil
 	}
 	if text == "" {
-		return "", cli.Usage(fmt.Errorf("the %s has an empty id", k.name))
+		return "", cli.Usage(fmt.Errorf("%s id is empty", k.name))
 	}
 	if len(text) > longestName {
 		return "", k.missing(text)
@@ -75,7 +74,7 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
 
-// match looks for a whole id first, then for a name, then for the beginning of an id.
+// match looks for a full ID first, then for a name, then for a prefix of an ID.
 func (k kind) match(list []entry, text string) (string, error) {
 	tests := []func(entry) bool{
 		func(e entry) bool { return e.id == text },
@@ -104,13 +103,13 @@ func (k kind) match(list []entry, text string) (string, error) {
 			return found[0], nil
 		case len(found) > 1:
 			shown := strings.Join(found[:min(3, len(found))], ", ")
-			return "", cli.Usage(fmt.Errorf("%d %ss go by %q (%s): give more of an id", len(found), k.name, text, shown))
+			return "", cli.Usage(fmt.Errorf("%d %ss match %q (%s): want a longer id", len(found), k.name, text, shown))
 		}
 	}
 	return "", k.missing(text)
 }
 
-// missing is the error for something that is not there.
+// missing is the error about an item that does not exist.
 func (k kind) missing(text string) error {
 	return cli.Exit(cli.ExitNotFound, fmt.Errorf("%s %q not found; see \"buildyard %s\"", k.name, text, k.shown))
 }
@@ -126,11 +125,10 @@ func (k kind) named(err error, text string) error {
 // completionTime bounds a completion: a user who has pressed a key waits for it.
 const completionTime = 2 * time.Second
 
-// completions bounds how many ids are offered.
+// completions bounds the number of completed IDs.
 const completions = 500
 
-// complete offers ids, and what they are the ids of, for the first n arguments; n 0 is any
-// number of them.
+// complete completes IDs with descriptions for the first n arguments; n 0 is any number of them.
 func (k kind) complete(n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if n > 0 && len(args) >= n {
@@ -140,7 +138,7 @@ func (k kind) complete(n int) cobra.CompletionFunc {
 	}
 }
 
-// offers returns the ids and names that begin with a text, from the API.
+// offers returns the IDs and names that begin with a text, from the API.
 func (k kind) offers(cmd *cobra.Command, text string) (out []string) {
 	o := client.ListOptions{Limit: completions}
 	if text != "" {
@@ -181,7 +179,7 @@ func completing(cmd *cobra.Command) (context.Context, *client.Controller, contex
 	return ctx, a.API, cancel, nil
 }
 
-// completeFlag offers items for a flag.
+// completeFlag completes items for a flag.
 func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, k.complete(0))
 }
@@ -223,7 +221,7 @@ var (
 	})
 )
 
-// manyOf makes a kind one of which there may be very many.
+// manyOf returns a kind with very many records.
 func manyOf(k kind) kind {
 	k.narrow = func(text string) []client.ListOptions {
 		parts := []client.ListOptions{{Filter: "name:" + quoted(text)}, {ExternalID: text}}

@@ -17,10 +17,10 @@ import (
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// permissionGroup is the flag of commands that are carried out for a permission group.
+// permissionGroup is the flag of commands that act for a permission group.
 const (
 	permissionGroup = "permission-group"
-	forGroup        = "permission group to do it for, where rights on single nodes count"
+	forGroup        = "permission group of the request, where resource rights are enforced"
 )
 
 // startOptions are the options of instance start.
@@ -44,12 +44,11 @@ func instanceStart(s cli.Streams) *cobra.Command {
 	o := startOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "start TEMPLATE[:TAG]", Short: "Start instances of a template", Args: cobra.ExactArgs(1),
-		Long: `start asks for instances of a template, given by its id, the unique beginning of the id or
-its name. It prints their ids; with --wait it waits until they are Started, and fails when one
-of them cannot be.
+		Long: `start creates instances of a template (id, unique prefix of an id, or name) and prints their ids. With
+--wait it waits until they are Started, and fails if one of them fails.
 
-The script runs in the VM with "bash"; - reads it from the standard input. With --monitor a
-script that fails puts the instance in Error, and --on-failure says what becomes of its VM.`,
+The script runs in the VM with "bash"; - reads it from standard input. With --monitor a failed
+script puts the instance into Error, and --on-failure selects the action on its VM.`,
 		Example: `  buildyard instance start debian
   buildyard instance start debian:v12 --count 3 --external-id job-17 --ttl 2h --wait
   buildyard instance start debian --script setup.sh --monitor --script-timeout 300 --wait
@@ -64,34 +63,34 @@ script that fails puts the instance in Error, and --on-failure says what becomes
 func (o *startOptions) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	o.version.add(cmd)
-	fs.IntVarP(&o.Count, "count", "n", 1, "how many to start")
+	fs.IntVarP(&o.Count, "count", "n", 1, "number of instances")
 	fs.StringVar(&o.Name, "name", "", "name of the instances")
-	fs.StringVar(&o.ExternalID, "external-id", "", "id in another system")
-	fs.StringVar(&o.node, "node", "", "start on this node")
-	fs.StringVar(&o.group, "group", "", "start on a node of this group")
+	fs.StringVar(&o.ExternalID, "external-id", "", "external id, the id in another system")
+	fs.StringVar(&o.node, "node", "", "node to start on")
+	fs.StringVar(&o.group, "group", "", "node group to start on")
 	fs.StringVar(&o.Group, permissionGroup, "", forGroup)
-	fs.IntVar(&o.Priority, "priority", 0, "1 to 10000, lower is more urgent (default 1000)")
-	fs.DurationVar(&o.ttl, "ttl", 0, "end them by themselves after this time")
-	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "key=value to keep with them; may be given several times")
-	fs.StringVar(&o.script, "script", "", "file of a script to run in the VM; - for the standard input")
-	fs.BoolVar(&o.onBoot, "script-on-boot", false, "run the script as soon as the VM boots, and do not wait for its network")
-	fs.BoolVar(&o.ScriptMonitoring, "monitor", false, "keep the script's outcome; one that fails is an Error")
-	fs.IntVar(&o.ScriptTimeout, "script-timeout", 0, "seconds that a monitored script may take (default 90)")
-	fs.StringVar(&o.onFailure, "on-failure", "", "what becomes of the VM of a monitored script that fails: stop, keep or delete")
-	fs.StringVar(&o.NameTemplate, "name-template", "", "how the VM is called, with variables such as $template_name")
-	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores, instead of the template's")
-	fs.IntVar(&o.VRAM, "vram", 0, "memory in MB, instead of the template's")
-	fs.StringVar(&o.disk, "disk", "", "size to grow the first disk to, such as 80G")
-	fs.StringVar(&o.NetworkMode, "network-mode", "", "shared, nat, host, bridge or disconnected")
-	fs.StringVar(&o.NetworkLocal, "network-local", "", "forceOn or forceOff")
+	fs.IntVar(&o.Priority, "priority", 0, "priority from 1 to 10000, lower is more urgent (default 1000)")
+	fs.DurationVar(&o.ttl, "ttl", 0, "time to live; 0: unlimited")
+	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "metadata as key=value; repeatable")
+	fs.StringVar(&o.script, "script", "", "script file to run in the VM; - reads standard input")
+	fs.BoolVar(&o.onBoot, "script-on-boot", false, "run the script at boot, without waiting for the network")
+	fs.BoolVar(&o.ScriptMonitoring, "monitor", false, "record the result of the script; a failure is an Error")
+	fs.IntVar(&o.ScriptTimeout, "script-timeout", 0, "timeout of a monitored script in seconds (default 90)")
+	fs.StringVar(&o.onFailure, "on-failure", "", "action on the VM when a monitored script fails: stop, keep or delete")
+	fs.StringVar(&o.NameTemplate, "name-template", "", "template of the VM name, with variables such as $template_name")
+	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores (default: as in the template)")
+	fs.IntVar(&o.VRAM, "vram", 0, "memory in MiB (default: as in the template)")
+	fs.StringVar(&o.disk, "disk", "", "size of the first disk to grow to, such as 80G")
+	fs.StringVar(&o.NetworkMode, "network-mode", "", "network mode: shared, nat, host, bridge or disconnected")
+	fs.StringVar(&o.NetworkLocal, "network-local", "", "local network access: forceOn or forceOff")
 	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
 	fs.StringVar(&o.VLANTag, "vlan", "", "VLAN id")
-	fs.StringVar(&o.USBDevice, "usb", "", "USB device to attach, by its claim name or location")
-	fs.StringArrayVarP(&o.ports, "port", "p", nil, "name:guest port[:host port], instead of the template's rules; may be given several times")
-	fs.StringVar(&o.VNCPassword, "vnc-password", "", "password of the screen")
-	fs.StringVar(&o.VideoController, "video-controller", "", "fbuf or pg")
-	fs.StringVar(&o.HardwareSerial, "hw-serial", "", "serial number of the machine")
-	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "UUID of the machine")
+	fs.StringVar(&o.USBDevice, "usb", "", "USB device to attach (claim name or location)")
+	fs.StringArrayVarP(&o.ports, "port", "p", nil, "port rule name:guest[:host] (default: as in the template); repeatable")
+	fs.StringVar(&o.VNCPassword, "vnc-password", "", "VNC password of the console")
+	fs.StringVar(&o.VideoController, "video-controller", "", "video controller: fbuf or pg")
+	fs.StringVar(&o.HardwareSerial, "hw-serial", "", "hardware serial number of the VM")
+	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "hardware UUID of the VM")
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"stop", "keep", "delete"}, cobra.ShellCompDirectiveNoFileComp))
@@ -102,15 +101,15 @@ var failHandlers = map[string]client.FailHandler{
 	"": client.StopOnFailure, "stop": client.StopOnFailure, "keep": client.KeepOnFailure, "delete": client.DeleteOnFailure,
 }
 
-// request makes the request from the flags.
+// request creates the request from the flags.
 func (o *startOptions) request(ctx context.Context, template string) (r client.StartRequest, err error) {
 	r = o.StartRequest
 	var known bool
 	if r.ScriptFailHandler, known = failHandlers[o.onFailure]; !known {
-		return r, cli.Usage(errors.New("--on-failure must be stop, keep or delete"))
+		return r, cli.Usage(errors.New("invalid --on-failure: want stop, keep or delete"))
 	}
 	if r.Count < 1 {
-		return r, cli.Usage(errors.New("--count must be at least 1"))
+		return r, cli.Usage(errors.New("invalid --count: want at least 1"))
 	}
 	for key, value := range o.metadata {
 		if r.Metadata == nil {
@@ -165,7 +164,7 @@ func (a *Command) template(ctx context.Context, text string) (id, tag string, er
 	return id, tag, err
 }
 
-// maxScript bounds a script that is read, in bytes; the API takes less.
+// maxScript bounds a script file in bytes; the API accepts less.
 const maxScript = 1 << 20
 
 // read reads a script; "" is none.
@@ -177,7 +176,7 @@ func (a *Command) read(ctx context.Context, file string) ([]byte, error) {
 	case file != "-":
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, fmt.Errorf("the script: %w", err)
+			return nil, fmt.Errorf("script: %w", err)
 		}
 		defer func() { _ = f.Close() }()
 		from = f
@@ -187,11 +186,11 @@ func (a *Command) read(ctx context.Context, file string) ([]byte, error) {
 	text, err := cli.ReadOrEnd(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(from, maxScript+1)) })
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the script: %w", err)
+		return nil, fmt.Errorf("script: %w", err)
 	case len(text) == 0:
-		return nil, errors.New("the script is empty")
+		return nil, errors.New("script is empty")
 	case len(text) > maxScript:
-		return nil, fmt.Errorf("the script has more than %d bytes", maxScript)
+		return nil, fmt.Errorf("script limit (%d bytes) reached", maxScript)
 	}
 	return text, nil
 }
@@ -201,13 +200,13 @@ func portRules(texts []string) (rules []client.PortRule, err error) {
 	for _, text := range texts {
 		part := strings.Split(text, ":")
 		if len(part) < 2 || len(part) > 3 || part[0] == "" {
-			return nil, fmt.Errorf("--port %q must be name:guest port[:host port]", text)
+			return nil, fmt.Errorf("invalid --port %q: want name:guest[:host]", text)
 		}
 		number := []int{0, 0}
 		for i, digits := range part[1:] {
 			n, err := strconv.ParseUint(digits, 10, 16)
 			if err != nil || n == 0 {
-				return nil, fmt.Errorf("--port %q: %q is no port", text, digits)
+				return nil, fmt.Errorf("invalid --port %q: %q is not a port", text, digits)
 			}
 			number[i] = int(n)
 		}
@@ -229,9 +228,9 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := `the starts go on: "buildyard instance list" shows them`
+	goesOn := `the starts continue; see "buildyard instance list"`
 	if len(got.value) == 1 {
-		goesOn = fmt.Sprintf(`the start goes on: "buildyard instance wait %s" waits for it`, got.value[0])
+		goesOn = fmt.Sprintf(`the start continues; wait for it with "buildyard instance wait %s"`, got.value[0])
 	}
 	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.started(ctx, got.value) })
 }
@@ -258,7 +257,7 @@ func (a *Command) started(ctx context.Context, ids []string) error {
 	return verdict(results)
 }
 
-// startShare returns how far a start is. A pull is the long part of it.
+// startShare returns the progress of a start, most of which is the pull.
 func startShare(i api.Instance) float64 {
 	switch i.InstanceState {
 	case "Started":
@@ -269,7 +268,7 @@ func startShare(i api.Instance) float64 {
 	return 0
 }
 
-// completeVersions offers templates, and after a colon their tags.
+// completeVersions completes templates, and after a colon their tags.
 func completeVersions(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 	name, _, cut := strings.Cut(text, ":")
 	if len(args) > 0 || !cut {
@@ -282,7 +281,7 @@ func completeVersions(cmd *cobra.Command, args []string, text string) ([]string,
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeTags offers the tags of the template that is the first argument.
+// completeTags completes the tags of the template that is the first argument.
 func completeTags(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

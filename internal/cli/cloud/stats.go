@@ -15,7 +15,7 @@ func statsCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "stats", Short: "Show cloud statistics", Args: cobra.NoArgs, GroupID: Group,
-		Long:    `stats says how many instances and nodes are in which state, what room there is, and how long requests wait.`,
+		Long:    `stats shows the number of instances and nodes in each state, the capacity and the queue times.`,
 		Example: `  buildyard stats -o json | jq .queue_depth`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		got, err := ask(cmd.Context(), a.API.Stats)
@@ -23,9 +23,9 @@ func statsCommand(s cli.Streams) *cobra.Command {
 			return err
 		}
 		return single(&a, got, "", func(g *cli.Grid, st api.ControllerStats) {
-			g.Row("slots taken", st.CapacityUsed, "of", st.Capacity)
-			g.Row("waiting", st.QueueDepth, "the oldest for", seconds(st.OldestWait))
-			g.Row("average wait", seconds(st.AverageQueueTime))
+			g.Row("capacity used", st.CapacityUsed, "of", st.Capacity)
+			g.Row("pending", st.QueueDepth, "oldest", seconds(st.OldestWait))
+			g.Row("average queue time", seconds(st.AverageQueueTime))
 			g.Row("starts in the last hour", st.StartsLastHour, "failed", st.FailuresLastHour)
 			g.Row("terminations in the last hour", st.TerminationsLastHour)
 			for _, state := range slices.Sorted(maps.Keys(st.Instances)) {
@@ -34,7 +34,7 @@ func statsCommand(s cli.Streams) *cobra.Command {
 			for _, state := range slices.Sorted(maps.Keys(st.Nodes)) {
 				put(g, "nodes "+state, st.Nodes[state])
 			}
-			g.Row("controller up for", seconds(st.Uptime))
+			g.Row("controller uptime", seconds(st.Uptime))
 		})
 	})
 }

@@ -4,17 +4,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
-// Group is the ID of the group of commands that call a cloud, in the program's help.
+// Group is the ID of the group of client commands, in the program's help.
 const Group = "cloud"
 
 func statusCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: "status", Short: "Show controller and registry status", Args: cobra.NoArgs, GroupID: Group,
-		Long:    `status says which version the controller has, whether its registry answers, and what an operator has to look at.`,
+		Long:    `status shows the version of the controller, the status of its registry and the alarms.`,
 		Example: `  buildyard status -o json | jq -r '.alarms[]?'`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		got, err := ask(cmd.Context(), a.API.Status)
@@ -25,11 +26,11 @@ func statusCommand(s cli.Streams) *cobra.Command {
 		return single(&a, got, a.API.Address(), func(g *cli.Grid, st api.ControllerStatus) {
 			g.Row("controller", st.Status)
 			g.Row("version", st.Version)
-			g.Row("licence", st.License)
+			g.Row("license", st.License)
 			g.Row("registry", st.RegistryStatus)
 			g.Row("registry address", st.RegistryAddress)
 			if err == nil {
-				g.Row("registry disk", bytesText(disk.Free)+" of "+bytesText(disk.Total)+" free")
+				g.Row("registry disk", bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free")
 			}
 			if st.Maintenance != nil {
 				g.Row("maintenance", "on "+st.Maintenance.Reason)

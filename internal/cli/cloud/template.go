@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 )
 
@@ -15,11 +16,11 @@ func templateCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "template", Aliases: []string{"templates"}, GroupID: Group,
 		Short: "Manage registry templates",
-		Long: `template shows the templates of the cloud's registry. Where a template is asked for, its id,
-the unique beginning of the id or its name will do.`,
+		Long: `template manages the templates of the registry and their copies in node caches. TEMPLATE is an id, a
+unique prefix of an id, or a name.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
-	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateRemove(s), templateDistribute(s),
+	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateEvict(s), templateRemove(s), templateDistribute(s),
 		templateDistributions(s), templateCancel(s), templateRemovals(s))
 }
 
@@ -29,7 +30,7 @@ var templateView = view[api.Template]{
 		{head: "ID", cell: func(t api.Template) any { return t.ID }},
 		{head: "NAME", cell: func(t api.Template) any { return t.Name }},
 		{head: "ARCH", cell: func(t api.Template) any { return t.Arch }},
-		{head: "SIZE", cell: func(t api.Template) any { return bytesText(t.Size) }},
+		{head: "SIZE", cell: func(t api.Template) any { return bytesize.Format(t.Size) }},
 		{head: "LAST PUSH", cell: func(t api.Template) any { return when(epoch(t.LastPush)) }},
 		{head: "LAST PULL", cell: func(t api.Template) any { return when(epoch(t.LastPull)) }},
 	},
@@ -39,7 +40,7 @@ func templateList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	cmd := a.addAll(&cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List the templates", Args: cobra.NoArgs,
+		Use: "list", Aliases: []string{"ls"}, Short: "List templates", Args: cobra.NoArgs,
 		Long:    `list shows the templates of the registry.`,
 		Example: `  buildyard template list --filter 'arch:arm64 size>10GB'`,
 	}, func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +54,7 @@ func templateList(s cli.Streams) *cobra.Command {
 func templateShow(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.addAll(&cobra.Command{
-		Use: "show TEMPLATE", Short: "Show one template with its versions", Args: cobra.ExactArgs(1),
+		Use: "show TEMPLATE", Short: "Show a template with its versions", Args: cobra.ExactArgs(1),
 		Long:              `show shows a template with its versions, the oldest first.`,
 		Example:           `  buildyard template show debian -o json | jq -r '.versions[].tag'`,
 		ValidArgsFunction: templates.complete(1),
@@ -73,7 +74,7 @@ func templateShow(s cli.Streams) *cobra.Command {
 func templateDetails(g *cli.Grid, t api.TemplateDetail) {
 	details(g, templateView, t.Template)
 	for _, v := range t.Versions {
-		text := []string{bytesText(v.Size)}
+		text := []string{bytesize.Format(v.Size)}
 		if v.StateFile != "" {
 			text = append(text, "suspended")
 		}

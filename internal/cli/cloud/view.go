@@ -22,7 +22,7 @@ type column[T any] struct {
 	wide bool // only with -o wide
 }
 
-// view is how items of a kind are shown.
+// view is the table of a kind of items.
 type view[T any] struct {
 	id      func(T) string
 	columns []column[T]
@@ -47,7 +47,7 @@ func (v view[T]) cells(f cli.Format, item T) (row []string) {
 	for _, c := range v.chosen(f) {
 		text := fmt.Sprint(c.cell(item))
 		if text == "" {
-			text = "-" // so that tools that split at blanks find every column
+			text = "-" // an empty cell would hide a column from tools that split at blanks
 		}
 		row = append(row, cli.Plain(text))
 	}
@@ -122,15 +122,15 @@ func (a *Command) rows(rows [][]string, width []int) error {
 }
 
 // watchEvery is the polling interval of a watched list. A long list is polled less often: polling
-// takes no more than a part of the time.
+// takes at most a fixed share of the time.
 const (
 	watchEvery = 2 * time.Second
 	watchPart  = 5
 )
 
 // follow shows a list and from then on the rows that changed, until ctx ends. What the table does
-// not show does not count as a change there. As JSON it is one object per line. Once it has shown
-// the list it waits for an unavailable controller.
+// not show does not count as a change there. As JSON it is one object per line. After the first list
+// it retries while the controller is unavailable.
 func follow[T any](ctx context.Context, a *Command, v view[T], look func(context.Context) ([]T, error)) error {
 	f := listWatcher[T]{a: a, view: v, last: map[string]string{}}
 	shown, away := false, false
@@ -159,11 +159,11 @@ func follow[T any](ctx context.Context, a *Command, v view[T], look func(context
 	}
 }
 
-// listWatcher remembers what was shown of a list.
+// listWatcher keeps the rows that were printed.
 type listWatcher[T any] struct {
 	a     *Command
 	view  view[T]
-	last  map[string]string // id -> what was shown of it
+	last  map[string]string // id -> printed row
 	width []int
 }
 
@@ -174,11 +174,11 @@ type change struct {
 	Item json.RawMessage `json:"item,omitempty"`
 }
 
-// tell shows what is new, what changed and what was removed.
+// tell prints new, changed and removed items.
 func (f *listWatcher[T]) tell(got answer[[]T]) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
-		return fmt.Errorf("the answer is no list: %w", err)
+		return fmt.Errorf("response is not a list: %w", err)
 	}
 	var rows [][]string
 	if f.width == nil {
@@ -247,7 +247,7 @@ func (a *Command) line(value any) error {
 	return a.Output.Document(a.Out, raw)
 }
 
-// when writes a time; "" for none.
+// when formats a time; "" for none.
 func when(t time.Time) string {
 	if t.IsZero() || t.Year() == 1 {
 		return ""
@@ -255,25 +255,12 @@ func when(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// epoch makes a time of epoch seconds; 0 is none.
+// epoch converts epoch seconds; 0 is none.
 func epoch(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}
 	}
 	return time.Unix(seconds, 0)
-}
-
-// bytesText writes a size in the units of sizes on disks.
-func bytesText(n int64) string {
-	const units = "kMGTP"
-	if n < 1000 {
-		return fmt.Sprintf("%d B", n)
-	}
-	x, i := float64(n)/1000, 0
-	for ; x >= 999.5 && i < len(units)-1; i++ {
-		x /= 1000
-	}
-	return fmt.Sprintf("%.3g %cB", x, units[i])
 }
 
 // put adds a row of details unless its value is empty.

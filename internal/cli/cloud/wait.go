@@ -29,12 +29,12 @@ func (w *waitOptions) addWait(cmd *cobra.Command, what string) {
 	})
 }
 
-// addLimit adds the flag of a command that waits in any case.
+// addLimit adds the flag of a command that always waits.
 func (w *waitOptions) addLimit(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "give up waiting after this time, for example 10m (default: never)")
+	cmd.Flags().DurationVar(&w.limit, "timeout", 0, "maximum wait, for example 10m (default: unlimited)")
 	w.check(cmd, func() error {
 		if w.limit < 0 || w.limit == 0 && cmd.Flags().Changed("timeout") {
-			return fmt.Errorf("--timeout must be longer than 0: leave it out to wait for any time")
+			return fmt.Errorf("invalid --timeout: want more than 0")
 		}
 		return nil
 	})
@@ -53,8 +53,8 @@ func (w *waitOptions) check(cmd *cobra.Command, right func() error) {
 	}
 }
 
-// during waits as long as the user wants to. When that ends first, the error names what continues
-// without the command.
+// during waits up to --timeout. When the wait ends early, the error names what continues on the
+// server.
 func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(context.Context) error) error {
 	ctx, cancel := within(ctx, w.limit)
 	defer cancel()
@@ -65,7 +65,7 @@ func (w *waitOptions) during(ctx context.Context, goesOn string, wait func(conte
 	return err
 }
 
-// within returns a context that ends after a limit that the user chose; 0 is none.
+// within returns a context that ends after a limit; 0 is none.
 func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		return context.WithCancel(ctx)
@@ -73,21 +73,21 @@ func within(ctx context.Context, limit time.Duration) (context.Context, context.
 	return context.WithTimeoutCause(ctx, limit, timeoutError{limit})
 }
 
-// timeoutError is the end of a wait that took too long.
+// timeoutError is the error of a wait that timed out.
 type timeoutError struct{ limit time.Duration }
 
 func (e timeoutError) Error() string {
-	return fmt.Sprintf("it took longer than %s (--timeout)", e.limit)
+	return fmt.Sprintf("timed out after %s (--timeout)", e.limit)
 }
 
-// cutShort returns the error of an operation that --timeout or the user has ended, with what
-// continues without it.
+// cutShort returns the error of an operation that --timeout or a signal ended, with what continues
+// on the server.
 func cutShort(ctx context.Context, err error, goesOn string) error {
 	cause := context.Cause(ctx)
 	code, text := cli.ExitInterrupted, "interrupted"
 	if late, ok := errors.AsType[timeoutError](cause); ok {
 		if code, text = cli.ExitTimeout, late.Error(); errors.Is(err, cause) && err.Error() != cause.Error() {
-			text = err.Error() // it contains the cause
+			text = err.Error() // includes the cause
 		}
 	}
 	if goesOn != "" {

@@ -53,16 +53,16 @@ type settings struct {
 	DBKey        string   `yaml:"db-key"` // file with the public key that must have signed databases
 	Token        string   `yaml:"token" live:"yes"`
 	TokenFile    string   `yaml:"token-file" live:"yes"`
-	RequireToken string   `yaml:"require-token" live:"yes"` // changes: state changes need a token on loopback too
+	RequireToken string   `yaml:"require-token" live:"yes"` // changes: state changes require a token on loopback too
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`
-	PushURL      string   `yaml:"push-url"`       // of the controller to which findings are sent; "node": that of the node here
-	PushNode     string   `yaml:"push-node"`      // ID of the node that this host is; "": that of the node here
-	PushNodeFile string   `yaml:"push-node-file"` // in which the agent stores the identity of the node here
-	PushKeyID    string   `yaml:"push-key-id"`    // of a user key; "": the credential of the node here
+	PushURL      string   `yaml:"push-url"`       // of the controller that receives findings; "node": that of the node on this host
+	PushNode     string   `yaml:"push-node"`      // node ID of this host; "": from push-node-file
+	PushNodeFile string   `yaml:"push-node-file"` // file with the identity of the node on this host
+	PushKeyID    string   `yaml:"push-key-id"`    // of an API key; "": the node credential of this host
 	PushKeyFile  string   `yaml:"push-key-file"`  // with its private key
-	PushCAFile   string   `yaml:"push-ca-file"`   // authorities to trust instead of the system's
+	PushCAFile   string   `yaml:"push-ca-file"`   // CAs to trust instead of the system's
 	PushInterval string   `yaml:"push-interval"`  // minimum time between two sends
 }
 
@@ -75,7 +75,7 @@ func usual(p defaultPaths) settings {
 		PushNodeFile: usualNodeFile(), PushInterval: "1m",
 	}
 	if p.State != "" {
-		s.DBBackendPath = filepath.Join(p.State, "catalogue.db")
+		s.DBBackendPath = filepath.Join(p.State, "catalogue.db") // glossary:allow the name of the file on disk
 	}
 	return s
 }
@@ -100,7 +100,7 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 		return s, fmt.Errorf("configuration file %s: %w", path, readable(err))
 	}
 	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: it must be one document: something follows a line with ---", path)
+		return s, fmt.Errorf("configuration file %s: want a single document, found another after ---", path)
 	}
 	s.fill(usual(p))
 	err = s.check()
@@ -113,12 +113,12 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 	return s, err
 }
 
-// strange matches the reader's error about an unknown key.
+// strange matches the YAML error about an unknown key.
 var strange = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // readable rewords an error of the YAML reader for users.
 func readable(err error) error {
-	text := strange.ReplaceAllString(err.Error(), `there is no key "$1"`)
+	text := strange.ReplaceAllString(err.Error(), `unknown key "$1"`)
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
 }
 
@@ -173,21 +173,21 @@ func (s settings) check() error {
 	}
 	switch {
 	case s.Token != "" && s.TokenFile != "":
-		return errors.New("token and token-file are both set: one of them is enough")
+		return errors.New("token and token-file are mutually exclusive")
 	case s.RequireToken != "" && s.RequireToken != requireForChanges:
-		return fmt.Errorf("require-token %q: must be %s, or left out", s.RequireToken, requireForChanges)
+		return fmt.Errorf("invalid require-token %q: want %s, or no value", s.RequireToken, requireForChanges)
 	case s.DBBackendPath == "":
-		return errors.New("there is no home folder for the catalogue: set db-backend-path")
+		return errors.New("no home directory for the package inventory; set db-backend-path")
 	case s.VulnDBPath == "":
-		return errors.New("there is no home folder for the vulnerability database: set vuln-db-path")
+		return errors.New("no home directory for the vulnerability database; set vuln-db-path")
 	case s.LogToFile && s.LogFile == "":
-		return errors.New("there is no home folder for the log: set log-file, or log-to-file to false")
+		return errors.New("no home directory for the log; set log-file, or log-to-file to false")
 	case s.DBBackendPath == s.VulnDBPath:
-		return errors.New("vuln-db-path (the advisories) and db-backend-path (the catalogue) must be two files")
+		return errors.New("vuln-db-path (vulnerability database) and db-backend-path (package inventory) must be different files")
 	}
 	for _, p := range s.ExcludePaths {
 		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
-			return fmt.Errorf("exclude-paths: %q must be the absolute path of a folder", p)
+			return fmt.Errorf("exclude-paths: %q must be the absolute path of a directory", p)
 		}
 	}
 	return nil
@@ -199,14 +199,14 @@ func checkAddress(addr string) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return fmt.Errorf("listen-addr %q: must be host:port, such as 127.0.0.1:8081", addr)
+		return fmt.Errorf("invalid listen-addr %q: want host:port, such as 127.0.0.1:8081", addr)
 	}
 	return nil
 }
 
 func (s settings) level() (l slog.Level, err error) {
 	if err = l.UnmarshalText([]byte(s.LogLevel)); err != nil {
-		return l, fmt.Errorf("log-level %q: must be debug, info, warn or error", s.LogLevel)
+		return l, fmt.Errorf("invalid log-level %q: want debug, info, warn or error", s.LogLevel)
 	}
 	return l, nil
 }
@@ -217,16 +217,16 @@ const leastInterval = time.Minute
 func (s settings) interval() (time.Duration, error) {
 	d, err := time.ParseDuration(s.DBUpdateInterval)
 	if err != nil || d < leastInterval {
-		return 0, fmt.Errorf("db-update-interval %q: must be a time of at least a minute, such as 24h", s.DBUpdateInterval)
+		return 0, fmt.Errorf("invalid db-update-interval %q: want a duration of at least 1m, such as 24h", s.DBUpdateInterval)
 	}
 	return d, nil
 }
 
-// rules returns the rules by which reports leave findings out.
+// rules returns the rules that suppress findings in reports.
 func (s settings) rules() (r host.Rules, err error) {
 	r = host.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: s.MinScore}
-	if !(s.MinScore >= 0 && s.MinScore <= 10) { // a NaN is refused too
-		return r, fmt.Errorf("min-score %v: must be from 0 to 10", s.MinScore)
+	if !(s.MinScore >= 0 && s.MinScore <= 10) { // also rejects NaN
+		return r, fmt.Errorf("invalid min-score %v: want 0 to 10", s.MinScore)
 	}
 	if r.MinSeverity, err = match.ParseSeverity(s.MinSeverity); err != nil {
 		return r, fmt.Errorf("min-severity: %w", err)
@@ -249,7 +249,7 @@ func (s settings) database() (host.Database, error) {
 	return d, err
 }
 
-// private refuses a file that other users may read.
+// private rejects a file that other users may read.
 func private(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

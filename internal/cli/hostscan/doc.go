@@ -1,8 +1,8 @@
-// Package hostscan is the program hostscan: the service that watches a host, and the commands that
-// call its API.
+// Package hostscan is the program hostscan: the service that scans a host, and the commands that call
+// its API.
 //
-// It is not the scanner (internal/scan/host) and not its API (internal/rest/hostrest): it reads
-// settings and flags, and wires them.
+// It excludes the scanner (internal/scan/host) and its API (internal/rest/hostrest): it reads settings
+// and flags, and wires them.
 //
 // Invariant: standard output has the result and nothing else; every command but serve calls a
 // running service, and explains how to start one when there is none.

@@ -10,7 +10,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// Limits of the log: older files than those are removed.
+// Limits of the log; older files are removed.
 const (
 	logMegabytes = 10
 	logFiles     = 3 // besides the current one

@@ -7,11 +7,11 @@ import (
 	"runtime"
 )
 
-// defaultPaths are the default locations of the service's files. "" is none: without a home
-// directory.
+// defaultPaths are the default locations of the service's files. "" is none,
+// without a home directory.
 type defaultPaths struct {
 	Config   string // file
-	State    string // directory of the inventory and of the token
+	State    string // directory of the inventory and the token
 	Log      string // file
 	Database string // file, shared with the image scanner
 }

@@ -23,13 +23,13 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// ofNode is the address that means the controller of the node that this host is.
+// ofNode is the value of push-url for the controller of the node on this host.
 const ofNode = "node"
 
 // leastPush is the minimum time between two sends of findings.
 const leastPush = 10 * time.Second
 
-// checkPush returns an error for invalid settings of the sending of findings.
+// checkPush returns an error for invalid push settings.
 func (s settings) checkPush() error {
 	if s.PushURL == "" {
 		for _, f := range []struct{ name, value string }{
@@ -39,19 +39,19 @@ func (s settings) checkPush() error {
 			{"push-ca-file", s.PushCAFile},
 		} {
 			if f.value != "" {
-				return fmt.Errorf("%s: says nothing without push-url", f.name)
+				return fmt.Errorf("%s requires push-url", f.name)
 			}
 		}
 		return nil
 	}
 	if u, err := url.Parse(s.PushURL); s.PushURL != ofNode && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		return errors.New("push-url: must be the address of a controller such as https://build.example:8090, or node")
+		return errors.New("invalid push-url: want the URL of a controller such as https://build.example:8090, or node")
 	}
 	if s.PushNode != "" && uuid.Validate(s.PushNode) != nil {
-		return fmt.Errorf("push-node %q: must be the id of a node", s.PushNode)
+		return fmt.Errorf("invalid push-node %q: want the id of a node", s.PushNode)
 	}
 	if (s.PushKeyID == "") != (s.PushKeyFile == "") {
-		return errors.New("push-key-id and push-key-file go together: give both")
+		return errors.New("push-key-id and push-key-file must be set together")
 	}
 	_, err := s.pushEvery()
 	return err
@@ -60,7 +60,7 @@ func (s settings) checkPush() error {
 func (s settings) pushEvery() (time.Duration, error) {
 	d, err := time.ParseDuration(s.PushInterval)
 	if err != nil || d < leastPush {
-		return 0, fmt.Errorf("push-interval %q: must be a time of at least 10s, such as 1m", s.PushInterval)
+		return 0, fmt.Errorf("invalid push-interval %q: want a duration of at least 10s, such as 1m", s.PushInterval)
 	}
 	return d, nil
 }
@@ -70,7 +70,7 @@ func (v *service) pushes(o *host.Options) {
 	if v.s.PushURL == "" {
 		return
 	}
-	every, _ := v.s.pushEvery() // it was checked before
+	every, _ := v.s.pushEvery() // already checked
 	name, _ := os.Hostname()
 	v.push = push.New(push.Options{Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger})
 	told := o.OnChange
@@ -99,11 +99,11 @@ type nodeIdentity struct {
 // maxMember bounds its file in bytes.
 const maxMember = 1 << 20
 
-// readMember reads the identity of the node here, from a file that only its owner may read.
+// readMember reads the identity of the node on this host from a private file.
 func readMember(path string) (m nodeIdentity, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("this host has joined no build cloud (there is no %s): join it, or set push-node and push-key-id", path)
+		return m, fmt.Errorf("node identity %s not found: join this host to a cloud, or set push-node and push-key-id", path)
 	}
 	if err != nil {
 		return m, err
@@ -117,7 +117,7 @@ func readMember(path string) (m nodeIdentity, err error) {
 		err = json.Unmarshal(raw, &m)
 	}
 	if err != nil || m.NodeID == "" {
-		return m, fmt.Errorf("%s does not say which node this is", path) // the file may contain a secret
+		return m, fmt.Errorf("%s has no node identity", path) // the file may contain a secret
 	}
 	return m, nil
 }
@@ -133,7 +133,7 @@ func (s settings) pushTo() (push.Target, error) {
 	}
 	node := cmp.Or(s.PushNode, m.NodeID)
 	if s.PushKeyID == "" && node != m.NodeID {
-		return push.Target{}, fmt.Errorf("push-node is another node than the one on this host, %s: set push-key-id to speak for it", m.NodeID)
+		return push.Target{}, fmt.Errorf("push-node is not the node on this host, %s; set push-key-id to send for another node", m.NodeID)
 	}
 	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
 	if address == ofNode {
@@ -158,10 +158,10 @@ func (s settings) pushTo() (push.Target, error) {
 	}, nil
 }
 
-// stay follows no redirect, which would lose the body.
+// stay disables redirects, which would lose the body.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// asKey is pushTo for a user key.
+// asKey is pushTo for an API key.
 func (s settings) asKey(address, node string, trust client.TLS) (push.Target, error) {
 	private, err := readSecret(s.PushKeyFile, maxMember, func(f *os.File) error { return config.CheckPrivate(f) })
 	if err != nil {

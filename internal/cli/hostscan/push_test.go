@@ -19,11 +19,11 @@ func TestWhereFindingsGo(t *testing.T) {
 		url  string
 		err  string
 	}{
-		"not joined":     {"", settings{PushURL: "node"}, "", "this host has joined no build cloud"},
-		"damaged":        {`{"node_id":`, settings{PushURL: "node"}, "", "does not say which node this is"},
+		"not joined":     {"", settings{PushURL: "node"}, "", "not found: join this host to a cloud"},
+		"damaged":        {`{"node_id":`, settings{PushURL: "node"}, "", "has no node identity"},
 		"the node's own": {`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090/"}`, settings{PushURL: "node"}, "http://c:8090/queue/v1/scan", ""},
 		"an address":     {`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090"}`, settings{PushURL: "https://d"}, "https://d/queue/v1/scan", ""},
-		"another node":   {`{"node_id":"x","credential":"secret"}`, settings{PushURL: "https://d", PushNode: aNode}, "", "another node than the one on this host"},
+		"another node":   {`{"node_id":"x","credential":"secret"}`, settings{PushURL: "https://d", PushNode: aNode}, "", "push-node is not the node on this host"},
 		"no authorities": {`{"node_id":"` + aNode + `"}`, settings{PushURL: "https://d", PushCAFile: "/nowhere"}, "", "authorities to trust"},
 		"no key":         {"", settings{PushURL: "https://d", PushNode: aNode, PushKeyID: "k", PushKeyFile: "/nowhere"}, "", "push-key-file"},
 	} {

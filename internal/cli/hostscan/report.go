@@ -45,9 +45,9 @@ func reportCommand(g *globals) *cobra.Command {
 	root := reportPart(g, whole, &cobra.Command{
 		Use:   "report",
 		Short: "Report packages and vulnerabilities",
-		Long: `report shows what the service has found since the last start of a scan, or since a time: packages that
-were catalogued then or later, and vulnerabilities that became known then or later - also those of
-packages that were there before, when a newer database knows more.`,
+		Long: `report prints the packages and vulnerabilities that the service has found since the last start of a scan,
+or since --timestamp: packages that were cataloged since then, and vulnerabilities that became known
+since then, also of older packages when a newer database knows more.`,
 		Example: `  hostscan report
   hostscan report --timestamp 2026-01-31T12:00:00Z --report-format json
   hostscan report --fail-on high,kev
@@ -76,11 +76,11 @@ func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
 	fs := cmd.Flags()
-	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "table, json, sarif, cyclonedx or spdx")
-	fs.StringVarP(&o.timestamp, "timestamp", "t", "", "show what came at this time or later, as RFC 3339 has it (default: the last start of a scan)")
-	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "show vulnerabilities with at least this score, and packages that have one")
-	fs.StringVarP(&o.sort, "sort", "s", "", "sort a table by score (s, highest first), name (n) or type (t)")
-	fs.StringVarP(&o.columns, "display-columns", "c", "", "letters of a table's columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: table, json, sarif, cyclonedx or spdx")
+	fs.StringVarP(&o.timestamp, "timestamp", "t", "", "show findings since this RFC 3339 time (default: the last start of a scan)")
+	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
+	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
+	fs.StringVarP(&o.columns, "display-columns", "c", "", "table columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
 	complete := func(flag string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -90,7 +90,7 @@ func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command
 	complete("timestamp")
 	complete("min-score")
 	if of != packages {
-		fs.StringVar(&o.failOn, "fail-on", "", "exit with status 8 when there is something as bad: low to critical, a score or kev, or several of them with commas between")
+		fs.StringVar(&o.failOn, "fail-on", "", "exit with code 8 on findings of this severity (low to critical), score or kev; comma-separated")
 		complete("fail-on", "low", "medium", "high", "critical", "kev")
 	}
 	return cmd
@@ -100,8 +100,8 @@ func resetCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reset",
 		Short: "Clear the report",
-		Long: `reset removes all packages and vulnerabilities from the report, and leaves the scanning as it is. What is
-installed already comes back when it is scanned in full again, or written again.`,
+		Long: `reset removes all packages and vulnerabilities from the report, and does not change the scan state.
+Installed packages are reported again after a full scan or when they change.`,
 		Example: `  hostscan report reset`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -134,7 +134,7 @@ func (o *reportOptions) plan() (p plan, err error) {
 		return p, err
 	}
 	if p.format == report.SARIF && o.part == packages {
-		return p, errors.New("report format sarif tells of vulnerabilities: packages have cyclonedx, spdx, json and table")
+		return p, errors.New("report format sarif has vulnerabilities only; want cyclonedx, spdx, json or table for packages")
 	}
 	if o.columns != "" {
 		if p.columns, err = report.ParseColumns(o.columns); err != nil {
@@ -145,14 +145,14 @@ func (o *reportOptions) plan() (p plan, err error) {
 		return p, err
 	}
 	if o.minScore < 0 || o.minScore > 10 || math.IsNaN(float64(o.minScore)) {
-		return p, fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore)
+		return p, fmt.Errorf("invalid --min-score %v: want 0 to 10", o.minScore)
 	}
 	if o.minScore > 0 {
 		p.query.Set("min_score", strconv.FormatFloat(cli.Decimal(o.minScore), 'f', -1, 64))
 	}
 	if o.timestamp != "" {
 		if p.from, err = time.Parse(time.RFC3339, strings.ToUpper(o.timestamp)); err != nil {
-			return p, fmt.Errorf("--timestamp %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", o.timestamp)
+			return p, fmt.Errorf("invalid --timestamp %q: want an RFC 3339 time such as 2026-01-31T15:04:05Z", o.timestamp)
 		}
 	}
 	if o.failOn != "" {
@@ -208,7 +208,7 @@ func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p plan) (r 
 // write writes a report to standard output.
 func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) error {
 	if o.sort != "" && p.format != report.Table {
-		o.say("Note: only tables are sorted, so --sort does nothing")
+		o.say("Note: --sort applies to tables only")
 	}
 	switch p.format {
 	case report.Table:
@@ -225,12 +225,12 @@ func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 	if o.failOn == "" {
 		return nil
 	}
-	bad := len(p.failOn.Fails(judged(r.Vulnerabilities)))
+	bad := len(p.failOn.Fails(toFindings(r.Vulnerabilities)))
 	if bad == 0 {
 		return nil
 	}
 	are := map[bool]string{true: "is", false: "are"}[bad == 1]
-	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s as bad as --fail-on %s", cli.Plural(bad, "vulnerability"), are, o.failOn))
+	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"), are, o.failOn))
 }
 
 // sortOrder is how a table is sorted.
@@ -248,7 +248,7 @@ var orders = map[string]sortOrder{"": 0, "score": byScore, "s": byScore, "name":
 func parseOrder(name string) (sortOrder, error) {
 	o, ok := orders[name]
 	if !ok {
-		return 0, fmt.Errorf("--sort %q: must be score (s), name (n) or type (t)", name)
+		return 0, fmt.Errorf("invalid --sort %q: want score (s), name (n) or type (t)", name)
 	}
 	return o, nil
 }

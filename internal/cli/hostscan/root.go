@@ -21,7 +21,7 @@ type globals struct {
 	Streams
 	port      int
 	portGiven bool
-	url       string // of the service; "" is this machine at port
+	url       string // of the service; "": this machine at port
 	tokenFile string
 }
 
@@ -43,15 +43,12 @@ func newCommand(streams Streams) *cobra.Command {
 	root := cli.Family(&cobra.Command{
 		Use:   "hostscan",
 		Short: "Scan a host for vulnerable packages",
-		Long: `hostscan is a service that keeps a catalogue of the packages on this host and of their known
-vulnerabilities, and the commands that ask it. It scans everything once, or notices each package that
-is newly installed, in seconds and at hardly any cost.
+		Long: `hostscan is a service that inventories the packages on this host and their known vulnerabilities, and the
+commands that control it. It scans everything once, or in real time: each newly installed package
+within seconds, at a low cost.
 
-Meant to be used so: start the service, run a full scan, look at what it found, reset the report and
-turn on real-time scanning. Jobs of a CI system then read the report, and fail or go on.
-
-` + cli.ExitCodes + `
-Here 8 means that --fail-on found something.`,
+Recommended use: start the service, run a full scan, read the report, reset the report, and start
+real-time scanning. CI jobs then check the report.` + cli.ExitCodes + `Exit code 8: --fail-on matched a finding.`,
 		Example: `  sudo hostscan serve &
   hostscan full-scan
   hostscan report vulnerabilities --sort score
@@ -66,8 +63,8 @@ Here 8 means that --fail-on found something.`,
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
 	fs.IntVarP(&g.port, "port", "p", usualPort, "port of the service on this machine")
-	fs.StringVar(&g.url, "url", "", "address of a service elsewhere, such as http://build-7:8081")
-	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service, where it asks for one")
+	fs.StringVar(&g.url, "url", "", "URL of a remote service, such as http://build-7:8081")
+	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service")
 	root.MarkFlagsMutuallyExclusive("port", "url")
 	return root
 }
@@ -82,10 +79,10 @@ func licenseCommand(g *globals) *cobra.Command {
 	}
 	return cli.Family(&cobra.Command{
 		Use:     "license",
-		Short:   "Say that no license is needed",
+		Short:   "Show that no license is needed",
 		Example: `  hostscan license show`,
 	},
-		&cobra.Command{Use: "show", Short: "Say that no license is needed", Args: cobra.NoArgs, RunE: tell},
-		&cobra.Command{Use: "activate [LICENSE-KEY]", Short: "Say that no license is needed, and keep none", Args: cobra.MaximumNArgs(1), RunE: tell},
+		&cobra.Command{Use: "show", Short: "Show that no license is needed", Args: cobra.NoArgs, RunE: tell},
+		&cobra.Command{Use: "activate [LICENSE-KEY]", Short: "Do nothing: no license is needed", Args: cobra.MaximumNArgs(1), RunE: tell},
 	)
 }

@@ -25,12 +25,12 @@ func fullScanCommand(g *globals) *cobra.Command {
 	o := &fullScanOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "full-scan",
-		Short: "Scan the whole host or a folder once",
-		Long: `full-scan has the service look at every file of the host, or of a folder, that may tell of a package,
-and waits until it has. It takes up to some minutes. Ctrl-C ends the waiting alone: the scan goes on.
+		Short: "Scan the host or a directory once",
+		Long: `full-scan scans every file of the host, or of a directory, that may contain a package, and waits for the
+end of the scan, which takes up to some minutes. Ctrl-C ends the wait only: the scan continues.
 
-When something that may hold packages could not be read, for lack of permission or since it is damaged, what
-was found counts, and the exit code is 7. Run the service as root to have everything seen.`,
+If files that may contain packages could not be read, for lack of permission or because they are
+damaged, the other results count, and the exit code is 7. Run the service as root to scan all files.`,
 		Example: `  hostscan full-scan
   hostscan full-scan --path ~/src --no-wait
   hostscan full-scan --real-time-scan`,
@@ -38,9 +38,9 @@ was found counts, and the exit code is 7. Run the service as root to have everyt
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&o.path, "path", "d", "", "folder to scan (default: the whole host)")
-	fs.BoolVarP(&o.noWait, "no-wait", "w", false, "do not wait: the scan runs in the background")
-	fs.BoolVarP(&o.realTime, "real-time-scan", "b", false, "start real-time scanning when the scan is complete")
+	fs.StringVarP(&o.path, "path", "d", "", "directory to scan (default: the whole host)")
+	fs.BoolVarP(&o.noWait, "no-wait", "w", false, "do not wait for the end of the scan")
+	fs.BoolVarP(&o.realTime, "real-time-scan", "b", false, "start real-time scanning after the scan")
 	_ = cmd.MarkFlagDirname("path")
 	return cmd
 }
@@ -50,7 +50,7 @@ func (o *fullScanOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	q, err := folder(o.path)
+	q, err := directoryQuery(o.path)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func left(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted: a scan that has begun goes on; \"hostscan status\" says how far it is, \"hostscan real-time-scan stop\" stops it"))
+	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted: a running scan continues; see \"hostscan status\", stop it with \"hostscan real-time-scan stop\""))
 }
 
 // Times between two status requests during a scan.
@@ -121,17 +121,17 @@ func progress(p api.HostScan) string {
 func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	l := after.LastScan
 	if l == nil || before.LastScan != nil && l.Started.Equal(before.LastScan.Started) {
-		return errors.New("the scan did not end: the service was started anew meanwhile, or somebody stopped it")
+		return errors.New("the scan did not finish: the service was restarted, or the scan was stopped")
 	}
 	switch {
 	case l.Error != "":
-		return fmt.Errorf("the scan failed: %s", l.Error)
+		return fmt.Errorf("scan failed: %s", l.Error)
 	case l.Cancelled:
-		return errors.New("the scan was stopped before its end")
+		return errors.New("scan stopped before its end")
 	}
 	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"), cli.Plural(l.Read, "file"), l.Seconds)
 	if after.Database.Built == nil {
-		o.say("There is no vulnerability database at %s: nothing was analyzed", after.Database.Path)
+		o.say("Vulnerability database %s not found: packages were not matched", after.Database.Path)
 	}
 	if err := o.tellState(after.State); err != nil {
 		return err
@@ -145,9 +145,9 @@ func partly(l api.HostScanResult) error {
 	if n == 0 {
 		return nil
 	}
-	what := fmt.Sprintf("%d files and folders", n)
+	what := fmt.Sprintf("%d files and directories", n)
 	if n == 1 {
-		what = "1 file or folder"
+		what = "1 file or directory"
 	}
 	if l.Denied > 0 {
 		what += fmt.Sprintf(", %d of them for lack of permission", l.Denied)
@@ -155,7 +155,7 @@ func partly(l api.HostScanResult) error {
 	if len(l.FirstUnread) > 0 {
 		what += "; the first is " + cli.Plain(l.FirstUnread[0])
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: what may hold packages could not be read: %s; \"hostscan status\" names more", what))
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("scan partial: files that may contain packages could not be read: %s; see \"hostscan status\"", what))
 }
 
 func realTimeCommand(g *globals) *cobra.Command {
@@ -163,13 +163,13 @@ func realTimeCommand(g *globals) *cobra.Command {
 	start := &cobra.Command{
 		Use:   "start",
 		Short: "Start real-time scanning",
-		Long: `start has the service notice packages as they are installed, changed and removed, on the whole host or
-in a folder. With a folder it begins with a full scan of it.`,
+		Long: `start starts real-time scanning of the whole host or a directory: installed, changed and removed packages
+are reported. With a directory it starts with a full scan of it.`,
 		Example: `  hostscan real-time-scan start
   hostscan real-time-scan start --path /Users/ci`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q, err := folder(path)
+			q, err := directoryQuery(path)
 			if err != nil {
 				return err
 			}
@@ -184,12 +184,12 @@ in a folder. With a folder it begins with a full scan of it.`,
 			return g.tellState(state)
 		},
 	}
-	start.Flags().StringVarP(&path, "path", "d", "", "folder to watch (default: the whole host)")
+	start.Flags().StringVarP(&path, "path", "d", "", "directory to watch (default: the whole host)")
 	_ = start.MarkFlagDirname("path")
 	stop := &cobra.Command{
 		Use:   "stop",
-		Short: "End real-time scanning, or cancel a full scan",
-		Long: `stop ends what the service scans. It returns when everything that was noticed is in the report, which may
+		Short: "Stop scanning",
+		Long: `stop stops the scans of the service. It returns when all pending changes are in the report, which may
 take long.`,
 		Example: `  hostscan real-time-scan stop && hostscan report`,
 		Args:    cobra.NoArgs,
@@ -197,7 +197,7 @@ take long.`,
 	}
 	return cli.Family(&cobra.Command{
 		Use:     "real-time-scan",
-		Short:   "Start or stop noticing packages as they come",
+		Short:   "Start or stop real-time scanning",
 		Example: `  hostscan real-time-scan start`,
 	}, start, stop)
 }

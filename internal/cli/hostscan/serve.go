@@ -34,46 +34,46 @@ func serveCommand(g *globals) *cobra.Command {
 	o := &serveOptions{globals: g, places: usualPlaces()}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the service that scans this host and answers the other commands",
-		Long: `serve runs the scanner of this host until it is told to end. It goes on with what it did when it last
-ran; the first time it waits to be told what to scan. As root it sees every file and is told of
-each change by the system; without, it sees what its user may see.
+		Short: "Run the host scanner service",
+		Long: `serve runs the host scanner until it is stopped. It resumes the scan state of the last run; initially it
+waits for a scan command. As root it reads every file and receives all change notifications of the
+system; otherwise it reads what its user may read.
 
 Without --config it reads ` + "`hostscan.yml`" + ` in /etc/buildyard (in /Library/Application Support/buildyard on a
-Mac), or of a user who is not root in buildyard in their configuration folder, if it is there.
-Keys and what they are when nothing is said:
+Mac), or for other users than root buildyard/hostscan.yml in their configuration directory, if it
+exists. Keys with their defaults:
 
   log-level: info                  debug, info, warn or error
   log-to-file: true                false: the log goes to standard error
-  log-file: ...                    at most 40 MB, in four files
-  vuln-db-path: ...                the vulnerability database, which "imagescan db" builds too
-  disable-auto-update: false       true: the database is not updated
+  log-file: ...                    at most 40 MiB, in four files
+  vuln-db-path: ...                the vulnerability database, shared with "imagescan db"
+  disable-auto-update: false       true: no database updates
   ignore-packages: [cpe:/a:apple:icloud:1.0]
   ignore-cves: []
   min-score: 0.0
-  min-severity: low                low shows also what nobody has scored
-  listen-addr: 127.0.0.1:8081      another than a loopback address asks for a token
-  db-backend-path: ...             the catalogue of this host
+  min-severity: low                low includes findings without a score
+  listen-addr: 127.0.0.1:8081      another address than loopback requires a token
+  db-backend-path: ...             the package inventory of this host
   db-update-interval: 24h
-  db-update-url: ""                the listing to update the database from; there is none of ours
-  db-key: ""                       file with the public key that listings must be signed with
-  token: ""                        that callers must show; or
-  token-file: ""                   the file that has it, which is made when it is not there
-  require-token: ""                changes: on a loopback address too, who starts, stops or resets
-                                   scans must show a token; one is made, readable by its group
-  allowed-hosts: []                names by which callers may ask, besides localhost and addresses
-  exclude-paths: []                folders that are neither scanned nor watched
-  webhook: ""                      address to which new packages and vulnerabilities are posted
-  push-url: ""                     controller to which the findings are sent; node: that of the node here
-  push-node: ""                    id of the node that this host is; that of the node here
-  push-node-file: ...              in which buildnode keeps who the node here is
-  push-key-id: ""                  user key that may report scans; the credential of the node here
-  push-key-file: ""                file with its private key
-  push-ca-file: ""                 authorities to trust instead of the system's
-  push-interval: 1m                the least between two sends
+  db-update-url: ""                URL of the database listing; not set: no updates
+  db-key: ""                       public key file for the signatures of listings
+  token: ""                        token of the callers, or
+  token-file: ""                   file with the token, created if missing
+  require-token: ""                changes: on loopback too, starting, stopping or resetting scans
+                                   requires a token; one is created, readable by its group
+  allowed-hosts: []                additional host names in requests, besides localhost and addresses
+  exclude-paths: []                directories that are neither scanned nor watched
+  webhook: ""                      URL to which new packages and vulnerabilities are posted
+  push-url: ""                     controller that receives findings; node: that of the node on this host
+  push-node: ""                    node id of this host (default: from push-node-file)
+  push-node-file: ...              identity file of buildnode on this host
+  push-key-id: ""                  API key with the right to report scans (default: the node credential)
+  push-key-file: ""                private key file of that API key
+  push-ca-file: ""                 CAs to trust instead of the system's
+  push-interval: 1m                minimum interval between two sends
 
-SIGHUP reads the file again: log-level, what is ignored, the minimums, the token and allowed-hosts
-count at once, the others at the next start.`,
+SIGHUP reloads the file: log-level, the ignored and minimum values, the token and allowed-hosts apply
+immediately, other keys at the next start.`,
 		Example: `  sudo hostscan serve
   hostscan serve --config hostscan.yml
   hostscan serve --port 9000`,
@@ -95,7 +95,7 @@ func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 		name, _, _ := net.SplitHostPort(s.ListenAddr)
 		s.ListenAddr = net.JoinHostPort(name, fmt.Sprint(o.port))
 		if checkAddress(s.ListenAddr) != nil {
-			err = fmt.Errorf("--port %d: must be from 0 to 65535", o.port)
+			err = fmt.Errorf("invalid --port %d: want 0 to 65535", o.port)
 		}
 	}
 	return s, err
@@ -108,14 +108,14 @@ type service struct {
 	log    *serviceLog
 	host   *host.Host
 	rest   *hostrest.Server
-	hook   *webhook.Hook // nil: no hook is configured
-	push   *push.Sender  // nil: findings are sent to no controller
+	hook   *webhook.Hook // nil: no webhook
+	push   *push.Sender  // nil: findings are not sent
 	socket net.Listener
 }
 
 func (o *serveOptions) run(ctx context.Context) error {
 	if o.url != "" {
-		return cli.Usage(errors.New("--url says whom to ask; serve listens on listen-addr of the configuration file"))
+		return cli.Usage(errors.New("--url does not apply to serve; set listen-addr in the configuration file"))
 	}
 	s, err := o.settings(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	defer v.log.close()
 	if err := v.open(ctx); err != nil {
-		v.log.ErrorContext(ctx, "the service does not start", "error", err.Error())
+		v.log.ErrorContext(ctx, "start service failed", "error", err.Error())
 		return err
 	}
 	defer func() {
@@ -136,7 +136,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}()
 	v.announce(ctx)
 	err = v.serve(ctx)
-	v.log.InfoContext(ctx, "the service ends", "error", fmt.Sprint(err))
+	v.log.InfoContext(ctx, "service stopped", "error", fmt.Sprint(err))
 	return err
 }
 
@@ -160,7 +160,7 @@ func (v *service) open(ctx context.Context) error {
 	v.pushes(&ho)
 	if v.host, err = host.Open(ho); err != nil {
 		if errors.Is(err, host.ErrInUse) {
-			return fmt.Errorf("another host scanner runs with the catalogue %s: stop it first, or give this one another db-backend-path", v.s.DBBackendPath)
+			return fmt.Errorf("another host scanner uses the inventory %s; stop it, or set another db-backend-path", v.s.DBBackendPath)
 		}
 		return fmt.Errorf("db-backend-path: %w", err)
 	}
@@ -192,7 +192,7 @@ func (v *service) hostOptions() (o host.Options, err error) {
 		return o, err
 	}
 	if filepath.Dir(o.Catalogue) == v.o.places.State {
-		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // which belongs to the service
+		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // the service's own files
 	}
 	return o, os.MkdirAll(filepath.Dir(o.Database.Path), 0o755)
 }
@@ -202,7 +202,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := c.Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("another program listens on %s, maybe another host scanner: stop it, or set another listen-addr (or -p)", addr)
+		return nil, fmt.Errorf("address %s in use, possibly by another host scanner; stop it, or set another listen-addr (or -p)", addr)
 	case err != nil:
 		return nil, fmt.Errorf("listen-addr: %w", err)
 	}
@@ -212,19 +212,19 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
 	at := v.socket.Addr().String()
-	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "catalogue", v.s.DBBackendPath, "database", v.s.VulnDBPath)
+	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "inventory", v.s.DBBackendPath, "database", v.s.VulnDBPath)
 	_, _ = fmt.Fprintf(v.o.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
 	if v.s.LogToFile {
-		_, _ = fmt.Fprintf(v.o.Err, "Its log is %s\n", cli.Plain(v.s.LogFile))
+		_, _ = fmt.Fprintf(v.o.Err, "Log file: %s\n", cli.Plain(v.s.LogFile))
 	}
 	if !hostrest.Loopback(v.s.ListenAddr) {
-		v.log.WarnContext(ctx, "the token and what is answered are not encrypted on their way: let a proxy with TLS stand before the service where others can listen in")
+		v.log.WarnContext(ctx, "token and responses are not encrypted; use a TLS proxy in front of the service on untrusted networks")
 	}
 }
 
 // serve works until ctx ends or something fails.
 func (v *service) serve(ctx context.Context) error {
-	// The hook continues for a moment after the scanner has ended, to send all events.
+	// The webhook continues for a moment after the scanner has stopped, to send all events.
 	hooked, unhook := context.WithCancel(context.WithoutCancel(ctx))
 	defer unhook()
 	var last errgroup.Group
@@ -255,7 +255,7 @@ func (v *service) followSignals(ctx context.Context) {
 			return
 		case <-hup:
 			if err := v.reload(ctx); err != nil {
-				v.log.ErrorContext(ctx, "the configuration stays as it was", "error", err.Error())
+				v.log.ErrorContext(ctx, "reload configuration failed", "error", err.Error())
 			}
 		}
 	}
@@ -268,7 +268,7 @@ func (v *service) reload(ctx context.Context) error {
 		return err
 	}
 	waits := later(v.s, s)
-	s.ListenAddr = v.s.ListenAddr // the service still listens on that one
+	s.ListenAddr = v.s.ListenAddr // the listener stays open
 	rules, err := s.rules()
 	if err != nil {
 		return err
@@ -288,6 +288,6 @@ func (v *service) reload(ctx context.Context) error {
 		return err
 	}
 	v.log.level.Set(level)
-	v.log.InfoContext(ctx, "the configuration was read again", "next_start", strings.Join(waits, " "))
+	v.log.InfoContext(ctx, "configuration reloaded", "next_start", strings.Join(waits, " "))
 	return nil
 }

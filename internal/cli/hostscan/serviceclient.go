@@ -22,7 +22,7 @@ import (
 // Limits of a call.
 const (
 	dialTime  = 5 * time.Second
-	callTime  = time.Minute // of a call that is not expected to take long
+	callTime  = time.Minute // of a short call
 	maxAnswer = 1 << 30
 )
 
@@ -36,7 +36,7 @@ type serviceClient struct {
 // asker returns a client of the service in the flags.
 func (g *globals) asker() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
-		return nil, cli.Usage(fmt.Errorf("--port %d: must be from 1 to 65535", g.port))
+		return nil, cli.Usage(fmt.Errorf("invalid --port %d: want 1 to 65535", g.port))
 	}
 	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
@@ -46,7 +46,7 @@ func (g *globals) asker() (*serviceClient, error) {
 	if g.url != "" {
 		u, err := url.Parse(g.url)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
-			return nil, cli.Usage(errors.New("--url: must be an address such as http://build-7:8081"))
+			return nil, cli.Usage(errors.New("invalid --url: want a URL such as http://build-7:8081"))
 		}
 		a.base, here = u.Scheme+"://"+u.Host, hostrest.Loopback(net.JoinHostPort(u.Hostname(), "0"))
 	}
@@ -100,7 +100,7 @@ func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	return cli.Exit(cli.ExitUnreachable, fmt.Errorf("no host scanner answers at %s: start one with \"hostscan serve\", or say where it is with --port or --url: %w", a.base, err))
+	return cli.Exit(cli.ExitUnreachable, fmt.Errorf("host scanner at %s cannot be reached; start it with \"hostscan serve\", or set --port or --url: %w", a.base, err))
 }
 
 // read reads a response.
@@ -117,9 +117,9 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case resp.StatusCode == http.StatusOK && errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the answer of the host scanner broke off: its log says why")
+		return errors.New("response of the host scanner interrupted; see its log")
 	case err != nil || answer.Status != api.StatusOK && answer.Status != api.StatusFail:
-		return cli.Exit(cli.ExitUnreachable, fmt.Errorf("what answers at %s is no host scanner: is this its port?", a.base))
+		return cli.Exit(cli.ExitUnreachable, fmt.Errorf("%s is not a host scanner; check the port", a.base))
 	case answer.Status == api.StatusOK:
 		return nil
 	}
@@ -128,11 +128,11 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 	case http.StatusBadRequest:
 		return cli.Usage(err)
 	case http.StatusUnauthorized:
-		what := "asks for its token"
+		what := "requires a token"
 		if a.token != "" {
-			what = "does not take this token"
+			what = "rejects this token"
 		}
-		return cli.Exit(cli.ExitDenied, fmt.Errorf("the host scanner at %s %s: name the file that has it with --token-file", a.base, what))
+		return cli.Exit(cli.ExitDenied, fmt.Errorf("host scanner at %s %s; pass the token file with --token-file", a.base, what))
 	case http.StatusForbidden:
 		return cli.Exit(cli.ExitDenied, err)
 	case http.StatusServiceUnavailable:
@@ -143,7 +143,7 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 
 // status requests the status.
 func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("the host scanner does not answer in time")))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("host scanner timed out")))
 	defer cancel()
 	var s api.HostStatus
 	err := a.get(ctx, "/v1/status", nil, &s)
@@ -163,14 +163,14 @@ func (g *globals) tellState(state string) error {
 	return err
 }
 
-// folder returns a directory of a flag as a query of the service.
-func folder(path string) (url.Values, error) {
+// directoryQuery returns the directory of a flag as a query of the service.
+func directoryQuery(path string) (url.Values, error) {
 	if path == "" {
 		return url.Values{}, nil
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
-		return nil, &fs.PathError{Op: "look at", Path: path, Err: err}
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	return url.Values{"path": {abs}}, nil
 }

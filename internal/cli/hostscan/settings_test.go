@@ -106,7 +106,7 @@ func TestTokens(t *testing.T) {
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
-	for text, says := range map[string]string{"": "is empty", " \n": "is empty", "a b\n": "must be one word", "a\x1b": "must be one word"} {
+	for text, says := range map[string]string{"": "is empty", " \n": "is empty", "a b\n": "must contain a single token", "a\x1b": "must contain a single token"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -170,8 +170,8 @@ func TestRefusedSettings(t *testing.T) {
 	p := usualOf(t)
 	for text, says := range map[string]string{
 		"webhook: ftp://x\n":                  "webhook: must be an address",
-		"min-score: 1\n---\nmin-score: 2\n":   "must be one document",
-		"log-level: info\n--- a\n":            "must be one document",
+		"min-score: 1\n---\nmin-score: 2\n":   "want a single document",
+		"log-level: info\n--- a\n":            "want a single document",
 		"push-interval: 1s\npush-url: node\n": "at least 10s",
 	} {
 		if err := os.WriteFile(p.Config, []byte(text), 0o600); err != nil {

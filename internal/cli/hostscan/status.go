@@ -69,7 +69,7 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 	line("Packages", "%d", s.Counts.Packages)
 	line("Vulnerabilities", "%d", s.Counts.Vulnerabilities)
 	if s.Pending > 0 || s.Analyzing {
-		line("Under Way", "%s", underWay(s))
+		line("In Progress", "%s", underWay(s))
 	}
 	line("Vulnerability Database", "%s", database(s.Database))
 	watched, left := mounts(s.Mounts)
@@ -89,9 +89,9 @@ func (g *globals) tellStatus(s api.HostStatus) error {
 	return failed
 }
 
-// pushed describes the state of the sending of findings.
+// pushed describes the state of pushes of findings.
 func pushed(p api.HostPush) string {
-	text := "nothing was sent yet"
+	text := "nothing sent yet"
 	if p.Sent != nil {
 		text = "findings sent " + local(*p.Sent)
 	}
@@ -99,7 +99,7 @@ func pushed(p api.HostPush) string {
 		text += fmt.Sprintf(" as the node %s to %s", p.Node, p.URL)
 	}
 	if p.Error != "" {
-		text += "; not sent since: " + p.Error
+		text += "; last error: " + p.Error
 	}
 	return text
 }
@@ -128,7 +128,7 @@ func scanned(l api.HostScanResult) string {
 }
 
 func underWay(s api.HostStatus) string {
-	text := cli.Plural(s.Pending, "change") + " to look at"
+	text := cli.Plural(s.Pending, "change") + " pending"
 	if s.Analyzing {
 		text += ", packages are being analyzed"
 	}
@@ -136,7 +136,7 @@ func underWay(s api.HostStatus) string {
 }
 
 func database(d api.HostDatabase) string {
-	text := "none at " + d.Path
+	text := "not found: " + d.Path
 	if d.Built != nil {
 		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly), cli.Age(time.Since(*d.Built)))
 	}
@@ -149,7 +149,7 @@ func database(d api.HostDatabase) string {
 // mounts describes how file systems are watched, and why the others are not: many share one reason,
 // which is printed once.
 func mounts(list []api.HostMount) (watched, left []string) {
-	const most = 2 // that are named for one reason
+	const most = 2 // maximum names per reason
 	paths := map[string][]string{}
 	var reasons []string
 	for _, m := range list {

@@ -34,7 +34,7 @@ func TestStatusText(t *testing.T) {
 	}
 	want := []string{
 		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n", " of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
-		"Not Read: /srv/?[2Jx\n", "Under Way: 1 change to look at, packages are being analyzed\n", "(4 days old), no route to it\n",
+		"Not Read: /srv/?[2Jx\n", "In Progress: 1 change pending, packages are being analyzed\n", "(4 days old), no route to it\n",
 		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n", "Not Watched: /net (nfs4): it is of another host\n",
 		"Not Watched: /proc (proc), /a (proc) and 2 more: it contains no files\n", "Warning: it is hot\n",
 	}

@@ -33,7 +33,7 @@ func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	path := s.TokenFile
 	if path == "" && s.Token == "" && (changes || !hostrest.Loopback(s.ListenAddr)) {
 		if p.State == "" {
-			return a, errors.New("there is no home folder for the token: set token-file")
+			return a, errors.New("no home directory for the token; set token-file")
 		}
 		path = filepath.Join(p.State, tokenName)
 	}
@@ -56,7 +56,7 @@ func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 func checkToken(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o037 != 0 {
-		err = fmt.Errorf("others than its owner and group may read it, or others than its owner may change it (%#o): chmod 640 it", info.Mode().Perm())
+		err = fmt.Errorf("file is accessible by other users (mode %#o): run chmod 640", info.Mode().Perm())
 	}
 	return err
 }
@@ -84,7 +84,7 @@ func readToken(path string) (string, error) {
 	case token == "":
 		return "", fmt.Errorf("%s is empty", path)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fmt.Errorf("%s has more than a token: it must be one word", path)
+		return "", fmt.Errorf("%s must contain a single token", path)
 	}
 	return token, nil
 }

@@ -157,8 +157,8 @@ func withMissing(list []api.ScanPackage, found []api.ScanMatch) []api.ScanPackag
 	return list
 }
 
-// judged converts entries to findings, for the decision on failing a build.
-func judged(list []api.HostVulnerability) []match.Finding {
+// toFindings converts entries to findings, for the decision on failing a build.
+func toFindings(list []api.HostVulnerability) []match.Finding {
 	out := make([]match.Finding, len(list))
 	for i, e := range list {
 		v := e.Vulnerability

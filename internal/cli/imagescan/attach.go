@@ -24,13 +24,13 @@ import (
 type attachOptions struct {
 	registry string
 
-	client    *client.Registry // nil: nothing is attached
+	client    *client.Registry // nil: results are not attached
 	as        cloud.Caller
 	anonymous bool // no credentials are set
 }
 
 func (o *attachOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.registry, "attach", "", "address of the registry that keeps the results beside the template; credentials are those of buildyard (SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
+	fs.StringVar(&o.registry, "attach", "", "URL of the registry that stores the results with the template; uses the credentials of buildyard (SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
 }
 
 func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
@@ -40,7 +40,7 @@ func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
 	case src.Type != scan.Template:
 		return errors.New("--attach: only results of a registry_template can be attached")
 	case onlyPackages:
-		return errors.New("--attach: --show-packages judges nothing that could be attached")
+		return errors.New("--attach and --show-packages are mutually exclusive")
 	}
 	return nil
 }
@@ -70,25 +70,25 @@ func (o *attachOptions) open(g *globals) error {
 	return nil
 }
 
-// explained adds advice to the error of a registry that refuses results.
+// explained adds advice to the error of a registry that rejects results.
 func (o *attachOptions) explained(ctx context.Context, err error) error {
 	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
 		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
 			err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
 	}
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
-		err = fmt.Errorf("the registry at %s has no such template or tag: %w", o.registry, err)
+		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registry, err)
 	}
 	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.as})
 }
 
-// always are the failures that would also occur with every other version.
+// always are the errors that would also occur for every other version.
 var always = map[client.Code]bool{
 	client.ErrUnreachable: true, client.ErrForeign: true, client.ErrUnsupported: true, client.ErrUnauthenticated: true,
 }
 
-// send attaches every result to the scanned version. A failure of one version, such as different
-// content by now, does not affect the results of others.
+// send attaches every result to the scanned version. A failure of one version, such as changed
+// content, does not affect the results of others.
 func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
 	if o.client == nil {
 		return nil

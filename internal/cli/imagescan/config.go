@@ -59,7 +59,7 @@ func (s settings) updateWithin() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(s.DBUpdateWithin)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("db-update-timeout %q: must be a time such as 10m", s.DBUpdateWithin)
+		return 0, fmt.Errorf("invalid db-update-timeout %q: want a duration such as 10m", s.DBUpdateWithin)
 	}
 	return d, nil
 }

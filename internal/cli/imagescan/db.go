@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/build"
@@ -20,8 +21,8 @@ func dbCommand(g *globals) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "db",
 		Short: "Manage the vulnerability database",
-		Long: `db looks after the vulnerability database: one file, made of public advisories. It is --db-path, or
-db-path of the configuration file, or in the user's cache folder.`,
+		Long: `db manages the vulnerability database: one file, built from public advisories. Its path is --db-path, or
+db-path of the configuration file, or a file in the user's cache directory.`,
 		Example: `  imagescan db build advisories/
   imagescan db status`,
 	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g), dbPublishCommand(g))
@@ -34,7 +35,7 @@ func (g *globals) database(s settings) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no place for the vulnerability database: %w: name one with --db-path", err)
+		return "", fmt.Errorf("no path of the vulnerability database: %w; set --db-path", err)
 	}
 	return filepath.Join(cache, "buildyard", "vuln.db"), nil
 }
@@ -55,11 +56,11 @@ func dbBuildCommand(g *globals) *cobra.Command {
 	var rejected bool
 	cmd := &cobra.Command{
 		Use:   "build PATH...",
-		Short: "Build the database of advisories in folders and archives",
-		Long: `build makes the database anew of feeds that lie in folders and archives (.zip, .tar.gz, .tar.zst,
-.json.gz): Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, zips of OSV, NVD 2.0 feeds and
-records in their form, CVE 5.1 records, the catalogue of known exploited vulnerabilities, and EPSS.
-What is what is seen by content. Bad records are counted and named and never lose the others.`,
+		Short: "Build the database from advisory files",
+		Long: `build builds a new database from feeds in directories and archives (.zip, .tar.gz, .tar.zst, .json.gz):
+Go, RustSec, RubySec, PyPA, GHSA and Homebrew advisories, OSV archives, NVD 2.0 feeds and records, CVE
+5.1 records, the catalog of known exploited vulnerabilities, and EPSS. Formats are detected by
+content. Invalid records are counted and listed, and do not affect the others.`,
 		Example: `  imagescan db build advisories/
   imagescan db build npm.zip PyPI.zip nvdcve-2.0-2026.json.gz epss_scores.csv.gz --db-path vuln.db`,
 		Args: cobra.MinimumNArgs(1),
@@ -71,8 +72,8 @@ What is what is seen by content. Bad records are counted and named and never los
 			return g.build(cmd.Context(), build.Options{Inputs: args, Target: path, Temp: temp}, rejected)
 		},
 	}
-	cmd.Flags().StringVar(&temp, "temp-dir", "", "folder for temporary files (default: that of the database)")
-	cmd.Flags().BoolVar(&rejected, "show-rejected", false, "name the records that were rejected, and why")
+	cmd.Flags().StringVar(&temp, "temp-dir", "", "directory for temporary files (default: that of the database)")
+	cmd.Flags().BoolVar(&rejected, "show-rejected", false, "list rejected records with reasons")
 	return cmd
 }
 
@@ -108,7 +109,7 @@ func dbStatusCommand(g *globals) *cobra.Command {
 	var output cli.Format
 	cmd := &cobra.Command{
 		Use:     "status",
-		Short:   "Say what the database holds and how old it is",
+		Short:   "Show database contents and age",
 		Example: `  imagescan db status --output json`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -160,7 +161,7 @@ func statusOf(path string, i vulndb.Info, now time.Time) dbStatus {
 func (s dbStatus) table(t *cli.Grid) {
 	t.Row("database", s.Path)
 	t.Row("built", fmt.Sprintf("%s (%d days old)", s.Built.UTC().Format(time.RFC3339), s.AgeHours/24))
-	t.Row("size", fmt.Sprintf("%.1f MB", float64(s.Size)/1e6))
+	t.Row("size", bytesize.Format(s.Size))
 	t.Row("advisories", s.Advisories)
 	t.Row("vulnerabilities", s.Vulnerabilities)
 	t.Row("products", s.Applicabilities)

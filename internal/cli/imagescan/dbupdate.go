@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/cli"
 	"github.com/buildyard/buildyard/internal/license"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
@@ -24,7 +25,7 @@ const checkEvery = time.Hour
 // updateOptions converts settings to the options of an update.
 func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (update.Options, error) {
 	o := update.Options{Target: path, Listing: s.DBUpdateURL, Progress: func(done, total int64) {
-		l.Show("Vulnerability database: %.1f of %.1f MB", float64(done)/1e6, float64(total)/1e6)
+		l.Show("Vulnerability database: %s of %s", bytesize.Format(done), bytesize.Format(total))
 	}}
 	if s.DBKey == "" {
 		return o, nil
@@ -45,7 +46,7 @@ const otherMost = 10 * time.Second
 func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if s.DBUpdateURL == "" {
 		if st, err := update.Look(path); err == nil && st.Present {
-			g.say("Vulnerability database: built %s; it is not updated, since no db-update-url is set", st.Info.Built.UTC().Format(time.DateOnly))
+			g.say("Vulnerability database: built %s; not updated, db-update-url is not set", st.Info.Built.UTC().Format(time.DateOnly))
 		}
 		return
 	}
@@ -54,7 +55,7 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 			o.Every = checkEvery
-			o.Within, _ = s.updateWithin() // it was checked when the settings were read
+			o.Within, _ = s.updateWithin() // already checked
 			o.Wait = min(o.Within, otherMost)
 			var st update.Status
 			st, err = update.Update(ctx, o)
@@ -77,9 +78,9 @@ var words = map[update.Outcome]string{
 func dbUpdateCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "update",
-		Short: "Fetch a newer database, if there is one",
-		Long: `update asks the listing at db-update-url of the configuration file whether there is a newer
-database, fetches it, verifies it and puts it in place. A failure leaves the old one.`,
+		Short: "Update the database",
+		Long: `update reads the listing at db-update-url of the configuration file. If there is a newer database, it
+downloads, verifies and installs it. On failure the old database stays.`,
 		Example: `  imagescan db update -c imagescan.yml`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +89,7 @@ database, fetches it, verifies it and puts it in place. A failure leaves the old
 				return err
 			}
 			if s.DBUpdateURL == "" {
-				return cli.Usage(errors.New("there is no address to update from: set db-update-url in a configuration file and name it with -c"))
+				return cli.Usage(errors.New("db-update-url is not set; set it in a configuration file and pass the file with -c"))
 			}
 			l := g.line()
 			defer l.Clear()
@@ -103,7 +104,7 @@ database, fetches it, verifies it and puts it in place. A failure leaves the old
 	}
 }
 
-// tellDatabase prints which database is in place now.
+// tellDatabase prints the current database.
 func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err
@@ -116,7 +117,7 @@ func dbImportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "import FILE",
 		Short:   "Import an exported database",
-		Long:    `import verifies a file that "imagescan db export" wrote, or a database, and puts it in place.`,
+		Long:    `import verifies and installs a file of "imagescan db export", or a database.`,
 		Example: `  imagescan db import vuln.bundle`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -140,7 +141,7 @@ func dbImportCommand(g *globals) *cobra.Command {
 func dbExportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "export FILE",
-		Short:   "Write the database to a file for machines without a network",
+		Short:   "Export the database for offline machines",
 		Example: `  imagescan db export vuln.bundle`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -166,11 +167,11 @@ func dbExportCommand(g *globals) *cobra.Command {
 func dbPublishCommand(g *globals) *cobra.Command {
 	secret := ""
 	cmd := &cobra.Command{
-		Use:   "publish FOLDER",
-		Short: "Put database and listing into a folder of a web server",
-		Long: `publish copies the database into a folder and writes latest.json beside it: what db-update-url of
-other machines names. With --key the listing is signed, for those that have the public key as db-key;
-"buildyard license keygen --key FILE" makes such a pair.`,
+		Use:   "publish DIRECTORY",
+		Short: "Publish database and listing for updates",
+		Long: `publish copies the database to a directory and writes latest.json next to it, the listing for the
+db-update-url of other machines. With --key the listing is signed for machines that have the public
+key as db-key; "buildyard license keygen --key FILE" creates a key pair.`,
 		Example: `  imagescan db publish /srv/www/vulndb --key listing.key`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -185,7 +186,7 @@ other machines names. With --key the listing is signed, for those that have the 
 			return g.publish(cmd.Context(), path, args[0], secret)
 		},
 	}
-	cmd.Flags().StringVar(&secret, "key", "", "file with the secret to sign the listing with")
+	cmd.Flags().StringVar(&secret, "key", "", "private key file to sign the listing with")
 	return cmd
 }
 
@@ -217,7 +218,7 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 	if g.quiet {
 		return nil
 	}
-	_, err = fmt.Fprintf(g.Out, "%s names %s\n", cli.Plain(listing), cli.Plain(filepath.Base(copied)))
+	_, err = fmt.Fprintf(g.Out, "%s lists %s\n", cli.Plain(listing), cli.Plain(filepath.Base(copied)))
 	return err
 }
 

@@ -35,14 +35,14 @@ func openDestination(path string) (*destination, error) {
 	return &destination{file: f, path: path}, nil
 }
 
-// spare refuses to replace the input of a report by the report.
+// spare rejects a report file that is an input of the report.
 func spare(to, from string) error {
 	a, err := os.Stat(to)
 	if err != nil {
 		return nil //nolint:nilerr // a missing file is fine, and other errors occur again at the write
 	}
 	if b, err := os.Stat(from); err == nil && a.Mode().IsRegular() && os.SameFile(a, b) {
-		return &fs.PathError{Op: "replace", Path: to, Err: errors.New("it is what is read: name another file")}
+		return &fs.PathError{Op: "replace", Path: to, Err: errors.New("it is an input; choose another file")}
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ func diffCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff SOURCE SOURCE",
 		Short: "Compare two sources",
-		Long: `diff scans two sources, such as two tags of a template, and says which packages and which
-vulnerabilities the second one has that the first one has not, and the other way round.`,
+		Long: `diff scans two sources, such as two tags of a template, and prints the packages and vulnerabilities that
+were added or removed in the second one.`,
 		Example: `  imagescan diff registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v1 \
     registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v2
   imagescan diff vm_image:before.qcow2 vm_image:after.qcow2 -f json`,
@@ -40,7 +40,7 @@ vulnerabilities the second one has that the first one has not, and the other way
 	}
 	o.inventoryOptions.add(cmd)
 	o.matchOptions.add(cmd)
-	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "json or table")
+	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -50,7 +50,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	for i, arg := range args {
 		src, err := scan.ParseSource(arg)
 		if err == nil && src.All() {
-			err = fmt.Errorf("%q: diff compares two sources: name one template", arg)
+			err = fmt.Errorf("%q: diff compares two sources: want a single template", arg)
 		}
 		if err != nil {
 			return cli.Usage(err)
@@ -58,7 +58,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 		sources[i] = src
 	}
 	if f := report.Format(o.format); f != report.Table && f != report.JSON {
-		return cli.Usage(fmt.Errorf("report format %q: must be table or json", o.format))
+		return cli.Usage(fmt.Errorf("invalid report format %q: want table or json", o.format))
 	}
 	s, err := o.settings()
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	j, err := o.judge(ctx, o.globals, s)
+	j, err := o.newEvaluator(ctx, o.globals, s)
 	if err != nil {
 		return err
 	}

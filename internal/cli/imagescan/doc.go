@@ -1,8 +1,8 @@
-// Package imagescan is the program imagescan: it parses flags and the configuration
-// file, checks the license, and lets the packages below internal/scan do the work.
+// Package imagescan is the program imagescan: it parses flags and the configuration file, checks the
+// license, and calls the packages below internal/scan.
 //
-// It is not the scanner: it knows no file system, no advisory and no version.
+// It excludes the scanner: it has no code for file systems, advisories or versions.
 //
-// Invariant: standard output has the report and nothing else; what could not be read is
-// named on standard error and in the exit status, whatever was found.
+// Invariant: standard output has the report only; unreadable parts are listed on standard error and
+// change the exit code, whatever was found.
 package imagescan

@@ -34,19 +34,19 @@ type matchOptions struct {
 func (o *matchOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.noUpdate, "disable-db-update", "u", false, "do not update the vulnerability database automatically")
-	fs.Float32Var(&o.minScore, "min-score", 0, "hide vulnerabilities below the score")
-	fs.StringVar(&o.minSeverity, "min-severity", "", "hide vulnerabilities below the severity: low, medium, high or critical")
-	fs.DurationVar(&o.maxAge, "max-db-age", 0, "fail when the vulnerability database is older, such as 120h (default: any age will do)")
-	fs.StringArrayVar(&o.vex, "vex", nil, "OpenVEX or CycloneDX file: hide what it says is not affected or fixed; may be given more than once")
-	fs.StringVar(&o.baseline, "baseline", "", "a report in JSON: hide what it has")
+	fs.Float32Var(&o.minScore, "min-score", 0, "minimum score of reported vulnerabilities")
+	fs.StringVar(&o.minSeverity, "min-severity", "", "minimum severity of reported vulnerabilities: low, medium, high or critical")
+	fs.DurationVar(&o.maxAge, "max-db-age", 0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
+	fs.StringArrayVar(&o.vex, "vex", nil, "OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
+	fs.StringVar(&o.baseline, "baseline", "", "JSON report whose findings are suppressed")
 	_ = cmd.RegisterFlagCompletionFunc("min-severity", cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // rules combines the rules of the flags and of the configuration.
 func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
 	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
-	if !(o.minScore >= 0 && o.minScore <= 10) { // NaN, too
-		return r, cli.Usage(fmt.Errorf("--min-score %v: must be from 0 to 10", o.minScore))
+	if !(o.minScore >= 0 && o.minScore <= 10) { // also rejects NaN
+		return r, cli.Usage(fmt.Errorf("invalid --min-score %v: want 0 to 10", o.minScore))
 	}
 	if o.minSeverity != "" {
 		if r.MinSeverity, err = match.ParseSeverity(o.minSeverity); err != nil {
@@ -78,8 +78,8 @@ type evaluator struct {
 	rules match.Rules
 }
 
-// judge updates and opens the database of a scan.
-func (o *matchOptions) judge(ctx context.Context, g *globals, s settings) (*evaluator, error) {
+// newEvaluator updates and opens the database of a scan.
+func (o *matchOptions) newEvaluator(ctx context.Context, g *globals, s settings) (*evaluator, error) {
 	rules, err := o.rules(ctx, s)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (o *matchOptions) judge(ctx context.Context, g *globals, s settings) (*eval
 // open opens the database.
 func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
 	if o.maxAge < 0 {
-		return nil, cli.Usage(errors.New("--max-db-age: must not be negative"))
+		return nil, cli.Usage(errors.New("invalid --max-db-age: want 0 or more"))
 	}
 	path, err := g.database(s)
 	if err != nil {
@@ -111,7 +111,7 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	}
 	db, err := vulndb.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("vulnerability database %s not found: build one with \"imagescan db build\", bring one with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
+		return nil, fmt.Errorf("vulnerability database %s not found; build it with \"imagescan db build\", import it with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
 	}
 	if err != nil {
 		return nil, advised(err)
@@ -123,21 +123,21 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	built := db.Info().Built
 	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
 		_ = db.Close()
-		return nil, fmt.Errorf("the vulnerability database is %s old (built %s), and --max-db-age is %s: run \"imagescan db update\"", cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
+		return nil, fmt.Errorf("vulnerability database is %s old (built %s), --max-db-age is %s; run \"imagescan db update\"", cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
 	}
 	return db, nil
 }
 
-// verifyDatabase refuses a database that must be signed and is not.
+// verifyDatabase rejects a database without a required signature.
 func (g *globals) verifyDatabase(path string, s settings) error {
 	o, err := g.updateOptions(path, s, nil)
 	if err == nil {
 		err = update.Verify(path, o.Key)
 	}
 	if errors.Is(err, update.ErrSignature) {
-		advice := "import a bundle that is signed, or set db-update-url"
+		advice := "import a signed bundle, or set db-update-url"
 		if s.DBUpdateURL != "" {
-			advice = "run \"imagescan db update\", or import a bundle that is signed"
+			advice = "run \"imagescan db update\", or import a signed bundle"
 		}
 		err = fmt.Errorf("%w: %s", err, advice)
 	}
@@ -147,7 +147,7 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 // advised adds advice to the error of a damaged database.
 func advised(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
-		err = fmt.Errorf("%w: remove it, and build, import or update it anew (imagescan db)", err)
+		err = fmt.Errorf("%w; remove it, and build, import or update it again (imagescan db)", err)
 	}
 	return err
 }
@@ -216,13 +216,13 @@ func covered(c *api.ScanCoverage, hidden int) string {
 		}
 	}
 	age := time.Since(c.Database.Built)
-	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d hidden%s",
+	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s",
 		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
-		cli.Plural(c.Unknown, "unknown score"), hidden, notJudged(c))
+		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluated(c))
 }
 
-// notJudged counts the packages that were not evaluated and names the first; "" when all were.
-func notJudged(c *api.ScanCoverage) string {
+// notEvaluated counts the packages that were not evaluated and names the first; "" when all were.
+func notEvaluated(c *api.ScanCoverage) string {
 	if c.Unjudgeds == 0 {
 		return ""
 	}
@@ -233,5 +233,5 @@ func notJudged(c *api.ScanCoverage) string {
 	if more := c.Unjudgeds - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return fmt.Sprintf(", %s not judged: %s", cli.Plural(c.Unjudgeds, "package"), strings.Join(names, ", "))
+	return fmt.Sprintf(", %s not evaluated: %s", cli.Plural(c.Unjudgeds, "package"), strings.Join(names, ", "))
 }

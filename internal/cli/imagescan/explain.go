@@ -32,8 +32,8 @@ func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain CVE PACKAGE",
 		Short: "Explain a match decision",
-		Long: `explain says every step of the judgement of one vulnerability of one package: which source
-decides, which versions it names, and which rule hides it.
+		Long: `explain prints the steps of the match decision for one vulnerability of one package: the deciding source,
+its version ranges, and the rule that suppresses it.
 
 PACKAGE is type:name@version as in a report, or a package URL.`,
 		Example: `  imagescan explain CVE-2019-10744 npm:lodash@4.17.11
@@ -46,8 +46,8 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 	o.add(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&o.bundle, "bundle-id", "", "bundle identifier of a macOS application")
-	fs.BoolVar(&o.cask, "cask", false, "the package of Homebrew is a cask, not a formula")
-	fs.StringVarP(&o.format, "report-format", "f", "table", "json or table")
+	fs.BoolVar(&o.cask, "cask", false, "the Homebrew package is a cask, not a formula")
+	fs.StringVarP(&o.format, "report-format", "f", "table", "report format: json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -55,10 +55,10 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	p, err := parsePackage(name)
 	if err == nil && o.cask && p.Kind != catalog.Brew {
-		err = fmt.Errorf("--cask is of packages of the type %s", catalog.Brew)
+		err = fmt.Errorf("--cask requires a package of type %s", catalog.Brew)
 	}
 	if err == nil && o.format != "table" && o.format != "json" {
-		err = fmt.Errorf("report format %q: must be table or json", o.format)
+		err = fmt.Errorf("invalid report format %q: want table or json", o.format)
 	}
 	if err != nil {
 		return cli.Usage(err)
@@ -75,7 +75,7 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if _, err := o.license(); err != nil {
 		return err
 	}
-	j, err := o.judge(ctx, o.globals, s)
+	j, err := o.newEvaluator(ctx, o.globals, s)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	return unknown(ctx, j.db, e)
 }
 
-// unknown returns an error for an unknown vulnerability or package, which is a typing error more
-// often than a result.
+// unknown returns an error for an unknown vulnerability or package, which is more likely a typing
+// error than a result.
 func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	if !e.KnownID {
 		known, err := named(ctx, db, e.ID)
@@ -99,11 +99,11 @@ func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 			return err
 		}
 		if !known {
-			return fmt.Errorf("nothing in the database is called %s: is the id right?", e.ID)
+			return fmt.Errorf("%s not found in the database; check the id", e.ID)
 		}
 	}
 	if !e.KnownPackage {
-		return fmt.Errorf("nothing in the database is about the %s package %s: is its name right?", e.Package.Kind, e.Package.Name)
+		return fmt.Errorf("%s package %s not found in the database; check its name", e.Package.Kind, e.Package.Name)
 	}
 	return nil
 }
@@ -159,13 +159,13 @@ func parsePackage(text string) (p catalog.Package, err error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	at := strings.LastIndex(rest, "@")
 	if at <= 0 || at == len(rest)-1 {
-		return p, fmt.Errorf("%q is no package: give type:name@version, such as npm:lodash@4.17.11", text)
+		return p, fmt.Errorf("invalid package %q: want type:name@version, such as npm:lodash@4.17.11", text)
 	}
 	p = catalog.Package{Kind: catalog.PackageType(kind), Name: rest[:at], Version: rest[at+1:]}
 	if slices.Contains(catalog.Kinds, p.Kind) {
 		return p, nil
 	}
-	return p, fmt.Errorf("%q: the type %q is none of %s", text, kind, kinds())
+	return p, fmt.Errorf("invalid package %q: type %q is not one of %s", text, kind, kinds())
 }
 
 func kinds() string {
@@ -179,7 +179,7 @@ func kinds() string {
 func parsePURL(text string) (p catalog.Package, err error) {
 	u, err := packageurl.FromString(text)
 	if err != nil {
-		return p, fmt.Errorf("%q is no package URL: %w", text, err)
+		return p, fmt.Errorf("invalid package URL %q: %w", text, err)
 	}
 	kind, ok := purlKinds[u.Type]
 	if u.Type == "generic" && u.Namespace == "macos" {
@@ -190,9 +190,9 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	}
 	switch {
 	case !ok:
-		return p, fmt.Errorf("%q: packages of the type %q are not known", text, u.Type)
+		return p, fmt.Errorf("invalid package URL %q: type %q is not supported", text, u.Type)
 	case u.Version == "":
-		return p, errors.New("the package URL has no version: add @ and the version")
+		return p, errors.New("package URL has no version; want @ and a version")
 	}
 	name := u.Name
 	if u.Namespace != "" {

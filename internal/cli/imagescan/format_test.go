@@ -19,14 +19,14 @@ func TestWords(t *testing.T) {
 // The line names the first package that was not evaluated, and counts all.
 func TestNotJudged(t *testing.T) {
 	c := api.ScanCoverage{}
-	if got := notJudged(&c); got != "" {
+	if got := notEvaluated(&c); got != "" {
 		t.Errorf("got %q", got)
 	}
 	for _, name := range []string{"a", "b\n", "c", "d"} {
 		c.Unjudged = append(c.Unjudged, api.ScanNotEvaluated{Name: name, Version: "HEAD"})
 	}
 	c.Unjudgeds = 200
-	if got, want := notJudged(&c), ", 200 packages not judged: a HEAD, b? HEAD, c HEAD, 197 more"; got != want {
+	if got, want := notEvaluated(&c), ", 200 packages not evaluated: a HEAD, b? HEAD, c HEAD, 197 more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

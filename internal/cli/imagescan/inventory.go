@@ -25,7 +25,7 @@ type inventoryOptions struct {
 
 func (o *inventoryOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "registry storage location")
+	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "storage directory of the registry")
 	fs.BoolVarP(&o.ignoreSystem, "ignore-system-volume", "i", false, "skip the system volume of a VM")
 	_ = cmd.MarkFlagDirname("storage-dir")
 }
@@ -48,12 +48,12 @@ func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source
 	}
 	err := scan.Each(ctx, src, so, each)
 	if err == nil && none {
-		g.say("There is no template in the storage %s", o.storage)
+		g.say("No templates in the storage %s", o.storage)
 	}
 	return err
 }
 
-// check opens a source and closes it again, so that a wrong name is reported before the database is
+// check opens a source and closes it again, so that an invalid source is reported before the database is
 // updated.
 func (o *inventoryOptions) check(src scan.Source) error {
 	if src.Type == scan.Template {
@@ -75,7 +75,7 @@ func (o *inventoryOptions) check(src scan.Source) error {
 func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 	storage, err := disk.OpenStorage(o.storage)
 	if err != nil {
-		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
+		return fmt.Errorf("%s: registry storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
 	}
 	defer func() { _ = storage.Close() }()
 	if src.All() {
@@ -93,7 +93,7 @@ func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 func notStorage(err error, path string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
-		return fmt.Errorf("it has no folder %s, so it is no storage of a registry", at.Path)
+		return fmt.Errorf("not a registry storage: directory %s not found", at.Path)
 	}
 	return without(err, path)
 }
@@ -132,7 +132,7 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 		}
 	}
 	for _, s := range inv.Skipped {
-		word := "Left out"
+		word := "Skipped"
 		if s.Partial {
 			word = "Could not read"
 		}
@@ -141,8 +141,8 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 	tellWarnings(g, inv.Warnings)
 }
 
-// tellWarnings names the first files that could not be read, and counts those whose content does
-// not fit their names.
+// tellWarnings lists the first unreadable files, and counts the files whose content does not match
+// their names.
 func tellWarnings(g *globals, warnings []catalog.Warning) {
 	const most = 5
 	unread, odd := 0, 0
@@ -158,10 +158,10 @@ func tellWarnings(g *globals, warnings []catalog.Warning) {
 		}
 	}
 	if unread > most {
-		g.say("and %d more (the JSON report names them)", unread-most)
+		g.say("and %d more (listed in the JSON report)", unread-most)
 	}
 	if odd > 0 {
-		g.say("%s not what their names say (the JSON report names them)", map[bool]string{true: "1 file is", false: fmt.Sprintf("%d files are", odd)}[odd == 1])
+		g.say("%s not match the file name (listed in the JSON report)", map[bool]string{true: "1 file does", false: fmt.Sprintf("%d files do", odd)}[odd == 1])
 	}
 }
 

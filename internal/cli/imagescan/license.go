@@ -22,11 +22,11 @@ const defaultLicense = "scanner.lic"
 func licenseCommand(g *globals) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use:   "license",
-		Short: "Show or activate the licence",
-		Long: `license shows the licence that scans run under, or activates one.
+		Short: "Show or activate the license",
+		Long: `license shows the active license, or activates one.
 
-A licence key is verified with the public keys in /etc/buildyard/authority.pub, those in the
-user's configuration folder, or those of the file --license-authority.`,
+A license key is verified with the public keys in /etc/buildyard/authority.pub, in the user's
+configuration directory, or in the file --license-authority.`,
 		Example: `  imagescan license activate BY1...
   imagescan license show`,
 	}, activateCommand(g), showCommand(g))
@@ -35,9 +35,9 @@ user's configuration folder, or those of the file --license-authority.`,
 func activateCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "activate LICENSE-KEY",
-		Short: "Verify a licence key and write scanner.lic",
-		Long: `activate verifies a licence key and writes it to scanner.lic in the current directory, or to the
-file --license-file. A key that is not valid leaves a file that is there as it is.`,
+		Short: "Verify a license key and write scanner.lic",
+		Long: `activate verifies a license key and writes it to scanner.lic in the current directory, or to the file
+--license-file. An invalid key does not change an existing file.`,
 		Example: `  imagescan license activate BY1...`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ file --license-file. A key that is not valid leaves a file that is there as it i
 			}
 			l, err := g.activate(path, strings.TrimSpace(args[0]))
 			if err != nil {
-				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:staticcheck // the texts of this program begin so
+				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:staticcheck // fixed text
 			}
 			g.say("License activated for %s, expiration date %s. Written to %s", l.Product, expiration(l), path)
 			return nil
@@ -66,7 +66,7 @@ func (g *globals) activate(path, key string) (license.License, error) {
 		return l, err
 	}
 	if l.Expired(time.Now()) {
-		return l, errors.New("it expired on " + expiration(l))
+		return l, errors.New("expired on " + expiration(l))
 	}
 	return l, replaceFile(path, []byte(key+"\n"))
 }
@@ -74,7 +74,7 @@ func (g *globals) activate(path, key string) (license.License, error) {
 func showCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show",
-		Short:   "Show product, version and expiration date of the licence",
+		Short:   "Show the active license",
 		Example: `  imagescan license show`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -101,8 +101,8 @@ func (g *globals) licensePath() (string, error) {
 	return first(g.licenseFile, s.LicenseFile, defaultLicense), err
 }
 
-// license reads and verifies the license. Its error has the text that users of the
-// scanner know.
+// license reads and verifies the license. Its error has a fixed
+// text.
 func (g *globals) license() (license.License, error) {
 	path, err := g.licensePath()
 	if err != nil {
@@ -110,13 +110,13 @@ func (g *globals) license() (license.License, error) {
 	}
 	l, err := license.Read(path, g.authority, license.ImageScanner)
 	if err == nil && l.Expired(time.Now()) {
-		err = errors.New("it expired on " + expiration(l))
+		err = errors.New("expired on " + expiration(l))
 	}
 	if errors.Is(err, fs.ErrNotExist) && !exists(path) {
-		err = errors.New("No such file or directory") //nolint:staticcheck // as users of the scanner know it
+		err = errors.New("No such file or directory") //nolint:staticcheck // fixed text
 	}
 	if err != nil {
-		err = fmt.Errorf("Failed to validate the license '%s': %w", path, err) //nolint:staticcheck // as users of the scanner know it
+		err = fmt.Errorf("Failed to validate the license '%s': %w", path, err) //nolint:staticcheck // fixed text
 	}
 	return l, err
 }

@@ -20,7 +20,7 @@ type Streams = cli.Streams
 type globals struct {
 	Streams
 	config      string
-	licenseFile string // of the flag; "" when it was not given
+	licenseFile string // of the flag; "": not set
 	authority   string
 	dbPath      string // of the flag
 	quiet       bool
@@ -31,8 +31,8 @@ type globals struct {
 // settings returns the settings in the configuration file.
 func (g *globals) settings() (settings, error) { return g.read() }
 
-// say prints a message that is not part of a report, in one line: line ends in a name must not
-// start another line.
+// say prints a message that is not part of a report, in one line: line breaks in names are
+// escaped.
 func (g *globals) say(format string, args ...any) {
 	if !g.quiet {
 		_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
@@ -63,11 +63,11 @@ func newCommand(streams Streams) *cobra.Command {
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.StringVarP(&g.config, "config", "c", "", "config file")
-	fs.StringVarP(&g.licenseFile, "license-file", "l", "", "license file path (default scanner.lic)")
-	fs.BoolVarP(&g.quiet, "quiet", "q", false, "suppress all console output but a report in JSON or another format for programs")
-	fs.StringVar(&g.authority, "license-authority", "", "file with the public keys to believe (default: authority.pub in /etc/buildyard and in the user's configuration folder)")
-	fs.StringVar(&g.dbPath, "db-path", "", "vulnerability database (default: in the user's cache folder)")
+	fs.StringVarP(&g.config, "config", "c", "", "configuration file")
+	fs.StringVarP(&g.licenseFile, "license-file", "l", "", "license file (default scanner.lic)")
+	fs.BoolVarP(&g.quiet, "quiet", "q", false, "suppress messages and tables; only machine-readable reports are written")
+	fs.StringVar(&g.authority, "license-authority", "", "file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
+	fs.StringVar(&g.dbPath, "db-path", "", "path of the vulnerability database (default: in the user's cache directory)")
 	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()), dbCommand(g), explainCommand(g), diffCommand(g))
 	return root
 }

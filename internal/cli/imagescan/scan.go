@@ -35,20 +35,17 @@ func scanCommand(g *globals) *cobra.Command {
 	o := &scanOptions{globals: g}
 	cmd := &cobra.Command{
 		Use:   "imagescan type:source",
-		Short: "Find known vulnerabilities in VM images, registry templates and folders",
-		Long: `imagescan looks into a disk where it lies, lists the packages in it, and reports those with known
-vulnerabilities. It mounts, unpacks and starts nothing and changes nothing.
+		Short: "Scan VM images, templates and directories for vulnerabilities",
+		Long: `imagescan reads disk images in place, catalogs their packages, and reports packages with known
+vulnerabilities. It mounts, unpacks and executes nothing and changes nothing.
 
-  vm_image:<path>                     an image: raw or qcow2; APFS or ext4, with partitions or without
-  registry_template:<uuid>[:<tag>]    a template in a registry's storage (-s); the latest tag by default
-  registry_template:*                 the latest tag of every template there
+  vm_image:<path>                     an image: raw or qcow2; APFS or ext4, with or without partitions
+  registry_template:<uuid>[:<tag>]    a template in a registry's storage (-s); default: the latest tag
+  registry_template:*                 the latest tag of every template in the storage
   dir:<path>                          a directory
 
-Vulnerabilities come from a database that "imagescan db" builds or fetches. Standard output has the
-report, standard error the rest.
-
-` + cli.ExitCodes + `
-Here 7 means that a part could not be read (it is named), and 8 that --fail-on found something.`,
+Vulnerabilities come from a database that "imagescan db" builds or downloads. The report goes to
+standard output, messages go to standard error.` + cli.ExitCodes + `Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a finding.`,
 		Example: `  imagescan vm_image:debian.qcow2
   imagescan registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v3 -s /mnt/registry --min-severity high
   imagescan dir:/srv/app -q -f json > report.json
@@ -60,11 +57,11 @@ Here 7 means that a part could not be read (it is named), and 8 that --fail-on f
 	o.inventoryOptions.add(cmd)
 	o.matchOptions.add(cmd)
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "do not scan; only list packages")
-	fs.StringVarP(&o.reportFile, "report-file", "o", "", "write the report to this file")
-	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "json, table, sarif, cyclonedx or spdx")
-	fs.StringVar(&o.columns, "columns", "", "letters of the table's columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed versions, k known exploited, e EPSS (default tnvVsS)")
-	fs.StringVar(&o.failOn, "fail-on", "", "exit with status 8 when there is something as bad: a severity, a score or kev, or several of them with commas between")
+	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "list packages only, without matching")
+	fs.StringVarP(&o.reportFile, "report-file", "o", "", "file for the report (default: standard output)")
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: json, table, sarif, cyclonedx or spdx")
+	fs.StringVar(&o.columns, "columns", "", "table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed versions, k known exploited, e EPSS (default tnvVsS)")
+	fs.StringVar(&o.failOn, "fail-on", "", "exit with code 8 on findings of this severity, score or kev; comma-separated")
 	o.attach.add(fs)
 	formats := make([]string, len(report.Formats))
 	for i, f := range report.Formats {
@@ -85,7 +82,7 @@ type plan struct {
 
 func (o *scanOptions) plan(args []string) (p plan, err error) {
 	if len(args) != 1 {
-		return p, fmt.Errorf("give one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
+		return p, fmt.Errorf("want one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
 	}
 	if p.source, err = scan.ParseSource(args[0]); err != nil {
 		return p, err
@@ -106,13 +103,13 @@ func (o *scanOptions) plan(args []string) (p plan, err error) {
 	return p, errors.Join(o.together(p), o.attach.check(p.source, o.showPackages))
 }
 
-// together returns an error for options that exclude each other.
+// together returns an error for mutually exclusive options.
 func (o *scanOptions) together(p plan) error {
 	switch {
 	case o.showPackages && o.failOn != "":
-		return errors.New("--fail-on: --show-packages judges nothing that could fail")
+		return errors.New("--fail-on and --show-packages are mutually exclusive")
 	case p.source.All() && (p.format == report.CycloneDX || p.format == report.SPDX):
-		return fmt.Errorf("a document in the format %s describes one source: scan the templates one by one", p.format)
+		return fmt.Errorf("format %s supports one source only; scan the templates one by one", p.format)
 	}
 	return nil
 }
@@ -142,14 +139,14 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	}
 	defer o.to.close()
 	began := time.Now()
-	log.InfoContext(ctx, "scan begins", "source", p.source.String(), "version", obs.FullVersion())
+	log.InfoContext(ctx, "scan started", "source", p.source.String(), "version", obs.FullVersion())
 	found, err := o.scan(ctx, p, s)
 	if err != nil {
 		log.ErrorContext(ctx, "scan failed", "source", p.source.String(), "error", err.Error())
 		return err
 	}
 	for _, f := range found {
-		log.InfoContext(ctx, "scanned", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages), "matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
+		log.InfoContext(ctx, "scan finished", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages), "matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
 	}
 	if err := o.write(ctx, p, found); err != nil {
 		return err
@@ -166,7 +163,7 @@ func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
 		return nil, nil
 	}
 	var err error
-	if db, nowhere := o.database(s); nowhere == nil { // the code that needs it reports the error
+	if db, nowhere := o.database(s); nowhere == nil { // later code reports the error
 		err = spare(o.reportFile, db)
 	}
 	if err == nil && p.source.Type == scan.Image {
@@ -191,18 +188,18 @@ func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, e
 		return nil, err
 	}
 	if o.showPackages {
-		return o.judgeAll(ctx, p, nil)
+		return o.evaluateAll(ctx, p, nil)
 	}
-	j, err := o.judge(ctx, o.globals, s)
+	j, err := o.newEvaluator(ctx, o.globals, s)
 	if err != nil {
 		return nil, err
 	}
 	defer j.close()
-	return o.judgeAll(ctx, p, j)
+	return o.evaluateAll(ctx, p, j)
 }
 
-// judgeAll reports on every selected source; j is nil when packages are only listed.
-func (o *scanOptions) judgeAll(ctx context.Context, p plan, j *evaluator) ([]result, error) {
+// evaluateAll reports on every selected source; j is nil when packages are only listed.
+func (o *scanOptions) evaluateAll(ctx context.Context, p plan, j *evaluator) ([]result, error) {
 	var out []result
 	err := o.take(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
 		r, err := j.report(ctx, o.globals, inv)
@@ -240,7 +237,7 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	return err
 }
 
-// verdict returns the exit status: findings that fail a build precede unreadable parts.
+// verdict returns the exit status: findings of --fail-on precede unreadable parts.
 func (o *scanOptions) verdict(p plan, found []result) error {
 	bad := 0
 	var partial error
@@ -251,7 +248,7 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 		}
 	}
 	if bad > 0 {
-		err := fmt.Errorf("%s %s as bad as --fail-on %s", cli.Plural(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
+		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
 		return cli.Exit(cli.ExitFound, errors.Join(err, partial))
 	}
 	return partial
@@ -274,10 +271,10 @@ func partly(c api.ScanCoverage) error {
 	if more > 1 {
 		what += fmt.Sprintf(", and %d more", more-1)
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("the scan is partial: something that may hold packages could not be read: %s", cli.Plain(what)))
+	return cli.Exit(cli.ExitPartly, fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.Plain(what)))
 }
 
-// mostNamed limits how many files of each list a report names.
+// mostNamed limits the files of each list in a report.
 const mostNamed = 100
 
 // coverage describes what a scan could and could not read.

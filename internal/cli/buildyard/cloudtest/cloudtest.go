@@ -1,9 +1,9 @@
-// Package cloudtest is a build cloud in the process of a test: controller and registry as the
-// program runs them, simulated nodes as a fleet of agents has them, and templates that were pushed.
+// Package cloudtest runs a build cloud in the process of a test: controller and registry like the
+// program, a fleet of simulated nodes, and pushed templates.
 //
-// It is not a simulation of a cloud: everything but the hypervisors is what products have.
+// Only the hypervisors are simulated.
 //
-// Invariant: what it has begun ends with the function that it gave for that.
+// Invariant: everything that a function starts ends with the function that it returns.
 package cloudtest
 
 import (
@@ -30,8 +30,8 @@ type Cloud struct {
 	*buildyard.ControllerService
 }
 
-// Open runs controller and registry on free ports of this machine until end is called. dir is for
-// their data; settings are added to the program's.
+// Open runs controller and registry on free loopback ports until end is called. dir is for their data;
+// settings are additional settings.
 func Open(dir string, settings map[string]string) (c *Cloud, end func(), err error) {
 	all := map[string]string{
 		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s",
@@ -57,7 +57,7 @@ func Open(dir string, settings map[string]string) (c *Cloud, end func(), err err
 	}, nil
 }
 
-// Background runs what ends with its context, until end is called.
+// Background runs a function with a context that end cancels.
 func Background(run func(context.Context) error) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

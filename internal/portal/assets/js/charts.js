@@ -19,8 +19,8 @@ const colour = (name) => {
   return getComputedStyle(probe).color;
 };
 
-const units = ["B", "kB", "MB", "GB", "TB"];
-const bytes = (v) => { let i = 0; while (v >= 1000 && i < units.length - 1) { v /= 1000; i++; } return `${+v.toPrecision(3)} ${units[i]}`; };
+const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const bytes = (v) => { let i = 0; while (v >= 1024 && i < units.length - 1) { v /= 1024; i++; } return `${+v.toFixed(1)} ${units[i]}`; };
 const seconds = (v) => v >= 120 ? `${+(v / 60).toPrecision(3)} min` : `${+v.toPrecision(3)} s`;
 const words = { n: (v) => `${+v.toFixed(2)}`, s: seconds, B: bytes };
 
@@ -47,10 +47,12 @@ function read(table) {
 }
 
 // least is where an axis ends that has nothing, or little, to show.
-const least = { n: 4, s: 1, B: 1000 };
+const least = { n: 4, s: 1, B: 1024 };
 
 // latest is the newest number of a line, shown while nothing is pointed at.
 const latest = (numbers) => numbers?.findLast((v) => v != null);
+
+const powersOfTwo = Array.from({ length: 51 }, (_, i) => 2 ** i); // distances of the ticks of sizes
 
 const looks = [{ stroke: "accent", width: 1.75 }, { stroke: "ink-2", width: 1.25, dash: [4, 3] }];
 
@@ -68,7 +70,7 @@ function make(el, columns, table) {
     scales: { y: { range: (u, low, high) => [0, Math.max(high * 1.1, least[el.dataset.unit])] } },
     axes: [
       { ...axis, grid: { show: false }, values: (u, all) => all.map(at), space: 64, size: 30 },
-      { ...axis, values: (u, all) => all.map((v) => el.dataset.unit === "n" && v % 1 ? "" : say(v)), size: 62, space: 34 },
+      { ...axis, ...(el.dataset.unit === "B" && { incrs: powersOfTwo }), values: (u, all) => all.map((v) => el.dataset.unit === "n" && v % 1 ? "" : say(v)), size: 62, space: 34 },
     ],
     series: [
       { label: "at", value: (u, t) => t == null ? "the latest" : moment.format(new Date(t * 1000)) },
