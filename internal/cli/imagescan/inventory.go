@@ -103,7 +103,7 @@ func without(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == path {
 		return at.Err
 	}
-	text := strings.TrimPrefix(err.Error(), "opening a folder: ")
+	text := strings.TrimPrefix(err.Error(), "opening a directory: ")
 	if rest, ok := strings.CutPrefix(text, path); ok {
 		if text, ok = strings.CutPrefix(rest, ": "); !ok {
 			text = "it" + rest
