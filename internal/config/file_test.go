@@ -53,7 +53,7 @@ func TestParseFileRefuses(t *testing.T) {
 		"A=1\nB=2\nA=3":         "line 3: A is already set in line 1",
 		"A=\"open":              "line 1: A: missing closing quote",
 		"A='open\nB=1'":         "line 1: A: missing closing quote",
-		"A=\"one\" two":         "line 1: A: something follows",
+		"A=\"one\" two":         "line 1: A: text after the closing quote",
 		"A=\xff":                "not UTF-8 text",
 		"A=1\x00":               "not UTF-8 text",
 		"A=\"ends with slash\\": "line 1: A: missing closing quote",

@@ -209,7 +209,7 @@ func TestSecretFileRefused(t *testing.T) {
 		"no such file":     {"SVC_WORD_FILE": filepath.Join(t.TempDir(), "none")},
 		"is empty":         {"SVC_WORD_FILE": writeFile(t, "\n")},
 		"larger than":      {"SVC_WORD_FILE": big},
-		"both given":       {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
+		"mutually exclusive":       {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
 		"SVC_WORD=" + mask: {"SVC_WORD_FILE": writeFile(t, "hidden-word\n\n")},
 	}
 	for want, env := range cases {

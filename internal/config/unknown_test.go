@@ -19,7 +19,7 @@ func TestUnknownVariables(t *testing.T) {
 		{RegistryTable, "SVC_ROOT_TOKEN_FIL=/x", "did you mean SVC_ROOT_TOKEN_FILE?"},
 		{RegistryTable, "SVC_BASEPATH=/x", "did you mean SVC_BASE_PATH?"},
 		{RegistryTable, "SVC_XYZZY_PLUGH_WALDO_FRED=1", "unknown setting SVC_XYZZY_PLUGH_WALDO_FRED; see --print-config"},
-		{RegistryTable, "SVC_QUEUE_ADDR=:1", "SVC_QUEUE_ADDR is a setting of the controller and has no effect here: remove it (from the environment)"},
+		{RegistryTable, "SVC_QUEUE_ADDR=:1", "SVC_QUEUE_ADDR is a setting of the controller and has no effect here; remove it (from the environment)"},
 		{ControllerTable, "SVC_BASE_PATH=/x", "SVC_BASE_PATH is a setting of the registry"},
 		{ControllerTable, "SVC_LISTEN_ADDR_FILE=/x", "unknown setting SVC_LISTEN_ADDR_FILE"},
 		{ControllerTable, "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported"},

@@ -81,7 +81,7 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", "-")
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", strings.TrimSpace(string(raw)))
 	run(1, `does not take the user key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key", key)
-	run(2, "give one", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file", root)
+	run(2, "mutually exclusive", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file", root)
 
 	// A registry that was added with a key gets requests with it; another one does not.
 	run(0, "safe is the current registry", "registry", "add", "safe", url, "--api-key-id", "ci", "--api-key", key)

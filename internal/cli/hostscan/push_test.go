@@ -69,7 +69,7 @@ func TestPushSettings(t *testing.T) {
 		if s.PushInterval == "" {
 			s.PushInterval = "1m"
 		}
-		if err := s.checkPush(); err == nil || !strings.HasPrefix(err.Error(), name) {
+		if err := s.checkPush(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
