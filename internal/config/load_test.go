@@ -206,11 +206,11 @@ func TestSecretFromFile(t *testing.T) {
 func TestSecretFileRefused(t *testing.T) {
 	big := writeFile(t, strings.Repeat("x", maxSecret+1))
 	cases := map[string]map[string]string{
-		"no such file":     {"SVC_WORD_FILE": filepath.Join(t.TempDir(), "none")},
-		"is empty":         {"SVC_WORD_FILE": writeFile(t, "\n")},
-		"larger than":      {"SVC_WORD_FILE": big},
-		"mutually exclusive":       {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
-		"SVC_WORD=" + mask: {"SVC_WORD_FILE": writeFile(t, "hidden-word\n\n")},
+		"no such file":       {"SVC_WORD_FILE": filepath.Join(t.TempDir(), "none")},
+		"is empty":           {"SVC_WORD_FILE": writeFile(t, "\n")},
+		"larger than":        {"SVC_WORD_FILE": big},
+		"mutually exclusive": {"SVC_WORD_FILE": big, "SVC_WORD": "hidden-word"},
+		"SVC_WORD=" + mask:   {"SVC_WORD_FILE": writeFile(t, "hidden-word\n\n")},
 	}
 	for want, env := range cases {
 		_, err := Load(sample, Sources{Env: environment(env)})
