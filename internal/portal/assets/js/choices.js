@@ -1,6 +1,6 @@
-// Colours and rows: each click takes the next one, and it is kept.
+// Theme and rows: each click takes the next one, and it is kept.
 const lists = { theme: ["auto", "light", "dark"], density: ["compact", "comfortable"] };
-const words = { theme: "Colours", density: "Rows" };
+const words = { theme: "Theme", density: "Rows" };
 
 export function choices() {
   const root = document.documentElement;
