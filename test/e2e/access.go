@@ -108,6 +108,6 @@ func seeNothing(p *page) error {
 		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"), p.see("No instances yet", "Start instance"),
 		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"), p.toGuarded("/groups"), p.see("No groups yet", "Create group"),
 		p.toGuarded("/keys"), p.see("No keys yet", "Create API key"), p.toGuarded("/permission-groups"), p.see("No permission groups yet"),
-		p.toGuarded("/instances/start"), p.see("There are no templates yet"), p.toGuarded("/health"), p.holds(`/no problems|1 thing to look at[^]*gb free/i.test(document.body.innerText)`), p.picture("health"),
+		p.toGuarded("/instances/start"), p.see("No templates"), p.toGuarded("/health"), p.holds(`/no problems|1 problem[^]*gi?b free/i.test(document.body.innerText)`), p.picture("health"),
 	)
 }

@@ -52,12 +52,12 @@ func outrunAnswers(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name), p.live(), p.see("1 instance that fit"),
+		p.to("/instances?q=name:"+name), p.live(), p.see("1 instance that match"),
 		// The earlier something is asked for, the later it is answered.
 		p.script(`window.late = 2400; const ask = window.fetch; window.fetch = async (...all) => { const wait = window.late; window.late = Math.max(0, window.late - 800); const answer = await ask(...all); await new Promise(r => setTimeout(r, wait)); if (all[1]?.signal?.aborted) throw new DOMException("over", "AbortError"); return answer; }`),
 		p.script(`htmx.trigger(document.body, "changed")`), p.fill("#q", "name:nobody"), p.script(`htmx.trigger(document.body, "changed")`), p.fill("#q", "name:"+name+" tag:v1"), p.script(`htmx.trigger(document.body, "changed")`),
 		p.at("/instances?q="+url.QueryEscape("name:"+name+" tag:v1")), p.holds("window.late === 0"), p.script("window.wait = Date.now() + 3000"), p.holds("Date.now() > window.wait"),
-		p.see("1 instance that fit"), p.gone("fits this filter"), p.holds(fmt.Sprintf(`document.getElementById("main").getAttribute("hx-get").includes(%q)`, "tag%3Av1")), p.picture("list"),
+		p.see("1 instance that match"), p.gone("No matching instances"), p.holds(fmt.Sprintf(`document.getElementById("main").getAttribute("hx-get").includes(%q)`, "tag%3Av1")), p.picture("list"),
 	)
 }
 
@@ -101,9 +101,9 @@ func outliveController(p *page) (err error) {
 		}
 	}()
 	return steps(
-		start, p.toLab("/instances?q=name:"+name), p.live(), p.see("1 instance that fit"), p.script("window.kept = 1"),
-		p.without, p.lab.Kill, p.see("reconnecting", "1 instance that fit"),
+		start, p.toLab("/instances?q=name:"+name), p.live(), p.see("1 instance that match"), p.script("window.kept = 1"),
+		p.without, p.lab.Kill, p.see("reconnecting", "1 instance that match"),
 		p.click("main tbody input[type=checkbox]"), p.click("#rows button[data-dialog]"), p.see("The controller did not answer"), p.picture("away"), p.click("dialog[open] [data-close]"), p.closed,
-		func() error { return p.lab.Boot(p) }, start, p.live(), p.see("2 instances that fit"), p.holds("window.kept === 1"), p.picture("back"),
+		func() error { return p.lab.Boot(p) }, start, p.live(), p.see("2 instances that match"), p.holds("window.kept === 1"), p.picture("back"),
 	)
 }

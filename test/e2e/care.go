@@ -21,7 +21,7 @@ func lookAtHealth(p *page) error {
 	return steps(
 		p.toLab("/health"), p.live(), p.see("License", "Running at", "Version"), p.picture("well"),
 		func() error { _, err := p.lab.api.BeginMaintenance(p, api.BeginMaintenance{}); return err },
-		p.reload, p.see("to look at", "A maintenance continues", "End it when the work is done"), p.picture("trouble"),
+		p.reload, p.see("problem", "Maintenance mode is on", "End it after the work"), p.picture("trouble"),
 		func() error { return p.lab.api.EndMaintenance(p) }, p.reload, p.gone("A maintenance continues"),
 	)
 }
@@ -49,7 +49,7 @@ func changeNodes(p *page) error {
 		return fmt.Errorf("%d nodes: %w", len(list), err)
 	}
 	choose := func() error {
-		return steps(p.toLab("/nodes?q=name:"+n.NodeName+",slow-0001"), p.live(), p.click("#c-"+n.NodeID), p.click("#c-"+list[0].NodeID), p.see("2 chosen"))
+		return steps(p.toLab("/nodes?q=name:"+n.NodeName+",slow-0001"), p.live(), p.click("#c-"+n.NodeID), p.click("#c-"+list[0].NodeID), p.see("2 selected"))
 	}
 	back := p.click(`header.top a.btn[href^="/nodes"]`)
 	return steps(

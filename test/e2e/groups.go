@@ -44,7 +44,7 @@ func useGroups(p *page) error {
 		p.to("/nodes/"+node.NodeID), p.click(`a[href="/nodes/`+node.NodeID+`/groups"]`), p.there("dialog[open] form"),
 		later(func(id string) func() error { return p.click(`dialog[open] input[value="` + id + `"]`) }), p.click("dialog[open] .acts button"), p.closed, p.see(name+"-new"),
 		p.to("/groups"), later(func(id string) func() error { return p.there(`#g-` + id + ` a[href="/nodes?q=group%3A` + id + `"]`) }), p.picture("list"),
-		later(func(id string) func() error { return p.click(`a[href="/groups/` + id + `/delete"]`) }), p.there("dialog[open] form"), p.see("Its nodes stay"), p.picture("delete"),
+		later(func(id string) func() error { return p.click(`a[href="/groups/` + id + `/delete"]`) }), p.there("dialog[open] form"), p.see("Its nodes are kept"), p.picture("delete"),
 		p.click("dialog[open] button.d"), p.gone(name+"-new"), p.see(other),
 		func() error {
 			all, err := p.api.Groups(p, client.ListOptions{})

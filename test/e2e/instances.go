@@ -24,12 +24,12 @@ func filterInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name), p.see("2 instances that fit", "Started 2"),
+		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name), p.see("2 instances that match", "Started 2"),
 		p.picture("fits"),
 		p.click("a.chip"), p.holds(`location.search.includes("state%3Astarted")`), p.there(`a.chip[aria-current]`), p.there("#i-"+ids[0]),
 		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`), p.there(`th[aria-sort="ascending"]`),
 		p.to("/instances?q=colour:red"), p.see("; the fields are"), p.picture("refused"),
-		p.to("/instances?q=name:nobody-at-all"), p.see("No instance fits"), p.picture("none"),
+		p.to("/instances?q=name:nobody-at-all"), p.see("No matching instances"), p.picture("none"),
 	)
 }
 
@@ -54,8 +54,8 @@ func endInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name), p.click("#c-"+ids[0]), p.click("#c-"+ids[1]), p.see("2 chosen"), p.picture("chosen"),
-		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"), p.see("End 2 instances", "cannot be undone"), p.picture("asked"),
+		p.to("/instances?q=name:"+name), p.click("#c-"+ids[0]), p.click("#c-"+ids[1]), p.see("2 selected"), p.picture("chosen"),
+		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"), p.see("Terminate 2 instances", "cannot be undone"), p.picture("asked"),
 		p.click("dialog[open] button.d"), p.see("2 done"), p.picture("ended"),
 		func() error {
 			return p.await(p, "their end", func() (bool, error) {
@@ -87,7 +87,7 @@ func keysOfInstances(p *page) error {
 	}
 	return steps(
 		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.keys("/"), p.holds(`document.activeElement.id === "q"`), p.leave,
-		p.keys("j"), p.keys("x"), p.see("1 chosen"), p.keys("?"), p.there("#help[open]"), p.picture("help"),
+		p.keys("j"), p.keys("x"), p.see("1 selected"), p.keys("?"), p.there("#help[open]"), p.picture("help"),
 		p.click("#help button"), p.keys("j"), p.keys("k"), p.keys("\r"), p.holds(`["`+ids[0]+`","`+ids[1]+`"].some(id => location.pathname.endsWith(id))`),
 		p.live(), p.keys("g"), p.keys("i"), p.at("/instances"),
 	)

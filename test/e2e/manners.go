@@ -49,14 +49,14 @@ func keepAddress(p *page) error {
 	const whole = "/instances?page=2&q=name%3Acrowd&sort=name"
 	second := fmt.Sprintf("51 to 100 of %d", waitingOf)
 	return steps(
-		p.toLab("/instances"), p.live(), p.fill("#q", "name:crowd"), p.keys("\r"), p.at("/instances?q=name%3Acrowd"), p.see(fmt.Sprint(waitingOf)+" instances that fit"),
+		p.toLab("/instances"), p.live(), p.fill("#q", "name:crowd"), p.keys("\r"), p.at("/instances?q=name%3Acrowd"), p.see(fmt.Sprint(waitingOf)+" instances that match"),
 		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`), p.there(`th[aria-sort="ascending"]`),
 		p.click(`a[rel="next"]`), p.at(whole), p.see(second), p.picture("second"),
 		p.reload, p.at(whole), p.see(second), p.holds(`document.getElementById("q").value === "name:crowd"`), p.there(`th[aria-sort="ascending"]`),
 		p.click("main tbody tr a"), p.holds(`location.pathname.length > 20`), p.back, p.at(whole), p.see(second),
 		p.click(`a[rel="prev"]`), p.see(fmt.Sprintf("1 to 50 of %d", waitingOf)), p.click("a.chip"), p.holds(`location.search.includes("state%3A")`), p.there("a.chip[aria-current]"),
 		p.back, p.holds(`!location.search.includes("state%3A")`), p.holds(`!document.querySelector("a.chip[aria-current]")`),
-		p.click(`button[name="all"]`), p.there("dialog[open] form"), p.see(fmt.Sprintf("End %d instances", waitingOf), fmt.Sprintf("Type %d instances", waitingOf)), p.picture("all-that-fit"), p.click("dialog[open] [data-close]"),
+		p.click(`button[name="all"]`), p.there("dialog[open] form"), p.see(fmt.Sprintf("Terminate %d instances", waitingOf), fmt.Sprintf("Type %d instances", waitingOf)), p.picture("all-that-fit"), p.click("dialog[open] [data-close]"),
 	)
 }
 
@@ -84,7 +84,7 @@ func stayInPlace(p *page) error {
 		p.script(fmt.Sprintf(`document.querySelector("#i-%s td a").focus()`, ids[1])),
 		p.script(`window.rows = document.querySelector("#rows"); window.lost = []; new MutationObserver((all) => lost.push(...all.flatMap((m) => [...m.removedNodes]).filter((n) => n.nodeName === "TR"))).observe(document.querySelector("main"), {childList: true, subtree: true})`),
 		func() error { _, err := p.start(p, name+"-late", 1); return err }, p.see(name+"-late"), p.holds(`document.querySelector("#rows") === rows && lost.length === 0`), p.holds(row), p.holds(fmt.Sprintf(`document.activeElement === document.querySelector("#i-%s td a")`, ids[1])),
-		p.holds(fmt.Sprintf(`document.getElementById("c-%s").checked`, ids[1])), p.see("1 chosen"), p.picture("row"),
+		p.holds(fmt.Sprintf(`document.getElementById("c-%s").checked`, ids[1])), p.see("1 selected"), p.picture("row"),
 		p.script(`window.pieces = document.body.childNodes.length; htmx.trigger(document.body, "changed")`), p.settled, p.script(`htmx.trigger(document.body, "changed")`), p.settled, p.holds("document.body.childNodes.length === window.pieces"),
 	)
 }
@@ -109,8 +109,8 @@ func useNoScript(p *page) error {
 	return steps(append(
 		all,
 		p.to("/"), p.see("Active nodes"), p.picture("dashboard"),
-		p.to("/instances"), p.fill("#q", "name:"+name), p.click("noscript button"), p.at("/instances?q=name%3A"+name), p.see("1 instance that fit"), p.picture("filtered"),
-		p.click("#c-"+ids[0]), p.click(`.bulk button.d`), p.see("End 1 instance", "cannot be undone"), p.picture("form"), p.click("button.d"), p.at("/instances/"+ids[0]),
+		p.to("/instances"), p.fill("#q", "name:"+name), p.click("noscript button"), p.at("/instances?q=name%3A"+name), p.see("1 instance that match"), p.picture("filtered"),
+		p.click("#c-"+ids[0]), p.click(`.bulk button.d`), p.see("Terminate 1 instance", "cannot be undone"), p.picture("form"), p.click("button.d"), p.at("/instances/"+ids[0]),
 		p.to("/instances/start?vmid="+p.template), p.fill("#f-name", name+"-2"), p.click(".acts button"), p.see(name+"-2"),
 		p.toGuarded("/instances"), p.fill(`input[name="token"]`, rootToken), p.click(".stack button"), p.at("/instances"), p.see("No instances yet"),
 	)...)
@@ -205,7 +205,7 @@ func fail(p *page) error {
 	return steps(
 		said("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Instance", "Go back to the list"), p.picture("unknown"),
 		said("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Node"), said("/templates/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22", 404, "Template"), said("/logs/nobody", 404, "Log"),
-		p.refusal(400), p.to("/instances/end"), p.see("No instance is chosen", "Correct the value"), p.picture("nothing-chosen"),
+		p.refusal(400), p.to("/instances/end"), p.see("No instance selected", "Correct the value"), p.picture("nothing-chosen"),
 	)
 }
 
@@ -287,7 +287,7 @@ func showHostile(p *page) error {
 			i, err := p.lab.api.Instance(p, ids[0])
 			return i.InstanceState == "Started" && i.StartupScript != nil, err
 		}),
-		shown("/instances/"+ids[0], hostile, "ended with"), p.live(), p.picture("instance"), p.script(`htmx.trigger(document.body, "changed")`), p.see(hostile), unharmed,
+		shown("/instances/"+ids[0], hostile, "exited with"), p.live(), p.picture("instance"), p.script(`htmx.trigger(document.body, "changed")`), p.see(hostile), unharmed,
 		shown("/instances?q=id:"+ids[0], p.name()+hostile), p.live(), p.picture("instances"),
 		p.script(`document.querySelector('a[href="/instances/`+ids[0]+`"]').click()`), p.click("a.btn.d"), p.there("dialog[open] form"), p.see(hostile), unharmed, p.picture("dialog"),
 		shown("/templates", hostile), shown("/templates/"+p.lab.template, hostile), p.picture("template"), shown("/templates/"+p.lab.template+"/distribute", hostile), shown("/templates/"+p.lab.template+"/delete", hostile),

@@ -31,8 +31,8 @@ func (p *page) someNode() (api.Node, error) {
 func listNodes(p *page) error {
 	return steps(
 		p.to("/nodes"), p.live(), p.see("3 nodes", "work-0001", "Active 3"), p.there("meter"), p.picture("all"),
-		p.click("a.chip"), p.holds(`location.search.includes("state%3Aactive")`), p.see("3 nodes that fit"),
-		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"), p.see("No node fits"), p.picture("none"),
+		p.click("a.chip"), p.holds(`location.search.includes("state%3Aactive")`), p.see("3 nodes that match"),
+		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"), p.see("No matching nodes"), p.picture("none"),
 	)
 }
 

@@ -46,7 +46,7 @@ func showScript(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances/"+ids[0]), p.live(), p.see("ended with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
+		p.to("/instances/"+ids[0]), p.live(), p.see("exited with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
 		p.see("State history", "Scheduling", "Port ssh", "forwards to 22", "Address", "CPU"), p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`), p.picture("ended"),
 	)
 }

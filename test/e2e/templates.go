@@ -9,7 +9,7 @@ var templateFlows = []flow{
 func listTemplates(p *page) error {
 	return steps(
 		p.to("/templates"), p.live(), p.see("1 template", "guest", "v1"), p.picture("all"),
-		p.click(`th a[href*="sort="]`), p.there(`th[aria-sort]`), p.to("/templates?q=name:nobody"), p.see("No template fits"), p.picture("none"),
+		p.click(`th a[href*="sort="]`), p.there(`th[aria-sort]`), p.to("/templates?q=name:nobody"), p.see("No matching templates"), p.picture("none"),
 	)
 }
 
