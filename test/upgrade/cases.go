@@ -521,7 +521,7 @@ func (c *cloud) restore(ctx context.Context) (string, error) {
 	}
 	for _, route := range []string{"/api/v1/group", "/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/image", "/api/v1/macaddr?limit=300"} {
 		var now any
-		err := c.call(ctx, http.MethodGet, "http://"+addr+route, nil, nil, &now)
+		err := c.call(ctx, request{http.MethodGet, "http://" + addr + route, nil, nil}, &now)
 		if err == nil {
 			err = missingIn(c.before[route], now, volatile)
 		}

@@ -47,7 +47,7 @@ type cloud struct {
 }
 
 // rootToken is the token of the root user.
-const rootToken = "t0ken-of-the-root-user"
+const rootToken = "t0ken-of-the-root-user" //nolint:gosec // of a cloud that this test makes
 
 func (c *cloud) file(name string) string { return filepath.Join(c.dir, name) }
 
@@ -167,10 +167,10 @@ func (c *cloud) yard(ctx context.Context, p programs, args ...string) (string, e
 func (c *cloud) command(ctx context.Context, program string, args ...string) (string, error) {
 	res, err := execute(ctx, []string{"HOME=" + c.dir, "XDG_CONFIG_HOME="}, program, args...)
 	if err == nil && res.code != 0 {
-		err = fmt.Errorf("status %d:", res.code)
+		err = fmt.Errorf("status %d", res.code)
 	}
 	if err != nil {
-		return res.stdout, fmt.Errorf("%s %s: %w; it said: %s", lastWord(program), strings.Join(args, " "), err, res.stderr)
+		return res.stdout, fmt.Errorf("%s %s: %w: %s", lastWord(program), strings.Join(args, " "), err, res.stderr)
 	}
 	return res.stdout, nil
 }
@@ -182,22 +182,29 @@ type envelope struct {
 	Body    json.RawMessage `json:"body"`
 }
 
+// request is a call of a service; header may be nil.
+type request struct {
+	method, address string
+	in              any // body, as JSON; nil: none
+	header          map[string]string
+}
+
 // call sends a request to a service as the root user and decodes the body of the answer.
-func (c *cloud) call(ctx context.Context, method, address string, in any, header map[string]string, out any) error {
+func (c *cloud) call(ctx context.Context, r request, out any) error {
 	var body io.Reader
-	if in != nil {
-		raw, err := json.Marshal(in)
+	if r.in != nil {
+		raw, err := json.Marshal(r.in)
 		if err != nil {
 			return err
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	req, err := http.NewRequestWithContext(ctx, r.method, r.address, body)
 	if err != nil {
 		return err
 	}
 	req.SetBasicAuth("root", rootToken)
-	for name, value := range header {
+	for name, value := range r.header {
 		req.Header.Set(name, value)
 	}
 	resp, err := (&http.Client{Timeout: 20 * time.Second}).Do(req)
@@ -207,10 +214,10 @@ func (c *cloud) call(ctx context.Context, method, address string, in any, header
 	defer func() { _ = resp.Body.Close() }()
 	var answer envelope
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("%s %s: HTTP %d: %w", method, address, resp.StatusCode, err)
+		return fmt.Errorf("%s %s: HTTP %d: %w", r.method, r.address, resp.StatusCode, err)
 	}
 	if answer.Status != "OK" {
-		return fmt.Errorf("%s %s: HTTP %d: %s", method, address, resp.StatusCode, answer.Message)
+		return fmt.Errorf("%s %s: HTTP %d: %s", r.method, r.address, resp.StatusCode, answer.Message)
 	}
 	if out == nil {
 		return nil
@@ -224,7 +231,7 @@ func (c *cloud) get(ctx context.Context, route string) (v any, err error) {
 	if path, ok := strings.CutPrefix(route, "registry:"); ok {
 		address = "http://" + c.registry + path
 	}
-	return v, c.call(ctx, http.MethodGet, address, nil, nil, &v)
+	return v, c.call(ctx, request{http.MethodGet, address, nil, nil}, &v)
 }
 
 // settleTime bounds the wait for a state.
@@ -255,7 +262,7 @@ type instance struct {
 }
 
 func (c *cloud) instance(ctx context.Context, id string) (i instance, err error) {
-	return i, c.call(ctx, http.MethodGet, "http://"+c.controller+"/api/v1/vm?id="+id, nil, nil, &i)
+	return i, c.call(ctx, request{http.MethodGet, "http://" + c.controller + "/api/v1/vm?id=" + id, nil, nil}, &i)
 }
 
 // inState waits until an instance has a state.
@@ -282,7 +289,7 @@ func (c *cloud) gone(ctx context.Context, id string) error {
 // begin starts an instance and returns its ID.
 func (c *cloud) begin(ctx context.Context, fields map[string]any, header map[string]string) (string, error) {
 	var ids []string
-	if err := c.call(ctx, http.MethodPost, "http://"+c.controller+"/api/v1/vm", fields, header, &ids); err != nil {
+	if err := c.call(ctx, request{http.MethodPost, "http://" + c.controller + "/api/v1/vm", fields, header}, &ids); err != nil {
 		return "", err
 	}
 	return ids[0], nil
@@ -290,7 +297,7 @@ func (c *cloud) begin(ctx context.Context, fields map[string]any, header map[str
 
 // terminate ends an instance and waits until it is in the history.
 func (c *cloud) terminate(ctx context.Context, id string) error {
-	if err := c.call(ctx, http.MethodDelete, "http://"+c.controller+"/api/v1/vm", map[string]any{"id": id}, nil, nil); err != nil {
+	if err := c.call(ctx, request{http.MethodDelete, "http://" + c.controller + "/api/v1/vm", map[string]any{"id": id}, nil}, nil); err != nil {
 		return err
 	}
 	return c.gone(ctx, id)
@@ -303,7 +310,7 @@ func (c *cloud) active(ctx context.Context, id string) error {
 			ID    string `json:"node_id"`
 			State string `json:"state"`
 		}
-		if err := c.call(ctx, http.MethodGet, "http://"+c.controller+"/api/v1/node?id="+id, nil, nil, &list); err != nil {
+		if err := c.call(ctx, request{http.MethodGet, "http://" + c.controller + "/api/v1/node?id=" + id, nil, nil}, &list); err != nil {
 			return err
 		}
 		if len(list) != 1 || list[0].State != "Active" {

@@ -113,7 +113,7 @@ func (c *cloud) makeNodes(ctx context.Context) error {
 			Name  string `json:"node_name"`
 			State string `json:"state"`
 		}
-		if err := c.call(ctx, "GET", "http://"+c.controller+"/api/v1/node", nil, nil, &list); err != nil {
+		if err := c.call(ctx, request{"GET", "http://" + c.controller + "/api/v1/node", nil, nil}, &list); err != nil {
 			return err
 		}
 		for _, n := range list {
@@ -148,7 +148,7 @@ func (c *cloud) sim(p programs) *rig.Process {
 // makeInstances starts instances on both kinds of nodes, terminates one, and leaves one pending.
 func (c *cloud) makeInstances(ctx context.Context) error {
 	var groups []struct{ ID, Name string }
-	if err := c.call(ctx, "GET", "http://"+c.controller+"/api/v1/group", nil, nil, &groups); err != nil {
+	if err := c.call(ctx, request{"GET", "http://" + c.controller + "/api/v1/group", nil, nil}, &groups); err != nil {
 		return err
 	}
 	later := ""

@@ -35,7 +35,7 @@ func settings(b *builds, dir string) group {
 }
 
 // samples are values of settings that have no default, or whose default another one excludes.
-var samples = map[string]string{
+var samples = map[string]string{ //nolint:gosec // they are examples
 	"SVC_REGISTRY": "http://registry.example:8089", "SVC_LOCAL_REGISTRY": "http://127.0.0.1:8089", "SVC_PUSH_REGISTRY": "http://push.example:8089",
 	"SVC_ETCD_ENDPOINTS": "http://127.0.0.1:2379,http://127.0.0.1:3379", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:0F:FF",
 	"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_EVENT_LOG_URL": "http://user:password@events.example/", "SVC_BACKUP_DIR": "/backups",
