@@ -519,7 +519,7 @@ func (c *cloud) restore(ctx context.Context) (string, error) {
 	if err := rig.Ready(ctx, s, "http://"+addr); err != nil {
 		return "", err
 	}
-	for _, route := range []string{"/api/v1/group", "/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/image", "/api/v1/macaddr?limit=300"} {
+	for _, route := range []string{"/api/v1/group", "/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/image"} {
 		var now any
 		err := c.call(ctx, request{http.MethodGet, "http://" + addr + route, nil, nil}, &now)
 		if err == nil {
@@ -529,7 +529,7 @@ func (c *cloud) restore(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%s: %w", route, err)
 		}
 	}
-	return "a new controller on the restored directory lists the groups, keys, permissions, saves and MAC addresses of before", s.End()
+	return "a new controller on the restored directory lists the groups, keys, permissions and saves of before", s.End()
 }
 
 // back starts the old services on what the new ones wrote, as docs/upgrade.md allows.

@@ -53,7 +53,7 @@ func differences(path string, before, now any, ignored *regexp.Regexp) (errs []e
 }
 
 // identities are fields by which items of a list are told apart.
-var identities = []string{"instance_id", "node_id", "request_id", "id", "name"}
+var identities = []string{"mac_address", "instance_id", "node_id", "request_id", "id", "name"}
 
 // sorted orders a list by the identities of its items.
 func sorted(list []any) []any {
