@@ -213,7 +213,7 @@ func TestVLANsThatCannotBe(t *testing.T) {
 	if h, _ := d.Describe(t.Context()); len(h.VLANs) != 0 {
 		t.Errorf("offered: %v", h.VLANs)
 	}
-	for _, want := range []string{"no-such-dev", "no bridge lo"} {
+	for _, want := range []string{"no-such-dev", "bridge lo not found"} {
 		if os.Geteuid() == 0 && !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q: %s", want, log.String())
 		}
