@@ -57,7 +57,7 @@ func noVMs(t *testing.T, dir string) {
 // user.
 func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	dir, invited := t.TempDir(), make(chan struct{})
-	out := &watched{want: "Ctrl-C ends", seen: func() { close(invited) }}
+	out := &watched{want: "Ctrl-C stops", seen: func() { close(invited) }}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan error, 1)
@@ -72,7 +72,7 @@ func TestDemoEndsTheInstancesOfItsUser(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("the demo ended with %v", err)
 	}
-	if !strings.Contains(out.String(), "ending 1 instance\n") {
+	if !strings.Contains(out.String(), "terminating 1 instance\n") {
 		t.Errorf("the demo does not say what it ends:\n%s", out)
 	}
 	noVMs(t, dir)

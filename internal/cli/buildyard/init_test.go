@@ -143,7 +143,7 @@ func TestInitAgain(t *testing.T) {
 		t.Errorf("the first run said %s", said)
 	}
 	first := contents(t, dir)
-	if said := runInit(t, "--data-dir", dir); strings.Contains(said, "made ") {
+	if said := runInit(t, "--data-dir", dir); strings.Contains(said, "created ") {
 		t.Errorf("the second run said %s", said)
 	}
 	again := contents(t, dir)
@@ -239,7 +239,7 @@ func TestInitKeepsNoBrokenPair(t *testing.T) {
 	if err := errors.Join(os.Remove(in(serverCertFile)), os.Remove(in(serverKeyFile))); err != nil {
 		t.Fatal(err)
 	}
-	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said, "made  certificate") {
+	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said, "created  certificate") {
 		t.Errorf("said was %s", said)
 	}
 }
