@@ -123,7 +123,7 @@ func TestCommandsOverTLS(t *testing.T) {
 		{5, "want an address with http://", []string{"--controller", strings.Replace(s.URL(), "http", "https", 1)}},
 		{2, "holds no certificate", []string{"--controller", open.URL, "--ca-cert", empty}},
 		{2, "authorities to trust", []string{"--controller", open.URL, "--ca-cert", empty + "x"}},
-		{2, "give the certificate and its key", []string{"--controller", open.URL, "--client-cert", cert}},
+		{2, "certificate and key are both required", []string{"--controller", open.URL, "--client-cert", cert}},
 		{2, "client certificate", []string{"--controller", open.URL, "--client-cert", key, "--client-key", cert}},
 	} {
 		ends(t, tc.code, tc.want, append([]string{"status"}, tc.args...)...)
