@@ -91,7 +91,7 @@ var onlys = []only{
 	{[]string{"internal/controller/placement"}, []string{"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched", "internal/store", "github.com/google/uuid"}, controllerPart},
 	{[]string{"internal/controller/reconcile"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
 	{[]string{"internal/controller/events"}, []string{"std", "api", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
-	{[]string{"internal/portal/..."}, []string{"std", "api", "client", "internal/auth", "internal/farm", "internal/portal/...", "github.com/google/uuid"}, "the portal is a client of the API: what it shows, every other client can show"},
+	{[]string{"internal/portal/..."}, []string{"std", "api", "client", "internal/auth", "internal/bytesize", "internal/farm", "internal/portal/...", "github.com/google/uuid"}, "the portal is a client of the API: what it shows, every other client can show"},
 	{[]string{"internal/loadgen"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
 	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},

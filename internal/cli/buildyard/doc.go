@@ -1,7 +1,7 @@
 // Package buildyard is the program buildyard: the services (up, controller, registry), the demo, and
 // the commands of clients and operators.
 //
-// It excludes the use cases: a service reads its settings, wires the parts and listens.
+// It does not contain use cases: a service reads its settings, wires the parts and listens.
 //
 // Invariant: a service is a type with ParseFlags, Run and Close, so that a
 // test can start the program on port 0.
