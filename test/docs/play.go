@@ -139,14 +139,15 @@ func (s *sandbox) bash(ctx context.Context, dir string, limit time.Duration) err
 
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
+	late := false
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("not done after %s", limit)
+		late, err = true, fmt.Errorf("not done after %s", limit)
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may have no process left
-	if ctx.Err() != nil {
-		_ = <-done // the limit is the reason
+	if late {
+		<-done // its error is the limit
 	}
 	if err != nil {
 		said, _ := os.ReadFile(filepath.Join(dir, "log")) // what is not of a block

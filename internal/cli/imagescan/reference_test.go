@@ -34,8 +34,8 @@ func TestReferenceOfSettings(t *testing.T) {
 	b.WriteString("Keys of the YAML file that `imagescan --config` names. An unknown key is refused.\n\n")
 	b.WriteString("| key | type | unit | default | meaning |\n|---|---|---|---|---|\n")
 	fields := reflect.TypeFor[settings]()
-	for i := range fields.NumField() {
-		key := fields.Field(i).Tag.Get("yaml")
+	for field := range fields.Fields() {
+		key := field.Tag.Get("yaml")
 		about, ok := keys[key]
 		if !ok {
 			t.Errorf("key %s is not described", key)
