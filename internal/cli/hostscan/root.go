@@ -48,7 +48,10 @@ commands that control it. It scans everything once, or in real time: each newly 
 within seconds, at a low cost.
 
 Recommended use: start the service, run a full scan, read the report, reset the report, and start
-real-time scanning. CI jobs then check the report.` + cli.ExitCodes + `Exit code 8: --fail-on matched a finding.`,
+real-time scanning. CI jobs then check the report.
+
+` + cli.ExitCodes + `
+Exit code 8: --fail-on matched a finding.`,
 		Example: `  sudo hostscan serve &
   hostscan full-scan
   hostscan report vulnerabilities --sort score

@@ -45,7 +45,10 @@ vulnerabilities. It mounts, unpacks and executes nothing and changes nothing.
   dir:<path>                          a directory
 
 Vulnerabilities come from a database that "imagescan db" builds or downloads. The report goes to
-standard output, messages go to standard error.` + cli.ExitCodes + `Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a finding.`,
+standard output, messages go to standard error.
+
+` + cli.ExitCodes + `
+Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a finding.`,
 		Example: `  imagescan vm_image:debian.qcow2
   imagescan registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:v3 -s /mnt/registry --min-severity high
   imagescan dir:/srv/app -q -f json > report.json

@@ -66,7 +66,8 @@ func TestTable(t *testing.T) {
 		rest.Open:        "[GET /livez GET /readyz GET /livez GET /readyz]",
 		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST /queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
-		rest.Known:       "[GET /api/v1/status GET /api/v1/rights GET /registry/v2/rights]",
+		rest.Known: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET /api/v1/openapi.json GET /api " +
+			"GET /registry/openapi.yaml GET /registry/openapi.json GET /registry/api GET /registry/v2/rights]",
 	} {
 		if got := fmt.Sprint(sets[kind]); got != want {
 			t.Errorf("%s: %s; want %s", kind, got, want)

@@ -36,7 +36,7 @@ func TestFilterInstances(t *testing.T) {
 	for text, want := range map[string]string{
 		"stat:x":  "filter: at 1: unknown field \"stat\"; the fields are age, arch, ",
 		"age:x":   "filter: at 5: age takes a time",
-		`name:"x`: "filter: at 6: the quote that begins here does not end",
+		`name:"x`: "filter: at 6: missing closing quote",
 	} {
 		if a := c.call("GET", "/api/v1/vm"+filtered(text), ""); a.code != 400 || !strings.HasPrefix(a.Message, want) {
 			t.Errorf("%s: %d %s", text, a.code, a.Message)
