@@ -143,11 +143,11 @@ func (s *sandbox) bash(ctx context.Context, dir string, limit time.Duration) err
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		late, err = true, fmt.Errorf("not done after %s", limit)
+		late = true
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may have no process left
 	if late {
-		<-done // its error is the limit
+		err = fmt.Errorf("not done after %s: %w", limit, <-done)
 	}
 	if err != nil {
 		said, _ := os.ReadFile(filepath.Join(dir, "log")) // what is not of a block
