@@ -147,7 +147,7 @@ func (b *binary) run(ctx context.Context, names []string, limit time.Duration, e
 	const bounded = `ulimit -d "$1" && shift && exec "$@"`
 	cmd := exec.CommandContext(ctx, "sh", "-c", bounded, "sh", fmt.Sprint(maxData>>10),
 		b.path, "-test.run", "^("+strings.Join(names, "|")+")$", "-test.failfast", "-test.timeout", "0")
-	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "TMPDIR="+temp, "BUILDYARD_TEST_ALL=1", env)
+	cmd.Dir, cmd.Env = b.dir, append(os.Environ(), "TMPDIR="+temp, env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
