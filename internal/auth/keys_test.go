@@ -143,7 +143,7 @@ func TestBoundsOfKeys(t *testing.T) {
 	_, err := keys.Create(t.Context(), NewKey{ID: "the last", TTL: 60, PublicKey: public})
 	must(t, err)
 	_, err = keys.Create(t.Context(), NewKey{ID: "one more", TTL: 60, PublicKey: public})
-	refusedWith(t, err, farm.CodeRefused, "10000")
+	refusedWith(t, err, farm.CodeRefused, "limit (10000)")
 }
 
 func TestChangesOfKeys(t *testing.T) {
