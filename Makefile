@@ -35,6 +35,7 @@ lint: ## check style, mistakes and formatting, and that the other systems compil
 	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
 	tools=$(TOOLS); cd test/e2e && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run
 	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
+	CGO_ENABLED=0 go test -trimpath ./internal/archtest
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./...
 
 fmt: ## format all Go files

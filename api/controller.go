@@ -42,8 +42,9 @@ type InstanceItem struct {
 // Explanation describes why an instance is pending or not, and its past states. GET vm adds it as explain when
 // requested with explain=1.
 type Explanation struct {
-	Reason string            `json:"reason"`
-	Nodes  []NodeExplanation `json:"nodes"` // those that can start it first, the best one first; empty when it does not wait
+	Reason string `json:"reason"`
+	// those that can start it first, the best one first; empty when it does not wait
+	Nodes []NodeExplanation `json:"nodes"`
 	// Transitions are the changes of its state, the oldest first; at most 16.
 	Transitions []Transition `json:"transitions"`
 }
@@ -124,16 +125,17 @@ type Node struct {
 	CapacityMode string         `json:"capacity_mode"`
 	VCPUOverride int            `json:"vcpu_override"`
 	RAMOverride  int            `json:"ram_override"`
-	VCPULimit    int            `json:"vcpu_limit,omitempty"` // that VMs may have in the capacity mode resource; absent in the other one
-	RAMLimit     int            `json:"ram_limit,omitempty"`  // MB, likewise
-	DiskSize     int64          `json:"disk_size"`            // bytes
-	FreeDisk     int64          `json:"free_disk_space"`      // bytes
-	DiskUsage    int64          `json:"anka_disk_usage"`      // bytes
-	HostArch     string         `json:"host_arch"`            // amd64 or arm64
-	Templates    []NodeTag      `json:"templates"`
-	LastUpdated  time.Time      `json:"last_updated"`
-	Timestamp    int64          `json:"timestamp"` // epoch seconds
-	AgentVersion string         `json:"agent_version"`
+	// that VMs may have in the capacity mode resource; absent in the other one
+	VCPULimit    int       `json:"vcpu_limit,omitempty"`
+	RAMLimit     int       `json:"ram_limit,omitempty"` // MB, likewise
+	DiskSize     int64     `json:"disk_size"`           // bytes
+	FreeDisk     int64     `json:"free_disk_space"`     // bytes
+	DiskUsage    int64     `json:"anka_disk_usage"`     // bytes
+	HostArch     string    `json:"host_arch"`           // amd64 or arm64
+	Templates    []NodeTag `json:"templates"`
+	LastUpdated  time.Time `json:"last_updated"`
+	Timestamp    int64     `json:"timestamp"` // epoch seconds
+	AgentVersion string    `json:"agent_version"`
 
 	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
 	StateReason  string    `json:"state_reason,omitempty"`            // why it is in its state

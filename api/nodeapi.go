@@ -89,10 +89,11 @@ type PollRequest struct {
 	HeldHash string          `json:"held_hash"`      // of Held
 	Held     []InventoryItem `json:"held,omitempty"` // with HasHeld: everything the node has
 	HasHeld  bool            `json:"has_held,omitempty"`
-	Usage    *Usage          `json:"usage,omitempty"`  // about every 5 s
-	Acks     []Ack           `json:"acks,omitempty"`   // orders written to the journal since the last poll
-	Pulled   int64           `json:"pulled,omitempty"` // bytes that came from registries since the last poll that was answered
-	Host     string          `json:"host,omitempty"`   // address, when it changed
+	Usage    *Usage          `json:"usage,omitempty"` // about every 5 s
+	Acks     []Ack           `json:"acks,omitempty"`  // orders written to the journal since the last poll
+	// bytes that came from registries since the last poll that was answered
+	Pulled int64  `json:"pulled,omitempty"`
+	Host   string `json:"host,omitempty"` // address, when it changed
 
 	Details []InventoryDetail `json:"details,omitempty"` // requested by Describe of the last response
 
@@ -118,11 +119,12 @@ type InventoryItem struct {
 // InventoryDetail is everything that a node knows about an item of its inventory, so that a controller that
 // lost its record can create it again. It contains no secret.
 type InventoryDetail struct {
-	ID        string         `json:"id"`               // Held.InstanceID, or Held.VMID where that is empty
-	Ending    bool           `json:"ending,omitempty"` // it is being terminated
-	ContentID string         `json:"content_id,omitempty"`
-	Start     *StartOrder    `json:"start,omitempty"` // as ordered, without script text and passwords; nil: not in the journal
-	Status    InstanceStatus `json:"status"`          // the present one
+	ID        string `json:"id"`               // Held.InstanceID, or Held.VMID where that is empty
+	Ending    bool   `json:"ending,omitempty"` // it is being terminated
+	ContentID string `json:"content_id,omitempty"`
+	// as ordered, without script text and passwords; nil: not in the journal
+	Start  *StartOrder    `json:"start,omitempty"`
+	Status InstanceStatus `json:"status"` // the present one
 }
 
 // Usage is the resources that the running instances of a node use, refreshed every few seconds.

@@ -3,8 +3,9 @@ package api
 // ControllerStats is the load of a cloud, as the answering replica has seen it since its start. Its numbers are
 // never negative, and every key is always present.
 type ControllerStats struct {
-	AverageQueueTime float64 `json:"average_queue_time"` // seconds from the request to a node, of the last 10 minutes' placements
-	TasksPerSecond   float64 `json:"tasks_per_second"`   // placements and ends of VMs, of the last 5 minutes
+	// seconds from the request to a node, of the last 10 minutes' placements
+	AverageQueueTime float64 `json:"average_queue_time"`
+	TasksPerSecond   float64 `json:"tasks_per_second"` // placements and ends of VMs, of the last 5 minutes
 
 	Instances    map[string]int `json:"instances"`     // by state, all states
 	Nodes        map[string]int `json:"nodes"`         // by state, all states

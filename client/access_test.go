@@ -59,7 +59,8 @@ func (x *tour) access(made *calls) {
 		x.ok(err)
 		private, err := root.CreateKey(x.Context(), api.NewKey{ID: "ci", TTL: 60, Groups: []string{"g"}})
 		x.ok(err)
-		x.ok(root.SetPermissionGroup(x.Context(), api.PermissionGroup{Name: "g", Permissions: []string{"view_permissions"}}))
+		x.ok(root.SetPermissionGroup(x.Context(),
+			api.PermissionGroup{Name: "g", Permissions: []string{"view_permissions"}}))
 		x.ok(root.SetResources(x.Context(), "g", []api.Resource{on}))
 		key, err := client.ParseUserKey("ci", private.Reveal())
 		x.ok(err)
@@ -79,7 +80,8 @@ func (x *tour) access(made *calls) {
 		groups, err3 := root.PermissionGroups(x.Context())
 		resources, err4 := root.Resources(x.Context(), "g")
 		x.ok(err2, err3, err4)
-		if len(rights) != 1 || len(group.Permissions) != 1 || len(groups) != 1 || len(resources) != 1 || resources[0].ID != on.ID {
+		if len(rights) != 1 || len(group.Permissions) != 1 || len(groups) != 1 || len(resources) != 1 ||
+			resources[0].ID != on.ID {
 			x.Errorf("%v %v %v %v", rights, group, groups, resources)
 		}
 		x.ok(root.UpdateKey(x.Context(), client.KeyChange{ID: "ci", Groups: []string{}}))

@@ -116,7 +116,8 @@ func TestOneHandshakeForAll(t *testing.T) {
 	wg.Wait()
 	must(t, groups(t, clients[0]))
 	if s.Hands.Load() != 1 || s.Shakes.Load() != 1 || s.Served.Load() != 101 || s.Refused.Load() != 0 {
-		t.Errorf("%d hands, %d shakes, %d served, %d refused", s.Hands.Load(), s.Shakes.Load(), s.Served.Load(), s.Refused.Load())
+		t.Errorf("%d hands, %d shakes, %d served, %d refused", s.Hands.Load(), s.Shakes.Load(), s.Served.Load(),
+			s.Refused.Load())
 	}
 
 	other := servicetest.New(servicetest.Options{Service: farm.ServiceRegistry})
@@ -124,7 +125,8 @@ func TestOneHandshakeForAll(t *testing.T) {
 	defer second.Close()
 	r, err := client.NewRegistry(second.URL, client.Options{Credentials: key, Retries: client.NoRetries})
 	must(t, err)
-	if _, err := r.Templates(t.Context()); !errors.Is(err, client.ErrUnauthenticated) || other.Hands.Load() != 1 || other.Shakes.Load() != 0 || s.Hands.Load() != 1 {
+	if _, err := r.Templates(t.Context()); !errors.Is(err, client.ErrUnauthenticated) || other.Hands.Load() != 1 ||
+		other.Shakes.Load() != 0 || s.Hands.Load() != 1 {
 		t.Errorf("a key of another service: %v", err)
 	}
 }
@@ -173,14 +175,17 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	c := through(t, s, key)
 	must(t, groups(t, c))
 	s.Signer.Replace(auth.NewRing(time.Now()))
-	if _, err := c.Start(t.Context(), client.StartRequest{TemplateID: "x"}); err != nil || starts.Load() != 1 || s.Hands.Load() != 2 || s.Refused.Load() != 1 {
+	if _, err := c.Start(t.Context(), client.StartRequest{TemplateID: "x"}); err != nil || starts.Load() != 1 ||
+		s.Hands.Load() != 2 || s.Refused.Load() != 1 {
 		t.Errorf("%v: %d starts, %d hands, %d refused", err, starts.Load(), s.Hands.Load(), s.Refused.Load())
 	}
 
 	must(t, s.Keys.Delete(t.Context(), "ci"))
 	err := groups(t, c)
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || e.Code != client.ErrUnauthenticated || !e.OfHandshake() || !strings.Contains(e.Message, `does not take the user key "ci": it is not known there, has expired, or was deleted`) {
+	if !ok || e.Code != client.ErrUnauthenticated || !e.OfHandshake() ||
+		!strings.Contains(e.Message,
+			`does not take the user key "ci": it is not known there, has expired, or was deleted`) {
 		t.Errorf("a deleted key: %v", err)
 	}
 	if s.Hands.Load() != 3 || s.Shakes.Load() != 2 || s.Refused.Load() != 2 {
@@ -188,8 +193,11 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	}
 
 	// A service that opens sessions and accepts none.
-	none, key := keyed(t, servicetest.Options{May: func(auth.Identity, *http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no") }})
-	if err := groups(t, through(t, none, key)); !errors.Is(err, client.ErrUnauthenticated) || none.Hands.Load() != 2 || none.Refused.Load() != 2 {
+	none, key := keyed(t, servicetest.Options{
+		May: func(auth.Identity, *http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no") },
+	})
+	if err := groups(t, through(t, none, key)); !errors.Is(err, client.ErrUnauthenticated) || none.Hands.Load() != 2 ||
+		none.Refused.Load() != 2 {
 		t.Errorf("%v: %d hands, %d refused", err, none.Hands.Load(), none.Refused.Load())
 	}
 }
@@ -198,11 +206,14 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 // sent with a new session.
 func TestAStreamSurvivesAStaleSession(t *testing.T) {
 	var got atomic.Value
-	s, key := keyed(t, servicetest.Options{Service: farm.ServiceRegistry, Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		raw, _ := io.ReadAll(r.Body)
-		got.Store(string(raw))
-		_, _ = io.WriteString(w, `{"status":"OK","body":{}}`)
-	})})
+	s, key := keyed(t, servicetest.Options{
+		Service: farm.ServiceRegistry,
+		Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			raw, _ := io.ReadAll(r.Body)
+			got.Store(string(raw))
+			_, _ = io.WriteString(w, `{"status":"OK","body":{}}`)
+		}),
+	})
 	server := httptest.NewServer(s)
 	defer server.Close()
 	r, err := client.NewRegistry(server.URL, client.Options{Credentials: key})
@@ -212,7 +223,8 @@ func TestAStreamSurvivesAStaleSession(t *testing.T) {
 		if n > 0 {
 			s.Signer.Replace(auth.NewRing(time.Now()))
 		}
-		if _, err := r.Upload(t.Context(), "x", io.MultiReader(strings.NewReader(content)), ""); err != nil || got.Load() != content {
+		if _, err := r.Upload(t.Context(), "x", io.MultiReader(strings.NewReader(content)), ""); err != nil ||
+			got.Load() != content {
 			t.Fatalf("upload %d: %v", n, err)
 		}
 	}
@@ -265,11 +277,16 @@ func TestHandshakesThatFail(t *testing.T) {
 		says string
 	}{
 		"another's private key": {s, swapped, client.ErrUnauthenticated, "is not that of the user key \"ci\""},
-		"an older service":      {says(404, `{"status":"FAIL","message":"No such route"}`), key, client.ErrUnsupported, "knows no user keys"},
-		"a page":                {says(200, "<html>"), key, client.ErrForeign, "is it the address of a controller"},
-		"another page":          {says(500, "<html>"), key, client.ErrForeign, "not as a controller does"},
-		"too many":              {says(429, `{"status":"FAIL","message":"Too many failed attempts"}`), key, client.ErrUnavailable, "Too many failed attempts"},
-		"a redirect":            {http.RedirectHandler("http://moon.example/", http.StatusTemporaryRedirect), key, client.ErrForeign, "307"},
+		"an older service": {says(404,
+			`{"status":"FAIL","message":"No such route"}`), key, client.ErrUnsupported, "knows no user keys"},
+		"a page":       {says(200, "<html>"), key, client.ErrForeign, "is it the address of a controller"},
+		"another page": {says(500, "<html>"), key, client.ErrForeign, "not as a controller does"},
+		"too many": {
+			says(429, `{"status":"FAIL","message":"Too many failed attempts"}`), key,
+			client.ErrUnavailable, "Too many failed attempts",
+		},
+		"a redirect": {http.RedirectHandler("http://moon.example/",
+			http.StatusTemporaryRedirect), key, client.ErrForeign, "307"},
 	} {
 		_, err := through(t, tc.h, tc.key).Start(t.Context(), client.StartRequest{TemplateID: "x"})
 		e, ok := errors.AsType[*client.Error](err)
@@ -307,7 +324,8 @@ func TestCredentialsStayAtTheirAddress(t *testing.T) {
 		if err := groups(t, c); !errors.Is(err, client.ErrForeign) || strayed.Load() != 0 {
 			t.Errorf("%v: %v, %d calls elsewhere", creds, err, strayed.Load())
 		}
-		for address, good := range map[string]bool{server.URL + "/x": true, moon.URL + "/x": false, strings.Replace(server.URL, "http:", "https:", 1): false} {
+		for address, good := range map[string]bool{server.URL + "/x": true, moon.URL +
+			"/x": false, strings.Replace(server.URL, "http:", "https:", 1): false} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 			must(t, err)
 			if err := c.Authorize(req); (err == nil) != good || (req.Header.Get("Authorization") != "") != good {
@@ -330,18 +348,24 @@ func TestReadyTokensAndCertificates(t *testing.T) {
 	authority := certstest.New(t, "authority")
 	ca := filepath.Join(dir, "ca.pem")
 	certstest.Write(t, ca, authority.CertPEM())
-	clients, err := certs.OpenClients(certs.ClientOptions{What: "the API", CA: ca, Logger: slog.New(slog.DiscardHandler)})
+	clients, err := certs.OpenClients(
+		certs.ClientOptions{What: "the API", CA: ca, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	serverDir, userDir := filepath.Join(dir, "server"), filepath.Join(dir, "user")
 	must(t, errors.Join(os.Mkdir(serverDir, 0o700), os.Mkdir(userDir, 0o700)))
 	cert, secret := authority.Server(t, "127.0.0.1").Files(t, serverDir)
-	tls, err := certs.Open(certs.Options{What: "the API", Cert: cert, Key: secret, Clients: clients, Logger: slog.New(slog.DiscardHandler)})
+	tls, err := certs.Open(certs.Options{
+		What: "the API", Cert: cert, Key: secret, Clients: clients, Logger: slog.New(slog.DiscardHandler),
+	})
 	must(t, err)
 	var last auth.Identity
-	s, key := keyed(t, servicetest.Options{JWT: "a.b.c", Certificate: clients.Identity, May: func(who auth.Identity, _ *http.Request) error {
-		last = who
-		return nil
-	}})
+	s, key := keyed(t, servicetest.Options{
+		JWT: "a.b.c", Certificate: clients.Identity,
+		May: func(who auth.Identity, _ *http.Request) error {
+			last = who
+			return nil
+		},
+	})
 	server := httptest.NewUnstartedServer(s)
 	server.TLS = tls.Config()
 	server.StartTLS()
@@ -353,7 +377,12 @@ func TestReadyTokensAndCertificates(t *testing.T) {
 		who    string
 		method auth.Method
 	}{
-		"certificate":         {nil, client.TLS{CAFile: ca, CertFile: mine, KeyFile: mineKey}, "anna", auth.ByCertificate},
+		"certificate": {
+			nil,
+			client.TLS{CAFile: ca, CertFile: mine, KeyFile: mineKey},
+			"anna",
+			auth.ByCertificate,
+		},
 		"ready token":         {client.Bearer(" a.b.c\n"), client.TLS{CAFile: ca}, "job", auth.ByOIDC},
 		"root token":          {client.RootToken(servicetest.Root), client.TLS{CAFile: ca}, "root", auth.ByRoot},
 		"user key":            {key, client.TLS{CAFile: ca}, "ci", auth.ByKey},
@@ -361,7 +390,8 @@ func TestReadyTokensAndCertificates(t *testing.T) {
 		"nothing":             {nil, client.TLS{CAFile: ca}, "", ""},
 	} {
 		last = auth.Identity{}
-		c, err := client.NewController(server.URL, client.Options{Credentials: tc.creds, TLS: tc.tls, Retries: client.NoRetries})
+		c, err := client.NewController(server.URL,
+			client.Options{Credentials: tc.creds, TLS: tc.tls, Retries: client.NoRetries})
 		must(t, err)
 		if err := groups(t, c); (err == nil) != (tc.who != "") || last.Name != tc.who || last.Method != tc.method {
 			t.Errorf("%s: %v, %+v", name, err, last)
@@ -412,10 +442,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		_, err := client.ParseUserKey("ci", bad)
 		fmt.Fprintln(&out, err)
 	}
-	fmt.Fprintln(&out, groups(t, through(t, s, client.RootToken("another root token"))), groups(t, through(t, s, client.Bearer("hidden-jwt"))))
+	fmt.Fprintln(&out, groups(t, through(t, s, client.RootToken("another root token"))),
+		groups(t, through(t, s, client.Bearer("hidden-jwt"))))
 	for name, secret := range map[string]string{
-		"root token": servicetest.Root, "in hex": fmt.Sprintf("%x", servicetest.Root), "wrong root token": "another root token", "ready token": "hidden-jwt", "bad key": "hidden-text",
-		"key": private[:30], "made key": made.Reveal()[30:60], "session": session[:40], "basic": base64.StdEncoding.EncodeToString([]byte("root:" + servicetest.Root)),
+		"root token": servicetest.Root, "in hex": fmt.Sprintf("%x", servicetest.Root),
+		"wrong root token": "another root token", "ready token": "hidden-jwt", "bad key": "hidden-text",
+		"key": private[:30], "made key": made.Reveal()[30:60], "session": session[:40],
+		"basic": base64.StdEncoding.EncodeToString([]byte("root:" + servicetest.Root)),
 	} {
 		if at := strings.Index(out.String(), secret); at >= 0 {
 			t.Errorf("the %s is printed: %.200s", name, out.String()[max(0, at-60):])
@@ -502,7 +535,10 @@ func TestKeysAndRights(t *testing.T) {
 		farm.ServiceRegistry:   {ID: "t", IDType: "id", Type: "template", Permissions: []string{"pull", "list"}},
 	} {
 		s := servicetest.New(servicetest.Options{Service: kind})
-		o := client.Options{Credentials: client.RootToken(servicetest.Root), Transport: direct{s}, Retries: client.NoRetries}
+		o := client.Options{
+			Credentials: client.RootToken(servicetest.Root), Transport: direct{s},
+			Retries: client.NoRetries,
+		}
 		var c store
 		c, err := client.NewController("http://cloud.example", o)
 		if kind == farm.ServiceRegistry {

@@ -26,7 +26,8 @@ func (s *service) Authorize(r *http.Request) error {
 	if s.creds == nil {
 		return nil
 	}
-	if r.URL.Scheme != s.base.Scheme || r.URL.Host != s.base.Host || !strings.HasPrefix(r.URL.Path+"/", s.base.Path+"/") {
+	if r.URL.Scheme != s.base.Scheme || r.URL.Host != s.base.Host ||
+		!strings.HasPrefix(r.URL.Path+"/", s.base.Path+"/") {
 		return fmt.Errorf("the credentials for %s are not sent to %s", s.Address(), r.URL.Redacted())
 	}
 	return s.creds.Authorize(r, s.target())

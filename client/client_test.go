@@ -45,10 +45,16 @@ func TestErrors(t *testing.T) {
 		{200, `{"status":"FAIL","message":"Not found"}`, client.ErrNotFound, "Not found"},
 		{200, `{"status":"FAIL","message":"VM not in the registry"}`, client.ErrNotFound, "VM not in the registry"},
 		{200, `{"status":"FAIL","message":"No such tag x"}`, client.ErrNoVersion, "No such tag x"},
-		{400, `{"status":"FAIL","message":"Did not find any versions with tag x"}`, client.ErrNoVersion, "Did not find"},
+		{
+			400, `{"status":"FAIL","message":"Did not find any versions with tag x"}`, client.ErrNoVersion,
+			"Did not find",
+		},
 		{200, `{"status":"FAIL","message":"it is full"}`, client.ErrRefused, "it is full"},
 		{400, `{"status":"FAIL","message":"count: is bad"}`, client.ErrInvalid, "count: is bad"},
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, client.ErrUnauthenticated, "Authentication Required"},
+		{
+			401, `{"status":"FAIL","message":"Authentication Required"}`, client.ErrUnauthenticated,
+			"Authentication Required",
+		},
 		{403, `{"status":"FAIL","message":"x"}`, client.ErrForbidden, "x"},
 		{404, `{"status":"FAIL","message":"No such route"}`, client.ErrUnsupported, "No such route"},
 		{413, `{"status":"FAIL","message":"x"}`, client.ErrTooLarge, "x"},
@@ -59,10 +65,12 @@ func TestErrors(t *testing.T) {
 		{302, ``, client.ErrForeign, "302"},
 		{200, `{"status":"OK","body":[1]}`, client.ErrForeign, "another form"},
 	} {
-		c := serve(t, client.Options{Retries: client.NoRetries}, func(w http.ResponseWriter, _ *http.Request) { say(w, tc.status, tc.answer) })
+		c := serve(t, client.Options{Retries: client.NoRetries},
+			func(w http.ResponseWriter, _ *http.Request) { say(w, tc.status, tc.answer) })
 		_, err := c.Instance(t.Context(), "a")
 		e, ok := errors.AsType[*client.Error](err)
-		if !ok || !errors.Is(err, tc.code) || client.CodeOf(err) != tc.code || !strings.Contains(err.Error(), tc.says) || e.RequestID != "r1" || e.Status != tc.status {
+		if !ok || !errors.Is(err, tc.code) || client.CodeOf(err) != tc.code ||
+			!strings.Contains(err.Error(), tc.says) || e.RequestID != "r1" || e.Status != tc.status {
 			t.Errorf("%d %s: %#v", tc.status, tc.answer, err)
 		}
 	}
@@ -74,11 +82,19 @@ func TestTriesAgainOnlyWhatIsSafe(t *testing.T) {
 		do   func(*client.Controller) error
 		want int32
 	}{
-		"list":      {func(c *client.Controller) error { _, err := c.Instances(t.Context(), client.ListOptions{}); return err }, 3},
+		"list": {func(c *client.Controller) error {
+			_, err := c.Instances(t.Context(), client.ListOptions{})
+			return err
+		}, 3},
 		"terminate": {func(c *client.Controller) error { return c.Terminate(t.Context(), "a") }, 3},
-		"start":     {func(c *client.Controller) error { _, err := c.Start(t.Context(), client.StartRequest{}); return err }, 1},
-		"revert":    {func(c *client.Controller) error { return c.RevertTemplate(t.Context(), "a", client.Version{}) }, 1},
-		"restart":   {func(c *client.Controller) error { return c.Restart(t.Context(), client.RestartRequest{}) }, 1},
+		"start": {func(c *client.Controller) error {
+			_, err := c.Start(t.Context(), client.StartRequest{})
+			return err
+		}, 1},
+		"revert": {func(c *client.Controller) error {
+			return c.RevertTemplate(t.Context(), "a", client.Version{})
+		}, 1},
+		"restart": {func(c *client.Controller) error { return c.Restart(t.Context(), client.RestartRequest{}) }, 1},
 		"start once": {func(c *client.Controller) error {
 			_, err := c.Start(t.Context(), client.StartRequest{IdempotencyKey: client.NewKey()})
 			return err
@@ -98,9 +114,10 @@ func TestTriesAgainOnlyWhatIsSafe(t *testing.T) {
 }
 
 func TestAnswersAreBounded(t *testing.T) {
-	c := serve(t, client.Options{MaxAnswer: 100, Retries: client.NoRetries}, func(w http.ResponseWriter, _ *http.Request) {
-		say(w, 200, `{"status":"OK","body":"`+strings.Repeat("x", 200)+`"}`)
-	})
+	c := serve(t,
+		client.Options{MaxAnswer: 100, Retries: client.NoRetries}, func(w http.ResponseWriter, _ *http.Request) {
+			say(w, 200, `{"status":"OK","body":"`+strings.Repeat("x", 200)+`"}`)
+		})
 	if _, err := c.Instance(t.Context(), "a"); !errors.Is(err, client.ErrTooLarge) {
 		t.Error(err)
 	}
@@ -111,8 +128,10 @@ func TestAnswersAreBounded(t *testing.T) {
 	if _, err := cut.Instance(t.Context(), "a"); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("a cut answer: %v", err)
 	}
-	slow := serve(t, client.Options{Timeout: 50 * time.Millisecond, Retries: client.NoRetries}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	if _, err := slow.Instance(t.Context(), "a"); !errors.Is(err, client.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+	slow := serve(t, client.Options{Timeout: 50 * time.Millisecond, Retries: client.NoRetries},
+		func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	if _, err := slow.Instance(t.Context(), "a"); !errors.Is(err, client.ErrUnreachable) ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a silent service: %v", err)
 	}
 }
@@ -121,17 +140,19 @@ func TestWhatIsSent(t *testing.T) {
 	var got struct {
 		user, pass, path, body string
 	}
-	c := serve(t, client.Options{Credentials: client.RootToken("s3cret")}, func(w http.ResponseWriter, r *http.Request) {
-		got.user, got.pass, _ = r.BasicAuth()
-		got.path = r.URL.String()
-		raw := make([]byte, 1000)
-		n, _ := r.Body.Read(raw)
-		got.body = string(raw[:n])
-		say(w, 200, `{"status":"OK","message":"","body":["i"],"more":1}`)
-	})
+	c := serve(t,
+		client.Options{Credentials: client.RootToken("s3cret")}, func(w http.ResponseWriter, r *http.Request) {
+			got.user, got.pass, _ = r.BasicAuth()
+			got.path = r.URL.String()
+			raw := make([]byte, 1000)
+			n, _ := r.Body.Read(raw)
+			got.body = string(raw[:n])
+			say(w, 200, `{"status":"OK","message":"","body":["i"],"more":1}`)
+		})
 	var raw json.RawMessage
 	ids, err := c.Start(client.KeepBody(t.Context(), &raw), client.StartRequest{
-		TemplateID: "t", StartupScript: []byte("hi"), TTL: client.Duration(90 * time.Second), Ports: []client.PortRule{},
+		TemplateID: "t", StartupScript: []byte("hi"), TTL: client.Duration(90 * time.Second),
+		Ports: []client.PortRule{},
 	})
 	if err != nil || len(ids) != 1 || string(raw) != `["i"]` || got.user != "root" || got.pass != "s3cret" {
 		t.Errorf("%v %v %s %+v", ids, err, raw, got)
@@ -139,13 +160,15 @@ func TestWhatIsSent(t *testing.T) {
 	if want := `{"vmid":"t","ttl":"1m30s","startup_script":"aGk=","port_forwarding_override":[]}`; got.body != want {
 		t.Errorf("sent %s, want %s", got.body, want)
 	}
-	if err := c.RevertTemplate(t.Context(), "t", client.Version{Tag: "a+b/c #1"}); err != nil || got.path != "/api/v1/registry/revert?id=t&tag=a%2Bb%2Fc+%231" {
+	if err := c.RevertTemplate(t.Context(), "t", client.Version{Tag: "a+b/c #1"}); err != nil ||
+		got.path != "/api/v1/registry/revert?id=t&tag=a%2Bb%2Fc+%231" {
 		t.Errorf("%s %v", got.path, err)
 	}
 	if _, err := c.Instance(t.Context(), ""); !errors.Is(err, client.ErrInvalid) {
 		t.Errorf("an empty id: %v", err)
 	}
-	if text := fmt.Sprintf("%v %+v %#v", client.RootToken("s3cret"), client.RootToken("s3cret"), client.RootToken("s3cret")); strings.Contains(text, "s3cret") {
+	if text := fmt.Sprintf("%v %+v %#v", client.RootToken("s3cret"), client.RootToken("s3cret"),
+		client.RootToken("s3cret")); strings.Contains(text, "s3cret") {
 		t.Errorf("the token is printed: %s", text)
 	}
 }
@@ -188,7 +211,8 @@ func TestWaits(t *testing.T) {
 		say(w, 200, `{"status":"OK","body":{"instance_state":"`+states[i]+`","message":"why"}}`)
 	})
 	var seen []string
-	if _, err := c.WaitStarted(t.Context(), "a", func(i api.Instance) { seen = append(seen, i.InstanceState) }); err != nil || len(seen) != 3 {
+	if _, err := c.WaitStarted(t.Context(),
+		"a", func(i api.Instance) { seen = append(seen, i.InstanceState) }); err != nil || len(seen) != 3 {
 		t.Errorf("%v %v", seen, err)
 	}
 	states[2] = "Error"

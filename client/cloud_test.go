@@ -57,7 +57,8 @@ func beside(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer stop()
-	proxy := httptest.NewServer(throughTo(map[string]string{"build.example:8090": s.URL(), "build.example:8089": s.RegistryURL()}))
+	proxy := httptest.NewServer(
+		throughTo(map[string]string{"build.example:8090": s.URL(), "build.example:8089": s.RegistryURL()}))
 	defer proxy.Close()
 	for key, value := range map[string]string{"HTTP_PROXY": proxy.URL, "NO_PROXY": "127.0.0.1,localhost"} {
 		if err := os.Setenv(key, value); err != nil {
@@ -71,7 +72,8 @@ func beside(m *testing.M) (code int, err error) {
 	}
 	cloud = s
 	defer s.Join(fleet.Options{
-		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"), USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
+		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"),
+		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
 	})()
 	return m.Run(), nil
 }

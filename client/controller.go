@@ -111,7 +111,8 @@ func (c *Controller) Maintenance(ctx context.Context) (api.Maintenance, error) {
 
 // BeginMaintenance starts the maintenance mode, or changes its end and reason.
 func (c *Controller) BeginMaintenance(ctx context.Context, b api.BeginMaintenance) (api.Maintenance, error) {
-	return fetch[api.Maintenance](ctx, c.service, call{method: http.MethodPost, path: pathMaintenance, body: b, again: true})
+	return fetch[api.Maintenance](ctx, c.service,
+		call{method: http.MethodPost, path: pathMaintenance, body: b, again: true})
 }
 
 // EndMaintenance ends the maintenance mode; without one it does nothing.

@@ -29,7 +29,8 @@ type DistributeRequest struct {
 
 // Distribute requests that nodes cache a version, and returns the ID of the request.
 func (c *Controller) Distribute(ctx context.Context, r DistributeRequest) (string, error) {
-	answer, err := fetch[api.DistributeAnswer](ctx, c.service, call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
+	answer, err := fetch[api.DistributeAnswer](ctx, c.service,
+		call{method: http.MethodPost, path: pathDistribute, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err
 }
 
@@ -54,7 +55,8 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, nodes
 	if len(nodes) > 0 {
 		body["node_ids"] = nodes
 	}
-	return fetch[api.RemoveAnswer](ctx, c.service, call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
+	return fetch[api.RemoveAnswer](ctx, c.service,
+		call{method: http.MethodDelete, path: pathRemove, query: byID(template), body: body})
 }
 
 // Removals returns the removal requests.
@@ -69,7 +71,9 @@ func (c *Controller) Removal(ctx context.Context, id string) (api.Removal, error
 
 // WaitDistributed waits until every node of a distribution has cached the version or failed. A failure is a
 // *WaitError. progress, unless nil, is called after every poll.
-func (c *Controller) WaitDistributed(ctx context.Context, request string, progress func(api.Distribution)) (api.Distribution, error) {
+func (c *Controller) WaitDistributed(
+	ctx context.Context, request string, progress func(api.Distribution),
+) (api.Distribution, error) {
 	look := func(ctx context.Context) (api.Distribution, error) { return c.Distribution(ctx, request) }
 	return until(ctx, look, func(d api.Distribution) (bool, error) {
 		if progress != nil {
@@ -89,7 +93,8 @@ func (c *Controller) WaitDistributed(ctx context.Context, request string, progre
 			}
 		}
 		if failed > 0 {
-			return false, &WaitError{"distribution " + request, fmt.Sprintf("done for %d of %d nodes", len(d.Status)-failed, len(d.Status)), first}
+			return false, &WaitError{"distribution " +
+				request, fmt.Sprintf("done for %d of %d nodes", len(d.Status)-failed, len(d.Status)), first}
 		}
 		return true, nil
 	})

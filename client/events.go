@@ -66,7 +66,8 @@ type EventWatch struct {
 func (c *Controller) WatchEvents(ctx context.Context, o EventWatch) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := eventWatch{c: c, EventWatch: o, yield: yield}
-		if err := again(ctx, o.OnInterrupt, func() (bool, error) { err := w.follow(ctx); return w.asked, err }); err != nil {
+		if err := again(ctx, o.OnInterrupt,
+			func() (bool, error) { err := w.follow(ctx); return w.asked, err }); err != nil {
 			yield(Event{}, err)
 		}
 	}

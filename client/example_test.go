@@ -14,7 +14,8 @@ import (
 
 // Start an instance, wait for it, and end it.
 func Example() {
-	c, err := client.NewController("http://build.example:8090", client.Options{Credentials: client.RootToken("the root token")})
+	c, err := client.NewController("http://build.example:8090",
+		client.Options{Credentials: client.RootToken("the root token")})
 	if err != nil {
 		panic(err)
 	}
@@ -58,7 +59,8 @@ func ExampleController_Watch() {
 		panic(err)
 	}
 	ctx := context.Background()
-	ids, err := c.Start(ctx, client.StartRequest{TemplateID: "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", TTL: client.Duration(time.Second)})
+	ids, err := c.Start(ctx,
+		client.StartRequest{TemplateID: "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", TTL: client.Duration(time.Second)})
 	if err != nil {
 		panic(err)
 	}
@@ -134,7 +136,8 @@ func ExampleLoadUserKey() {
 
 // A job uses the token that its identity provider issued.
 func ExampleBearer() {
-	c, err := client.NewRegistry("https://registry.example", client.Options{Credentials: client.Bearer(os.Getenv("CI_JOB_JWT"))})
+	c, err := client.NewRegistry("https://registry.example",
+		client.Options{Credentials: client.Bearer(os.Getenv("CI_JOB_JWT"))})
 	if err != nil {
 		panic(err)
 	}
@@ -153,7 +156,8 @@ func ExampleTLS() {
 
 // Of requests that are made by other means the client's credentials can be part too.
 func ExampleController_Authorize() {
-	c, err := client.NewController("http://build.example:8090", client.Options{Credentials: client.RootToken("the root token")})
+	c, err := client.NewController("http://build.example:8090",
+		client.Options{Credentials: client.RootToken("the root token")})
 	if err != nil {
 		panic(err)
 	}

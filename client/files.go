@@ -28,7 +28,12 @@ const pathFiles = "/registry/files"
 func fileCall(method, path, name string) (call, error) {
 	c := call{method: method, path: path + "/" + name, again: true}
 	if !fs.ValidPath(name) || name == "." {
-		return c, &Error{Code: ErrInvalid, Message: fmt.Sprintf("name: invalid file name %q: want a relative path such as tools/setup.sh", name), Method: method, Path: path}
+		return c,
+			&Error{
+				Code:    ErrInvalid,
+				Message: fmt.Sprintf("name: invalid file name %q: want a relative path such as tools/setup.sh", name),
+				Method:  method, Path: path,
+			}
 	}
 	return c, nil
 }

@@ -27,7 +27,8 @@ type GroupRequest struct {
 
 // CreateGroup makes a node group.
 func (c *Controller) CreateGroup(ctx context.Context, g GroupRequest) (api.Group, error) {
-	return fetch[api.Group](ctx, c.service, call{method: http.MethodPost, path: pathGroup, body: g, key: g.IdempotencyKey})
+	return fetch[api.Group](ctx, c.service,
+		call{method: http.MethodPost, path: pathGroup, body: g, key: g.IdempotencyKey})
 }
 
 // Groups returns the node groups.
@@ -57,10 +58,13 @@ type membership struct {
 
 // AddNodeToGroups puts a node into groups; it may be in them already.
 func (c *Controller) AddNodeToGroups(ctx context.Context, node string, groups ...string) error {
-	return c.do(ctx, call{method: http.MethodPost, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
+	return c.do(ctx,
+		call{method: http.MethodPost, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
 }
 
 // RemoveNodeFromGroups removes a node from groups; it need not be in them.
 func (c *Controller) RemoveNodeFromGroups(ctx context.Context, node string, groups ...string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true}, nil)
+	return c.do(ctx,
+		call{method: http.MethodDelete, path: pathNodeGroup, body: membership{groups, []string{node}}, again: true},
+		nil)
 }

@@ -29,7 +29,8 @@ type SaveRequest struct {
 // Save requests a save and returns the ID of the request. The instance ends automatically when the save is
 // done.
 func (c *Controller) Save(ctx context.Context, r SaveRequest) (string, error) {
-	answer, err := fetch[api.SaveImageAnswer](ctx, c.service, call{method: http.MethodPost, path: pathImage, body: r, key: r.IdempotencyKey})
+	answer, err := fetch[api.SaveImageAnswer](ctx, c.service,
+		call{method: http.MethodPost, path: pathImage, body: r, key: r.IdempotencyKey})
 	return answer.RequestID, err
 }
 

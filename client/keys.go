@@ -34,7 +34,11 @@ func (s *service) Key(ctx context.Context, id string) (api.Key, error) {
 		return api.Key{}, err
 	}
 	if len(list) == 0 {
-		return api.Key{}, &Error{Code: ErrNotFound, Message: notFound, Status: http.StatusOK, Method: http.MethodGet, Path: s.pathKeys()}
+		return api.Key{},
+			&Error{
+				Code: ErrNotFound, Message: notFound, Status: http.StatusOK, Method: http.MethodGet,
+				Path: s.pathKeys(),
+			}
 	}
 	return list[0], nil
 }

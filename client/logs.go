@@ -114,7 +114,8 @@ func (r *Registry) Send(ctx context.Context, rows []api.LogRow) (api.LogAppendRe
 
 // SendEvents appends objects to the event log: all of them or none.
 func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api.LogAppendResult, error) {
-	return fetch[api.LogAppendResult](ctx, r.service, call{method: http.MethodPost, path: api.PathLogEvent, body: events})
+	return fetch[api.LogAppendResult](ctx, r.service,
+		call{method: http.MethodPost, path: api.PathLogEvent, body: events})
 }
 
 // VMLog is an error log of a failed VM.

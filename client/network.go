@@ -34,7 +34,9 @@ const (
 
 // MACAddresses returns the managed addresses in order: at most limit, 1 to 10,000, that come after last; ""
 // begins with the first.
-func (c *Controller) MACAddresses(ctx context.Context, use MACFilter, limit int, last string) ([]api.MACAddress, error) {
+func (c *Controller) MACAddresses(
+	ctx context.Context, use MACFilter, limit int, last string,
+) ([]api.MACAddress, error) {
 	q := url.Values{"limit": {strconv.Itoa(limit)}}
 	set(q, "in_use", string(use))
 	set(q, "last", last)

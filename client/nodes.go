@@ -49,7 +49,8 @@ func (c *Controller) ConfigureNode(ctx context.Context, n NodeConfig) error {
 
 // DeleteNode removes a node that no longer exists.
 func (c *Controller) DeleteNode(ctx context.Context, id string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
+	return c.do(ctx,
+		call{method: http.MethodDelete, path: pathNode, body: map[string]string{"node_id": id}, again: true}, nil)
 }
 
 // UpdateNodes lets nodes install the agent package that the controller has for them: those with these IDs, or

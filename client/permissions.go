@@ -24,7 +24,8 @@ func (s *service) PermissionGroups(ctx context.Context) ([]api.PermissionGroup, 
 func onGroup(method, name, below string) (call, error) {
 	root := pathPermission + "/group/"
 	if name == "" || name == "." || name == ".." {
-		return call{}, &Error{Code: ErrInvalid, Message: "group: name of a permission group required", Method: method, Path: root}
+		return call{},
+			&Error{Code: ErrInvalid, Message: "group: name of a permission group required", Method: method, Path: root}
 	}
 	return call{method: method, path: root + name + below, raw: root + url.PathEscape(name) + below, again: true}, nil
 }

@@ -65,7 +65,9 @@ func (r *Registry) Template(ctx context.Context, id string) (api.TemplateDetail,
 }
 
 // Config returns the configuration of a version. Fields beyond api.TemplateConfig are in the raw form.
-func (r *Registry) Config(ctx context.Context, id string, v Version) (config api.TemplateConfig, raw json.RawMessage, err error) {
+func (r *Registry) Config(
+	ctx context.Context, id string, v Version,
+) (config api.TemplateConfig, raw json.RawMessage, err error) {
 	err = r.do(ctx, get(pathStoreV1+"/info", v.query(id)), &raw)
 	if err == nil {
 		err = json.Unmarshal(raw, &config)

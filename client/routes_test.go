@@ -97,8 +97,10 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	var patterns []string
-	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil), accessRoutes(farm.ServiceController), accessRoutes(farm.ServiceRegistry)) {
-		if _, path, _ := strings.Cut(route.Pattern, " "); !left(path) && !left(route.Pattern) && !slices.Contains(patterns, route.Pattern) {
+	for _, route := range slices.Concat(controllerrest.Routes(), registryrest.Routes(nil),
+		accessRoutes(farm.ServiceController), accessRoutes(farm.ServiceRegistry)) {
+		if _, path, _ := strings.Cut(route.Pattern, " "); !left(path) && !left(route.Pattern) &&
+			!slices.Contains(patterns, route.Pattern) {
 			patterns = append(patterns, route.Pattern)
 			mux.Handle(route.Pattern, http.NotFoundHandler())
 		}
@@ -119,7 +121,8 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 // left reports whether a route is one that the client has no method for.
 func left(path string) bool {
 	for other := range notOurs {
-		if beginning, open := strings.CutSuffix(other, "*"); path == other || open && strings.HasPrefix(path, beginning) {
+		if beginning, open := strings.CutSuffix(other, "*"); path == other ||
+			open && strings.HasPrefix(path, beginning) {
 			return true
 		}
 	}
@@ -213,12 +216,14 @@ func (x *tour) tables(node string) {
 	}
 	nodes, err := x.c.NodePage(ctx, client.PageOptions{Filter: "id:" + node, Sort: "name"})
 	x.ok(err)
-	if nodes.Total != 1 || len(nodes.Nodes) != 1 || nodes.Nodes[0].NodeID != node || nodes.States[nodes.Nodes[0].State] != 1 {
+	if nodes.Total != 1 || len(nodes.Nodes) != 1 || nodes.Nodes[0].NodeID != node ||
+		nodes.States[nodes.Nodes[0].State] != 1 {
 		x.Errorf("%+v", nodes)
 	}
 	templates, err := x.c.TemplatePage(ctx, client.PageOptions{Filter: "id:" + debian, Sort: "-nodes"})
 	x.ok(err)
-	if templates.Total != 1 || len(templates.Templates) != 1 || templates.Templates[0].LatestTag == "" || templates.Templates[0].VersionCount == 0 {
+	if templates.Total != 1 || len(templates.Templates) != 1 || templates.Templates[0].LatestTag == "" ||
+		templates.Templates[0].VersionCount == 0 {
 		x.Errorf("%+v", templates)
 	}
 	holders, err := x.c.TemplateNodes(ctx, debian)
@@ -274,12 +279,14 @@ func (x *tour) groups() {
 	x.ok(err)
 	in, err := x.c.Nodes(ctx, client.ListOptions{Filter: "group:ci"})
 	x.ok(err)
-	if len(list) != 1 || list[0].Description != text || list[0].FallbackGroupID != nil || len(in) != 1 || len(in[0].Groups) != 1 {
+	if len(list) != 1 || list[0].Description != text || list[0].FallbackGroupID != nil || len(in) != 1 ||
+		len(in[0].Groups) != 1 {
 		x.Errorf("%+v %+v", list, in)
 	}
 	text = ""
 	x.ok(x.c.UpdateGroup(ctx, ci.ID, client.GroupRequest{Description: &text}))
-	if list, err := x.c.Groups(ctx, client.ListOptions{Filter: "id:" + ci.ID}); err != nil || len(list) != 1 || list[0].Description != "" || list[0].Name != "ci" {
+	if list, err := x.c.Groups(ctx, client.ListOptions{Filter: "id:" + ci.ID}); err != nil || len(list) != 1 ||
+		list[0].Description != "" || list[0].Name != "ci" {
 		x.Errorf("%+v %v", list, err)
 	}
 	x.ok(x.c.DeleteGroup(ctx, ci.ID), x.c.DeleteGroup(ctx, spare.ID))
@@ -312,7 +319,8 @@ func (x *tour) instances() {
 	_, err = x.c.WaitRestarted(ctx, i.InstanceID, i.VMInfo.StartDate)
 	x.ok(err)
 	name, forever := "second", client.Duration(0)
-	x.ok(x.c.UpdateInstance(ctx, i.InstanceID, client.InstanceUpdate{Name: &name, TTL: &forever, Metadata: map[string]any{}}))
+	x.ok(x.c.UpdateInstance(ctx, i.InstanceID,
+		client.InstanceUpdate{Name: &name, TTL: &forever, Metadata: map[string]any{}}))
 	for item, err := range x.c.EachInstance(ctx, client.ListOptions{ExternalID: "job-1", Limit: 1}) {
 		x.ok(err)
 		if item.VM.Name != name || len(item.VM.Metadata) != 0 || !item.VM.Expires.IsZero() {
@@ -321,7 +329,8 @@ func (x *tour) instances() {
 	}
 	for change, err := range x.c.Watch(ctx, client.WatchOptions{}) {
 		x.ok(err)
-		if change.InstanceID == i.InstanceID && change.Type == client.ChangeSet && change.Instance.VM.InstanceState == "Started" {
+		if change.InstanceID == i.InstanceID && change.Type == client.ChangeSet &&
+			change.Instance.VM.InstanceState == "Started" {
 			x.ok(x.c.Terminate(ctx, i.InstanceID))
 		}
 		if change.InstanceID == i.InstanceID && change.Type == client.ChangeGone {
@@ -375,7 +384,9 @@ func (x *tour) failures() {
 func (x *tour) saves() {
 	ctx := x.Context()
 	i := x.start(client.StartRequest{})
-	request, err := x.c.Save(ctx, client.SaveRequest{InstanceID: i.InstanceID, Tag: "v1", NewTemplateName: "saved", IdempotencyKey: client.NewKey()})
+	request, err := x.c.Save(ctx, client.SaveRequest{
+		InstanceID: i.InstanceID, Tag: "v1", NewTemplateName: "saved", IdempotencyKey: client.NewKey(),
+	})
 	x.ok(err)
 	s, err := x.c.WaitSaved(ctx, request, nil)
 	x.ok(err)
@@ -391,7 +402,11 @@ func (x *tour) saves() {
 
 func (x *tour) distributions() {
 	ctx := x.Context()
-	request, err := x.c.Distribute(ctx, client.DistributeRequest{TemplateID: old, Tag: "v1", NodeIDs: []string{x.good}, IdempotencyKey: client.NewKey()})
+	request, err := x.c.Distribute(ctx,
+		client.DistributeRequest{
+			TemplateID: old, Tag: "v1", NodeIDs: []string{x.good},
+			IdempotencyKey: client.NewKey(),
+		})
 	x.ok(err)
 	d, err := x.c.WaitDistributed(ctx, request, nil)
 	x.ok(err)
@@ -474,7 +489,8 @@ func (x *tour) logs() {
 		x.ok(err)
 		files, err := l.Files(ctx, "mine")
 		x.ok(err)
-		if len(files) != 1 || !slices.ContainsFunc(services, func(s api.LogService) bool { return s.Service == "mine" }) {
+		if len(files) != 1 ||
+			!slices.ContainsFunc(services, func(s api.LogService) bool { return s.Service == "mine" }) {
 			x.Fatalf("%+v %+v", services, files)
 		}
 		for _, v := range []client.LogView{{Service: "mine"}, {Service: "mine", File: files[0].Name, Lines: 1}} {
@@ -526,7 +542,8 @@ func (x *tour) files() {
 	x.ok(err)
 	in, err := x.r.Files(ctx, "tools")
 	x.ok(err)
-	if len(in) != 1 || in[0].Size != int64(len(content)) || !slices.ContainsFunc(top, func(f api.StoredFile) bool { return f.Dir && f.Name == "tools" }) {
+	if len(in) != 1 || in[0].Size != int64(len(content)) ||
+		!slices.ContainsFunc(top, func(f api.StoredFile) bool { return f.Dir && f.Name == "tools" }) {
 		x.Errorf("%+v %+v", top, in)
 	}
 	if x.all(x.c.File(ctx, name)) != string(content) || x.all(x.r.File(ctx, name)) != string(content) {
@@ -535,13 +552,15 @@ func (x *tour) files() {
 	for _, bad := range []string{"", "..", "../x", "/x", "a//b", "a/", "."} {
 		_, err := x.c.File(ctx, bad)
 		_, wrong := x.r.Upload(ctx, bad, strings.NewReader(""), "")
-		if !errors.Is(err, client.ErrInvalid) || !errors.Is(wrong, client.ErrInvalid) || !errors.Is(x.r.DeleteFile(ctx, bad), client.ErrInvalid) {
+		if !errors.Is(err, client.ErrInvalid) || !errors.Is(wrong, client.ErrInvalid) ||
+			!errors.Is(x.r.DeleteFile(ctx, bad), client.ErrInvalid) {
 			x.Errorf("a file called %q: %v, %v", bad, err, wrong)
 		}
 	}
 	x.ok(x.r.DeleteFile(ctx, name)) // and the directory, which is empty now
 	_, err = x.r.File(ctx, name)
-	if again := x.r.DeleteFile(ctx, "tools"); !errors.Is(err, client.ErrNotFound) || !errors.Is(again, client.ErrNotFound) {
+	if again := x.r.DeleteFile(ctx, "tools"); !errors.Is(err, client.ErrNotFound) ||
+		!errors.Is(again, client.ErrNotFound) {
 		x.Error(err, again)
 	}
 }
@@ -564,7 +583,8 @@ func (x *tour) storage() {
 	x.ok(err)
 	stats, err := x.r.Stats(ctx)
 	x.ok(err)
-	if status.Status != "Running" || names[debian] != "debian" || len(list) < 2 || len(one.Versions) < 2 || config.CPU.Cores != 1 || len(raw) == 0 || stats.Templates == 0 {
+	if status.Status != "Running" || names[debian] != "debian" || len(list) < 2 || len(one.Versions) < 2 ||
+		config.CPU.Cores != 1 || len(raw) == 0 || stats.Templates == 0 {
 		x.Errorf("%+v %+v %+v %+v %+v %+v", status, names, list, one, config, stats)
 	}
 	x.ok(x.r.SetArch(ctx, debian, "amd64"), x.r.Pause(ctx, time.Second))
@@ -583,13 +603,18 @@ func (x *tour) scans() {
 	one, err := x.r.Template(ctx, debian)
 	x.ok(err)
 	newest := one.Versions[len(one.Versions)-1]
-	scan := api.TemplateScan{ContentID: newest.ContentID, Report: []byte(`{"matches":[]}`), ScanSummary: api.ScanSummary{
-		Scanner: "imagescan", Version: "1", Database: time.Unix(1e9, 0).UTC(), Scanned: time.Unix(2e9, 0).UTC(), Partial: true, Counts: api.ScanCounts{High: 3},
-	}}
+	scan := api.TemplateScan{
+		ContentID: newest.ContentID, Report: []byte(`{"matches":[]}`),
+		ScanSummary: api.ScanSummary{
+			Scanner: "imagescan", Version: "1", Database: time.Unix(1e9, 0).UTC(), Scanned: time.Unix(2e9, 0).UTC(),
+			Partial: true, Counts: api.ScanCounts{High: 3},
+		},
+	}
 	x.ok(x.r.PutScan(ctx, debian, client.Version{Tag: newest.Tag, Number: &newest.Number}, scan))
 	got, err := x.r.GetScan(ctx, debian, latest)
 	x.ok(err)
-	if got.ScanSummary != scan.ScanSummary || got.ContentID != scan.ContentID || string(got.Report) != string(scan.Report) {
+	if got.ScanSummary != scan.ScanSummary || got.ContentID != scan.ContentID ||
+		string(got.Report) != string(scan.Report) {
 		x.Errorf("%+v", got)
 	}
 	viaController, err := x.c.Template(ctx, debian)
@@ -620,9 +645,11 @@ func (x *tour) nodeScans() {
 	}
 	scan := api.NodeScan{
 		NodeScanSummary: api.NodeScanSummary{
-			Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: time.Now(), Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: 1, Packages: 1}},
+			Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: time.Now(),
+			Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: 1, Packages: 1}},
 		},
-		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}}, Packages: []api.HostPackage{},
+		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}},
+		Packages:        []api.HostPackage{},
 	}
 	x.ok(x.c.PutNodeScan(ctx, x.good, scan))
 	got, err := x.c.NodeScan(ctx, x.good)
@@ -643,8 +670,10 @@ func (x *tour) nodeScans() {
 
 func (x *tour) templates() {
 	ctx := x.Context()
-	x.ok(x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}), x.r.RevertTemplate(ctx, older, client.Version{Tag: "v2"}))
-	for _, err := range []error{x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}), x.r.RevertTemplate(ctx, older, client.Version{Tag: "v2"})} {
+	x.ok(x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}),
+		x.r.RevertTemplate(ctx, older, client.Version{Tag: "v2"}))
+	for _, err := range []error{x.c.RevertTemplate(ctx, old, client.Version{Tag: "v2"}), x.r.RevertTemplate(ctx, older,
+		client.Version{Tag: "v2"})} {
 		if !errors.Is(err, client.ErrNoVersion) {
 			x.Errorf("no such version: %v", err)
 		}

@@ -39,9 +39,12 @@ func newService(kind, address string, o Options) (*service, error) {
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), ""
 	s := &service{
-		kind: kind, base: base, creds: o.Credentials, timeout: o.Timeout, retries: o.Retries, maxAnswer: o.MaxAnswer, agent: o.UserAgent,
+		kind: kind, base: base, creds: o.Credentials, timeout: o.Timeout, retries: o.Retries, maxAnswer: o.MaxAnswer,
+		agent: o.UserAgent,
 		// A redirect would make a GET of a POST, or send a body twice.
-		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
 	}
 	if s.timeout <= 0 {
 		s.timeout = DefaultTimeout
@@ -186,9 +189,11 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	}
 	switch {
 	case limited.N <= 0:
-		return answered(resp, ErrTooLarge, fmt.Sprintf("the answer of the %s has more than %d bytes: ask for less", s.kind, s.maxAnswer))
+		return answered(resp, ErrTooLarge,
+			fmt.Sprintf("the answer of the %s has more than %d bytes: ask for less", s.kind, s.maxAnswer))
 	case err != nil && !isJSON(err):
-		return s.unreachable(call{method: resp.Request.Method, path: resp.Request.URL.Path}, fmt.Errorf("the answer was cut: %w", err))
+		return s.unreachable(call{method: resp.Request.Method, path: resp.Request.URL.Path},
+			fmt.Errorf("the answer was cut: %w", err))
 	case err != nil, envelope.Status == "":
 		return s.foreign(resp)
 	case envelope.Status != api.StatusOK:
@@ -201,7 +206,8 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 		return nil
 	}
 	if err := json.Unmarshal(envelope.Body, out); err != nil {
-		e := answered(resp, ErrForeign, fmt.Sprintf("the answer of the %s to %s %s has another form: %v", s.kind, resp.Request.Method, resp.Request.URL.Path, err))
+		e := answered(resp, ErrForeign, fmt.Sprintf("the answer of the %s to %s %s has another form: %v", s.kind,
+			resp.Request.Method, resp.Request.URL.Path, err))
 		e.cause = err
 		return e
 	}

@@ -108,12 +108,14 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 	}
 	cipher, err := decode64(string(sealed))
 	if err != nil {
-		return redacted{}, h.fail(ErrForeign, api.PathHand, "%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
+		return redacted{}, h.fail(ErrForeign, api.PathHand,
+			"%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
 	}
 	secret, err := rsa.DecryptOAEP(sha256.New(), nil, h.key.private, cipher, nil)
 	if err != nil {
-		return redacted{}, h.fail(ErrUnauthenticated, api.PathHand, "the %s at %s does not take the user key %q: it is not known there, "+
-			"has expired, or was deleted, or the private key that was given is not that of the user key %q",
+		return redacted{}, h.fail(ErrUnauthenticated, api.PathHand,
+			"the %s at %s does not take the user key %q: it is not known there, "+
+				"has expired, or was deleted, or the private key that was given is not that of the user key %q",
 			h.to.Kind, h.to.Address, h.key.id, h.key.id)
 	}
 	raw, err := h.post(ctx, api.PathShake, api.ShakeRequest{ID: h.key.id, Secret: string(secret)})
@@ -124,8 +126,10 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 		Data json.RawMessage `json:"data"` // sent back as it came, including unknown fields
 	}
 	var data bytes.Buffer
-	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) || json.Compact(&data, answer.Data) != nil {
-		return redacted{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form", h.to.Address)
+	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) ||
+		json.Compact(&data, answer.Data) != nil {
+		return redacted{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form",
+			h.to.Address)
 	}
 	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
 }
@@ -165,9 +169,13 @@ func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Err
 	var e *Error
 	switch {
 	case code == ErrUnauthenticated:
-		e = h.fail(code, path, "the %s at %s does not take the user key %q: it is not known there, has expired, or was deleted or made again", h.to.Kind, h.to.Address, h.key.id)
+		e = h.fail(code, path,
+			"the %s at %s does not take the user key %q: it is not known there, has expired, or was deleted or made "+
+				"again", h.to.Kind, h.to.Address, h.key.id)
 	case code == ErrUnsupported:
-		e = h.fail(code, path, "the %s at %s knows no user keys: its version is older, or they are switched off there (SVC_ENABLE_API_KEYS)", h.to.Kind, h.to.Address)
+		e = h.fail(code, path,
+			"the %s at %s knows no user keys: its version is older, or they are switched off there "+
+				"(SVC_ENABLE_API_KEYS)", h.to.Kind, h.to.Address)
 	case foreign && code != ErrUnavailable:
 		e = h.fail(ErrForeign, path, "%s answers, but not as a %s does (%s)", h.to.Address, h.to.Kind, resp.Status)
 	case foreign || strings.TrimSpace(envelope.Message) == "":

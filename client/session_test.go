@@ -15,7 +15,10 @@ func TestALateRefusal(t *testing.T) {
 		t.Errorf("%s, %v, for %s", got.reveal(), err, s.life)
 	}
 	s.refused("next")
-	if got, err = s.value(t.Context(), func(context.Context) (redacted, error) { return hide("another"), nil }); err != nil || got.reveal() != "another" {
+	if got, err = s.value(t.Context(), func(context.Context) (redacted, error) {
+		return hide("another"),
+			nil
+	}); err != nil || got.reveal() != "another" {
 		t.Errorf("%s, %v", got.reveal(), err)
 	}
 }

@@ -76,7 +76,8 @@ func parsePrivate(text string) (*rsa.PrivateKey, error) {
 	if block, _ := pem.Decode([]byte(text)); block != nil {
 		der, kind = block.Bytes, block.Type
 		if strings.Contains(kind, "ENCRYPTED") || block.Headers["DEK-Info"] != "" {
-			return nil, errors.New("the private key is encrypted with a password: give it without (openssl rsa -in FILE)")
+			return nil,
+				errors.New("the private key is encrypted with a password: give it without (openssl rsa -in FILE)")
 		}
 	} else {
 		var err error

@@ -115,7 +115,9 @@ func (c *Controller) looking(id string) func(context.Context) (api.Instance, err
 
 // WaitSaved waits for the end of a save. It returns a *WaitError if the save failed. progress, unless nil, is
 // called after every poll.
-func (c *Controller) WaitSaved(ctx context.Context, request string, progress func(api.SaveImage)) (api.SaveImage, error) {
+func (c *Controller) WaitSaved(
+	ctx context.Context, request string, progress func(api.SaveImage),
+) (api.SaveImage, error) {
 	look := func(ctx context.Context) (api.SaveImage, error) { return c.SaveStatus(ctx, request) }
 	return until(ctx, look, func(s api.SaveImage) (bool, error) {
 		if progress != nil {

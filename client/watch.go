@@ -46,7 +46,8 @@ const maxSilence = 45 * time.Second
 func (c *Controller) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		w := watch{c: c, known: map[string]bool{}, yield: yield}
-		if err := again(ctx, o.OnInterrupt, func() (bool, error) { err := w.follow(ctx); return w.synced, err }); err != nil {
+		if err := again(ctx, o.OnInterrupt,
+			func() (bool, error) { err := w.follow(ctx); return w.synced, err }); err != nil {
 			yield(Change{}, err)
 		}
 	}

@@ -207,7 +207,9 @@ func (a *Agent) settle(ctx context.Context, in *instance, _ hv.VM) error {
 
 // handlers maps the number in an order to a fail handler.
 var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
-	int(farm.StopVM):   func(ctx context.Context, d hv.Driver, id string) error { return d.Stop(ctx, id, hv.StopOrderly) },
+	int(farm.StopVM): func(ctx context.Context, d hv.Driver, id string) error {
+		return d.Stop(ctx, id, hv.StopOrderly)
+	},
 	int(farm.KeepVM):   func(context.Context, hv.Driver, string) error { return nil },
 	int(farm.DeleteVM): func(ctx context.Context, d hv.Driver, id string) error { return d.Delete(ctx, id) },
 }

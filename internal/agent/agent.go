@@ -192,7 +192,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context) error{a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop, a.updateLoop} {
+	for _, loop := range []func(context.Context) error{
+		a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop, a.updateLoop,
+	} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
 				cancel(err)

@@ -88,7 +88,8 @@ func TestTerminateInEveryPhase(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				w.checkClean()
 				if w.number(&w.deletes) != tt.vms || w.number(&w.starts) > 1 {
-					t.Errorf("%d starts, %d removals, want %d removals", w.number(&w.starts), w.number(&w.deletes), tt.vms)
+					t.Errorf("%d starts, %d removals, want %d removals", w.number(&w.starts), w.number(&w.deletes),
+						tt.vms)
 				}
 			})
 		})
@@ -171,12 +172,32 @@ func TestScripts(t *testing.T) {
 	}{
 		"ok":            {api.Script{Text: []byte("echo hi"), Monitoring: true}, api.PhaseScriptOK, "", 0, "running"},
 		"not monitored": {api.Script{Text: []byte("exit 4")}, api.PhaseScriptOK, "", 4, "running"},
-		"stop":          {api.Script{Text: []byte("exit 4"), Monitoring: true}, api.PhaseScriptEnded, "startup script exit code 4", 4, "stopped"},
-		"keep":          {api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "startup script exit code 4", 4, "running"},
-		"delete":        {api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "startup script exit code 4", 4, "deleted"},
-		"time-out":      {api.Script{Text: []byte("sleep 100"), Monitoring: true, Timeout: 5}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
-		"default":       {api.Script{Text: []byte("sleep 91"), Monitoring: true}, api.PhaseScriptEnded, "startup script exit code -1", -1, "stopped"},
-		"long":          {api.Script{Text: []byte("sleep 300")}, api.PhaseScriptOK, "", 0, "running"},
+		"stop": {
+			api.Script{Text: []byte("exit 4"), Monitoring: true},
+			api.PhaseScriptEnded,
+			"startup script exit code 4", 4, "stopped",
+		},
+		"keep": {
+			api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 1},
+			api.PhaseScriptEnded,
+			"startup script exit code 4", 4, "running",
+		},
+		"delete": {
+			api.Script{Text: []byte("exit 4"), Monitoring: true, OnFailure: 2},
+			api.PhaseScriptEnded,
+			"startup script exit code 4", 4, "deleted",
+		},
+		"time-out": {
+			api.Script{Text: []byte("sleep 100"), Monitoring: true, Timeout: 5},
+			api.PhaseScriptEnded,
+			"startup script exit code -1", -1, "stopped",
+		},
+		"default": {
+			api.Script{Text: []byte("sleep 91"), Monitoring: true},
+			api.PhaseScriptEnded,
+			"startup script exit code -1", -1, "stopped",
+		},
+		"long": {api.Script{Text: []byte("sleep 300")}, api.PhaseScriptOK, "", 0, "running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
@@ -189,7 +210,8 @@ func TestScripts(t *testing.T) {
 					t.Errorf("got %q, script %+v, VM %+v", s.Message, s.Script, s.VM)
 				}
 				phases := w.control.phasesOf(idA)
-				failed := slices.Contains(phases, api.PhaseScriptFailed) || slices.Contains(phases, api.PhaseScriptEnded)
+				failed := slices.Contains(phases, api.PhaseScriptFailed) ||
+					slices.Contains(phases, api.PhaseScriptEnded)
 				if failed != (tt.phase == api.PhaseScriptEnded) {
 					t.Errorf("phases %v", phases)
 				}
@@ -393,7 +415,8 @@ func TestPollsSendOnlyWhatChanged(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		time.Sleep(30 * time.Second)
 		polls := w.control.seen()
-		if p := polls[0]; p.Info == nil || !p.HasHeld || p.Usage == nil || p.BootID == "" || p.Info.Arch != "amd64" || p.Info.Driver != "sim" {
+		if p := polls[0]; p.Info == nil || !p.HasHeld || p.Usage == nil || p.BootID == "" || p.Info.Arch != "amd64" ||
+			p.Info.Driver != "sim" {
 			t.Errorf("the first poll is not whole: %+v", p)
 		}
 		for _, p := range polls[1:] {
@@ -497,10 +520,11 @@ func TestStartedWaitsForAMonitoredScript(t *testing.T) {
 		running bool // whether the VM is reported
 		latest  time.Duration
 	}{
-		"fails at once":         {monitored("exit 4"), api.PhaseScriptEnded, false, 0},
-		"fails soon":            {monitored("sleep 1; exit 4"), api.PhaseScriptEnded, false, 0},
-		"succeeds soon":         {monitored("sleep 1"), api.PhaseScriptOK, false, 0},
-		"takes long":            {monitored("sleep 30; exit 4"), api.PhaseScriptEnded, true, startedHold + 200*time.Millisecond},
+		"fails at once": {monitored("exit 4"), api.PhaseScriptEnded, false, 0},
+		"fails soon":    {monitored("sleep 1; exit 4"), api.PhaseScriptEnded, false, 0},
+		"succeeds soon": {monitored("sleep 1"), api.PhaseScriptOK, false, 0},
+		"takes long": {monitored("sleep 30; exit 4"), api.PhaseScriptEnded, true, startedHold +
+			200*time.Millisecond},
 		"is not monitored":      {api.Script{Text: []byte("sleep 1")}, api.PhaseScriptOK, true, 200 * time.Millisecond},
 		"does not wait for net": {atBoot, api.PhaseScriptEnded, true, 200 * time.Millisecond},
 	} {

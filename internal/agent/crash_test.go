@@ -39,7 +39,8 @@ var lives = []life{
 	},
 	{name: "ended in its pull", early: 500 * time.Millisecond},
 	{name: "ended in its start", early: 1500 * time.Millisecond},
-	{name: "ended in its script", early: 3 * time.Second, script: &api.Script{Text: []byte("sleep 50"), Monitoring: true}},
+	{name: "ended in its script", early: 3 *
+		time.Second, script: &api.Script{Text: []byte("sleep 50"), Monitoring: true}},
 }
 
 // TestKilledAnywhere kills the agent at each step that it takes in each life, starts another one
@@ -123,7 +124,8 @@ func TestOutcomeUnknown(t *testing.T) {
 					w := newWorld(t, sim.Options{})
 					g := newGate(-1)
 					stop := w.boot(g)
-					w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 60"), Monitoring: tt.monitoring})))
+					w.control.order(
+						startOrder(withScript(api.Script{Text: []byte("sleep 60"), Monitoring: tt.monitoring})))
 					w.until(api.PhaseRunning)
 					time.Sleep(5 * time.Second)
 					if how == "killed" {
@@ -193,7 +195,8 @@ func TestAddressOutlivesARestart(t *testing.T) {
 	if got := a.facts(vm, said); got.IP != "" {
 		t.Errorf("another run: address %q", got.IP)
 	}
-	if got := a.facts(hv.VM{}, said); got.Status != "deleted" || got.IP != "" || got.Stopped.IsZero() || !sameVM(got, a.facts(hv.VM{}, got)) {
+	if got := a.facts(hv.VM{}, said); got.Status != "deleted" || got.IP != "" || got.Stopped.IsZero() ||
+		!sameVM(got, a.facts(hv.VM{}, got)) {
 		t.Errorf("gone: %+v", got)
 	}
 }

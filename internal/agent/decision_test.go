@@ -33,17 +33,28 @@ func everySight(do func(observation)) {
 // depends on the cache, "script|unknown" on the script, and after a ":" are the actions for a task:
 // due, holds, served.
 var want = map[api.Phase][3]string{
-	api.PhaseAccepted:     {"pull|start", "discard", "discard"},
-	api.PhasePulling:      {"pull|start", "discard", "discard"},
-	api.PhaseStarting:     {"pull|start", "start", "discard"},
-	api.PhaseRunning:      {"note-gone:note-gone task rest", "script|unknown|rest:task task rest", "note-stopped:note-stopped task rest"},
-	api.PhaseScriptOK:     {"note-gone:note-gone task rest", "rest:task task rest", "note-stopped:note-stopped task rest"},
+	api.PhaseAccepted: {"pull|start", "discard", "discard"},
+	api.PhasePulling:  {"pull|start", "discard", "discard"},
+	api.PhaseStarting: {"pull|start", "start", "discard"},
+	api.PhaseRunning: {
+		"note-gone:note-gone task rest", "script|unknown|rest:task task rest",
+		"note-stopped:note-stopped task rest",
+	},
+	api.PhaseScriptOK: {
+		"note-gone:note-gone task rest", "rest:task task rest", "note-stopped:note-stopped task rest",
+	},
 	api.PhaseScriptFailed: {"handle", "handle", "handle"},
-	api.PhaseScriptEnded:  {"rest:task-lost task-lost rest", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
-	api.PhaseFailed:       {"rest:task-lost task-lost rest", "discard", "discard"},
-	api.PhaseStopped:      {"note-gone", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
-	api.PhaseVanished:     {"rest:task-lost task-lost rest", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
-	api.PhaseTerminated:   {"settle", "remove", "remove"},
+	api.PhaseScriptEnded: {
+		"rest:task-lost task-lost rest", "rest:task-lost task-lost rest",
+		"rest:task-lost task-lost rest",
+	},
+	api.PhaseFailed:  {"rest:task-lost task-lost rest", "discard", "discard"},
+	api.PhaseStopped: {"note-gone", "rest:task-lost task-lost rest", "rest:task-lost task-lost rest"},
+	api.PhaseVanished: {
+		"rest:task-lost task-lost rest", "rest:task-lost task-lost rest",
+		"rest:task-lost task-lost rest",
+	},
+	api.PhaseTerminated: {"settle", "remove", "remove"},
 }
 
 // expected evaluates want.

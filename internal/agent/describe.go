@@ -27,7 +27,8 @@ func (a *Agent) info() api.NodeInfo {
 	free, total, vms := a.opts.Machine.Disk()
 	info := api.NodeInfo{
 		Arch: facts.Arch, OS: facts.OS, CPUs: facts.CPUs, MemoryMB: facts.MemoryMB,
-		DiskSize: total, FreeDisk: free / coarse * coarse, CacheUsage: (a.opts.Templates.Used() + vms) / coarse * coarse,
+		DiskSize: total, FreeDisk: free / coarse * coarse,
+		CacheUsage:   (a.opts.Templates.Used() + vms) / coarse * coarse,
 		AgentVersion: a.opts.Version, Driver: a.host.Driver, Hypervisor: a.host.Version,
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
 		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
@@ -90,7 +91,8 @@ func (a *Agent) held() []api.InventoryItem {
 		if a.isForeign(vm.Labels[labelNode]) || isCheck(vm) {
 			continue // as last listed; its removal is in progress or done
 		}
-		list = append(list, api.InventoryItem{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
+		list = append(list,
+			api.InventoryItem{InstanceID: vm.Labels[labelInstance], Claim: vm.Labels[labelClaim], VMID: id})
 	}
 	slices.SortFunc(list, func(x, y api.InventoryItem) int {
 		return cmp.Or(strings.Compare(x.InstanceID, y.InstanceID), strings.Compare(x.VMID, y.VMID))

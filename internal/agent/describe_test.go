@@ -24,14 +24,16 @@ func TestOffers(t *testing.T) {
 		stop := w.boot(newGate(-1))
 		synctest.Wait()
 		before := w.agent.info()
-		if len(before.USB) != 0 || !slices.Equal(before.VLANs, []int{10, 20}) || !slices.Contains(before.Abilities, farm.AbilityBridge) {
+		if len(before.USB) != 0 || !slices.Equal(before.VLANs, []int{10, 20}) ||
+			!slices.Contains(before.Abilities, farm.AbilityBridge) {
 			t.Errorf("offered: %+v", before)
 		}
 		if _, err := claims.Add("emulated:tablet", "pad"); err != nil {
 			t.Fatal(err)
 		}
 		after := w.agent.info()
-		if d := cmp.Diff([]api.USBDevice{{Name: "pad", Location: "emulated:tablet"}}, after.USB); d != "" || hash(before) == hash(after) {
+		if d := cmp.Diff([]api.USBDevice{{Name: "pad", Location: "emulated:tablet"}}, after.USB); d != "" ||
+			hash(before) == hash(after) {
 			t.Errorf("devices (-want +got):\n%s", d)
 		}
 		if err := stop(); err != nil {

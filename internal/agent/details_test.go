@@ -42,7 +42,8 @@ func TestDetails(t *testing.T) {
 			t.Fatalf("told %+v", list)
 		}
 		d := list[0]
-		if d.ID != idA || d.Ending || d.ContentID != content || d.Status.Claim != "1" || d.Status.Phase != told.Phase || d.Status.No != told.No {
+		if d.ID != idA || d.Ending || d.ContentID != content || d.Status.Claim != "1" || d.Status.Phase != told.Phase ||
+			d.Status.No != told.No {
 			t.Errorf("told %+v", d)
 		}
 		if d.Status.VM == nil || d.Status.VM.UUID != idA || d.Status.Script == nil || d.Status.Script.Stdout != "" {

@@ -20,10 +20,11 @@ func TestEndlessStartupScript(t *testing.T) {
 		after time.Duration // since the start
 		most  time.Duration
 	}{
-		"save":             {saveOrder("s1", nil), time.Hour, 10 * time.Second},
-		"restart":          {restartOrder("s1"), time.Hour, 10 * time.Second},
-		"at once":          {saveOrder("s1", nil), time.Second, scriptPatience + 10*time.Second},
-		"save that failed": {saveOrder("s1", func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("exit 1"), true }), time.Hour, 10 * time.Second},
+		"save":    {saveOrder("s1", nil), time.Hour, 10 * time.Second},
+		"restart": {restartOrder("s1"), time.Hour, 10 * time.Second},
+		"at once": {saveOrder("s1", nil), time.Second, scriptPatience + 10*time.Second},
+		"save that failed": {saveOrder("s1",
+			func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("exit 1"), true }), time.Hour, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
@@ -33,10 +34,12 @@ func TestEndlessStartupScript(t *testing.T) {
 				begun := time.Now()
 				w.control.order(tt.order)
 				got := w.untilTask("s1")
-				if took := time.Since(begun); took > tt.most || (got.Stage == api.TaskDone) != (name != "save that failed") {
+				if took := time.Since(begun); took > tt.most ||
+					(got.Stage == api.TaskDone) != (name != "save that failed") {
 					t.Errorf("got %+v after %s", got, took)
 				}
-				if s := w.control.status(idA); s.Phase != api.PhaseScriptOK || s.Script == nil || !slices.Contains(s.Script.Errors, leftOutcome) {
+				if s := w.control.status(idA); s.Phase != api.PhaseScriptOK || s.Script == nil ||
+					!slices.Contains(s.Script.Errors, leftOutcome) {
 					t.Errorf("%s with script %+v", s.Phase, s.Script)
 				}
 				begun = time.Now()

@@ -59,7 +59,8 @@ func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	o := in.order.Start
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "Instance %s on node %s, %s\n", in.id, a.opts.Identity.NodeID, now.Format(time.RFC3339))
-	fmt.Fprintf(&text, "Template %s (%s), tag %s, version %d\n%s\n", o.TemplateName, o.TemplateID, o.Tag, o.Version, what)
+	fmt.Fprintf(&text, "Template %s (%s), tag %s, version %d\n%s\n", o.TemplateName, o.TemplateID, o.Tag, o.Version,
+		what)
 	keeper, keeps := a.opts.Driver.(hv.FailureLogger)
 	for _, id := range []string{in.id, in.id + checkSuffix} {
 		if !keeps {

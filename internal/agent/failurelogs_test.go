@@ -105,14 +105,16 @@ func TestLogOfAFailedStart(t *testing.T) {
 		w.desk.fail(nil)
 		time.Sleep(2 * time.Minute)
 		name, text := w.desk.only(t)
-		if m := metric.ReadValues(w.agent.Families()); m["buildyard_node_failure_logs_total{ok}"] != 1 || m["buildyard_node_failure_logs_total{failed}"] != 0 {
+		if m := metric.ReadValues(w.agent.Families()); m["buildyard_node_failure_logs_total{ok}"] != 1 ||
+			m["buildyard_node_failure_logs_total{failed}"] != 0 {
 			t.Error("it is not counted")
 		}
 		if !regexp.MustCompile(`^http://registry logs/` + idA + `/\d{8}T\d{6}\.\d{3}Z-start\.log$`).MatchString(name) {
 			t.Errorf("it is %s", name)
 		}
 		for _, want := range []string{
-			"Instance " + idA + " on node node, ", "Template debian (t), tag v1, version 0\n", "start failed: start VM: ", "the simulated boot failed",
+			"Instance " + idA + " on node node, ", "Template debian (t), tag v1, version 0\n",
+			"start failed: start VM: ", "the simulated boot failed",
 			"--- log of " + idA + " ---\nconsole of " + idA + ", password in http://********@host/\n",
 		} {
 			if !strings.Contains(text, want) {
@@ -148,7 +150,8 @@ func TestLogOfAFailedSave(t *testing.T) {
 		w.control.order(saveOrder("s1", nil))
 		w.untilTask("s1")
 		time.Sleep(time.Minute)
-		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-save.log") || !strings.Contains(text, "save failed: The VM could not be saved: ") {
+		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-save.log") ||
+			!strings.Contains(text, "save failed: The VM could not be saved: ") {
 			t.Errorf("%s\n%s", name, text)
 		}
 	})
@@ -163,7 +166,9 @@ func TestLogOfAVMThatEnds(t *testing.T) {
 		}
 		w.until(api.PhaseStopped)
 		time.Sleep(time.Minute)
-		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-run.log") || !strings.Contains(text, "run failed: The VM stopped without being asked to: ") || !strings.Contains(text, "console of "+idA) {
+		if name, text := w.desk.only(t); !strings.HasSuffix(name, "-run.log") ||
+			!strings.Contains(text, "run failed: The VM stopped without being asked to: ") ||
+			!strings.Contains(text, "console of "+idA) {
 			t.Errorf("%s\n%s", name, text)
 		}
 	})

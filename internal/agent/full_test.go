@@ -123,7 +123,8 @@ func TestScriptOutcomeOutlastsAFullDisk(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.fill(false)
 		w.until(api.PhaseScriptOK)
-		if s := w.control.status(idA); s.Script == nil || s.Script.Stdout != "done\n" || s.Script.Code != 0 || s.Message != "" {
+		if s := w.control.status(idA); s.Script == nil || s.Script.Stdout != "done\n" || s.Script.Code != 0 ||
+			s.Message != "" {
 			t.Errorf("got %q, %+v", s.Message, s.Script)
 		}
 		if w.number(&w.scripts) != 1 {

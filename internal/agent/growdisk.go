@@ -32,7 +32,9 @@ func (a *Agent) grow(ctx context.Context, in *instance) error {
 	case r.TimedOut:
 		said = fmt.Sprintf("it took longer than %s", growTimeout)
 	}
-	return fmt.Errorf("the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the VM anyway",
+	return fmt.Errorf(
+		"the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the "+
+			"VM anyway",
 		bytesize.Format(m.DiskBytes), sentence(said))
 }
 

@@ -33,7 +33,8 @@ func (a *Agent) Families() []metric.Family {
 	}
 	return []metric.Family{
 		{
-			Name: "buildyard_node_vms", Kind: metric.KindGauge, Labels: []string{"status"}, Help: "VMs on this node by status, as last looked at",
+			Name: "buildyard_node_vms", Kind: metric.KindGauge, Labels: []string{"status"},
+			Help: "VMs on this node by status, as last looked at",
 			Read: a.readVMs,
 		},
 		metric.GaugeFamily("buildyard_node_instances", "Instances that this node works for", func() float64 {
@@ -42,26 +43,36 @@ func (a *Agent) Families() []metric.Family {
 			return float64(len(a.instances))
 		}),
 		{
-			Name: "buildyard_node_capacity_vms", Kind: metric.KindGauge, Help: "VMs that this node joined for; absent where the controller decides",
+			Name: "buildyard_node_capacity_vms", Kind: metric.KindGauge,
+			Help: "VMs that this node joined for; absent where the controller decides",
 			Read: func(s *metric.Series) {
 				if n := a.opts.Identity.Capacity; n > 0 {
 					s.Value(float64(n))
 				}
 			},
 		},
-		metric.GaugeFamily("buildyard_node_cpus", "Processors of this node", func() float64 { return float64(a.opts.Machine.Facts().CPUs) }),
-		metric.GaugeFamily("buildyard_node_memory_bytes", "Memory of this node", func() float64 { return float64(a.opts.Machine.Facts().MemoryMB) * (1 << 20) }),
-		metric.GaugeFamily("buildyard_node_memory_free_bytes", "Memory that is free on this node", func() float64 { return float64(a.opts.Machine.FreeMemoryMB()) * (1 << 20) }),
-		metric.GaugeFamily("buildyard_node_disk_free_bytes", "Bytes that are free on the disk with the VMs", disk(func(free, _, _ int64) int64 { return free })),
-		metric.GaugeFamily("buildyard_node_disk_size_bytes", "Bytes of the disk with the VMs", disk(func(_, total, _ int64) int64 { return total })),
-		metric.GaugeFamily("buildyard_node_vm_disk_bytes", "Bytes that VMs take of the disk", disk(func(_, _, vms int64) int64 { return vms })),
-		metric.GaugeFamily("buildyard_node_cache_bytes", "Bytes that cached versions take", func() float64 { return float64(a.opts.Templates.Used()) }),
-		metric.GaugeFamily("buildyard_node_cached_versions", "Versions in the cache", func() float64 { return float64(len(a.opts.Templates.List())) }),
+		metric.GaugeFamily("buildyard_node_cpus", "Processors of this node",
+			func() float64 { return float64(a.opts.Machine.Facts().CPUs) }),
+		metric.GaugeFamily("buildyard_node_memory_bytes", "Memory of this node",
+			func() float64 { return float64(a.opts.Machine.Facts().MemoryMB) * (1 << 20) }),
+		metric.GaugeFamily("buildyard_node_memory_free_bytes", "Memory that is free on this node",
+			func() float64 { return float64(a.opts.Machine.FreeMemoryMB()) * (1 << 20) }),
+		metric.GaugeFamily("buildyard_node_disk_free_bytes", "Bytes that are free on the disk with the VMs",
+			disk(func(free, _, _ int64) int64 { return free })),
+		metric.GaugeFamily("buildyard_node_disk_size_bytes", "Bytes of the disk with the VMs",
+			disk(func(_, total, _ int64) int64 { return total })),
+		metric.GaugeFamily("buildyard_node_vm_disk_bytes", "Bytes that VMs take of the disk",
+			disk(func(_, _, vms int64) int64 { return vms })),
+		metric.GaugeFamily("buildyard_node_cache_bytes", "Bytes that cached versions take",
+			func() float64 { return float64(a.opts.Templates.Used()) }),
+		metric.GaugeFamily("buildyard_node_cached_versions", "Versions in the cache",
+			func() float64 { return float64(len(a.opts.Templates.List())) }),
 		m.starts.Family("buildyard_node_starts_total", "Starts of VMs by result"),
 		m.saves.Family("buildyard_node_saves_total", "Pushes of saved VMs by result"),
 		m.faults.Family("buildyard_node_failure_logs_total", "Logs of failed VMs by whether the registry got them"),
 		{
-			Name: "buildyard_node_scripts_total", Kind: metric.KindCounter, Labels: []string{"result"}, Help: "Startup scripts by result",
+			Name: "buildyard_node_scripts_total", Kind: metric.KindCounter, Labels: []string{"result"},
+			Help: "Startup scripts by result",
 			Read: func(s *metric.Series) {
 				s.Value(m.scriptsOK.Value(), metric.OK)
 				s.Value(m.scriptsFailed.Value(), metric.Failed)
@@ -71,7 +82,8 @@ func (a *Agent) Families() []metric.Family {
 		m.polls.Family("buildyard_node_polls_total", "Polls of the controller by result"),
 		m.reports.Family("buildyard_node_reports_total", "Reports to the controller by result"),
 		{
-			Name: "buildyard_node_last_poll_age_seconds", Kind: metric.KindGauge, Help: "Time since the controller last answered a poll; absent before the first",
+			Name: "buildyard_node_last_poll_age_seconds", Kind: metric.KindGauge,
+			Help: "Time since the controller last answered a poll; absent before the first",
 			Read: func(s *metric.Series) {
 				if at := m.polled.Load(); at != 0 {
 					s.Value(max(time.Since(time.Unix(0, at)), 0).Seconds())

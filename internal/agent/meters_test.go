@@ -28,13 +28,16 @@ func TestMetricsOfANode(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		w.wantFigures(map[string]float64{
 			"buildyard_node_vms{running}": 1, "buildyard_node_instances": 1, "buildyard_node_cached_versions": 1,
-			"buildyard_node_pulls_total{ok}": 1, "buildyard_node_pulls_total{failed}": 0, "buildyard_node_pulls_running": 0,
+			"buildyard_node_pulls_total{ok}": 1, "buildyard_node_pulls_total{failed}": 0,
+			"buildyard_node_pulls_running":    0,
 			"buildyard_node_starts_total{ok}": 1, "buildyard_node_starts_total{failed}": 0,
-			"buildyard_node_scripts_total{ok}": 0, "buildyard_node_scripts_total{failed}": 1, "buildyard_node_scripts_total{timeout}": 0,
-			"buildyard_node_polls_total{failed}": 0, "buildyard_node_reports_total{failed}": 0,
+			"buildyard_node_scripts_total{ok}": 0, "buildyard_node_scripts_total{failed}": 1,
+			"buildyard_node_scripts_total{timeout}": 0,
+			"buildyard_node_polls_total{failed}":    0, "buildyard_node_reports_total{failed}": 0,
 		})
 		got := metric.ReadValues(w.agent.Families())
-		if got["buildyard_node_polls_total{ok}"] < 2 || got["buildyard_node_reports_total{ok}"] == 0 || got["buildyard_node_last_poll_age_seconds"] > 6 {
+		if got["buildyard_node_polls_total{ok}"] < 2 || got["buildyard_node_reports_total{ok}"] == 0 ||
+			got["buildyard_node_last_poll_age_seconds"] > 6 {
 			t.Errorf("%v", got)
 		}
 		if _, ok := got["buildyard_node_capacity_vms"]; ok {
@@ -53,13 +56,16 @@ func TestMetricsOfFailures(t *testing.T) {
 		w.control.order(startOrder(nil))
 		w.until(api.PhaseFailed)
 		w.wantFigures(map[string]float64{
-			"buildyard_node_pulls_total{ok}": 0, "buildyard_node_pulls_total{failed}": 1, "buildyard_node_starts_total{failed}": 0,
+			"buildyard_node_pulls_total{ok}": 0, "buildyard_node_pulls_total{failed}": 1,
+			"buildyard_node_starts_total{failed}": 0,
 		})
 	})
 	inWorld(t, boots(0), func(w *world) {
 		w.control.order(startOrder(withScript(api.Script{Text: []byte("sleep 100"), Monitoring: true, Timeout: 5})))
 		w.until(api.PhaseScriptEnded)
-		w.wantFigures(map[string]float64{"buildyard_node_scripts_total{timeout}": 1, "buildyard_node_scripts_total{failed}": 0})
+		w.wantFigures(map[string]float64{
+			"buildyard_node_scripts_total{timeout}": 1, "buildyard_node_scripts_total{failed}": 0,
+		})
 	})
 }
 
@@ -74,7 +80,8 @@ func TestAPullThatNobodyWaitsForIsNoFailure(t *testing.T) {
 		w.until(api.PhaseTerminated)
 		time.Sleep(time.Second)
 		w.wantFigures(map[string]float64{
-			"buildyard_node_pulls_total{ok}": 0, "buildyard_node_pulls_total{failed}": 0, "buildyard_node_pulls_running": 0,
+			"buildyard_node_pulls_total{ok}": 0, "buildyard_node_pulls_total{failed}": 0,
+			"buildyard_node_pulls_running": 0,
 		})
 	})
 }

@@ -55,7 +55,8 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 	}
 	// A controller that was restored from a backup may have placed the instance again. An order to
 	// start another VM does not decide about the VM that is on this node.
-	return farm.Errorf(farm.CodeBusy, "the instance is here under an earlier claim; the VM stays until the controller orders its end")
+	return farm.Errorf(farm.CodeBusy,
+		"the instance is here under an earlier claim; the VM stays until the controller orders its end")
 }
 
 // recentlyEnded reports whether the instance ended here recently under the order's claim.

@@ -99,7 +99,8 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			return nil
 		default:
 			// Also when the node is unknown: the next poll reports whether it was removed.
-			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(cacheJobs), "error", err)
+			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(cacheJobs), "error",
+				err)
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)
 			}
@@ -162,6 +163,7 @@ func (a *Agent) answered(sent []api.InstanceStatus) {
 func removed(err error) error {
 	return &farm.Error{
 		Code: farm.CodeUnauthenticated, Err: err,
-		Message: "The controller does not know this node, or not by this credential; VMs run on without it. Join again with: buildnode join",
+		Message: "The controller does not know this node, or not by this credential; VMs run on without it. Join " +
+			"again with: buildnode join",
 	}
 }

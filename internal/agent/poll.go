@@ -86,7 +86,8 @@ func (p *poller) once(ctx context.Context) error {
 	}
 	p.a.cacheJobs.Take(ctx, answer.CacheJobs)
 	p.a.show(ctx, answer.Consoles)
-	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 && time.Since(begun) < quickAnswer {
+	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 &&
+		time.Since(begun) < quickAnswer {
 		_ = p.pause.Sleep(ctx)
 		return nil
 	}

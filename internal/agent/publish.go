@@ -136,7 +136,9 @@ func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConf
 
 // publish pushes until the version is published, the registry refuses it, or nothing progresses for
 // pushPatience.
-func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions) (api.PushResult, error) {
+func (a *Agent) publish(
+	ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions,
+) (api.PushResult, error) {
 	life, done := in.life(ctx)
 	defer done()
 	moved, best := time.Now(), 0.0
@@ -173,7 +175,9 @@ func (a *Agent) publish(ctx context.Context, in *instance, t *journal.Task, push
 }
 
 // published reports whether the registry has this very save under its tag.
-func (a *Agent) published(ctx context.Context, address string, t *journal.Task, push transfer.PushOptions) (api.PushResult, bool) {
+func (a *Agent) published(
+	ctx context.Context, address string, t *journal.Task, push transfer.PushOptions,
+) (api.PushResult, bool) {
 	ref := transfer.Ref{ID: t.Order.Save.TemplateID, Tag: t.Order.Save.Tag}
 	if ref.ID == "" {
 		return api.PushResult{}, false
@@ -189,7 +193,8 @@ func (a *Agent) published(ctx context.Context, address string, t *journal.Task, 
 		}
 	}
 	return api.PushResult{
-		ID: m.ID, Name: m.Name, Tag: m.Version.Tag, Number: m.Version.Number, ContentID: m.ContentID, Gen: m.Gen, Size: m.Version.Size,
+		ID: m.ID, Name: m.Name, Tag: m.Version.Tag, Number: m.Version.Number, ContentID: m.ContentID, Gen: m.Gen,
+		Size: m.Version.Size,
 	}, true
 }
 

@@ -56,8 +56,9 @@ func bootReal(t *testing.T, name, dir, registryURL string) *realNode {
 		t.Fatal(err)
 	}
 	a := New(Options{
-		Identity: datadir.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL}, Link: gatedLink{n.control, newGate(-1)},
-		Driver: n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.Templates(), at.VMs()),
+		Identity: datadir.Identity{NodeID: name, Host: "127.0.0.1", Registry: registryURL},
+		Link:     gatedLink{n.control, newGate(-1)},
+		Driver:   n.driver, Templates: n.cache, Journal: book, Machine: NewMachine(at.Templates(), at.VMs()),
 		Logger: slog.New(slog.DiscardHandler), Version: "test", Registries: source, Saves: at.Saves(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,7 +113,8 @@ func (n *realNode) start(claim, templateID, tag, content string) {
 func (n *realNode) save(claim, task, tag, templateID string) api.PushResult {
 	n.t.Helper()
 	o := saveOrder(task, func(o *api.SaveOrder) {
-		o.TemplateID, o.Tag, o.SanityTest, o.Script, o.MustSucceed = templateID, tag, tag == "v2", []byte("A=1\nexport A\nsh -c 'echo said $A'\n"), true
+		o.TemplateID, o.Tag, o.SanityTest, o.Script, o.MustSucceed = templateID, tag, tag == "v2",
+			[]byte("A=1\nexport A\nsh -c 'echo said $A'\n"), true
 	})
 	o.Claim = claim
 	begun := time.Now()
@@ -130,7 +132,8 @@ func (n *realNode) reaches(claim string, phase api.Phase) {
 	n.t.Helper()
 	begun := time.Now()
 	for n.control.status(idA).Claim != claim || n.control.phase(idA) != phase {
-		if s := n.control.status(idA); s.Claim == claim && s.Phase == api.PhaseFailed || time.Since(begun) > 5*time.Minute {
+		if s := n.control.status(idA); s.Claim == claim && s.Phase == api.PhaseFailed ||
+			time.Since(begun) > 5*time.Minute {
 			n.t.Fatalf("it does not come to %s: %s %s", phase, s.Phase, s.Message)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -172,7 +175,9 @@ func publishGuest(t *testing.T, disk string) (url string, v1 api.PushResult) {
 		Request: api.PushRequest{Name: "debian", Tag: "v1", Config: json.RawMessage(
 			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.qcow2","format":"raw"}],"kept":{"by":"nobody"},` +
 				`"network_cards":[{"port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}]}`)},
-		Files: []transfer.PushFile{{Name: "disk.qcow2", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk}},
+		Files: []transfer.PushFile{
+			{Name: "disk.qcow2", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +195,9 @@ func TestRealSaves(t *testing.T) {
 	url, v1 := publishGuest(t, disk)
 	a := bootReal(t, "a", t.TempDir(), url)
 	a.start("1", v1.ID, "v1", v1.ContentID)
-	a.run("echo on disk >/var/kept; sync; mkdir -p /run/x; echo in memory >/run/x/kept; sleep 100000 >/dev/null 2>&1 </dev/null & echo $! >/run/x/pid")
+	a.run(
+		"echo on disk >/var/kept; sync; mkdir -p /run/x; echo in memory >/run/x/kept; sleep 100000 >/dev/null 2>&1 " +
+			"</dev/null & echo $! >/run/x/pid")
 	v2 := a.save("1", "s1", "v2", v1.ID)
 	if got := a.run("cat /var/kept /run/x/kept"); got != "on disk\nin memory\n" {
 		t.Errorf("the source has %q", got)
@@ -204,13 +211,17 @@ func TestRealSaves(t *testing.T) {
 
 	b := bootReal(t, "b", t.TempDir(), url)
 	b.orderStart("2", v1.ID, "v2", v2.ContentID, func(o *api.StartOrder) {
-		o.Script = &api.Script{Text: []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"), Monitoring: true}
+		o.Script = &api.Script{
+			Text:       []byte("NAME=value\nOTHER=\"two words\"\necho $NAME $OTHER; cat"),
+			Monitoring: true,
+		}
 	})
 	b.reaches("2", api.PhaseScriptOK)
 	if s := b.control.status(idA).Script; s == nil || s.Code != 0 || s.Stdout != "value two words\n" {
 		t.Errorf("the startup script: %+v", s)
 	}
-	if got := b.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got != "on disk\nin memory\nalive\n" {
+	if got := b.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got !=
+		"on disk\nin memory\nalive\n" {
 		t.Errorf("on the second node: %q", got)
 	}
 	b.run("echo more >>/var/kept; echo more >>/run/x/kept; rm -f /etc/motd; sync")
@@ -218,7 +229,9 @@ func TestRealSaves(t *testing.T) {
 	b.terminate("2")
 
 	a.start("3", v1.ID, "v3", v3.ContentID)
-	if got := a.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive; ls /etc/motd 2>/dev/null; true"); got != "on disk\nmore\nin memory\nmore\nalive\n" {
+	if got := a.run(
+		"cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive; ls /etc/motd 2>/dev/null; true"); got !=
+		"on disk\nmore\nin memory\nmore\nalive\n" {
 		t.Errorf("back on the first node: %q", got)
 	}
 	checkShared(t, a, v1.ContentID, v2.ContentID, v3.ContentID)
@@ -244,17 +257,41 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 		message string
 	}
 	for i, tt := range []test{
-		{"at boot", api.Script{Text: []byte("echo done"), Monitoring: true, AtBoot: true}, api.PhaseScriptOK, "running", 0, "done\n", ""},
-		{"stop", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 0}, api.PhaseScriptEnded, "stopped", 3, "", "startup script exit code 3"},
-		{"keep", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 1}, api.PhaseScriptEnded, "running", 3, "", "startup script exit code 3"},
-		{"delete", api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 2}, api.PhaseScriptEnded, "deleted", 3, "", "startup script exit code 3"},
+		{
+			"at boot",
+			api.Script{Text: []byte("echo done"), Monitoring: true, AtBoot: true},
+			api.PhaseScriptOK, "running",
+			0, "done\n", "",
+		},
+		{
+			"stop",
+			api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 0},
+			api.PhaseScriptEnded, "stopped",
+			3, "", "startup script exit code 3",
+		},
+		{
+			"keep",
+			api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 1},
+			api.PhaseScriptEnded, "running",
+			3, "", "startup script exit code 3",
+		},
+		{
+			"delete",
+			api.Script{Text: []byte("exit 3"), Monitoring: true, OnFailure: 2},
+			api.PhaseScriptEnded, "deleted",
+			3, "", "startup script exit code 3",
+		},
 		{
 			"time-out",
 			api.Script{Text: []byte("echo before; sleep 1000"), Monitoring: true, Timeout: 3, OnFailure: 1},
 			api.PhaseScriptEnded, "running", -1, "before\n", "startup script exit code -1",
 		},
 		{"not monitored", api.Script{Text: []byte("echo x >&2; exit 9")}, api.PhaseScriptOK, "running", 9, "", ""},
-		{"no text of a shell", api.Script{Text: []byte{0xff, 0, 0x80, '\n'}, OnFailure: 1, Monitoring: true}, api.PhaseScriptEnded, "running", 127, "", "startup script exit code 127"},
+		{
+			"no text of a shell",
+			api.Script{Text: []byte{0xff, 0, 0x80, '\n'}, OnFailure: 1, Monitoring: true},
+			api.PhaseScriptEnded, "running", 127, "", "startup script exit code 127",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			claim := fmt.Sprint("script ", i)
@@ -262,7 +299,8 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 			n.reaches(claim, tt.phase)
 			time.Sleep(300 * time.Millisecond) // a change of the VM would be reported now
 			s := n.control.status(idA)
-			if s.Message != tt.message || s.Script == nil || s.Script.Code != tt.code || s.Script.Stdout != tt.stdout || s.VM.Status != tt.vm ||
+			if s.Message != tt.message || s.Script == nil || s.Script.Code != tt.code || s.Script.Stdout != tt.stdout ||
+				s.VM.Status != tt.vm ||
 				s.Script.TimedOut != (tt.code == -1) {
 				t.Errorf("got %q, script %+v, VM %+v", s.Message, s.Script, s.VM)
 			}
@@ -275,7 +313,8 @@ func testScripts(t *testing.T, n *realNode, v api.PushResult) {
 func checkShared(t *testing.T, n *realNode, v1, v2, v3 string) {
 	t.Helper()
 	config, v, err := n.cache.Config(v3)
-	if err != nil || len(config.HardDrives) != 1 || config.HardDrives[0].Format != "raw" || config.StateFile != "state.2" || config.StatePin == nil {
+	if err != nil || len(config.HardDrives) != 1 || config.HardDrives[0].Format != "raw" ||
+		config.StateFile != "state.2" || config.StatePin == nil {
 		t.Errorf("configuration %+v, %v", config, err)
 	}
 	at := func(version string) string { return filepath.Join(n.dir, "templates", version, "disk.qcow2") }

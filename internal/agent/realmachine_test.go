@@ -22,7 +22,8 @@ func TestRealMachine(t *testing.T) {
 	const mac, hardware, size = "52:54:00:aa:bb:cc", "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", 2 << 30
 	n.orderStart("1", v1.ID, "v1", v1.ContentID, func(o *api.StartOrder) {
 		o.Machine = &api.Machine{
-			CPUs: 2, MemoryMB: 384, DiskBytes: size, MAC: mac, HardwareUUID: hardware, Serial: "C02X", NetworkLocal: "forceOn", VNCPassword: "first",
+			CPUs: 2, MemoryMB: 384, DiskBytes: size, MAC: mac, HardwareUUID: hardware, Serial: "C02X",
+			NetworkLocal: "forceOn", VNCPassword: "first",
 			USB: "pad", USBDevice: "emulated:tablet", // the controller has chosen
 		}
 	})
@@ -31,8 +32,10 @@ func TestRealMachine(t *testing.T) {
 	if vm.CPUs != 2 || vm.MemoryMB != 384 || vm.MAC != mac || vm.VNCPort < 5900 || vm.UUID != idA {
 		t.Errorf("told VM %+v", vm)
 	}
-	seen := n.run("nproc; cat /sys/class/net/*/address; cat /sys/class/dmi/id/product_uuid /sys/class/dmi/id/product_serial")
-	if !strings.HasPrefix(seen, "2\n") || !strings.Contains(seen, mac+"\n") || !strings.HasSuffix(seen, hardware+"\nC02X\n") {
+	seen := n.run(
+		"nproc; cat /sys/class/net/*/address; cat /sys/class/dmi/id/product_uuid /sys/class/dmi/id/product_serial")
+	if !strings.HasPrefix(seen, "2\n") || !strings.Contains(seen, mac+"\n") ||
+		!strings.HasSuffix(seen, hardware+"\nC02X\n") {
 		t.Errorf("the guest sees %q", seen)
 	}
 	n.checkRoot(size)

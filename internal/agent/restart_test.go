@@ -27,10 +27,12 @@ func TestRestart(t *testing.T) {
 		w.control.order(o)
 		got := w.untilTask("r1")
 		s := w.control.status(idA)
-		if got.Stage != api.TaskDone || s.Phase != api.PhaseScriptOK || !s.VM.Started.After(before.Started) || s.VM.Status != "running" {
+		if got.Stage != api.TaskDone || s.Phase != api.PhaseScriptOK || !s.VM.Started.After(before.Started) ||
+			s.VM.Status != "running" {
 			t.Errorf("got %+v, %s, VM %+v", got, s.Phase, s.VM)
 		}
-		if want := []api.TaskStage{api.TaskAccepted, api.TaskDone}; !slices.Equal(w.control.stages("r1"), want) { // 5 s lie between
+		// 5 s lie between
+		if want := []api.TaskStage{api.TaskAccepted, api.TaskDone}; !slices.Equal(w.control.stages("r1"), want) {
 			t.Errorf("stages %v", w.control.stages("r1"))
 		}
 		if w.guest(idA, "cat /srv/a") != "kept\n" || w.number(&w.scripts) != 1 || w.number(&w.restarts) != 1 {
@@ -53,7 +55,8 @@ func TestRestartFails(t *testing.T) {
 		w.control.order(restartOrder("r1"))
 		got := w.untilTask("r1")
 		s := w.control.status(idA)
-		if got.Stage != api.TaskFailed || got.Message != "The VM could not be restarted: no memory" || s.Phase != api.PhaseStopped || s.VM.Status != "stopped" {
+		if got.Stage != api.TaskFailed || got.Message != "The VM could not be restarted: no memory" ||
+			s.Phase != api.PhaseStopped || s.VM.Status != "stopped" {
 			t.Errorf("got %+v, %s, VM %+v", got, s.Phase, s.VM)
 		}
 	})
@@ -68,7 +71,8 @@ func TestRefusedRestart(t *testing.T) {
 		w.breaks("restart refused", hv.Refuse("no such device"))
 		w.control.order(restartOrder("r1"))
 		got := w.untilTask("r1")
-		if got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM was not restarted and runs on: ") || !w.vms()[0].StartedAt.Equal(run) {
+		if got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM was not restarted and runs on: ") ||
+			!w.vms()[0].StartedAt.Equal(run) {
 			t.Errorf("got %+v, VM %+v", got, w.vms()[0])
 		}
 		w.checkRuns()
@@ -109,7 +113,11 @@ func TestEditOf(t *testing.T) {
 	}{
 		"as before": {api.RestartOrder{}, before.VNC, before.USB},
 		"none":      {api.RestartOrder{VNCPassword: text(""), USB: text("")}, nil, nil},
-		"others":    {api.RestartOrder{VNCPassword: text("new"), USB: text("1-2")}, &hv.VNC{Password: "new"}, []hv.USBDevice{{Location: "1-2"}}},
+		"others": {
+			api.RestartOrder{VNCPassword: text("new"), USB: text("1-2")},
+			&hv.VNC{Password: "new"},
+			[]hv.USBDevice{{Location: "1-2"}},
+		},
 	} {
 		s := before
 		editOf(&tt.order)(&s)

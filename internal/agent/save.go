@@ -50,7 +50,8 @@ func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
 		return clip(err.Error(), maxMessage)
 	}
 	if o.SanityTest && o.Suspend && spec.Network == hv.NetworkBridge {
-		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save without it"
+		return "The sanity test starts a copy of the VM, which would have the VM's own address on the bridge; save " +
+			"without it"
 	}
 	return ""
 }
@@ -123,7 +124,8 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err != nil {
 		return a.unlessEnding(ctx, in, "The VM could not be saved: %v", err)
 	}
-	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause", saved.Pause)
+	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause",
+		saved.Pause)
 	return a.changeTask(ctx, in, func(t *journal.Task) {
 		t.Saved, t.Stage = &saved, api.TaskPushing
 		if order.SanityTest && order.Suspend {
@@ -184,7 +186,8 @@ func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
 		err = gone
 	}
 	if err != nil {
-		return a.unlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v", err)
+		return a.unlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v",
+			err)
 	}
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = api.TaskPushing })
 }

@@ -69,7 +69,9 @@ var errLeft = errors.New("the command continues")
 // execute runs a script in the guest until it ends (nil), the instance is to be terminated
 // (errEnding, the script was killed), the agent ends (the script continues) or, after patience, a
 // task is ordered for the instance (errLeft).
-func (a *Agent) execute(ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time) (scriptOutcome, error) {
+func (a *Agent) execute(
+	ctx context.Context, in *instance, cmd hv.Command, patience <-chan time.Time,
+) (scriptOutcome, error) {
 	// Not under the agent's context: the end of the agent must not kill what runs in a guest.
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	if cmd.Timeout > 0 { // the driver enforces it; this is for a driver that hangs

@@ -150,7 +150,8 @@ func (s *shop) Push(ctx context.Context, _ string, o transfer.PushOptions) (api.
 	}
 	raw, _ := json.Marshal([]any{v.roots, v.config})
 	v.result = api.PushResult{
-		ID: o.Request.ID, Name: "debian", Tag: o.Request.Tag, Number: len(s.versions) + 1, ContentID: rootOf(string(raw)), Gen: 1,
+		ID: o.Request.ID, Name: "debian", Tag: o.Request.Tag, Number: len(s.versions) + 1,
+		ContentID: rootOf(string(raw)), Gen: 1,
 	}
 	s.versions = append(s.versions, v)
 	return v.result, nil

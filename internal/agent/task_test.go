@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
@@ -36,7 +34,8 @@ func restartOrder(task string) api.Order {
 func (w *world) untilTask(id string) api.TaskStatus {
 	w.t.Helper()
 	for range 30000 {
-		if t := w.control.status(idA).Task; t != nil && t.ID == id && (t.Stage == api.TaskDone || t.Stage == api.TaskFailed) {
+		if t := w.control.status(idA).Task; t != nil && t.ID == id &&
+			(t.Stage == api.TaskDone || t.Stage == api.TaskFailed) {
 			return *t
 		}
 		time.Sleep(time.Second)
@@ -95,7 +94,9 @@ func (w *world) checkRuns() {
 
 func TestSaveSuspended(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(func(o *api.StartOrder) { o.Machine = &api.Machine{CPUs: 3, MemoryMB: 512, VNCPassword: "geheim"} }))
+		w.control.order(startOrder(func(o *api.StartOrder) {
+			o.Machine = &api.Machine{CPUs: 3, MemoryMB: 512, VNCPassword: "geheim"}
+		}))
 		w.until(api.PhaseRunning)
 		w.guest(idA, "echo disk >/srv/a; echo memory >/dev/shm/a")
 		w.shop.slow(10 * time.Second)
@@ -103,13 +104,18 @@ func TestSaveSuspended(t *testing.T) {
 			o.SanityTest, o.Script, o.MustSucceed = true, []byte("echo said; echo >&2"), true
 		}))
 		done := w.untilTask("s1")
-		all := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskSaving, api.TaskTesting, api.TaskPushing, api.TaskDone}
+		all := []api.TaskStage{
+			api.TaskAccepted, api.TaskScript, api.TaskSaving, api.TaskTesting, api.TaskPushing,
+			api.TaskDone,
+		}
 		got := w.control.stages("s1") // those that passed simultaneously may be reported as one
-		inOrder := slices.IsSortedFunc(got, func(a, b api.TaskStage) int { return slices.Index(all, a) - slices.Index(all, b) })
+		inOrder := slices.IsSortedFunc(got,
+			func(a, b api.TaskStage) int { return slices.Index(all, a) - slices.Index(all, b) })
 		if !inOrder || !slices.Contains(got, api.TaskPushing) {
 			t.Errorf("stages %v", got)
 		}
-		if v := done.Version; v == nil || v.Tag != "v2" || v.Number != 1 || done.Script == nil || done.Script.Stdout != "said\n" {
+		if v := done.Version; v == nil || v.Tag != "v2" || v.Number != 1 || done.Script == nil ||
+			done.Script.Stdout != "said\n" {
 			t.Fatalf("got %+v", done)
 		}
 		progress := 0.0
@@ -154,21 +160,26 @@ func checkSaved(t *testing.T, w *world) {
 	if !slices.Equal(names, []string{"disk disk.qcow2", "state state.1"}) {
 		t.Errorf("pushed %v", names)
 	}
-	if p := push.Files[0].Parent; p == nil || p.Tip != rootOf("base") || p.Files != 1 || len(push.Files[0].Disk.Overlays) != 1 {
+	if p := push.Files[0].Parent; p == nil || p.Tip != rootOf("base") || p.Files != 1 ||
+		len(push.Files[0].Disk.Overlays) != 1 {
 		t.Errorf("pushed %+v, made from %+v", push.Files[0].Disk, p)
 	}
-	if d := config.HardDrives; len(d) != 1 || d[0].File != "disk.qcow2" || d[0].Format != "raw" || config.StateFile != "state.1" {
+	if d := config.HardDrives; len(d) != 1 || d[0].File != "disk.qcow2" || d[0].Format != "raw" ||
+		config.StateFile != "state.1" {
 		t.Errorf("configuration %+v", config)
 	}
-	if p := config.StatePin; p == nil || p.Driver != "sim" || p.CPUs != 3 || config.CPU.Cores != 3 || config.RAM != "512M" {
+	if p := config.StatePin; p == nil || p.Driver != "sim" || p.CPUs != 3 || config.CPU.Cores != 3 ||
+		config.RAM != "512M" {
 		t.Errorf("machine %+v", config)
 	}
 	text := string(push.Request.Config)
-	if !strings.Contains(text, `"kept":{"a":1}`) || !strings.Contains(text, `"rule_name":"ssh"`) || strings.Contains(text, "geheim") {
+	if !strings.Contains(text, `"kept":{"a":1}`) || !strings.Contains(text, `"rule_name":"ssh"`) ||
+		strings.Contains(text, "geheim") {
 		t.Errorf("configuration is %s", text)
 	}
 	r := push.Request
-	if r.ID != "t" || !r.MustExist || r.Name != "" || r.Tag != "v2" || r.Description != "saved" || r.ResumeKey != "s1" || r.Arch != "amd64" {
+	if r.ID != "t" || !r.MustExist || r.Name != "" || r.Tag != "v2" || r.Description != "saved" ||
+		r.ResumeKey != "s1" || r.Arch != "amd64" {
 		t.Errorf("request %+v", r)
 	}
 }
@@ -193,7 +204,8 @@ func TestSaveStopped(t *testing.T) {
 		if len(v) != 1 || strings.Contains(v[0].config, "state_") || len(v[0].files) != 1 {
 			t.Errorf("pushed %+v", v)
 		}
-		if _, push := w.shop.pushed(); push.Request.MustExist || push.Request.Name != "fresh" || push.Request.Revert.Tag != "v2" {
+		if _, push := w.shop.pushed(); push.Request.MustExist || push.Request.Name != "fresh" ||
+			push.Request.Revert.Tag != "v2" {
 			t.Errorf("request %+v", push.Request)
 		}
 		w.control.order(terminate("1"))
@@ -221,16 +233,21 @@ func TestFailedSaves(t *testing.T) {
 			edit:    func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("sleep 30000"), true },
 			message: "Script execution failed", code: -1,
 		},
-		"driver":        {before: func(w *world) { w.breaks("save", errors.New("no overlay")) }, message: "The VM could not be saved: no overlay"},
-		"driver's step": {before: func(w *world) { w.breaks("save state", errors.New("disk full")) }, message: "disk full"},
+		"driver": {before: func(w *world) {
+			w.breaks("save", errors.New("no overlay"))
+		}, message: "The VM could not be saved: no overlay"},
+		"driver's step": {before: func(w *world) {
+			w.breaks("save state", errors.New("disk full"))
+		}, message: "disk full"},
 		"after the shutdown": {
 			edit:    func(o *api.SaveOrder) { o.Suspend = false },
 			before:  func(w *world) { w.breaks("save disks", errors.New("disk full")) },
 			message: "disk full", restarts: 1,
 		},
 		"no room": {
-			before:  func(w *world) { w.limit(2 << 30) }, // of which the version uses one
-			message: "The node's disk has 1.0 GiB free and the save may take 2.0 GiB; remove VMs or templates from the node",
+			before: func(w *world) { w.limit(2 << 30) }, // of which the version uses one
+			message: "The node's disk has 1.0 GiB free and the save may take 2.0 GiB; remove VMs or templates from " +
+				"the node",
 		},
 		"sanity test": {
 			edit:    func(o *api.SaveOrder) { o.SanityTest = true },
@@ -245,7 +262,9 @@ func TestFailedSaves(t *testing.T) {
 			before:  func(w *world) { w.shop.breaks(farm.NotFound(), time.Hour) },
 			message: "The save could not be pushed: the registry has no template t any more",
 		},
-		"registry away": {before: func(w *world) { w.shop.breaks(away, time.Hour) }, message: "The registry cannot be reached"},
+		"registry away": {before: func(w *world) {
+			w.shop.breaks(away, time.Hour)
+		}, message: "The registry cannot be reached"},
 		"registry away, stopped": {
 			edit:    func(o *api.SaveOrder) { o.Suspend = false },
 			before:  func(w *world) { w.shop.breaks(away, time.Hour) },
@@ -262,7 +281,8 @@ func TestFailedSaves(t *testing.T) {
 				w.control.order(saveOrder("s1", tt.edit))
 				begun := time.Now()
 				got := w.untilTask("s1")
-				if took := time.Since(begun); took > time.Minute && !strings.Contains(name, "away") && !strings.Contains(name, "time-out") {
+				if took := time.Since(begun); took > time.Minute && !strings.Contains(name, "away") &&
+					!strings.Contains(name, "time-out") {
 					t.Errorf("the failure took %s", took)
 				}
 				if got.Stage != api.TaskFailed || !strings.Contains(got.Message, tt.message) || got.Code != tt.code {
@@ -322,7 +342,8 @@ func TestPushOutlastsTheRegistry(t *testing.T) {
 		w.shop.breaks(farm.Unavailable(nil, "away"), 5*time.Minute)
 		w.control.order(saveOrder("s1", nil))
 		begun := time.Now()
-		if got := w.untilTask("s1"); got.Stage != api.TaskDone || time.Since(begun) < 5*time.Minute || time.Since(begun) > 6*time.Minute {
+		if got := w.untilTask("s1"); got.Stage != api.TaskDone || time.Since(begun) < 5*time.Minute ||
+			time.Since(begun) > 6*time.Minute {
 			t.Errorf("got %+v after %s", got, time.Since(begun))
 		}
 		if w.number(&w.saved) != 1 {
@@ -342,7 +363,8 @@ func TestSourceDoesNotComeBack(t *testing.T) {
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Suspend = false }))
 		got := w.untilTask("s1")
 		s := w.control.status(idA)
-		if !strings.Contains(got.Message, "disk full") || !strings.Contains(got.Message, "no memory") || got.Stage != api.TaskFailed {
+		if !strings.Contains(got.Message, "disk full") || !strings.Contains(got.Message, "no memory") ||
+			got.Stage != api.TaskFailed {
 			t.Errorf("task %+v", got)
 		}
 		if s.Phase != api.PhaseStopped || !strings.Contains(s.Message, "no memory") || s.VM.Status != "stopped" {
@@ -358,7 +380,9 @@ func TestSourceDoesNotComeBack(t *testing.T) {
 // TestStartupScriptGoesFirst: a task waits for the startup script, and one that fails leaves no VM
 // to work on.
 func TestStartupScriptGoesFirst(t *testing.T) {
-	for script, want := range map[string]string{"sleep 30": "", "sleep 30; exit 2": "The startup script failed: startup script exit code 2"} {
+	for script, want := range map[string]string{
+		"sleep 30": "", "sleep 30; exit 2": "The startup script failed: startup script exit code 2",
+	} {
 		t.Run(script, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
 				w.control.order(startOrder(withScript(api.Script{Text: []byte(script), Monitoring: true})))
@@ -366,7 +390,8 @@ func TestStartupScriptGoesFirst(t *testing.T) {
 				begun := time.Now()
 				w.control.order(saveOrder("s1", nil))
 				got := w.untilTask("s1")
-				if took := time.Since(begun); got.Message != want || took < 20*time.Second || (want == "") != (got.Stage == api.TaskDone) {
+				if took := time.Since(begun); got.Message != want || took < 20*time.Second ||
+					(want == "") != (got.Stage == api.TaskDone) {
 					t.Errorf("got %+v after %s", got, took)
 				}
 			})
@@ -381,7 +406,8 @@ func TestVMEndsUnderATask(t *testing.T) {
 		w.until(api.PhaseRunning)
 		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("sleep 5; crash") }))
 		got := w.untilTask("s1")
-		if s := w.control.status(idA); got.Stage != api.TaskFailed || !strings.HasPrefix(got.Message, "The VM does not run: ") || s.Phase != api.PhaseStopped {
+		if s := w.control.status(idA); got.Stage != api.TaskFailed ||
+			!strings.HasPrefix(got.Message, "The VM does not run: ") || s.Phase != api.PhaseStopped {
 			t.Errorf("got %+v in %s", got, s.Phase)
 		}
 		if w.number(&w.scripts) != 1 || w.number(&w.saved) != 0 {
@@ -453,7 +479,8 @@ func TestTaskOfAnotherClaim(t *testing.T) {
 		w.control.due = append(w.control.due, late)
 		w.control.mu.Unlock()
 		time.Sleep(20 * time.Second)
-		if s := w.control.status(idA); s.Task != nil || w.number(&w.restarts) != 0 || !slices.Equal(ackedTasks(w), []string{"r1"}) {
+		if s := w.control.status(idA); s.Task != nil || w.number(&w.restarts) != 0 ||
+			!slices.Equal(ackedTasks(w), []string{"r1"}) {
 			t.Errorf("told %+v, acknowledged %v", s.Task, ackedTasks(w))
 		}
 	})
@@ -489,7 +516,8 @@ func TestTwoSavesInARow(t *testing.T) {
 		w.guest(idA, "echo 2 >/srv/b")
 		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
 		got := w.untilTask("s2")
-		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 || filesOn(t, v[0].files["disk.qcow2"]) != `{"/srv/a":"1\n","/srv/b":"2\n"}` {
+		if v := w.shop.tagged("v3"); got.Stage != api.TaskDone || got.Script != nil || len(v) != 1 ||
+			filesOn(t, v[0].files["disk.qcow2"]) != `{"/srv/a":"1\n","/srv/b":"2\n"}` {
 			t.Errorf("got %+v, %+v", got, v)
 		}
 		time.Sleep(time.Second)
@@ -524,7 +552,8 @@ func TestSaveOfASave(t *testing.T) {
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, []string{"disk.qcow2", "state.2"}) || v.below["disk.qcow2"] != w.shop.tagged("v2")[0].roots["disk.qcow2"] {
+		if !slices.Equal(names, []string{"disk.qcow2", "state.2"}) ||
+			v.below["disk.qcow2"] != w.shop.tagged("v2")[0].roots["disk.qcow2"] {
 			t.Errorf("pushed %v on %v", names, v.below)
 		}
 	})
@@ -551,125 +580,5 @@ func TestCheckVMIsNotCounted(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		w.checkRuns()
-	})
-}
-
-// TestScriptOutputOfASave: the last MiB of each stream is reported when the script has ended and
-// with the result, but not with every step in between.
-func TestScriptOutputOfASave(t *testing.T) {
-	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(nil))
-		w.until(api.PhaseRunning)
-		w.shop.slow(time.Minute)
-		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("seq 300000; echo e >&2") }))
-		got := w.untilTask("s1")
-		if s := got.Script; s == nil || len(s.Stdout) != hv.MaxOutput || !strings.HasPrefix(s.Stdout, farm.OutputCut) || !strings.HasSuffix(s.Stdout, "\n300000\n") || s.Stderr != "e\n" {
-			t.Errorf("got %d bytes", len(got.Script.Stdout))
-		}
-		with := 0
-		for _, s := range w.control.told(idA) {
-			if s.Task != nil && s.Task.Script != nil {
-				with++
-			}
-		}
-		if with < 2 || with > 4 {
-			t.Errorf("the output was sent %d times in %d reports", with, len(w.control.told(idA)))
-		}
-		time.Sleep(time.Second)
-		w.checkRuns()
-	})
-}
-
-// TestOutputOutlivesTheAgent: the next agent reports the script's output, too.
-func TestOutputOutlivesTheAgent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, sim.Options{})
-		g := newGate(-1)
-		stop := w.boot(g)
-		w.control.order(startOrder(nil))
-		w.until(api.PhaseRunning)
-		w.shop.slow(time.Hour)
-		w.control.order(saveOrder("s1", func(o *api.SaveOrder) { o.Script = []byte("echo said") }))
-		w.untilStage(api.TaskPushing)
-		g.kill()
-		_ = stop()
-		w.shop.slow(0)
-		again := w.boot(newGate(-1))
-		if got := w.untilTask("s1"); got.Stage != api.TaskDone || got.Script == nil || got.Script.Stdout != "said\n" {
-			t.Errorf("got %+v", got)
-		}
-		time.Sleep(time.Second)
-		w.checkRuns()
-		if w.number(&w.scripts) != 1 || w.number(&w.saved) != 1 {
-			t.Errorf("%d scripts, %d saves", w.number(&w.scripts), w.number(&w.saved))
-		}
-		if err := again(); err != nil {
-			t.Error(err)
-		}
-		w.checkFaults()
-	})
-}
-
-// TestTaskOnAFullDisk: an order that cannot be journaled is refused permanently, with the reason,
-// and the VM runs on. A disk that becomes full later delays the task, but not a termination.
-func TestTaskOnAFullDisk(t *testing.T) {
-	inWorld(t, sim.Options{}, func(w *world) {
-		w.control.order(startOrder(nil))
-		w.until(api.PhaseRunning)
-		w.fill(true)
-		w.control.order(saveOrder("s0", nil))
-		if got := w.untilTask("s0"); !strings.Contains(got.Message, "disk is full") {
-			t.Errorf("got %+v", got)
-		}
-		w.fill(false)
-		w.control.order(saveOrder("s0", nil)) // it was sent twice
-		time.Sleep(time.Minute)
-		if acked := ackedTasks(w); w.number(&w.saved) != 0 || !slices.Contains(acked, "s0") {
-			t.Errorf("%d saves, acknowledged %v", w.number(&w.saved), acked)
-		}
-		w.checkRuns()
-		w.shop.slow(time.Minute)
-		w.control.order(saveOrder("s1", nil))
-		w.untilStage(api.TaskPushing)
-		w.fill(true)
-		time.Sleep(5 * time.Minute)
-		if n, _ := w.shop.pushed(); n != 1 || len(w.shop.tagged("v2")) != 1 {
-			t.Errorf("%d pushes, %d versions", n, len(w.shop.tagged("v2")))
-		}
-		w.fill(false)
-		if got := w.untilTask("s1"); got.Stage != api.TaskDone || w.number(&w.saved) != 1 {
-			t.Errorf("got %+v, saved %d times", got, w.number(&w.saved))
-		}
-		w.control.order(saveOrder("s2", func(o *api.SaveOrder) { o.Tag = "v3" }))
-		w.untilStage(api.TaskPushing)
-		w.fill(true)
-		time.Sleep(5 * time.Minute)
-		w.control.order(terminate("1"))
-		w.until(api.PhaseTerminated)
-		time.Sleep(time.Second)
-		w.checkClean()
-	})
-}
-
-// TestLeftOversGo: directories and check VMs without an instance are removed when an agent starts.
-func TestLeftOversGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, sim.Options{})
-		if err := os.MkdirAll(filepath.Join(w.saves(), "old", "files"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		_, err := w.host.Start(t.Context(), hv.Spec{
-			ID: idA + "-check", UUID: idA, CPUs: 1, MemoryMB: 512, Disks: []hv.Disk{{Path: "/x", Format: "raw"}},
-			Labels: map[string]string{labelInstance: idA, labelRole: roleCheck, labelNode: "node"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop := w.boot(newGate(-1))
-		time.Sleep(20 * time.Second)
-		w.checkClean()
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }

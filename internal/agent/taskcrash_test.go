@@ -33,13 +33,23 @@ func fullSave(edit func(*api.SaveOrder)) func() api.Order {
 var taskLives = []taskLife{
 	{name: "suspended save", least: 45, order: fullSave(func(*api.SaveOrder) {})},
 	{name: "stopped save", least: 30, order: fullSave(func(o *api.SaveOrder) { o.Suspend = false })},
-	{name: "failing save", least: 25, order: fullSave(func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("exit 3"), true })},
+	{
+		name: "failing save", least: 25,
+		order: fullSave(func(o *api.SaveOrder) { o.Script, o.MustSucceed = []byte("exit 3"), true }),
+	},
 	{name: "restart", least: 15, order: func() api.Order { return restartOrder("s1") }},
-	{name: "ended in its script", least: 10, early: time.Second, in: api.TaskScript, order: fullSave(func(*api.SaveOrder) {})},
-	{name: "ended in its shutdown", least: 15, early: 3200 * time.Millisecond, in: api.TaskSaving, order: fullSave(func(o *api.SaveOrder) { o.Suspend = false })},
-	{name: "ended in its test", least: 20, early: 3 * time.Second, in: api.TaskTesting, order: fullSave(func(*api.SaveOrder) {})},
-	{name: "ended in its push", least: 20, early: 5 * time.Second, in: api.TaskPushing, order: fullSave(func(*api.SaveOrder) {})},
-	{name: "ended in its restart", least: 10, early: 500 * time.Millisecond, in: api.TaskAccepted, order: func() api.Order { return restartOrder("s1") }},
+	{
+		name: "ended in its script", least: 10, early: time.Second, in: api.TaskScript,
+		order: fullSave(func(*api.SaveOrder) {}),
+	},
+	{name: "ended in its shutdown", least: 15, early: 3200 *
+		time.Millisecond, in: api.TaskSaving, order: fullSave(func(o *api.SaveOrder) { o.Suspend = false })},
+	{name: "ended in its test", least: 20, early: 3 *
+		time.Second, in: api.TaskTesting, order: fullSave(func(*api.SaveOrder) {})},
+	{name: "ended in its push", least: 20, early: 5 *
+		time.Second, in: api.TaskPushing, order: fullSave(func(*api.SaveOrder) {})},
+	{name: "ended in its restart", least: 10, early: 500 *
+		time.Millisecond, in: api.TaskAccepted, order: func() api.Order { return restartOrder("s1") }},
 }
 
 // TestTaskKilledAnywhere kills the agent at each step that it takes in each life of a task, starts
@@ -53,7 +63,9 @@ func TestTaskKilledAnywhere(t *testing.T) {
 // live runs one life whose agent is killed at a step after the order; it reports whether it was.
 func (l taskLife) live(t *testing.T, step int) (died bool) {
 	// No VM takes longer than its boot timeout, so a start of one second is slow enough to be interrupted.
-	w := newWorld(t, sim.Options{Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second}, Exec: sim.Range{Min: 300 * time.Millisecond}})
+	w := newWorld(t,
+		sim.Options{Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second}, Exec: sim.Range{Min: 300 *
+			time.Millisecond}})
 	w.shop.slow(4 * time.Second)
 	first := newGate(-1)
 	stop := w.boot(first)
@@ -90,7 +102,8 @@ func (l taskLife) live(t *testing.T, step int) (died bool) {
 	}
 	w.checkClean()
 	if w.number(&w.scripts) > 1 || len(w.shop.tagged("v2")) > 1 {
-		t.Errorf("the script ran %d times, the registry has %d versions", w.number(&w.scripts), len(w.shop.tagged("v2")))
+		t.Errorf("the script ran %d times, the registry has %d versions", w.number(&w.scripts),
+			len(w.shop.tagged("v2")))
 	}
 	if t.Failed() {
 		t.Logf("steps of the killed agent: %v", first.passed())
@@ -113,7 +126,8 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 			t.Errorf("the saved disk is %q", got)
 		}
 		said := func(s api.InstanceStatus) bool {
-			return s.Task != nil && s.Task.Stage == api.TaskDone && s.Task.Script != nil && s.Task.Script.Stdout == "said\n"
+			return s.Task != nil && s.Task.Stage == api.TaskDone && s.Task.Script != nil &&
+				s.Task.Script.Stdout == "said\n"
 		}
 		if !slices.ContainsFunc(w.control.told(idA), said) {
 			t.Errorf("the script's output was not told with the outcome")
@@ -122,14 +136,16 @@ func (l taskLife) checkEnd(t *testing.T, w *world, got api.TaskStatus) {
 			t.Error("the new version is not in the cache")
 		}
 	case got.Stage == api.TaskFailed:
-		if got.Message != scriptFailed && got.Message != "The outcome of the script is unknown after an agent restart; it is not run twice" {
+		if got.Message != scriptFailed &&
+			got.Message != "The outcome of the script is unknown after an agent restart; it is not run twice" {
 			t.Errorf("failed with %q", got.Message)
 		}
 		if len(w.shop.tagged("v2")) != 0 {
 			t.Error("failed and was published")
 		}
 	}
-	if phases := w.control.phasesOf(idA); slices.Contains(phases, api.PhaseStopped) || slices.Contains(phases, api.PhaseVanished) {
+	if phases := w.control.phasesOf(idA); slices.Contains(phases, api.PhaseStopped) ||
+		slices.Contains(phases, api.PhaseVanished) {
 		t.Errorf("phases %v", phases)
 	}
 	if got.Stage == api.TaskDone && stopped {
@@ -174,10 +190,12 @@ func TestRestartIsDoneOnce(t *testing.T) {
 		run := w.vms()[0].StartedAt
 		time.Sleep(time.Minute)
 		again := w.boot(newGate(-1))
-		if got := w.untilTask("r1"); got.Stage != api.TaskDone || w.number(&w.restarts) != 1 || w.number(&w.starts) != 2 {
+		if got := w.untilTask("r1"); got.Stage != api.TaskDone || w.number(&w.restarts) != 1 ||
+			w.number(&w.starts) != 2 {
 			t.Errorf("got %+v after %d restarts and %d starts", got, w.number(&w.restarts), w.number(&w.starts))
 		}
-		if vm := w.vms()[0]; vm.Status != hv.Running || !vm.StartedAt.Equal(run) || !w.control.status(idA).VM.Started.Equal(run) {
+		if vm := w.vms()[0]; vm.Status != hv.Running || !vm.StartedAt.Equal(run) ||
+			!w.control.status(idA).VM.Started.Equal(run) {
 			t.Errorf("VM %+v", vm)
 		}
 		if err := again(); err != nil {

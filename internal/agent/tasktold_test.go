@@ -40,7 +40,8 @@ func TestOutputFiles(t *testing.T) {
 	if err := writeOutput(dir, &api.ScriptStatus{Stdout: "out", Stderr: "err"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := readOutput(dir, &api.ScriptStatus{Code: 1, TimedOut: true}); got == nil || got.Stdout != "out" || got.Stderr != "err" || got.Code != 1 || !got.TimedOut {
+	if got := readOutput(dir, &api.ScriptStatus{Code: 1, TimedOut: true}); got == nil || got.Stdout != "out" ||
+		got.Stderr != "err" || got.Code != 1 || !got.TimedOut {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -65,7 +66,8 @@ func TestNodeSaysWhatItCan(t *testing.T) {
 		time.Sleep(time.Second)
 		info := w.control.seen()[0].Info
 		host, err := w.host.Describe(t.Context())
-		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Abilities) || len(info.Abilities) == 0 {
+		if err != nil || info == nil || info.HostCPU != host.HostCPU || len(info.Abilities) != len(host.Abilities) ||
+			len(info.Abilities) == 0 {
 			t.Errorf("told %+v, the driver says %+v", info, host)
 		}
 	})

@@ -65,7 +65,10 @@ func (a *Agent) observe(ctx context.Context, in *instance) (observation, hv.VM, 
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	state := in.snapshot()
-	s := observation{Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state), Task: taskState(state.Task)}
+	s := observation{
+		Phase: state.Phase, Ending: state.Ending, Script: in.scriptState(state),
+		Task: taskState(state.Task),
+	}
 	if start := in.order.Start; start != nil {
 		s.Cached = a.opts.Templates.Has(start.ContentID)
 	}

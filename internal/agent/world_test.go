@@ -73,7 +73,10 @@ func newWorld(t *testing.T, o sim.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: memoryDir(t), host: h, control: newController(), shop: newShop(), source: &source{}, desk: &desk{}, nodeID: "node"}
+	w := &world{
+		t: t, dir: memoryDir(t), host: h, control: newController(), shop: newShop(), source: &source{},
+		desk: &desk{}, nodeID: "node",
+	}
 	w.source.shop = w.shop
 	return w
 }
@@ -108,7 +111,8 @@ func (w *world) boot(g *gate) (stop func() error) {
 		Identity: datadir.Identity{NodeID: w.nodeID, Host: "192.0.2.7", Registry: "http://registry"},
 		Link:     gatedLink{w.control, g}, Driver: driver, Templates: c, Journal: j,
 		Machine: still{w}, Logger: slog.New(slog.DiscardHandler), Version: "test",
-		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices, Updater: w.updater,
+		Registries: gatedShop{w.shop, g}, Saves: w.saves(), Uploads: w.desk, CentralLog: w.desk, Devices: w.devices,
+		Updater: w.updater,
 	})
 	w.agent, w.cache = a, c
 	ctx, cancel := context.WithCancel(context.Background())
@@ -575,7 +579,8 @@ func (c *controller) phasesOf(id string) []api.Phase {
 // startOrder is the order for idA; edit changes it.
 func startOrder(edit func(*api.StartOrder)) api.Order {
 	o := api.Order{Kind: api.OrderStart, InstanceID: idA, Claim: "1", Start: &api.StartOrder{
-		TemplateID: "t", TemplateName: "debian", Tag: "v1", ContentID: content, VMName: "mgmtManaged-x", StartTimeout: 60,
+		TemplateID: "t", TemplateName: "debian", Tag: "v1", ContentID: content, VMName: "mgmtManaged-x",
+		StartTimeout: 60,
 	}}
 	if edit != nil {
 		edit(o.Start)
@@ -634,7 +639,8 @@ func inWorld(t *testing.T, o sim.Options, do func(*world)) {
 		w := newWorld(t, o)
 		stop := w.boot(newGate(-1))
 		do(w)
-		if err := stop(); err != nil && farm.CodeOf(err) != farm.CodeUnauthenticated && farm.CodeOf(err) != farm.CodeRefused {
+		if err := stop(); err != nil && farm.CodeOf(err) != farm.CodeUnauthenticated &&
+			farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("Run: %v", err)
 		}
 		w.checkFaults()

@@ -115,7 +115,8 @@ func proseOf(t *tree) ([]prose, error) {
 	}
 	for _, name := range t.names {
 		isText := slices.Contains([]string{".md", ".html", ".tmpl"}, path.Ext(name)) || name == "api/openapi.yaml"
-		if !isText || isGenerated(name) || strings.Contains("/"+name, "/testdata/") || strings.Contains("/"+name, "/vendor/") {
+		if !isText || isGenerated(name) || strings.Contains("/"+name, "/testdata/") ||
+			strings.Contains("/"+name, "/vendor/") {
 			continue
 		}
 		data, err := fs.ReadFile(t.fsys, name)
@@ -245,7 +246,8 @@ func TestBannedWordsCatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, having(texts, words[0]),
-		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "api/openapi.yaml:1: summary: for nobody", "docs/a.md:1: Nobody")
+		"a/a.go:3: // F gives nobody .", "a/a.go:4: nobody", "api/openapi.yaml:1: summary: for nobody",
+		"docs/a.md:1: Nobody")
 	for _, wrong := range []string{"a\tb\n", "(\tb\t1\n", "a\tb\tc\n"} {
 		if _, err := parseBanned(wrong); err == nil {
 			t.Errorf("%q is taken", wrong)

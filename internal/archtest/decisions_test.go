@@ -48,7 +48,8 @@ func checkDecisions(t *tree) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read a decision: %w", err)
 		}
-		for _, problem := range decisionProblems(string(data), strings.TrimPrefix(number[1], "0"), base, string(index)) {
+		for _, problem := range decisionProblems(string(data), strings.TrimPrefix(number[1], "0"), base,
+			string(index)) {
 			out = append(out, name+": "+problem)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
@@ -17,11 +18,14 @@ const (
 	fileWarning   = 500
 	functionLimit = 80 // lines of a function outside tests
 	mainLimit     = 40 // lines of a program's main file
+	columnLimit   = 120
+	tabWidth      = 4 // columns of a tab
 )
 
 var (
 	sentenceEnd = regexp.MustCompile(`[.!?:](\s|$)`)
 	denial      = regexp.MustCompile(`(?i)\b(not|no|never|nothing|none|neither|without|only)\b`)
+	directive   = regexp.MustCompile(`//(nolint|go):`)
 	invariant   = regexp.MustCompile(`(?i)\b(invariants?|always|never|every|at most|exactly|one)\b`)
 )
 
@@ -80,11 +84,45 @@ func checkLengths(t *tree) (bad, near []string) {
 			}
 			lines := t.fset.Position(fn.End()).Line - t.fset.Position(fn.Pos()).Line + 1
 			if lines > functionLimit {
-				bad = append(bad, fmt.Sprintf("%s: %s has %d lines, the limit is %d", t.where(fn.Pos()), fn.Name.Name, lines, functionLimit))
+				bad = append(bad, fmt.Sprintf("%s: %s has %d lines, the limit is %d", t.where(fn.Pos()), fn.Name.Name,
+					lines, functionLimit))
 			}
 		}
 	}
 	return bad, near
+}
+
+// checkColumns lists lines over the limit. Lines of raw string literals, which cannot be broken, and lines with a
+// directive for a tool may be longer.
+func checkColumns(t *tree) []string {
+	var out []string
+	for _, f := range t.files {
+		raw := rawLines(t, f)
+		n := 0
+		for line := range strings.Lines(f.text) {
+			n++
+			line = strings.TrimRight(line, "\r\n")
+			columns := utf8.RuneCountInString(line) + strings.Count(line, "\t")*(tabWidth-1)
+			if columns > columnLimit && !raw[n] && !directive.MatchString(line) {
+				out = append(out, fmt.Sprintf("%s:%d has %d columns, the limit is %d", f.path, n, columns, columnLimit))
+			}
+		}
+	}
+	return out
+}
+
+// rawLines returns the lines of a file that raw string literals are on.
+func rawLines(t *tree, f *source) map[int]bool {
+	lines := map[int]bool{}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING && s.Value[0] == '`' {
+			for l := t.fset.Position(s.Pos()).Line; l <= t.fset.Position(s.End()).Line; l++ {
+				lines[l] = true
+			}
+		}
+		return true
+	})
+	return lines
 }
 
 // checkExportedComments lists exported declarations without a comment. A comment on a group of
@@ -266,10 +304,16 @@ func isName(e ast.Expr, name string) bool {
 
 func TestHygiene(t *testing.T) {
 	tr := theTree(t)
-	report(t, "a package says what it is, what it is not, and its one invariant, since whoever comes next reads that first", checkPackageComments(tr))
-	report(t, "exported things are commented, since callers read the comment and not the code", checkExportedComments(tr))
-	report(t, "a fuzz test has seeds to start from, and a skip says why, since both are silent otherwise", checkTests(tr))
-	report(t, "delays between attempts come from internal/retry, so that many nodes do not try again simultaneously", checkBackoffs(tr))
+	report(t,
+		"a package says what it is, what it is not, and its one invariant, since whoever comes next reads that first",
+		checkPackageComments(tr))
+	report(t, "exported things are commented, since callers read the comment and not the code",
+		checkExportedComments(tr))
+	report(t, "a fuzz test has seeds to start from, and a skip says why, since both are silent otherwise",
+		checkTests(tr))
+	report(t, "delays between attempts come from internal/retry, so that many nodes do not try again simultaneously",
+		checkBackoffs(tr))
+	report(t, "a line fits beside another one on a screen", checkColumns(tr))
 	bad, near := checkLengths(tr)
 	report(t, "files and functions stay short enough to be held in the head", bad)
 	for _, n := range near {
@@ -278,22 +322,31 @@ func TestHygiene(t *testing.T) {
 }
 
 func TestHygieneRulesCatch(t *testing.T) {
-	long := strings.Repeat("\n", fileLimit)
+	long, wide := strings.Repeat("\n", fileLimit), strings.Repeat("x", columnLimit)
 	tr := small(t, map[string]string{
-		"none/a.go":                  "package none\n",
-		"short/a.go":                 "// Package short is short.\npackage short\n",
-		"twice/a.go":                 "// Package twice is it. It is not that. It never is.\npackage twice\n",
-		"twice/b.go":                 "// It is also this.\npackage twice\n",
-		"other/a.go":                 "// Package another is it. It is not that. It never is.\npackage other\n",
-		"proud/a.go":                 "// Package proud is fine. It is good. It shines.\npackage proud\n",
-		"fine/a.go":                  "// Package fine is it. It is not that. It never is.\npackage fine\nfunc F() {}\ntype T int\nfunc (T) String() string { return \"\" }\nfunc (*T) M() {}\nfunc (t) N() {}\ntype t int\nconst C = 1\n// Said.\nvar A, B = 1, 2\n",
-		"fine/long.go":               "package fine\nfunc f() {" + strings.Repeat("\n", functionLimit) + "}\n",
-		"fine/longer.go":             "package fine" + long + "\n",
-		"cmd/x/main.go":              "// X does it.\npackage main\n" + strings.Repeat("\n", mainLimit),
-		"fine/a_test.go":             "package fine\nimport \"testing\"\nfunc FuzzA(f *testing.F) { f.Fuzz(nil) }\nfunc FuzzB(f *testing.F) { f.Add(1) }\nfunc FuzzC(f *testing.F) { seed(f) }\nfunc FuzzD(f *testing.F) {}\nfunc TestS(t *testing.T) { t.Skip(); t.SkipNow(); t.Skip(\"no\") }\n",
+		"none/a.go":  "package none\n",
+		"short/a.go": "// Package short is short.\npackage short\n",
+		"twice/a.go": "// Package twice is it. It is not that. It never is.\npackage twice\n",
+		"twice/b.go": "// It is also this.\npackage twice\n",
+		"other/a.go": "// Package another is it. It is not that. It never is.\npackage other\n",
+		"proud/a.go": "// Package proud is fine. It is good. It shines.\npackage proud\n",
+		"fine/a.go": "// Package fine is it. It is not that. It never is.\npackage fine\nfunc F() " +
+			"{}\ntype T int\nfunc (T) String() string { return \"\" }\nfunc (*T) M() {}\nfunc (t) N() {}\ntype t " +
+			"int\nconst C = 1\n// Said.\nvar A, B = 1, 2\n",
+		"fine/long.go":   "package fine\nfunc f() {" + strings.Repeat("\n", functionLimit) + "}\n",
+		"fine/longer.go": "package fine" + long + "\n",
+		"cmd/x/main.go":  "// X does it.\npackage main\n" + strings.Repeat("\n", mainLimit),
+		"fine/a_test.go": "package fine\nimport \"testing\"\nfunc FuzzA(f *testing.F) { f.Fuzz(nil) " +
+			"}\nfunc FuzzB(f *testing.F) { f.Add(1) }\nfunc FuzzC(f *testing.F) { seed(f) }\nfunc FuzzD(f " +
+			"*testing.F) " +
+			"{}\nfunc TestS(t *testing.T) { t.Skip(); t.SkipNow(); t.Skip(\"no\") }\n",
 		"fine/testdata/fuzz/FuzzD/1": "x",
-		"fine/wait.go":               "package fine\nfunc g() {\nfor wait := 1; ; wait = min(2*wait, 9) {\na.b = min(max(a.b*2, 1), 9)\nwait = min(2*a, wait)\n}\n}\n",
-		"client/wait.go":             "// Package client is it. It is not that. It never is.\npackage client\nfunc g() { wait = min(2*wait, 9) }\n",
+		"fine/wait.go": "package fine\nfunc g() {\nfor wait := 1; ; wait = min(2*wait, 9) {\na.b = " +
+			"min(max(a.b*2, 1), 9)\nwait = min(2*a, wait)\n}\n}\n",
+		"fine/wide.go": "package fine\n//" + wide[2:] + "\n//" + wide[2:] + "é\nvar w = `" + wide + "` // \n//go:" + wide +
+			"\n\tvar t = " + wide[12:] + "\n",
+		"client/wait.go": "// Package client is it. It is not that. It never is.\npackage client\nfunc " +
+			"g() { wait = min(2*wait, 9) }\n",
 	})
 	expect(t, checkPackageComments(tr),
 		"none has no package comment",
@@ -301,8 +354,10 @@ func TestHygieneRulesCatch(t *testing.T) {
 		"proud: the package comment does not say what the package is not",
 		"short: the package comment has fewer than three sentences")
 	expect(t, checkExportedComments(tr), "fine/a.go:3 F", "fine/a.go:4 T", "fine/a.go:6 M", "fine/a.go:9 C")
-	expect(t, checkTests(tr), "fine/a_test.go:3 FuzzA has no seeds", "fine/a_test.go:7 skips without a reason", "fine/a_test.go:7 skips without a reason")
+	expect(t, checkTests(tr), "fine/a_test.go:3 FuzzA has no seeds", "fine/a_test.go:7 skips without a reason",
+		"fine/a_test.go:7 skips without a reason")
 	expect(t, checkBackoffs(tr), "fine/wait.go:3 multiplies wait", "fine/wait.go:4 multiplies a.b")
+	expect(t, checkColumns(tr), "fine/wide.go:3 has 121 columns, the limit is 120")
 	bad, _ := checkLengths(tr)
 	expect(t, bad,
 		"cmd/x/main.go has 42 lines, the limit of a main is 40",

@@ -24,7 +24,8 @@ type never struct {
 
 var nevers = []never{
 	{
-		from: []string{"internal/agent/..."}, to: []string{"internal/controller/...", "internal/store/...", "internal/portal/..."},
+		from:   []string{"internal/agent/..."},
+		to:     []string{"internal/controller/...", "internal/store/...", "internal/portal/..."},
 		reason: "an agent is installed alone on a node: it knows the controller by the API only",
 	},
 	{
@@ -32,7 +33,8 @@ var nevers = []never{
 		reason: "a controller starts nothing itself: nodes do, and are asked through the link",
 	},
 	{
-		from: []string{"internal/registry/..."}, to: []string{"internal/controller/...", "internal/store/...", "internal/agent/...", "internal/hv/..."},
+		from:   []string{"internal/registry/..."},
+		to:     []string{"internal/controller/...", "internal/store/...", "internal/agent/...", "internal/hv/..."},
 		reason: "a registry runs alone, and the controller is one of its clients",
 	},
 	{
@@ -43,8 +45,14 @@ var nevers = []never{
 		reason: "the scanners run where there is no cloud: of the control plane they know layout and blob",
 	},
 	{
-		from:   []string{"internal/store/...", "internal/blob/...", "internal/hv/...", "internal/transfer/...", "internal/layout/..."},
-		to:     []string{"internal/controller/...", "internal/registry/...", "internal/agent/...", "internal/rest/...", "internal/portal/...", "internal/cli/..."},
+		from: []string{
+			"internal/store/...", "internal/blob/...", "internal/hv/...", "internal/transfer/...",
+			"internal/layout/...",
+		},
+		to: []string{
+			"internal/controller/...", "internal/registry/...", "internal/agent/...", "internal/rest/...",
+			"internal/portal/...", "internal/cli/...",
+		},
 		reason: "imports go downwards: what stores, moves and starts does not know who asks",
 	},
 	{
@@ -54,10 +62,13 @@ var nevers = []never{
 	},
 	{
 		from: []string{"internal/rest/hostrest/...", "internal/cli/hostscan", "cmd/hostscan"}, to: []string{
-			"internal/controller/...", "internal/agent/...", "internal/store/...", "internal/registry/...", "internal/sched/...",
-			"internal/hv/...", "internal/portal/...", "internal/transfer/...", "internal/rest", "internal/auth/...", "internal/cli/cloud",
+			"internal/controller/...", "internal/agent/...", "internal/store/...", "internal/registry/...",
+			"internal/sched/...",
+			"internal/hv/...", "internal/portal/...", "internal/transfer/...", "internal/rest", "internal/auth/...",
+			"internal/cli/cloud",
 		},
-		reason: "the host scanner runs on hosts where there is no cloud, as a small process that is idle: it knows no users and no control plane",
+		reason: "the host scanner runs on hosts where there is no cloud, as a small process that is idle: it knows " +
+			"no users and no control plane",
 	},
 	{
 		from: []string{"client/..."}, to: []string{"internal/..."},
@@ -77,38 +88,128 @@ type only struct {
 }
 
 // controllerPart is the reason of the rules for the parts of the controller.
-const controllerPart = "a part of the controller needs the records and what it is given, never the controller or another part"
+const controllerPart = "a part of the controller needs the records and what it is given, never the controller or " +
+	"another part"
 
 var onlys = []only{
 	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
-	{[]string{"internal/controller/record"}, []string{"std", "api", "internal/farm", "internal/store", "github.com/google/uuid"}, "records are below every part of the controller"},
+	{[]string{"internal/controller/record"}, []string{
+		"std", "api", "internal/farm", "internal/store", "github.com/google/uuid",
+	}, "records are below every part of the controller"},
 	{[]string{"internal/controller/lockorder"}, []string{"std"}, "locks of every part have a place in it"},
-	{[]string{"internal/controller/macpool"}, []string{"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
-	{[]string{"internal/controller/console"}, []string{"std", "api", "internal/controller/lockorder", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
-	{[]string{"internal/controller/usage"}, []string{"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/metric", "internal/store"}, controllerPart},
-	{[]string{"internal/controller/maintenance"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
-	{[]string{"internal/controller/placement"}, []string{"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched", "internal/store", "github.com/google/uuid"}, controllerPart},
-	{[]string{"internal/controller/reconcile"}, []string{"std", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
-	{[]string{"internal/controller/events"}, []string{"std", "api", "internal/controller/record", "internal/farm", "internal/store"}, controllerPart},
-	{[]string{"internal/portal/..."}, []string{"std", "api", "client", "internal/auth", "internal/bytesize", "internal/farm", "internal/portal/...", "github.com/google/uuid"}, "the portal is a client of the API: what it shows, every other client can show"},
-	{[]string{"internal/loadgen"}, []string{"std", "api"}, "the load of a controller comes from clients, who know nothing but its API"},
-	{[]string{"internal/sched"}, []string{"std", "internal/farm"}, "decisions are pure: they need the domain and nothing else"},
+	{[]string{"internal/controller/macpool"}, []string{
+		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
+	{[]string{
+		"internal/controller/console",
+	}, []string{
+		"std", "api", "internal/controller/lockorder", "internal/controller/nodeinput",
+		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
+	}, controllerPart},
+	{[]string{"internal/controller/usage"}, []string{
+		"std", "api", "internal/controller/lockorder",
+		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
+	}, controllerPart},
+	{[]string{"internal/controller/maintenance"}, []string{
+		"std", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
+	{[]string{
+		"internal/controller/placement",
+	}, []string{
+		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched",
+		"internal/store", "github.com/google/uuid",
+	}, controllerPart},
+	{[]string{"internal/controller/reconcile"}, []string{
+		"std", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
+	{[]string{"internal/controller/events"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
+	{[]string{
+		"internal/portal/...",
+	}, []string{
+		"std", "api", "client", "internal/auth", "internal/bytesize", "internal/farm", "internal/portal/...",
+		"github.com/google/uuid",
+	}, "the portal is a client of the API: what it shows, every other client can show"},
+	{
+		[]string{"internal/loadgen"},
+		[]string{"std", "api"},
+		"the load of a controller comes from clients, who know nothing but its API",
+	},
+	{
+		[]string{"internal/sched"},
+		[]string{"std", "internal/farm"},
+		"decisions are pure: they need the domain and nothing else",
+	},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},
-	{[]string{"internal/qcow2"}, []string{"std", "github.com/klauspost/compress/..."}, "drivers, transfers and scanners read images with it, so it brings nothing along"},
-	{[]string{"internal/license"}, []string{"std", "internal/farm"}, "controllers, nodes and scanners judge licences with it, so it brings nothing along"},
-	{[]string{"internal/auth"}, []string{"std", "internal/farm", "api"}, "who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay outside"},
-	{[]string{"internal/auth/authstore"}, []string{"std", "api", "internal/auth", "internal/periodic", "internal/farm", "internal/store"}, "tables of what internal/auth keeps: it decides nothing itself, so it needs no more"},
-	{[]string{"internal/auth/authfile"}, []string{"std", "internal/auth", "internal/periodic", "internal/farm"}, "files of a registry that runs alone: it brings nothing along"},
-	{[]string{"internal/auth/certs"}, []string{"std", "internal/farm"}, "every service and the node's interface know callers by it, so it brings nothing along"},
-	{[]string{"internal/rest/authrest"}, []string{"std", "api", "internal/auth", "internal/auth/oidc", "internal/farm", "internal/rest"}, "both services have it, so that it knows neither"},
-	{[]string{"internal/auth/oidc"}, []string{"std", "internal/auth", "internal/farm", "internal/retry", "github.com/coreos/go-oidc/v3/oidc", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"}, "it needs to know the provider's protocol and nothing of those who log in"},
-	{[]string{"internal/rest/hostrest"}, []string{"std", "api", "internal/metric", "internal/rest/hostrest/encode", "internal/scan/host", "golang.org/x/net/netutil"}, "the API of the host scanner translates and decides nothing"},
+	{
+		[]string{"internal/qcow2"},
+		[]string{"std", "github.com/klauspost/compress/..."},
+		"drivers, transfers and scanners read images with it, so it brings nothing along",
+	},
+	{
+		[]string{"internal/license"},
+		[]string{"std", "internal/farm"},
+		"controllers, nodes and scanners judge licences with it, so it brings nothing along",
+	},
+	{
+		[]string{"internal/auth"},
+		[]string{
+			"std", "internal/farm", "api",
+		},
+		"who may do what is judged the same way everywhere: stores come in through its interfaces, protocols stay " +
+			"outside",
+	},
+	{[]string{"internal/auth/authstore"}, []string{
+		"std", "api", "internal/auth", "internal/periodic", "internal/farm", "internal/store",
+	}, "tables of what internal/auth keeps: it decides nothing itself, so it needs no more"},
+	{
+		[]string{"internal/auth/authfile"},
+		[]string{"std", "internal/auth", "internal/periodic", "internal/farm"},
+		"files of a registry that runs alone: it brings nothing along",
+	},
+	{
+		[]string{"internal/auth/certs"},
+		[]string{"std", "internal/farm"},
+		"every service and the node's interface know callers by it, so it brings nothing along",
+	},
+	{[]string{"internal/rest/authrest"}, []string{
+		"std", "api", "internal/auth", "internal/auth/oidc", "internal/farm", "internal/rest",
+	}, "both services have it, so that it knows neither"},
+	{
+		[]string{
+			"internal/auth/oidc",
+		},
+		[]string{
+			"std", "internal/auth", "internal/farm", "internal/retry", "github.com/coreos/go-oidc/v3/oidc",
+			"github.com/go-jose/go-jose/v4", "golang.org/x/oauth2",
+		},
+		"it needs to know the provider's protocol and nothing of those who log in",
+	},
+	{[]string{
+		"internal/rest/hostrest",
+	}, []string{
+		"std", "api", "internal/metric", "internal/rest/hostrest/encode", "internal/scan/host",
+		"golang.org/x/net/netutil",
+	}, "the API of the host scanner translates and decides nothing"},
 	{[]string{"internal/periodic"}, []string{"std", "internal/retry"}, "it does not know what it does for whom"},
-	{[]string{"internal/retry"}, []string{"std", "github.com/cenkalti/backoff/v5"}, "everything that tries again uses it, so it brings nothing along"},
+	{
+		[]string{"internal/retry"},
+		[]string{"std", "github.com/cenkalti/backoff/v5"},
+		"everything that tries again uses it, so it brings nothing along",
+	},
 	{[]string{"internal/metric"}, []string{"std"}, "every room counts with it, so it brings nothing along"},
-	{[]string{"internal/scan/watch"}, []string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"}, "it says where something changed, whatever that means: it brings no package kinds along"},
-	{[]string{"internal/layout"}, []string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"}, "registry and scanners share the layout, so it brings nothing along"},
+	{
+		[]string{"internal/scan/watch"},
+		[]string{"std", "golang.org/x/sys/unix", "github.com/ebitengine/purego"},
+		"it says where something changed, whatever that means: it brings no package kinds along",
+	},
+	{
+		[]string{"internal/layout"},
+		[]string{"std", "internal/farm", "internal/layout/...", "go.yaml.in/yaml/v3"},
+		"registry and scanners share the layout, so it brings nothing along",
+	},
 }
 
 // holder names the only packages that may import certain others.
@@ -119,18 +220,58 @@ type holder struct {
 }
 
 var holders = []holder{
-	{[]string{"os/exec"}, []string{"internal/hv/...", "internal/selfexec/...", "internal/tools/xfstest", "internal/tools/mutants"}, "other programs are started in few places that can be looked over"},
-	{[]string{"go.etcd.io/..."}, []string{"internal/store/etcd/...", "internal/scan/..."}, "etcd is one backend of the store (the host scanner's catalogue is bbolt)"},
-	{[]string{"github.com/google/osv-scalibr/..."}, []string{"internal/scan/..."}, "only the scanners know how package managers write"},
-	{[]string{"github.com/spf13/cobra/..."}, []string{"internal/cli/...", "cmd/..."}, "a command's logic does not know the library that parses its flags"},
-	{[]string{"github.com/ebitengine/purego/..."}, []string{"internal/scan/watch"}, "functions of the system are called without a compiler's checks in one place"},
-	{[]string{"net/http/pprof", "expvar"}, []string{"internal/obs/..."}, "importing these registers handlers on a global mux"},
-	{[]string{"github.com/prometheus/..."}, []string{"internal/obs/...", "internal/store/etcd/..."}, "metrics are registered in one place"},
-	{[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."}, []string{"internal/auth/oidc"}, "tokens of identity providers are verified in one place"},
+	{[]string{"os/exec"}, []string{
+		"internal/hv/...", "internal/selfexec/...", "internal/tools/xfstest", "internal/tools/mutants",
+	}, "other programs are started in few places that can be looked over"},
+	{
+		[]string{"go.etcd.io/..."},
+		[]string{"internal/store/etcd/...", "internal/scan/..."},
+		"etcd is one backend of the store (the host scanner's catalogue is bbolt)",
+	},
+	{
+		[]string{"github.com/google/osv-scalibr/..."},
+		[]string{"internal/scan/..."},
+		"only the scanners know how package managers write",
+	},
+	{
+		[]string{"github.com/spf13/cobra/..."},
+		[]string{"internal/cli/...", "cmd/..."},
+		"a command's logic does not know the library that parses its flags",
+	},
+	{
+		[]string{"github.com/ebitengine/purego/..."},
+		[]string{"internal/scan/watch"},
+		"functions of the system are called without a compiler's checks in one place",
+	},
+	{
+		[]string{"net/http/pprof", "expvar"},
+		[]string{"internal/obs/..."},
+		"importing these registers handlers on a global mux",
+	},
+	{
+		[]string{"github.com/prometheus/..."},
+		[]string{"internal/obs/...", "internal/store/etcd/..."},
+		"metrics are registered in one place",
+	},
+	{
+		[]string{"github.com/coreos/go-oidc/...", "github.com/go-jose/...", "golang.org/x/oauth2/..."},
+		[]string{"internal/auth/oidc"},
+		"tokens of identity providers are verified in one place",
+	},
 	{[]string{"github.com/ory/..."}, nil, "an identity provider is for tests: it brings half a hundred modules along"},
-	{[]string{"github.com/coder/websocket/..."}, []string{"client", "internal/rest/controllerrest", "internal/agent/nodeapi"}, "WebSockets carry the screens of VMs and nothing else: both ends of that, and the client's"},
-	{[]string{"github.com/cenkalti/backoff/..."}, []string{"internal/retry"}, "delays between attempts have jitter and a maximum in one place"},
-	{[]string{"gopkg.in/natefinch/lumberjack.v2"}, []string{"internal/cli/hostscan"}, "only a program that runs without a supervisor keeps files of its log"},
+	{[]string{"github.com/coder/websocket/..."}, []string{
+		"client", "internal/rest/controllerrest", "internal/agent/nodeapi",
+	}, "WebSockets carry the screens of VMs and nothing else: both ends of that, and the client's"},
+	{
+		[]string{"github.com/cenkalti/backoff/..."},
+		[]string{"internal/retry"},
+		"delays between attempts have jitter and a maximum in one place",
+	},
+	{
+		[]string{"gopkg.in/natefinch/lumberjack.v2"},
+		[]string{"internal/cli/hostscan"},
+		"only a program that runs without a supervisor keeps files of its log",
+	},
 	{[]string{"testing", "pgregory.net/rapid", "github.com/google/go-cmp/..."}, nil, "products carry no test code"},
 }
 
@@ -153,7 +294,8 @@ func matchesAny(patterns []string, name string) bool {
 // Bare directories of this module are never passed to it.
 func isStandard(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
-	return !strings.Contains(first, ".") && !slices.Contains([]string{"api", "client", "cmd", "internal", "test"}, first)
+	return !strings.Contains(first, ".") &&
+		!slices.Contains([]string{"api", "client", "cmd", "internal", "test"}, first)
 }
 
 // local turns an import path into a directory of the module.
@@ -247,7 +389,10 @@ func checkHolder(t *tree, r holder) []string {
 // impure are imports that a pure package must not have, and the functions of package time that read
 // a clock.
 var (
-	impure = []string{"context", "log/...", "os/...", "net/...", "io/fs", "math/rand/...", "crypto/rand", "sync/...", "runtime/...", "syscall", "unsafe"}
+	impure = []string{
+		"context", "log/...", "os/...", "net/...", "io/fs", "math/rand/...", "crypto/rand", "sync/...",
+		"runtime/...", "syscall", "unsafe",
+	}
 	clocks = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer", "Sleep"}
 )
 
@@ -290,7 +435,8 @@ func TestImports(t *testing.T) {
 		report(t, fmt.Sprintf("only %v import %v, since %s", r.who, r.what, r.reason), checkHolder(tr, r))
 	}
 	for _, dir := range []string{"internal/sched", "internal/farm"} {
-		report(t, dir+" is pure, so that equal input gives equal output and every case can be tested", checkPure(tr, dir))
+		report(t, dir+" is pure, so that equal input gives equal output and every case can be tested",
+			checkPure(tr, dir))
 	}
 }
 
@@ -322,15 +468,18 @@ func TestImportRulesCatch(t *testing.T) {
 		"internal/agent/a_test.go":  "package agent\nimport _ \"" + module + "/internal/portal\"\n",
 		"internal/x/x.go":           "package x\nimport _ \"" + module + "/internal/store/mem\"\n",
 		"internal/store/mem/mem.go": "package mem\nimport _ \"os/exec\"\n",
-		"internal/farm/f.go":        "package farm\nimport (\n_ \"fmt\"\n_ \"example.test/y\"\n_ \"" + module + "/internal/x\"\n)\n",
-		"internal/sched/s_linux.go": "package sched\nimport (\n_ \"log/slog\"\n\"time\"\n)\nfunc f() { go f(); time.Sleep(time.Since(time.Time{})) }\n",
-		"internal/hv/hvtest/h.go":   "package hvtest\nimport _ \"testing\"\n",
-		"internal/x/testdata/x.go":  "package broken\nimport _ \"os/exec\"\n",
-		"test/go.mod":               "module other\n",
-		"test/x.go":                 "package other\nimport _ \"os/exec\"\n",
+		"internal/farm/f.go": "package farm\nimport (\n_ \"fmt\"\n_ \"example.test/y\"\n_ \"" + module +
+			"/internal/x\"\n)\n",
+		"internal/sched/s_linux.go": "package sched\nimport (\n_ \"log/slog\"\n\"time\"\n)\nfunc f() { go f(); " +
+			"time.Sleep(time.Since(time.Time{})) }\n",
+		"internal/hv/hvtest/h.go":  "package hvtest\nimport _ \"testing\"\n",
+		"internal/x/testdata/x.go": "package broken\nimport _ \"os/exec\"\n",
+		"test/go.mod":              "module other\n",
+		"test/x.go":                "package other\nimport _ \"os/exec\"\n",
 	})
 	expect(t, checkNever(bad, nevers[0]), "internal/agent -> internal/x -> internal/store/mem")
-	expect(t, checkOnly(bad, onlys[0]), "internal/farm/f.go imports example.test/y", "internal/farm/f.go imports internal/x")
+	expect(t, checkOnly(bad, onlys[0]), "internal/farm/f.go imports example.test/y",
+		"internal/farm/f.go imports internal/x")
 	expect(t, checkHolder(bad, holders[0]), "internal/store/mem/mem.go imports os/exec")
 	expect(t, checkHolder(bad, holders[len(holders)-1]))
 	expect(t, checkPure(bad, "internal/sched"),

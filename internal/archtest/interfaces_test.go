@@ -12,13 +12,17 @@ const interfaceLimit = 6
 
 // largeInterfaces are the interfaces over the limit, each with the reason.
 var largeInterfaces = map[string]string{
-	"internal/agent.Templates":     "one implementation, localtemplate with the cache; the fake simulates all of it",
-	"internal/blob.Store":          "layers, their parts and their trash must be in one store, since one operation moves a layer between them",
-	"internal/cli/cloud.keyStore":  "the commands work on the API or on a directory, and each has all operations on keys and permissions",
+	"internal/agent.Templates": "one implementation, localtemplate with the cache; the fake simulates all of it",
+	"internal/blob.Store": "layers, their parts and their trash must be in one store, since one operation " +
+		"moves a layer between them",
+	"internal/cli/cloud.keyStore": "the commands work on the API or on a directory, and each has all operations " +
+		"on keys and permissions",
 	"internal/controller.Registry": "what the controller calls of a registry, local or over HTTP",
-	"internal/hv.Driver":           "a hypervisor is supported as a whole; optional parts have interfaces that a driver may implement",
-	"internal/store.Backend":       "a backend with transactions but without leases or watches cannot carry the controller",
-	"internal/store.AnyTable":      "it hides the record type of a table from the store, which calls each method",
+	"internal/hv.Driver": "a hypervisor is supported as a whole; optional parts have interfaces that a " +
+		"driver may implement",
+	"internal/store.Backend": "a backend with transactions but without leases or watches cannot carry " +
+		"the controller",
+	"internal/store.AnyTable": "it hides the record type of a table from the store, which calls each method",
 }
 
 // checkInterfaces lists interfaces outside tests that declare more methods than the limit, and exceptions that no
@@ -47,7 +51,8 @@ func checkInterfaces(t *tree, exceptions map[string]string) []string {
 				}
 				name := f.dir + "." + names[n]
 				if used[name] = exceptions[name] != ""; !used[name] {
-					out = append(out, fmt.Sprintf("%s: %s has %d methods, the limit is %d", t.where(n.Pos()), name, count, interfaceLimit))
+					out = append(out, fmt.Sprintf("%s: %s has %d methods, the limit is %d", t.where(n.Pos()), name,
+						count, interfaceLimit))
 				}
 			}
 			return true

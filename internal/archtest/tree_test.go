@@ -25,6 +25,7 @@ type source struct {
 	dir   string
 	test  bool // a _test.go file
 	lines int
+	text  string
 	ast   *ast.File
 }
 
@@ -59,7 +60,8 @@ func parse(fsys fs.FS, names []string) (*tree, error) {
 	}
 	for _, n := range t.names {
 		inNested := slices.ContainsFunc(nested, func(d string) bool { return strings.HasPrefix(n, d) })
-		if path.Ext(n) != ".go" || inNested || strings.Contains("/"+n, "/testdata/") || strings.Contains("/"+n, "/vendor/") {
+		if path.Ext(n) != ".go" || inNested || strings.Contains("/"+n, "/testdata/") ||
+			strings.Contains("/"+n, "/vendor/") {
 			continue
 		}
 		data, err := fs.ReadFile(fsys, n)
@@ -75,7 +77,7 @@ func parse(fsys fs.FS, names []string) (*tree, error) {
 		}
 		t.files = append(t.files, &source{
 			path: n, dir: path.Dir(n), test: strings.HasSuffix(n, "_test.go"),
-			lines: strings.Count(string(data), "\n"), ast: f,
+			lines: strings.Count(string(data), "\n"), text: string(data), ast: f,
 		})
 	}
 	return t, nil

@@ -27,9 +27,12 @@ var words = []word{
 		reason:  "unfinished work is an issue, not a comment",
 	},
 	{
-		pattern: regexp.MustCompile(`\b(proxy\.gol` + `ang\.org|sum\.gol` + `ang\.org|registry\.np` + `mjs\.org|registry\.yarn` + `pkg\.com|` +
-			`py` + `pi\.org|files\.python` + `hosted\.org|crat` + `es\.io|ruby` + `gems\.org|deb\.deb` + `ian\.org)\b`),
-		parts:  []string{"ang.org", "mjs.org", "pkg.com", "py" + "pi.org", "hosted.org", "crat" + "es.io", "gems.org", "ian.org"},
+		pattern: regexp.MustCompile(
+			`\b(proxy\.gol` + `ang\.org|sum\.gol` + `ang\.org|registry\.np` + `mjs\.org|registry\.yarn` + `pkg\.com|` +
+				`py` + `pi\.org|files\.python` + `hosted\.org|crat` + `es\.io|ruby` + `gems\.org|deb\.deb` +
+				`ian\.org)\b`),
+		parts: []string{"ang.org", "mjs.org", "pkg.com", "py" + "pi.org", "hosted.org", "crat" +
+			"es.io", "gems.org", "ian.org"},
 		reason: "where packages come from is the machine's setting; a test that meets the network is a surprise",
 	},
 	{

@@ -131,7 +131,8 @@ func TestStill(t *testing.T) {
 		must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
 		for _, wait := range []time.Duration{0, DefaultSessionTTL + time.Second} {
 			time.Sleep(wait)
-			if who, err := a.Revalidate(r, was); err != nil || who.Name != "ci" || who.Method != ByKey || !slices.Equal(who.Groups, groups) {
+			if who, err := a.Revalidate(r, was); err != nil || who.Name != "ci" || who.Method != ByKey ||
+				!slices.Equal(who.Groups, groups) {
 				t.Errorf("after %s: %+v, %v", wait, who, err)
 			}
 		}

@@ -31,7 +31,9 @@ func TestBasic(t *testing.T) {
 	const token = "p:äss w/ö+rd\"'\\$%=-_"
 	r, err := NewRoot(token)
 	must(t, err)
-	for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+	for _, coding := range []*base64.Encoding{
+		base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding,
+	} {
 		for _, user := range []string{"root", ""} {
 			who, err := r.Verify(coding.EncodeToString([]byte(user + ":" + token)))
 			if err != nil || !who.Root || who.Name != "root" || who.Method != ByRoot {

@@ -70,7 +70,8 @@ func BenchmarkHandshake(b *testing.B) {
 					b.Fatal(err)
 				}
 				// The client's part, which costs far more, is left out: the secret is made again.
-				if _, err := w.tap.Shake(b.Context(), api.ShakeRequest{ID: "ci", Secret: w.tap.secret(key, time.Now())}, "192.0.2.1"); err != nil {
+				if _, err := w.tap.Shake(b.Context(), api.ShakeRequest{ID: "ci", Secret: w.tap.secret(key, time.Now())},
+					"192.0.2.1"); err != nil {
 					b.Fatal(err)
 				}
 			}

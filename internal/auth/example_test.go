@@ -27,7 +27,9 @@ func Example() {
 	root, _ := auth.NewRoot("a long root token")
 	who := &auth.Authenticator{Root: root, Sessions: sessions}
 	grants, _ := auth.Grants{}.SetGroup(farm.ServiceController, "builders", []farm.Permission{"start_vm"})
-	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}, auth.NewGrantTable(grants, nil))
+	judge := auth.NewJudge(auth.Policy{
+		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true,
+	}, auth.NewGrantTable(grants, nil))
 
 	// The root user makes a key, and passes its private half to a client.
 	private, _ := keys.Create(ctx, auth.NewKey{ID: "ci", TTL: 3600, Groups: []string{"builders"}})

@@ -125,7 +125,8 @@ func (g Grants) Check(s farm.Service) error {
 
 func checkGroupName(name string) error {
 	if !goodName(name) {
-		return farm.Invalid(groupNameField, "must be printable text of 1 to %d bytes without a space at either end", MaxGroupName)
+		return farm.Invalid(groupNameField, "must be printable text of 1 to %d bytes without a space at either end",
+			MaxGroupName)
 	}
 	if strings.EqualFold(name, RootName) {
 		return farm.Invalid(groupNameField, "%s has every permission; nothing can be granted to it", RootName)

@@ -251,7 +251,8 @@ func checkGroups(groups []string) error {
 	}
 	for _, g := range groups {
 		if !goodName(g) {
-			return farm.Invalid("groups", "each must be printable text of 1 to %d bytes without a space at either end", MaxGroupName)
+			return farm.Invalid("groups", "each must be printable text of 1 to %d bytes without a space at either end",
+				MaxGroupName)
 		}
 	}
 	return nil
@@ -263,7 +264,8 @@ func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName
 // printable reports whether a text can be shown unchanged: no control characters, none that changes
 // the direction of text, no space at either end.
 func printable(s string) bool {
-	return utf8.ValidString(s) && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+	return utf8.ValidString(s) && strings.TrimSpace(s) == s &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // distinct copies a list without duplicates.

@@ -38,7 +38,8 @@ func TestServerMadePair(t *testing.T) {
 	if pair.N.BitLen() != 2048 || !pair.PublicKey.Equal(public) || strings.ContainsAny(private.Reveal(), "\r\n-_") {
 		t.Error("the pair is not one of the promised form")
 	}
-	if !slices.Equal(key.Groups, []string{"a", "b"}) || key.Expires.Sub(key.Created) != time.Minute || len(key.Generation) != 16 {
+	if !slices.Equal(key.Groups, []string{"a", "b"}) || key.Expires.Sub(key.Created) != time.Minute ||
+		len(key.Generation) != 16 {
 		t.Errorf("%+v", key)
 	}
 	text, err := w.tap.Hand("ci")
@@ -52,7 +53,9 @@ func TestClientMadePairs(t *testing.T) {
 	for _, pair := range []*rsa.PrivateKey{pair2048(), pair4096()} {
 		der, err := x509.MarshalPKIXPublicKey(&pair.PublicKey)
 		must(t, err)
-		for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+		for _, coding := range []*base64.Encoding{
+			base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding,
+		} {
 			w := newWorld(t)
 			must(t, w.create(t, NewKey{ID: "ci", TTL: 60, PublicKey: " " + coding.EncodeToString(der) + "\n"}))
 			text, err := w.tap.Hand("ci")
@@ -76,14 +79,20 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 	der, err := base64.StdEncoding.DecodeString(good)
 	must(t, err)
 	for name, c := range map[string]struct{ text, words string }{
-		"1024 bits":       {publicText(t, &mustMake(1024).PublicKey), "1024 bits"},
-		"2047 bits":       {publicText(t, short), "2047 bits"},
-		"4097 bits":       {publicText(t, long), "4097 bits"},
-		"even":            {publicText(t, even), "nothing can be encrypted"},
-		"elliptic":        {publicText(t, &ec.PublicKey), "must be an RSA key"},
-		"ed25519":         {publicText(t, ed), "must be an RSA key"},
-		"PKCS#1":          {base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&pair2048().PublicKey)), "PKCS#1"},
-		"PEM":             {string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})), "leave out the lines BEGIN and END"},
+		"1024 bits": {publicText(t, &mustMake(1024).PublicKey), "1024 bits"},
+		"2047 bits": {publicText(t, short), "2047 bits"},
+		"4097 bits": {publicText(t, long), "4097 bits"},
+		"even":      {publicText(t, even), "nothing can be encrypted"},
+		"elliptic":  {publicText(t, &ec.PublicKey), "must be an RSA key"},
+		"ed25519":   {publicText(t, ed), "must be an RSA key"},
+		"PKCS#1": {
+			base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PublicKey(&pair2048().PublicKey)),
+			"PKCS#1",
+		},
+		"PEM": {
+			string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})),
+			"leave out the lines BEGIN and END",
+		},
 		"several lines":   {good[:64] + "\n" + good[64:], "single line"},
 		"more behind it":  {base64.StdEncoding.EncodeToString(append(slices.Clone(der), 0)), "not a public key"},
 		"half":            {good[:len(good)/2], "not a public key"},
@@ -91,11 +100,15 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 		"long":            {strings.Repeat("A", 5000), "longer than 4096 bytes"},
 		"a byte too long": {strings.Repeat("A", 4097), "longer than 4096 bytes"},
 		"just not long":   {strings.Repeat("A", 4096), "not a public key"},
-		"the private one": {base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(pair2048())), "not a public key"},
+		"the private one": {
+			base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(pair2048())),
+			"not a public key",
+		},
 	} {
 		w := newWorld(t)
 		err := w.create(t, NewKey{ID: "x", TTL: 60, PublicKey: c.text})
-		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "publicKey: ") || !strings.Contains(err.Error(), c.words) {
+		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "publicKey: ") ||
+			!strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if len(w.keys.List()) != 0 {
@@ -112,20 +125,22 @@ func TestBoundsOfKeys(t *testing.T) {
 	}
 	w := newWorld(t)
 	for words, change := range map[string]func(*NewKey){
-		"id: must have 1 to 128 bytes":                func(n *NewKey) { n.ID = "" },
-		"id: must have":                               func(n *NewKey) { n.ID = strings.Repeat("ü", 65) },
-		"id: must be printable":                       func(n *NewKey) { n.ID = "a\nb" },
-		"id: must be printable text":                  func(n *NewKey) { n.ID = "a\u202eb" },
-		"id: must be printable text without":          func(n *NewKey) { n.ID = " a" },
-		"id: must be printable text without a":        func(n *NewKey) { n.ID = "a\xff" },
-		"id: root is the name":                        func(n *NewKey) { n.ID = "Root" },
-		"ttl: must be 1 to 3153600000 seconds":        func(n *NewKey) { n.TTL = 0 },
-		"ttl: must be 1 to 3153600000":                func(n *NewKey) { n.TTL = MaxKeyTTL + 1 },
-		"ttl: must be 1":                              func(n *NewKey) { n.TTL = -1 },
-		"groups: a key has at most 100":               func(n *NewKey) { n.Groups = many },
-		"groups: each must be printable":              func(n *NewKey) { n.Groups = []string{"a", ""} },
-		"groups: each must be printable text":         func(n *NewKey) { n.Groups = []string{"a\t"} },
-		"groups: each must be printable text of 1 to": func(n *NewKey) { n.Groups = []string{strings.Repeat("x", 257)} },
+		"id: must have 1 to 128 bytes":         func(n *NewKey) { n.ID = "" },
+		"id: must have":                        func(n *NewKey) { n.ID = strings.Repeat("ü", 65) },
+		"id: must be printable":                func(n *NewKey) { n.ID = "a\nb" },
+		"id: must be printable text":           func(n *NewKey) { n.ID = "a\u202eb" },
+		"id: must be printable text without":   func(n *NewKey) { n.ID = " a" },
+		"id: must be printable text without a": func(n *NewKey) { n.ID = "a\xff" },
+		"id: root is the name":                 func(n *NewKey) { n.ID = "Root" },
+		"ttl: must be 1 to 3153600000 seconds": func(n *NewKey) { n.TTL = 0 },
+		"ttl: must be 1 to 3153600000":         func(n *NewKey) { n.TTL = MaxKeyTTL + 1 },
+		"ttl: must be 1":                       func(n *NewKey) { n.TTL = -1 },
+		"groups: a key has at most 100":        func(n *NewKey) { n.Groups = many },
+		"groups: each must be printable":       func(n *NewKey) { n.Groups = []string{"a", ""} },
+		"groups: each must be printable text":  func(n *NewKey) { n.Groups = []string{"a\t"} },
+		"groups: each must be printable text of 1 to": func(n *NewKey) {
+			n.Groups = []string{strings.Repeat("x", 257)}
+		},
 	} {
 		n := NewKey{ID: "good", TTL: 60, PublicKey: public}
 		change(&n)
@@ -154,7 +169,8 @@ func TestChangesOfKeys(t *testing.T) {
 		groups := func(want ...string) {
 			t.Helper()
 			who, err := w.sessions.Verify(session)
-			if err != nil || !slices.Equal(who.Groups, want) || who.Name != "ci" || who.KeyID != "ci" || who.Method != ByKey || who.Root {
+			if err != nil || !slices.Equal(who.Groups, want) || who.Name != "ci" || who.KeyID != "ci" ||
+				who.Method != ByKey || who.Root {
 				t.Errorf("%+v, %v; want %v", who, err, want)
 			}
 		}
@@ -339,12 +355,19 @@ func TestSweepGoesOn(t *testing.T) {
 		want error
 	}{{ErrKeyChanged, 2, nil}, {errDisk, 1, errDisk}} {
 		over := time.Now().Add(-keepExpired)
-		keys := []farm.APIKey{{ID: "a", Expires: over}, {ID: "b", Expires: over}, {ID: "c", Expires: over}, {ID: "d", Expires: over.Add(time.Hour)}}
+		keys := []farm.APIKey{
+			{ID: "a", Expires: over},
+			{ID: "b", Expires: over},
+			{ID: "c", Expires: over},
+			{ID: "d", Expires: over.Add(time.Hour)},
+		}
 		store := failing{NewKeyTable(keys, nil), map[string]error{"b": c.b}}
-		if err := NewKeys(failing{store.KeyTable, map[string]error{"b": errDisk}}).Delete(t.Context(), "b"); !errors.Is(err, errDisk) {
+		if err := NewKeys(failing{store.KeyTable, map[string]error{"b": errDisk}}).Delete(t.Context(),
+			"b"); !errors.Is(err, errDisk) {
 			t.Errorf("deleted: %v", err)
 		}
-		if n, err := NewKeys(store).Sweep(t.Context()); n != c.n || !errors.Is(err, c.want) || len(store.List()) != len(keys)-n {
+		if n, err := NewKeys(store).Sweep(t.Context()); n != c.n || !errors.Is(err, c.want) ||
+			len(store.List()) != len(keys)-n {
 			t.Errorf("%v: %d removed, %d left, %v", c.b, n, len(store.List()), err)
 		}
 	}
@@ -390,7 +413,8 @@ func TestParsedKeysAreLetGo(t *testing.T) {
 }
 
 func TestSameKey(t *testing.T) {
-	a := farm.APIKey{ID: "a", Groups: []string{"g"}, PublicKey: []byte("p"), Created: time.Unix(1, 0), Expires: time.Unix(2, 0), Generation: "x"}
+	a := farm.APIKey{ID: "a", Groups: []string{"g"}, PublicKey: []byte("p"), Created: time.Unix(1,
+		0), Expires: time.Unix(2, 0), Generation: "x"}
 	same := a
 	same.Created = a.Created.UTC()
 	if !SameKey(a, same) {
@@ -398,8 +422,10 @@ func TestSameKey(t *testing.T) {
 	}
 	for name, change := range map[string]func(*farm.APIKey){
 		"id": func(k *farm.APIKey) { k.ID = "b" }, "groups": func(k *farm.APIKey) { k.Groups = nil },
-		"public key": func(k *farm.APIKey) { k.PublicKey = nil }, "generation": func(k *farm.APIKey) { k.Generation = "" },
-		"creation": func(k *farm.APIKey) { k.Created = time.Time{} }, "end": func(k *farm.APIKey) { k.Expires = time.Time{} },
+		"public key": func(k *farm.APIKey) { k.PublicKey = nil },
+		"generation": func(k *farm.APIKey) { k.Generation = "" },
+		"creation":   func(k *farm.APIKey) { k.Created = time.Time{} },
+		"end":        func(k *farm.APIKey) { k.Expires = time.Time{} },
 	} {
 		b := a
 		if change(&b); SameKey(a, b) {

@@ -76,7 +76,10 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	}
 	text := string(kind) + l.signer.Seal(forLogins, raw, bound...)
 	if len(text) > maxLogin {
-		return "", farm.Refused("You are in %d groups, more than a browser can keep: ask for fewer groups in the claims that the identity provider makes for this service", len(who.Groups))
+		return "",
+			farm.Refused(
+				"You are in %d groups, more than a browser can keep: ask for fewer groups in the claims that the "+
+					"identity provider makes for this service", len(who.Groups))
 	}
 	return text, nil
 }

@@ -108,20 +108,36 @@ func TestIdentifyBrowser(t *testing.T) {
 		want       string
 		reason     *farm.Error
 	}{
-		"cookie":                      {cookies: []string{LoginCookie + "=" + good}, want: "otto"},
-		"safe cookie":                 {cookies: []string{SecureLoginCookie + "=" + good}, want: "otto"},
-		"the safe one counts":         {cookies: []string{LoginCookie + "=" + asRoot + "; " + SecureLoginCookie + "=" + good}, want: "otto"},
-		"among others":                {cookies: []string{"theme=dark; " + LoginCookie + "=" + good, "x=y"}, want: "otto"},
-		"before the certificate":      {cn: "anna", cookies: []string{LoginCookie + "=" + good}, want: "otto"},
-		"after the header":            {header: "Bearer x", cookies: []string{LoginCookie + "=" + good}, reason: errBearerForm},
-		"wrong, with a certificate":   {cn: "anna", cookies: []string{LoginCookie + "=p"}, reason: errLoginForeign},
-		"empty":                       {cookies: []string{LoginCookie + "="}, reason: errLoginForm},
-		"other cookies":               {cookies: []string{"theme=dark"}, reason: errNoCredentials},
-		"other cookies, certificate":  {cn: "anna", cookies: []string{"theme=dark"}, want: "anna"},
-		"two":                         {cookies: []string{LoginCookie + "=" + good + "; " + LoginCookie + "=" + asRoot}, reason: errLoginTwice},
-		"as many as are read":         {cookies: []string{"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) + "; " + LoginCookie + "=" + good}, want: "otto"},
-		"a byte more":                 {cookies: []string{"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) + "; ", LoginCookie + "=" + good + " "}, reason: errLoginForm},
-		"a megabyte of other cookies": {cookies: []string{"x=" + strings.Repeat("y", 1<<20) + "; " + LoginCookie + "=" + good}, reason: errLoginForm},
+		"cookie":      {cookies: []string{LoginCookie + "=" + good}, want: "otto"},
+		"safe cookie": {cookies: []string{SecureLoginCookie + "=" + good}, want: "otto"},
+		"the safe one counts": {
+			cookies: []string{LoginCookie + "=" + asRoot + "; " + SecureLoginCookie + "=" + good}, want: "otto",
+		},
+		"among others": {
+			cookies: []string{"theme=dark; " + LoginCookie + "=" + good, "x=y"}, want: "otto",
+		},
+		"before the certificate": {cn: "anna", cookies: []string{LoginCookie + "=" + good}, want: "otto"},
+		"after the header": {
+			header: "Bearer x", cookies: []string{LoginCookie + "=" + good}, reason: errBearerForm,
+		},
+		"wrong, with a certificate":  {cn: "anna", cookies: []string{LoginCookie + "=p"}, reason: errLoginForeign},
+		"empty":                      {cookies: []string{LoginCookie + "="}, reason: errLoginForm},
+		"other cookies":              {cookies: []string{"theme=dark"}, reason: errNoCredentials},
+		"other cookies, certificate": {cn: "anna", cookies: []string{"theme=dark"}, want: "anna"},
+		"two": {
+			cookies: []string{LoginCookie + "=" + good + "; " + LoginCookie + "=" + asRoot}, reason: errLoginTwice,
+		},
+		"as many as are read": {cookies: []string{
+			"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) + "; " + LoginCookie + "=" + good,
+		}, want: "otto"},
+		"a byte more": {
+			cookies: []string{"x=" + strings.Repeat("y", maxCookies-len("x=; "+LoginCookie+"="+good)) +
+				"; ", LoginCookie + "=" + good + " "}, reason: errLoginForm,
+		},
+		"a megabyte of other cookies": {
+			cookies: []string{"x=" + strings.Repeat("y", 1<<20) + "; " + LoginCookie + "=" + good},
+			reason:  errLoginForm,
+		},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if c.header != "" {

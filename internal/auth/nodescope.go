@@ -41,7 +41,8 @@ const NodeService = "node"
 // scopePermissions are the permissions of the registry that a scope can grant, each with its
 // condition. `revert` is not one of them: a save that reverts is authorized as a push.
 var scopePermissions = map[farm.Permission]func(NodeScope) bool{
-	"pull_vm":      func(s NodeScope) bool { return len(s.Pull)+len(s.Save) > 0 }, // a save looks whether its tag is there
+	// a save looks whether its tag is there
+	"pull_vm":      func(s NodeScope) bool { return len(s.Pull)+len(s.Save) > 0 },
 	"download_vm":  func(s NodeScope) bool { return len(s.Pull) > 0 },
 	"head_push_vm": func(s NodeScope) bool { return len(s.Save) > 0 },
 	"push_vm":      func(s NodeScope) bool { return len(s.Save) > 0 },

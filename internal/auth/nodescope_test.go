@@ -14,7 +14,8 @@ func TestNodeTokensCarryTheirScope(t *testing.T) {
 	passes := NewPasses(w.signer, nil)
 	name := strings.Repeat(`"<`, 127)
 	revert := name + "r"
-	save := SaveScope{ID: strings.Repeat("i", 36), Template: strings.Repeat("t", 36), Name: name, Tag: name, Revert: &revert, Base: strings.Repeat("b", 36)}
+	save := SaveScope{ID: strings.Repeat("i", 36), Template: strings.Repeat("t",
+		36), Name: name, Tag: name, Revert: &revert, Base: strings.Repeat("b", 36)}
 	value, _ := passes.Open("node-1", strings.Repeat("k", MaxKeyID), NodeScope{Save: []SaveScope{save}})
 	who, err := passes.Verify(value)
 	if err != nil || len(who.Scope.Save) != 1 || who.Scope.Save[0].Tag != name || *who.Scope.Save[0].Revert != revert {
@@ -31,8 +32,10 @@ func TestNodeTokensCarryTheirScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := who.Scope
-	if len(got.Save) != 1 || *got.Rows != *all.Rows || !got.Orders || len(got.Logs) > 0 || len(got.Pull) < 40 || got.Pull[0] != all.Pull[0] {
-		t.Errorf("of 300 instances: %d saves, %d pulls, %d logs, %+v", len(got.Save), len(got.Pull), len(got.Logs), got.Rows)
+	if len(got.Save) != 1 || *got.Rows != *all.Rows || !got.Orders || len(got.Logs) > 0 || len(got.Pull) < 40 ||
+		got.Pull[0] != all.Pull[0] {
+		t.Errorf("of 300 instances: %d saves, %d pulls, %d logs, %+v", len(got.Save), len(got.Pull), len(got.Logs),
+			got.Rows)
 	}
 	if len(all.Pull) != 300 || len(all.Logs) != 300 {
 		t.Error("the scope that was given was changed")
@@ -60,7 +63,10 @@ func TestScopeOfTheReleaseBefore(t *testing.T) {
 // TestWhatAScopeGives: each part of a scope grants its permissions and no others, whether
 // permissions are enforced or not.
 func TestWhatAScopeGives(t *testing.T) {
-	for _, policy := range []Policy{{Service: farm.ServiceRegistry}, {Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}} {
+	for _, policy := range []Policy{
+		{Service: farm.ServiceRegistry},
+		{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true},
+	} {
 		rules := NewRules(policy, Grants{})
 		for want, scope := range map[string]NodeScope{
 			"":                             {},
@@ -72,7 +78,8 @@ func TestWhatAScopeGives(t *testing.T) {
 		} {
 			who := Identity{Name: "n", Method: ByNode, Scope: scope}
 			for _, p := range farm.AllPermissions(farm.ServiceRegistry) {
-				if got := rules.Allows(who, p.Name); got != hasWord(strings.ReplaceAll(want, " ", ", "), string(p.Name)) {
+				if got := rules.Allows(who, p.Name); got != hasWord(strings.ReplaceAll(want, " ", ", "),
+					string(p.Name)) {
 					t.Errorf("%q: %s is %t", want, p.Name, got)
 				}
 			}
@@ -83,11 +90,14 @@ func TestWhatAScopeGives(t *testing.T) {
 // TestUnordered: an agent that cannot name a purpose receives status 401 where another order might
 // help, others 403.
 func TestUnordered(t *testing.T) {
-	for p, code := range map[farm.Permission]farm.Code{"pull_vm": farm.CodeUnauthenticated, "upload_file": farm.CodeUnauthenticated, "delete_vm": farm.CodeForbidden} {
+	for p, code := range map[farm.Permission]farm.Code{
+		"pull_vm": farm.CodeUnauthenticated, "upload_file": farm.CodeUnauthenticated, "delete_vm": farm.CodeForbidden,
+	} {
 		if err := (Identity{Scope: NodeScope{Orders: true}}).Unordered(p, "x"); farm.CodeOf(err) != code {
 			t.Errorf("%s: %v", p, err)
 		}
-		if err := (Identity{}).Unordered(p, "pull x"); farm.CodeOf(err) != farm.CodeForbidden || !strings.Contains(err.Error(), string(p)) {
+		if err := (Identity{}).Unordered(p, "pull x"); farm.CodeOf(err) != farm.CodeForbidden ||
+			!strings.Contains(err.Error(), string(p)) {
 			t.Errorf("%s with a purpose: %v", p, err)
 		}
 	}
@@ -107,15 +117,17 @@ func TestHowFarAScopeReaches(t *testing.T) {
 		}
 	}
 	for of, want := range map[[2]string]bool{
-		{"t1", "v2"}: true, {"T1", "v2"}: true, {"t1", "V2"}: false, {"t2", "v2"}: false, {"t2", ""}: false, {"abc", "v2"}: false,
+		{"t1", "v2"}: true, {"T1", "v2"}: true, {"t1", "V2"}: false, {"t2", "v2"}: false, {"t2", ""}: false,
+		{"abc", "v2"}: false,
 	} {
 		if s.MayLook(of[0], of[1]) != want {
 			t.Errorf("look at %q: %t", of, !want)
 		}
 	}
 	for path, want := range map[string]bool{
-		"logs/i1/x": true, "logs/i1/": false, "logs/i1": false, "logs/i1/x/y": false, "logs/i2/x": false, "other/i1/x": false,
-		"logs": false, "": false, "/logs/i1/x": false,
+		"logs/i1/x": true, "logs/i1/": false, "logs/i1": false, "logs/i1/x/y": false, "logs/i2/x": false,
+		"other/i1/x": false,
+		"logs":       false, "": false, "/logs/i1/x": false,
 	} {
 		if s.MayUpload(path) != want {
 			t.Errorf("upload %q: %t", path, !want)
@@ -141,7 +153,8 @@ func TestRightsOfNodes(t *testing.T) {
 		rules := NewRules(policy, Grants{})
 		for _, p := range farm.ResourcePermissions(farm.ResourceTemplate) {
 			for _, id := range []string{"t1", "t2"} {
-				if got := rules.AllowsOn(who, farm.ResourceTemplate, id, p.Name); got != (id == "t1" && p.Name == "pull") {
+				if got := rules.AllowsOn(who, farm.ResourceTemplate,
+					id, p.Name); got != (id == "t1" && p.Name == "pull") {
 					t.Errorf("%s on %s: %t", p.Name, id, got)
 				}
 			}

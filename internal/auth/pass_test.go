@@ -28,7 +28,8 @@ func TestPasses(t *testing.T) {
 		value, life := passes.Open("node-1", c.key, NodeScope{})
 		who, err := passes.Verify(value)
 		must(t, err)
-		if who.Name != "node-1" || who.KeyID != c.key || who.Method != ByNode || who.Root || !slices.Equal(who.Groups, c.groups) || life != PassTTL {
+		if who.Name != "node-1" || who.KeyID != c.key || who.Method != ByNode || who.Root ||
+			!slices.Equal(who.Groups, c.groups) || life != PassTTL {
 			t.Errorf("%s: %+v for %s", name, who, life)
 		}
 		if strings.ContainsAny(value, " ./+=\n") {
@@ -182,7 +183,8 @@ func TestPassesAsCredentials(t *testing.T) {
 		t.Errorf("where no passes count: %+v", who)
 	}
 	only := &Authenticator{Passes: NewPasses(w.signer, nil)}
-	if who, err := identify(only, pass); err != nil || who.Method != ByNode || !slices.Equal(only.Schemes(), []string{"Bearer"}) {
+	if who, err := identify(only, pass); err != nil || who.Method != ByNode ||
+		!slices.Equal(only.Schemes(), []string{"Bearer"}) {
 		t.Errorf("%+v, %v, %v", who, err, only.Schemes())
 	}
 	if _, err := identify(only, "x"); err == nil {
@@ -192,7 +194,8 @@ func TestPassesAsCredentials(t *testing.T) {
 
 // TestDerivedPasses: holders of the same root token make the same node tokens, and others do not.
 func TestDerivedPasses(t *testing.T) {
-	controller, registry := NewDerivedNodeTokens(NewSecret("0123456789"), nil), NewDerivedNodeTokens(NewSecret("0123456789"), nil)
+	controller, registry := NewDerivedNodeTokens(NewSecret("0123456789"), nil),
+		NewDerivedNodeTokens(NewSecret("0123456789"), nil)
 	value, _ := controller.Open("node-1", "ci", NodeScope{})
 	who, err := registry.Verify(value)
 	if err != nil || who.Name != "node-1" || who.KeyID != "ci" {
@@ -205,7 +208,8 @@ func TestDerivedPasses(t *testing.T) {
 		t.Error("nothing was derived")
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		if text := fmt.Sprintf(verb, *controller.signer().ring.Load()); strings.Contains(text, "0123") || strings.Contains(text, string(key[:4])) {
+		if text := fmt.Sprintf(verb, *controller.signer().ring.Load()); strings.Contains(text, "0123") ||
+			strings.Contains(text, string(key[:4])) {
 			t.Errorf("%s prints %s", verb, text)
 		}
 	}

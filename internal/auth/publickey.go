@@ -34,7 +34,8 @@ func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	case len(text) > maxPublicText:
 		return nil, nil, farm.Invalid(publicField, "it is longer than %d bytes", maxPublicText)
 	case strings.Contains(text, "-----"):
-		return nil, nil, farm.Invalid(publicField, "leave out the lines BEGIN and END of the PEM form, and the line ends")
+		return nil,
+			nil, farm.Invalid(publicField, "leave out the lines BEGIN and END of the PEM form, and the line ends")
 	case strings.ContainsAny(text, "\r\n"):
 		return nil, nil, farm.Invalid(publicField, "put the base64 text on a single line")
 	}
@@ -45,7 +46,8 @@ func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	parsed, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
 		if _, err := x509.ParsePKCS1PublicKey(der); err == nil {
-			return nil, nil, farm.Invalid(publicField, "it has the form PKCS#1; give it as PKIX (openssl rsa -RSAPublicKey_in -pubout -outform DER)")
+			return nil, nil, farm.Invalid(publicField,
+				"it has the form PKCS#1; give it as PKIX (openssl rsa -RSAPublicKey_in -pubout -outform DER)")
 		}
 		return nil, nil, farm.Invalid(publicField, "it is not a public key in PKIX DER form")
 	}

@@ -174,7 +174,8 @@ func (r *Rules) Managed() bool { return r.resources }
 // In reports whether a caller may act for a permission group: as a member, or because they
 // have everything.
 func (i Identity) In(group string) bool {
-	return group != "" && (i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
+	return group != "" &&
+		(i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
 }
 
 // GroupAllowsOn reports whether one permission group has a right on a resource, for requests that

@@ -75,11 +75,13 @@ func TestWhoMayWhat(t *testing.T) {
 			for _, open := range []*Rules{off, enterprise} {
 				wantP, wantQ := name != "nobody" && name != "idle node", name != "nobody" && who.Method != ByNode
 				if open.Allows(who, p) != wantP || open.Allows(who, q) != wantQ {
-					t.Errorf("%s: where permissions do not count, %s has %t and %t", c.name, name, open.Allows(who, p), open.Allows(who, q))
+					t.Errorf("%s: where permissions do not count, %s has %t and %t", c.name, name, open.Allows(who, p),
+						open.Allows(who, q))
 				}
 			}
 			for _, any := range []*Rules{rules, off, enterprise} {
-				if any.Allows(who, farm.PermRoot) != who.Root || any.Allows(who, "unknown") != who.Root || any.Allows(who, "") != who.Root {
+				if any.Allows(who, farm.PermRoot) != who.Root || any.Allows(who, "unknown") != who.Root ||
+					any.Allows(who, "") != who.Root {
 					t.Errorf("%s has what is root's", name)
 				}
 			}
@@ -110,7 +112,8 @@ func TestEveryPermissionAlone(t *testing.T) {
 					others = append(others, o.Name)
 				}
 			}
-			with, without := NewRules(p, group(t, Grants{}, s, "dev", only.Name)), NewRules(p, group(t, Grants{}, s, "dev", others...))
+			with, without := NewRules(p, group(t, Grants{}, s, "dev", only.Name)),
+				NewRules(p, group(t, Grants{}, s, "dev", others...))
 			for j, o := range all {
 				if with.Allows(who, o.Name) != (i == j) || without.Allows(who, o.Name) != (i != j) {
 					t.Errorf("%s: with only, or all but, %s: %s", s, only.Name, o.Name)
@@ -169,7 +172,8 @@ func walk(t *testing.T, tiers ...farm.Tier) {
 
 func onNode(t testing.TB, g Grants, name, id string, list ...farm.Permission) Grants {
 	t.Helper()
-	g, err := g.SetResources(farm.ServiceController, name, []farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: list}})
+	g, err := g.SetResources(farm.ServiceController, name,
+		[]farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: list}})
 	must(t, err)
 	return g
 }
@@ -202,24 +206,30 @@ func TestRightsOnResources(t *testing.T) {
 				t.Errorf("%s has %s on %s: %t", name, c.p, c.id, got)
 			}
 		}
-		if got := off.AllowsOn(who, farm.ResourceNode, "n1", "distribute"); got != (name != "nobody" && who.Method != ByNode) {
+		if got := off.AllowsOn(who, farm.ResourceNode, "n1",
+			"distribute"); got != (name != "nobody" && who.Method != ByNode) {
 			t.Errorf("%s where such rights do not count: %t", name, got)
 		}
 		if on.AllowsOn(who, farm.ResourceTemplate, "n1", "list") != (name == "root") {
 			t.Errorf("%s has a right that this service does not have", name)
 		}
 	}
-	if !on.GroupAllowsOn("ops", farm.ResourceNode, "n1", "remove") || on.GroupAllowsOn("ops", farm.ResourceNode, "n2", "list") ||
-		on.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") || !off.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") ||
+	if !on.GroupAllowsOn("ops", farm.ResourceNode, "n1", "remove") ||
+		on.GroupAllowsOn("ops", farm.ResourceNode, "n2", "list") ||
+		on.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") ||
+		!off.GroupAllowsOn("dev", farm.ResourceNode, "n1", "list") ||
 		off.GroupAllowsOn("ops", farm.ResourceNode, "n1", "unknown") {
 		t.Error("the rights of a group")
 	}
-	for name, want := range map[string]bool{"root": true, "key": true, "certificate": true, "oidc": false, "local": true, "nobody": false, "node": false} {
+	for name, want := range map[string]bool{
+		"root": true, "key": true, "certificate": true, "oidc": false, "local": true, "nobody": false, "node": false,
+	} {
 		if everybody[name].In("dev") != want {
 			t.Errorf("%s is in dev: %t", name, !want)
 		}
 	}
-	if !everybody["oidc"].In("otto") || everybody["nobody"].In("x") || everybody["nobody"].In("") || everybody["root"].In("") {
+	if !everybody["oidc"].In("otto") || everybody["nobody"].In("x") || everybody["nobody"].In("") ||
+		everybody["root"].In("") {
 		t.Error("a user is a group of one")
 	}
 }
@@ -228,12 +238,18 @@ func TestGrantsAreChecked(t *testing.T) {
 	const c = farm.ServiceController
 	long := strings.Repeat("x", 257)
 	for words, do := range map[string]func() (Grants, error){
-		"group: must be":               func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
-		"group: must be printable":     func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
-		"group: root has every":        func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
-		`unknown permission "pull_vm"`: func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"}) },
-		`unknown permission "root"`:    func() (Grants, error) { return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot}) },
-		"id: must be the id":           func() (Grants, error) { return resources(farm.ResourcePermission{Type: "node"}) },
+		"group: must be":           func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
+		"group: must be printable": func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
+		"group: root has every":    func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
+		`unknown permission "pull_vm"`: func() (Grants, error) {
+			return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"})
+		},
+		`unknown permission "root"`: func() (Grants, error) {
+			return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot})
+		},
+		"id: must be the id": func() (Grants, error) {
+			return resources(farm.ResourcePermission{Type: "node"})
+		},
 		"id: must be the id of": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a\n", Type: "node"})
 		},
@@ -243,15 +259,23 @@ func TestGrantsAreChecked(t *testing.T) {
 		"id_type: must be id": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", IDType: "name", Type: "node"})
 		},
-		"type: the controller has": func() (Grants, error) { return resources(farm.ResourcePermission{ID: "a", Type: "template"}) },
-		"id: a is there twice":     func() (Grants, error) { r := farm.ResourcePermission{ID: "a", Type: "node"}; return resources(r, r) },
+		"type: the controller has": func() (Grants, error) {
+			return resources(farm.ResourcePermission{ID: "a", Type: "template"})
+		},
+		"id: a is there twice": func() (Grants, error) {
+			r := farm.ResourcePermission{ID: "a", Type: "node"}
+			return resources(r, r)
+		},
 		`unknown permission "pull" on a node`: func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "node", Permissions: []farm.Permission{"pull"}})
 		},
-		"at most 10000":   func() (Grants, error) { return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...) },
+		"at most 10000": func() (Grants, error) {
+			return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...)
+		},
 		"group: must be ": func() (Grants, error) { return Grants{}.SetResources(c, " a", nil) },
 	} {
-		if g, err := do(); err == nil || !strings.Contains(err.Error(), words) || g.Groups != nil || g.Resources != nil {
+		if g, err := do(); err == nil || !strings.Contains(err.Error(), words) || g.Groups != nil ||
+			g.Resources != nil {
 			t.Errorf("want ...%s..., got %v, %+v", words, err, g)
 		}
 	}
@@ -384,7 +408,10 @@ func TestNothingIsAllocated(t *testing.T) {
 func TestHolders(t *testing.T) {
 	const upper, lower = "ABCD", "abcd"
 	table := NewGrantTable(Grants{}, nil)
-	judge := NewJudge(Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, table)
+	judge := NewJudge(Policy{
+		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true,
+		Resources: true,
+	}, table)
 	heard := 0
 	var seen map[string][]string
 	judge.Watch(func() {
@@ -393,7 +420,8 @@ func TestHolders(t *testing.T) {
 	})
 	grant := func(group, id string, rights ...farm.Permission) {
 		must(t, table.Change(t.Context(), func(g Grants) (Grants, error) {
-			return g.SetResources(farm.ServiceController, group, []farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: rights}})
+			return g.SetResources(farm.ServiceController, group,
+				[]farm.ResourcePermission{{ID: id, Type: farm.ResourceNode, Permissions: rights}})
 		}))
 	}
 	grant("b", lower, "create_instance")
@@ -404,7 +432,9 @@ func TestHolders(t *testing.T) {
 	}
 	who := Identity{Name: "u", Groups: []string{"a"}, Method: ByKey}
 	for _, id := range []string{upper, lower} {
-		if r := judge.Rules(); !r.AllowsOn(who, farm.ResourceNode, id, "list") || !r.GroupAllowsOn("a", farm.ResourceNode, id, "list") || r.GroupAllowsOn("b", farm.ResourceNode, id, "list") {
+		if r := judge.Rules(); !r.AllowsOn(who, farm.ResourceNode, id, "list") ||
+			!r.GroupAllowsOn("a", farm.ResourceNode, id, "list") ||
+			r.GroupAllowsOn("b", farm.ResourceNode, id, "list") {
 			t.Errorf("rights on %s", id)
 		}
 	}
@@ -435,7 +465,8 @@ func TestGroupsWithRightsAreBounded(t *testing.T) {
 // TestRightsEndWithTheirResource, in whatever case its id was granted.
 func TestRightsEndWithTheirResource(t *testing.T) {
 	g := Grants{Resources: map[string][]farm.ResourcePermission{
-		"a": {{ID: "T1", Type: farm.ResourceTemplate}, {ID: "t2", Type: farm.ResourceTemplate}}, "b": {{ID: "t1", Type: farm.ResourceNode}},
+		"a": {{ID: "T1", Type: farm.ResourceTemplate}, {ID: "t2", Type: farm.ResourceTemplate}},
+		"b": {{ID: "t1", Type: farm.ResourceNode}},
 	}}
 	left, changed := g.WithoutResources(farm.ResourceTemplate, []string{"t1", "t3"})
 	if !changed || len(left.Resources["a"]) != 1 || left.Resources["a"][0].ID != "t2" || len(left.Resources["b"]) != 1 {

@@ -45,7 +45,8 @@ func TestSecretsAreNotShown(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		for _, leak := range []string{hidden, fmt.Sprintf("%x", hidden), fmt.Sprintf("%X", hidden), raw, fmt.Sprintf("%x", raw), fmt.Sprint([]byte(raw))} {
+		for _, leak := range []string{hidden, fmt.Sprintf("%x", hidden), fmt.Sprintf("%X",
+			hidden), raw, fmt.Sprintf("%x", raw), fmt.Sprint([]byte(raw))} {
 			if strings.Contains(out.String(), leak) {
 				t.Errorf("%s shows it:\n%s", name, out.String())
 			}

@@ -25,14 +25,19 @@ func TestBearerForms(t *testing.T) {
 	}
 	plain := `{"userName":"cï>?~","sessionId":` + quoted(s.SessionID) + `,"token":` + quoted(s.Token) + `}`
 	for name, text := range map[string]string{
-		"as it came":     plain,
-		"escaped":        `{"userName":` + quoted(s.UserName) + `,"sessionId":` + quoted(s.SessionID) + `,"token":` + quoted(s.Token) + `}`,
-		"other order":    `{"token":` + quoted(s.Token) + `,"userName":` + quoted(s.UserName) + `,"sessionId":` + quoted(s.SessionID) + `}`,
-		"white space":    "\n{ \"token\" :\t" + quoted(s.Token) + ",\r\n  \"sessionId\" : " + quoted(s.SessionID) + ", \"userName\": \"cï>?~\" }  ",
+		"as it came": plain,
+		"escaped": `{"userName":` + quoted(s.UserName) + `,"sessionId":` + quoted(s.SessionID) + `,"token":` +
+			quoted(s.Token) + `}`,
+		"other order": `{"token":` + quoted(s.Token) + `,"userName":` + quoted(s.UserName) + `,"sessionId":` +
+			quoted(s.SessionID) + `}`,
+		"white space": "\n{ \"token\" :\t" + quoted(s.Token) + ",\r\n  \"sessionId\" : " + quoted(s.SessionID) +
+			", \"userName\": \"cï>?~\" }  ",
 		"a newline":      plain + "\n",
 		"unknown fields": `{"x":[{"y":null}],` + plain[1:],
 	} {
-		for _, coding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+		for _, coding := range []*base64.Encoding{
+			base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding,
+		} {
 			for pad := range 3 { // every length of the last group
 				value := coding.EncodeToString([]byte(text + strings.Repeat(" ", pad)))
 				who, err := w.sessions.Verify(value)
@@ -59,26 +64,38 @@ func TestBearersAreRefusedAlike(t *testing.T) {
 		value string
 		why   error
 	}{
-		"nothing":             {"", errBearerForm},
-		"no base64":           {"***", errBearerForm},
-		"no JSON":             {base64.StdEncoding.EncodeToString([]byte("hello")), errBearerForm},
-		"null":                {base64.StdEncoding.EncodeToString([]byte("null")), errBearerForm},
-		"a list":              {base64.StdEncoding.EncodeToString([]byte("[]")), errBearerForm},
-		"no token":            {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID}), errBearerForm},
-		"two objects":         {base64.StdEncoding.EncodeToString([]byte(`{"userName":"ci","token":"x"}{}`)), errBearerForm},
-		"half":                {good[:len(good)/2], errBearerForm},
-		"more behind it":      {base64.StdEncoding.EncodeToString([]byte(mustJSON(t, s)+strings.Repeat(" ", 3-len(mustJSON(t, s))%3))) + "*", errBearerForm},
-		"large":               {strings.Repeat("A", maxBearer+1), errBearerForm},
-		"a megabyte":          {strings.Repeat("A", 1<<20), errBearerForm},
-		"deep":                {base64.StdEncoding.EncodeToString([]byte(strings.Repeat(`{"a":`, 500))), errBearerForm},
-		"foreign":             {bearer(t, foreign.session(t, "ci")), errSessionForeign},
-		"another's name":      {bearer(t, api.Session{UserName: "other", SessionID: s.SessionID, Token: s.Token}), errSessionForeign},
-		"another session":     {bearer(t, api.Session{UserName: "ci", SessionID: other.SessionID, Token: s.Token}), errSessionForeign},
-		"another token":       {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID, Token: other.Token}), errSessionForeign},
-		"no session id":       {bearer(t, api.Session{UserName: "ci", Token: s.Token}), errSessionForeign},
-		"half a token":        {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID, Token: s.Token[:40]}), errSessionForeign},
-		"an unknown key":      {bearer(t, api.Session{UserName: "who", SessionID: s.SessionID, Token: s.Token}), errSessionKey},
-		"the secret of a tap": {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID, Token: w.hand(t, "ci")}), errSessionForeign},
+		"nothing":   {"", errBearerForm},
+		"no base64": {"***", errBearerForm},
+		"no JSON":   {base64.StdEncoding.EncodeToString([]byte("hello")), errBearerForm},
+		"null":      {base64.StdEncoding.EncodeToString([]byte("null")), errBearerForm},
+		"a list":    {base64.StdEncoding.EncodeToString([]byte("[]")), errBearerForm},
+		"no token":  {bearer(t, api.Session{UserName: "ci", SessionID: s.SessionID}), errBearerForm},
+		"two objects": {
+			base64.StdEncoding.EncodeToString([]byte(`{"userName":"ci","token":"x"}{}`)),
+			errBearerForm,
+		},
+		"half": {good[:len(good)/2], errBearerForm},
+		"more behind it": {
+			base64.StdEncoding.EncodeToString([]byte(mustJSON(t, s)+strings.Repeat(" ", 3-len(mustJSON(t, s))%3))) +
+				"*", errBearerForm,
+		},
+		"large":      {strings.Repeat("A", maxBearer+1), errBearerForm},
+		"a megabyte": {strings.Repeat("A", 1<<20), errBearerForm},
+		"deep":       {base64.StdEncoding.EncodeToString([]byte(strings.Repeat(`{"a":`, 500))), errBearerForm},
+		"foreign":    {bearer(t, foreign.session(t, "ci")), errSessionForeign},
+		"another's name": {bearer(t,
+			api.Session{UserName: "other", SessionID: s.SessionID, Token: s.Token}), errSessionForeign},
+		"another session": {bearer(t,
+			api.Session{UserName: "ci", SessionID: other.SessionID, Token: s.Token}), errSessionForeign},
+		"another token": {bearer(t,
+			api.Session{UserName: "ci", SessionID: s.SessionID, Token: other.Token}), errSessionForeign},
+		"no session id": {bearer(t, api.Session{UserName: "ci", Token: s.Token}), errSessionForeign},
+		"half a token": {bearer(t,
+			api.Session{UserName: "ci", SessionID: s.SessionID, Token: s.Token[:40]}), errSessionForeign},
+		"an unknown key": {bearer(t,
+			api.Session{UserName: "who", SessionID: s.SessionID, Token: s.Token}), errSessionKey},
+		"the secret of a tap": {bearer(t,
+			api.Session{UserName: "ci", SessionID: s.SessionID, Token: w.hand(t, "ci")}), errSessionForeign},
 	} {
 		who, err := w.sessions.Verify(c.value)
 		if !errors.Is(err, c.why) || who.Method != "" || err.Error() == "" {

@@ -34,7 +34,8 @@ func TestSeals(t *testing.T) {
 		for i := range text {
 			for _, c := range []string{"A", "B", "", "AA"} {
 				wrong := text[:i] + c + text[i+1:]
-				if got, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil && wrong != text && i < len(text)-1 {
+				if got, err := s.Unseal("a", wrong, time.Minute, "x", "yz"); err == nil && wrong != text &&
+					i < len(text)-1 {
 					t.Fatalf("byte %d as %q: %q", i, c, got)
 				}
 			}
@@ -147,10 +148,12 @@ func TestRingsAreStored(t *testing.T) {
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ring := NewRing(now)
-	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) || (KeyRing{}).Old(now) {
+	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) ||
+		(KeyRing{}).Old(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}
-	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) || !ring.Old(now.Add(2*RingAge+ringLead)) {
+	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) ||
+		!ring.Old(now.Add(2*RingAge+ringLead)) {
 		t.Error("a ring that was rotated is as old as its newest key")
 	}
 }

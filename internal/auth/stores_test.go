@@ -20,7 +20,8 @@ func TestMarkTable(t *testing.T) {
 }
 
 func TestGrantTable(t *testing.T) {
-	authtest.Grants(t, func(*testing.T) auth.GrantStore { return auth.NewGrantTable(auth.Grants{}, nil) }, authtest.Forgets)
+	authtest.Grants(t, func(*testing.T) auth.GrantStore { return auth.NewGrantTable(auth.Grants{}, nil) },
+		authtest.Forgets)
 }
 
 // TestNothingIsSeenThatIsNotSaved: a change that cannot be made durable has not happened.
@@ -42,7 +43,8 @@ func TestNothingIsSeenThatIsNotSaved(t *testing.T) {
 	later := one
 	later.Expires = later.Expires.Add(time.Hour)
 	for _, err := range []error{
-		table.Create(t.Context(), authtest.Key("two")), table.Replace(t.Context(), one, later), table.Delete(t.Context(), one),
+		table.Create(t.Context(), authtest.Key("two")), table.Replace(t.Context(), one, later),
+		table.Delete(t.Context(), one),
 	} {
 		if !errors.Is(err, errDisk) {
 			t.Error(err)

@@ -67,7 +67,8 @@ func TestHandsForUnknownKeys(t *testing.T) {
 		}
 	}
 	a, b := w.tap.decoy("nobody"), w.tap.decoy("nobody2")
-	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 || a.N.Cmp(w.replica(&MemoryNonces{}).tap.decoy("nobody").N) != 0 {
+	if a.N.BitLen() != madeKeyBits || a.N.Cmp(b.N) == 0 ||
+		a.N.Cmp(w.replica(&MemoryNonces{}).tap.decoy("nobody").N) != 0 {
 		t.Error("the numbers that stand for keys tell which ids are unknown")
 	}
 }
@@ -255,7 +256,8 @@ func TestOnlyFailuresAreLimited(t *testing.T) {
 		for range 100 {
 			w.session(t, "ci") // from 192.0.2.1, and
 			secret := w.hand(t, "ci")
-			if _, err := w.tap.Shake(t.Context(), api.ShakeRequest{ID: "ci", Secret: secret}, "203.0.113.1"); err != nil {
+			if _, err := w.tap.Shake(t.Context(), api.ShakeRequest{ID: "ci", Secret: secret},
+				"203.0.113.1"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -295,8 +297,9 @@ func TestFailuresAreBounded(t *testing.T) {
 func TestNeighborhoods(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "192.0.2.1:80": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1",
-		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "[2001:db8:1:2:5::6]:80": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
-		"": "", "@": "",
+		"2001:db8:1:2:3::4": "2001:db8:1:2::/64", "[2001:db8:1:2:5::6]:80": "2001:db8:1:2::/64",
+		"fe80::1%eth0": "fe80::/64",
+		"":             "", "@": "",
 	} {
 		if got := Neighborhood(addr); got != want {
 			t.Errorf("%s: %s", addr, got)
@@ -337,7 +340,8 @@ func TestMarksAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m MemoryNonces
 		for i := range 600 {
-			if first, err := m.Use(t.Context(), Nonce{byte(i), byte(i >> 8)}, time.Now().Add(3*time.Minute)); !first || err != nil {
+			if first, err := m.Use(t.Context(), Nonce{byte(i), byte(i >> 8)}, time.Now().Add(3*time.Minute)); !first ||
+				err != nil {
 				t.Fatal(first, err)
 			}
 			time.Sleep(time.Second)
@@ -349,7 +353,8 @@ func TestMarksAreForgotten(t *testing.T) {
 			t.Error(err)
 		}
 		m.count = MaxMarks
-		if _, err := m.Use(t.Context(), Nonce{0, 0, 1}, time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
+		if _, err := m.Use(t.Context(), Nonce{0, 0, 1},
+			time.Now().Add(time.Minute)); farm.CodeOf(err) != farm.CodeBusy {
 			t.Error(err)
 		}
 	})
@@ -374,7 +379,8 @@ func TestBodies(t *testing.T) {
 			t.Errorf("%.40s: %+v, %v; want %s", body, r, err, want)
 		}
 	}
-	if _, err := ParseShake([]byte(`{"id":"a","secret":["topsecret"]}`)); err == nil || strings.Contains(err.Error(), "topsecret") {
+	if _, err := ParseShake([]byte(`{"id":"a","secret":["topsecret"]}`)); err == nil ||
+		strings.Contains(err.Error(), "topsecret") {
 		t.Errorf("%v", err)
 	}
 	if _, err := ParseShake([]byte(`{"id":"a"}`)); err == nil || !strings.Contains(err.Error(), "secret: is missing") {
@@ -417,7 +423,8 @@ func TestBodiesOfTaps(t *testing.T) {
 		whole(maxTapBody): "", whole(maxTapBody + 1): "larger than",
 	} {
 		_, err := ParseShake([]byte(body))
-		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")) {
+		if (err == nil) != (want == "") ||
+			err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")) {
 			t.Errorf("%.40s: %v, want %q", body, err, want)
 		}
 		r, err := ParseHand([]byte(body))

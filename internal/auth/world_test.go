@@ -128,7 +128,8 @@ func refusedAs(t testing.TB, err error, reason *farm.Error) {
 	if !errors.Is(err, reason) {
 		t.Errorf("refused with %v; want %v", err, reason)
 	}
-	if farm.CodeOf(err) != farm.CodeUnauthenticated || reason.Message != "Authentication Required" || reason.Field != "" {
+	if farm.CodeOf(err) != farm.CodeUnauthenticated || reason.Message != "Authentication Required" ||
+		reason.Field != "" {
 		t.Errorf("the caller sees %+v", err)
 	}
 }

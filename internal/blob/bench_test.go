@@ -23,7 +23,8 @@ func BenchmarkEncode(b *testing.B) {
 	src := memory{bytes.NewReader(benchImage())}
 	b.SetBytes(benchSize)
 	for b.Loop() {
-		if _, err := Encode(context.Background(), src, EncodeOptions{Kind: KindDisk, Size: benchSize}, discard); err != nil {
+		if _, err := Encode(context.Background(), src, EncodeOptions{Kind: KindDisk, Size: benchSize},
+			discard); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -57,7 +58,8 @@ func both(b *testing.B, files []FileSource, run func(b *testing.B, files []FileS
 
 func BenchmarkEncodeCold(b *testing.B) {
 	both(b, []FileSource{coldFile(b, benchImage())}, func(b *testing.B, files []FileSource) {
-		if _, err := Encode(context.Background(), files[0], EncodeOptions{Kind: KindDisk, Size: benchSize}, discard); err != nil {
+		if _, err := Encode(context.Background(), files[0], EncodeOptions{Kind: KindDisk, Size: benchSize},
+			discard); err != nil {
 			b.Fatal(err)
 		}
 	})
@@ -210,7 +212,8 @@ func BenchmarkChainRead(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{io.NewSectionReader(c, 0, c.Size())}, buf); err != nil {
+				if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard},
+					struct{ io.Reader }{io.NewSectionReader(c, 0, c.Size())}, buf); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -115,7 +115,8 @@ func whole(t tester, disk []byte, o EncodeOptions) *Layer {
 
 func changed(t tester, src Changes, size int, parent Digest) *Layer {
 	return layerFile(t, func(s Sink) (*Index, error) {
-		return EncodeChanges(context.Background(), src, EncodeOptions{Kind: KindDisk, Size: int64(size), Parent: parent}, s)
+		return EncodeChanges(context.Background(), src,
+			EncodeOptions{Kind: KindDisk, Size: int64(size), Parent: parent}, s)
 	})
 }
 
@@ -143,7 +144,8 @@ func apply(t tester, layers []*Layer, there []byte, held int) ([]byte, *Plan) {
 	disk := make([]byte, p.Size())
 	copy(disk, there)
 	for z := range p.Zeros() {
-		if first, end := z.Off/BlockSize*BlockSize, min(blocks(z.Off+z.Len)*BlockSize, int64(len(there))); isBlank(there[first:end]) {
+		if first, end := z.Off/BlockSize*BlockSize,
+			min(blocks(z.Off+z.Len)*BlockSize, int64(len(there))); isBlank(there[first:end]) {
 			t.Fatalf("%+v is zero already", z)
 		}
 		clear(disk[z.Off : z.Off+z.Len])
@@ -214,7 +216,8 @@ func TestChain(t *testing.T) {
 		if !bytes.Equal(content(t, []*Layer{one}), disk) {
 			t.Fatal("the layer that stands for the chain holds another disk")
 		}
-		if want := whole(t, disk, EncodeOptions{StandsFor: one.Index().ChainID()}); want.Index().Root() != one.Index().Root() {
+		if want := whole(t, disk,
+			EncodeOptions{StandsFor: one.Index().ChainID()}); want.Index().Root() != one.Index().Root() {
 			t.Fatal("the layer that stands for the chain is another than that of its disk")
 		}
 		next, list := draw(t, disk)
@@ -275,7 +278,8 @@ func TestChainMustFit(t *testing.T) {
 	disk := image(rand.New(rand.NewPCG(7, 8)), 3*BlockSize)
 	base := whole(t, disk, EncodeOptions{})
 	child := func(parent Digest) *Layer {
-		return changed(t, Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(disk[:BlockSize])}, int64(len(disk))), len(disk), parent)
+		return changed(t, Compare(memory{bytes.NewReader(disk)}, memory{bytes.NewReader(disk[:BlockSize])},
+			int64(len(disk))), len(disk), parent)
 	}
 	long := []*Layer{base}
 	for len(long) <= MaxChain {

@@ -65,8 +65,11 @@ func (f *changeFeed) take() (bool, error) {
 		return false, nil
 	}
 	end := c.Off + c.Len
-	if c.Kind > ChangeDiscard || c.Off < 0 || c.Len <= 0 || end <= f.off || end > f.size || c.Off%BlockSize != 0 || end%BlockSize != 0 && end != f.size {
-		return false, fmt.Errorf("change of %d bytes and kind %d at %d is not in the blocks of a disk of %d bytes, behind %d", c.Len, c.Kind, c.Off, f.size, f.off)
+	if c.Kind > ChangeDiscard || c.Off < 0 || c.Len <= 0 || end <= f.off || end > f.size || c.Off%BlockSize != 0 ||
+		end%BlockSize != 0 && end != f.size {
+		return false,
+			fmt.Errorf("change of %d bytes and kind %d at %d is not in the blocks of a disk of %d bytes, behind %d",
+				c.Len, c.Kind, c.Off, f.size, f.off)
 	}
 	if c.Off < f.off {
 		c.Off, c.Len = f.off, end-f.off

@@ -42,17 +42,22 @@ func TestEncodeRefuses(t *testing.T) {
 		src  Changes
 		want string
 	}{
-		"change in a block":         {list(Change{Off: 1, Len: BlockSize}), "not in the blocks"},
-		"part of a block":           {list(Change{Off: 0, Len: 1}), "not in the blocks"},
-		"behind the end":            {list(Change{Off: 3 * BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
-		"before the begin":          {list(Change{Off: -BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
-		"of no known kind":          {list(Change{Off: 0, Len: BlockSize, Kind: 3}), "not in the blocks"},
-		"changes cannot be found":   {broken{memory: disk, change: errTest}, "find changes: test"},
-		"disk cannot be read":       {broken{memory: disk, read: errTest}, "read at 0: test"},
-		"data cannot be found":      {Compare(broken{memory: disk, data: errTest}, disk, size), "find data: test"},
-		"data of the parent":        {Compare(disk, broken{memory: disk, data: errTest}, size), "parent: find data: test"},
-		"parent cannot be read":     {Compare(disk, broken{memory: disk, read: errTest}, size), "read parent at 0: test"},
-		"disk that shrank":          {Compare(wholeSize{memory{bytes.NewReader(nil)}, size}, disk, size), io.ErrUnexpectedEOF.Error()},
+		"change in a block":       {list(Change{Off: 1, Len: BlockSize}), "not in the blocks"},
+		"part of a block":         {list(Change{Off: 0, Len: 1}), "not in the blocks"},
+		"behind the end":          {list(Change{Off: 3 * BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
+		"before the begin":        {list(Change{Off: -BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
+		"of no known kind":        {list(Change{Off: 0, Len: BlockSize, Kind: 3}), "not in the blocks"},
+		"changes cannot be found": {broken{memory: disk, change: errTest}, "find changes: test"},
+		"disk cannot be read":     {broken{memory: disk, read: errTest}, "read at 0: test"},
+		"data cannot be found":    {Compare(broken{memory: disk, data: errTest}, disk, size), "find data: test"},
+		"data of the parent": {
+			Compare(disk, broken{memory: disk, data: errTest}, size), "parent: find data: test",
+		},
+		"parent cannot be read": {
+			Compare(disk, broken{memory: disk, read: errTest}, size), "read parent at 0: test",
+		},
+		"disk that shrank": {Compare(wholeSize{memory{bytes.NewReader(nil)}, size}, disk,
+			size), io.ErrUnexpectedEOF.Error()},
 		"comparison of other sizes": {Compare(disk, disk, size-1), "comparison of"},
 	} {
 		_, err := EncodeChanges(context.Background(), c.src, opts, discard)
@@ -85,11 +90,13 @@ func TestEncodeRefuses(t *testing.T) {
 func TestBackwardRangesEnd(t *testing.T) {
 	src := backward{memory{bytes.NewReader(make([]byte, 4*FrameSize))}}
 	o := EncodeOptions{Kind: KindDisk, Size: src.Size()}
-	if _, err := Encode(context.Background(), src, o, discard); err == nil || !strings.Contains(err.Error(), "lies before") {
+	if _, err := Encode(context.Background(), src, o, discard); err == nil ||
+		!strings.Contains(err.Error(), "lies before") {
 		t.Fatal(err)
 	}
 	o.Parent = Digest{1}
-	if _, err := EncodeChanges(context.Background(), src, o, discard); err == nil || !strings.Contains(err.Error(), "not in the blocks") {
+	if _, err := EncodeChanges(context.Background(), src, o, discard); err == nil ||
+		!strings.Contains(err.Error(), "not in the blocks") {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +107,8 @@ func TestChangesMayOverlap(t *testing.T) {
 	list := []Change{{Off: 0, Len: 3 * BlockSize}, {Off: BlockSize, Len: 4 * BlockSize, Kind: ChangeDiscard}}
 	x := changed(t, patches{bytes.NewReader(disk), list}, len(disk), Digest{1}).Index()
 	zeros := slices.Collect(x.Zeros())
-	if x.LiveBytes() != 3*BlockSize || len(zeros) != 1 || zeros[0] != (ZeroRun{Run{3 * BlockSize, 2 * BlockSize}, true}) {
+	if x.LiveBytes() != 3*BlockSize || len(zeros) != 1 ||
+		zeros[0] != (ZeroRun{Run{3 * BlockSize, 2 * BlockSize}, true}) {
 		t.Fatalf("%d bytes of data, zero runs %v", x.LiveBytes(), zeros)
 	}
 }
@@ -160,7 +168,8 @@ func TestEncodeMemory(t *testing.T) {
 	src := memory{bytes.NewReader(scatter(old, 50))}
 	o := EncodeOptions{Kind: KindDisk, Size: int64(len(old)), Workers: 2, Parent: Digest{1}}
 	run := func() {
-		if _, err := EncodeChanges(context.Background(), Compare(src, memory{bytes.NewReader(old)}, o.Size), o, discard); err != nil {
+		if _, err := EncodeChanges(context.Background(), Compare(src, memory{bytes.NewReader(old)}, o.Size), o,
+			discard); err != nil {
 			t.Fatal(err)
 		}
 	}

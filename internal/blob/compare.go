@@ -127,7 +127,8 @@ func (f *compareFeed) rangeAt(off int64) (c Change, in sides, err error) {
 func (f *compareFeed) load(s *rangeBatch, scratch []byte) error {
 	return s.each(func(c part, p []byte) error {
 		old := scratch[:len(p)]
-		if err := readSide(c.sides&inParent, old, func() error { return readParent(f.parent.src, old, c.Off) }); err != nil {
+		if err := readSide(c.sides&inParent, old,
+			func() error { return readParent(f.parent.src, old, c.Off) }); err != nil {
 			return err
 		}
 		if err := readSide(c.sides&inDisk, p, func() error { return readDisk(f.disk.src, p, c.Off) }); err != nil {

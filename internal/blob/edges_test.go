@@ -53,7 +53,10 @@ func TestOptions(t *testing.T) {
 
 // Names of layers are 64 lower-case digits, and nothing else.
 func TestParseRoot(t *testing.T) {
-	for c, want := range map[byte]bool{'/': false, '0': true, '9': true, ':': false, '`': false, 'a': true, 'f': true, 'g': false, 'A': false, 'F': false, 0: false} {
+	for c, want := range map[byte]bool{
+		'/': false, '0': true, '9': true, ':': false, '`': false, 'a': true, 'f': true,
+		'g': false, 'A': false, 'F': false, 0: false,
+	} {
 		for _, s := range []string{string(c) + strings.Repeat("0", 63), strings.Repeat("0", 63) + string(c)} {
 			r, err := ParseDigest(s)
 			if (err == nil) != want || want && r.String() != s || !want && !r.IsZero() {
@@ -87,7 +90,9 @@ func TestFooterLimits(t *testing.T) {
 	} {
 		b := Footer{IndexOffset: c.offset, IndexLength: c.length, Root: Digest{3}}.append(nil)
 		f, err := ParseFooter(b, c.size)
-		if (err == nil) != c.ok || c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Root != Digest{3}) || err != nil && !errors.Is(err, ErrCorrupt) {
+		if (err == nil) != c.ok ||
+			c.ok && (f.IndexOffset != c.offset || f.IndexLength != c.length || f.Root != Digest{3}) ||
+			err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %+v, %v", name, f, err)
 		}
 	}
@@ -140,19 +145,42 @@ func TestOpenLayerRefuses(t *testing.T) {
 		want Digest
 		told string
 	}{
-		"any":                     {bytes.NewReader(file), size, Digest{}, ""},
-		"the one":                 {bytes.NewReader(file), size, x.Root(), ""},
-		"another":                 {bytes.NewReader(file), size, y.Root(), "not that of the layer"},
-		"root of another":         {bytes.NewReader(footer(wrong, file[:size-FooterSize])), size, Digest{}, "not that of the layer"},
-		"bytes before it":         {bytes.NewReader(footer(late, moved)), size + 1, Digest{}, "not that of the layer"},
-		"a small file":            {bytes.NewReader(file), FooterSize - 1, Digest{}, "is not a layer file"},
-		"a footer alone":          {bytes.NewReader(file[size-FooterSize:]), FooterSize, Digest{}, "outside of the file"},
-		"footer cannot be read":   {failing{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read footer: test"},
-		"index cannot be read":    {onlyAt{bytes.NewReader(file), size - FooterSize}, size, Digest{}, "read index: test"},
-		"a file that is shorter":  {bytes.NewReader(file[:size-1]), size, Digest{}, "file ends at"},
-		"less without an error":   {lazy{}, size, Digest{}, "file ends at"},
-		"the index of another":    {bytes.NewReader(append(bytes.Clone(other[:len(other)-FooterSize]), file[size-FooterSize:]...)), size, Digest{}, "not that of the layer"},
-		"an index without a form": {bytes.NewReader(footer(x.Footer(), make([]byte, size-FooterSize))), size, Digest{}, "malformed"},
+		"any":     {bytes.NewReader(file), size, Digest{}, ""},
+		"the one": {bytes.NewReader(file), size, x.Root(), ""},
+		"another": {bytes.NewReader(file), size, y.Root(), "not that of the layer"},
+		"root of another": {
+			bytes.NewReader(footer(wrong, file[:size-FooterSize])), size,
+			Digest{},
+			"not that of the layer",
+		},
+		"bytes before it": {bytes.NewReader(footer(late, moved)), size + 1, Digest{}, "not that of the layer"},
+		"a small file":    {bytes.NewReader(file), FooterSize - 1, Digest{}, "is not a layer file"},
+		"a footer alone": {
+			bytes.NewReader(file[size-FooterSize:]), FooterSize,
+			Digest{},
+			"outside of the file",
+		},
+		"footer cannot be read": {
+			failing{bytes.NewReader(file), size - FooterSize},
+			size,
+			Digest{},
+			"read footer: test",
+		},
+		"index cannot be read": {
+			onlyAt{bytes.NewReader(file), size - FooterSize},
+			size,
+			Digest{},
+			"read index: test",
+		},
+		"a file that is shorter": {bytes.NewReader(file[:size-1]), size, Digest{}, "file ends at"},
+		"less without an error":  {lazy{}, size, Digest{}, "file ends at"},
+		"the index of another": {bytes.NewReader(append(bytes.Clone(other[:len(other)-FooterSize]),
+			file[size-FooterSize:]...)), size, Digest{}, "not that of the layer"},
+		"an index without a form": {
+			bytes.NewReader(footer(x.Footer(), make([]byte, size-FooterSize))), size,
+			Digest{},
+			"malformed",
+		},
 	} {
 		_, err := OpenLayer(c.src, c.size, c.want)
 		checkError(t, name, err, c.told)
@@ -201,8 +229,9 @@ func TestUnpack(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	for name, change := range map[string]func(f *Frame){
-		"stored": func(f *Frame) { f.Stored-- }, "sum": func(f *Frame) { f.Sum[0]++ }, "shorter": func(f *Frame) { f.Raw-- },
-		"longer": func(f *Frame) { f.Raw++ }, "much shorter": func(f *Frame) { f.Raw = 1 },
+		"stored": func(f *Frame) { f.Stored-- }, "sum": func(f *Frame) { f.Sum[0]++ },
+		"shorter": func(f *Frame) { f.Raw-- },
+		"longer":  func(f *Frame) { f.Raw++ }, "much shorter": func(f *Frame) { f.Raw = 1 },
 	} {
 		g := f
 		change(&g)
@@ -338,12 +367,14 @@ func TestTakeChange(t *testing.T) {
 		"below zero":     {0, Change{2 * BlockSize, -BlockSize, ChangeData}, Change{}},
 		"before zero":    {0, Change{-BlockSize, 2 * BlockSize, ChangeData}, Change{}},
 		"done before":    {2 * BlockSize, Change{BlockSize, BlockSize, ChangeData}, Change{}},
-		"begun before":   {2 * BlockSize, Change{BlockSize, 2 * BlockSize, ChangeData}, Change{2 * BlockSize, BlockSize, ChangeData}},
-		"in a block":     {0, Change{1, BlockSize - 1, ChangeData}, Change{}},
+		"begun before": {2 * BlockSize, Change{BlockSize, 2 * BlockSize, ChangeData}, Change{2 *
+			BlockSize, BlockSize, ChangeData}},
+		"in a block": {0, Change{1, BlockSize - 1, ChangeData}, Change{}},
 	} {
 		f := &changeFeed{src: asking{c: c.c, ok: true}, size: size, off: c.off}
 		more, err := f.take()
-		if (err == nil) != (c.want != Change{}) || err == nil && (!more || f.cur != c.want || f.off != c.want.Off+c.want.Len) {
+		if (err == nil) != (c.want != Change{}) ||
+			err == nil && (!more || f.cur != c.want || f.off != c.want.Off+c.want.Len) {
 			t.Errorf("%s: %+v, %v, %v", name, f.cur, more, err)
 		}
 	}
@@ -421,7 +452,10 @@ func TestNextDataOfChain(t *testing.T) {
 	const mib = 1 << 20
 	o := EncodeOptions{Kind: KindDisk, Size: 200 * mib}
 	x := indexOf(t, o, []Run{
-		{mib, BlockSize}, {mib + BlockSize + smallGap, BlockSize}, {mib + 2*BlockSize + 2*smallGap + BlockSize, BlockSize}, {10 * mib, 150 * mib},
+		{mib, BlockSize},
+		{mib + BlockSize + smallGap, BlockSize},
+		{mib + 2*BlockSize + 2*smallGap + BlockSize, BlockSize},
+		{10 * mib, 150 * mib},
 	})
 	c, err := OpenChain(&Layer{index: x})
 	if err != nil {
@@ -440,7 +474,8 @@ func TestNextDataOfChain(t *testing.T) {
 		{200 * mib, 200 * mib, 200 * mib},
 	} {
 		start, end, err := c.NextData(q.off)
-		if long := q.end - q.start; err != nil || start != q.start || end != q.end && !(long == longestData && end >= q.end && end <= q.end+mib) {
+		if long := q.end - q.start; err != nil || start != q.start ||
+			end != q.end && !(long == longestData && end >= q.end && end <= q.end+mib) {
 			t.Errorf("from %d: %d to %d, %v, want %d to %d", q.off, start, end, err, q.start, q.end)
 		}
 	}
@@ -530,7 +565,8 @@ func TestFramesAreCounted(t *testing.T) {
 	if loads != 4 || c.used.Len() != 2 || len(c.byKey) != 2 {
 		t.Errorf("%d loads, %d frames", loads, c.used.Len())
 	}
-	if _, err := c.get(frameKey{frame: 9}, func([]byte) ([]byte, error) { return nil, errTest }); !errors.Is(err, errTest) {
+	if _, err := c.get(frameKey{frame: 9}, func([]byte) ([]byte, error) { return nil, errTest }); !errors.Is(err,
+		errTest) {
 		t.Errorf("a frame that cannot be loaded: %v", err)
 	}
 	if c.used.Len() != 1 {
@@ -543,7 +579,8 @@ func TestFramesAreCounted(t *testing.T) {
 func TestZeroList(t *testing.T) {
 	block := func(at, n int64, discard bool) ZeroRun { return ZeroRun{Run{at * BlockSize, n * BlockSize}, discard} }
 	o := EncodeOptions{Kind: KindDisk, Size: 100 * BlockSize, Parent: Digest{1}}
-	x := indexOf(t, o, nil, block(1, 1, false), block(2, 2, false), block(4, 1, true), block(5, 1, true), block(7, 1, true), block(8, 1, false))
+	x := indexOf(t, o, nil, block(1, 1, false), block(2, 2, false), block(4, 1, true), block(5, 1, true),
+		block(7, 1, true), block(8, 1, false))
 	var got []ZeroRun
 	for z := range x.Zeros() {
 		got = append(got, z)

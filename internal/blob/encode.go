@@ -185,7 +185,8 @@ type job struct {
 }
 
 func newJob() *job {
-	return &job{raw: make([]byte, 0, FrameSize), packed: make([]byte, 0, FrameSize+BlockSize), done: make(chan error, 1)}
+	return &job{raw: make([]byte, 0, FrameSize), packed: make([]byte, 0, FrameSize+BlockSize), done: make(chan error,
+		1)}
 }
 
 func (j *job) add(off int64, p []byte) {
@@ -212,7 +213,8 @@ type workQueue[T any] struct {
 }
 
 func newLine[T any](limit int, item func() T) workQueue[T] {
-	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T, limit), make: item, left: limit}
+	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T,
+		limit), make: item, left: limit}
 }
 
 // take returns a free item. One goroutine calls it.

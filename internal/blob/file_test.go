@@ -38,7 +38,8 @@ func TestUncached(t *testing.T) {
 		}
 		got, err := src.ReadAt(buf[:n], int64(off))
 		want := data[min(off, len(data)):min(off+n, len(data))]
-		if !bytes.Equal(buf[:got], want) || errors.Is(err, io.EOF) != (got < n) || err != nil && !errors.Is(err, io.EOF) {
+		if !bytes.Equal(buf[:got], want) || errors.Is(err, io.EOF) != (got < n) ||
+			err != nil && !errors.Is(err, io.EOF) {
 			t.Fatalf("%d of %d bytes at %d of %d: %v", got, n, off, len(data), err)
 		}
 	}
@@ -59,7 +60,8 @@ func TestSpansAreAligned(t *testing.T) {
 	if !aligned(s.data[:spanSize], 0) || !aligned(make([]byte, spanSize), BlockSize) {
 		t.Fatal("buffers of the encoder are not aligned to blocks")
 	}
-	if aligned(s.data[1:BlockSize+1], 0) || aligned(s.data[:BlockSize], 1) || aligned(s.data[:1], 0) || aligned(nil, 0) {
+	if aligned(s.data[1:BlockSize+1], 0) || aligned(s.data[:BlockSize], 1) || aligned(s.data[:1], 0) ||
+		aligned(nil, 0) {
 		t.Fatal("what the disk would refuse is taken for aligned")
 	}
 }

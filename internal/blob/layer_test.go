@@ -22,7 +22,8 @@ func (m memory) NextData(off int64) (int64, int64, error) { return off, m.Size()
 func encode(t testing.TB, kind Kind, data []byte, workers int) ([]byte, *Index) {
 	t.Helper()
 	var file bytes.Buffer
-	x, err := Encode(context.Background(), memory{bytes.NewReader(data)}, EncodeOptions{Kind: kind, Size: int64(len(data)), Workers: workers},
+	x, err := Encode(context.Background(), memory{bytes.NewReader(data)},
+		EncodeOptions{Kind: kind, Size: int64(len(data)), Workers: workers},
 		func(f Frame, _ int64, stored []byte) error {
 			if f.Offset != int64(file.Len()) {
 				t.Fatalf("frame at %d, file has %d bytes", f.Offset, file.Len())
@@ -111,7 +112,8 @@ func TestZeroBlocksCostNothing(t *testing.T) {
 	if _, err := f.WriteAt([]byte("somewhere"), 1<<30+5); err != nil {
 		t.Fatal(err)
 	}
-	x, err := Encode(context.Background(), FileSource{File: f, Size: size}, EncodeOptions{Size: size}, func(Frame, int64, []byte) error { return nil })
+	x, err := Encode(context.Background(), FileSource{File: f, Size: size}, EncodeOptions{Size: size},
+		func(Frame, int64, []byte) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,25 +180,28 @@ func TestSinkErrorEndsEncoding(t *testing.T) {
 	stop := errors.New("stop")
 	data := image(rand.New(rand.NewPCG(5, 6)), 40*FrameSize)
 	n := 0
-	_, err := Encode(context.Background(), memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
-		if n++; n == 3 {
-			return stop
-		}
-		return nil
-	})
+	_, err := Encode(context.Background(), memory{bytes.NewReader(data)},
+		EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
+			if n++; n == 3 {
+				return stop
+			}
+			return nil
+		})
 	if !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err = Encode(ctx, memory{bytes.NewReader(data)}, EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
-		cancel()
-		return nil
-	})
+	_, err = Encode(ctx, memory{bytes.NewReader(data)},
+		EncodeOptions{Size: int64(len(data)), Workers: 2}, func(Frame, int64, []byte) error {
+			cancel()
+			return nil
+		})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	short := memory{bytes.NewReader(data[:5*FrameSize])}
-	if _, err := Encode(context.Background(), wholeSize{short, int64(len(data))}, EncodeOptions{Size: int64(len(data))}, func(Frame, int64, []byte) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := Encode(context.Background(), wholeSize{short, int64(len(data))}, EncodeOptions{Size: int64(len(data))},
+		func(Frame, int64, []byte) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatalf("a file that shrank: %v", err)
 	}
 }

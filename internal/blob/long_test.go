@@ -176,7 +176,8 @@ func TestFrameCacheIsBounded(t *testing.T) {
 	c := NewFrames(3)
 	loads := 0
 	get := func(i int) {
-		f, err := c.get(frameKey{Digest{}, i}, func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
+		f, err := c.get(frameKey{Digest{}, i},
+			func(buf []byte) ([]byte, error) { loads++; return append(buf[:0], byte(i)), nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,14 +34,17 @@ func TestParseIndexRefusals(t *testing.T) {
 		ok bool
 		r  *raw
 	}{
-		"empty file":              {true, new(raw).num(1, 0, 0, 0, 0, 0)},
-		"one frame":               {true, frame(head(1).num(1)).num(1, 2, 3, 0)},
-		"two frames that touch":   {true, frame(frame(head(1).num(2)).num(1, 0, 1)).num(1, 0, 1, 0)},
-		"zero runs of a child":    {true, frame(child().num(1)).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0, 1<<1|1)},
-		"largest size":            {true, new(raw).num(1, 0, MaxSize, 0, 0, 0)},
-		"largest frame":           {true, new(raw).num(1, 0, FrameSize, 0, 1, FrameSize, 0).hash(5).num(1, 0, FrameSize/BlockSize, 0)},
-		"larger frame":            {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(2, 0, FrameSize/BlockSize, 1, 1, 0)},
-		"longer run":              {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(1, 0, FrameSize/BlockSize+1, 0)},
+		"empty file":            {true, new(raw).num(1, 0, 0, 0, 0, 0)},
+		"one frame":             {true, frame(head(1).num(1)).num(1, 2, 3, 0)},
+		"two frames that touch": {true, frame(frame(head(1).num(2)).num(1, 0, 1)).num(1, 0, 1, 0)},
+		"zero runs of a child":  {true, frame(child().num(1)).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0, 1<<1|1)},
+		"largest size":          {true, new(raw).num(1, 0, MaxSize, 0, 0, 0)},
+		"largest frame": {true, new(raw).num(1, 0, FrameSize, 0, 1, FrameSize, 0).hash(5).num(1, 0,
+			FrameSize/BlockSize, 0)},
+		"larger frame": {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(2,
+			0, FrameSize/BlockSize, 1, 1, 0)},
+		"longer run": {false, new(raw).num(1, 0, 2*FrameSize, 0, 1, 100, 1).hash(5).num(1,
+			0, FrameSize/BlockSize+1, 0)},
 		"run to the end":          {true, frame(head(1).num(1)).num(1, 8, 2, 0)},
 		"zero run to the end":     {true, child().num(0, 1, 8, 2<<1)},
 		"empty zero run":          {false, child().num(0, 1, 0, 0)},
@@ -101,7 +104,11 @@ func TestZeroRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []ZeroRun{{Run{0, 2 * BlockSize}, false}, {Run{5 * BlockSize, BlockSize}, false}, {Run{6 * BlockSize, 4*BlockSize - 1}, true}}
+	want := []ZeroRun{
+		{Run{0, 2 * BlockSize}, false},
+		{Run{5 * BlockSize, BlockSize}, false},
+		{Run{6 * BlockSize, 4*BlockSize - 1}, true},
+	}
 	var got []ZeroRun
 	for z := range x.Zeros() {
 		got = append(got, z)
@@ -114,7 +121,8 @@ func TestZeroRuns(t *testing.T) {
 func FuzzParseIndex(f *testing.F) {
 	_, x := encode(f, KindDisk, append(make([]byte, BlockSize), "data"...), 1)
 	f.Add(x.Bytes())
-	f.Add(new(raw).num(1, 1, 10*BlockSize, 1).hash(9).num(1, 100, 1).hash(5).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0, 1<<1|1).b)
+	f.Add(new(raw).num(1, 1, 10*BlockSize, 1).hash(9).num(1, 100, 1).hash(5).num(1, 2, 3).num(3, 0, 2<<1, 3, 1<<1, 0,
+		1<<1|1).b)
 	f.Add(new(raw).num(1, 1, 10*BlockSize, 2).hash(9).num(0, 0).b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := ParseIndex(b)
@@ -244,7 +252,8 @@ func FuzzParseFooter(f *testing.F) {
 	f.Add(Footer{IndexOffset: 10, IndexLength: 20}.append(nil), int64(10+20+FooterSize))
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
 		foot, err := ParseFooter(b, size)
-		if err == nil && (foot.IndexOffset < 0 || foot.IndexLength < 1 || foot.IndexOffset+foot.IndexLength+FooterSize != size) {
+		if err == nil &&
+			(foot.IndexOffset < 0 || foot.IndexLength < 1 || foot.IndexOffset+foot.IndexLength+FooterSize != size) {
 			t.Fatalf("footer %+v of %d bytes", foot, size)
 		}
 	})

@@ -94,7 +94,8 @@ func (p *Plan) add(frames [][]planFrame, g segment) {
 	n := int32(g.end - g.off)
 	list := frames[g.layer]
 	if k := len(list) - 1; k < 0 || list[k].frame != int32(g.frame) {
-		list = append(list, planFrame{layer: int32(g.layer), frame: int32(g.frame), first: int32(len(p.pieces[g.layer]))})
+		list = append(list,
+			planFrame{layer: int32(g.layer), frame: int32(g.frame), first: int32(len(p.pieces[g.layer]))})
 		frames[g.layer] = list
 	}
 	list[len(list)-1].count++

@@ -155,7 +155,8 @@ func FuzzPlan(f *testing.F) {
 					want.layer = 1 << 20
 				}
 				if got := said(p, off); got != want {
-					t.Fatalf("%d of %d layers there, byte %d: the plan says %+v instead of %+v", held, len(chain), off, got, want)
+					t.Fatalf("%d of %d layers there, byte %d: the plan says %+v instead of %+v", held, len(chain), off,
+						got, want)
 				}
 			}
 		}

@@ -89,7 +89,8 @@ func (s *rangeBatch) keep(off int64, p []byte, kindOf func(block []byte, at int)
 			continue
 		}
 		c := Change{Off: off + int64(at), Len: int64(end - at), Kind: kind}
-		if k := len(s.found) - 1; k >= 0 && at > 0 && s.found[k].Kind == kind && s.found[k].Off+s.found[k].Len == c.Off {
+		if k := len(s.found) - 1; k >= 0 && at > 0 && s.found[k].Kind == kind &&
+			s.found[k].Off+s.found[k].Len == c.Off {
 			f := &s.found[k]
 			f.Len += c.Len
 			f.bytes = p[f.Off-off : end]

@@ -17,7 +17,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "GB", "-1", "+1", "1.5GB", "1 G B", "1XB", "9223372036854775807", "9999999TB", "0x10", "1e3"} {
+	for _, text := range []string{
+		"", "GB", "-1", "+1", "1.5GB", "1 G B", "1XB", "9223372036854775807", "9999999TB", "0x10", "1e3",
+	} {
 		if got, err := bytesize.Parse("x", text, bytesize.MB); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("Parse(%q) = %d, %v, want an error about the input", text, got, err)
 		}
@@ -25,7 +27,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45.0 GiB", 1 << 60: "1024.0 PiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45.0 GiB", 1 <<
+		60: "1024.0 PiB"} {
 		if got := bytesize.Format(n); got != want {
 			t.Errorf("Format(%d) = %q, want %q", n, got, want)
 		}
@@ -33,7 +36,9 @@ func TestFormat(t *testing.T) {
 }
 
 func TestReserve(t *testing.T) {
-	for text, want := range map[string]int64{"": 20_000, "0%": 0, "5%": 5_000, "99%": 99_000, "1KB": 1024, "0": 0, "3": 3} {
+	for text, want := range map[string]int64{
+		"": 20_000, "0%": 0, "5%": 5_000, "99%": 99_000, "1KB": 1024, "0": 0, "3": 3,
+	} {
 		r, err := bytesize.ParseReserve(text)
 		if err != nil || r.Of(100_000) != want {
 			t.Errorf("ParseReserve(%q).Of(100000) = %d, %v, want %d", text, r.Of(100_000), err, want)
@@ -47,7 +52,9 @@ func TestReserve(t *testing.T) {
 }
 
 func FuzzReserve(f *testing.F) {
-	for _, seed := range []string{"", "1024B", "10KB", "140MB", "45GB", "20%", "4G", "99999999999999999999", "1 TiB", "%"} {
+	for _, seed := range []string{
+		"", "1024B", "10KB", "140MB", "45GB", "20%", "4G", "99999999999999999999", "1 TiB", "%",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -36,11 +36,19 @@ func TestExitCodes(t *testing.T) {
 		{"work much", ExitUsage, "unknown command"},
 		{"play", ExitUsage, "unknown command"},
 		{"completion bash", ExitOK, ""},
-		{"completion tcsh", ExitUsage, "prog: unknown command \"tcsh\" for \"prog completion\"\nSee: prog completion --help\n"},
+		{
+			"completion tcsh", ExitUsage,
+			"prog: unknown command \"tcsh\" for \"prog completion\"\nSee: prog completion --help\n",
+		},
 	} {
 		root := &cobra.Command{Use: "prog"}
-		for name, err := range map[string]error{"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")), "miss": Exit(ExitNotFound, errors.New("nowhere")), "steer": errors.New("it \x1b[2J broke")} {
-			root.AddCommand(&cobra.Command{Use: name, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return err }})
+		for name, err := range map[string]error{
+			"work": nil, "fail": errors.New("it broke"), "misuse": Usage(errors.New("wrong")),
+			"miss": Exit(ExitNotFound, errors.New("nowhere")), "steer": errors.New("it \x1b[2J broke"),
+		} {
+			root.AddCommand(&cobra.Command{
+				Use: name, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return err },
+			})
 		}
 		var out bytes.Buffer
 		root.SetErr(&out)
@@ -54,7 +62,8 @@ func TestExitCodes(t *testing.T) {
 
 func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	const evil = "\x1b\t\u009b\u202e\u2066\u2028\ufeff"
-	if got := Plain("a\x1b[2Jb\tc\n\u009b1m\u202ed\u2066\u2028\ufeff é 日本"); strings.ContainsAny(got, evil+"\n") || !strings.HasSuffix(got, " é 日本") {
+	if got := Plain("a\x1b[2Jb\tc\n\u009b1m\u202ed\u2066\u2028\ufeff é 日本"); strings.ContainsAny(got, evil+"\n") ||
+		!strings.HasSuffix(got, " é 日本") {
 		t.Errorf("got %q", got)
 	}
 	if got := PlainText("a\tb\nc\x1bd\u202e"); got != "a    b\nc?d?" {

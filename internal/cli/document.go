@@ -79,7 +79,8 @@ func (d *document) globalNames() []string {
 
 // documented reports whether the page has a command: cobra's own have no options of ours.
 func documented(cmd *cobra.Command) bool {
-	return !cmd.Hidden && (!cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Name() != "completion")
+	return !cmd.Hidden &&
+		(!cmd.HasParent() || cmd.IsAvailableCommand() && cmd.Name() != "help" && cmd.Name() != "completion")
 }
 
 func (d *document) command(cmd *cobra.Command) {

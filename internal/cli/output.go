@@ -49,7 +49,8 @@ func (f *Format) AddLong(cmd *cobra.Command) {
 func (f *Format) add(cmd *cobra.Command, formats []string) {
 	last := len(formats) - 1
 	*f = Table
-	cmd.Flags().VarP(&enumFlag{(*string)(f), formats}, "output", "o", strings.Join(formats[:last], ", ")+" or "+formats[last])
+	cmd.Flags().VarP(&enumFlag{(*string)(f), formats}, "output", "o", strings.Join(formats[:last], ", ")+" or "+
+		formats[last])
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -52,27 +52,69 @@ const (
 // access is the settings of authentication and authorization, which both services have.
 var access = Table{
 	{Key: EnableAuth, Flag: "enable-auth", Default: "false", Kind: Bool, Help: "require authentication"},
-	{Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true, Help: "root token of at least 10 characters; prefer the environment, or the file named by " + AuthRootToken + "_FILE"},
+	{
+		Key: AuthRootToken, Flag: "root-token", Kind: Secret, Private: true,
+		Help: "root token of at least 10 characters; prefer the environment, or the file named by " + AuthRootToken +
+			"_FILE",
+	},
 	{Key: EnableAPIKeys, Flag: "enable-api-keys", Default: "false", Kind: Bool, Help: "enable API keys"},
-	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second, aDay), Help: "lifetime of an API key session"},
+	{Key: SessionTTL, Flag: "api-keys-session-ttl", Default: "5m", Kind: Duration, Check: between(time.Second,
+		aDay), Help: "lifetime of an API key session"},
 	{Key: CACert, Flag: "ca-cert", Kind: Path, Help: "PEM file with the CAs of client certificates"},
 	{Key: CRL, Flag: "crl", Kind: List, Help: "certificate revocation lists (files) of these CAs"},
-	{Key: IngressNginx, Flag: "enable-ingress-nginx", Default: "false", Kind: Bool, Help: "trust the client certificate headers of a reverse proxy; no other client may reach the port"},
-	{Key: ResourceManagement, Flag: "enable-resource-management", Default: "false", Kind: Bool, Help: "enforce resource rights on single nodes and templates"},
-	{Key: OIDCProviderURL, Flag: "oidc-provider-url", Kind: String, Check: checkURL, Help: "URL (issuer) of the OIDC identity provider"},
+	{
+		Key: IngressNginx, Flag: "enable-ingress-nginx", Default: "false", Kind: Bool,
+		Help: "trust the client certificate headers of a reverse proxy; no other client may reach the port",
+	},
+	{
+		Key: ResourceManagement, Flag: "enable-resource-management", Default: "false", Kind: Bool,
+		Help: "enforce resource rights on single nodes and templates",
+	},
+	{
+		Key: OIDCProviderURL, Flag: "oidc-provider-url", Kind: String, Check: checkURL,
+		Help: "URL (issuer) of the OIDC identity provider",
+	},
 	{Key: OIDCClientID, Flag: "oidc-client-id", Kind: String, Help: "OIDC client ID of this service"},
-	{Key: OIDCClientSecret, Flag: "oidc-client-secret", Kind: Secret, Help: "OIDC client secret; prefer the environment or a file"},
-	{Key: OIDCDisplayName, Flag: "oidc-display-name", Kind: String, Help: "display name of the identity provider on the login page"},
-	{Key: OIDCUsernameClaim, Flag: "oidc-username-claim", Kind: String, Help: "claim with the user name (default: preferred_username)"},
-	{Key: OIDCGroupsClaim, Flag: "oidc-groups-claim", Default: "groups", Kind: String, Help: "claim with the user's groups"},
-	{Key: OIDCScopes, Flag: "oidc-scopes", Kind: List, Help: "OIDC scopes to request (default: openid, profile, email)"},
-	{Key: AllowedHosts, Flag: "allowed-hosts", Kind: List, Help: "additional host names allowed in requests to a loopback port; pages of these hosts may use the API"},
-	{Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1), Help: "maximum slow clients per port; a quarter per address"},
-	{Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1), Help: "maximum concurrent log streams; a quarter per caller"},
+	{
+		Key: OIDCClientSecret, Flag: "oidc-client-secret", Kind: Secret,
+		Help: "OIDC client secret; prefer the environment or a file",
+	},
+	{
+		Key: OIDCDisplayName, Flag: "oidc-display-name", Kind: String,
+		Help: "display name of the identity provider on the login page",
+	},
+	{
+		Key: OIDCUsernameClaim, Flag: "oidc-username-claim", Kind: String,
+		Help: "claim with the user name (default: preferred_username)",
+	},
+	{
+		Key: OIDCGroupsClaim, Flag: "oidc-groups-claim", Default: "groups", Kind: String,
+		Help: "claim with the user's groups",
+	},
+	{
+		Key: OIDCScopes, Flag: "oidc-scopes", Kind: List,
+		Help: "OIDC scopes to request (default: openid, profile, email)",
+	},
+	{
+		Key: AllowedHosts, Flag: "allowed-hosts", Kind: List,
+		Help: "additional host names allowed in requests to a loopback port; pages of these hosts may use the API",
+	},
+	{
+		Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1),
+		Help: "maximum slow clients per port; a quarter per address",
+	},
+	{
+		Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1),
+		Help: "maximum concurrent log streams; a quarter per caller",
+	},
 	{Key: UseHTTPS, Flag: "use-https", Default: "false", Kind: Bool, Help: "serve HTTPS"},
-	{Key: ServerCert, Flag: "server-cert", Kind: Path, Help: "PEM file of the server certificate with its chain; reloaded when it changes"},
+	{
+		Key: ServerCert, Flag: "server-cert", Kind: Path,
+		Help: "PEM file of the server certificate with its chain; reloaded when it changes",
+	},
 	{Key: ServerKey, Flag: "server-key", Kind: Path, Help: "PEM file of the server's private key"},
-	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Check: oneOf("1.2", "1.3"), Help: "minimum TLS version: 1.2 or 1.3"},
+	{Key: MinTLSVersion, Flag: "min-tls-version", Default: "1.2", Kind: String, Check: oneOf("1.2",
+		"1.3"), Help: "minimum TLS version: 1.2 or 1.3"},
 }
 
 // NoAddr is the value of an address that disables its port.
@@ -83,7 +125,8 @@ const NoAddr = "none"
 func localListen(withAuth string) Setting {
 	s := Setting{
 		Key: LocalListenAddr, Flag: "local-listen-addr", Default: withAuth, Kind: String, Check: checkLoopback,
-		Help: "loopback address on which the registry accepts programs of this machine without credentials; none: disabled",
+		Help: "loopback address on which the registry accepts programs of this machine without credentials; none: " +
+			"disabled",
 	}
 	if withAuth == NoAddr {
 		s.NoAuth = localAddr
@@ -97,27 +140,64 @@ const localAddr = "127.0.0.1:8085"
 // controllerAccess is the additional settings of the controller, with a registry in its process
 // included.
 var controllerAccess = Table{
-	{Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false", Kind: Bool, Help: "enforce permissions at the controller"},
-	{Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false", Kind: Bool, Help: "enforce permissions at the registry in the same process"},
-	{Key: APIKeyID, Flag: "api-key-id", Kind: String, Help: "API key ID of the controller at the registry, instead of the root token"},
-	{Key: APIKeyString, Flag: "api-key-string", Kind: SecretText, Help: "private key of that API key; prefer the file named by " + APIKeyString + "_FILE"},
-	{Key: RegistryCA, Flag: "registry-ca", Kind: Path, Help: "PEM file with the CAs to trust at the registry (default: system CAs)"},
-	{Key: SkipTLSVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "skip TLS verification of the registry (testing only)"},
-	{Key: AllowCORS, Flag: "allow-cors", Default: "false", Kind: Bool, Help: "allow cross-origin requests (without cookies)"},
+	{
+		Key: ControllerAuthorization, Also: Authorization, Flag: "enable-controller-authorization", Default: "false",
+		Kind: Bool, Help: "enforce permissions at the controller",
+	},
+	{
+		Key: RegistryAuthorization, Also: Authorization, Flag: "enable-registry-authorization", Default: "false",
+		Kind: Bool, Help: "enforce permissions at the registry in the same process",
+	},
+	{
+		Key: APIKeyID, Flag: "api-key-id", Kind: String,
+		Help: "API key ID of the controller at the registry, instead of the root token",
+	},
+	{
+		Key: APIKeyString, Flag: "api-key-string", Kind: SecretText,
+		Help: "private key of that API key; prefer the file named by " + APIKeyString + "_FILE",
+	},
+	{
+		Key: RegistryCA, Flag: "registry-ca", Kind: Path,
+		Help: "PEM file with the CAs to trust at the registry (default: system CAs)",
+	},
+	{
+		Key: SkipTLSVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool,
+		Help: "skip TLS verification of the registry (testing only)",
+	},
+	{
+		Key: AllowCORS, Flag: "allow-cors", Default: "false", Kind: Bool,
+		Help: "allow cross-origin requests (without cookies)",
+	},
 	localListen(NoAddr),
 	{Key: QueueAddr, Flag: "queue-addr", Kind: Addr, Help: "address of a separate node interface"},
-	{Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool, Help: "require the join token, an API key or a certificate on the node interface; false lets every machine that reaches the port join"},
+	{
+		Key: QueueAuth, Flag: "enable-queue-auth", Default: "true", Kind: Bool,
+		Help: "require the join token, an API key or a certificate on the node interface; false lets every machine " +
+			"that reaches the port join",
+	},
 	{Key: UseQueueTLS, Flag: "use-queue-tls", Default: "false", Kind: Bool, Help: "serve HTTPS on the node interface"},
-	{Key: QueueServerCert, Flag: "queue-server-cert", Kind: Path, Help: "PEM file of its server certificate (default: that of the API)"},
-	{Key: QueueServerKey, Flag: "queue-server-key", Kind: Path, Help: "PEM file of its private key (default: that of the API)"},
+	{
+		Key: QueueServerCert, Flag: "queue-server-cert", Kind: Path,
+		Help: "PEM file of its server certificate (default: that of the API)",
+	},
+	{
+		Key: QueueServerKey, Flag: "queue-server-key", Kind: Path,
+		Help: "PEM file of its private key (default: that of the API)",
+	},
 	{Key: QueueCACert, Flag: "queue-ca-cert", Kind: Path, Help: "PEM file with the CAs whose certificates admit nodes"},
 	{Key: QueueCRL, Flag: "queue-crl", Kind: List, Help: "certificate revocation lists (files) of these CAs"},
 }
 
 // registryAccess is the additional settings of a registry that runs alone.
 var registryAccess = Table{
-	{Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool, Help: "enforce permissions"},
-	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write audit events to the registry's event log"},
+	{
+		Key: Authorization, Also: RegistryAuthorization, Flag: "enable-authorization", Default: "false", Kind: Bool,
+		Help: "enforce permissions",
+	},
+	{
+		Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool,
+		Help: "write audit events to the registry's event log",
+	},
 	localListen(localAddr), licenseFile, licenseAuthority,
 }
 

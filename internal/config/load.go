@@ -29,9 +29,10 @@ type Sources struct {
 	Env   func(key string) (string, bool) // os.LookupEnv; nil for none
 	Flags *pflag.FlagSet                  // parsed, with the flags of the table; nil for none
 	File  string                          // KEY=value lines; "" for none, but a named file must exist
-	Vars  []string                        // KEY=value of the whole environment: SVC_ keys that the table lacks are refused; nil: not checked
-	Less  map[string]string               // values by key that apply where File has none; nil for none
-	In    io.Reader                       // the standard input, for a secret; nil for none
+	// KEY=value of the whole environment: SVC_ keys that the table lacks are refused; nil: not checked
+	Vars []string
+	Less map[string]string // values by key that apply where File has none; nil for none
+	In   io.Reader         // the standard input, for a secret; nil for none
 }
 
 // FromFile returns the value of a setting in the file; "" when the file or the value is missing.

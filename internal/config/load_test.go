@@ -13,10 +13,12 @@ import (
 
 // sample has a setting of every kind.
 var sample = Table{
-	{Key: "SVC_NAME", Flag: "name", Default: "anna", Kind: String, Check: oneOf("anna", "berta", "it's #1"), Help: "a name"},
+	{Key: "SVC_NAME", Flag: "name", Default: "anna", Kind: String, Check: oneOf("anna", "berta",
+		"it's #1"), Help: "a name"},
 	{Key: "SVC_COUNT", Flag: "count", Default: "3", Kind: Int, Check: atLeast(1), Help: "a number"},
 	{Key: "SVC_ON", Flag: "on", Default: "false", Kind: Bool, Help: "a switch"},
-	{Key: "SVC_WAIT", Flag: "wait", Default: "1m", Kind: Duration, Check: between(time.Second, time.Hour), Help: "a time"},
+	{Key: "SVC_WAIT", Flag: "wait", Default: "1m", Kind: Duration, Check: between(time.Second,
+		time.Hour), Help: "a time"},
 	{Key: "SVC_ROOM", Flag: "room", Default: "10KB", Kind: Size, Help: "a size"},
 	{Key: "SVC_AT", Flag: "at", Default: ":80", Kind: Addr, Help: "an address"},
 	{Key: "SVC_DIR", Flag: "dir", Default: "/tmp/x", Kind: Path, Help: "a path"},
@@ -97,7 +99,8 @@ func TestPrecedence(t *testing.T) {
 		}
 		v := mustLoad(t, sample, src)
 		if v.Int("SVC_COUNT") != number || v.Origin("SVC_COUNT") != want {
-			t.Errorf("subset %03b: %d from %s, want %d from %s", subset, v.Int("SVC_COUNT"), v.Origin("SVC_COUNT"), number, want)
+			t.Errorf("subset %03b: %d from %s, want %d from %s", subset, v.Int("SVC_COUNT"), v.Origin("SVC_COUNT"),
+				number, want)
 		}
 	}
 }
@@ -272,7 +275,8 @@ func TestMetricsSettings(t *testing.T) {
 			t.Errorf("%s=%s: %v", c.key, c.value, err)
 		}
 	}
-	v := mustLoad(t, RegistryTable, Sources{Env: environment(map[string]string{MetricsPort: "0", MetricsPath: "/a/metrics.txt"})})
+	v := mustLoad(t, RegistryTable,
+		Sources{Env: environment(map[string]string{MetricsPort: "0", MetricsPath: "/a/metrics.txt"})})
 	if v.Int(MetricsPort) != 0 || v.String(MetricsPath) != "/a/metrics.txt" {
 		t.Error("good values are not taken")
 	}
@@ -291,7 +295,8 @@ func TestErrorOfACheckIsOneSentence(t *testing.T) {
 // TestPasswordsOfAddressesAreNotShown: what is refused because of a password is named without it.
 func TestPasswordsOfAddressesAreNotShown(t *testing.T) {
 	for key, text := range map[string]string{
-		Registry: "http://u:p@ss,/@h:8089/x", EtcdEndpoints: "http://a:2379,http://u:p@ss@h:2379", OIDCProviderURL: "https://u:p@ss@h",
+		Registry: "http://u:p@ss,/@h:8089/x", EtcdEndpoints: "http://a:2379,http://u:p@ss@h:2379",
+		OIDCProviderURL: "https://u:p@ss@h",
 	} {
 		env := func(name string) (string, bool) {
 			if name == key {
@@ -300,7 +305,8 @@ func TestPasswordsOfAddressesAreNotShown(t *testing.T) {
 			return "", false
 		}
 		_, err := Load(ControllerTable, Sources{Env: env})
-		if err == nil || strings.Contains(err.Error(), "p@ss") || strings.Contains(err.Error(), "u:") || !strings.Contains(err.Error(), "//h") {
+		if err == nil || strings.Contains(err.Error(), "p@ss") || strings.Contains(err.Error(), "u:") ||
+			!strings.Contains(err.Error(), "//h") {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -19,7 +19,8 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "B", "GB", "10", "10 GB", " 10GB", "10GB ", "-1B", "+1B", "1.5GB", "10XB", "10K", "10BB", "10MGB", "0x1B", "1_0B", "１B",
+		"", "B", "GB", "10", "10 GB", " 10GB", "10GB ", "-1B", "+1B", "1.5GB", "10XB", "10K", "10BB", "10MGB", "0x1B",
+		"1_0B", "１B",
 		"9223372036854775808B", "8388608TB", strings.Repeat("9", 400) + "B",
 	} {
 		if got, err := ParseSize(text); err == nil {

@@ -9,7 +9,10 @@ import (
 )
 
 // units maps each kind to the unit of a plain number.
-var units = map[Kind]string{Duration: "seconds, or a duration", Size: "bytes, with a unit", Days: "days", Megabytes: "MiB"}
+var units = map[Kind]string{
+	Duration: "seconds, or a duration", Size: "bytes, with a unit", Days: "days",
+	Megabytes: "MiB",
+}
 
 // unit returns the unit of a plain number.
 func (s Setting) unit() string {
@@ -26,9 +29,16 @@ func TestReferenceOfSettings(t *testing.T) {
 		table         Table
 	}{
 		{"Controller", "Of `buildyard controller` and `buildyard up`.", ControllerTable},
-		{"Registry", "Of `buildyard registry`. A registry in the process of a controller has the settings of the controller.", RegistryTable},
+		{
+			"Registry",
+			"Of `buildyard registry`. A registry in the process of a controller has the settings of the controller.",
+			RegistryTable,
+		},
 		{"Commands that call a controller", "Of every `buildyard` command that calls a controller.", ClientTable},
-		{"Commands for a registry's storage", "Of `buildyard registry check`, `repair`, `gc` and `stats`.", StorageTable},
+		{
+			"Commands for a registry's storage", "Of `buildyard registry check`, `repair`, `gc` and `stats`.",
+			StorageTable,
+		},
 	} {
 		referencetest.Section(t, "settings.md", s.heading, s.text+"\n\n"+reference(s.table))
 	}

@@ -38,20 +38,28 @@ func TestSecretsComeFromPrivateFiles(t *testing.T) {
 		key, value string
 		says       string
 	}{
-		"file":               {args: []string{"--pem-file", private}, key: "SVC_PEM", value: lines},
-		"standard input":     {args: []string{"--token-file", "-"}, key: "SVC_TOKEN", value: "typed"},
-		"beats environment":  {args: []string{"--token-file", "-"}, env: map[string]string{"SVC_TOKEN": "other"}, key: "SVC_TOKEN", value: "typed"},
-		"open, as before":    {env: map[string]string{"SVC_TOKEN_FILE": open}, key: "SVC_TOKEN", value: "hidden"},
-		"lines in the env":   {env: map[string]string{"SVC_PEM": lines}, key: "SVC_PEM", value: lines},
-		"open":               {args: []string{"--token-file", open}, says: "--token-file " + open + ": file is accessible by other users (mode 0604): run chmod 600"},
-		"open from env":      {env: map[string]string{"SVC_PEM_FILE": open}, says: "accessible by other users"},
-		"two ways":           {args: []string{"--token-file", private, "--token", "hidden"}, says: "--token and --token-file are mutually exclusive"},
+		"file":           {args: []string{"--pem-file", private}, key: "SVC_PEM", value: lines},
+		"standard input": {args: []string{"--token-file", "-"}, key: "SVC_TOKEN", value: "typed"},
+		"beats environment": {
+			args: []string{"--token-file", "-"}, env: map[string]string{"SVC_TOKEN": "other"},
+			key: "SVC_TOKEN", value: "typed",
+		},
+		"open, as before":  {env: map[string]string{"SVC_TOKEN_FILE": open}, key: "SVC_TOKEN", value: "hidden"},
+		"lines in the env": {env: map[string]string{"SVC_PEM": lines}, key: "SVC_PEM", value: lines},
+		"open": {args: []string{"--token-file", open}, says: "--token-file " + open +
+			": file is accessible by other users (mode 0604): run chmod 600"},
+		"open from env": {env: map[string]string{"SVC_PEM_FILE": open}, says: "accessible by other users"},
+		"two ways": {
+			args: []string{"--token-file", private, "--token", "hidden"},
+			says: "--token and --token-file are mutually exclusive",
+		},
 		"no name":            {args: []string{"--token-file", ""}, says: "--token-file: file name is empty"},
 		"lines in a token":   {args: []string{"--token-file", private}, says: "SVC_TOKEN=" + mask},
 		"no file":            {args: []string{"--token-file", private + "x"}, says: "no such file"},
 		"a NUL in the lines": {env: map[string]string{"SVC_PEM": "hidden\x00"}, says: "SVC_PEM=" + mask},
 	} {
-		v, err := Load(keyed, Sources{Env: environment(tc.env), Flags: parsed(t, tc.args...), In: strings.NewReader("typed\n")})
+		v, err := Load(keyed,
+			Sources{Env: environment(tc.env), Flags: parsed(t, tc.args...), In: strings.NewReader("typed\n")})
 		switch {
 		case tc.says != "":
 			if err == nil || !strings.Contains(err.Error(), tc.says) || strings.Contains(err.Error(), "hidden") {
@@ -63,11 +71,13 @@ func TestSecretsComeFromPrivateFiles(t *testing.T) {
 			continue
 		}
 		var out strings.Builder
-		if err := v.Print(&out); err != nil || v.String(tc.key) != tc.value || strings.Contains(out.String(), tc.value) {
+		if err := v.Print(&out); err != nil || v.String(tc.key) != tc.value ||
+			strings.Contains(out.String(), tc.value) {
 			t.Errorf("%s: %q, printed as %s", name, v.String(tc.key), out.String())
 		}
 	}
-	if _, err := Load(keyed, Sources{Flags: parsed(t, "--token-file", "-")}); err == nil || !strings.Contains(err.Error(), "no standard input") {
+	if _, err := Load(keyed, Sources{Flags: parsed(t, "--token-file", "-")}); err == nil ||
+		!strings.Contains(err.Error(), "no standard input") {
 		t.Errorf("nothing to read: %v", err)
 	}
 }

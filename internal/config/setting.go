@@ -88,7 +88,8 @@ func (t Table) AddFlags(fs *pflag.FlagSet) {
 			f.NoOptDefVal = "true"
 		}
 		if s.File != "" {
-			fs.VarP(&flagValue{kind: Path}, s.File, "", "private file with the value of --"+s.Flag+"; - reads standard input")
+			fs.VarP(&flagValue{kind: Path}, s.File, "", "private file with the value of --"+s.Flag+
+				"; - reads standard input")
 		}
 	}
 }

@@ -83,46 +83,132 @@ const aDay = 24 * time.Hour
 // same process.
 var ControllerTable = slices.Concat(Table{
 	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "registry URL for nodes and clients"},
-	{Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL, Help: "registry URL for the controller (default: that of --registry)"},
-	{Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL, Help: "registry URL for pushes of saved images (default: that of --registry)"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr, Help: "listen address of the API and the portal"},
-	{Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path, Help: "data directory of the controller"},
-	{Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL, Help: "endpoints of an external etcd cluster; without them the store is embedded"},
-	{Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool, Help: "true requires the embedded store, false an external etcd (" + EtcdEndpoints + "); default: by the endpoints"},
-	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0, aDay), Help: "retention of the records of terminated instances"},
-	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "heartbeat timeout before Offline"},
-	{Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second, aDay), Help: "time that instances of an Offline node wait for its return before they end in Error"},
-	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second, aDay), Help: "start timeout of a VM, without the pull of its template"},
-	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute, aDay), Help: "pull timeout without progress before the instance ends in Error"},
-	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute, aDay), Help: "push timeout without progress before the instance ends in Error"},
-	{Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1), Help: "reports before an orphaned VM is removed"},
-	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0, aDay), Help: "shutdown timeout for open requests"},
-	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second, aDay), Help: "request timeout, except for long polls"},
+	{
+		Key: LocalRegistry, Flag: "local-registry", Kind: String, Check: checkURL,
+		Help: "registry URL for the controller (default: that of --registry)",
+	},
+	{
+		Key: PushRegistry, Flag: "push-registry", Kind: String, Check: checkURL,
+		Help: "registry URL for pushes of saved images (default: that of --registry)",
+	},
+	{
+		Key: ListenAddr, Flag: "listen-addr", Default: ":8090", NoAuth: "127.0.0.1:8090", Kind: Addr,
+		Help: "listen address of the API and the portal",
+	},
+	{
+		Key: DataDir, Flag: "data-dir", Default: dataDir("controller"), Kind: Path,
+		Help: "data directory of the controller",
+	},
+	{
+		Key: EtcdEndpoints, Flag: "etcd-endpoints", Kind: List, Check: eachURL,
+		Help: "endpoints of an external etcd cluster; without them the store is embedded",
+	},
+	{
+		Key: Standalone, Flag: "standalone", Kind: String, Check: checkBool,
+		Help: "true requires the embedded store, false an external etcd (" + EtcdEndpoints +
+			"); default: by the endpoints",
+	},
+	{Key: InstanceTimeOut, Flag: "instance-time-out", Default: "1m", Kind: Duration, Check: between(0,
+		aDay), Help: "retention of the records of terminated instances"},
+	{Key: NodeActiveTimeout, Flag: "node-active-timeout", Default: "2m", Kind: Duration, Check: between(time.Second,
+		aDay), Help: "heartbeat timeout before Offline"},
+	{
+		Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration,
+		Check: between(time.Second, aDay),
+		Help:  "time that instances of an Offline node wait for its return before they end in Error",
+	},
+	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second,
+		aDay), Help: "start timeout of a VM, without the pull of its template"},
+	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute,
+		aDay), Help: "pull timeout without progress before the instance ends in Error"},
+	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute,
+		aDay), Help: "push timeout without progress before the instance ends in Error"},
+	{
+		Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1),
+		Help: "reports before an orphaned VM is removed",
+	},
+	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0,
+		aDay), Help: "shutdown timeout for open requests"},
+	{Key: RequestTimeout, Flag: "request-timeout", Default: "15s", Kind: Duration, Check: between(time.Second,
+		aDay), Help: "request timeout, except for long polls"},
 	{Key: RunRegistry, Flag: "run-registry", Default: "false", Kind: Bool, Help: "run a registry in the same process"},
-	{Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory of that registry"},
-	{Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "listen address of that registry"},
+	{
+		Key: RegistryBasePath, Flag: "registry-base-path", Default: dataDir("registry"), Kind: Path,
+		Help: "storage directory of that registry",
+	},
+	{
+		Key: RegistryListenAddress, Flag: "registry-listen-address", Default: ":8089", NoAuth: "127.0.0.1:8089",
+		Kind: Addr, Help: "listen address of that registry",
+	},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
-	{Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1), Help: "maximum pending instances, and as many pending or failed save requests; a quarter per caller"},
-	{Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "maximum size of the records of pending instances without their scripts, and as much of pending or failed save requests; a quarter per caller"},
-	{Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20), Help: "maximum size of the startup scripts of all instances; a quarter per caller"},
-	{Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8), Help: "maximum stored idempotency keys; a quarter per caller"},
-	{Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1), Help: "maximum concurrent instance watches and event waits; a quarter per caller"},
+	{
+		Key: MaxWaiting, Flag: "max-waiting", Default: "40000", Kind: Int, Check: atLeast(1),
+		Help: "maximum pending instances, and as many pending or failed save requests; a quarter per caller",
+	},
+	{
+		Key: MaxWaitingSize, Flag: "max-waiting-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Help: "maximum size of the records of pending instances without their scripts, and as much of pending or " +
+			"failed save requests; a quarter per caller",
+	},
+	{
+		Key: MaxScriptsSize, Flag: "max-scripts-size", Default: "256MB", Kind: Size, Check: sizeFrom(1 << 20),
+		Help: "maximum size of the startup scripts of all instances; a quarter per caller",
+	},
+	{
+		Key: MaxIdempotencyKeys, Flag: "max-idempotency-keys", Default: "80000", Kind: Int, Check: atLeast(8),
+		Help: "maximum stored idempotency keys; a quarter per caller",
+	},
+	{
+		Key: MaxWatches, Flag: "max-watches", Default: "2000", Kind: Int, Check: atLeast(1),
+		Help: "maximum concurrent instance watches and event waits; a quarter per caller",
+	},
 	{Key: VMNamePrefix, Flag: "vm-name-prefix", Default: "mgmtManaged-", Kind: String, Help: "prefix of VM names"},
-	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread", "fit"), Help: "tie-break between equal nodes: spread VMs over all, or fit as many as possible on one"},
-	{Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0, time.Hour), Help: "maximum wait for a full node with the version cached while another node has capacity; 0 disables the wait"},
+	{Key: Placement, Flag: "placement", Default: "spread", Kind: String, Check: oneOf("spread",
+		"fit"), Help: "tie-break between equal nodes: spread VMs over all, or fit as many as possible on one"},
+	{
+		Key: LocalityWait, Flag: "locality-wait", Default: "10s", Kind: Duration, Check: between(0,
+			time.Hour),
+		Help: "maximum wait for a full node with the version cached while another node has capacity; 0 disables the " +
+			"wait",
+	},
 	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "minimum pull size for that wait"},
-	{Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1), Help: "maximum concurrent distribution pulls by the nodes of one controller replica"},
-	{Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool, Help: "assign a managed MAC address to every instance of a stopped version"},
-	{Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange, Help: "range of managed MAC addresses, <FROM>-<TO>, both included"},
-	{Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool, Help: "write events to the registry's event log"},
-	{Key: EventLogURL, Flag: "event-log-url", Kind: Secret, Check: checkEndpoint, Help: "URL to which each event is posted as JSON; may contain a password"},
+	{
+		Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1),
+		Help: "maximum concurrent distribution pulls by the nodes of one controller replica",
+	},
+	{
+		Key: ManageMACs, Flag: "manage-mac-addresses", Default: "false", Kind: Bool,
+		Help: "assign a managed MAC address to every instance of a stopped version",
+	},
+	{
+		Key: MACRange, Flag: "mac-addr-range", Kind: String, Check: checkMACRange,
+		Help: "range of managed MAC addresses, <FROM>-<TO>, both included",
+	},
+	{
+		Key: EventLogging, Flag: "enable-event-logging", Default: "false", Kind: Bool,
+		Help: "write events to the registry's event log",
+	},
+	{
+		Key: EventLogURL, Flag: "event-log-url", Kind: Secret, Check: checkEndpoint,
+		Help: "URL to which each event is posted as JSON; may contain a password",
+	},
 	{Key: BackupDir, Flag: "backup-dir", Kind: Path, Help: "directory of periodic backups (default: no backups)"},
-	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute, 7*aDay), Help: "interval of periodic backups"},
-	{Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1), Help: "number of periodic backups to keep"},
+	{Key: BackupEvery, Flag: "backup-every", Default: "1h", Kind: Duration, Check: between(time.Minute,
+		7*aDay), Help: "interval of periodic backups"},
+	{
+		Key: BackupKeep, Flag: "backup-keep", Default: "24", Kind: Int, Check: atLeast(1),
+		Help: "number of periodic backups to keep",
+	},
 	licenseFile, licenseAuthority,
-	{Key: PackagesDir, Flag: "packages-dir", Kind: Path, Help: "directory of the agent packages (default: pkg in the data directory)"},
-	{Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool, Help: "update node agents on request only, not whenever a newer package exists"},
+	{
+		Key: PackagesDir, Flag: "packages-dir", Kind: Path,
+		Help: "directory of the agent packages (default: pkg in the data directory)",
+	},
+	{
+		Key: NoNodeUpgrades, Flag: "no-node-upgrades", Default: "false", Kind: Bool,
+		Help: "update node agents on request only, not whenever a newer package exists",
+	},
 	enableMetrics, metricsPort, metricsPath,
 	logLevel, logDir, centralLogging, keepLogs, maxLogSize,
 }, access, controllerAccess)
@@ -130,7 +216,10 @@ var ControllerTable = slices.Concat(Table{
 // RegistryTable is the settings of a registry that runs alone.
 var RegistryTable = slices.Concat(Table{
 	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory"},
-	{Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr, Help: "listen address of the registry API"},
+	{
+		Key: ListenAddr, Flag: "listen-addr", Default: ":8089", NoAuth: "127.0.0.1:8089", Kind: Addr,
+		Help: "listen address of the registry API",
+	},
 	vmListCacheTTL,
 	scrubRate, maxPushes, maxPushReservation, maxLogRows, maxLogRowBytes,
 	enableMetrics, metricsPort, metricsPath,
@@ -139,26 +228,47 @@ var RegistryTable = slices.Concat(Table{
 
 // StorageTable is the settings of the commands that manage a registry's storage.
 var StorageTable = append(Table{
-	{Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path, Help: "storage directory; if a registry has it open, that registry runs the job"},
-	{Key: Registry, Flag: "registry", Kind: String, Check: checkURL, Help: "URL of a running registry, instead of a directory"},
+	{
+		Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path,
+		Help: "storage directory; if a registry has it open, that registry runs the job",
+	},
+	{
+		Key: Registry, Flag: "registry", Kind: String, Check: checkURL,
+		Help: "URL of a running registry, instead of a directory",
+	},
 }, caller...)
 
 // ClientTable is the settings of the commands that call a controller.
 var ClientTable = append(Table{
-	{Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL, Help: "controller URL"},
+	{
+		Key: Controller, Flag: "controller", Default: "http://127.0.0.1:8090", Kind: String, Check: checkURL,
+		Help: "controller URL",
+	},
 	{Key: Context, Flag: "context", Kind: String, Help: "context of client.yaml (default: its current context)"},
 }, caller...)
 
 // caller is the settings of a client of a service: its credentials, and what it trusts.
 var caller = Table{
-	{Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret, Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names"},
+	{
+		Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret,
+		Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names",
+	},
 	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "API key ID"},
-	{Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true, Help: "private key of that API key, base64 or PEM; prefer the environment or a file"},
-	{Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true, Help: "token (JWT) of the identity provider; prefer the environment or a file"},
+	{
+		Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true,
+		Help: "private key of that API key, base64 or PEM; prefer the environment or a file",
+	},
+	{
+		Key: ClientBearer, Flag: "bearer", File: "bearer-file", Kind: Secret, Private: true,
+		Help: "token (JWT) of the identity provider; prefer the environment or a file",
+	},
 	{Key: TrustedCA, Flag: "ca-cert", Kind: Path, Help: "PEM file with the CAs to trust (default: system CAs)"},
 	{Key: ClientCert, Flag: "client-cert", Kind: Path, Help: "client certificate (PEM)"},
 	{Key: ClientKey, Flag: "client-key", Kind: Path, Help: "private key of the client certificate (PEM)"},
-	{Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool, Help: "skip TLS verification (testing only)"},
+	{
+		Key: SkipVerification, Flag: "skip-tls-verification", Default: "false", Kind: Bool,
+		Help: "skip TLS verification (testing only)",
+	},
 }
 
 var scrubRate = Setting{
@@ -194,9 +304,18 @@ var (
 
 // The settings of the metrics, which a controller shares with a registry in its process.
 var (
-	enableMetrics = Setting{Key: EnableMetrics, Flag: "enable-metrics", Default: "false", Kind: Bool, Help: "serve Prometheus metrics on a separate port"}
-	metricsPort   = Setting{Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber, Help: "metrics port, on the host of the API address; 0: any free port"}
-	metricsPath   = Setting{Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath, Help: "URL path of the metrics"}
+	enableMetrics = Setting{
+		Key: EnableMetrics, Flag: "enable-metrics", Default: "false", Kind: Bool,
+		Help: "serve Prometheus metrics on a separate port",
+	}
+	metricsPort = Setting{
+		Key: MetricsPort, Flag: "metrics-port", Default: "2112", Kind: Int, Check: portNumber,
+		Help: "metrics port, on the host of the API address; 0: any free port",
+	}
+	metricsPath = Setting{
+		Key: MetricsPath, Flag: "metrics-path", Default: "/metrics", Kind: String, Check: urlPath,
+		Help: "URL path of the metrics",
+	}
 )
 
 var licenseFile = Setting{
@@ -206,7 +325,8 @@ var licenseFile = Setting{
 
 var licenseAuthority = Setting{
 	Key: LicenseAuthority, Flag: "license-authority", Kind: Path,
-	Help: "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the user's configuration directory)",
+	Help: "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the " +
+		"user's configuration directory)",
 }
 
 var logLevel = Setting{
@@ -225,13 +345,15 @@ var centralLogging = Setting{
 }
 
 var keepLogs = Setting{
-	Key: KeepLogs, Also: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days, Check: daysBetween(time.Hour, 3650*aDay),
-	Help: "retention of central logs and VM failure logs, in days",
+	Key: KeepLogs, Also: "KEEP_LOGS_FOR", Flag: "keep-logs-for", Default: "7", Kind: Days,
+	Check: daysBetween(time.Hour, 3650*aDay),
+	Help:  "retention of central logs and VM failure logs, in days",
 }
 
 var maxLogSize = Setting{
-	Key: MaxLogSize, Also: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes, Check: megabytesFrom(1 << 20),
-	Help: "maximum size of central logs and of VM failure logs, in MiB; the oldest are removed first",
+	Key: MaxLogSize, Also: "MAX_LOG_SIZE", Flag: "max-log-size", Default: "1024", Kind: Megabytes,
+	Check: megabytesFrom(1 << 20),
+	Help:  "maximum size of central logs and of VM failure logs, in MiB; the oldest are removed first",
 }
 
 // dataDir is the default directory for the data of a service: the system's directory for root, the

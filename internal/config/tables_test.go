@@ -7,7 +7,10 @@ import (
 	"time"
 )
 
-var services = map[string]Table{"controller": ControllerTable, "registry": RegistryTable, "client": ClientTable, "storage": StorageTable, "sample": sample}
+var services = map[string]Table{
+	"controller": ControllerTable, "registry": RegistryTable, "client": ClientTable,
+	"storage": StorageTable, "sample": sample,
+}
 
 // TestTablesAreSound: keys and flags are unique and well formed, every default has
 // the form of its kind, and no setting is both built and unbuilt.
@@ -23,7 +26,8 @@ func TestTablesAreSound(t *testing.T) {
 			if s.File != "" && (!s.Kind.secret() || !flagForm.MatchString(s.File)) {
 				t.Errorf("%s: --%s is of no secret, or not well formed", name, s.File)
 			}
-			if !strings.HasPrefix(s.Key, "SVC_") || !keyForm.MatchString(s.Key) || !flagForm.MatchString(s.Flag) || s.Help == "" {
+			if !strings.HasPrefix(s.Key, "SVC_") || !keyForm.MatchString(s.Key) || !flagForm.MatchString(s.Flag) ||
+				s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
 			}
 			if u, ok := unbuilt(s.Key); ok {
@@ -51,7 +55,8 @@ func TestContractDefaults(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		ListenAddr: ":8090", RegistryListenAddress: ":8089", VMNamePrefix: "mgmtManaged-", LogLevel: "info",
-		Registry: "", LocalRegistry: "", PushRegistry: "", LicenseFile: "", LicenseAuthority: "", MetricsPath: "/metrics",
+		Registry: "", LocalRegistry: "", PushRegistry: "", LicenseFile: "", LicenseAuthority: "",
+		MetricsPath:     "/metrics",
 		LocalListenAddr: NoAddr, Standalone: "",
 	} {
 		if got := v.String(key); got != want {
@@ -67,7 +72,8 @@ func TestContractDefaults(t *testing.T) {
 			t.Error("the defaults of the metrics are wrong")
 		}
 	}
-	if r.String(ListenAddr) != ":8089" || r.String(LocalListenAddr) != "127.0.0.1:8085" || r.String(BasePath) != v.String(RegistryBasePath) {
+	if r.String(ListenAddr) != ":8089" || r.String(LocalListenAddr) != "127.0.0.1:8085" ||
+		r.String(BasePath) != v.String(RegistryBasePath) {
 		t.Error("the registry's defaults are wrong")
 	}
 }
@@ -90,11 +96,17 @@ func TestDefaultsWithoutAuth(t *testing.T) {
 		{ControllerTable, map[string]string{ListenAddr: ":8090"}, ListenAddr, ":8090", FromEnv},
 		{ControllerTable, map[string]string{ListenAddr: ":8090"}, RegistryListenAddress, "127.0.0.1:8089", FromDefault},
 		{ControllerTable, map[string]string{EnableAuth: "0"}, ListenAddr, "127.0.0.1:8090", FromDefault},
-		{ControllerTable, map[string]string{EnableAuth: "1", LocalListenAddr: "127.0.0.1:0"}, LocalListenAddr, "127.0.0.1:0", FromEnv},
+		{
+			ControllerTable,
+			map[string]string{EnableAuth: "1", LocalListenAddr: "127.0.0.1:0"},
+			LocalListenAddr,
+			"127.0.0.1:0", FromEnv,
+		},
 	} {
 		v := mustLoad(t, tc.table, Sources{Env: environment(tc.env)})
 		if got := v.String(tc.key); got != tc.want || v.Origin(tc.key) != tc.wantFrom {
-			t.Errorf("%v: %s is %q from %s, want %q from %s", tc.env, tc.key, got, v.Origin(tc.key), tc.want, tc.wantFrom)
+			t.Errorf("%v: %s is %q from %s, want %q from %s", tc.env, tc.key, got, v.Origin(tc.key), tc.want,
+				tc.wantFrom)
 		}
 	}
 }
@@ -106,10 +118,12 @@ func TestUnbuiltSettingsAreRefused(t *testing.T) {
 		key := strings.ReplaceAll(u.Key, "*", "BUCKET")
 		for _, key := range []string{key, key + fileSuffix} {
 			sources := map[string]Sources{"file": {File: writeFile(t, key+"=something\n")}}
-			sources["env"] = Sources{Env: environment(map[string]string{key: "something"}), Vars: []string{key + "=something"}}
+			sources["env"] = Sources{Env: environment(map[string]string{key: "something"}), Vars: []string{key +
+				"=something"}}
 			for name, src := range sources {
 				_, err := Load(ControllerTable, src)
-				if err == nil || !strings.Contains(err.Error(), key+" is set, but") || !strings.Contains(err.Error(), u.Feature) {
+				if err == nil || !strings.Contains(err.Error(), key+" is set, but") ||
+					!strings.Contains(err.Error(), u.Feature) {
 					t.Errorf("%s from %s: %v", key, name, err)
 				}
 			}
@@ -146,24 +160,31 @@ func TestDeclaringASettingBuildsIt(t *testing.T) {
 
 // TestLimitsOfLogs: their plain numbers are days and megabytes, and their old names are known.
 func TestLimitsOfLogs(t *testing.T) {
-	for text, want := range map[string]time.Duration{"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 * time.Hour, "3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0} {
+	for text, want := range map[string]time.Duration{"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 *
+		time.Hour, "3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0} {
 		v, err := Load(RegistryTable, Sources{Env: environment(map[string]string{"KEEP_LOGS_FOR": text})})
-		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of days")) || want > 0 && (err != nil || v.Days(KeepLogs) != want) {
+		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of days")) ||
+			want > 0 && (err != nil || v.Days(KeepLogs) != want) {
 			t.Errorf("KEEP_LOGS_FOR=%s: %v", text, err)
 		}
 	}
-	for text, want := range map[string]int64{"1024": 1 << 30, "4GB": 4 << 30, "1": 1 << 20, "1023KB": 0, "0": 0, "x": 0, "1.5": 0} {
+	for text, want := range map[string]int64{"1024": 1 << 30, "4GB": 4 << 30, "1": 1 <<
+		20, "1023KB": 0, "0": 0, "x": 0, "1.5": 0} {
 		v, err := Load(ControllerTable, Sources{Env: environment(map[string]string{"MAX_LOG_SIZE": text})})
-		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of MiB")) || want > 0 && (err != nil || v.Megabytes(MaxLogSize) != want) {
+		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of MiB")) ||
+			want > 0 && (err != nil || v.Megabytes(MaxLogSize) != want) {
 			t.Errorf("MAX_LOG_SIZE=%s: %v", text, err)
 		}
 	}
-	v := mustLoad(t, RegistryTable, Sources{Env: environment(map[string]string{"SVC_KEEP_LOGS_FOR": "2", "KEEP_LOGS_FOR": "3"}), File: writeFile(t, "MAX_LOG_SIZE=5\nKEEP_LOGS_FOR=4\n")})
+	v := mustLoad(t, RegistryTable,
+		Sources{Env: environment(map[string]string{"SVC_KEEP_LOGS_FOR": "2", "KEEP_LOGS_FOR": "3"}), File: writeFile(t,
+			"MAX_LOG_SIZE=5\nKEEP_LOGS_FOR=4\n")})
 	if v.Days(KeepLogs) != 2*aDay || v.Megabytes(MaxLogSize) != 5<<20 || v.Origin(MaxLogSize) != FromFile {
 		t.Errorf("%s, %d from %s", v.Days(KeepLogs), v.Megabytes(MaxLogSize), v.Origin(MaxLogSize))
 	}
 	v = mustLoad(t, ControllerTable, Sources{})
-	if v.Days(KeepLogs) != 7*aDay || v.Megabytes(MaxLogSize) != 1<<30 || v.Bool(CentralLogging) || v.String(LogDir) != "" {
+	if v.Days(KeepLogs) != 7*aDay || v.Megabytes(MaxLogSize) != 1<<30 || v.Bool(CentralLogging) ||
+		v.String(LogDir) != "" {
 		t.Error("a default is wrong")
 	}
 }

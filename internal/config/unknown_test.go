@@ -13,16 +13,28 @@ func TestUnknownVariables(t *testing.T) {
 		vars  string // of the environment, separated by spaces
 		want  string // in the error; "": none
 	}{
-		{ControllerTable, "SVC_LISTEN_ADR=:1", "unknown setting SVC_LISTEN_ADR; did you mean SVC_LISTEN_ADDR? (from the environment)"},
+		{
+			ControllerTable, "SVC_LISTEN_ADR=:1",
+			"unknown setting SVC_LISTEN_ADR; did you mean SVC_LISTEN_ADDR? (from the environment)",
+		},
 		{ControllerTable, "SVC_ENABLE_AUHT=true", "did you mean SVC_ENABLE_AUTH?"},
 		{ControllerTable, "SVC_STANDALON=true", "did you mean SVC_STANDALONE?"},
 		{RegistryTable, "SVC_ROOT_TOKEN_FIL=/x", "did you mean SVC_ROOT_TOKEN_FILE?"},
 		{RegistryTable, "SVC_BASEPATH=/x", "did you mean SVC_BASE_PATH?"},
-		{RegistryTable, "SVC_XYZZY_PLUGH_WALDO_FRED=1", "unknown setting SVC_XYZZY_PLUGH_WALDO_FRED; see --print-config"},
-		{RegistryTable, "SVC_QUEUE_ADDR=:1", "SVC_QUEUE_ADDR is a setting of the controller and has no effect here; remove it (from the environment)"},
+		{
+			RegistryTable, "SVC_XYZZY_PLUGH_WALDO_FRED=1",
+			"unknown setting SVC_XYZZY_PLUGH_WALDO_FRED; see --print-config",
+		},
+		{
+			RegistryTable, "SVC_QUEUE_ADDR=:1",
+			"SVC_QUEUE_ADDR is a setting of the controller and has no effect here; remove it (from the environment)",
+		},
 		{ControllerTable, "SVC_BASE_PATH=/x", "SVC_BASE_PATH is a setting of the registry"},
 		{ControllerTable, "SVC_LISTEN_ADDR_FILE=/x", "unknown setting SVC_LISTEN_ADDR_FILE"},
-		{ControllerTable, "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported"},
+		{
+			ControllerTable, "SVC_BACKEND_S3_BUCKET=b",
+			"SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported",
+		},
 
 		{ControllerTable, "PATH=/bin SVC_LISTEN_ADDR=:1 SVC_ROOT_TOKEN_FILE=/x SVC_ENABLE_AUTHORIZATION=true", ""},
 		{ControllerTable, "SVC_CONTROLLER=http://x SVC_CLIENT_ROOT_TOKEN_FILE=/x SVC_CONTEXT=c", ""},
@@ -43,7 +55,8 @@ func TestUnknownVariables(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tc.vars, err, tc.want)
 		}
 	}
-	if _, err := Load(ControllerTable, Sources{File: writeFile(t, "SVC_LISTEN_ADDR=:1\nSVC_BASE_PATH=/x\n")}); err == nil ||
+	if _, err := Load(ControllerTable,
+		Sources{File: writeFile(t, "SVC_LISTEN_ADDR=:1\nSVC_BASE_PATH=/x\n")}); err == nil ||
 		!strings.Contains(err.Error(), "line 2: SVC_BASE_PATH is a setting of the registry") {
 		t.Errorf("in a file: %v", err)
 	}

@@ -133,9 +133,12 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	}
 	a := adopter{c: c, node: node, session: c.link.find(node.ID), dry: ask.DryRun}
 	if a.session == nil || !a.session.told(c.now(), c.opts.NodeTimeout) {
-		return nil, farm.Unavailable(nil, "Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
+		return nil, farm.Unavailable(nil,
+			"Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
 	}
-	do, ok := map[AdoptAction]func(context.Context, string) (string, error){AdoptKeep: a.keep, AdoptRemove: a.release}[ask.Action]
+	do, ok := map[AdoptAction]func(context.Context, string) (string, error){
+		AdoptKeep: a.keep, AdoptRemove: a.release,
+	}[ask.Action]
 	if !ok {
 		return nil, farm.Invalid("action", "must be %s or %s", AdoptKeep, AdoptRemove)
 	}
@@ -194,7 +197,8 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 	if a.dry || c.isReleased(a.node.ID, id) {
 		return OutcomeRemoved, nil
 	}
-	word := store.Put(c.tables.Released, record.ReleasedOrphanID(a.node.ID, id), &record.ReleasedOrphan{At: c.now()}, store.Any)
+	word := store.Put(c.tables.Released, record.ReleasedOrphanID(a.node.ID, id), &record.ReleasedOrphan{At: c.now()},
+		store.Any)
 	if err := c.store.Commit(ctx, word); err != nil {
 		return "", err
 	}

@@ -31,8 +31,9 @@ func detail(o api.Order) api.InventoryDetail {
 		Status: api.InstanceStatus{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: 7, Phase: api.PhaseRunning,
 			VM: &api.NodeVM{
-				UUID: o.InstanceID, Name: o.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 512, IP: "10.0.2.15", HostIP: "10.0.0.1",
-				Ports: []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
+				UUID: o.InstanceID, Name: o.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 512, IP: "10.0.2.15",
+				HostIP: "10.0.0.1",
+				Ports:  []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
 			},
 		},
 	}
@@ -130,10 +131,12 @@ func TestAdoptKeeps(t *testing.T) {
 			t.Fatalf("instance = %+v, %v", inst, err)
 		}
 		ref := inst.Template
-		if ref.ID != templateID || ref.Name != "base" || ref.Tag != "v2" || ref.ContentID != "content-1" || ref.CPUs != 2 || ref.MemoryMB != 512 {
+		if ref.ID != templateID || ref.Name != "base" || ref.Tag != "v2" || ref.ContentID != "content-1" ||
+			ref.CPUs != 2 || ref.MemoryMB != 512 {
 			t.Errorf("template = %+v", ref)
 		}
-		if inst.VM.IP != "10.0.2.15" || len(inst.VM.Ports) != 1 || inst.VM.Ports[0].HostPort != 10022 || !inst.Options.ScriptMonitoring {
+		if inst.VM.IP != "10.0.2.15" || len(inst.VM.Ports) != 1 || inst.VM.Ports[0].HostPort != 10022 ||
+			!inst.Options.ScriptMonitoring {
 			t.Errorf("instance = %+v of %+v", inst.VM, inst.Options)
 		}
 		// A repeated call has the same result, now that the VM is no longer an orphan.
@@ -192,14 +195,17 @@ func TestAdoptRemoves(t *testing.T) {
 		if told := watch(10*time.Minute, a); len(told) > 0 {
 			t.Fatal("the guard did not hold")
 		}
-		remove := Adoption{Node: "one", Action: AdoptRemove, DryRun: true, VMs: []string{a.held[0].VMID, a.held[1].VMID}}
+		remove := Adoption{
+			Node: "one", Action: AdoptRemove, DryRun: true, VMs: []string{a.held[0].VMID, a.held[1].VMID},
+		}
 		c.adopt(remove, OutcomeRemoved, "")
 		if orders := a.contact(); len(orders) > 0 {
 			t.Fatalf("a dry run orders %+v", orders)
 		}
 		remove.DryRun = false
 		c.adopt(remove, OutcomeRemoved, "")
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused, "its removal was ordered already")
+		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
+			"its removal was ordered already")
 		c.adopt(remove, OutcomeRemoved, "")
 		c.restart()
 		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {
@@ -208,7 +214,8 @@ func TestAdoptRemoves(t *testing.T) {
 		if orders := a.contact(); len(orders) != 0 {
 			t.Errorf("ordered twice at once: %+v", orders)
 		}
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused, "its removal was ordered already")
+		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
+			"its removal was ordered already")
 		a.held = a.held[2:]
 		a.contact()
 		synctest.Wait()
@@ -237,18 +244,23 @@ func TestAdoptRefuses(t *testing.T) {
 		// An instance with that id is elsewhere: no instance may run twice.
 		a.stray(1)
 		a.contact()
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused, "it does not say which instance it was")
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused,
+			"it does not say which instance it was")
 		a.held = append(a.held, api.InventoryItem{InstanceID: "../x", Claim: "x"})
 		a.contact()
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused, "it does not say which instance it was")
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused,
+			"it does not say which instance it was")
 		a.held = a.held[:2]
 		a.contact()
-		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
-		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused, "holds no unknown VM of that id")
+		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused,
+			"holds no unknown VM of that id")
+		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused,
+			"holds no unknown VM of that id")
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
 		o := b.take(api.OrderStart)
 		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{o.InstanceID}}, OutcomeRefused, "terminate it")
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused, "in another place")
+		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused,
+			"in another place")
 		twin := detail(o)
 		twin.Status.Claim = "mine"
 		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: "mine"})
@@ -293,7 +305,8 @@ func TestRemovesATwin(t *testing.T) {
 				a.contact()
 				c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: []string{id}}, OutcomeRemoved, "")
 				orders := a.contact()
-				if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != id || orders[0].Claim != "" {
+				if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != id ||
+					orders[0].Claim != "" {
 					t.Errorf("orders = %+v", orders)
 				}
 			})
@@ -316,7 +329,8 @@ func TestDetailsAreBounded(t *testing.T) {
 		id := keys(known)[0]
 		told := func(d api.InventoryDetail) bool {
 			t.Helper()
-			if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: []api.InventoryDetail{d}}, 0); err != nil {
+			if _, err := a.tryPoll(api.PollRequest{HasHeld: true, Held: a.held, Details: []api.InventoryDetail{d}},
+				0); err != nil {
 				t.Fatal(err)
 			}
 			list, err := c.UnknownVMs(t.Context(), "")
@@ -351,7 +365,8 @@ func TestLostIdentity(t *testing.T) {
 		join := func(id, credential string) api.JoinAnswer {
 			t.Helper()
 			answer, err := c.Join(t.Context(), api.JoinRequest{
-				Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1", NodeID: id, Credential: credential,
+				Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1", NodeID: id,
+				Credential: credential,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -91,7 +91,8 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 		out.Ports = append(out.Ports, farm.Port(p))
 	}
 	if s := o.Script; s != nil {
-		out.ScriptMonitoring, out.ScriptTimeout, out.ScriptOnFailure = s.Monitoring, s.Timeout, farm.OnFailure(s.OnFailure)
+		out.ScriptMonitoring, out.ScriptTimeout, out.ScriptOnFailure = s.Monitoring, s.Timeout,
+			farm.OnFailure(s.OnFailure)
 		if s.AtBoot {
 			out.ScriptCondition = 1
 		}

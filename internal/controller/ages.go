@@ -102,7 +102,8 @@ func (a *peerContacts) observe(events []store.Event) {
 
 func (a *peerContacts) hear(replica string, d *record.Digest) {
 	now := a.c.now()
-	h := peerDigest{came: now, no: d.No, keeps: d.Keeps, nodes: readDigest(d, now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
+	h := peerDigest{came: now, no: d.No, keeps: d.Keeps, nodes: readDigest(d,
+		now), strange: d.Strange, vague: d.Vague, pulled: d.Pulled}
 	a.mu.Lock()
 	was, known := a.others[replica]
 	h.alive = was.alive || known && was.no != h.no
@@ -187,7 +188,8 @@ func (a *peerContacts) strangers() (list []record.OrphanReport, vague bool) {
 	for _, h := range a.others {
 		list = append(list, h.strange...)
 		fresh := now.Sub(h.came) <= missing*a.every()
-		vague = vague || fresh && (h.vague || slices.ContainsFunc(h.strange, func(s record.OrphanReport) bool { return s.Vague }))
+		vague = vague ||
+			fresh && (h.vague || slices.ContainsFunc(h.strange, func(s record.OrphanReport) bool { return s.Vague }))
 	}
 	return list, vague
 }
@@ -212,7 +214,8 @@ func (a *peerContacts) tidy(ctx context.Context, w *record.Term, now time.Time) 
 	a.mu.Lock()
 	var gone []string
 	for replica := range a.c.tables.Digests.All() {
-		if h, ok := a.others[replica]; replica == a.replica && alone || (ok && now.Sub(h.came) > 2*a.c.opts.NodeTimeout+missing*a.every()) {
+		if h, ok := a.others[replica]; replica == a.replica && alone ||
+			(ok && now.Sub(h.came) > 2*a.c.opts.NodeTimeout+missing*a.every()) {
 			gone = append(gone, replica)
 			delete(a.others, replica)
 		} else if !ok && replica != a.replica { // written before this process began

@@ -159,12 +159,16 @@ func (c *Controller) nodeDiskAlarms() (list []api.Alarm) {
 		if !ok || node.State == farm.NodeOffline {
 			continue
 		}
-		message := fmt.Sprintf("The disk of node %s is filling up: %s", node.Name, DiskText(info.FreeDisk, info.DiskSize))
+		message := fmt.Sprintf("The disk of node %s is filling up: %s", node.Name,
+			DiskText(info.FreeDisk, info.DiskSize))
 		if len(list) == maxAlarms {
 			message = fmt.Sprintf("%d more nodes have little free disk space", len(low)-i)
 			return append(list, alarmOf(api.AlarmNodeDisk, message, "Show them: buildyard node list -o wide.")...)
 		}
-		a := api.Alarm{Name: api.AlarmNodeDisk, Subject: node.ID, Message: message, Action: "Free space on the disk of its VMs and template cache."}
+		a := api.Alarm{
+			Name: api.AlarmNodeDisk, Subject: node.ID, Message: message,
+			Action: "Free space on the disk of its VMs and template cache.",
+		}
 		list = append(list, a)
 	}
 	return list

@@ -39,7 +39,8 @@ func TestAlarms(t *testing.T) {
 		if len(s.ActiveAlarms) != 1 || len(s.Alarms) != 1 || s.Alarms[0] != second {
 			t.Fatalf("alarms: %v, %v", s.ActiveAlarms, s.Alarms)
 		}
-		if a := s.ActiveAlarms[0]; a.Since.After(began) || a.Since.Before(began.Add(-alarmLookEvery)) || a.Action == "" {
+		if a := s.ActiveAlarms[0]; a.Since.After(began) || a.Since.Before(began.Add(-alarmLookEvery)) ||
+			a.Action == "" {
 			t.Errorf("alarm %+v, want one since %s", a, began)
 		}
 		message.Store(nil)
@@ -87,7 +88,8 @@ func TestDiskAlarms(t *testing.T) {
 			info, _, _ := c.tables.Infos.Get(node)
 			changed := *info
 			changed.DiskSize, changed.FreeDisk = 100<<30, free
-			if err := c.store.Store.Commit(t.Context(), store.Put(c.tables.Infos, node, &changed, store.Any)); err != nil {
+			if err := c.store.Store.Commit(t.Context(),
+				store.Put(c.tables.Infos, node, &changed, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -53,7 +53,8 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		ctx := context.WithValue(t.Context(), actorKey{}, anna)
 		a, b := c.join("mac-1", 2), c.join("mac-2", 1)
 
-		ids, err := c.Start(ctx, StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{PinnedNode: a.id}})
+		ids, err := c.Start(ctx,
+			StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{PinnedNode: a.id}})
 		fine(t, err)
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		fine(t, c.Terminate(ctx, ids[0]))
@@ -130,10 +131,11 @@ func TestOneReplicaDoesTheChores(t *testing.T) {
 		backend, end := mem.New(), [2]*cloud{}
 		for i := range end {
 			end[i] = &cloud{t: t, shelf: &shelf{}, backend: backend}
-			end[i].start(Options{Chores: []periodic.Job{{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
-				did[i].Add(1)
-				return nil
-			}}}})
+			end[i].start(
+				Options{Chores: []periodic.Job{{What: "keys", Every: 5 * time.Second, Do: func(context.Context) error {
+					did[i].Add(1)
+					return nil
+				}}}})
 			synctest.Wait()
 		}
 		time.Sleep(time.Minute)

@@ -52,7 +52,8 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBenc
 	wg.Go(func() { _ = core.Run(ctx) })
 	for i := range nodes {
 		answer, err := f.Join(ctx, api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: f.JoinToken(), Name: fmt.Sprintf("n%03d", i), Host: "10.0.0.1", Capacity: capacity, Arch: "amd64",
+			Protocol: api.LinkProtocol, Token: f.JoinToken(), Name: fmt.Sprintf("n%03d", i), Host: "10.0.0.1",
+			Capacity: capacity, Arch: "amd64",
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -41,7 +41,9 @@ func TestWhatNodesSayFitsTheStore(t *testing.T) {
 	for range 1000 {
 		vm.Ports = append(vm.Ports, api.NodePortRule{Name: long, Protocol: long, HostIP: long})
 	}
-	status := api.InstanceStatus{Message: long, VM: vm, Script: &api.ScriptStatus{Stdout: strings.Repeat("\x00", 1<<20), Stderr: long}}
+	status := api.InstanceStatus{
+		Message: long, VM: vm, Script: &api.ScriptStatus{Stdout: strings.Repeat("\x00", 1<<20), Stderr: long},
+	}
 	report := api.Report{Statuses: []api.InstanceStatus{status}}
 	if err := nodeinput.Report(&report); err != nil {
 		t.Fatal(err)
@@ -125,11 +127,13 @@ func TestOneBadStatus(t *testing.T) {
 				c.mustStart(StartRequest{Count: 2})
 				var statuses []api.InstanceStatus
 				for _, o := range a.next() {
-					statuses = append(statuses, api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseRunning})
+					statuses = append(statuses,
+						api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseRunning})
 				}
 				spoil(c, &statuses[0])
 				for range 2 {
-					if _, err := c.Report(t.Context(), a.cred, api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
+					if _, err := c.Report(t.Context(), a.cred,
+						api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
 						t.Fatalf("the report fails: %v", err)
 					}
 				}
@@ -169,7 +173,8 @@ func TestAlarmOfTheGuard(t *testing.T) {
 		a := c.join("one", 9)
 		a.stray(4)
 		watch(5*time.Minute, a)
-		if n := strings.Count(logged.String(), `msg="orphan removal suspended: many VMs of a node are orphaned`); n == 0 || n > 4 {
+		if n := strings.Count(logged.String(),
+			`msg="orphan removal suspended: many VMs of a node are orphaned`); n == 0 || n > 4 {
 			t.Errorf("%d alarms: %s", n, logged.String())
 		}
 	})
@@ -191,7 +196,8 @@ func TestVanishedThatCannotEnd(t *testing.T) {
 			c.reconcile(gone, c.link.session(a.id), nil)
 		}
 		synctest.Wait()
-		if n := strings.Count(logged.String(), "could not end instances"); n != 1 || strings.Contains(logged.String(), "count=1 ") {
+		if n := strings.Count(logged.String(), "could not end instances"); n != 1 ||
+			strings.Contains(logged.String(), "count=1 ") {
 			t.Errorf("%d lines: %s", n, logged.String())
 		}
 	})

@@ -299,7 +299,9 @@ func (c *Controller) knownCacheJobs(
 	}), nil
 }
 
-func (c *Controller) applySomeCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) (done int, err error) {
+func (c *Controller) applySomeCacheJobs(
+	ctx context.Context, s *session, statuses []api.CacheJobStatus,
+) (done int, err error) {
 	for attempt := range statusAttempts {
 		var b record.Txn
 		for done = 0; done < len(statuses); done++ {
@@ -326,7 +328,9 @@ func (c *Controller) applySomeCacheJobs(ctx context.Context, s *session, statuse
 
 // cacheJobChanges applies one status and returns the changes of the records. With fresh, it reads
 // them from the store itself. A result counts only while its cache job is open.
-func (c *Controller) cacheJobChanges(ctx context.Context, s *session, status api.CacheJobStatus, fresh bool) ([]store.Change, error) {
+func (c *Controller) cacheJobChanges(
+	ctx context.Context, s *session, status api.CacheJobStatus, fresh bool,
+) ([]store.Change, error) {
 	if status.Stage == api.CacheJobDropped {
 		s.cacheJobDropped(status.ID)
 		return nil, nil

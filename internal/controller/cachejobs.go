@@ -66,7 +66,8 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", farm.Refused("no node to distribute to")
 	}
 	e := &farm.CacheJob{
-		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(), Nodes: nodes,
+		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(),
+		Nodes: nodes,
 		Template: farm.TemplateRef{
 			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
 			Arch: firstOf(version.Arch, detail.Arch), Size: version.Size,
@@ -92,7 +93,9 @@ type tagOrNumber struct {
 }
 
 // version returns a version in the registry to a caller with the required rights.
-func (c *Controller) version(ctx context.Context, n requiredRight, id string, which tagOrNumber) (api.TemplateDetail, api.TemplateVersion, error) {
+func (c *Controller) version(
+	ctx context.Context, n requiredRight, id string, which tagOrNumber,
+) (api.TemplateDetail, api.TemplateVersion, error) {
 	detail, err := c.allowed(ctx, id, n)
 	if err != nil {
 		return detail, api.TemplateVersion{}, err
@@ -131,7 +134,8 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	if len(nodes) > MaxCacheJobNodes {
-		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes), MaxCacheJobNodes)
+		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes),
+			MaxCacheJobNodes)
 	}
 	return nodes, nil
 }
@@ -162,9 +166,13 @@ func (c *Controller) createCacheJob(ctx context.Context, e *farm.CacheJob, with 
 	}
 	switch {
 	case open >= maxCacheJobsOpen:
-		return farm.Refused("%d distributions and removals are open, which is the most there may be: cancel some, or wait until they are done", open)
+		return farm.Refused(
+			"%d distributions and removals are open, which is the most there may be: cancel some, or wait until they "+
+				"are done", open)
 	case nodes > maxAddressed:
-		return farm.Refused("The open distributions and removals have %d nodes together with this one, the most is %d: cancel some, or wait until they are done",
+		return farm.Refused(
+			"The open distributions and removals have %d nodes together with this one, the most is %d: cancel some, "+
+				"or wait until they are done",
 			nodes, maxAddressed)
 	}
 	return c.store.Commit(ctx, append(with, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))...)
@@ -212,7 +220,9 @@ func (c *Controller) CacheJob(ctx context.Context, kind farm.CacheJobKind, id st
 
 // CacheJobs returns at most limit cache jobs of a kind, oldest first, with ids after one and
 // accepted by fits. A nil fits accepts all.
-func (c *Controller) CacheJobs(kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool) []CacheJobView {
+func (c *Controller) CacheJobs(
+	kind farm.CacheJobKind, after string, limit int, fits func(*farm.CacheJob) bool,
+) []CacheJobView {
 	var list []CacheJobView
 	for _, e := range c.tables.CacheJobs.Range(after, math.MaxInt) {
 		if len(list) == limit {
@@ -262,7 +272,10 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 			return nil, err
 		}
 	}
-	e := &farm.CacheJob{Kind: farm.CacheJobRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(), Nodes: nodes}
+	e := &farm.CacheJob{
+		Kind: farm.CacheJobRemove, Template: farm.TemplateRef{ID: template}, Asked: c.now(),
+		Nodes: nodes,
+	}
 	if len(nodes) == 0 {
 		return e, nil
 	}
@@ -278,7 +291,8 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 func (c *Controller) mayHave(template string) map[string]bool {
 	having := map[string]bool{}
 	for node, info := range c.tables.Infos.All() {
-		if slices.ContainsFunc(info.Templates, func(t farm.NodeTemplate) bool { return strings.EqualFold(t.ID, template) }) {
+		if slices.ContainsFunc(info.Templates,
+			func(t farm.NodeTemplate) bool { return strings.EqualFold(t.ID, template) }) {
 			having[node] = true
 		}
 	}
@@ -302,7 +316,8 @@ func (c *Controller) mayHave(template string) map[string]bool {
 // a result: a repeated request creates no second one.
 func (c *Controller) sameRemoval(like *farm.CacheJob) *farm.CacheJob {
 	for _, e := range c.tables.CacheJobs.All() {
-		if !e.Open() || e.Kind != farm.CacheJobRemove || e.Template.ID != like.Template.ID || !slices.Equal(e.Nodes, like.Nodes) {
+		if !e.Open() || e.Kind != farm.CacheJobRemove || e.Template.ID != like.Template.ID ||
+			!slices.Equal(e.Nodes, like.Nodes) {
 			continue
 		}
 		if len(c.outcomesOf(e.ID)) == 0 {

@@ -114,13 +114,19 @@ func TestDistribution(t *testing.T) {
 		}
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.25})
 		b.cacheJob(api.CacheJobPull)
-		b.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobFailed, Message: "the disk is too small", Progress: 0.5})
-		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5}})
+		b.tellCacheJob(api.CacheJobStatus{
+			ID: id, Stage: api.CacheJobFailed, Message: "the disk is too small", Progress: 0.5,
+		})
+		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
+			a.id: {Progress: 0.25}, b.id: {Error: "the disk is too small", Progress: 0.5},
+		})
 		if !e.Open() {
 			t.Error("it has ended while a node works on it")
 		}
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone, Progress: 1})
-		done := map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5}}
+		done := map[string]farm.CacheJobResult{
+			a.id: {Done: true, Progress: 1}, b.id: {Error: "the disk is too small", Progress: 0.5},
+		}
 		c.wantCacheJob(id, done)
 		time.Sleep(2 * time.Second)
 		if e := c.wantCacheJob(id, done); e.End != farm.CacheJobFinished {
@@ -179,7 +185,9 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 		c.away(time.Hour)
 		time.Sleep(2 * time.Minute)
 		late := farm.CacheJobResult{Error: "The node did not do it before the request expired"}
-		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: late}); e.End != farm.CacheJobExpired {
+		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
+			a.id: {Done: true, Progress: 1}, b.id: late,
+		}); e.End != farm.CacheJobExpired {
 			t.Errorf("ended as %q", e.End)
 		}
 		if left := b.cacheJobs(); len(left) != 0 {
@@ -210,7 +218,8 @@ func TestCancelledDistribution(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.wantCacheJob(id, map[string]farm.CacheJobResult{
-				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
+				done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"},
+				works.id: {Error: "request canceled"},
 			})
 			time.Sleep(2 * time.Second)
 		}
@@ -223,7 +232,8 @@ func TestCancelledDistribution(t *testing.T) {
 		time.Sleep(c.opts.OrderResend)
 		works.cacheJob(api.CacheJobDrop)
 		e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
-			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"}, works.id: {Error: "request canceled"},
+			done.id: {Done: true, Progress: 1}, away.id: {Error: "request canceled"},
+			works.id: {Error: "request canceled"},
 		})
 		if e.End != farm.CacheJobCanceled {
 			t.Errorf("ended as %q", e.End)
@@ -309,7 +319,9 @@ func TestDistributionToSomeNodes(t *testing.T) {
 				func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id, a.id, b.id} },
 				map[string]farm.CacheJobResult{a.id: {}, b.id: {}},
 			},
-			"of a group, drained": {func(ask *DistributeRequest) { ask.GroupID = group.ID }, map[string]farm.CacheJobResult{a.id: {}}},
+			"of a group, drained": {func(ask *DistributeRequest) {
+				ask.GroupID = group.ID
+			}, map[string]farm.CacheJobResult{a.id: {}}},
 			"named, of a group": {
 				func(ask *DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
 				map[string]farm.CacheJobResult{a.id: {}},
@@ -359,15 +371,22 @@ func TestRefusedDistributions(t *testing.T) {
 		}
 		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "no node to distribute to")
 		a := c.join("a", 1)
-		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = record.NewID() }), farm.CodeNotFound, farm.NotFoundMessage)
-		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = record.NewID() }), farm.CodeNotFound,
+			farm.NotFoundMessage)
+		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound,
+			farm.NotFoundMessage)
 		wants("unknown tag", ask(func(d *DistributeRequest) { d.Tag = "v9 +x" }), farm.CodeRefused, "No such tag v9 +x")
-		wants("unknown number", ask(func(d *DistributeRequest) { d.Version = &seven }), farm.CodeRefused, "No such tag 7")
-		wants("tag and another number", ask(func(d *DistributeRequest) { d.Tag, d.Version = "v1", &one }), farm.CodeRefused, "tag v1 is version 0, not 1")
-		wants("unknown node", ask(func(d *DistributeRequest) { d.NodeIDs = []string{a.id, "x"} }), farm.CodeNotFound, farm.NotFoundMessage)
-		wants("unknown group", ask(func(d *DistributeRequest) { d.GroupID = "x" }), farm.CodeNotFound, farm.NotFoundMessage)
+		wants("unknown number", ask(func(d *DistributeRequest) { d.Version = &seven }), farm.CodeRefused,
+			"No such tag 7")
+		wants("tag and another number", ask(func(d *DistributeRequest) { d.Tag, d.Version = "v1", &one }),
+			farm.CodeRefused, "tag v1 is version 0, not 1")
+		wants("unknown node", ask(func(d *DistributeRequest) { d.NodeIDs = []string{a.id, "x"} }), farm.CodeNotFound,
+			farm.NotFoundMessage)
+		wants("unknown group", ask(func(d *DistributeRequest) { d.GroupID = "x" }), farm.CodeNotFound,
+			farm.NotFoundMessage)
 		c.shelf.setDown(true)
-		wants("registry away", ask(func(*DistributeRequest) {}), farm.CodeUnavailable, "The registry cannot be reached; try again")
+		wants("registry away", ask(func(*DistributeRequest) {}), farm.CodeUnavailable,
+			"The registry cannot be reached; try again")
 		c.shelf.setDown(false)
 		for range maxCacheJobsOpen {
 			if err := ask(func(*DistributeRequest) {}); err != nil {
@@ -467,7 +486,9 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 		a.cacheJob(api.CacheJobPull)
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		time.Sleep(2 * time.Second)
-		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: gone}); e.End != farm.CacheJobFinished {
+		if e := c.wantCacheJob(id, map[string]farm.CacheJobResult{
+			a.id: {Done: true, Progress: 1}, b.id: gone,
+		}); e.End != farm.CacheJobFinished {
 			t.Errorf("ended as %q", e.End)
 		}
 		last := c.distribute()
@@ -522,10 +543,13 @@ func TestRemoveFromNodes(t *testing.T) {
 		}
 		got.cacheJob(api.CacheJobRemove)
 		a.tellCacheJob(api.CacheJobStatus{ID: e.ID, Stage: api.CacheJobDone, Removed: 2})
-		got.tellCacheJob(api.CacheJobStatus{ID: e.ID, Stage: api.CacheJobFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use"})
+		got.tellCacheJob(api.CacheJobStatus{
+			ID: e.ID, Stage: api.CacheJobFailed, Removed: 1, Kept: 1, Message: "1 of its versions stay: in use",
+		})
 		time.Sleep(2 * time.Second)
 		end := c.wantCacheJob(e.ID, map[string]farm.CacheJobResult{
-			a.id: {Done: true, Progress: 1, Removed: 2}, got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
+			a.id:   {Done: true, Progress: 1, Removed: 2},
+			got.id: {Error: "1 of its versions stay: in use", Removed: 1, Kept: 1},
 		})
 		if end.End != farm.CacheJobFinished {
 			t.Errorf("ended as %q", end.End)
@@ -555,11 +579,13 @@ func TestRemovalsOfUnknownTemplates(t *testing.T) {
 		a := c.join("a", 1)
 		gone := record.NewID()
 		for _, unknown := range []string{"", "base", gone} {
-			if _, err := c.RemoveFromNodes(t.Context(), unknown, NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
+			if _, err := c.RemoveFromNodes(t.Context(), unknown,
+				NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("removal of %q: %v", unknown, err)
 			}
 		}
-		if _, err := c.RemoveFromNodes(t.Context(), templateID, NodeSelector{NodeIDs: []string{"x"}}); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.RemoveFromNodes(t.Context(), templateID,
+			NodeSelector{NodeIDs: []string{"x"}}); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("on an unknown node: %v", err)
 		}
 		e, err := c.RemoveFromNodes(t.Context(), templateID, NodeSelector{})
@@ -582,15 +608,33 @@ func TestDeleteAndRevert(t *testing.T) {
 			do   func() error
 			want string // requested from the registry, or the error
 		}{
-			"delete":       {func() error { return c.DeleteTemplate(t.Context(), strings.ToUpper(templateID)) }, "delete"},
-			"latest":       {func() error { return c.RevertTemplate(t.Context(), templateID, "", nil) }, "revert v2 1 content-1"},
-			"tag":          {func() error { return c.RevertTemplate(t.Context(), templateID, "v1", nil) }, "revert v1 0 content-0"},
-			"number":       {func() error { return c.RevertTemplate(t.Context(), templateID, "", &one) }, "revert v2 1 content-1"},
-			"tag, number":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v2", &one) }, "revert v2 1 content-1"},
-			"disagreeing":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v1", &one) }, "tag v1 is version 0, not 1: give one of them"},
-			"unknown tag":  {func() error { return c.RevertTemplate(t.Context(), templateID, "v9", nil) }, "No such tag v9"},
-			"unknown no":   {func() error { return c.RevertTemplate(t.Context(), templateID, "", &nine) }, "No such tag 9"},
-			"unknown id":   {func() error { return c.RevertTemplate(t.Context(), record.NewID(), "v9", nil) }, "Not found"},
+			"delete": {func() error {
+				return c.DeleteTemplate(t.Context(), strings.ToUpper(templateID))
+			}, "delete"},
+			"latest": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "", nil)
+			}, "revert v2 1 content-1"},
+			"tag": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "v1", nil)
+			}, "revert v1 0 content-0"},
+			"number": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "", &one)
+			}, "revert v2 1 content-1"},
+			"tag, number": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "v2", &one)
+			}, "revert v2 1 content-1"},
+			"disagreeing": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "v1", &one)
+			}, "tag v1 is version 0, not 1: give one of them"},
+			"unknown tag": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "v9", nil)
+			}, "No such tag v9"},
+			"unknown no": {func() error {
+				return c.RevertTemplate(t.Context(), templateID, "", &nine)
+			}, "No such tag 9"},
+			"unknown id": {func() error {
+				return c.RevertTemplate(t.Context(), record.NewID(), "v9", nil)
+			}, "Not found"},
 			"deleted id":   {func() error { return c.DeleteTemplate(t.Context(), record.NewID()) }, "Not found"},
 			"deleted name": {func() error { return c.DeleteTemplate(t.Context(), "base") }, "Not found"},
 		} {

@@ -19,7 +19,9 @@ type configCache struct {
 // per version.
 const maxConfigs = 4096
 
-func (c *configCache) get(ctx context.Context, reg Registry, id string, v api.TemplateVersion) (api.TemplateConfig, error) {
+func (c *configCache) get(
+	ctx context.Context, reg Registry, id string, v api.TemplateVersion,
+) (api.TemplateConfig, error) {
 	c.mu.Lock()
 	config, ok := c.byID[v.ContentID]
 	c.mu.Unlock()

@@ -37,9 +37,11 @@ func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, e
 	case node.State == farm.NodeOffline:
 		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
 	case !slices.Contains(c.infoOn(node.ID).Abilities, abilityConsole):
-		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it", node.Name)
+		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it",
+			node.Name)
 	case c.now().Sub(seen) > contactGap:
-		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here", node.Name)
+		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here",
+			node.Name)
 	}
 	return inst, nil
 }

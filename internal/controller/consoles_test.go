@@ -193,14 +193,18 @@ func TestConsoleEnds(t *testing.T) {
 			}
 		}, "does not run any more: it is Terminating"},
 		"instance is gone": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
-		"node leaves":      {func(_ *looked, _, node *wire, _ func()) { node.end("", &console.ClosedError{}) }, "node was removed"},
+		"node leaves": {func(_ *looked, _, node *wire, _ func()) {
+			node.end("", &console.ClosedError{})
+		}, "node was removed"},
 		"node says why": {func(_ *looked, _, node *wire, _ func()) {
 			node.end("", &console.ClosedError{Why: "The VM does not run"})
 		}, "The VM does not run"},
-		"permission is taken":    {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
-		"viewer takes nothing":   {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
-		"node takes nothing":     {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
-		"viewer answers no more": {func(_ *looked, viewer, _ *wire, _ func()) { viewer.deaf.Store(true) }, "does not answer"},
+		"permission is taken":  {func(_ *looked, _, _ *wire, revoke func()) { revoke() }, "may not see it any more"},
+		"viewer takes nothing": {func(_ *looked, _, node *wire, _ func()) { flood(node) }, "too slow"},
+		"node takes nothing":   {func(_ *looked, viewer, _ *wire, _ func()) { flood(viewer) }, "too slow"},
+		"viewer answers no more": {func(_ *looked, viewer, _ *wire, _ func()) {
+			viewer.deaf.Store(true)
+		}, "does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -247,7 +251,8 @@ func TestConsoleOfSilentNode(t *testing.T) {
 		if _, err := l.Consoles.Take(l.a.id, call.Session); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("late: %v", err)
 		}
-		if answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0); err != nil || len(answer.Consoles) > 0 {
+		if answer, err := l.a.tryPoll(api.PollRequest{Held: l.a.held, HasHeld: true}, 0); err != nil ||
+			len(answer.Consoles) > 0 {
 			t.Errorf("called by %+v, %v", answer, err)
 		}
 	})
@@ -261,7 +266,8 @@ func TestConsoleSessionsAreGoodOnce(t *testing.T) {
 		_, _, _ = l.open(t.Context())
 		call := l.called()
 		for name, x := range map[string][2]string{
-			"another node": {other.id, call.Session}, "a guess": {l.a.id, call.Session[1:] + "A"}, "nothing": {l.a.id, ""},
+			"another node": {other.id, call.Session}, "a guess": {l.a.id, call.Session[1:] + "A"},
+			"nothing": {l.a.id, ""},
 		} {
 			if _, err := l.Consoles.Take(x[0], x[1]); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("%s: %v", name, err)
@@ -289,7 +295,8 @@ func TestConsolesAreBounded(t *testing.T) {
 		if _, err := l.OpenConsole(ctx, l.id); farm.CodeOf(err) != farm.CodeBusy {
 			t.Errorf("one more: %v", err)
 		}
-		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != console.MaxPerInstance || got.NodeID != l.a.id {
+		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != console.MaxPerInstance ||
+			got.NodeID != l.a.id {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})

@@ -114,7 +114,8 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	o.Limits = Limits{
-		Waiting: cmp.Or(o.Limits.Waiting, DefaultMaxWaiting), WaitingSize: cmp.Or(o.Limits.WaitingSize, DefaultMaxWaitingSize),
+		Waiting:         cmp.Or(o.Limits.Waiting, DefaultMaxWaiting),
+		WaitingSize:     cmp.Or(o.Limits.WaitingSize, DefaultMaxWaitingSize),
 		ScriptsSize:     cmp.Or(o.Limits.ScriptsSize, DefaultMaxScriptsSize),
 		IdempotencyKeys: cmp.Or(o.Limits.IdempotencyKeys, DefaultMaxIdempotencyKeys),
 	}
@@ -206,10 +207,12 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
 	c.link = newLink(c)
 	c.placer = placement.New(c.db, placement.Options{
-		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.besideOn, Settled: c.settled(), Round: c.meters.round,
+		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.besideOn, Settled: c.settled(),
+		Round: c.meters.round,
 	})
 	if opts.ManageMACs {
-		c.MACs = macpool.New(c.db, macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
+		c.MACs = macpool.New(c.db,
+			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
 	}
 	c.ages = newAges(c)
 	c.Usage = usage.New(c.db, c.started)

@@ -16,7 +16,9 @@ import (
 
 // create writes new instances, placed where a node is free, else pending. It fails as a whole:
 // instances that a failed call has written are ended again.
-func (c *Controller) create(ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite) error {
+func (c *Controller) create(
+	ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite,
+) error {
 	drafts, r := c.placer.Admit(instances)
 	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
 	if err != nil {
@@ -38,7 +40,9 @@ func (c *Controller) create(ctx context.Context, instances []*farm.Instance, scr
 // createNamed writes a start of several parts that has an idempotency key. The first part records
 // that the start has begun; the start has a stored answer only once it is known to be complete.
 // tidyKept resolves a start whose outcome this replica does not know.
-func (c *Controller) createNamed(ctx context.Context, r *record.Term, parts []*createBatch, m *idempotencyWrite, ids []string) error {
+func (c *Controller) createNamed(
+	ctx context.Context, r *record.Term, parts []*createBatch, m *idempotencyWrite, ids []string,
+) error {
 	parts[0].with = m.begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
 		for _, p := range parts[1:] {

@@ -130,7 +130,8 @@ func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
 // overdueAt returns when an instance whose node stays offline fails. An instance whose node is
 // back, but that has not been updated yet, has no such time.
 func overdueAt(k *reconciler, i *farm.Instance) time.Time {
-	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated || !foundAt(k, i).IsZero() {
+	if i.Lost.IsZero() || i.State == farm.Errored || i.State == farm.Terminating || i.State == farm.Terminated ||
+		!foundAt(k, i).IsZero() {
 		return time.Time{}
 	}
 	return k.from(i.Lost).Add(k.c.opts.InstanceTimeout)

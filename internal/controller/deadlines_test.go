@@ -150,7 +150,8 @@ func TestProgressIsNoStandstill(t *testing.T) {
 		a.say(o, api.PhaseRunning)
 		s := c.save(a, o)
 		for i := range 6 {
-			a.say(o, api.PhaseRunning, at(s, api.TaskPushing, func(ts *api.TaskStatus) { ts.Progress = float64(i) / 1000 }))
+			a.say(o, api.PhaseRunning,
+				at(s, api.TaskPushing, func(ts *api.TaskStatus) { ts.Progress = float64(i) / 1000 }))
 			a.keepContact(50 * time.Minute)
 			c.wantState(id, farm.Pushing)
 		}
@@ -337,7 +338,8 @@ func TestTimeToLive(t *testing.T) {
 		a.keepContact(time.Second)
 		time.Sleep(3 * time.Second)
 		c.wantState(waits, farm.Gone)
-		if past := c.History(HistoryQuery{ID: waits, Limit: 1}); len(past) != 1 || past[0].Message != "Its time to live of 1h0m0s is over" {
+		if past := c.History(HistoryQuery{ID: waits, Limit: 1}); len(past) != 1 ||
+			past[0].Message != "Its time to live of 1h0m0s is over" {
 			t.Errorf("history = %+v", past)
 		}
 		c.wantState(renewed, farm.Started)

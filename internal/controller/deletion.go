@@ -29,13 +29,15 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 	}
 	d := &record.Deletion{Template: id, At: c.now(), By: c.Events.Actor(ctx)}
 	note := settingDeletion + record.NewID()
-	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &record.Setting{Deletion: d}, store.IfAbsent)); err != nil {
+	if err := c.store.Commit(ctx, store.Put(c.tables.Settings, note, &record.Setting{Deletion: d},
+		store.IfAbsent)); err != nil {
 		return err
 	}
 	err = c.deleteAtRegistry(ctx, id)
 	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // else it may have been carried out
 		if e := c.endDeletion(context.WithoutCancel(ctx), c.store, note, d, err == nil); e != nil {
-			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template", id, "error", e)
+			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template",
+				id, "error", e)
 		}
 	}
 	return err
@@ -50,10 +52,15 @@ func (c *Controller) deleteAtRegistry(ctx context.Context, id string) error {
 }
 
 // endDeletion removes the record of a deletion, and writes its event when the template is gone.
-func (c *Controller) endDeletion(ctx context.Context, w store.Writer, note string, d *record.Deletion, gone bool) error {
+func (c *Controller) endDeletion(
+	ctx context.Context, w store.Writer, note string, d *record.Deletion, gone bool,
+) error {
 	if gone {
 		w = c.Events.With(w, func() farm.Event {
-			return farm.Event{Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By, Extra: map[string]any{"template_id": d.Template}}
+			return farm.Event{
+				Name: farm.EventDeleteRegistryVM, Time: d.At, By: d.By,
+				Extra: map[string]any{"template_id": d.Template},
+			}
 		})
 	}
 	return w.Commit(ctx, store.Delete(c.tables.Settings, note, store.Any))

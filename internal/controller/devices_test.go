@@ -106,9 +106,14 @@ func TestUSBDevicesComeAndGo(t *testing.T) {
 		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 3}, "1-3": {Available: 1}})
 		a.info = phones()
 		a.contact()
-		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 4}, "1-3": {Available: 1, Busy: 1}}) // it is still the instance's
+		// it is still the instance's
+		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 4}, "1-3": {Available: 1, Busy: 1}})
 		node, _ := c.Node(t.Context(), a.id)
-		if want := []farm.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}, {Location: "1-3", Busy: true}}; !cmp.Equal(node.Info.USB, want) {
+		if want := []farm.USBDevice{
+			{Name: "phone", Location: "1-1"},
+			{Name: "phone", Location: "1-2"},
+			{Location: "1-3", Busy: true},
+		}; !cmp.Equal(node.Info.USB, want) {
 			t.Errorf("the node shows %+v", node.Info.USB)
 		}
 		off := node.Node.Clone()
@@ -135,12 +140,16 @@ func TestUSBDevicesAreGivenOnce(t *testing.T) {
 			from := []*Controller{c.Controller, second.Controller}[i%2]
 			wg.Go(func() {
 				err := from.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &device})
-				if err != nil && !strings.HasPrefix(err.Error(), "usb_device phone cannot be attached: every such device of node one is in use") {
+				if err != nil && !strings.HasPrefix(err.Error(),
+					"usb_device phone cannot be attached: every such device of node one is in use") {
 					t.Error(err)
 				}
 			})
 			wg.Go(func() {
-				_, err := from.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{USBDevice: device, Priority: 1}})
+				_, err := from.Start(t.Context(),
+					StartRequest{
+						TemplateID: templateID, Count: 1, Options: farm.StartOptions{USBDevice: device, Priority: 1},
+					})
 				if err != nil {
 					t.Error(err)
 				}
@@ -200,7 +209,9 @@ func TestDeviceOfARestart(t *testing.T) {
 		other := c.startWith("phone")
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		if err := c.Restart(t.Context(), other, farm.RestartOptions{USBDevice: &key}); err == nil ||
-			err.Error() != "usb_device 1-3 cannot be attached: every such device of node one is in use; try again when one is free" {
+			err.Error() !=
+				"usb_device 1-3 cannot be attached: every such device of node one is in use; try again when one is "+
+					"free" {
 			t.Errorf("a device that another one has: %v", err)
 		}
 	})

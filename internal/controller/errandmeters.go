@@ -45,7 +45,8 @@ func (c *Controller) recordResults(changes []store.Change) {
 func (c *Controller) cacheJobFamilies() []metric.Family {
 	return []metric.Family{
 		{
-			Name: "buildyard_errands_open", Kind: metric.KindGauge, Labels: []string{"kind"}, Help: "Distributions and removals that are open",
+			Name: "buildyard_errands_open", Kind: metric.KindGauge, Labels: []string{"kind"},
+			Help: "Distributions and removals that are open",
 			Read: func(s *metric.Series) {
 				open, _ := c.openCacheJobs()
 				each(s, open)
@@ -69,7 +70,8 @@ func (c *Controller) cacheJobFamilies() []metric.Family {
 				}
 			},
 		},
-		metric.GaugeFamily("buildyard_distributing_nodes", "Nodes that have their turn to pull for distributions, of those that poll this replica",
+		metric.GaugeFamily("buildyard_distributing_nodes",
+			"Nodes that have their turn to pull for distributions, of those that poll this replica",
 			func() float64 { return float64(c.link.waves.turns()) }),
 	}
 }

@@ -231,7 +231,10 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 	}
 	time.Sleep(reconcile.SweepInterval + 5*time.Second)
 	synctest.Wait()
-	j := &cacheJobJudge{cacheJobs: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{}, nodes: map[string]farm.Node{}}
+	j := &cacheJobJudge{
+		cacheJobs: map[string]farm.CacheJob{}, outcomes: map[string]farm.CacheJobResult{},
+		nodes: map[string]farm.Node{},
+	}
 	j.read(t, r.backend)
 	for _, id := range r.asked {
 		e, there := j.cacheJobs[id]

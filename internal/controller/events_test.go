@@ -124,9 +124,12 @@ func TestEventRecordsOfAVM(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		synctest.Wait()
 		want := []string{
-			fmt.Sprintf(`{"group_id":null,"instance_id":"%s","machineName":"host","name":"StartVM","node_id":"%s","priority":7,"sub_type":"vmAction",`+
-				`"tag":"v1","template_id":"%s","time":%d,"type":"apiAction"}`, id, a.id, templateID, time.Now().Unix()),
-			fmt.Sprintf(`{"instance_id":"%s","machineName":"host","name":"VMStarted","node_id":"%s","state":"Started","sub_type":"vmAction","time":%d,"type":"systemAction"}`,
+			fmt.Sprintf(
+				`{"group_id":null,"instance_id":"%s","machineName":"host","name":"StartVM","node_id":"%s","priority":7,"sub_type":"vmAction",`+
+					`"tag":"v1","template_id":"%s","time":%d,"type":"apiAction"}`, id, a.id, templateID,
+				time.Now().Unix()),
+			fmt.Sprintf(
+				`{"instance_id":"%s","machineName":"host","name":"VMStarted","node_id":"%s","state":"Started","sub_type":"vmAction","time":%d,"type":"systemAction"}`,
 				id, a.id, time.Now().Unix()),
 		}
 		for i, e := range to.got {
@@ -199,8 +202,10 @@ func TestEventsOfTemplates(t *testing.T) {
 			a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		}
 		synctest.Wait()
-		want := fmt.Sprintf(`{"instance_id":"","machineName":"host","name":"TemplatePulled","node_id":"%s","request_id":"%s","sub_type":"templateAction","tag":"v1",`+
-			`"template_id":"%s","template_name":"base","time":%d,"type":"systemAction","version":0}`, a.id, id, templateID, time.Now().Unix())
+		want := fmt.Sprintf(
+			`{"instance_id":"","machineName":"host","name":"TemplatePulled","node_id":"%s","request_id":"%s","sub_type":"templateAction","tag":"v1",`+
+				`"template_id":"%s","template_name":"base","time":%d,"type":"systemAction","version":0}`, a.id, id,
+			templateID, time.Now().Unix())
 		if len(to.got) != 1 || string(to.got[0].Record) != want {
 			t.Errorf("got %s, want %s", to.got, want)
 		}

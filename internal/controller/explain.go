@@ -15,7 +15,10 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	if err != nil {
 		return api.Explanation{}, err
 	}
-	out := api.Explanation{Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{}, Transitions: Transitions(inst.Transitions)}
+	out := api.Explanation{
+		Reason: settled(inst.Instance), Nodes: []api.NodeExplanation{},
+		Transitions: Transitions(inst.Transitions),
+	}
 	if !inst.Waiting() {
 		return out, nil
 	}

@@ -42,7 +42,8 @@ func TestExplain(t *testing.T) {
 			t.Errorf("an instance that is not there: %v", err)
 		}
 		for state, want := range map[farm.InstanceState]string{
-			farm.Errored: "it has failed and is not tried again: broken", farm.Started: "it is placed on node n, where it is Started",
+			farm.Errored: "it has failed and is not tried again: broken",
+			farm.Started: "it is placed on node n, where it is Started",
 		} {
 			if got := settled(&farm.Instance{State: state, NodeID: "n", Message: "broken"}); got != want {
 				t.Errorf("%s: %q, want %q", state, got, want)

@@ -75,8 +75,9 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 		instances := make([]*farm.Instance, 300)
 		for i := range instances {
 			instances[i] = &farm.Instance{
-				ID: record.NewID(), State: farm.Scheduling, Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
-				Options: farm.StartOptions{Priority: farm.DefaultPriority}, Created: c.now(), Updated: c.now(),
+				ID: record.NewID(), State: farm.Scheduling,
+				Template: farm.TemplateRef{ID: templateID, Arch: "amd64", CPUs: 1},
+				Options:  farm.StartOptions{Priority: farm.DefaultPriority}, Created: c.now(), Updated: c.now(),
 			}
 		}
 		drafts, r := c.placer.Admit(instances)
@@ -103,7 +104,8 @@ func TestEveryTransactionChecksItsNode(t *testing.T) {
 			}
 		}
 		if want := len(parts[0].drafts); placed != want || c.tables.Instances.Len() != len(instances) {
-			t.Errorf("%d of %d instances are on the drained node, want the %d from before", placed, c.tables.Instances.Len(), want)
+			t.Errorf("%d of %d instances are on the drained node, want the %d from before", placed,
+				c.tables.Instances.Len(), want)
 		}
 	})
 }
@@ -116,8 +118,10 @@ func (c *cloud) prunable() {
 	node.Groups, node.Update = []string{"gone"}, &farm.Update{Version: "1.0.0"}
 	put(c, c.tables.Nodes, node.ID, node)
 	put(c, c.tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64", OS: "linux", AgentVersion: "1.0.0"})
-	put(c, c.tables.Saves, "pending", &farm.SaveRequest{ID: "pending", Status: farm.SavePending, Created: old, Updated: old})
-	put(c, c.tables.Saves, "ended", &farm.SaveRequest{ID: "ended", Status: farm.SaveSucceeded, Created: old, Updated: old})
+	put(c, c.tables.Saves, "pending",
+		&farm.SaveRequest{ID: "pending", Status: farm.SavePending, Created: old, Updated: old})
+	put(c, c.tables.Saves, "ended",
+		&farm.SaveRequest{ID: "ended", Status: farm.SaveSucceeded, Created: old, Updated: old})
 	past := &farm.InstanceHistory{ID: record.NewID(), Created: old, Finished: old}
 	put(c, c.tables.History, record.HistoryKey(past), past)
 	put(c, c.tables.Scripts, "unused", &record.Script{Size: 1})
@@ -126,7 +130,8 @@ func (c *cloud) prunable() {
 	put(c, c.tables.Released, "node.vm", &record.ReleasedOrphan{At: old})
 	put(c, c.tables.Idempotency, "key", &record.IdempotencyRecord{At: old})
 	put(c, c.tables.Scans, "node", &record.NodeScan{})
-	put(c, c.tables.Settings, settingDeletion+"x", &record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})
+	put(c, c.tables.Settings, settingDeletion+"x",
+		&record.Setting{Deletion: &record.Deletion{Template: templateID, At: old}})
 	put(c, c.tables.Digests, "replica", &record.Digest{No: 1})
 	put(c, c.tables.Series, "60-0", &record.SeriesRecord{Step: 60})
 	synctest.Wait()
@@ -205,7 +210,9 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	set := token.NewFileSet()
 	leaders := 0
 	for _, dir := range []string{".", "events", "macpool", "reconcile", "usage"} {
-		packages, err := parser.ParseDir(set, dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0) //nolint:staticcheck // no build tags here
+		packages, err := parser.ParseDir(set, dir, func(f fs.FileInfo) bool {
+			return !strings.HasSuffix(f.Name(), "_test.go")
+		}, 0) //nolint:staticcheck // no build tags here
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -127,7 +127,9 @@ func (v groupView) group(id string) *farm.Group {
 // edited returns a group with an edit applied, or why the edit is invalid.
 func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) {
 	g := *old
-	for _, f := range []struct{ to, from *string }{{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback}} {
+	for _, f := range []struct{ to, from *string }{
+		{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback},
+	} {
 		if f.from != nil {
 			*f.to = *f.from
 		}

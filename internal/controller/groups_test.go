@@ -91,7 +91,8 @@ func TestGroupEdits(t *testing.T) {
 			t.Error("two groups have one name")
 		}
 		c.mustGroup("B", nil) // another name
-		if err := c.UpdateGroup(ctx, third.ID, GroupEdit{Name: text("x"), Description: text("why"), Fallback: text("")}); err != nil {
+		if err := c.UpdateGroup(ctx, third.ID,
+			GroupEdit{Name: text("x"), Description: text("why"), Fallback: text("")}); err != nil {
 			t.Fatal(err)
 		}
 		got, _, _ := c.tables.Groups.Get(third.ID)
@@ -116,7 +117,8 @@ func TestLongLoopIsShortened(t *testing.T) {
 			last = c.mustGroup(fmt.Sprint("g", i+1), last)
 		}
 		err := c.UpdateGroup(t.Context(), first.ID, GroupEdit{Fallback: &last.ID})
-		wantRefused(t, err, farm.CodeRefused, "loop: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
+		wantRefused(t, err, farm.CodeRefused,
+			"loop: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
 	})
 }
 
@@ -295,7 +297,8 @@ func TestJoinGroups(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)
 		req := api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "one", Host: "10.0.0.1", Groups: []string{"g", h.ID, "g"}, Capacity: 3,
+			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "one", Host: "10.0.0.1",
+			Groups: []string{"g", h.ID, "g"}, Capacity: 3,
 		}
 		answer, err := c.Join(t.Context(), req)
 		if err != nil {
@@ -309,13 +312,15 @@ func TestJoinGroups(t *testing.T) {
 			t.Helper()
 			v, err := c.Node(t.Context(), answer.NodeID)
 			n := v.Node
-			if err != nil || n.Name != name || n.Host != host || n.Capacity != capacity || fmt.Sprint(n.Groups) != fmt.Sprint(groups) {
+			if err != nil || n.Name != name || n.Host != host || n.Capacity != capacity ||
+				fmt.Sprint(n.Groups) != fmt.Sprint(groups) {
 				t.Errorf("node = %+v, want %s at %s with %d in %v; %v", n, name, host, capacity, groups, err)
 			}
 		}
 		is("one", "10.0.0.1", 3, g.ID, h.ID)
 		name, host, five := "renamed", "build1.example", 5
-		if err := c.ConfigureNode(t.Context(), answer.NodeID, NodeConfig{Name: &name, Host: &host, Capacity: &five}); err != nil {
+		if err := c.ConfigureNode(t.Context(), answer.NodeID,
+			NodeConfig{Name: &name, Host: &host, Capacity: &five}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.RemoveFromGroups(t.Context(), answer.NodeID, []string{g.ID}); err != nil {

@@ -123,7 +123,8 @@ var groupDeeds = map[string]func(*trial, *end, act){
 		}
 	},
 	"join": (*trial).joins, "agents": (*trial).agents, "lose lease": deeds["lose lease"], "restart": deeds["restart"],
-	"late commits": deeds["late commits"], "late watch": deeds["late watch"], "lost reply": deeds["lost reply"], "mend": deeds["mend"],
+	"late commits": deeds["late commits"], "late watch": deeds["late watch"], "lost reply": deeds["lost reply"],
+	"mend": deeds["mend"],
 }
 
 // anyGroup returns the i-th group that the first replica knows; nil when it knows none.

@@ -305,7 +305,8 @@ type agent struct {
 func (c *cloud) join(name string, capacity int) *agent {
 	c.t.Helper()
 	answer, err := c.Join(c.t.Context(), api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Host: "10.0.0.1", Capacity: capacity, Arch: "amd64",
+		Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Host: "10.0.0.1", Capacity: capacity,
+		Arch: "amd64",
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -372,7 +373,8 @@ func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceSt
 	a.hold(o, phase != api.PhaseTerminated)
 	status := api.InstanceStatus{InstanceID: o.InstanceID, Claim: o.Claim, No: a.no, Phase: phase}
 	if phase == api.PhaseRunning || phase == api.PhaseScriptOK {
-		status.VM = &api.NodeVM{UUID: "vm-" + o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"}
+		status.VM = &api.NodeVM{UUID: "vm-" +
+			o.InstanceID, Name: "vm", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"}
 	}
 	for _, f := range change {
 		f(&status)

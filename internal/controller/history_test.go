@@ -34,7 +34,9 @@ func (c *cloud) past(q HistoryQuery) []*farm.InstanceHistory {
 func TestHistoryOfAnInstance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		id := c.mustStart(StartRequest{Name: "job", ExternalID: "http://ci/1", Options: farm.StartOptions{Script: []byte("secret")}})[0]
+		id := c.mustStart(StartRequest{
+			Name: "job", ExternalID: "http://ci/1", Options: farm.StartOptions{Script: []byte("secret")},
+		})[0]
 		o := a.take(api.OrderStart)
 		a.say(o, api.PhasePulling)
 		time.Sleep(time.Second)
@@ -65,7 +67,8 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		if took := p.Transitions[1].Time().Sub(p.Transitions[0].Time()); took != time.Second {
 			t.Errorf("the pull took %s", took)
 		}
-		if p.Name != "job" || p.ExternalID != "http://ci/1" || p.NodeID != a.id || !p.Finished.Equal(end) || p.Started.IsZero() {
+		if p.Name != "job" || p.ExternalID != "http://ci/1" || p.NodeID != a.id || !p.Finished.Equal(end) ||
+			p.Started.IsZero() {
 			t.Errorf("past = %+v", p)
 		}
 		if same := c.past(HistoryQuery{ExternalID: "http://ci/1"}); len(same) != 1 || same[0] != p {
@@ -105,8 +108,10 @@ func TestPagesOfTheHistory(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		var want []string
 		for i := range 25 {
-			p := &farm.InstanceHistory{ID: fmt.Sprintf("id-%02d", i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
-			if err := c.store.Commit(t.Context(), store.Put(c.tables.History, record.HistoryKey(p), p, store.Any)); err != nil {
+			p := &farm.InstanceHistory{ID: fmt.Sprintf("id-%02d",
+				i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
+			if err := c.store.Commit(t.Context(),
+				store.Put(c.tables.History, record.HistoryKey(p), p, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 			want = append([]string{p.ID}, want...)

@@ -39,7 +39,9 @@ func WithIdempotency(ctx context.Context, ask IdempotentRequest) context.Context
 
 // LookupIdempotent returns the response of an earlier request with the same key; ok is false
 // without one: then ask is ready for WithIdempotency. With sure, it reads the store itself.
-func (c *Controller) LookupIdempotent(ctx context.Context, ask *IdempotentRequest, sure bool) (answer json.RawMessage, ok bool, err error) {
+func (c *Controller) LookupIdempotent(
+	ctx context.Context, ask *IdempotentRequest, sure bool,
+) (answer json.RawMessage, ok bool, err error) {
 	kept, rev, there := c.tables.Idempotency.Get(ask.ID)
 	if !there && sure {
 		if kept, rev, err = c.tables.Idempotency.GetLinearizable(ctx, ask.ID); err != nil {
@@ -91,7 +93,9 @@ func (c *Controller) remember(ctx context.Context, answer any) (*idempotencyWrit
 	if err != nil {
 		return nil, err
 	}
-	return &idempotencyWrite{c: c, id: ask.ID, kept: record.IdempotencyRecord{Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now()}, cond: store.IfRev(ask.over)}, nil
+	return &idempotencyWrite{c: c, id: ask.ID, kept: record.IdempotencyRecord{
+		Caller: ask.Caller, Digest: ask.Digest, Answer: text, At: c.now(),
+	}, cond: store.IfRev(ask.over)}, nil
 }
 
 // changes returns the changes that join the transaction of the request.
@@ -170,7 +174,8 @@ func surplusKept(all []expiredKey, now time.Time, most, mostBytes int) (gone []s
 		bytes[k.caller] -= k.bytes
 	}
 	all = slices.DeleteFunc(all, func(k expiredKey) bool {
-		over := k.caller != "" && (count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(mostBytes))
+		over := k.caller != "" &&
+			(count[k.caller] > farm.CallerShare(most) || bytes[k.caller] > farm.CallerShare(mostBytes))
 		if over = over || now.Sub(k.at) >= keepAsked; over {
 			drop(k)
 		}

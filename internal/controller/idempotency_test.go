@@ -32,7 +32,8 @@ func (c *cloud) named(ctx context.Context, name, digest string, count int) ([]st
 	if ids, ok, err := recall(false); ok || err != nil {
 		return ids, err
 	}
-	ids, err := c.Start(WithIdempotency(ctx, ask), StartRequest{TemplateID: templateID, Count: count, Options: farm.StartOptions{Priority: 5}})
+	ids, err := c.Start(WithIdempotency(ctx, ask),
+		StartRequest{TemplateID: templateID, Count: count, Options: farm.StartOptions{Priority: 5}})
 	if err == nil {
 		return ids, nil
 	}
@@ -227,7 +228,9 @@ func TestTooManyNames(t *testing.T) {
 			answer, _ := json.Marshal(string(make([]byte, size)))
 			var changes []store.Change
 			for i := range n {
-				kept := &record.IdempotencyRecord{Caller: caller, Digest: "d", Answer: answer, At: c.now().Add(time.Duration(i) * time.Millisecond)}
+				kept := &record.IdempotencyRecord{
+					Caller: caller, Digest: "d", Answer: answer, At: c.now().Add(time.Duration(i) * time.Millisecond),
+				}
 				changes = append(changes, store.Put(c.tables.Idempotency, fmt.Sprintf("%06d", i), kept, store.Any))
 			}
 			for some := range slices.Chunk(changes, together) {
@@ -273,7 +276,8 @@ func TestANamedSave(t *testing.T) {
 		a.say(a.take("start"), "running")
 		ask := IdempotentRequest{ID: "s", Digest: "d"}
 		save := func() (string, error) {
-			return c.SaveImage(WithIdempotency(t.Context(), ask), SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: id, Tag: "new", NewTemplateName: "saved"}})
+			return c.SaveImage(WithIdempotency(t.Context(), ask),
+				SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: id, Tag: "new", NewTemplateName: "saved"}})
 		}
 		request, err := save()
 		if err != nil {

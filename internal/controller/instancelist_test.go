@@ -27,7 +27,8 @@ func TestInstanceList(t *testing.T) {
 			{Match: func(l InstanceView) bool { return l.ExternalID == "some" }},
 		} {
 			var visited []InstanceView
-			want, list := texts(c.Instances(p)), c.ListInstances(p, func(l InstanceView) { visited = append(visited, l) })
+			want, list := texts(c.Instances(p)),
+				c.ListInstances(p, func(l InstanceView) { visited = append(visited, l) })
 			if got := texts(visited); !slices.Equal(got, want) {
 				t.Errorf("%+v: %d instances were visited, want %d: %.300s", p, len(got), len(want), got)
 			}

@@ -196,7 +196,8 @@ func (c *Controller) matching(rows iter.Seq[store.Row[farm.Instance]], p Page) [
 // later one. As long as the tag is the same, so is the list except for the messages that are not
 // stored.
 func (c *Controller) InstancesETag() string {
-	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." + strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
+	return strconv.FormatUint(c.tables.Instances.Snapshot().Serial(), 36) + "." +
+		strconv.FormatUint(c.tables.Saves.Snapshot().Serial(), 36)
 }
 
 // Instance returns one instance; farm.CodeNotFound when there is none.
@@ -304,7 +305,9 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 // modify reads, changes and writes one instance, and retries while another writer is faster. If
 // change returns its argument, nothing is written. A save that the change removes from the instance
 // ends with it.
-func (c *Controller) modify(ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error)) error {
+func (c *Controller) modify(
+	ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error),
+) error {
 	if _, _, err := c.lookup(ctx, id); err != nil {
 		return err
 	}
@@ -330,7 +333,9 @@ func (c *Controller) modify(ctx context.Context, w store.Writer, id string, chan
 func (c *Controller) Terminate(ctx context.Context, id string) error {
 	var was *farm.Instance
 	asked := c.Events.With(c.store, func() farm.Event {
-		return farm.Event{Name: farm.EventTerminateVM, InstanceID: id, Extra: map[string]any{"instance_state": was.State}}
+		return farm.Event{
+			Name: farm.EventTerminateVM, InstanceID: id, Extra: map[string]any{"instance_state": was.State},
+		}
 	})
 	return c.modify(ctx, asked, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		was = inst

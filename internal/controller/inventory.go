@@ -70,7 +70,8 @@ func (c *Controller) vanish(ctx context.Context, s *session, have map[string]boo
 		return
 	}
 	if count, due := c.unvanished.Due(len(failed), c.now()); due {
-		c.log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count", count, "first", failed[0])
+		c.log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count",
+			count, "first", failed[0])
 	}
 }
 

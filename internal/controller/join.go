@@ -33,7 +33,10 @@ func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID
 	}
 	old, err := c.authenticate(req.NodeID, req.Credential)
 	known := err == nil
-	answer := api.JoinAnswer{NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress, UpdateKeys: c.opts.Packages.Keys()}
+	answer := api.JoinAnswer{
+		NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress,
+		UpdateKeys: c.opts.Packages.Keys(),
+	}
 	if !known && !c.lostIdentity(req) {
 		answer.NodeID, answer.Credential = uuid.NewString(), secret()
 	}
@@ -128,7 +131,9 @@ func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error)
 }
 
 // joinGroups returns the groups of a join. Kept ones that no longer exist are left out.
-func (c *Controller) joinGroups(ctx context.Context, req api.JoinRequest) (ids []string, checks []store.Change, err error) {
+func (c *Controller) joinGroups(
+	ctx context.Context, req api.JoinRequest,
+) (ids []string, checks []store.Change, err error) {
 	if !slices.Contains(req.Kept, api.KeptGroups) {
 		return c.namedGroups(ctx, req.Groups)
 	}

@@ -157,7 +157,9 @@ func newestWithin(versions []farm.TemplateRef, limit int) []farm.TemplateRef {
 
 // resolve returns the newest versions of a template with the fields of their configurations that a
 // start needs. Configurations of already known content are not read again.
-func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had *record.KnownTemplate) ([]farm.TemplateRef, error) {
+func (k *knownTemplates) resolve(
+	ctx context.Context, d api.TemplateDetail, had *record.KnownTemplate,
+) ([]farm.TemplateRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	newest := d.Versions[max(0, len(d.Versions)-maxKnownVersions):]
@@ -168,7 +170,8 @@ func (k *knownTemplates) resolve(ctx context.Context, d api.TemplateDetail, had 
 		}
 		ref := refOf(d, v)
 		if old, ok := had.Version(v.ContentID); ok && old.Suspended == ref.Suspended {
-			ref.CPUs, ref.MemoryMB, ref.Needs, ref.Network, ref.VLAN = old.CPUs, old.MemoryMB, old.Needs, old.Network, old.VLAN
+			ref.CPUs, ref.MemoryMB, ref.Needs, ref.Network, ref.VLAN = old.CPUs, old.MemoryMB, old.Needs, old.Network,
+				old.VLAN
 			out = append(out, ref)
 			continue
 		}
@@ -263,9 +266,11 @@ func (c *Controller) resolveKnown(id, tag string, number *int, away error) (farm
 	}
 	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {
-		return none, "", farm.Refused("The version of template %s that is asked for is not known here and cannot be looked up: %s",
-			known.Name, cause.Message)
+		return none, "",
+			farm.Refused("The version of template %s that is asked for is not known here and cannot be looked up: %s",
+				known.Name, cause.Message)
 	}
 	ref, _ := known.Version(picked.ContentID)
-	return ref, "the registry cannot be reached: tag " + ref.Tag + " is taken from the last known state of the template", nil
+	return ref, "the registry cannot be reached: tag " + ref.Tag +
+		" is taken from the last known state of the template", nil
 }

@@ -26,7 +26,9 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 		c.shelf.setDown(true)
 		for round := range 2 {
 			number := 1
-			for name, req := range map[string]StartRequest{"latest": {}, "tag": {Tag: "v2"}, "version": {Version: &number}} {
+			for name, req := range map[string]StartRequest{
+				"latest": {}, "tag": {Tag: "v2"}, "version": {Version: &number},
+			} {
 				id := c.mustStart(req)[0]
 				inst, _ := c.Instance(t.Context(), id)
 				if inst.Template != online.Template || inst.Message != awayNote || inst.NodeID != a.id {
@@ -66,7 +68,9 @@ func TestStartOfTheUnknownWhileTheRegistryIsAway(t *testing.T) {
 			"Template " + unknown + " is not known here": {TemplateID: unknown},
 			"The version of template base that is asked for is not known here and cannot be looked up: " +
 				"The registry cannot be reached; try again": {TemplateID: templateID, Tag: "v9"},
-			"The version of template base that is asked for is not known here": {TemplateID: templateID, Version: &seven},
+			"The version of template base that is asked for is not known here": {
+				TemplateID: templateID, Version: &seven,
+			},
 		} {
 			req.Count = 1
 			_, err := c.Start(t.Context(), req)
@@ -140,7 +144,8 @@ func TestKnownTemplateIsBounded(t *testing.T) {
 		d := c.shelf.template()
 		d.Versions = nil
 		for n := range 3 * maxKnownVersions {
-			d.Versions = append(d.Versions, api.TemplateVersion{Tag: fmt.Sprint("t", n), Number: n, ContentID: fmt.Sprint("c", n)})
+			d.Versions = append(d.Versions,
+				api.TemplateVersion{Tag: fmt.Sprint("t", n), Number: n, ContentID: fmt.Sprint("c", n)})
 		}
 		keeps := func(want, last int) {
 			t.Helper()

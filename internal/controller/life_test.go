@@ -119,12 +119,30 @@ func TestFailuresEndInError(t *testing.T) {
 		message string
 		slot    bool
 	}{
-		{"start", 0, api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no room" }, farm.Errored, "no room", false},
-		{"script, stopping", farm.StopVM, api.PhaseScriptFailed, script(7), farm.Stopping, "startup script exit code 7", true},
-		{"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Errored, "startup script exit code 7", true},
-		{"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Errored, "startup script exit code 1", true},
-		{"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Errored, "The VM stopped without being asked to", true},
-		{"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Errored, "VM no longer exists on its node", false},
+		{"start", 0, api.PhaseFailed, func(s *api.InstanceStatus) {
+			s.Message = "no room"
+		}, farm.Errored, "no room", false},
+		{
+			"script, stopping", farm.StopVM, api.PhaseScriptFailed, script(7), farm.Stopping,
+			"startup script exit code 7",
+			true,
+		},
+		{
+			"script, stopped", farm.StopVM, api.PhaseScriptEnded, script(7), farm.Errored, "startup script exit code 7",
+			true,
+		},
+		{
+			"script, kept", farm.KeepVM, api.PhaseScriptFailed, script(1), farm.Errored, "startup script exit code 1",
+			true,
+		},
+		{
+			"stopped by itself", 0, api.PhaseStopped, func(*api.InstanceStatus) {}, farm.Errored,
+			"The VM stopped without being asked to", true,
+		},
+		{
+			"vanished", 0, api.PhaseVanished, func(*api.InstanceStatus) {}, farm.Errored,
+			"VM no longer exists on its node", false,
+		},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -277,7 +295,8 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		if _, err := b.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("second agent: %v", err)
 		}
-		if _, err := c.Report(t.Context(), b.cred, api.Report{NodeID: b.id, BootID: b.boot}); farm.CodeOf(err) != farm.CodeConflict {
+		if _, err := c.Report(t.Context(), b.cred,
+			api.Report{NodeID: b.id, BootID: b.boot}); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("report of a second agent: %v", err)
 		}
 		time.Sleep(takenOverAfter + time.Second)
@@ -392,9 +411,10 @@ func TestLargeRecords(t *testing.T) {
 		noise := strings.Repeat("\x00", 64<<10)
 		for _, o := range orders {
 			report.Statuses = append(report.Statuses, api.InstanceStatus{
-				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptEnded, Message: strings.Repeat("\x01", 1<<20),
-				Script: &api.ScriptStatus{Code: 9, Stdout: noise, Stderr: noise},
-				VM:     &api.NodeVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
+				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptEnded,
+				Message: strings.Repeat("\x01", 1<<20),
+				Script:  &api.ScriptStatus{Code: 9, Stdout: noise, Stderr: noise},
+				VM:      &api.NodeVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
 			})
 		}
 		if _, err := c.Report(t.Context(), a.cred, report); err != nil {
@@ -425,7 +445,8 @@ func TestRejoinTakesWhatIsGiven(t *testing.T) {
 		if n := join(api.JoinRequest{Name: "two"}); n.Name != "two" || n.Capacity != 3 || n.Host != "10.0.0.1" {
 			t.Errorf("after a join that gives the name: %+v", n)
 		}
-		if n := join(api.JoinRequest{Name: "two", Capacity: 5, Host: "10.0.0.9"}); n.Capacity != 5 || n.Host != "10.0.0.9" {
+		if n := join(api.JoinRequest{Name: "two", Capacity: 5, Host: "10.0.0.9"}); n.Capacity != 5 ||
+			n.Host != "10.0.0.9" {
 			t.Errorf("after a join that gives more: %+v", n)
 		}
 	})
@@ -440,10 +461,18 @@ func TestStartRefusals(t *testing.T) {
 		message string
 	}{
 		{"name instead of id", StartRequest{TemplateID: "base"}, "VM not in the registry"},
-		{"unknown template", StartRequest{TemplateID: "99999999-2222-4333-8444-555555555555"}, "VM not in the registry"},
+		{
+			"unknown template",
+			StartRequest{TemplateID: "99999999-2222-4333-8444-555555555555"},
+			"VM not in the registry",
+		},
 		{"unknown tag", StartRequest{Tag: "v9"}, "No such tag v9"},
 		{"unknown version", StartRequest{Version: &seven}, "No such tag 7"},
-		{"tag and version that differ", StartRequest{Tag: "v1", Version: &one}, "tag v1 is version 0, not 1: give one of them"},
+		{
+			"tag and version that differ",
+			StartRequest{Tag: "v1", Version: &one},
+			"tag v1 is version 0, not 1: give one of them",
+		},
 		{"unknown node", StartRequest{Options: farm.StartOptions{PinnedNode: "nowhere"}}, "Node nowhere not found"},
 	}
 	inCloud(t, func(t *testing.T, c *cloud) {

@@ -142,7 +142,8 @@ func (a *admission) checkLocked(caller string, more amounts) error {
 		switch {
 		case more[i] <= 0:
 		case caller != "" && mine[i]+more[i] > farm.CallerShare(limit):
-			return farm.Busy(limitRetry, "You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): %s",
+			return farm.Busy(limitRetry,
+				"You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): %s",
 				mine[i], l.what, more[i], l.setting, limit, l.remedy)
 		case all[i]+more[i] > limit:
 			return farm.Busy(limitRetry, "There are %d %s, and %d more are asked for; "+

@@ -55,7 +55,8 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 			t.Helper()
 			wantBusy(t, want, func() error { return on.startFor(caller, StartRequest{Count: count}) })
 		}
-		const mine = "You have %d instances that wait for a node and ask for %d more; one caller may have a quarter of " +
+		const mine = "You have %d instances that wait for a node and ask for %d more; one caller may have a quarter " +
+			"of " +
 			"the setting SVC_MAX_WAITING (8): terminate some, or try again later"
 		start(c, "key a", 3, fmt.Sprintf(mine, 0, 3))
 		start(c, "key a", 2, "")
@@ -96,7 +97,8 @@ func TestSizesAreLimited(t *testing.T) {
 		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
 		script := withScript(5, strings.Repeat("x", 600))
 		wantBusy(t, "", func() error { return c.startFor("key a", script) })
-		const refused = "You have 600 bytes of startup scripts and ask for 600 more; one caller may have a quarter of the setting " +
+		const refused = "You have 600 bytes of startup scripts and ask for 600 more; one caller may have a quarter " +
+			"of the setting " +
 			"SVC_MAX_SCRIPTS_SIZE (4000): terminate some, or try again later"
 		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
 		wantBusy(t, "", func() error { return c.startFor("key b", script) })
@@ -115,7 +117,8 @@ func TestSizesAreLimited(t *testing.T) {
 		wantBusy(t, "", func() error { return c.startFor("key c", StartRequest{Name: "small"}) })
 		const large = 20 << 10
 		err := c.startFor("key c", StartRequest{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
-		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (81920)") {
+		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy ||
+			!strings.Contains(text, "SVC_MAX_WAITING_SIZE (81920)") {
 			t.Errorf("%v", err)
 		}
 		ports := make([]farm.Port, 16)
@@ -130,7 +133,8 @@ func TestSizesAreLimited(t *testing.T) {
 			if inst.Name != "small" {
 				continue
 			}
-			err := c.UpdateInstance(t.Context(), id, InstanceUpdate{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
+			err := c.UpdateInstance(t.Context(), id,
+				InstanceUpdate{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
 			if farm.CodeOf(err) != farm.CodeBusy {
 				t.Errorf("an instance that grows: %v", err)
 			}
@@ -156,7 +160,8 @@ func TestSavesAreLimited(t *testing.T) {
 		for range 4 { // all before the reconciler runs
 			wantBusy(t, "", func() error { return save("key a", bad) })
 		}
-		const most = "You have 4 save requests that are pending or failed and ask for 1 more; one caller may have a quarter of the " +
+		const most = "You have 4 save requests that are pending or failed and ask for 1 more; one caller may have " +
+			"a quarter of the " +
 			"setting SVC_MAX_WAITING (16): the oldest that failed are removed within a minute"
 		wantBusy(t, most, func() error { return save("key a", bad) })
 		wantBusy(t, most, func() error { return save("key a") })
@@ -168,9 +173,11 @@ func TestSavesAreLimited(t *testing.T) {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
 		}
 		a.contact()
-		large := func(ask *SaveImageRequest) { ask.Description = strings.Repeat("<", 4<<10) } // six bytes each as stored
+		// six bytes each as stored
+		large := func(ask *SaveImageRequest) { ask.Description = strings.Repeat("<", 4<<10) }
 		err := save("key a", large)
-		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy || !strings.Contains(text, "SVC_MAX_WAITING_SIZE (65536)") {
+		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy ||
+			!strings.Contains(text, "SVC_MAX_WAITING_SIZE (65536)") {
 			t.Errorf("bytes: %v", err)
 		}
 		wantBusy(t, "", func() error { return save("key a") })
@@ -215,7 +222,8 @@ func TestKeysAreLimited(t *testing.T) {
 				if _, _, err := c.LookupIdempotent(t.Context(), &ask, false); err != nil {
 					return err
 				}
-				_, err := c.Start(WithIdempotency(t.Context(), ask), StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
+				_, err := c.Start(WithIdempotency(t.Context(), ask),
+					StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
 				return err
 			})
 			time.Sleep(time.Millisecond)
@@ -223,8 +231,9 @@ func TestKeysAreLimited(t *testing.T) {
 		for i := range 4 {
 			recall("key a", fmt.Sprint("a", i), "")
 		}
-		recall("key a", "a4", "You have 4 stored requests with an Idempotency-Key, the limit per caller: a quarter of the "+
-			"setting SVC_MAX_IDEMPOTENCY_KEYS (16); leave the key out, or try again in a few minutes")
+		recall("key a", "a4",
+			"You have 4 stored requests with an Idempotency-Key, the limit per caller: a quarter of the "+
+				"setting SVC_MAX_IDEMPOTENCY_KEYS (16); leave the key out, or try again in a few minutes")
 		recall("key b", "b0", "")
 		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()

@@ -22,7 +22,8 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 	var n atomic.Int64
 	c.t.Cleanup(c.store.Subscribe(func(events []store.Event) {
 		for _, e := range events {
-			if (e.Kind == record.KindNode || e.Kind == record.KindNodeInfo) && e.ID == node || e.Kind == record.KindInstance && e.ID == instance {
+			if (e.Kind == record.KindNode || e.Kind == record.KindNodeInfo) && e.ID == node ||
+				e.Kind == record.KindInstance && e.ID == instance {
 				n.Add(1)
 			}
 		}
@@ -63,7 +64,8 @@ func TestDescriptionsArePaced(t *testing.T) {
 		synctest.Wait()
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		inst, _, _ := c.tables.Instances.Get(o.InstanceID)
-		if info := c.infoOn(a.id); info.OS != fmt.Sprint("os ", rounds) || node.Host != fmt.Sprint("host-", rounds) || inst.VM.Name != fmt.Sprint("vm ", rounds) {
+		if info := c.infoOn(a.id); info.OS != fmt.Sprint("os ", rounds) || node.Host != fmt.Sprint("host-", rounds) ||
+			inst.VM.Name != fmt.Sprint("vm ", rounds) {
 			t.Errorf("after %d rounds: %s, %s, %s", rounds, info.OS, node.Host, inst.VM.Name)
 		}
 		n := writes.Load()
@@ -131,7 +133,8 @@ func TestFailedStatusesAreKept(t *testing.T) {
 		o := c.started(a)
 		c.putBack(t.Context(), c.link.find(a.id), []api.InstanceStatus{{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: a.no + 1, Phase: api.PhaseRunning,
-			VM: &api.NodeVM{UUID: "vm-" + o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
+			VM: &api.NodeVM{UUID: "vm-" +
+				o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
 		}})
 		time.Sleep(2 * writeEvery)
 		synctest.Wait()
@@ -157,7 +160,11 @@ func TestJoinsArePaced(t *testing.T) {
 			t.Errorf("%d writes, %v", n, last)
 		}
 		time.Sleep(writeEvery)
-		if _, err := c.Join(t.Context(), api.JoinRequest{Token: c.JoinToken(), NodeID: a.id, Credential: a.cred, Name: "last", Host: "h"}); err != nil {
+		if _, err := c.Join(t.Context(),
+			api.JoinRequest{
+				Token: c.JoinToken(), NodeID: a.id, Credential: a.cred, Name: "last",
+				Host: "h",
+			}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -181,17 +188,20 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 			{InstanceID: waits, Claim: o.Claim, No: 1, Phase: api.PhaseFailed, Message: "lie"},
 		}
 		for range 2000 {
-			statuses = append(statuses, api.InstanceStatus{InstanceID: uuid.NewString(), Claim: "x", No: 1, Phase: api.PhaseRunning})
+			statuses = append(statuses,
+				api.InstanceStatus{InstanceID: uuid.NewString(), Claim: "x", No: 1, Phase: api.PhaseRunning})
 		}
 		report := func(a *agent, statuses ...api.InstanceStatus) {
 			t.Helper()
-			if _, err := c.Report(t.Context(), a.cred, api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
+			if _, err := c.Report(t.Context(), a.cred,
+				api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		report(liar, statuses...)
 		for _, no := range []int64{-1, 0, 7, 8} { // 8 is what the first report had
-			report(a, api.InstanceStatus{InstanceID: id, Claim: o.Claim, No: no, Phase: api.PhaseVanished, Message: "old"})
+			report(a,
+				api.InstanceStatus{InstanceID: id, Claim: o.Claim, No: no, Phase: api.PhaseVanished, Message: "old"})
 		}
 		report(a, api.InstanceStatus{InstanceID: id, Claim: "another", No: 99, Phase: api.PhaseVanished})
 		synctest.Wait()
@@ -199,7 +209,8 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 			t.Errorf("the record has changed: %+v", after)
 		}
 		c.wantState(waits, farm.Scheduling)
-		if _, err := c.Report(t.Context(), liar.cred, api.Report{NodeID: a.id, BootID: a.boot}); farm.CodeOf(err) != farm.CodeUnauthenticated {
+		if _, err := c.Report(t.Context(), liar.cred,
+			api.Report{NodeID: a.id, BootID: a.boot}); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a report with another node's id: %v", err)
 		}
 	})
@@ -225,15 +236,19 @@ func TestLyingNode(t *testing.T) {
 			liar.stray(50)
 			info := *liar.info
 			info.OS, info.CPUs = fmt.Sprint(invented, strings.Repeat("x", 1<<16)), 1<<62
-			if _, err := liar.tryPoll(api.PollRequest{Host: strings.Repeat("h", 1<<16)}, 0); farm.CodeOf(err) != farm.CodeInvalid {
+			if _, err := liar.tryPoll(api.PollRequest{Host: strings.Repeat("h", 1<<16)},
+				0); farm.CodeOf(err) != farm.CodeInvalid {
 				t.Fatalf("a host name of 64 KiB: %v", err)
 			}
-			liar.poll(api.PollRequest{Info: &info, Held: liar.held, HasHeld: true, Host: fmt.Sprint("host-", invented)}, 0)
+			liar.poll(api.PollRequest{Info: &info, Held: liar.held, HasHeld: true, Host: fmt.Sprint("host-", invented)},
+				0)
 			report := api.Report{NodeID: liar.id, BootID: liar.boot}
 			for range 100 {
 				cacheJobs++
-				report.CacheJobs = append(report.CacheJobs, api.CacheJobStatus{ID: fmt.Sprint("errand-", cacheJobs), Stage: api.CacheJobDone})
-				report.Statuses = append(report.Statuses, api.InstanceStatus{InstanceID: uuid.NewString(), Phase: api.PhaseRunning})
+				report.CacheJobs = append(report.CacheJobs,
+					api.CacheJobStatus{ID: fmt.Sprint("errand-", cacheJobs), Stage: api.CacheJobDone})
+				report.Statuses = append(report.Statuses,
+					api.InstanceStatus{InstanceID: uuid.NewString(), Phase: api.PhaseRunning})
 			}
 			if _, err := c.Report(t.Context(), liar.cred, report); err != nil {
 				t.Fatal(err)

@@ -58,7 +58,8 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 				t.Errorf("placed on %q: %q", inst.NodeID, inst.Message)
 			}
 		}
-		if inst, _ := c.Instance(t.Context(), large); inst.Message != "no node is large enough for 1 vCPU and 4096 MiB" {
+		if inst, _ := c.Instance(t.Context(),
+			large); inst.Message != "no node is large enough for 1 vCPU and 4096 MiB" {
 			t.Errorf("message = %q", inst.Message)
 		}
 	})
@@ -80,7 +81,9 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			"network_mode": {NetworkMode: "host"}, "video_controller": {Video: "pg"},
 			"hw_serial": {HardwareSerial: "s"}, "hw_uuid": {HardwareUUID: "u"},
 		} {
-			want := name + " cannot be set: version v2 of template base is suspended, which pins it; leave it out, or start a version that was saved stopped"
+			want := name +
+				" cannot be set: version v2 of template base is suspended, which pins it; leave it out, or start " +
+				"a version that was saved stopped"
 			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: o})
 			if err == nil || err.Error() != want || farm.CodeOf(err) != farm.CodeRefused {
 				t.Errorf("%v, want %q", err, want)
@@ -99,7 +102,8 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			{Script: []byte("x")},
 		} {
 			id := c.mustStart(StartRequest{Options: o})[0]
-			if inst, _ := c.Instance(t.Context(), id); inst.VCPU() != 3 || inst.VRAM() != 768 || !inst.Template.Suspended {
+			if inst, _ := c.Instance(t.Context(), id); inst.VCPU() != 3 || inst.VRAM() != 768 ||
+				!inst.Template.Suspended {
 				t.Errorf("takes %d CPUs and %d MB", inst.VCPU(), inst.VRAM())
 			}
 		}
@@ -111,7 +115,8 @@ func TestSavedStateIsPlacedWhereItLoads(t *testing.T) {
 		c.shelf.suspend(aPin)
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
-		want := "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine pc-q35-7.2, on a host with Zeta"
+		want := "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine " +
+			"pc-q35-7.2, on a host with Zeta"
 		if inst, _ := c.Instance(t.Context(), id); inst.Message != want {
 			t.Errorf("reason = %q", inst.Message)
 		}
@@ -141,10 +146,14 @@ func TestUSBDeviceOfAStart(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
 		start := func() error {
-			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{USBDevice: "1-2", Priority: 1}})
+			_, err := c.Start(t.Context(),
+				StartRequest{
+					TemplateID: templateID, Count: 1, Options: farm.StartOptions{USBDevice: "1-2", Priority: 1},
+				})
 			return err
 		}
-		if err := start(); err == nil || !strings.HasPrefix(err.Error(), "usb_device 1-2 cannot be attached: no node offers such a device") {
+		if err := start(); err == nil ||
+			!strings.HasPrefix(err.Error(), "usb_device 1-2 cannot be attached: no node offers such a device") {
 			t.Errorf("a device that nobody offers: %v", err)
 		}
 		a.info = &api.NodeInfo{Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}}

@@ -98,7 +98,8 @@ func TestEveryInstanceGetsAnAddress(t *testing.T) {
 		}
 		late := c.mustStart(StartRequest{})[0]
 		inst, _ := c.Instance(t.Context(), late)
-		if want := "waits for a MAC address: none of the 3 of " + three + " is free"; inst.Message != want || inst.MAC != "" {
+		if want := "waits for a MAC address: none of the 3 of " + three + " is free"; inst.Message != want ||
+			inst.MAC != "" {
 			t.Errorf("message %q, want %q", inst.Message, want)
 		}
 		freed := c.macOf(orders[0].InstanceID)
@@ -107,7 +108,8 @@ func TestEveryInstanceGetsAnAddress(t *testing.T) {
 		if got := c.macOf(late); got != freed {
 			t.Errorf("the late one has %s, want %s", got, freed)
 		}
-		if inst, _ := c.Instance(t.Context(), ids[2]); len(ids) != 3 || inst.NodeID == "" && c.state(late) != farm.Scheduling {
+		if inst, _ := c.Instance(t.Context(), ids[2]); len(ids) != 3 ||
+			inst.NodeID == "" && c.state(late) != farm.Scheduling {
 			t.Errorf("%+v", inst.Instance)
 		}
 		c.stop()
@@ -120,7 +122,10 @@ func TestAddressesAreAskedFor(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
 		ask := func(address string) error {
-			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{MACAddress: address, Priority: 1}})
+			_, err := c.Start(t.Context(),
+				StartRequest{
+					TemplateID: templateID, Count: 1, Options: farm.StartOptions{MACAddress: address, Priority: 1},
+				})
 			synctest.Wait()
 			return err
 		}
@@ -131,10 +136,12 @@ func TestAddressesAreAskedFor(t *testing.T) {
 		if o.Start.Machine.MAC != "52:54:00:00:00:02" {
 			t.Errorf("machine %+v", o.Start.Machine)
 		}
-		if err := ask("52:54:00:00:00:02"); err == nil || err.Error() != "mac_address 52:54:00:00:00:02 cannot be given: instance "+o.InstanceID+" has it" {
+		if err := ask("52:54:00:00:00:02"); err == nil ||
+			err.Error() != "mac_address 52:54:00:00:00:02 cannot be given: instance "+o.InstanceID+" has it" {
 			t.Errorf("a taken one: %v", err)
 		}
-		if err := ask("52:54:00:00:00:04"); err == nil || !strings.Contains(err.Error(), "not in the list of managed addresses ("+three+")") {
+		if err := ask("52:54:00:00:00:04"); err == nil ||
+			!strings.Contains(err.Error(), "not in the list of managed addresses ("+three+")") {
 			t.Errorf("one outside: %v", err)
 		}
 		c.mustStart(StartRequest{Count: 2}) // the others
@@ -156,7 +163,8 @@ func TestPopulateAndPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := c.mustStart(StartRequest{})[0]
-		if inst, _ := c.Instance(t.Context(), id); !strings.Contains(inst.Message, "the list of managed addresses is empty") {
+		if inst, _ := c.Instance(t.Context(), id); !strings.Contains(inst.Message,
+			"the list of managed addresses is empty") {
 			t.Errorf("message %q", inst.Message)
 		}
 		count := func(inUse *bool, want int) {
@@ -212,7 +220,10 @@ func TestReplicasGiveAddressesOnce(t *testing.T) {
 		for i := range 40 {
 			from := []*Controller{c.Controller, second.Controller}[i%2]
 			wg.Go(func() {
-				if _, err := from.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1}}); err != nil {
+				if _, err := from.Start(t.Context(),
+					StartRequest{
+						TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1},
+					}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -233,18 +244,21 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		address := o.Start.Machine.MAC
 		a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.MAC = strings.ToLower(address) })
 		c.lose(o.InstanceID)
-		if err := c.store.Commit(t.Context(), macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: address})...); err != nil {
+		if err := c.store.Commit(t.Context(),
+			macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: address})...); err != nil {
 			t.Fatal(err)
 		}
 		c.stop()
 		c.manage("52:54:00:00:00:01-52:54:00:00:00:02")
 		ids := c.mustStart(StartRequest{Count: 2})
 		c.wantMACs(0)
-		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message, "waits until node one has said which MAC addresses its VMs have") {
+		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message,
+			"waits until node one has said which MAC addresses its VMs have") {
 			t.Errorf("message %q", inst.Message)
 		}
 		a.contact()
-		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message, "waits for the MAC addresses of orphaned VMs") {
+		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message,
+			"waits for the MAC addresses of orphaned VMs") {
 			t.Errorf("message %q", inst.Message)
 		}
 		time.Sleep(askAfter)
@@ -272,10 +286,13 @@ func (a *agent) tell(o api.Order, address string) {
 	if err != nil || len(answer.Describe) != 1 {
 		a.t.Fatalf("asked about %v, %v", answer.Describe, err)
 	}
-	detail := api.InventoryDetail{ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start, Status: api.InstanceStatus{
-		InstanceID: o.InstanceID, Claim: o.Claim, No: 9, Phase: api.PhaseRunning,
-		VM: &api.NodeVM{UUID: o.InstanceID, Status: "running", MAC: strings.ToLower(address)},
-	}}
+	detail := api.InventoryDetail{
+		ID: o.InstanceID, ContentID: o.Start.ContentID, Start: o.Start,
+		Status: api.InstanceStatus{
+			InstanceID: o.InstanceID, Claim: o.Claim, No: 9, Phase: api.PhaseRunning,
+			VM: &api.NodeVM{UUID: o.InstanceID, Status: "running", MAC: strings.ToLower(address)},
+		},
+	}
 	a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true, Details: []api.InventoryDetail{detail}}, 0)
 	synctest.Wait()
 }

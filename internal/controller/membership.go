@@ -55,7 +55,9 @@ func (c *Controller) regroup(ctx context.Context, id string, groups []string, ch
 		case slices.Equal(in, node.Groups):
 			return nil
 		case len(in) > MaxNodeGroups:
-			return farm.Refused("A node may be in %d groups at most, and node %s would be in %d; take it out of some first", MaxNodeGroups, node.Name, len(in))
+			return farm.Refused(
+				"A node may be in %d groups at most, and node %s would be in %d; take it out of some first",
+				MaxNodeGroups, node.Name, len(in))
 		}
 		n := node.Clone()
 		n.Groups = in
@@ -135,14 +137,17 @@ func (c *Controller) leaveGroups(ctx context.Context, w store.Writer) error {
 		}
 	}
 	isDead := func(g string) bool { return dead[g] }
-	all := record.Bulk[farm.Node]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
-		if !slices.ContainsFunc(n.Groups, isDead) {
+	all := record.Bulk[farm.Node]{
+		Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes,
+		Change: func(n *farm.Node) (*farm.Node, error) {
+			if !slices.ContainsFunc(n.Groups, isDead) {
+				return n, nil
+			}
+			n = n.Clone()
+			n.Groups = slices.DeleteFunc(slices.Clone(n.Groups), isDead)
 			return n, nil
-		}
-		n = n.Clone()
-		n.Groups = slices.DeleteFunc(slices.Clone(n.Groups), isDead)
-		return n, nil
-	}}
+		},
+	}
 	return all.Update(ctx, slices.Compact(nodes))
 }
 
@@ -161,9 +166,12 @@ func (c *Controller) failWaiting(ctx context.Context, w store.Writer, gone *farm
 		}
 	}
 	now := c.now()
-	all := record.Bulk[farm.Instance]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Instances, Change: func(i *farm.Instance) (*farm.Instance, error) {
-		return groupless(i, now, gone.Name), nil
-	}}
+	all := record.Bulk[farm.Instance]{
+		Writer: w, Limits: c.store.Limits(), Table: c.tables.Instances,
+		Change: func(i *farm.Instance) (*farm.Instance, error) {
+			return groupless(i, now, gone.Name), nil
+		},
+	}
 	return all.Update(ctx, ids)
 }
 

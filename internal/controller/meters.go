@@ -24,14 +24,21 @@ func newMeters() meters {
 // so that a sum over replicas counts everything as often as the number of replicas.
 func (c *Controller) Families() []metric.Family {
 	return append(slices.Concat(c.Usage.Families(), c.licenseFamilies(), c.cacheJobFamilies()),
-		metric.HistogramFamily("buildyard_scheduler_round_seconds", "Time of a round of the scheduler, its writes included", c.meters.rounds),
-		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls", func() float64 { return float64(c.meters.parked.Load()) }),
-		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node", func() float64 { return float64(c.Consoles.Count()) }),
+		metric.HistogramFamily("buildyard_scheduler_round_seconds",
+			"Time of a round of the scheduler, its writes included", c.meters.rounds),
+		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls",
+			func() float64 { return float64(c.meters.parked.Load()) }),
+		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node",
+			func() float64 { return float64(c.Consoles.Count()) }),
 		metric.CounterFamily("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.Consoles.Shown),
-		metric.GaugeFamily("buildyard_history_records", "History records", func() float64 { return float64(c.tables.History.Len()) }),
-		metric.GaugeFamily("buildyard_event_records", "Records of events that are kept until all targets have them", func() float64 { return float64(c.tables.Events.Len()) }),
-		metric.GaugeFamily("buildyard_alarms", "Alarms in the status of the controller", func() float64 { return float64(len(c.Alarms())) }),
-		metric.GaugeFamily("buildyard_leader", "1 if leader, else 0", func() float64 { return truth(c.keeping.Load()) }),
+		metric.GaugeFamily("buildyard_history_records", "History records",
+			func() float64 { return float64(c.tables.History.Len()) }),
+		metric.GaugeFamily("buildyard_event_records", "Records of events that are kept until all targets have them",
+			func() float64 { return float64(c.tables.Events.Len()) }),
+		metric.GaugeFamily("buildyard_alarms", "Alarms in the status of the controller",
+			func() float64 { return float64(len(c.Alarms())) }),
+		metric.GaugeFamily("buildyard_leader", "1 if leader, else 0",
+			func() float64 { return truth(c.keeping.Load()) }),
 	)
 }
 
@@ -44,7 +51,8 @@ func (c *Controller) licenseFamilies() []metric.Family {
 			Read: func(s *metric.Series) { s.Value(1, string(c.Tier())) },
 		},
 		{
-			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge, Help: "License expiry (Unix seconds); absent without an end",
+			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge,
+			Help: "License expiry (Unix seconds); absent without an end",
 			Read: func(s *metric.Series) {
 				if at := c.opts.Licence.Expires(); !at.IsZero() {
 					s.Value(float64(at.Unix()))

@@ -71,7 +71,8 @@ func TestNetworksArePlaced(t *testing.T) {
 			if inst.NodeID != tt.node {
 				t.Errorf("%+v is on %q: %s", tt.o, inst.NodeName, inst.Message)
 			}
-			if m := c.startOrder(inst.Instance, nil).Machine; tt.o.VLAN == "10" && (m.VLAN != 10 || m.Network != "bridge") {
+			if m := c.startOrder(inst.Instance, nil).Machine; tt.o.VLAN == "10" &&
+				(m.VLAN != 10 || m.Network != "bridge") {
 				t.Errorf("machine %+v", m)
 			}
 		}
@@ -87,12 +88,18 @@ func TestRefusedNetworks(t *testing.T) {
 		c.wired("one", bridge, 10)
 		rule := []farm.Port{{Name: "ssh", GuestPort: 22}}
 		for want, o := range map[string]farm.StartOptions{
-			"vlan_tag needs the network mode bridge, and the template has shared: give network_mode bridge as well, or leave it out":                 {VLAN: "10"},
-			"vlan_tag needs the network mode bridge, and network_mode is nat: give network_mode bridge as well, or leave it out":                     {VLAN: "10", NetworkMode: "nat"},
-			"vlan_tag 11 cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode run --vlan)":                     {VLAN: "11", NetworkMode: "bridge"},
-			"port_forwarding_override cannot be used: the network mode bridge has no port rules; leave it out, or use shared, nat or host":           {NetworkMode: "bridge", PortOverride: true, Ports: rule},
-			"port_forwarding_override cannot be used: the network mode disconnected has no port rules; leave it out, or use shared, nat or host":     {NetworkMode: "disconnected", PortOverride: true, Ports: rule},
-			"network_local forceOn cannot be used: a guest in the network mode bridge cannot be isolated; leave it out, or use host or disconnected": {NetworkMode: "bridge", NetworkLocal: "forceOn"},
+			"vlan_tag needs the network mode bridge, and the template has shared: give network_mode bridge as well, " +
+				"or leave it out": {VLAN: "10"},
+			"vlan_tag needs the network mode bridge, and network_mode is nat: give network_mode bridge as well, or " +
+				"leave it out": {VLAN: "10", NetworkMode: "nat"},
+			"vlan_tag 11 cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode " +
+				"run --vlan)": {VLAN: "11", NetworkMode: "bridge"},
+			"port_forwarding_override cannot be used: the network mode bridge has no port rules; leave it out, or " +
+				"use shared, nat or host": {NetworkMode: "bridge", PortOverride: true, Ports: rule},
+			"port_forwarding_override cannot be used: the network mode disconnected has no port rules; leave it out, " +
+				"or use shared, nat or host": {NetworkMode: "disconnected", PortOverride: true, Ports: rule},
+			"network_local forceOn cannot be used: a guest in the network mode bridge cannot be isolated; leave it " +
+				"out, or use host or disconnected": {NetworkMode: "bridge", NetworkLocal: "forceOn"},
 		} {
 			_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: o})
 			if err == nil || err.Error() != want || farm.CodeOf(err) != farm.CodeRefused {
@@ -110,12 +117,14 @@ func TestNetworkOfASavedState(t *testing.T) {
 		c.shelf.suspend(pin)
 		id := c.mustStart(StartRequest{})[0]
 		inst, _ := c.Instance(t.Context(), id)
-		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" || c.startOrder(inst.Instance, nil).Machine != nil {
+		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" ||
+			c.startOrder(inst.Instance, nil).Machine != nil {
 			t.Errorf("the instance is %+v", inst.Template)
 		}
 		a := c.wired("one", bridge, 20)
 		info := *a.info
-		info.Hypervisor, info.Machine, info.Accelerator, info.CPUModel, info.HostCPU, info.Driver = "7.2.22", "pc-q35-7.2", "tcg", "max", "Zeta", "qemu"
+		info.Hypervisor, info.Machine, info.Accelerator, info.CPUModel, info.HostCPU, info.Driver = "7.2.22",
+			"pc-q35-7.2", "tcg", "max", "Zeta", "qemu"
 		a.info = &info
 		a.poll(api.PollRequest{Info: a.info, HasHeld: true}, 0)
 		synctest.Wait()

@@ -117,9 +117,12 @@ func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
 	most := info.MaxVMs()
 	switch {
 	case f.Capacity != nil && most > 0 && *f.Capacity > most:
-		return farm.Refused("max_vm_count cannot be %d: node %s is a Mac with Apple silicon, on which at most %d macOS VMs may run", *f.Capacity, n.Name, most)
+		return farm.Refused(
+			"max_vm_count cannot be %d: node %s is a Mac with Apple silicon, on which at most %d macOS VMs may run",
+			*f.Capacity, n.Name, most)
 	case f.RAMOverride != nil && info.MemoryMB > 0 && *f.RAMOverride > info.MemoryMB:
-		return farm.Refused("ram_override cannot be %d MiB: node %s has %d MiB of memory", *f.RAMOverride, n.Name, info.MemoryMB)
+		return farm.Refused("ram_override cannot be %d MiB: node %s has %d MiB of memory", *f.RAMOverride, n.Name,
+			info.MemoryMB)
 	case n.Mode == farm.CapacityByResources:
 		return nil
 	}
@@ -128,7 +131,9 @@ func (f *NodeConfig) refuse(n *farm.Node, info *farm.NodeInfo) error {
 		value *int
 	}{{"vcpu_override", f.VCPUOverride}, {"ram_override", f.RAMOverride}} {
 		if o.value != nil && *o.value > 0 {
-			return farm.Refused("%s counts in the capacity mode resource only, and node %s is in the mode number; set capacity_mode to resource as well", o.name, n.Name)
+			return farm.Refused(
+				"%s counts in the capacity mode resource only, and node %s is in the mode number; set capacity_mode "+
+					"to resource as well", o.name, n.Name)
 		}
 	}
 	return nil
@@ -146,7 +151,8 @@ func (f *NodeConfig) drain(n *farm.Node, now time.Time) error {
 	if !n.Drain {
 		n.Draining = nil
 		if f.DrainReason != nil || f.DrainFor != nil {
-			return farm.Refused("Node %s is not drained; a reason or a deadline for that needs drain_mode to be true as well", n.Name)
+			return farm.Refused(
+				"Node %s is not drained; a reason or a deadline for that needs drain_mode to be true as well", n.Name)
 		}
 		return nil
 	}

@@ -60,8 +60,12 @@ func TestCapacityModes(t *testing.T) {
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB") // than the machine
 		for text, conf := range map[string]NodeConfig{
 			"ram_override cannot be 20000 MiB: node one has 16384 MiB of memory": {RAMOverride: new(20000)},
-			"vcpu_override counts in the capacity mode resource only":            {Mode: new(farm.CapacityByVMs), VCPUOverride: new(4)},
-			"ram_override counts in the capacity mode resource only":             {Mode: new(farm.CapacityByVMs), RAMOverride: new(4)},
+			"vcpu_override counts in the capacity mode resource only": {
+				Mode: new(farm.CapacityByVMs), VCPUOverride: new(4),
+			},
+			"ram_override counts in the capacity mode resource only": {
+				Mode: new(farm.CapacityByVMs), RAMOverride: new(4),
+			},
 		} {
 			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
 		}
@@ -204,7 +208,8 @@ func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 		synctest.Wait()
 		to.clear()
 		there := a.at(second)
-		second.mustConfigure(there, NodeConfig{Drain: new(true), DrainFor: new(10 * time.Minute), DrainReason: new("disk")})
+		second.mustConfigure(there,
+			NodeConfig{Drain: new(true), DrainFor: new(10 * time.Minute), DrainReason: new("disk")})
 		there.keepContact(5 * time.Minute)
 		c.stop() // it held the lease
 		there.keepContact(4*time.Minute + 55*time.Second)
@@ -275,12 +280,15 @@ func TestEventsOfConfigurations(t *testing.T) {
 		to.clear()
 		c.mustConfigure(a, NodeConfig{Capacity: new(2)})
 		wantLines(t, to)
-		c.mustConfigure(a, NodeConfig{Name: new("first"), Capacity: new(3), Drain: new(true), DrainFor: new(time.Hour), DrainReason: new("disk")})
+		c.mustConfigure(a, NodeConfig{
+			Name: new("first"), Capacity: new(3), Drain: new(true), DrainFor: new(time.Hour), DrainReason: new("disk"),
+		})
 		if len(to.got) != 1 {
 			t.Fatalf("%d events", len(to.got))
 		}
-		want := fmt.Sprintf(`{"drain_deadline":3600,"drain_mode":true,"drain_reason":"disk","instance_id":"","machineName":"host","max_vm_count":3,`+
-			`"name":"ConfigNode","new_name":"first","node_id":"%s","node_name":"first","sub_type":"nodeAction","time":%d,"type":"apiAction"}`,
+		want := fmt.Sprintf(
+			`{"drain_deadline":3600,"drain_mode":true,"drain_reason":"disk","instance_id":"","machineName":"host","max_vm_count":3,`+
+				`"name":"ConfigNode","new_name":"first","node_id":"%s","node_name":"first","sub_type":"nodeAction","time":%d,"type":"apiAction"}`,
 			a.id, time.Now().Unix())
 		if got := string(to.got[0].Record); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

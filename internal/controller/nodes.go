@@ -152,7 +152,8 @@ func (c *Controller) ensureJoinToken(ctx context.Context) (string, error) {
 		return s.Value, nil
 	}
 	token := secret()
-	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingJoinToken, &record.Setting{Value: token}, store.IfAbsent))
+	err := c.store.Commit(ctx, store.Put(c.tables.Settings, settingJoinToken, &record.Setting{Value: token},
+		store.IfAbsent))
 	if errors.Is(err, store.ErrConflict) { // another replica was first
 		s, _, err := c.tables.Settings.GetLinearizable(ctx, settingJoinToken)
 		if err == nil && s != nil {

@@ -106,18 +106,21 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 }
 
 func newerScan(old *record.NodeScan) error {
-	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s", old.Scanned.Format(time.RFC3339))
+	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s",
+		old.Scanned.Format(time.RFC3339))
 }
 
 // scanned returns the event of results with other counts than those before.
 func scanned(node *farm.Node, s *api.NodeScanSummary) farm.Event {
-	return events.OfNode(farm.EventNodeScanned, node, map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
+	return events.OfNode(farm.EventNodeScanned, node,
+		map[string]any{"host": s.Host, "scanner": s.Scanner, "counts": s.Counts})
 }
 
 // checkScan refuses values that no scanner sends. It converts times to UTC.
 func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 	for _, f := range []struct{ name, value string }{{"host", s.Host}, {"scanner", s.Scanner}, {"version", s.Version}} {
-		if f.value == "" || len(f.value) > maxScanText || !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl) {
+		if f.value == "" || len(f.value) > maxScanText || !utf8.ValidString(f.value) ||
+			strings.ContainsFunc(f.value, unicode.IsControl) {
 			return farm.Invalid(f.name, "must have 1 to %d bytes and no control characters", maxScanText)
 		}
 	}
@@ -176,7 +179,8 @@ func (c *Controller) Scan(ctx context.Context, id string) (*record.NodeScan, []b
 		}
 		failed = err
 	}
-	return nil, nil, farm.Unavailable(failed, "The registry does not have these results as they came; the next ones of the node take their place")
+	return nil, nil, farm.Unavailable(failed,
+		"The registry does not have these results as they came; the next ones of the node take their place")
 }
 
 // Scans returns the summaries of the last results of all nodes that have some, in the order of
@@ -216,7 +220,8 @@ func (c *Controller) dropScan(ctx context.Context, w store.Writer, id string) er
 		if c.opts.Files == nil {
 			break
 		}
-		if err := c.opts.Files.RemoveFile(ctx, scanFile(id, place)); err != nil && farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.opts.Files.RemoveFile(ctx, scanFile(id, place)); err != nil &&
+			farm.CodeOf(err) != farm.CodeNotFound {
 			return err
 		}
 	}

@@ -110,11 +110,13 @@ func TestScansThatAreRefused(t *testing.T) {
 		} {
 			s := scanOf(a.id, time.Now(), 0)
 			change(&s)
-			if err := c.StoreScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
+			if err := c.StoreScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid ||
+				!strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
-		if err := c.StoreScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.StoreScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0),
+			nil); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("of an unknown node: %v", err)
 		}
 		fine(t, c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), []byte("true")))

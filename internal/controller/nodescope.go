@@ -14,7 +14,9 @@ import (
 // NodeScope returns what a token that a node requests permits at the registry: the purpose that it
 // names, when the records have an order of that node for it, else farm.CodeForbidden. Without a
 // purpose, as agents of the previous release request it, it permits all orders of the node.
-func (c *Controller) NodeScope(ctx context.Context, node *farm.Node, purpose *api.TokenPurpose) (auth.NodeScope, error) {
+func (c *Controller) NodeScope(
+	ctx context.Context, node *farm.Node, purpose *api.TokenPurpose,
+) (auth.NodeScope, error) {
 	if purpose == nil {
 		return c.allOrders(node), nil
 	}

@@ -28,7 +28,8 @@ func (c *Controller) put(t *testing.T, changes ...store.Change) {
 // other node.
 func TestNodeScope(t *testing.T) {
 	c, _ := openUpkept(t)
-	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"}, &farm.Node{ID: uuid.NewString(), Name: "mac-2"}
+	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"},
+		&farm.Node{ID: uuid.NewString(), Name: "mac-2"}
 	save := uuid.NewString()
 	instance := func(state farm.InstanceState, template string) *farm.Instance {
 		i := &farm.Instance{ID: uuid.NewString(), State: state, NodeID: me.ID, Template: farm.TemplateRef{ID: template}}
@@ -37,9 +38,13 @@ func TestNodeScope(t *testing.T) {
 		}
 		return i
 	}
-	starts, saved, failed, ending := instance(farm.Scheduling, "starts"), instance(farm.Pushing, "base"), instance(farm.Errored, "failed"), instance(farm.Terminating, "ending")
+	starts, saved, failed, ending := instance(farm.Scheduling, "starts"), instance(farm.Pushing, "base"),
+		instance(farm.Errored, "failed"), instance(farm.Terminating, "ending")
 	past := &farm.InstanceHistory{ID: uuid.NewString(), NodeID: me.ID}
-	request := &farm.SaveRequest{ID: save, Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: saved.ID, TemplateID: "target", Tag: "v2", RevertBeforePush: true}}
+	request := &farm.SaveRequest{
+		ID: save, Status: farm.SavePending,
+		Request: farm.SaveOptions{InstanceID: saved.ID, TemplateID: "target", Tag: "v2", RevertBeforePush: true},
+	}
 	spread := func(id string, kind farm.CacheJobKind) *farm.CacheJob {
 		return &farm.CacheJob{ID: id, Kind: kind, Template: farm.TemplateRef{ID: id}, Nodes: []string{me.ID}}
 	}
@@ -47,14 +52,19 @@ func TestNodeScope(t *testing.T) {
 	for _, i := range []*farm.Instance{starts, saved, failed, ending} {
 		changes = append(changes, store.Put(c.tables.Instances, i.ID, i, store.IfAbsent))
 	}
-	for _, e := range []*farm.CacheJob{spread("spread", farm.CacheJobDistribute), spread("done", farm.CacheJobDistribute), spread("removed", farm.CacheJobRemove)} {
+	for _, e := range []*farm.CacheJob{spread("spread", farm.CacheJobDistribute), spread("done",
+		farm.CacheJobDistribute), spread("removed", farm.CacheJobRemove)} {
 		changes = append(changes, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))
 	}
 	c.put(t, append(changes,
-		store.Put(c.tables.History, record.HistoryKey(past), past, store.Any), store.Put(c.tables.Saves, save, request, store.IfAbsent),
-		store.Put(c.tables.CacheJobResults, record.CacheJobResultID("done", me.ID), &farm.CacheJobResult{Done: true}, store.IfAbsent))...)
+		store.Put(c.tables.History, record.HistoryKey(past), past, store.Any),
+		store.Put(c.tables.Saves, save, request, store.IfAbsent),
+		store.Put(c.tables.CacheJobResults, record.CacheJobResultID("done", me.ID), &farm.CacheJobResult{Done: true},
+			store.IfAbsent))...)
 
-	for _, p := range []api.TokenPurpose{{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID}} {
+	for _, p := range []api.TokenPurpose{
+		{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID},
+	} {
 		if _, err := c.NodeScope(t.Context(), me, &p); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -62,7 +72,15 @@ func TestNodeScope(t *testing.T) {
 			t.Errorf("%+v of another node: %v", p, err)
 		}
 	}
-	for _, p := range []api.TokenPurpose{{Pull: "failed"}, {Pull: "ending"}, {Pull: "done"}, {Pull: "removed"}, {Pull: "target"}, {Save: starts.ID}, {Logs: save}} {
+	for _, p := range []api.TokenPurpose{
+		{Pull: "failed"},
+		{Pull: "ending"},
+		{Pull: "done"},
+		{Pull: "removed"},
+		{Pull: "target"},
+		{Save: starts.ID},
+		{Logs: save},
+	} {
 		if _, err := c.NodeScope(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeForbidden {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -76,15 +94,18 @@ func TestNodeScope(t *testing.T) {
 	if err != nil || len(scope.Save) != 1 || len(scope.Pull)+len(scope.Logs) > 0 || scope.Rows != nil || scope.Orders {
 		t.Fatalf("%+v, %v", scope, err)
 	}
-	if s := scope.Save[0]; s.ID != save || s.Template != "target" || s.Tag != "v2" || s.Base != "base" || s.Revert == nil || *s.Revert != "" {
+	if s := scope.Save[0]; s.ID != save || s.Template != "target" || s.Tag != "v2" || s.Base != "base" ||
+		s.Revert == nil || *s.Revert != "" {
 		t.Errorf("%+v", s)
 	}
-	if scope, err = c.NodeScope(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil || *scope.Rows != (auth.RowScope{Machine: "mac-2"}) {
+	if scope, err = c.NodeScope(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil ||
+		*scope.Rows != (auth.RowScope{Machine: "mac-2"}) {
 		t.Errorf("%+v, %v", scope, err)
 	}
 	all, err := c.NodeScope(t.Context(), me, nil)
 	slices.Sort(all.Pull)
-	if err != nil || !all.Orders || !slices.Equal(all.Pull, []string{"base", "spread", "starts"}) || len(all.Save) != 1 || len(all.Logs) != 4 || all.Rows.Machine != "mac-1" {
+	if err != nil || !all.Orders || !slices.Equal(all.Pull, []string{"base", "spread", "starts"}) ||
+		len(all.Save) != 1 || len(all.Logs) != 4 || all.Rows.Machine != "mac-1" {
 		t.Errorf("all orders: %+v, %v", all, err)
 	}
 	if all, err = c.NodeScope(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {

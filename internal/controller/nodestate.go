@@ -52,7 +52,8 @@ func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Tim
 	case since.IsZero():
 		verdicts = append(verdicts, stateDecision{event: farm.OneRunning})
 	case !due.After(now):
-		verdicts = append(verdicts, stateDecision{farm.FullNoneRunning, fmt.Sprintf("it is full, and none of its %d VMs runs", count)})
+		verdicts = append(verdicts,
+			stateDecision{farm.FullNoneRunning, fmt.Sprintf("it is full, and none of its %d VMs runs", count)})
 	default:
 		again = earliest(again, due)
 	}
@@ -79,7 +80,8 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 		return n, nil
 	})
 	if err == nil && moved {
-		k.c.log.WarnContext(ctx, "the state of a node changed", "node", n.ID, "name", n.Name, "was", string(node.State), "state", string(n.State), "reason", n.StateReason)
+		k.c.log.WarnContext(ctx, "the state of a node changed", "node", n.ID, "name", n.Name, "was", string(node.State),
+			"state", string(n.State), "reason", n.StateReason)
 	}
 	return err
 }
@@ -109,7 +111,8 @@ func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.T
 
 // halted reports whether an instance uses capacity with a VM that no longer runs.
 func halted(i *farm.Instance) bool {
-	return i.UsesCapacity() && i.VM != nil && i.VM.Status != farm.VMRunning && (!i.Started.IsZero() || i.State == farm.Errored)
+	return i.UsesCapacity() && i.VM != nil && i.VM.Status != farm.VMRunning &&
+		(!i.Started.IsZero() || i.State == farm.Errored)
 }
 
 // attendsTo returns when a node has to be checked because one of its instances changed; zero: it

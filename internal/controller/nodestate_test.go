@@ -45,7 +45,8 @@ func TestUnhealthyNode(t *testing.T) {
 		if inst, _ := c.Instance(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {
 			time.Sleep(time.Second)
 			c.wantVerdict(a, farm.NodeActive, "")
-			a.say(two, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
+			a.say(two, api.PhaseStopped,
+				func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
 			a.keepContact(unhealthyAfter + time.Second)
 		} else {
 			t.Errorf("the VM is %s", inst.VM.Status)
@@ -78,7 +79,8 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 		c.wantVerdict(a, farm.NodeActive, "")
 		for _, o := range orders {
 			a.say(o, api.PhaseRunning)
-			a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
+			a.say(o, api.PhaseRunning,
+				func(s *api.InstanceStatus) { s.VM = &api.NodeVM{UUID: "vm", Status: "stopped"} })
 		}
 		a.keepContact(unhealthyAfter - 5*time.Second)
 		a.say(orders[0], api.PhaseRunning)

@@ -83,9 +83,11 @@ func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOr
 func machineOf(inst *farm.Instance) *api.Machine {
 	o := inst.Options
 	m := api.Machine{
-		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem, MAC: firstOf(inst.MAC, o.MACAddress),
+		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem,
+		MAC:          firstOf(inst.MAC, o.MACAddress),
 		HardwareUUID: o.HardwareUUID, Serial: o.HardwareSerial, Video: o.Video,
-		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice, USBDevice: inst.USB,
+		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice,
+		USBDevice: inst.USB,
 	}
 	if o.VLAN != "" {
 		m.VLAN, _ = strconv.Atoi(o.VLAN) // checked when it was requested
@@ -104,8 +106,9 @@ func (c *Controller) saveOrder(id string) *api.SaveOrder {
 	}
 	o := s.Request
 	order := &api.SaveOrder{
-		Registry: s.Registry, TemplateID: o.TemplateID, NewName: o.NewTemplateName, Tag: o.Tag, Description: o.Description,
-		Suspend: o.Suspend, SanityTest: o.SanityTest, MustSucceed: o.CancelOnScriptFailure,
+		Registry: s.Registry, TemplateID: o.TemplateID, NewName: o.NewTemplateName, Tag: o.Tag,
+		Description: o.Description,
+		Suspend:     o.Suspend, SanityTest: o.SanityTest, MustSucceed: o.CancelOnScriptFailure,
 	}
 	if o.RevertBeforePush {
 		order.Revert = &api.PushRevert{Tag: o.RevertTag}

@@ -219,7 +219,8 @@ func (c *Controller) mayRemove(ctx context.Context, s *session) bool {
 			"check the data directory, then decide with: buildyard node adopt",
 			"alarm", api.AlarmOrphans, "nodes", len(j.kept), "unknown", j.strange, "held", j.held)
 	default:
-		c.log.ErrorContext(ctx, "orphan removal suspended: many VMs of a node are orphaned; decide with: buildyard node adopt",
+		c.log.ErrorContext(ctx,
+			"orphan removal suspended: many VMs of a node are orphaned; decide with: buildyard node adopt",
 			"alarm", api.AlarmOrphans, "node", s.node, "unknown", n.strange, "held", n.held)
 	}
 	return false
@@ -272,8 +273,10 @@ func (c *Controller) forgetReleased(ctx context.Context, node string, gone []str
 		if !c.isReleased(node, id) {
 			continue
 		}
-		if err := c.store.Commit(ctx, store.Delete(c.tables.Released, record.ReleasedOrphanID(node, id), store.Any)); err != nil {
-			c.log.WarnContext(ctx, "could not forget a released VM; it is forgotten later", "instance", id, "error", err)
+		if err := c.store.Commit(ctx, store.Delete(c.tables.Released, record.ReleasedOrphanID(node, id),
+			store.Any)); err != nil {
+			c.log.WarnContext(ctx, "could not forget a released VM; it is forgotten later", "instance", id, "error",
+				err)
 		}
 	}
 }

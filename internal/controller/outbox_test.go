@@ -86,7 +86,8 @@ func dieAt(t *testing.T, step int, after bool) int {
 	backend.mu.Lock()
 	backend.left = step
 	backend.mu.Unlock()
-	ids, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 5}})
+	ids, err := c.Start(t.Context(),
+		StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 5}})
 	if err == nil {
 		time.Sleep(1100 * time.Millisecond)
 		_ = c.Terminate(t.Context(), ids[0])
@@ -155,7 +156,8 @@ func (c *cloud) sayMany(n int) {
 	for i := 0; i < n; i += 10 {
 		var list []farm.Event
 		for k := range 10 {
-			list = append(list, farm.Event{Name: farm.EventConfigNode, Extra: map[string]any{"node_id": strconv.Itoa(i + k)}})
+			list = append(list,
+				farm.Event{Name: farm.EventConfigNode, Extra: map[string]any{"node_id": strconv.Itoa(i + k)}})
 		}
 		if err := c.Events.Append(c.t.Context(), list...); err != nil {
 			c.t.Fatal(err)
@@ -189,7 +191,8 @@ func TestTooManyEvents(t *testing.T) {
 		if n := c.storedEvents(); n > most {
 			t.Errorf("%d events in %d records", n, c.tables.Events.Len())
 		}
-		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 1 || !strings.Contains(alarms[0], "events wait for their delivery (push)") {
+		if alarms := c.Status(t.Context()).Alarms; len(alarms) != 1 ||
+			!strings.Contains(alarms[0], "events wait for their delivery (push)") {
 			t.Errorf("alarms: %v", alarms)
 		}
 		away.failing(nil)
@@ -261,12 +264,15 @@ func TestRecentEvents(t *testing.T) {
 			c.mustStart(StartRequest{})
 		}()
 		begun = time.Now()
-		got := ask(events.Query{After: all[49].ID, Limit: 5, Match: func(e events.LoggedEvent) bool { return e.Field("name") == "StartVM" }})
+		got := ask(events.Query{After: all[49].ID, Limit: 5, Match: func(e events.LoggedEvent) bool {
+			return e.Field("name") == "StartVM"
+		}})
 		if len(got) != 1 || time.Since(begun) != 10*time.Second {
 			t.Errorf("%d events that were waited for, after %s", len(got), time.Since(begun))
 		}
 		for _, bad := range []string{"x", "1", "1-x", "-1-1", "!-1"} {
-			if _, err := c.Events.Recent(t.Context(), events.Query{After: bad, Limit: 1}); farm.CodeOf(err) != farm.CodeInvalid {
+			if _, err := c.Events.Recent(t.Context(),
+				events.Query{After: bad, Limit: 1}); farm.CodeOf(err) != farm.CodeInvalid {
 				t.Errorf("after %s: %v", bad, err)
 			}
 		}

@@ -34,7 +34,9 @@ func TestNodesAreShownAlike(t *testing.T) {
 		defer second.stop()
 		says := func(a *agent, cpu, ram float64) {
 			for range 5 {
-				a.poll(api.PollRequest{Info: a.info, Held: a.held, HasHeld: true, Usage: &api.Usage{CPU: cpu, RAM: ram}}, 0)
+				a.poll(api.PollRequest{
+					Info: a.info, Held: a.held, HasHeld: true, Usage: &api.Usage{CPU: cpu, RAM: ram},
+				}, 0)
 				time.Sleep(5 * time.Second)
 			}
 		}
@@ -43,7 +45,8 @@ func TestNodesAreShownAlike(t *testing.T) {
 			for _, replica := range []*cloud{c, second} {
 				v := replica.node(a.at(replica))
 				if v.Usage.CPU != cpu || v.Usage.RAM != ram || time.Since(v.Seen) > contactGap {
-					t.Errorf("load = %v and %v, seen %s ago; want %v and %v", v.Usage.CPU, v.Usage.RAM, time.Since(v.Seen), cpu, ram)
+					t.Errorf("load = %v and %v, seen %s ago; want %v and %v", v.Usage.CPU, v.Usage.RAM,
+						time.Since(v.Seen), cpu, ram)
 				}
 			}
 		}
@@ -130,7 +133,8 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		o := a.take(api.OrderStart)
 		a.say(o, api.PhaseRunning)
 		c.lose(o.InstanceID)
-		if err := c.store.Commit(t.Context(), macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: o.Start.Machine.MAC})...); err != nil {
+		if err := c.store.Commit(t.Context(),
+			macpool.Free(c.tables, &farm.Instance{ID: o.InstanceID, MAC: o.Start.Machine.MAC})...); err != nil {
 			t.Fatal(err)
 		}
 		second := &cloud{t: c.t, shelf: c.shelf, backend: c.backend}
@@ -144,7 +148,8 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		synctest.Wait()
-		early, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1}})
+		early, err := c.Start(t.Context(),
+			StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +171,9 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		if with != 1 {
 			t.Errorf("%d instances have the one address that is free", with)
 		}
-		_, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1, MACAddress: o.Start.Machine.MAC}})
+		_, err = c.Start(t.Context(), StartRequest{
+			TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1, MACAddress: o.Start.Machine.MAC},
+		})
 		if err == nil || !strings.Contains(err.Error(), "an orphaned VM has it") {
 			t.Errorf("asked for: %v", err)
 		}
@@ -191,7 +198,8 @@ func TestDigestsFit(t *testing.T) {
 		}
 		c.link.mu.Unlock()
 		d := c.ages.digest(1)
-		if put := store.Put(c.tables.Digests, "x", d, store.Any); put.Err() != nil || len(d.Nodes) != maxAges*ageBytes || !d.Vague {
+		if put := store.Put(c.tables.Digests, "x", d, store.Any); put.Err() != nil ||
+			len(d.Nodes) != maxAges*ageBytes || !d.Vague {
 			t.Errorf("a digest of %d nodes takes %d bytes: %v", len(d.Nodes)/ageBytes, put.Size(), put.Err())
 		}
 		nodes := readDigest(d, now)

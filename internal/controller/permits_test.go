@@ -81,10 +81,12 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 			}
 		}
 		id := c.mustStart(StartRequest{Group: "ci"})[0]
-		if got, want := c.where(id), "no node that is open to the permission group ci has a free slot (1 node: 1 full)"; got != want {
+		if got, want := c.where(id),
+			"no node that is open to the permission group ci has a free slot (1 node: 1 full)"; got != want {
 			t.Errorf("waits because %q, want %q", got, want)
 		}
-		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got != "no node is allowed for the permission group dev may start instances" {
+		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got !=
+			"no node is allowed for the permission group dev may start instances" {
 			t.Errorf("a group without nodes: %s", got)
 		}
 		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // pending instances are placed where allowed now
@@ -178,7 +180,11 @@ func TestNeeds(t *testing.T) {
 	}{
 		{"with the right", "show", all, []string{"list"}, ""},
 		{"without it", "show", all, []string{"get_config"}, notThere},
-		{"without the permission", "show", nil, []string{"list"}, "Your credential needs the permission list_vms at the registry"},
+		{
+			"without the permission", "show", nil,
+			[]string{"list"},
+			"Your credential needs the permission list_vms at the registry",
+		},
 		{"with the right", "start", nil, []string{"pull"}, ""},
 		{"unlisted", "start", nil, nil, "VM not in the registry"},
 		{"listed", "start", nil, []string{"list"}, "You need the permission pull on the template " + templateID},
@@ -187,16 +193,31 @@ func TestNeeds(t *testing.T) {
 		{"listed", "distribute", nil, []string{"list"}, "You need the permission pull on the template " + templateID},
 		{"with the right", "revert", all, []string{"delete_revert"}, ""},
 		{"unlisted", "revert", all, []string{"pull"}, notThere},
-		{"listed", "revert", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
-		{"without the permission", "revert", []string{"delete_vm"}, []string{"delete_revert"}, "Your credential needs the permission revert at the registry"},
+		{"listed", "revert", all, []string{"list"}, "You need the permission delete_revert on the template " +
+			templateID},
+		{
+			"without the permission", "revert",
+			[]string{"delete_vm"},
+			[]string{"delete_revert"},
+			"Your credential needs the permission revert at the registry",
+		},
 		{"with the right", "delete", all, []string{"delete_revert"}, ""},
-		{"listed", "delete", all, []string{"list"}, "You need the permission delete_revert on the template " + templateID},
-		{"without the permission", "delete", []string{"revert"}, []string{"delete_revert"}, "Your credential needs the permission delete_vm at the registry"},
+		{"listed", "delete", all, []string{"list"}, "You need the permission delete_revert on the template " +
+			templateID},
+		{
+			"without the permission", "delete",
+			[]string{"revert"},
+			[]string{"delete_revert"},
+			"Your credential needs the permission delete_vm at the registry",
+		},
 	} {
 		inCloud(t, func(t *testing.T, c *cloud) {
 			c.stop()
 			c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) {
-				return &api.CallerRights{Enforced: true, Managed: true, Permissions: test.permissions, Templates: map[string][]string{templateID: test.rights}}, nil
+				return &api.CallerRights{
+					Enforced: true, Managed: true, Permissions: test.permissions,
+					Templates: map[string][]string{templateID: test.rights},
+				}, nil
 			}})
 			c.join("one", 1)
 			err := uses[test.use](c)
@@ -227,13 +248,29 @@ func TestSavesNeedRights(t *testing.T) {
 		revert bool
 		want   string
 	}{
-		"a tag":                             {api.CallerRights{Enforced: true, Managed: true}, []string{"save_image"}, false, ""},
-		"a tag, with another right":         {api.CallerRights{Enforced: true, Managed: true}, []string{"list", "push_tag"}, false, "You need the permission save_image on the template " + templateID},
-		"a tag, unlisted":                   {api.CallerRights{Enforced: true, Managed: true}, nil, false, "Not found"},
-		"a revert":                          {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "delete_revert"}, true, ""},
-		"a revert without the permission":   {api.CallerRights{Enforced: true}, nil, true, "Your credential needs the permission revert or save_revert at the registry"},
-		"a revert with the permission":      {api.CallerRights{Enforced: true, Permissions: []string{"revert"}}, nil, true, ""},
-		"a revert without the right":        {api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"revert"}}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
+		"a tag": {
+			api.CallerRights{Enforced: true, Managed: true}, []string{"save_image"}, false, "",
+		},
+		"a tag, with another right": {
+			api.CallerRights{Enforced: true, Managed: true},
+			[]string{"list", "push_tag"},
+			false, "You need the permission save_image on the template " + templateID,
+		},
+		"a tag, unlisted": {api.CallerRights{Enforced: true, Managed: true}, nil, false, "Not found"},
+		"a revert": {api.CallerRights{
+			Enforced: true, Managed: true, Permissions: []string{"revert"},
+		}, []string{"save_image", "delete_revert"}, true, ""},
+		"a revert without the permission": {
+			api.CallerRights{Enforced: true},
+			nil, true,
+			"Your credential needs the permission revert or save_revert at the registry",
+		},
+		"a revert with the permission": {
+			api.CallerRights{Enforced: true, Permissions: []string{"revert"}}, nil, true, "",
+		},
+		"a revert without the right": {api.CallerRights{
+			Enforced: true, Managed: true, Permissions: []string{"revert"},
+		}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
 		"a revert where nobody is judged":   {api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error()},
 		"a tag where nobody is judged":      {api.CallerRights{}, nil, false, ""},
 		"root, or without authentication":   {},
@@ -281,20 +318,25 @@ func TestListsAreWhatMayBeListed(t *testing.T) {
 			t.Errorf("without rights: %v, %v", list, err)
 		}
 		may.Templates = map[string][]string{templateID: {"list"}}
-		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 || !c.VisibleTemplates(t.Context())(templateID) {
+		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 ||
+			!c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("with the right: %v, %v", list, err)
 		}
 		may.Permissions = nil
-		if _, err = c.Templates(t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" || c.VisibleTemplates(t.Context())(templateID) {
+		if _, err = c.Templates(
+			t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" ||
+			c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("without the permission: %v", err)
 		}
 		failure = errors.New("connection refused")
-		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable || c.VisibleTemplates(t.Context())(templateID) {
+		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable ||
+			c.VisibleTemplates(t.Context())(templateID) {
 			t.Errorf("out of reach: %v", err)
 		}
 		for _, down := range []bool{false, true} { // also where the template is known
 			c.shelf.setDown(down)
-			if _, err = c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
+			if _, err = c.Start(t.Context(),
+				StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
 				t.Errorf("a start: %v", err)
 			}
 		}

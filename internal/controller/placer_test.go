@@ -47,7 +47,10 @@ func TestRequestWaitsForItsVersion(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.tuned(sched.Options{LocalityWait: 10 * time.Second, LocalityBytes: 50})
 		near := c.join("near", 1)
-		near.info = &api.NodeInfo{Arch: "amd64", Driver: "sim", Templates: []api.NodeTemplate{{ID: templateID, ContentID: "content-1", Size: 100}}}
+		near.info = &api.NodeInfo{
+			Arch: "amd64", Driver: "sim",
+			Templates: []api.NodeTemplate{{ID: templateID, ContentID: "content-1", Size: 100}},
+		}
 		near.contact()
 		if got := c.whereTo(); got != "near" {
 			t.Fatalf("placed on %q", got)
@@ -75,7 +78,8 @@ func TestNodesOfFailedStartsAreAvoided(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: a.id}})
-		a.say(a.take(api.OrderStart), api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no room on the disk" })
+		a.say(a.take(api.OrderStart), api.PhaseFailed,
+			func(s *api.InstanceStatus) { s.Message = "no room on the disk" })
 		c.join("two", 3)
 		for range 3 {
 			if got := c.whereTo(); got != "two" {

@@ -16,13 +16,17 @@ const MaxWait = 30 * time.Second
 
 // Poll is a node's heartbeat and its request for work. It returns immediately when there are orders
 // or something is missing, else after wait.
-func (c *Controller) Poll(ctx context.Context, credential string, req api.PollRequest, wait time.Duration) (*api.PollAnswer, error) {
+func (c *Controller) Poll(
+	ctx context.Context, credential string, req api.PollRequest, wait time.Duration,
+) (*api.PollAnswer, error) {
 	return c.poll(ctx, credential, &decodedPoll{req: req}, wait)
 }
 
 // poll uses little of its stack while it waits, and so do its callers: ten thousand nodes wait at
 // the same time.
-func (c *Controller) poll(ctx context.Context, credential string, h *decodedPoll, wait time.Duration) (*api.PollAnswer, error) {
+func (c *Controller) poll(
+	ctx context.Context, credential string, h *decodedPoll, wait time.Duration,
+) (*api.PollAnswer, error) {
 	s, answer, err := c.hear(ctx, credential, h)
 	if err != nil || answer.Removed {
 		return answer, err
@@ -113,7 +117,9 @@ func (c *Controller) await(ctx context.Context, s *session, wait time.Duration, 
 
 // look writes the pending work of the node into a response. If it finds none, it returns a channel
 // that has a value when an order is due again; nil: none is.
-func (c *Controller) look(ctx context.Context, s *session, answer *api.PollAnswer) (again <-chan time.Time, found bool) {
+func (c *Controller) look(
+	ctx context.Context, s *session, answer *api.PollAnswer,
+) (again <-chan time.Time, found bool) {
 	ids, next := s.take(c.now(), c.opts.OrderResend)
 	list, other := s.takeCacheJobs(c.now(), c.opts.OrderResend)
 	calls, later := s.takeConsoles(c.now(), c.opts.OrderResend)
@@ -226,7 +232,8 @@ func (c *Controller) greet(ctx context.Context, s *session, node *farm.Node, hos
 		return to, nil
 	})
 	if err == nil && was != now.State {
-		c.log.InfoContext(ctx, "node contact restored", "node", node.ID, "was", string(was), "state", string(now.State), "reason", now.StateReason)
+		c.log.InfoContext(ctx, "node contact restored", "node", node.ID, "was", string(was), "state", string(now.State),
+			"reason", now.StateReason)
 		c.nodeBack(ctx, node.ID)
 	}
 	return err

@@ -23,7 +23,9 @@ type decodedPoll struct {
 
 // PollRaw is Poll for a request that was not decoded yet. An idle node sends the same bytes every
 // time, which are not decoded again.
-func (c *Controller) PollRaw(ctx context.Context, credential string, text []byte, wait time.Duration) (*api.PollAnswer, error) {
+func (c *Controller) PollRaw(
+	ctx context.Context, credential string, text []byte, wait time.Duration,
+) (*api.PollAnswer, error) {
 	h, err := c.link.understand(text)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,8 @@ func (l *nodeSessions) recall(text []byte) *decodedPoll {
 // remember caches a poll that may come again unchanged.
 func (s *session) remember(h *decodedPoll) {
 	r := &h.req
-	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 || len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
+	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 ||
+		len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
 		return
 	}
 	s.mu.Lock()
@@ -85,5 +88,6 @@ func (c *Controller) EmptyPollResponse() *api.PollAnswer {
 
 // IsEmptyPoll reports whether a response of this controller's Poll equals EmptyPollResponse.
 func IsEmptyPoll(a *api.PollAnswer) bool {
-	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil && len(a.Orders)+len(a.Describe)+len(a.CacheJobs)+len(a.Consoles) == 0
+	return !a.NeedFull && !a.Removed && !a.NoCentralLog && a.Update == nil &&
+		len(a.Orders)+len(a.Describe)+len(a.CacheJobs)+len(a.Consoles) == 0
 }

@@ -153,7 +153,8 @@ func TestRememberedPollHangsAsAny(t *testing.T) {
 		for range 2 {
 			begun := time.Now()
 			answer, err := a.pollText(text, 5*time.Second)
-			if took := time.Since(begun); err != nil || len(answer.Orders) > 0 || took < 5*time.Second || took > 5*time.Second+beat {
+			if took := time.Since(begun); err != nil || len(answer.Orders) > 0 || took < 5*time.Second ||
+				took > 5*time.Second+beat {
 				t.Fatalf("%+v, %v after %s", answer, err, took)
 			}
 		}
@@ -213,11 +214,19 @@ func TestBeats(t *testing.T) {
 func TestQuietAnswer(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("n", 2)
-		if answer, err := a.pollText(a.idle(), 0); err != nil || !IsEmptyPoll(answer) || !cmp.Equal(answer, c.EmptyPollResponse()) {
+		if answer, err := a.pollText(a.idle(), 0); err != nil || !IsEmptyPoll(answer) ||
+			!cmp.Equal(answer, c.EmptyPollResponse()) {
 			t.Errorf("%+v, %v", answer, err)
 		}
 		loud := []*api.PollAnswer{
-			{NeedFull: true}, {Removed: true}, {Orders: []api.Order{{}}}, {Describe: []string{"x"}}, {CacheJobs: []api.CacheJob{{}}}, {NoCentralLog: true}, {Update: &api.AgentUpdate{}}, {Consoles: []api.ConsoleRequest{{}}},
+			{NeedFull: true},
+			{Removed: true},
+			{Orders: []api.Order{{}}},
+			{Describe: []string{"x"}},
+			{CacheJobs: []api.CacheJob{{}}},
+			{NoCentralLog: true},
+			{Update: &api.AgentUpdate{}},
+			{Consoles: []api.ConsoleRequest{{}}},
 		}
 		if fields := reflect.TypeFor[api.PollAnswer]().NumField(); fields != len(loud)+2 {
 			t.Errorf("%d fields, tried %d, and Registry and CentralLog", fields, len(loud))

@@ -44,7 +44,8 @@ func (c *Controller) tidyCacheJobs(ctx context.Context, w *record.Term, now time
 			if err != nil {
 				return err
 			}
-		case !e.Open() && (count > maxCacheJobs || nodes > 2*maxAddressed || now.Sub(c.Maintenance.After(e.Ended)) >= keepCacheJob):
+		case !e.Open() &&
+			(count > maxCacheJobs || nodes > 2*maxAddressed || now.Sub(c.Maintenance.After(e.Ended)) >= keepCacheJob):
 			if err := w.Commit(ctx, store.Delete(c.tables.CacheJobs, id, store.Any)); err != nil {
 				return err
 			}

@@ -19,20 +19,23 @@ func TestSavesAreForgotten(t *testing.T) {
 		a := c.join("one", 2)
 		o, p := c.started(a), c.started(a)
 		s := c.save(a, o)
-		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Code: 1, Stdout: "out"} }))
+		a.say(o, api.PhaseRunning,
+			at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Code: 1, Stdout: "out"} }))
 		open := c.save(a, p)
 		for _, id := range []string{s.Task, open.Task} { // as if they were of yesterday
-			_, err := store.Update(t.Context(), c.store, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
-				old := *s
-				old.Updated = c.now().Add(2*time.Minute - keepSaves)
-				return &old, nil
-			})
+			_, err := store.Update(t.Context(), c.store, c.tables.Saves,
+				id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
+					old := *s
+					old.Updated = c.now().Add(2*time.Minute - keepSaves)
+					return &old, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		for id := range c.tables.SaveChunks.All() {
-			if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks, id, &record.SaveChunk{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
+			if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks,
+				id, &record.SaveChunk{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -152,8 +155,14 @@ func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 		task.Task = inst.Task.ID
 	}
 	asked := []*cloud{c, second}[r.IntN(2)]
-	stages := []api.TaskStage{api.TaskAccepted, api.TaskScript, api.TaskPushing, api.TaskPushing, api.TaskFailed, api.TaskFailed, api.TaskDone}
-	phases := []api.Phase{api.PhaseRunning, api.PhaseRunning, api.PhaseRunning, api.PhaseStopped, api.PhaseVanished, api.PhaseTerminated}
+	stages := []api.TaskStage{
+		api.TaskAccepted, api.TaskScript, api.TaskPushing, api.TaskPushing, api.TaskFailed,
+		api.TaskFailed, api.TaskDone,
+	}
+	phases := []api.Phase{
+		api.PhaseRunning, api.PhaseRunning, api.PhaseRunning, api.PhaseStopped, api.PhaseVanished,
+		api.PhaseTerminated,
+	}
 	switch what := r.IntN(14); what {
 	case 0, 1, 2, 3, 4:
 		_, _ = asked.SaveImage(c.t.Context(), asking(o)) // refused in most states

@@ -179,7 +179,8 @@ func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time
 // one full timeout has passed since this replica became the leader.
 func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
 	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
-	return k.pass(ctx, node, stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
+	return k.pass(ctx, node,
+		stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
 }
 
 // seen returns when a node was last in contact with any replica.

@@ -44,7 +44,9 @@ type end struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := &pair{t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.InventoryItem{}}
+	p := &pair{
+		t: t, backend: mem.New(), shelf: &shelf{}, judge: newJudge(), held: map[string]map[string]api.InventoryItem{},
+	}
 	for i := range p.ends {
 		p.start(i)
 	}
@@ -109,7 +111,8 @@ func (p *pair) loseLease() {
 
 // join adds a node through a replica and makes its first contact with both.
 func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
-	answer, err := e.Join(p.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
+	answer, err := e.Join(p.t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
 	if err != nil {
 		p.t.Fatal(err)
 	}

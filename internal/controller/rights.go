@@ -71,7 +71,8 @@ func (r rights) meets(n requiredRight, template string) error {
 
 // allows reports whether the caller has the required permission.
 func (r rights) allows(n requiredRight) bool {
-	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) || n.or != "" && r.Allows(string(n.or))
+	return r.CallerRights == nil || n.permission == "" || r.Allows(string(n.permission)) ||
+		n.or != "" && r.Allows(string(n.or))
 }
 
 // on reports whether the caller has a right on a template.

@@ -58,7 +58,8 @@ func checkSaveRights(_ context.Context, _ *Controller, s *checkedSave) error {
 
 func checkSaveName(_ context.Context, _ *Controller, s *checkedSave) error {
 	if name := s.NewTemplateName; !s.createsTemplate() && name != "" && name != s.detail.Name {
-		return farm.Refused("new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
+		return farm.Refused(
+			"new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
 			name, s.detail.Name)
 	}
 	return nil

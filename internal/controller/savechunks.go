@@ -47,7 +47,8 @@ func (c *Controller) keepOutput(ctx context.Context, request string, script *api
 			part := data[:min(len(data), pieceBytes)]
 			data = data[len(part):]
 			piece := &record.SaveChunk{Made: c.now(), Data: part}
-			if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, outputPiece(request, stream.name, n), piece, store.Any)); err != nil {
+			if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, outputPiece(request, stream.name, n), piece,
+				store.Any)); err != nil {
 				return err
 			}
 		}
@@ -68,7 +69,8 @@ func (c *Controller) withOutput(s *farm.SaveRequest, limit int) *farm.SaveReques
 	if !outFits || !errFits {
 		script.Errors = append(slices.Clip(script.Errors), "the output was removed to free space for newer requests")
 	}
-	script.Stdout, script.Stderr = farm.LastOutput(script.Stdout, limit, false), farm.LastOutput(script.Stderr, limit, false)
+	script.Stdout, script.Stderr = farm.LastOutput(script.Stdout, limit, false),
+		farm.LastOutput(script.Stderr, limit, false)
 	return &n
 }
 

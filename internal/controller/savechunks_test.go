@@ -31,7 +31,8 @@ func TestOutputOfASave(t *testing.T) {
 			a.say(o, api.PhaseRunning, ended)
 		}
 		r := c.wantSave(s.Task, farm.SavePending, "")
-		want := &farm.ScriptResult{Code: 3, Stdout: farm.LastOutput(out, maxSaveOutput, false), Stderr: []byte("\x00few"), Errors: []string{"e"}}
+		want := &farm.ScriptResult{Code: 3, Stdout: farm.LastOutput(out, maxSaveOutput,
+			false), Stderr: []byte("\x00few"), Errors: []string{"e"}}
 		got := *r.Script
 		if !bytes.Equal(got.Stdout, want.Stdout) {
 			t.Errorf("%d bytes of output, want the last %d", len(got.Stdout), len(want.Stdout))
@@ -43,7 +44,8 @@ func TestOutputOfASave(t *testing.T) {
 		if d := cmp.Diff(want, &got); d != "" {
 			t.Errorf("result (-want +got):\n%s", d)
 		}
-		if list := c.Saves("", 10, nil); len(list) != 1 || !bytes.Equal(list[0].Script.Stdout, farm.LastOutput(out, listedOutput, false)) {
+		if list := c.Saves("", 10, nil); len(list) != 1 ||
+			!bytes.Equal(list[0].Script.Stdout, farm.LastOutput(out, listedOutput, false)) {
 			t.Error("the list does not have the end of the output")
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))
@@ -64,7 +66,10 @@ func TestOutputIsBounded(t *testing.T) {
 		const requests = most + 3
 		for i := range requests {
 			id := fmt.Sprintf("%08d", i)
-			s := &farm.SaveRequest{ID: id, Status: farm.SaveSucceeded, Updated: c.now(), Script: &farm.ScriptResult{}, StdoutBytes: len(noise)}
+			s := &farm.SaveRequest{
+				ID: id, Status: farm.SaveSucceeded, Updated: c.now(), Script: &farm.ScriptResult{},
+				StdoutBytes: len(noise),
+			}
 			if err := c.keepOutput(t.Context(), id, &api.ScriptStatus{Stdout: noise}); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +77,8 @@ func TestOutputIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks, "loose.out.0", &record.SaveChunk{Made: c.now()}, store.IfAbsent)); err != nil {
+		if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks, "loose.out.0",
+			&record.SaveChunk{Made: c.now()}, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)

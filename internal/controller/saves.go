@@ -53,7 +53,8 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	if ask.BadScript != nil {
 		req.Request.Description = ""
 	}
-	release, err := c.admission.admit(ask.Caller, amounts{limitSaves: 1, limitSavesSize: int64(record.EncodedSize(req))})
+	release, err := c.admission.admit(ask.Caller,
+		amounts{limitSaves: 1, limitSavesSize: int64(record.EncodedSize(req))})
 	if err != nil {
 		return "", err
 	}
@@ -64,12 +65,14 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	}
 	if ask.BadScript != nil {
 		end := failedSave(req, typeBadScript, ask.BadScript.Error(), now)
-		return req.ID, c.store.Commit(ctx, append(m.changes(), store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
+		return req.ID,
+			c.store.Commit(ctx, append(m.changes(), store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
 	}
 	accept := append(m.changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
 		script := &record.SaveChunk{Made: now, Data: ask.Script}
-		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, scriptPiece(req.ID), script, store.IfAbsent)); err != nil {
+		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, scriptPiece(req.ID), script,
+			store.IfAbsent)); err != nil {
 			return "", err
 		}
 	}
@@ -99,17 +102,22 @@ func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
 	case inst.State == farm.Pushing:
 		return farm.Refused("Instance %s cannot be %s: it is being saved already", inst.ID, verb)
 	case inst.State != farm.Started:
-		return farm.Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", inst.ID, verb, inst.State)
+		return farm.Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", inst.ID, verb,
+			inst.State)
 	case inst.Task != nil:
-		return farm.Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", inst.ID, verb)
+		return farm.Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", inst.ID,
+			verb)
 	case !inst.Lost.IsZero():
-		return farm.Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", inst.ID, verb, inst.NodeName)
+		return farm.Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", inst.ID,
+			verb, inst.NodeName)
 	}
 	return nil
 }
 
 // begin assigns a task to an instance, in one transaction with the changes in with.
-func (c *Controller) begin(ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change) error {
+func (c *Controller) begin(
+	ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change,
+) error {
 	for range statusAttempts {
 		inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
 		if err != nil {

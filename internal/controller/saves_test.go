@@ -26,7 +26,9 @@ func (c *cloud) started(a *agent) api.Order {
 
 // asking returns a request to save an instance into a new template.
 func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
-	ask := SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true}}
+	ask := SaveImageRequest{
+		SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true},
+	}
 	for _, edit := range edits {
 		edit(&ask)
 	}
@@ -78,7 +80,8 @@ func TestSaveOfAnInstance(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.started(a)
 		s := c.save(a, o, func(ask *SaveImageRequest) {
-			ask.Description, ask.Script, ask.CancelOnScriptFailure, ask.SanityTest = "why", []byte("sync\xff"), true, true
+			ask.Description, ask.Script, ask.CancelOnScriptFailure, ask.SanityTest = "why", []byte("sync\xff"), true,
+				true
 		})
 		want := &api.SaveOrder{
 			Registry: "http://registry", TemplateID: s.Save.TemplateID, NewName: "fresh", Tag: "v3", Description: "why",
@@ -101,13 +104,16 @@ func TestSaveOfAnInstance(t *testing.T) {
 		} {
 			time.Sleep(writeEvery) // a node may describe itself that often
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
-			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message || inst.State != farm.Pushing {
+			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message ||
+				inst.State != farm.Pushing {
 				t.Errorf("at %s the instance is %s %q", step.stage, inst.State, inst.Message)
 			}
 		}
-		a.say(o, api.PhaseRunning, at(s, api.TaskDone, func(ts *api.TaskStatus) { ts.Version = &api.PushResult{ContentID: "made"} }))
+		a.say(o, api.PhaseRunning,
+			at(s, api.TaskDone, func(ts *api.TaskStatus) { ts.Version = &api.PushResult{ContentID: "made"} }))
 		c.wantState(o.InstanceID, farm.Terminating)
-		if r := c.wantSave(s.Task, farm.SaveSucceeded, ""); r.ContentID != "made" || r.Progress != 1 || r.VMUUID != "vm-"+o.InstanceID || r.NodeID != a.id {
+		if r := c.wantSave(s.Task, farm.SaveSucceeded, ""); r.ContentID != "made" || r.Progress != 1 ||
+			r.VMUUID != "vm-"+o.InstanceID || r.NodeID != a.id {
 			t.Errorf("request = %+v", r)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
@@ -129,10 +135,20 @@ func TestSaveThatFails(t *testing.T) {
 		kind    string
 		code    int
 	}{
-		{"push", api.PhaseRunning, func(s *api.TaskStatus) { s.Message = "disk full" }, farm.Started, "disk full", "save.Error", 0},
-		{"without a word", api.PhaseRunning, func(*api.TaskStatus) {}, farm.Started, "The node does not say why the save failed", "save.Error", 0},
-		{"script", api.PhaseRunning, func(s *api.TaskStatus) { s.Message, s.Code = "x", 7 }, farm.Started, "Script execution failed", "", 7},
-		{"and its VM is down", api.PhaseStopped, func(s *api.TaskStatus) { s.Message = "no start" }, farm.Errored, "no start", "save.Error", 0},
+		{"push", api.PhaseRunning, func(s *api.TaskStatus) {
+			s.Message = "disk full"
+		}, farm.Started, "disk full", "save.Error", 0},
+		{
+			"without a word", api.PhaseRunning, func(*api.TaskStatus) {}, farm.Started,
+			"The node does not say why the save failed", "save.Error", 0,
+		},
+		{"script", api.PhaseRunning, func(s *api.TaskStatus) {
+			s.Message, s.Code = "x",
+				7
+		}, farm.Started, "Script execution failed", "", 7},
+		{"and its VM is down", api.PhaseStopped, func(s *api.TaskStatus) {
+			s.Message = "no start"
+		}, farm.Errored, "no start", "save.Error", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -179,7 +195,8 @@ func TestEndOfASave(t *testing.T) {
 			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{
-			"ended without being asked to", func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseTerminated) }, 0,
+			"ended without being asked to",
+			func(_ *testing.T, _ *cloud, a *agent, o api.Order) { a.say(o, api.PhaseTerminated) }, 0,
 			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{
@@ -196,7 +213,8 @@ func TestEndOfASave(t *testing.T) {
 			"The instance failed before the save had ended: Its node one has been offline for too long",
 		},
 		{"record gone", func(t *testing.T, c *cloud, _ *agent, o api.Order) {
-			if err := c.store.Commit(t.Context(), store.Delete(c.tables.Instances, o.InstanceID, store.Any)); err != nil {
+			if err := c.store.Commit(t.Context(),
+				store.Delete(c.tables.Instances, o.InstanceID, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}, 2 * time.Second, terminated},
@@ -290,8 +308,10 @@ func TestSaveRefusals(t *testing.T) {
 		{"a newer tag that goes too", into(templateID, tagged("v2"), revert("v1")), ""},
 		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base has the tag v1 already"},
 		{"unknown revert tag", into(templateID, revert("v9")), ""},
-		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"), revert("v9")), "Template base has the tag v2 already"},
-		{"a revert tag alone", into(templateID, tagged("v2"), func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
+		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"),
+			revert("v9")), "Template base has the tag v2 already"},
+		{"a revert tag alone", into(templateID, tagged("v2"),
+			func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -303,7 +323,8 @@ func TestSaveRefusals(t *testing.T) {
 					}
 					c.wantState(o.InstanceID, farm.Pushing)
 					r := c.wantSave(id, farm.SavePending, "")
-					if isNew := asking(o, tc.edit).TemplateID == ""; isNew != (r.Request.NewTemplateName != "") || isNew == (r.Request.TemplateID == templateID) {
+					if isNew := asking(o, tc.edit).TemplateID == ""; isNew != (r.Request.NewTemplateName != "") ||
+						isNew == (r.Request.TemplateID == templateID) {
 						t.Errorf("goes to %s %q", r.Request.TemplateID, r.Request.NewTemplateName)
 					}
 					return
@@ -328,13 +349,18 @@ func TestRevertIsOrdered(t *testing.T) {
 	}{
 		{"none", func(ask *SaveImageRequest) { ask.RevertTag = "v2" }, nil},
 		{"latest", func(ask *SaveImageRequest) { ask.RevertBeforePush = true }, &api.PushRevert{}},
-		{"a tag", func(ask *SaveImageRequest) { ask.RevertBeforePush, ask.RevertTag = true, "v2" }, &api.PushRevert{Tag: "v2"}},
+		{"a tag", func(ask *SaveImageRequest) {
+			ask.RevertBeforePush, ask.RevertTag = true,
+				"v2"
+		}, &api.PushRevert{Tag: "v2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
-				s := c.save(a, c.started(a), func(ask *SaveImageRequest) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
-				if d := cmp.Diff(tc.want, s.Save.Revert); d != "" || s.Save.TemplateID != templateID || s.Save.NewName != "" {
+				s := c.save(a, c.started(a),
+					func(ask *SaveImageRequest) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
+				if d := cmp.Diff(tc.want, s.Save.Revert); d != "" || s.Save.TemplateID != templateID ||
+					s.Save.NewName != "" {
 					t.Errorf("order %+v, revert (-want +got):\n%s", s.Save, d)
 				}
 			})
@@ -351,7 +377,8 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		refused := func(state string) {
 			t.Helper()
 			_, saved := c.SaveImage(t.Context(), asking(o))
-			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(), id, farm.RestartOptions{})} {
+			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(),
+				id, farm.RestartOptions{})} {
 				want := "Instance " + id + " cannot be " + verb + ": it is " + state
 				if err == nil || !strings.HasPrefix(err.Error(), want) || farm.CodeOf(err) != farm.CodeRefused {
 					t.Errorf("%v, want %q", err, want)
@@ -383,7 +410,8 @@ func TestNoTaskOnALostNode(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.started(a)
 		time.Sleep(2*time.Minute + 3*time.Second)
-		if _, err := c.SaveImage(t.Context(), asking(o)); err == nil || !strings.Contains(err.Error(), "its node one is offline") {
+		if _, err := c.SaveImage(t.Context(), asking(o)); err == nil ||
+			!strings.Contains(err.Error(), "its node one is offline") {
 			t.Errorf("a save on a lost node: %v", err)
 		}
 	})
@@ -393,11 +421,13 @@ func TestScriptThatCannotBeDecoded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		id, err := c.SaveImage(t.Context(), asking(o, func(ask *SaveImageRequest) { ask.BadScript, ask.Description = errBad{}, "long" }))
+		id, err := c.SaveImage(t.Context(),
+			asking(o, func(ask *SaveImageRequest) { ask.BadScript, ask.Description = errBad{}, "long" }))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := c.wantSave(id, farm.SaveError, "bad byte"); r.ErrorType != "base64.CorruptInputError" || !r.Request.Scripted ||
+		if r := c.wantSave(id, farm.SaveError, "bad byte"); r.ErrorType != "base64.CorruptInputError" ||
+			!r.Request.Scripted ||
 			r.Request.Description != "" {
 			t.Errorf("request = %+v", r)
 		}

@@ -88,7 +88,8 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	if s.Script == nil && status.Script != nil {
 		n.Script = scriptOf(status.Script)
 		n.Script.Stdout, n.Script.Stderr = nil, nil
-		n.StdoutBytes, n.StderrBytes = min(len(status.Script.Stdout), maxSaveOutput), min(len(status.Script.Stderr), maxSaveOutput)
+		n.StdoutBytes, n.StderrBytes = min(len(status.Script.Stdout), maxSaveOutput),
+			min(len(status.Script.Stderr), maxSaveOutput)
 	}
 	switch status.Stage {
 	case api.TaskDone:
@@ -103,7 +104,8 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 		}
 	}
 	moved := math.Abs(n.Progress - s.Progress)
-	if n.Stage == s.Stage && n.Script == s.Script && moved < progressStep && (moved == 0 || now.Sub(s.Updated) < progressTime) {
+	if n.Stage == s.Stage && n.Script == s.Script && moved < progressStep &&
+		(moved == 0 || now.Sub(s.Updated) < progressTime) {
 		return s
 	}
 	return &n

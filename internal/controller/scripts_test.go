@@ -62,7 +62,8 @@ func TestScriptsAreApart(t *testing.T) {
 		defer second.stop()
 		inst, _, _ := second.tables.Instances.Get(o.InstanceID)
 		other, ok, err := second.order(t.Context(), inst)
-		if got := []string{scriptIn(o), scriptIn(other)}; err != nil || !ok || !slices.Equal(got, []string{text, text}) {
+		if got := []string{scriptIn(o), scriptIn(other)}; err != nil || !ok ||
+			!slices.Equal(got, []string{text, text}) {
 			t.Errorf("the script after a restart and of another replica is %q, %v", got, err)
 		}
 		for _, replica := range []*cloud{c, second} {
@@ -174,7 +175,8 @@ func TestLostScript(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(withScript(1, "true"))
 		inst, _, _ := c.tables.Instances.Get(ids[0])
-		if err := c.store.Commit(t.Context(), store.Delete(c.tables.Scripts, inst.Options.ScriptID, store.Any)); err != nil {
+		if err := c.store.Commit(t.Context(),
+			store.Delete(c.tables.Scripts, inst.Options.ScriptID, store.Any)); err != nil {
 			t.Fatal(err)
 		}
 		a := c.join("a", 1)

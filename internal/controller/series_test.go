@@ -49,7 +49,8 @@ func TestSeriesFollowTheCloud(t *testing.T) {
 		}
 		for _, over := range ranges {
 			s, _ := c.sum(over)
-			if s.Starts != 2 || s.Pulled != 7500 || s.QueuePeak != 3 || s.Running == 0 || s.StartP50 == nil || math.Abs(*s.StartP50-30) > 30*.06 || *s.StartP95 != *s.StartP50 {
+			if s.Starts != 2 || s.Pulled != 7500 || s.QueuePeak != 3 || s.Running == 0 || s.StartP50 == nil ||
+				math.Abs(*s.StartP50-30) > 30*.06 || *s.StartP95 != *s.StartP50 {
 				t.Errorf("%s: %+v", over, s)
 			}
 		}

@@ -64,8 +64,9 @@ func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.I
 		TTL: ttl, Expires: expires,
 		ID: record.NewID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
-		GroupID: req.GroupID, PermissionGroup: req.Group, Caller: req.Caller, Owner: owner(req), Registry: c.opts.RegistryAddress,
-		Created: now, Updated: now,
+		GroupID: req.GroupID, PermissionGroup: req.Group, Caller: req.Caller, Owner: owner(req),
+		Registry: c.opts.RegistryAddress,
+		Created:  now, Updated: now,
 	}
 }
 
@@ -91,7 +92,9 @@ func owner(req StartRequest) string {
 
 // resolve finds the version for a start at the registry or, while that cannot be reached, in the
 // last known state of the template. The note is for the message of the instances.
-func (c *Controller) resolve(ctx context.Context, id, tag string, number *int) (ref farm.TemplateRef, note string, err error) {
+func (c *Controller) resolve(
+	ctx context.Context, id, tag string, number *int,
+) (ref farm.TemplateRef, note string, err error) {
 	detail, rights, err := c.detail(ctx, id)
 	if unreachable(err) && rights.known {
 		if err := rights.meets(toPull, strings.ToLower(id)); err != nil {

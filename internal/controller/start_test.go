@@ -16,7 +16,10 @@ func TestVMName(t *testing.T) {
 	created := time.Unix(0, 1234567890123456789)
 	for _, tc := range []struct{ template, name, want string }{
 		{"base", "", "mgmtManaged-base-1234567890123456789"},
-		{"base", "ci-$template_name/$template_id/$instance_id/$node_id/$node_name/$ts", "mgmtManaged-ci-base/T/I/N/one/1234567890123456789"},
+		{
+			"base", "ci-$template_name/$template_id/$instance_id/$node_id/$node_name/$ts",
+			"mgmtManaged-ci-base/T/I/N/one/1234567890123456789",
+		},
 		{strings.Repeat("é", 200), "", ""},
 		{"base", strings.Repeat("$template_id", 30) + strings.Repeat("é", 300), ""},
 	} {

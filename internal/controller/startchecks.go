@@ -87,7 +87,9 @@ func checkSuspended(_ context.Context, _ *Controller, s *checkedStart) error {
 	}
 	for _, p := range pinned {
 		if p.given(s.Options) {
-			return farm.Refused("%s cannot be set: version %s of template %s is suspended, which pins it; leave it out, or start a version that was saved stopped",
+			return farm.Refused(
+				"%s cannot be set: version %s of template %s is suspended, which pins it; leave it out, or start "+
+					"a version that was saved stopped",
 				p.name, s.ref.Tag, s.ref.Name)
 		}
 	}
@@ -101,11 +103,14 @@ func checkDevice(_ context.Context, c *Controller, s *checkedStart) error {
 		return nil
 	}
 	for _, info := range c.tables.Infos.All() {
-		if slices.ContainsFunc(info.USB, func(u farm.USBDevice) bool { return u.Name == device || u.Location == device }) {
+		if slices.ContainsFunc(info.USB,
+			func(u farm.USBDevice) bool { return u.Name == device || u.Location == device }) {
 			return nil
 		}
 	}
-	return farm.Refused("usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node (buildnode usb claim)", device)
+	return farm.Refused(
+		"usb_device %s cannot be attached: no node offers such a device; leave it out, or claim the device on a node "+
+			"(buildnode usb claim)", device)
 }
 
 // checkNetwork refuses impossible networks.
@@ -119,13 +124,20 @@ func checkNetwork(_ context.Context, c *Controller, s *checkedStart) error {
 		if o.NetworkMode != "" {
 			whose = "network_mode is " + mode
 		}
-		return farm.Refused("vlan_tag needs the network mode bridge, and %s: give network_mode bridge as well, or leave it out", whose)
+		return farm.Refused(
+			"vlan_tag needs the network mode bridge, and %s: give network_mode bridge as well, or leave it out", whose)
 	case o.VLAN != "" && !c.offersVLAN(o.VLAN):
-		return farm.Refused("vlan_tag %s cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode run --vlan)", o.VLAN)
+		return farm.Refused(
+			"vlan_tag %s cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode "+
+				"run --vlan)", o.VLAN)
 	case wired && len(o.Ports) > 0:
-		return farm.Refused("port_forwarding_override cannot be used: the network mode %s has no port rules; leave it out, or use shared, nat or host", mode)
+		return farm.Refused(
+			"port_forwarding_override cannot be used: the network mode %s has no port rules; leave it out, or use "+
+				"shared, nat or host", mode)
 	case mode == farm.NetworkBridge && o.NetworkLocal == "forceOn":
-		return farm.Refused("network_local forceOn cannot be used: a guest in the network mode bridge cannot be isolated; leave it out, or use host or disconnected")
+		return farm.Refused(
+			"network_local forceOn cannot be used: a guest in the network mode bridge cannot be isolated; leave it " +
+				"out, or use host or disconnected")
 	}
 	return nil
 }

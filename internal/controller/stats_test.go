@@ -21,7 +21,8 @@ func TestStatsOfAnEmptyCloud(t *testing.T) {
 			t.Errorf("states are missing: %v %v", s.Instances, s.Nodes)
 		}
 		s.Instances, s.Nodes = nil, nil
-		if s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.Capacity != 0 || s.QueueDepth != 0 || s.OldestWait != 0 {
+		if s.AverageQueueTime != 0 || s.TasksPerSecond != 0 || s.Capacity != 0 || s.QueueDepth != 0 ||
+			s.OldestWait != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -31,12 +32,14 @@ func TestStatsFollowTheLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(StartRequest{Count: 3})
 		time.Sleep(10 * time.Second)
-		if s := c.Usage.Stats(); s.QueueDepth != 3 || s.OldestWait != 10 || s.Instances["Scheduling"] != 3 || s.AverageQueueTime != 0 {
+		if s := c.Usage.Stats(); s.QueueDepth != 3 || s.OldestWait != 10 || s.Instances["Scheduling"] != 3 ||
+			s.AverageQueueTime != 0 {
 			t.Errorf("while nothing can be placed: %+v", s)
 		}
 		a := c.join("one", 2)
 		s := c.Usage.Stats()
-		if s.QueueDepth != 1 || s.AverageQueueTime != 10 || s.Capacity != 2 || s.CapacityUsed != 2 || s.Nodes["Active"] != 1 {
+		if s.QueueDepth != 1 || s.AverageQueueTime != 10 || s.Capacity != 2 || s.CapacityUsed != 2 ||
+			s.Nodes["Active"] != 1 {
 			t.Errorf("with two placed: %+v", s)
 		}
 		orders := a.next()
@@ -44,7 +47,8 @@ func TestStatsFollowTheLife(t *testing.T) {
 		a.say(orders[0], api.PhaseRunning)
 		a.say(orders[1], api.PhaseFailed)
 		s = c.Usage.Stats() // the capacity of the failed one is free for the third
-		if s.StartsLastHour != 1 || s.FailuresLastHour != 1 || s.Instances["Started"] != 1 || s.Instances["Error"] != 1 || s.QueueDepth != 0 {
+		if s.StartsLastHour != 1 || s.FailuresLastHour != 1 || s.Instances["Started"] != 1 ||
+			s.Instances["Error"] != 1 || s.QueueDepth != 0 {
 			t.Errorf("with one up: %+v", s)
 		}
 		if s.AverageQueueTime != 11.666667 { // 10, 10 and 15
@@ -72,7 +76,8 @@ func TestStatsFollowTheLife(t *testing.T) {
 			t.Errorf("ten minutes later: %+v", s)
 		}
 		time.Sleep(time.Hour)
-		if s = c.Usage.Stats(); s.StartsLastHour != 0 || s.FailuresLastHour != 0 || s.Nodes["Offline"] != 1 || s.Capacity != 0 {
+		if s = c.Usage.Stats(); s.StartsLastHour != 0 || s.FailuresLastHour != 0 || s.Nodes["Offline"] != 1 ||
+			s.Capacity != 0 {
 			t.Errorf("an hour later: %+v", s)
 		}
 	})
@@ -97,7 +102,8 @@ func (c *cloud) samePicture() {
 		}
 	}
 	got := c.Usage.Now()
-	if !maps.Equal(got.States, want.States) || got.Slots != want.Slots || got.Queue != want.Queue || got.Oldest != want.Oldest {
+	if !maps.Equal(got.States, want.States) || got.Slots != want.Slots || got.Queue != want.Queue ||
+		got.Oldest != want.Oldest {
 		c.t.Fatalf("the sums say %+v, the records %+v", got, want)
 	}
 }
@@ -147,7 +153,8 @@ func TestReplicasCountAlike(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		one, two := c.Usage.Stats(), second.Usage.Stats()
-		if one.Instances["Started"] != 1 || two.Instances["Started"] != 1 || one.StartsLastHour != two.StartsLastHour || one.QueueDepth != two.QueueDepth {
+		if one.Instances["Started"] != 1 || two.Instances["Started"] != 1 || one.StartsLastHour != two.StartsLastHour ||
+			one.QueueDepth != two.QueueDepth {
 			t.Errorf("%+v\n%+v", one, two)
 		}
 		second.samePicture()
@@ -163,7 +170,8 @@ func TestRestartIsNoNews(t *testing.T) {
 		c.restart()
 		synctest.Wait()
 		s := c.Usage.Stats()
-		if s.StartsLastHour != 0 || s.AverageQueueTime != 0 || s.Instances["Started"] != 1 || s.QueueDepth != 1 || s.Uptime != 0 {
+		if s.StartsLastHour != 0 || s.AverageQueueTime != 0 || s.Instances["Started"] != 1 || s.QueueDepth != 1 ||
+			s.Uptime != 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -178,13 +186,17 @@ func TestControllerFamilies(t *testing.T) {
 		ctx, hung := t.Context(), make(chan struct{})
 		go func() {
 			defer close(hung)
-			req := api.PollRequest{Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info", HeldHash: "1"}
+			req := api.PollRequest{
+				Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info",
+				HeldHash: "1",
+			}
 			_, _ = c.Poll(ctx, a.cred, req, 10*time.Second)
 		}()
 		synctest.Wait()
 		got := metric.ReadValues(c.Families())
 		for name, want := range map[string]float64{
-			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1, "buildyard_capacity_used_vms": 1,
+			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1,
+			"buildyard_capacity_used_vms":       1,
 			"buildyard_instances_started_total": 1, "buildyard_instances_placed_total": 1, "buildyard_start_seconds": 1,
 			"buildyard_leader": 1, "buildyard_alarms": 0, "buildyard_license_info{enterprise plus}": 1,
 		} {

@@ -289,7 +289,9 @@ type statusBatch struct {
 
 // batch gathers the changes of the statuses; with fresh, it reads the records from the store
 // itself.
-func (c *Controller) batch(ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool) (statusBatch, error) {
+func (c *Controller) batch(
+	ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool,
+) (statusBatch, error) {
 	var b statusBatch
 	for _, status := range statuses {
 		room, err := c.addStatus(ctx, &b, node, status, fresh)
@@ -305,7 +307,9 @@ func (c *Controller) batch(ctx context.Context, node string, statuses []api.Inst
 }
 
 // addStatus adds the changes of one status, and reports whether they fit into the transaction.
-func (c *Controller) addStatus(ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool) (bool, error) {
+func (c *Controller) addStatus(
+	ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool,
+) (bool, error) {
 	inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
 	if err != nil || inst == nil || inst.NodeID != node || inst.Claim != status.Claim {
 		return true, err // it has no matching record, which a restore can cause for any VM: the inventory deals with it

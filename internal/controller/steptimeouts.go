@@ -42,7 +42,10 @@ func (at instanceStep) placed() bool { return at.State == farm.Scheduling && at.
 // steps are checked in this order; an instance is in one at most.
 var steps = []stepTimeout{
 	{"take the order to start it", func(at instanceStep) bool { return at.placed() && !at.taken }, always(takeLimit)},
-	{"start it", instanceStep.placed, func(o Options, _ *farm.Instance) time.Duration { return o.StartTimeout + startSlack }},
+	{"start it", instanceStep.placed, func(o Options, _ *farm.Instance) time.Duration {
+		return o.StartTimeout +
+			startSlack
+	}},
 	{
 		"get any further with the pull of its template", inState(farm.Pulling),
 		func(o Options, _ *farm.Instance) time.Duration { return o.PullTimeout },
@@ -112,7 +115,8 @@ func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
 	if !ok {
 		return i
 	}
-	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name, now.Sub(since).Round(time.Second)))
+	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
+		now.Sub(since).Round(time.Second)))
 }
 
 // expired returns an instance after its step has timed out. An instance that never started is

@@ -85,12 +85,14 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		for _, id := range ids[:2] {
 			c.wantState(id, farm.Started)
 			inst, _ := c.Instance(t.Context(), id)
-			if inst.NodeID != a.id || inst.Claim != known[id].Status.Claim || inst.Name != "job" || inst.Metadata != nil {
+			if inst.NodeID != a.id || inst.Claim != known[id].Status.Claim || inst.Name != "job" ||
+				inst.Metadata != nil {
 				t.Errorf("kept as %+v", inst.Instance)
 			}
 		}
 		c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: ids[2:3]}, OutcomeRemoved, "")
-		if orders := a.contact(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != ids[2] {
+		if orders := a.contact(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate ||
+			orders[0].InstanceID != ids[2] {
 			t.Fatalf("orders = %+v", orders)
 		}
 		a.held = slices.DeleteFunc(a.held, func(h api.InventoryItem) bool { return h.InstanceID == ids[2] })
@@ -144,7 +146,8 @@ func TestOrdersSpareAVM(t *testing.T) {
 func TestStrangersOfARemovedNode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("one", 3), c.join("two", 3)
-		known := c.backToWaiting(a, StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: farm.DefaultPriority}})
+		known := c.backToWaiting(a,
+			StartRequest{Options: farm.StartOptions{PinnedNode: a.id, Priority: farm.DefaultPriority}})
 		id := keys(known)[0]
 		a.contact()
 		inst, _, _ := c.tables.Instances.Get(id)

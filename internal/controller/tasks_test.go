@@ -30,16 +30,20 @@ func TestRestart(t *testing.T) {
 			err.Error() != "usb_device tablet cannot be attached: node one offers no such device" {
 			t.Errorf("a device that is not there: %v", err)
 		}
-		if err := c.Restart(t.Context(), uuid.NewString(), farm.RestartOptions{}); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.Restart(t.Context(), uuid.NewString(),
+			farm.RestartOptions{}); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("unknown instance: %v", err)
 		}
-		for _, opts := range []farm.RestartOptions{{USBDevice: &device, VNCPassword: &password}, {USBDevice: &location}, {}} {
+		for _, opts := range []farm.RestartOptions{
+			{USBDevice: &device, VNCPassword: &password}, {USBDevice: &location}, {},
+		} {
 			if err := c.Restart(t.Context(), o.InstanceID, opts); err != nil {
 				t.Fatal(err)
 			}
 			c.wantState(o.InstanceID, farm.Started)
 			r := a.take(api.OrderRestart)
-			if d := cmp.Diff(&api.RestartOrder{USB: given(opts.USBDevice), VNCPassword: opts.VNCPassword}, r.Restart); d != "" || r.Task == "" {
+			if d := cmp.Diff(&api.RestartOrder{USB: given(opts.USBDevice), VNCPassword: opts.VNCPassword},
+				r.Restart); d != "" || r.Task == "" {
 				t.Errorf("order (-want +got):\n%s", d)
 			}
 			later := time.Now()
@@ -70,7 +74,9 @@ func TestRestartThatFails(t *testing.T) {
 				a := c.join("one", 1)
 				o := c.started(a)
 				device := "phone"
-				a.info = &api.NodeInfo{Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}}
+				a.info = &api.NodeInfo{
+					Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1-2"}},
+				}
 				a.poll(api.PollRequest{Info: a.info, HasHeld: true, Held: a.held}, 0)
 				if err := c.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &device}); err != nil {
 					t.Fatal(err)
@@ -101,7 +107,8 @@ func TestPushRegistry(t *testing.T) {
 		c.start(Options{PushRegistry: "http://push"})
 		a := c.join("one", 1)
 		s := c.save(a, c.started(a))
-		if r := c.wantSave(s.Task, farm.SavePending, ""); s.Save.Registry != "http://push" || r.Registry != "http://push" {
+		if r := c.wantSave(s.Task, farm.SavePending, ""); s.Save.Registry != "http://push" ||
+			r.Registry != "http://push" {
 			t.Errorf("pushed to %s, said to be %s", s.Save.Registry, r.Registry)
 		}
 	})
@@ -182,7 +189,8 @@ func TestNodeLostWhileSaving(t *testing.T) {
 		s := c.save(a, o)
 		time.Sleep(3 * time.Minute)
 		c.wantState(o.InstanceID, farm.Pushing)
-		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "Node one is offline; the instance continues when it returns" {
+		if inst, _ := c.Instance(t.Context(),
+			o.InstanceID); inst.Message != "Node one is offline; the instance continues when it returns" {
 			t.Errorf("message = %q", inst.Message)
 		}
 		a.contact()
@@ -210,7 +218,8 @@ func TestSecondReplica(t *testing.T) {
 		if s.Task != id || string(s.Save.Script) != "x" {
 			t.Errorf("order = %+v", s)
 		}
-		a.say(o, api.PhaseRunning, at(s, api.TaskSaving, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Stdout: "hello"} }))
+		a.say(o, api.PhaseRunning,
+			at(s, api.TaskSaving, func(ts *api.TaskStatus) { ts.Script = &api.ScriptStatus{Stdout: "hello"} }))
 		if r := second.wantSave(id, farm.SavePending, ""); string(r.Script.Stdout) != "hello" {
 			t.Errorf("result on the second replica = %+v", r.Script)
 		}

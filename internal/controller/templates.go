@@ -42,7 +42,8 @@ func (c *Controller) RevertTemplate(ctx context.Context, id, tag string, number 
 	if err != nil {
 		return err
 	}
-	err = c.opts.Registry.Revert(ctx, transfer.Ref{ID: detail.ID, Tag: v.Tag, Version: &v.Number, ContentID: v.ContentID})
+	err = c.opts.Registry.Revert(ctx,
+		transfer.Ref{ID: detail.ID, Tag: v.Tag, Version: &v.Number, ContentID: v.ContentID})
 	switch {
 	case err == nil:
 		return nil

@@ -20,8 +20,10 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	c.t.Helper()
 	now := c.now()
 	inst := &farm.Instance{
-		ID: record.NewID(), State: state, NodeID: a.id, NodeName: "one", Claim: uuid.NewString(), Created: now, Updated: now, Placed: now, Owner: "o",
-		Template: farm.TemplateRef{ID: templateID, Name: "base", Tag: "v1", Arch: "amd64"}, Options: farm.StartOptions{ScriptOnFailure: handler},
+		ID: record.NewID(), State: state, NodeID: a.id, NodeName: "one", Claim: uuid.NewString(), Created: now,
+		Updated: now, Placed: now, Owner: "o",
+		Template: farm.TemplateRef{ID: templateID, Name: "base", Tag: "v1", Arch: "amd64"},
+		Options:  farm.StartOptions{ScriptOnFailure: handler},
 	}
 	if state != farm.Scheduling && state != farm.Pulling {
 		inst.Started, inst.VM = now, &farm.VMInfo{UUID: "vm", Status: farm.VMRunning}
@@ -31,7 +33,9 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	}
 	changes := []store.Change{}
 	if state == farm.Pushing {
-		s := &farm.SaveRequest{ID: record.NewID(), Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: inst.ID}, Updated: now}
+		s := &farm.SaveRequest{
+			ID: record.NewID(), Status: farm.SavePending, Request: farm.SaveOptions{InstanceID: inst.ID}, Updated: now,
+		}
 		inst.Task = &farm.Task{ID: s.ID, Kind: farm.TaskSave}
 		changes = append(changes, store.Put(c.tables.Saves, s.ID, s, store.IfAbsent))
 	}
@@ -41,7 +45,8 @@ func (c *cloud) inState(a *agent, state farm.InstanceState, handler farm.OnFailu
 	if inst.Task != nil {
 		task = inst.Task.ID
 	}
-	if err := c.store.Commit(c.t.Context(), append(changes, store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent))...); err != nil {
+	if err := c.store.Commit(c.t.Context(),
+		append(changes, store.Put(c.tables.Instances, inst.ID, inst, store.IfAbsent))...); err != nil {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -58,7 +63,8 @@ type happening struct {
 }
 
 func status(phase api.Phase, events ...farm.InstanceEvent) happening {
-	return happening{"the node says " + string(phase), 0, events, func(_ *cloud, a *agent, o api.Order, _ string) { a.say(o, phase) }}
+	return happening{"the node says " +
+		string(phase), 0, events, func(_ *cloud, a *agent, o api.Order, _ string) { a.say(o, phase) }}
 }
 
 func taskEnds(stage api.TaskStage, events ...farm.InstanceEvent) happening {
@@ -106,12 +112,16 @@ var happenings = []happening{
 	{"its node is lost", 0, []farm.InstanceEvent{farm.NodeLost}, func(c *cloud, a *agent, _ api.Order, _ string) {
 		c.setNode(a.id, farm.NodeOffline)
 	}},
-	{"its node is lost and found", 0, []farm.InstanceEvent{farm.NodeLost, farm.NodeBack}, func(c *cloud, a *agent, o api.Order, _ string) {
+	{"its node is lost and found", 0, []farm.InstanceEvent{
+		farm.NodeLost, farm.NodeBack,
+	}, func(c *cloud, a *agent, o api.Order, _ string) {
 		a.hold(o, true)
 		c.setNode(a.id, farm.NodeOffline)
 		a.contact()
 	}},
-	{"its time is over", 0, []farm.InstanceEvent{farm.NodeLost, farm.Expired}, func(c *cloud, a *agent, _ api.Order, _ string) {
+	{"its time is over", 0, []farm.InstanceEvent{
+		farm.NodeLost, farm.Expired,
+	}, func(c *cloud, a *agent, _ api.Order, _ string) {
 		c.setNode(a.id, farm.NodeOffline)
 		time.Sleep(2*time.Minute + time.Second)
 	}},
@@ -186,7 +196,8 @@ func TestNeverStartedAfterATermination(t *testing.T) {
 				}
 				for _, h := range happenings {
 					h.happens(c, a, o, task)
-					if got := c.state(o.InstanceID); got != farm.Terminating && got != farm.Terminated && got != farm.Gone {
+					if got := c.state(o.InstanceID); got != farm.Terminating && got != farm.Terminated &&
+						got != farm.Gone {
 						t.Fatalf("%s after it was terminated: %s", got, h.name)
 					}
 					if c.state(o.InstanceID) == farm.Gone {

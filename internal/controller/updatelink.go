@@ -119,9 +119,11 @@ func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node
 		return err
 	}
 	if done {
-		c.log.InfoContext(ctx, "the agent of a node is updated", "node", node.ID, "name", node.Name, "version", node.Update.Version)
+		c.log.InfoContext(ctx, "the agent of a node is updated", "node", node.ID, "name", node.Name, "version",
+			node.Update.Version)
 	} else {
-		c.log.WarnContext(ctx, "the agent of a node could not be updated", "node", node.ID, "name", node.Name, "version", node.Update.Version, "error", failure)
+		c.log.WarnContext(ctx, "the agent of a node could not be updated", "node", node.ID, "name", node.Name,
+			"version", node.Update.Version, "error", failure)
 	}
 	return nil
 }

@@ -95,9 +95,12 @@ func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 		}
 		return nil
 	}
-	all := record.Bulk[farm.Node]{Writer: c.store, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
-		return c.forced(n), nil
-	}}
+	all := record.Bulk[farm.Node]{
+		Writer: c.store, Limits: c.store.Limits(), Table: c.tables.Nodes,
+		Change: func(n *farm.Node) (*farm.Node, error) {
+			return c.forced(n), nil
+		},
+	}
 	return all.Update(ctx, list)
 }
 
@@ -168,13 +171,16 @@ func (c *Controller) tidyUpdates(ctx context.Context, w *record.Term, now time.T
 	}
 	slices.Sort(ids)
 	room := max(1, total/updateShare) - going
-	all := record.Bulk[farm.Node]{Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
-		next := c.steered(n, now, room > 0)
-		if next.Updating() && !n.Updating() && !next.Update.Force {
-			room--
-		}
-		return next, nil
-	}}
+	all := record.Bulk[farm.Node]{
+		Writer: w, Limits: c.store.Limits(), Table: c.tables.Nodes,
+		Change: func(n *farm.Node) (*farm.Node, error) {
+			next := c.steered(n, now, room > 0)
+			if next.Updating() && !n.Updating() && !next.Update.Force {
+				room--
+			}
+			return next, nil
+		},
+	}
 	return all.Update(ctx, ids)
 }
 

@@ -41,7 +41,8 @@ func (b *cupboard) All() []api.AgentPackage {
 	if b.version == "" {
 		return nil
 	}
-	return []api.AgentPackage{{Name: "p", Version: b.version, OS: "linux", Arch: "amd64", Size: 1, SHA256: "sum of " + b.version, Signed: "signed"}}
+	return []api.AgentPackage{{Name: "p", Version: b.version, OS: "linux", Arch: "amd64", Size: 1, SHA256: "sum of " +
+		b.version, Signed: "signed"}}
 }
 
 func (b *cupboard) For(system, arch string) (api.AgentPackage, bool) {
@@ -135,7 +136,8 @@ func TestNodesAreUpdated(t *testing.T) {
 		if err := c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}); err != nil { // again
 			t.Fatal(err)
 		}
-		if again := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5}); again == nil || again.ID != u.ID {
+		if again := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5}); again == nil ||
+			again.ID != u.ID {
 			t.Errorf("told %+v", again)
 		}
 		if stage := c.node(a).Stage; stage != "50 % of the package are there" {
@@ -259,7 +261,10 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			all = append(all, c.join(uuid.NewString(), 2).runs("1.0.0-a"))
 		}
 		other := c.join("other", 2)
-		other.info = &api.NodeInfo{Arch: "arm64", OS: "darwin", CPUs: 8, MemoryMB: 16384, Driver: "sim", AgentVersion: "0.1.0-x"}
+		other.info = &api.NodeInfo{
+			Arch: "arm64", OS: "darwin", CPUs: 8, MemoryMB: 16384, Driver: "sim",
+			AgentVersion: "0.1.0-x",
+		}
 		other.contact()
 		going := func() (n int) {
 			for _, a := range all {
@@ -356,10 +361,12 @@ func TestOfflineNodesFollow(t *testing.T) {
 func TestWhatCannotBeUpdated(t *testing.T) {
 	b := newCupboard("")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused, "No node can be updated. Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused,
+			"No node can be updated. Put one for linux/amd64 there")
 		a := c.join("one", 2).runs("1.0.0-a")
 		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused, "Put one for linux/amd64 there")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}), farm.CodeRefused, "Node one cannot be updated. Put one for linux/amd64 there")
+		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}), farm.CodeRefused,
+			"Node one cannot be updated. Put one for linux/amd64 there")
 		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{"x"}}), farm.CodeNotFound, "Not found")
 		b.put("2.0.0-b")
 		c.wantNodeState(a, farm.NodeUpdating, "becomes 2.0.0-b")

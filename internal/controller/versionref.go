@@ -76,8 +76,10 @@ func pin(ref *farm.TemplateRef, p *api.StateRequirements) {
 		return
 	}
 	ref.Needs = farm.StateRequirements{
-		Driver: farm.Clip(p.Driver, maxField), Version: farm.Clip(p.Version, maxField), Machine: farm.Clip(p.Machine, maxField),
-		Accelerator: farm.Clip(p.Accelerator, maxField), CPU: farm.Clip(p.CPU, maxField), HostCPU: farm.Clip(p.HostCPU, maxField),
+		Driver: farm.Clip(p.Driver, maxField), Version: farm.Clip(p.Version, maxField),
+		Machine:     farm.Clip(p.Machine, maxField),
+		Accelerator: farm.Clip(p.Accelerator, maxField), CPU: farm.Clip(p.CPU, maxField),
+		HostCPU: farm.Clip(p.HostCPU, maxField),
 	}
 	if p.CPUs > 0 && p.MemoryMB > 0 {
 		ref.CPUs, ref.MemoryMB = p.CPUs, p.MemoryMB

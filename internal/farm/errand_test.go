@@ -31,11 +31,23 @@ func TestCacheJobOnANode(t *testing.T) {
 		"has an outcome":          {open, "a", outcome, true, *outcome},
 		"has one and is gone":     {open, "a", outcome, false, *outcome},
 		"has one of an ended one": {with(farm.CacheJobCanceled), "a", outcome, true, *outcome},
-		"is gone":                 {open, "a", nil, false, farm.CacheJobResult{Error: "The node was removed from the cloud"}},
-		"did not do it in time":   {with(farm.CacheJobExpired), "a", nil, true, farm.CacheJobResult{Error: "The node did not do it before the request expired"}},
-		"was told not to":         {with(farm.CacheJobCanceled), "a", nil, true, farm.CacheJobResult{Error: "request canceled"}},
-		"gone when it finished":   {with(farm.CacheJobFinished), "a", nil, true, farm.CacheJobResult{Error: "The node was removed from the cloud"}},
-		"of another architecture": {open, "b", outcome, true, farm.CacheJobResult{Error: "The template is for arm64, the node is not"}},
+		"is gone": {
+			open, "a", nil, false, farm.CacheJobResult{Error: "The node was removed from the cloud"},
+		},
+		"did not do it in time": {
+			with(farm.CacheJobExpired), "a", nil, true,
+			farm.CacheJobResult{Error: "The node did not do it before the request expired"},
+		},
+		"was told not to": {
+			with(farm.CacheJobCanceled), "a", nil, true, farm.CacheJobResult{Error: "request canceled"},
+		},
+		"gone when it finished": {
+			with(farm.CacheJobFinished), "a", nil, true,
+			farm.CacheJobResult{Error: "The node was removed from the cloud"},
+		},
+		"of another architecture": {
+			open, "b", outcome, true, farm.CacheJobResult{Error: "The template is for arm64, the node is not"},
+		},
 	} {
 		if got := c.cacheJob.On(c.node, c.outcome, c.present, 0.25); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -15,12 +15,15 @@ func TestCodeOf(t *testing.T) {
 		err  error
 		want farm.Code
 	}{
-		"nil":              {nil, ""},
-		"foreign":          {cause, farm.CodeInternal},
-		"bare":             {farm.NotFound(), farm.CodeNotFound},
-		"wrapped":          {fmt.Errorf("start: %w", fmt.Errorf("look up: %w", inner)), farm.CodeRefused},
-		"joined":           {errors.Join(cause, farm.Invalid("count", "must be 1")), farm.CodeInvalid},
-		"outermost counts": {&farm.Error{Code: farm.CodeUnavailable, Message: "Away", Err: inner}, farm.CodeUnavailable},
+		"nil":     {nil, ""},
+		"foreign": {cause, farm.CodeInternal},
+		"bare":    {farm.NotFound(), farm.CodeNotFound},
+		"wrapped": {fmt.Errorf("start: %w", fmt.Errorf("look up: %w", inner)), farm.CodeRefused},
+		"joined":  {errors.Join(cause, farm.Invalid("count", "must be 1")), farm.CodeInvalid},
+		"outermost counts": {
+			&farm.Error{Code: farm.CodeUnavailable, Message: "Away", Err: inner},
+			farm.CodeUnavailable,
+		},
 		"behind a foreign": {fmt.Errorf("x: %w", &farm.Error{Code: farm.CodeBusy, Err: cause}), farm.CodeBusy},
 	} {
 		if got := farm.CodeOf(c.err); got != c.want {
@@ -38,7 +41,8 @@ func TestErrorTexts(t *testing.T) {
 		farm.Refused("No room on %q", "n").Error():     `No room on "n"`,
 		away.Error(): "The registry at r is away: disk on fire",
 		away.Message: "The registry at r is away",
-		farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s", "a+b").Message: "Did not find any versions with tag a+b",
+		farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s",
+			"a+b").Message: "Did not find any versions with tag a+b",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -78,13 +78,21 @@ var events = []EventInfo{
 	},
 	{EventDeleteNode, nodeAction, "A node was deleted by a caller.", []string{"node_id", "node_name"}, nil},
 	{EventNodeUnregistered, nodeAction, "A node left the cloud.", []string{"node_id", "node_name"}, nil},
-	{EventNodeDrained, nodeAction, "No VM is left on a node that is drained.", []string{"node_id", "node_name", "reason"}, nil},
+	{
+		EventNodeDrained, nodeAction, "No VM is left on a node that is drained.",
+		[]string{"node_id", "node_name", "reason"},
+		nil,
+	},
 	{
 		EventNodeScanned, nodeAction, "The host scanner of a node found other numbers than before.",
 		[]string{"node_id", "node_name", "host", "scanner", "counts"},
 		nil,
 	},
-	{EventsDropped, logAction, "Events were not delivered to a target and were dropped.", []string{"count", "target"}, nil},
+	{
+		EventsDropped, logAction, "Events were not delivered to a target and were dropped.",
+		[]string{"count", "target"},
+		nil,
+	},
 	{
 		EventAudit, auditAction, "A caller made a change that no other event reports.",
 		[]string{"service", "method", "verb", "route", "outcome"},

@@ -19,7 +19,10 @@ func TestEventRecord(t *testing.T) {
 				`"sub_type":"vmAction","tag":"v1","template_id":"t","time":1601991701,"type":"apiAction"}`,
 		},
 		{
-			Event{Name: EventNodeUnregistered, Time: at, Extra: map[string]any{"node_id": "n", "type": "no key of its own"}},
+			Event{
+				Name: EventNodeUnregistered, Time: at,
+				Extra: map[string]any{"node_id": "n", "type": "no key of its own"},
+			},
 			`{"instance_id":"","machineName":"host","name":"NodeUnregistered","node_id":"n","sub_type":"nodeAction","time":1601991701,"type":"systemAction"}`,
 		},
 		{
@@ -27,7 +30,10 @@ func TestEventRecord(t *testing.T) {
 			`{"count":3,"instance_id":"","machineName":"host","name":"EventsDropped","sub_type":"logAction","time":1601991701,"type":"systemAction"}`,
 		},
 		{
-			Event{Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f", "ben"}, Extra: map[string]any{"request_id": "r"}},
+			Event{
+				Name: EventDistribute, Time: at, By: Actor{"anna", "ci", "192.0.2.1", "4f", "ben"},
+				Extra: map[string]any{"request_id": "r"},
+			},
 			`{"address":"192.0.2.1","for_user":"ben","instance_id":"","key_id":"ci","machineName":"host","name":"DistributeTemplateToNodes","request":"4f",` +
 				`"request_id":"r","sub_type":"templateAction","time":1601991701,"type":"apiAction","user":"anna"}`,
 		},

@@ -71,7 +71,9 @@ func TestBeforeStarted(t *testing.T) {
 	for _, s := range []farm.InstanceState{farm.Scheduling, farm.Pulling} {
 		for _, e := range farm.InstanceEvents {
 			to, _ := farm.NextInstanceState(s, e)
-			if !slices.Contains([]farm.InstanceState{farm.Scheduling, farm.Pulling, farm.Started, farm.Errored, farm.Terminating}, to) {
+			if !slices.Contains([]farm.InstanceState{
+				farm.Scheduling, farm.Pulling, farm.Started, farm.Errored, farm.Terminating,
+			}, to) {
 				t.Errorf("%s leads from %s to %s", e, s, to)
 			}
 		}

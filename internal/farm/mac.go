@@ -42,7 +42,9 @@ func ParseMAC(text string) (MAC, error) {
 }
 
 func notMAC(text string) error {
-	return fmt.Errorf("%q is not a MAC address: six pairs of hexadecimal digits with colons between them, such as 52:54:00:12:34:56", text)
+	return fmt.Errorf(
+		"%q is not a MAC address: six pairs of hexadecimal digits with colons between them, such as 52:54:00:12:34:56",
+		text)
 }
 
 // String returns the address in capital letters with colons. The order of these texts is
@@ -73,7 +75,9 @@ type MACRange struct{ From, To MAC }
 func ParseMACRange(text string) (MACRange, error) {
 	from, to, ok := strings.Cut(text, "-")
 	if !ok || strings.Contains(to, "-") {
-		return MACRange{}, fmt.Errorf("%q is not a range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF", text)
+		return MACRange{},
+			fmt.Errorf("%q is not a range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF",
+				text)
 	}
 	var r MACRange
 	var err error

@@ -6,14 +6,18 @@ import (
 )
 
 func TestParseMAC(t *testing.T) {
-	for _, text := range []string{"52:54:00:AB:cd:01", "52-54-00-ab-CD-01", "5254.00ab.cd01", "525400abcd01", " 52:54:00:ab:cd:01 "} {
+	for _, text := range []string{
+		"52:54:00:AB:cd:01", "52-54-00-ab-CD-01", "5254.00ab.cd01", "525400abcd01", " 52:54:00:ab:cd:01 ",
+	} {
 		if m, err := ParseMAC(text); err != nil || m.String() != "52:54:00:AB:CD:01" {
 			t.Errorf("%q is %s, %v", text, m, err)
 		}
 	}
 	for _, text := range []string{
-		"", "52:54:00:ab:cd", "52:54:00:ab:cd:01:02", "52:54:00:ab:cd:0", "5:254:00:ab:cd:01", "52:54-00:ab:cd:01", "5254.00ab:cd01",
-		"525400abcd0", "525400abcd011", "+52540abcd01", "0x5254abcd01", "52_5400abcd1", "gg:54:00:ab:cd:01", "52540.0ab.cd01",
+		"", "52:54:00:ab:cd", "52:54:00:ab:cd:01:02", "52:54:00:ab:cd:0", "5:254:00:ab:cd:01", "52:54-00:ab:cd:01",
+		"5254.00ab:cd01",
+		"525400abcd0", "525400abcd011", "+52540abcd01", "0x5254abcd01", "52_5400abcd1", "gg:54:00:ab:cd:01",
+		"52540.0ab.cd01",
 	} {
 		if m, err := ParseMAC(text); err == nil {
 			t.Errorf("%q is %s", text, m)
@@ -23,7 +27,8 @@ func TestParseMAC(t *testing.T) {
 
 func TestParseMACRange(t *testing.T) {
 	r, err := ParseMACRange("52:54:00:00:00:0a-5254000000ff")
-	if err != nil || r.Len() != 246 || r.String() != "52:54:00:00:00:0A-52:54:00:00:00:FF" || !r.Has(r.From) || !r.Has(r.To) || r.Has(r.To+1) || r.Has(r.From-1) {
+	if err != nil || r.Len() != 246 || r.String() != "52:54:00:00:00:0A-52:54:00:00:00:FF" || !r.Has(r.From) ||
+		!r.Has(r.To) || r.Has(r.To+1) || r.Has(r.From-1) {
 		t.Errorf("%s with %d, %v", r, r.Len(), err)
 	}
 	if one, err := ParseMACRange("52:54:00:00:00:01-52:54:00:00:00:01"); err != nil || one.Len() != 1 {
@@ -37,8 +42,10 @@ func TestParseMACRange(t *testing.T) {
 		t.Error("the zero range has addresses")
 	}
 	for text, want := range map[string]string{
-		"": "not a range", "52:54:00:00:00:01": "not a range", "a-b-c": "not a range", "52:54:00:00:00:01-": "not a MAC address", "x-52:54:00:00:00:01": "not a MAC address",
-		"52:54:00:00:00:02-52:54:00:00:00:01": "ends before it begins", "00:00:00:00:00:00-00:00:00:00:00:10": "no card",
+		"": "not a range", "52:54:00:00:00:01": "not a range", "a-b-c": "not a range",
+		"52:54:00:00:00:01-": "not a MAC address", "x-52:54:00:00:00:01": "not a MAC address",
+		"52:54:00:00:00:02-52:54:00:00:00:01": "ends before it begins",
+		"00:00:00:00:00:00-00:00:00:00:00:10": "no card",
 		"53:54:00:00:00:01-53:54:00:00:00:02": "a group", "52:54:00:00:00:01-52:54:00:0F:42:41": "1000001 addresses",
 		"00:ff:ff:ff:ff:ff-01:00:00:00:00:00": "a group",
 	} {

@@ -41,8 +41,14 @@ func MinimumPermissions() []Permission {
 // admin is the permissions about permissions, which both services have.
 var admin = []PermissionInfo{
 	{"view_permissions", "Permission admin", "View permissions", "See which permissions there are."},
-	{"view_prmission_groups", "Permission admin", "View permission groups", "See permission groups and what they may do."},
-	{"update_permission_groups", "Permission admin", "Change permission groups", "Make permission groups and change what they may do."},
+	{
+		"view_prmission_groups", "Permission admin", "View permission groups",
+		"See permission groups and what they may do.",
+	},
+	{
+		"update_permission_groups", "Permission admin", "Change permission groups",
+		"Make permission groups and change what they may do.",
+	},
 	{"delete_permission_groups", "Permission admin", "Delete permission groups", "Delete permission groups."},
 }
 
@@ -59,10 +65,16 @@ var permissions = map[Service][]PermissionInfo{
 		{"view_logs", "Registry", "View logs", "Read log files, events and statistics."},
 		{"get_registry_disk_info", "Registry", "Registry disk", "See how full the registry's disk is."},
 		{"registry_list", "Registry", "List templates", "See templates and their tags."},
-		{"registry_delete", "Registry", "Delete templates", "Delete templates, revert tags and remove templates from nodes."},
+		{
+			"registry_delete", "Registry", "Delete templates",
+			"Delete templates, revert tags and remove templates from nodes.",
+		},
 		{"list_nodes", "Nodes", "List nodes", "See nodes, their USB devices, VLANs and MAC addresses."},
 		{"delete_node", "Nodes", "Delete nodes", "Delete nodes that no longer exist."},
-		{"change_node_config", "Nodes", "Configure nodes", "Change capacity, name and drain mode of nodes, and update them."},
+		{
+			"change_node_config", "Nodes", "Configure nodes",
+			"Change capacity, name and drain mode of nodes, and update them.",
+		},
 		{"report_scan", "Nodes", "Report scans", "Send what the host scanner has found on nodes."},
 		{"create_group", "Node groups", "Create groups", "Create node groups."},
 		{"get_groups", "Node groups", "List groups", "See node groups."},
@@ -70,9 +82,15 @@ var permissions = map[Service][]PermissionInfo{
 		{"update_group", "Node groups", "Change groups", "Change node groups."},
 		{"add_node_to_group", "Node groups", "Add nodes to groups", "Add nodes to groups."},
 		{"remove_group_from_node", "Node groups", "Remove nodes from groups", "Remove nodes from groups."},
-		{"registry_distribute", "Distribution", "Distribute templates", "Distribute templates to nodes, and cancel that."},
+		{
+			"registry_distribute", "Distribution", "Distribute templates",
+			"Distribute templates to nodes, and cancel that.",
+		},
 		{"registry_distribute_status", "Distribution", "Follow distributions", "See how far distributions are."},
-		{"change_config", "Config", "Change configuration", "Change how the controller works: maintenance, the list of MAC addresses."},
+		{
+			"change_config", "Config", "Change configuration",
+			"Change how the controller works: maintenance, the list of MAC addresses.",
+		},
 		{"get_config", "Config", "Read configuration", "See the state of maintenance mode."},
 	}, admin...),
 	ServiceRegistry: append([]PermissionInfo{
@@ -85,7 +103,10 @@ var permissions = map[Service][]PermissionInfo{
 		{"download_vm", "Pull", "Download", "Download the files of a pull."},
 		{"delete_vm", "Delete", "Delete templates", "Delete templates with all their tags."},
 		{"revert", "Delete", "Revert tags", "Delete a tag and all newer ones."},
-		{"save_revert", "Delete", "Revert with a save", "Save an instance in place of a tag and all newer ones; revert includes it."},
+		{
+			"save_revert", "Delete", "Revert with a save",
+			"Save an instance in place of a tag and all newer ones; revert includes it.",
+		},
 		{"upload_file", "File server", "Upload files", "Upload and delete files of the file server."},
 		{"download_file", "File server", "Download files", "List and download files of the file server."},
 		{"get_streamer", "Log server", "Log page", "See the page that follows a log."},

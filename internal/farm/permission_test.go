@@ -39,7 +39,8 @@ func names(list []PermissionInfo) []string {
 
 func TestPermissionsAreAsPrinted(t *testing.T) {
 	for service, text := range printed {
-		if got, want := names(AllPermissions(service)), slices.Sorted(slices.Values(strings.Fields(text))); !slices.Equal(got, want) {
+		if got, want := names(AllPermissions(service)),
+			slices.Sorted(slices.Values(strings.Fields(text))); !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", service, got, want)
 		}
 	}

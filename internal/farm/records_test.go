@@ -38,7 +38,9 @@ func TestHoldsSlot(t *testing.T) {
 // TestTaskGoesWithItsState holds every state against every kind of task.
 func TestTaskGoesWithItsState(t *testing.T) {
 	for _, s := range farm.InstanceStates {
-		for kind, home := range map[farm.TaskKind]farm.InstanceState{farm.TaskSave: farm.Pushing, farm.TaskRestart: farm.Started} {
+		for kind, home := range map[farm.TaskKind]farm.InstanceState{
+			farm.TaskSave: farm.Pushing, farm.TaskRestart: farm.Started,
+		} {
 			i := farm.Instance{State: s, Task: &farm.Task{ID: "t", Kind: kind}}
 			i.FinishTask()
 			if (i.Task != nil) != (s == home) {

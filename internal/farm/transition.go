@@ -80,7 +80,8 @@ func (i *Instance) Past(now time.Time) *InstanceHistory {
 	end.Enter(Terminated, now)
 	p := &InstanceHistory{
 		ID: i.ID, Name: i.Name, ExternalID: i.ExternalID,
-		TemplateID: i.Template.ID, Template: i.Template.Name, Tag: i.Template.Tag, Version: i.Template.Version, Arch: i.Template.Arch,
+		TemplateID: i.Template.ID, Template: i.Template.Name, Tag: i.Template.Tag, Version: i.Template.Version,
+		Arch:    i.Template.Arch,
 		GroupID: i.GroupID, Owner: i.Owner, NodeID: i.NodeID, NodeName: i.NodeName,
 		Message: clip(i.Message, maxWhy), TTL: i.TTL,
 		Created: i.Created, Placed: i.Placed, Started: i.Started, Finished: i.Finished,

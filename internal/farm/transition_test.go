@@ -24,7 +24,9 @@ func TestEnterNotesEveryChange(t *testing.T) {
 	second.Message = "why"
 	second.Enter(farm.Terminating, at.Add(2*time.Second))
 	want := []farm.Transition{
-		{State: farm.Started, At: 1000, Why: "broken"}, {State: farm.Errored, At: 2000, Why: "why"}, {State: farm.Terminating, At: 3000},
+		{State: farm.Started, At: 1000, Why: "broken"},
+		{State: farm.Errored, At: 2000, Why: "why"},
+		{State: farm.Terminating, At: 3000},
 	}
 	if !slices.Equal(second.Transitions, want) {
 		t.Errorf("transitions = %v", second.Transitions)
@@ -59,14 +61,18 @@ func TestPastHasNoSecrets(t *testing.T) {
 	i := &farm.Instance{
 		ID: "i", State: farm.Terminating, Metadata: map[string]any{"token": "secret"},
 		Options: farm.StartOptions{Script: []byte("secret"), VNCPassword: "secret"},
-		Script:  &farm.ScriptResult{Code: 3, Stdout: []byte("secret"), Stderr: []byte("secret"), Errors: []string{"secret"}},
+		Script: &farm.ScriptResult{
+			Code: 3, Stdout: []byte("secret"), Stderr: []byte("secret"),
+			Errors: []string{"secret"},
+		},
 	}
 	now := time.UnixMilli(5000)
 	p := i.Past(now)
 	if text := fmt.Sprintf("%+v", *p); strings.Contains(text, "secret") {
 		t.Errorf("past = %s", text)
 	}
-	if !p.Finished.Equal(now) || *p.ScriptCode != 3 || len(p.Transitions) != 1 || p.Transitions[0].State != farm.Terminated {
+	if !p.Finished.Equal(now) || *p.ScriptCode != 3 || len(p.Transitions) != 1 ||
+		p.Transitions[0].State != farm.Terminated {
 		t.Errorf("past = %+v", p)
 	}
 	if i.State != farm.Terminating {

@@ -123,7 +123,8 @@ func TestStatesAreThoseOfTheAPI(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		texts[string(s)] = true
 	}
-	for want := range strings.FieldsSeq("Scheduling Pulling Started Stopping Stopped Terminating Terminated Error Pushing") {
+	for want := range strings.FieldsSeq(
+		"Scheduling Pulling Started Stopping Stopped Terminating Terminated Error Pushing") {
 		if !texts[want] {
 			t.Errorf("%s is no state", want)
 		}

@@ -44,12 +44,14 @@ func TestUpdateIsTriedAFewTimes(t *testing.T) {
 			last = pause
 		}
 		now = due
-		if !n.BeginUpdate("id", now) || n.Shown() != NodeUpdating || n.TakesStarts() || !n.Updating() || n.Update.Tries != try || n.StateReason != "its agent becomes 2" {
+		if !n.BeginUpdate("id", now) || n.Shown() != NodeUpdating || n.TakesStarts() || !n.Updating() ||
+			n.Update.Tries != try || n.StateReason != "its agent becomes 2" {
 			t.Fatalf("try %d: %+v %+v", try, n, n.Update)
 		}
 		now = now.Add(time.Second)
 		n.EndUpdate("no room", now)
-		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" || !n.StateSince.Equal(now) || n.Update.Failure != "no room" {
+		if n.State != NodeActive || !n.Drain || n.StateReason != "its agent could not become 2: no room" ||
+			!n.StateSince.Equal(now) || n.Update.Failure != "no room" {
 			t.Fatalf("after try %d: %+v %+v", try, n, n.Update)
 		}
 	}
@@ -85,7 +87,8 @@ func TestUpdateWaitsForItsNode(t *testing.T) {
 // TestUpdateWithoutOne: a node of which no update was asked for has none that is due, and resumes none.
 func TestUpdateWithoutOne(t *testing.T) {
 	n := &Node{State: NodeActive}
-	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.Updating() || n.ResumeUpdate(time.Now()) || n.State != NodeActive {
+	if n.Update.Open() || !n.Update.DueAt().IsZero() || n.Updating() || n.ResumeUpdate(time.Now()) ||
+		n.State != NodeActive {
 		t.Errorf("%+v", n)
 	}
 	n.Update = &Update{Version: "2", Asked: time.Now()}

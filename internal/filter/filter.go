@@ -126,7 +126,8 @@ func (t Table[T]) word(m term) (func(T, time.Time) bool, error) {
 		}
 	}
 	if len(fields) == 0 {
-		return nil, wrong(m.at, "invalid term %s: want field:value; the fields are %s", shown(m.values[0].text), strings.Join(t.Names(), ", "))
+		return nil, wrong(m.at, "invalid term %s: want field:value; the fields are %s", shown(m.values[0].text),
+			strings.Join(t.Names(), ", "))
 	}
 	var words []pattern
 	for _, v := range m.values {

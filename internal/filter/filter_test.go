@@ -28,7 +28,8 @@ var things = Table[thing]{
 var (
 	now  = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	some = thing{
-		name: `Mac "one", two`, state: "Drain Mode", tags: []string{"v1", "Release:Blue+1", "WXYZ{"}, vms: 2, disk: 4 << 30,
+		name: `Mac "one", two`, state: "Drain Mode", tags: []string{"v1", "Release:Blue+1", "WXYZ{"}, vms: 2,
+		disk: 4 << 30,
 		made: now.Add(-15 * time.Minute), ttl: 7200,
 	}
 )
@@ -36,19 +37,28 @@ var (
 func TestMatch(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": true, "   ": true, "state:started": false, "-state:started": true,
-		`state:"drain mode"`: true, "STATE:drain*": true, "state:*mode": true, "state:*rain*od*": true, "state:drain": false,
-		"state:*": true, "state:**": true, `state:"*"`: false, `-state:"*"`: true, "state:drain*drain*": false, "state:d*n*n*mode": false,
-		`name:"mac \"one\", two"`: true, `name:mac*`: true, `name:MAC*TWO`: true, "tag:v1": true, "tag:v2": false, "-tag:v2": true,
+		`state:"drain mode"`: true, "STATE:drain*": true, "state:*mode": true, "state:*rain*od*": true,
+		"state:drain": false,
+		"state:*":     true, "state:**": true, `state:"*"`: false, `-state:"*"`: true, "state:drain*drain*": false,
+		"state:d*n*n*mode":        false,
+		`name:"mac \"one\", two"`: true, `name:mac*`: true, `name:MAC*TWO`: true, "tag:v1": true, "tag:v2": false,
+		"-tag:v2":       true,
 		"tag:release:*": true, "tag:v9,release:blue+1": true, `tag:v9,"v1"`: true, "tag:v8,v9": false, "tag=v1": true,
-		"vms:2": true, "vms:1,2": true, "vms:3": false, "vms>1": true, "vms>=2": true, "vms>2": false, "vms<=2": true, "vms<2.5": true, "-vms>2": true,
+		"vms:2": true, "vms:1,2": true, "vms:3": false, "vms>1": true, "vms>=2": true, "vms>2": false, "vms<=2": true,
+		"vms<2.5": true, "-vms>2": true,
 		"disk>=4GB": true, "disk>4gb": false, "disk<5g": true, "disk:4GiB": true, "disk>4095mb": true, "disk>100": true,
-		"age>10m": true, "age>20m": false, "age<1h30m": true, "age>=900": true, "age<=15m": true, "age<1d": true, "age<1w": true, "age>0.2h": true,
-		"ttl>1h": true, "ttl<1h": false, "mac": true, "ONE": true, "three": false, "-three": true, `"one"`: true, "m*o": true, "one,three": true,
-		"vms<2": false, "ttl<2h": false, "tag:v1*1": false, "tag:v1*": true, "state:brain*": false, "state:*moda": false, "state:b*e": false,
-		`state:"drain mode" vms:2`: true, "state:drain*\rvms:2": true, "tag:*:bl*": true, "tag:*XY*": true, "tag:*y*,v9": true, "tag:*@*": false, "tag:*[*": false, "tag:*z{": true,
+		"age>10m": true, "age>20m": false, "age<1h30m": true, "age>=900": true, "age<=15m": true, "age<1d": true,
+		"age<1w": true, "age>0.2h": true,
+		"ttl>1h": true, "ttl<1h": false, "mac": true, "ONE": true, "three": false, "-three": true, `"one"`: true,
+		"m*o": true, "one,three": true,
+		"vms<2": false, "ttl<2h": false, "tag:v1*1": false, "tag:v1*": true, "state:brain*": false,
+		"state:*moda": false, "state:b*e": false,
+		`state:"drain mode" vms:2`: true, "state:drain*\rvms:2": true, "tag:*:bl*": true, "tag:*XY*": true,
+		"tag:*y*,v9": true, "tag:*@*": false, "tag:*[*": false, "tag:*z{": true,
 		"disk<" + strings.Repeat("9", 308) + "t": true, "tag:v1" + strings.Repeat(",x", maxValues-1): true,
 		strings.Repeat(" ", MaxText-5) + "vms:2": true,
-		"state:drain* age>10m tag:v1":            true, "state:drain* age>10m tag:v2": false, "state:drain*\tvms:2\n": true,
+		"state:drain* age>10m tag:v1":            true, "state:drain* age>10m tag:v2": false,
+		"state:drain*\tvms:2\n": true,
 	} {
 		f, err := things.Parse(text)
 		if err != nil {
@@ -67,7 +77,8 @@ func TestMatch(t *testing.T) {
 // TestWithout has a record without values: it has no age, and matches the opposite of everything.
 func TestWithout(t *testing.T) {
 	for text, want := range map[string]bool{
-		"age>0s": false, "age<1w": false, "-age>1m": true, "ttl<1w": false, `name:""`: true, `state:"",x`: true, "tag:*": false, "-tag:*": true, "name:*": true, "vms:0": true,
+		"age>0s": false, "age<1w": false, "-age>1m": true, "ttl<1w": false, `name:""`: true, `state:"",x`: true,
+		"tag:*": false, "-tag:*": true, "name:*": true, "vms:0": true,
 	} {
 		f, err := things.Parse(text)
 		if err != nil {
@@ -121,7 +132,8 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
 	}
-	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil || err.Error() != `at 1: invalid term "word": want field:value; the fields are state` {
+	if _, err := (Table[thing]{things[1]}).Parse("word"); err == nil ||
+		err.Error() != `at 1: invalid term "word": want field:value; the fields are state` {
 		t.Errorf("a word without fields for it: %v", err)
 	}
 }
@@ -142,7 +154,10 @@ func TestBounds(t *testing.T) {
 // FuzzParse wants no panic, errors that lie within the text, and no fit that depends on
 // anything but the text.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{`state:error node:mac-* age>10m name:"a b" -state:started`, "a,b*c", `x:"\"`, "disk>=1.5GB", "*", "-", "=", "ttl<1h30m"} {
+	for _, text := range []string{
+		`state:error node:mac-* age>10m name:"a b" -state:started`, "a,b*c", `x:"\"`,
+		"disk>=1.5GB", "*", "-", "=", "ttl<1h30m",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -157,7 +172,8 @@ func FuzzParse(f *testing.F) {
 		if parsed.Match(some, now) != parsed.Match(some, now) { //nolint:staticcheck // on purpose
 			t.Fatal("a match differs from itself")
 		}
-		if not, err := things.Parse("-" + text); err == nil && len(parsed.terms) == 1 && !strings.HasPrefix(strings.TrimSpace(text), "-") {
+		if not, err := things.Parse("-" + text); err == nil && len(parsed.terms) == 1 &&
+			!strings.HasPrefix(strings.TrimSpace(text), "-") {
 			if strings.TrimLeft(text, " \t\r\n") == text && not.Match(some, now) == parsed.Match(some, now) {
 				t.Fatalf("%q and its opposite agree", text)
 			}
@@ -169,7 +185,8 @@ func BenchmarkMatch(b *testing.B) {
 	list := make([]thing, 10000)
 	for i := range list {
 		list[i] = thing{
-			name: fmt.Sprintf("job-%d", i), state: []string{"Started", "Error", "Scheduling"}[i%3], tags: []string{"v1"},
+			name: fmt.Sprintf("job-%d", i), state: []string{"Started", "Error", "Scheduling"}[i%3],
+			tags: []string{"v1"},
 			made: now.Add(-time.Duration(i) * time.Second),
 		}
 	}

@@ -28,7 +28,13 @@ var things = filter.Table[thing]{
 // records keep their order.
 func TestOrder(t *testing.T) {
 	now := time.Unix(1000, 0)
-	list := []thing{{"b", 1, now}, {"A", 3, time.Time{}}, {"c", 2, now.Add(-time.Hour)}, {"a", 2, now.Add(time.Hour)}, {"", 2, now.Add(2 * time.Hour)}}
+	list := []thing{
+		{"b", 1, now},
+		{"A", 3, time.Time{}},
+		{"c", 2, now.Add(-time.Hour)},
+		{"a", 2, now.Add(time.Hour)},
+		{"", 2, now.Add(2 * time.Hour)},
+	}
 	for order, want := range map[string]string{
 		"":       "b A c a .",
 		"name":   ". A a b c",
@@ -66,7 +72,8 @@ func TestOrder(t *testing.T) {
 			t.Errorf("by %q: %v, want %s", order, got, want)
 		}
 	}
-	if _, err := things.Order("colour"); err == nil || !strings.Contains(err.Error(), "the fields are age, life, name") {
+	if _, err := things.Order("colour"); err == nil ||
+		!strings.Contains(err.Error(), "the fields are age, life, name") {
 		t.Errorf("an unknown field: %v", err)
 	}
 }

@@ -48,7 +48,8 @@ func (s Spec) validateMachine() error {
 	kind := s.Network.NetworkKind()
 	switch {
 	case s.DiskBytes < 0 || s.DiskBytes > MaxDiskBytes:
-		return Refuse("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes, int64(MaxDiskBytes))
+		return Refuse("a disk of %d bytes: want 0 (the size of its image) to %d (64 TiB)", s.DiskBytes,
+			int64(MaxDiskBytes))
 	case s.HardwareUUID != "" && !uuidForm.MatchString(s.HardwareUUID):
 		return Refuse("hardware UUID %q is not a UUID", s.HardwareUUID)
 	case len(s.Serial) > MaxSerial || !asciiForm.MatchString(s.Serial):
@@ -56,7 +57,8 @@ func (s Spec) validateMachine() error {
 	case s.Video != "" && s.Video != VideoVGA && s.Video != VideoVirtIO:
 		return Refuse("video controller %q: %s (standard VGA) or %s (virtio-gpu)", s.Video, VideoVGA, VideoVirtIO)
 	case kind == "":
-		return Refuse("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost, NetworkBridge, NetworkDisconnected)
+		return Refuse("network mode %q: %s, %s, %s, %s or %s", s.Network, NetworkShared, NetworkNAT, NetworkHost,
+			NetworkBridge, NetworkDisconnected)
 	case kind != "user" && len(s.Ports) > 0:
 		return Refuse("port rules do not go with network mode %q: they need shared, nat or host", s.Network)
 	case s.VLAN < 0 || s.VLAN > MaxVLAN:
@@ -112,7 +114,8 @@ func validateUSB(devices []USBDevice) error {
 		switch {
 		case emulated && emulatedForm.MatchString(d.Location):
 		case emulated || !usbForm.MatchString(d.Location):
-			return Refuse("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)", d.Location)
+			return Refuse("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)",
+				d.Location)
 		case seen[d.Location]:
 			return Refuse("USB device %s is asked for twice", d.Location)
 		}
@@ -176,12 +179,14 @@ func (s *Spec) settleSaved(pin Compat) error {
 		{"video controller", &s.Video, pin.Video},
 	} {
 		if *row.want != "" && *row.want != row.pins {
-			return Refuse("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins, leaveOut)
+			return Refuse("%s %q cannot be set: the suspended state pins %q; %s", row.what, *row.want, row.pins,
+				leaveOut)
 		}
 		*row.want = row.pins
 	}
 	if s.Network != "" && s.Network.NetworkKind() != pin.Network {
-		return Refuse("network mode %q cannot be set: the suspended state pins %q; %s", s.Network, modeOf[pin.Network], leaveOut)
+		return Refuse("network mode %q cannot be set: the suspended state pins %q; %s", s.Network, modeOf[pin.Network],
+			leaveOut)
 	}
 	if s.Network == "" {
 		s.Network = modeOf[pin.Network]
@@ -219,7 +224,8 @@ func CheckRestart(before, after Spec) error {
 		s.VNC, s.USB, s.NeedNetwork, s.BootTimeout = nil, nil, false, 0
 	}
 	if !reflect.DeepEqual(before, after) {
-		return Refuse("a restart changes nothing but VNC, USB, NeedNetwork and BootTimeout; start another VM for the rest")
+		return Refuse(
+			"a restart changes nothing but VNC, USB, NeedNetwork and BootTimeout; start another VM for the rest")
 	}
 	return nil
 }

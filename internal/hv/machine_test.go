@@ -14,7 +14,8 @@ import (
 
 func TestValidateMachine(t *testing.T) {
 	full := good()
-	full.DiskBytes, full.HardwareUUID, full.Serial, full.Video = 64<<40, "6F1C2F5E-0a67-4d3e-9f6a-0d2f6a6f7c11", "C02,x=1 ~", hv.VideoVirtIO
+	full.DiskBytes, full.HardwareUUID, full.Serial, full.Video = 64<<40, "6F1C2F5E-0a67-4d3e-9f6a-0d2f6a6f7c11",
+		"C02,x=1 ~", hv.VideoVirtIO
 	full.MAC, full.Network, full.Isolated = "52:54:00:aB:Cd:eF", hv.NetworkNAT, true
 	full.VNC = &hv.VNC{Password: "12345678", Port: 5901}
 	full.USB = []hv.USBDevice{{Location: "1-2"}, {Location: "1-2.10.3"}, {Location: "emulated:tablet"}}
@@ -51,7 +52,9 @@ func TestValidateMachine(t *testing.T) {
 		"USB option":            usb("1-2,x=y"),
 		"USB kind":              usb("emulated:a,b"),
 		"USB twice":             func(s *hv.Spec) { s.USB = []hv.USBDevice{{"1-2"}, {"1-2"}} },
-		"many USB":              func(s *hv.Spec) { s.USB = []hv.USBDevice{{"1-1"}, {"1-2"}, {"1-3"}, {"1-4"}, {"1-5"}} },
+		"many USB": func(s *hv.Spec) {
+			s.USB = []hv.USBDevice{{"1-1"}, {"1-2"}, {"1-3"}, {"1-4"}, {"1-5"}}
+		},
 	} {
 		s := full.Clone()
 		change(&s)
@@ -64,7 +67,8 @@ func TestValidateMachine(t *testing.T) {
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	s := good()
 	s.VNC = &hv.VNC{Password: "hunter2"}
-	for _, text := range []string{fmt.Sprint(s.VNC), fmt.Sprintf("%+v %#v", *s.VNC, *s.VNC), fmt.Sprintf("%+v", s), fmt.Sprintf("%#v", s)} {
+	for _, text := range []string{fmt.Sprint(s.VNC), fmt.Sprintf("%+v %#v", *s.VNC, *s.VNC), fmt.Sprintf("%+v",
+		s), fmt.Sprintf("%#v", s)} {
 		if strings.Contains(text, "hunter2") {
 			t.Errorf("printed: %s", text)
 		}
@@ -75,20 +79,23 @@ func TestSettled(t *testing.T) {
 	s := good()
 	s.HardwareUUID = "ABCDEF00-0000-4000-8000-000000000001"
 	got, err := s.WithDefaults()
-	if err != nil || !strings.HasPrefix(got.MAC, "52:54:00:") || got.Video != hv.VideoVGA || got.Network != hv.NetworkShared {
+	if err != nil || !strings.HasPrefix(got.MAC, "52:54:00:") || got.Video != hv.VideoVGA ||
+		got.Network != hv.NetworkShared {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if upper := hv.DefaultMAC(strings.ToUpper(s.UUID)); upper != got.MAC {
 		t.Errorf("the same machine has %s and %s", upper, got.MAC)
 	}
 	pin := got.Requirements()
-	if pin.HardwareUUID != strings.ToLower(s.HardwareUUID) || pin.MAC != got.MAC || pin.Network != "user" || pin.Disks != 1 {
+	if pin.HardwareUUID != strings.ToLower(s.HardwareUUID) || pin.MAC != got.MAC || pin.Network != "user" ||
+		pin.Disks != 1 {
 		t.Errorf("pins %+v", pin)
 	}
 	clone := good()
 	clone.UUID, clone.State = "00000000-0000-4000-8000-000000000002", &hv.State{Path: "/state", Pin: pin}
 	saved, err := clone.WithDefaults()
-	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA || saved.Requirements() != pin {
+	if err != nil || saved.MAC != got.MAC || saved.HardwareUUID != pin.HardwareUUID || saved.Video != hv.VideoVGA ||
+		saved.Requirements() != pin {
 		t.Errorf("a clone is %+v, %v", saved, err)
 	}
 	clone.MAC, clone.Network = strings.ToUpper(got.MAC), hv.NetworkHost // the same machine in other words
@@ -105,7 +112,8 @@ func TestSettled(t *testing.T) {
 		c := clone.Clone()
 		change(&c)
 		_, err := c.WithDefaults()
-		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "leave it out, or start a version that was saved stopped") {
+		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "leave it out, or start a version that was saved stopped") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -140,7 +140,8 @@ func (c Compat) Check(here Compat) error {
 		{"serial number", c.Serial, here.Serial, "; " + leaveOut},
 	} {
 		if row.need != row.have {
-			return Refuse("the suspended state needs %s %q, this VM would have %q%s", row.what, fmt.Sprint(row.need), fmt.Sprint(row.have), row.hint)
+			return Refuse("the suspended state needs %s %q, this VM would have %q%s", row.what, fmt.Sprint(row.need),
+				fmt.Sprint(row.have), row.hint)
 		}
 	}
 	return nil

@@ -21,7 +21,10 @@ func ParseVLANs(items []string) (map[int]string, error) {
 		to, toOK := vlanID(last)
 		switch {
 		case !fromOK || !toOK || from > to:
-			return nil, fmt.Errorf("VLAN %q: an id from 1 to %d, a range such as 100-110, or an id with its bridge such as 10=br10", item, MaxVLAN)
+			return nil,
+				fmt.Errorf(
+					"VLAN %q: an id from 1 to %d, a range such as 100-110, or an id with its bridge such as 10=br10",
+					item, MaxVLAN)
 		case given && ranged:
 			return nil, fmt.Errorf("VLAN %q: a bridge belongs to one VLAN", item)
 		case given && !bridgeName(bridge):
@@ -44,7 +47,8 @@ func vlanID(text string) (int, bool) {
 
 // bridgeName reports whether a text can be the name of a network device of Linux.
 func bridgeName(text string) bool {
-	return text != "" && len(text) <= 15 && text != "." && text != ".." && !strings.ContainsFunc(text, func(r rune) bool {
-		return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '=' || r == ','
-	})
+	return text != "" && len(text) <= 15 && text != "." && text != ".." &&
+		!strings.ContainsFunc(text, func(r rune) bool {
+			return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '=' || r == ','
+		})
 }

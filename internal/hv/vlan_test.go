@@ -16,8 +16,10 @@ func TestParseVLANs(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for item, say := range map[string]string{
-		"": "an id from 1", "0": "an id from 1", "4095": "an id from 1", "x": "an id from 1", "+1": "an id from 1", "-1": "an id from 1", "5-": "an id from 1",
-		"9-7": "an id from 1", "00010": "an id from 1", "1-2=br0": "belongs to one", "1=": "not a name of a bridge", "1=../x": "not a name of a bridge",
+		"": "an id from 1", "0": "an id from 1", "4095": "an id from 1", "x": "an id from 1", "+1": "an id from 1",
+		"-1": "an id from 1", "5-": "an id from 1",
+		"9-7": "an id from 1", "00010": "an id from 1", "1-2=br0": "belongs to one", "1=": "not a name of a bridge",
+		"1=../x":                    "not a name of a bridge",
 		"1=a-name-that-is-too-long": "not a name of a bridge", "1=a b": "not a name of a bridge",
 	} {
 		if got, err := ParseVLANs([]string{item}); err == nil || !strings.Contains(err.Error(), say) {

@@ -118,7 +118,8 @@ func (d *Dir) Templates() ([]Template, []Damage, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read templates: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") || !e.IsDir() })
+	entries = slices.DeleteFunc(entries,
+		func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), ".") || !e.IsDir() })
 	all, errs := make([]Template, len(entries)), make([]error, len(entries))
 	Each(len(entries), func(i int) { all[i], errs[i] = d.Template(entries[i].Name()) })
 	list := make([]Template, 0, len(all))

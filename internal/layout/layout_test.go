@@ -27,7 +27,9 @@ func testVersion(number int, tag, content string) Version {
 	return Version{
 		Tag: tag, Number: number, ContentID: content, NVRAM: true, Created: 5, LastPush: 5,
 		Files: []File{
-			{Name: "disk", Kind: Disk, Format: "raw", Size: 10, Layers: []Layer{{Root: root1, Size: 100, IndexOffset: 20, IndexLength: 16}, {Root: root2, Size: 50, IndexLength: 1}}},
+			{Name: "disk", Kind: Disk, Format: "raw", Size: 10, Layers: []Layer{
+				{Root: root1, Size: 100, IndexOffset: 20, IndexLength: 16}, {Root: root2, Size: 50, IndexLength: 1},
+			}},
 			{Name: "memory", Kind: State, Size: 10, Layers: []Layer{{Root: root2, Size: 50, IndexLength: 1}}},
 		},
 	}
@@ -85,7 +87,8 @@ func TestFilesOnDisk(t *testing.T) {
 			t.Errorf("%s of a version without files: %v", name, err)
 		}
 	}
-	if added := tpl.Increments(); !slices.Equal(added, []int64{150, 0}) || tpl.Versions[0].Size() != 150 || tpl.Versions[1].Size() != 0 {
+	if added := tpl.Increments(); !slices.Equal(added, []int64{150, 0}) || tpl.Versions[0].Size() != 150 ||
+		tpl.Versions[1].Size() != 0 {
 		t.Errorf("sizes %d, %d", added, tpl.Versions[0].Size())
 	}
 	read, err := Open(d.Base())
@@ -221,7 +224,8 @@ func TestPulls(t *testing.T) {
 func TestNames(t *testing.T) {
 	for id, want := range map[string]string{
 		testID: testID, strings.ToUpper(testID): testID, "": "", "..": "", testID + "/": "", testID[:35]: "",
-		"aaaaaaaa-0000-4000-8000-00000000000g": "", "aaaaaaaa00000-4000-8000-00000000000f": "", "../aaaaa-0000-4000-8000-00000000000f": "",
+		"aaaaaaaa-0000-4000-8000-00000000000g": "", "aaaaaaaa00000-4000-8000-00000000000f": "",
+		"../aaaaa-0000-4000-8000-00000000000f": "",
 	} {
 		if got, _ := ParseID(id); got != want {
 			t.Errorf("id %q: %q", id, got)
@@ -270,10 +274,15 @@ func TestNoNameLeavesTheStorage(t *testing.T) {
 func TestConfigSurvivesYAML(t *testing.T) {
 	var value func(depth int) *rapid.Generator[any]
 	value = func(depth int) *rapid.Generator[any] {
-		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"yes", "no", "~", "null", "1e3", "0x10", "2030-01-01", "- a", "a: b", "#", "1_000", " x ", "\u0085", "\ufeff", "<<"}))
+		text := rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{
+				"yes", "no", "~", "null", "1e3", "0x10", "2030-01-01", "- a", "a: b", "#",
+				"1_000", " x ", "\u0085", "\ufeff", "<<",
+			}))
 		leaf := rapid.OneOf(
 			rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int64(), func(n int64) any { return n }),
-			rapid.Map(rapid.Float64(), func(x float64) any { return x }), rapid.Map(rapid.Bool(), func(b bool) any { return b }), rapid.Just[any](nil),
+			rapid.Map(rapid.Float64(), func(x float64) any { return x }),
+			rapid.Map(rapid.Bool(), func(b bool) any { return b }), rapid.Just[any](nil),
 		)
 		if depth == 0 {
 			return leaf
@@ -328,7 +337,9 @@ func FuzzYAML(f *testing.F) {
 }
 
 func FuzzTemplate(f *testing.F) {
-	good, _ := json.Marshal(Template{Schema: Schema, ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}})
+	good, _ := json.Marshal(Template{
+		Schema: Schema, ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)},
+	})
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var tpl Template
@@ -361,10 +372,12 @@ func TestLargeConfigurations(t *testing.T) {
 		"very deep":         {deep(9000), "more than 16 deep"},
 		"deep lists":        {`{"a":` + strings.Repeat("[", 17) + strings.Repeat("]", 17) + `}`, "more than 16 deep"},
 		"large":             {`{"a":"` + strings.Repeat("x", MaxConfig-100) + `"}`, ""},
-		"long as YAML":      {strings.Repeat(`{"a":`, 15) + "[" + strings.Repeat("0,", 60_000) + "0]" + strings.Repeat("}", 15), "as YAML"},
+		"long as YAML": {strings.Repeat(`{"a":`, 15) + "[" + strings.Repeat("0,", 60_000) + "0]" +
+			strings.Repeat("}", 15), "as YAML"},
 	} {
 		canonical, err := CanonicalConfig([]byte(c.raw))
-		if c.says == "" && (err != nil || len(canonical) == 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+		if c.says == "" && (err != nil || len(canonical) == 0) ||
+			c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -382,8 +395,14 @@ func TestChainsAreSharedInMemory(t *testing.T) {
 		return Layer{Root: fmt.Sprintf("%064x", n), Size: 100, IndexLength: 10}
 	}
 	tpl := Template{ID: testID, Name: "n", Gen: 1}
-	for i, chain := range [][]Layer{{layer(1)}, {layer(1), layer(2)}, {layer(1), layer(3)}, {layer(1), layer(3), layer(4)}} {
-		tpl.Versions = append(tpl.Versions, Version{Tag: fmt.Sprint(i), Number: i, ContentID: layer(i).Root, Files: []File{{Name: "d", Kind: Disk, Layers: chain}}})
+	for i, chain := range [][]Layer{
+		{layer(1)}, {layer(1), layer(2)}, {layer(1), layer(3)}, {layer(1), layer(3), layer(4)},
+	} {
+		tpl.Versions = append(tpl.Versions,
+			Version{
+				Tag: fmt.Sprint(i), Number: i, ContentID: layer(i).Root,
+				Files: []File{{Name: "d", Kind: Disk, Layers: chain}},
+			})
 	}
 	if err := d.Save(&tpl); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,8 @@ func TestScans(t *testing.T) {
 	if err != nil || len(notes) != 2 || len(notes[root1]) != MaxNote || len(notes[root2]) != 0 {
 		t.Errorf("%d notes, %v", len(notes), err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "gzip", "-dc", filepath.Join(d.Base(), scanPath(testID, root1))).Output(); err != nil || string(out) != long {
+	if out, err := exec.CommandContext(t.Context(), "gzip", "-dc",
+		filepath.Join(d.Base(), scanPath(testID, root1))).Output(); err != nil || string(out) != long {
 		t.Errorf("gzip gives %d bytes, %v", len(out), err)
 	}
 	tpl, err := d.Template(testID)
@@ -153,7 +154,8 @@ func TestDamagedScans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, raw := range [][]byte{nil, whole[:noteAt], bytes.Repeat([]byte{0}, 5000), slices.Concat([]byte{0x1f, 0x8b, 8, 0}, whole[4:])} {
+	for i, raw := range [][]byte{nil, whole[:noteAt], bytes.Repeat([]byte{0},
+		5000), slices.Concat([]byte{0x1f, 0x8b, 8, 0}, whole[4:])} {
 		if err := os.WriteFile(name, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}

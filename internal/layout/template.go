@@ -171,7 +171,8 @@ func (v *Version) validate() error {
 	}
 	names := map[string]bool{}
 	for _, f := range v.Files {
-		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != Disk && f.Kind != State) || f.Size < 0 || len(f.Layers) == 0 {
+		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != Disk && f.Kind != State) || f.Size < 0 ||
+			len(f.Layers) == 0 {
 			return fmt.Errorf("file %q is not valid", f.Name)
 		}
 		names[f.Name] = true

@@ -138,7 +138,8 @@ func Keygen(secretPath, publicPath string) error {
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
-	err = create(secretPath, 0o600, "# The secret of an authority of buildyard: its holder can sign as the authority.\n"+text+"\n")
+	err = create(secretPath, 0o600,
+		"# The secret of an authority of buildyard: its holder can sign as the authority.\n"+text+"\n")
 	if err != nil {
 		return err
 	}

@@ -155,9 +155,12 @@ func (f *File) Alarm() string {
 	var parts []string
 	switch {
 	case l.Expired(now):
-		parts = append(parts, fmt.Sprintf("The license expired on %s: %s, and running instances continue; install a new one in %s", day(l.Expires), f.loss(), f.o.Path))
+		parts = append(parts,
+			fmt.Sprintf("The license expired on %s: %s, and running instances continue; install a new one in %s",
+				day(l.Expires), f.loss(), f.o.Path))
 	case !l.Expires.IsZero() && l.Expires.Sub(now) < soon:
-		parts = append(parts, fmt.Sprintf("The license expires on %s; install a new one in %s", day(l.Expires), f.o.Path))
+		parts = append(parts, fmt.Sprintf("The license expires on %s; install a new one in %s", day(l.Expires),
+			f.o.Path))
 	}
 	if trouble != "" {
 		parts = append(parts, trouble)
@@ -234,6 +237,7 @@ func (f *File) follow(ctx context.Context) {
 	}
 	f.mu.Unlock()
 	if err == nil {
-		f.o.Logger.InfoContext(ctx, "license replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires", expiry(l))
+		f.o.Logger.InfoContext(ctx, "license replaced", "tier", string(f.Tier()), "subject", l.Subject, "expires",
+			expiry(l))
 	}
 }

@@ -80,7 +80,8 @@ func TestKeygenReplacesNothing(t *testing.T) {
 	}
 	before, _ := os.ReadFile(p.path("authority.key"))
 	for _, names := range [][2]string{{"authority.key", "new.pub"}, {"new.key", "authority.pub"}} {
-		if err := Keygen(p.path(names[0]), p.path(names[1])); err == nil || !strings.Contains(err.Error(), "never replaced") {
+		if err := Keygen(p.path(names[0]), p.path(names[1])); err == nil ||
+			!strings.Contains(err.Error(), "never replaced") {
 			t.Errorf("%v: %v", names, err)
 		}
 	}
@@ -125,7 +126,8 @@ func TestKeygenNamesWhatFailed(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{func() error { return Keygen(p.path("authority.key/new.key"), p.path("new.pub")) }, "mkdir " + p.path("authority.key")},
+		{func() error { return Keygen(p.path("authority.key/new.key"), p.path("new.pub")) }, "mkdir " +
+			p.path("authority.key")},
 		{func() error { return Keygen(long, p.path("new.pub")) }, "file name too long"},
 		{func() error { return Keygen(p.path("new.key"), long) }, "file name too long"},
 		{func() error { return create(p.authority(), 0o600, "") }, "never replaced"}, // made after Keygen has looked
@@ -250,7 +252,8 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 		"larger than": strings.Repeat("\n", maxFile+1),
 	} {
 		p.write(text)
-		if _, err := Open(p.options()); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+		if _, err := Open(p.options()); err == nil || !strings.Contains(err.Error(), name) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("want %q, got %v", name, err)
 		}
 	}
@@ -284,7 +287,8 @@ func TestExpiryLeavesBasic(t *testing.T) {
 			{time.Second, farm.TierBasic, "expired on 2000-01-21"},
 		} {
 			time.Sleep(step.wait)
-			if f.Tier() != step.tier || !strings.Contains(f.Alarm(), step.alarm) || (step.alarm == "") != (f.Alarm() == "") {
+			if f.Tier() != step.tier || !strings.Contains(f.Alarm(), step.alarm) ||
+				(step.alarm == "") != (f.Alarm() == "") {
 				t.Errorf("after %s: %s, %q", step.wait, f.Tier(), f.Alarm())
 			}
 		}
@@ -300,7 +304,8 @@ func TestAlarmSaysWhatIsLost(t *testing.T) {
 		Controller: "what needs more than the tier basic is refused", Node: "this node gets no new VMs",
 	} {
 		p := newPlace(t)
-		p.write(mustIssue(t, p.secret, License{Product: product, Tier: farm.TierEnterprise, Expires: time.Now().Add(-time.Hour)}))
+		p.write(mustIssue(t, p.secret,
+			License{Product: product, Tier: farm.TierEnterprise, Expires: time.Now().Add(-time.Hour)}))
 		o := p.options()
 		o.Product = product
 		f, err := Open(o)
@@ -315,7 +320,9 @@ func TestRunSaysWhatIsInForce(t *testing.T) {
 	p := newPlace(t)
 	synctest.Test(t, func(t *testing.T) {
 		p.install(farm.TierBasic, time.Hour)
-		for path, want := range map[string]string{p.file(): "expires=2000-01-01T01:00:00Z", "": "no license installed"} {
+		for path, want := range map[string]string{
+			p.file(): "expires=2000-01-01T01:00:00Z", "": "no license installed",
+		} {
 			said := &notes{}
 			o := p.options()
 			o.Path, o.Logger = path, slog.New(slog.NewTextHandler(said, nil))
@@ -387,7 +394,8 @@ func TestChangesAreFollowed(t *testing.T) {
 		check(farm.TierEnterprise, "")
 		cancel()
 		<-done
-		if text := said.String(); strings.Count(text, "alarm=") != 2 || strings.Count(text, `license replaced" tier=enterprise`) != 1 ||
+		if text := said.String(); strings.Count(text, "alarm=") != 2 ||
+			strings.Count(text, `license replaced" tier=enterprise`) != 1 ||
 			strings.Count(text, "expires=never") != 2 {
 			t.Errorf("log:\n%s", text)
 		}

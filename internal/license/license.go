@@ -84,7 +84,8 @@ func (l License) check() error {
 		return fmt.Errorf("%w: product must be one of %v", ErrForm, Products)
 	case !l.Tier.Known():
 		return fmt.Errorf("%w: tier must be basic, enterprise or enterprise plus", ErrForm)
-	case len(l.Subject) > maxSubject || !utf8.ValidString(l.Subject) || strings.ContainsFunc(l.Subject, unicode.IsControl):
+	case len(l.Subject) > maxSubject || !utf8.ValidString(l.Subject) ||
+		strings.ContainsFunc(l.Subject, unicode.IsControl):
 		return fmt.Errorf("%w: subject must have at most %d bytes and no control characters", ErrForm, maxSubject)
 	}
 	return nil

@@ -57,7 +57,8 @@ func TestKeysAreBelieved(t *testing.T) {
 			t.Errorf("want %v, got %v", why, err)
 		}
 	}
-	if _, err := (Trust{}).Verify(key); !errors.Is(err, ErrSignature) || !strings.Contains(err.Error(), "no authority is known") {
+	if _, err := (Trust{}).Verify(key); !errors.Is(err, ErrSignature) ||
+		!strings.Contains(err.Error(), "no authority is known") {
 		t.Errorf("without an authority: %v", err)
 	}
 }
@@ -134,7 +135,8 @@ func TestWrongPayloadsAreRefused(t *testing.T) {
 	}
 	whole := base64.RawURLEncoding.EncodeToString([]byte(good + strings.Repeat(" ", 3-len(good)%3)))
 	for _, text := range []string{
-		"", "BY1", "BY1..", "BY2.e30.e30", "BY1.e30.e30.e30", "BY1.e30=.AAAA", "BY1.e30.AAAA", "BY1." + whole + ".AAAA", "BY1." + whole + ".!",
+		"", "BY1", "BY1..", "BY2.e30.e30", "BY1.e30.e30.e30", "BY1.e30=.AAAA", "BY1.e30.AAAA", "BY1." + whole + ".AAAA",
+		"BY1." + whole + ".!",
 		signText(secret, "BY2."+whole), signText(secret, "BY1."+whole+"="), signText(secret, "BY1."+whole+"!"),
 	} {
 		if _, err := trust.Verify(text); !errors.Is(err, ErrForm) {

@@ -44,13 +44,16 @@ func NewClient(base string, callers int) *Client { return NewClientAs(base, call
 
 // NewClientAs is NewClient for callers that authenticate.
 func NewClientAs(base string, callers int, access Access) *Client {
-	return &Client{base: base, contentType: "application/json", access: access, http: &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     access.TLS,
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		MaxIdleConnsPerHost: callers,
-		IdleConnTimeout:     time.Minute,
-		DisableCompression:  true,
-	}}}
+	return &Client{
+		base: base, contentType: "application/json", access: access,
+		http: &http.Client{Transport: &http.Transport{
+			TLSClientConfig:     access.TLS,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			MaxIdleConnsPerHost: callers,
+			IdleConnTimeout:     time.Minute,
+			DisableCompression:  true,
+		}},
+	}
 }
 
 // Close closes the idle connections.
@@ -111,7 +114,8 @@ func (c *Client) open(ctx context.Context, method, path string, body []byte) (*h
 			return nil, err
 		}
 		resp, err := c.http.Do(req)
-		if err != nil || resp.StatusCode != http.StatusUnauthorized || again || c.access.Renew == nil || !c.access.Renew(req) {
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || again || c.access.Renew == nil ||
+			!c.access.Renew(req) {
 			return resp, err
 		}
 		_ = resp.Body.Close()

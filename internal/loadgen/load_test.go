@@ -35,7 +35,8 @@ type cloud struct {
 
 func serve(t *testing.T, c *cloud) *Client {
 	t.Helper()
-	c.t, c.types, c.looks, c.ends, c.alive = t, map[string]bool{}, map[string]int{}, map[string]int{}, map[string]api.InstanceItem{}
+	c.t, c.types, c.looks, c.ends, c.alive = t, map[string]bool{}, map[string]int{}, map[string]int{},
+		map[string]api.InstanceItem{}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	client := NewClient(server.URL, 8)
@@ -92,7 +93,9 @@ func (c *cloud) create(r *http.Request, raw []byte) string {
 	c.types[r.Header.Get("Content-Type")] = true
 	c.bodies = append(c.bodies, string(raw))
 	id := fmt.Sprintf("i%d", c.creates)
-	c.alive[id] = api.InstanceItem{InstanceID: id, ExternalID: &in.ExternalID, VM: api.Instance{InstanceState: "Scheduling"}}
+	c.alive[id] = api.InstanceItem{
+		InstanceID: id, ExternalID: &in.ExternalID, VM: api.Instance{InstanceState: "Scheduling"},
+	}
 	return id
 }
 
@@ -136,9 +139,11 @@ func TestProfiles(t *testing.T) {
 			p := quick(t, name)
 			r, err := Run(t.Context(), client, options(p))
 			if err != nil || r.Left != 0 || len(c.alive) != 0 || c.ends["other"] > 0 {
-				t.Fatalf("%+v, %v; %d instances are left, the stranger was ended %d times", r, err, len(c.alive), c.ends["other"])
+				t.Fatalf("%+v, %v; %d instances are left, the stranger was ended %d times", r, err, len(c.alive),
+					c.ends["other"])
 			}
-			if r.Offered < 20 || r.Created != int64(c.creates) || r.Started == 0 || r.Terminated != r.Created || len(r.Errors) > 0 {
+			if r.Offered < 20 || r.Created != int64(c.creates) || r.Started == 0 || r.Terminated != r.Created ||
+				len(r.Errors) > 0 {
 				t.Errorf("%+v of %d creates", r, c.creates)
 			}
 			if s := r.Times[OpStart]; s.Count != r.Started || s.P50 <= 0 || s.P50 > s.P99 || s.P99 > s.Most {
@@ -287,7 +292,8 @@ func TestWatch(t *testing.T) {
 		kinds = append(kinds, c.Type+c.InstanceID+c.Instance.InstanceID+c.Instance.VM.InstanceState)
 		return nil
 	})
-	if err == nil || !slices.Equal(kinds, []string{"setaStarted", "synced", "gonea", "ping"}) || asked != "/api/v1/vm/watch" {
+	if err == nil || !slices.Equal(kinds, []string{"setaStarted", "synced", "gonea", "ping"}) ||
+		asked != "/api/v1/vm/watch" {
 		t.Errorf("%q, %v, asked for %s", kinds, err, asked)
 	}
 	err = client.Watch(t.Context(), WithoutPresent, func(Change) error { return nil })

@@ -185,7 +185,8 @@ const script = "sleep 0.1\necho ready\n"
 func (r *runner) order(n int) ([]byte, string, error) {
 	o := CreateRequest{Template: r.Template, Tag: r.Tag, Group: r.Group, ExternalID: fmt.Sprintf("%s%d", r.prefix(), n)}
 	if r.Profile.Labels {
-		o.Name, o.Metadata = fmt.Sprintf("%s-%d", r.Profile.Name, n), map[string]string{"job": o.ExternalID, "branch": "main"}
+		o.Name, o.Metadata = fmt.Sprintf("%s-%d", r.Profile.Name, n),
+			map[string]string{"job": o.ExternalID, "branch": "main"}
 	}
 	if r.Profile.Scripts {
 		o.Script, o.Monitoring = []byte(script), true

@@ -110,7 +110,8 @@ func TestLinesOfALogger(t *testing.T) {
 		if n := g.count(false); len(rows) != 2 || n != 1 || g.to[0] != "here" {
 			t.Fatalf("%d calls, %+v", n, rows)
 		}
-		if rows[0].Service != "node" || rows[0].MachineName != "m" || rows[0].Host != "h" || !strings.HasSuffix(rows[0].Content, `"msg":"one","a":1}`) ||
+		if rows[0].Service != "node" || rows[0].MachineName != "m" || rows[0].Host != "h" ||
+			!strings.HasSuffix(rows[0].Content, `"msg":"one","a":1}`) ||
 			!strings.Contains(rows[1].Content, `"token":"********"`) {
 			t.Errorf("%+v", rows)
 		}
@@ -176,7 +177,8 @@ func TestOutage(t *testing.T) {
 		time.Sleep(2 * longWait)
 		synctest.Wait()
 		rows := g.taken()
-		if len(rows) != maxLines+2 || rows[0].Content != "line -1" || !strings.Contains(rows[1].Content, `"lines":100}`) {
+		if len(rows) != maxLines+2 || rows[0].Content != "line -1" ||
+			!strings.Contains(rows[1].Content, `"lines":100}`) {
 			t.Fatalf("%d rows, %+v", len(rows), rows[:min(3, len(rows))])
 		}
 		for i, row := range rows[2:] {
@@ -194,7 +196,8 @@ func TestOutage(t *testing.T) {
 // metrics returns the metrics of a shipper.
 func metrics(s *Shipper) string {
 	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
-	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"], m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
+	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"],
+		m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
 }
 
 // TestAnHourAway: a long outage needs no more memory than a short one, and every lost line is
@@ -221,16 +224,19 @@ func TestAnHourAway(t *testing.T) {
 		}
 		s.mu.Unlock()
 		first := 10 // that were being sent when it began: those of half a second
-		if got, want := metrics(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines, maxLines); got != want {
+		if got, want := metrics(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines,
+			maxLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
 		g.fail(nil)
 		time.Sleep(2 * longWait)
 		synctest.Wait()
-		if got, want := metrics(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines, lines-first-maxLines); got != want {
+		if got, want := metrics(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines,
+			lines-first-maxLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
-		if rows := g.taken(); len(rows) != first+1+maxLines || !strings.Contains(rows[first].Content, fmt.Sprintf(`"lines":%d}`, lines-first-maxLines)) {
+		if rows := g.taken(); len(rows) != first+1+maxLines ||
+			!strings.Contains(rows[first].Content, fmt.Sprintf(`"lines":%d}`, lines-first-maxLines)) {
 			t.Errorf("%d rows, %+v", len(rows), rows[first])
 		}
 		end()
@@ -270,7 +276,8 @@ func TestRefusedRows(t *testing.T) {
 		g := &target{}
 		s, end := start(t, g)
 		s.Ship("here")
-		for _, err := range []error{farm.Invalid("service", "no"), farm.Refused("too many"), farm.Errorf(farm.CodeTooLarge, "too large")} {
+		for _, err := range []error{farm.Invalid("service",
+			"no"), farm.Refused("too many"), farm.Errorf(farm.CodeTooLarge, "too large")} {
 			g.fail(err)
 			g.count(true)
 			say(s, "refused")
@@ -283,7 +290,8 @@ func TestRefusedRows(t *testing.T) {
 		say(s, "taken")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if rows := g.taken(); len(rows) != 2 || !strings.Contains(rows[0].Content, `"lines":3}`) || rows[1].Content != "taken" {
+		if rows := g.taken(); len(rows) != 2 || !strings.Contains(rows[0].Content, `"lines":3}`) ||
+			rows[1].Content != "taken" {
 			t.Errorf("%+v", rows)
 		}
 		if got := metrics(s); got != "1 sent, 3 lost, 0 wait" {
@@ -348,14 +356,15 @@ func TestTheLastLines(t *testing.T) {
 
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"msg":"x","token":"abc","n":1}`:                                                         `{"msg":"x","token":"********","n":1}`,
-		`{"vnc_password": "a\"b","join_token_file":"y"}`:                                          `{"vnc_password": "********","join_token_file":"********"}`,
-		`{"Authorization":"Basic cm9vdDpzZWNyZXQxMjM0"}`:                                          `{"Authorization":"********"}`,
-		`{"error":"got Authorization: Bearer eyJ1c2VyTmFtZSI6InJvb3QifQ=="}`:                      `{"error":"got Authorization: Bearer ********"}`,
-		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:                                   `{"url":"http://********@registry.example:8089/x"}`,
-		`a basic template of someone@example.com, see http://x/y@z`:                               `a basic template of someone@example.com, see http://x/y@z`,
-		"key -----BEGIN RSA PRIVATE " + `KEY-----\nMIIE\n-----END RSA PRIVATE ` + "KEY----- left": "key -----BEGIN RSA PRIVATE " + "KEY ******** left",
-		`{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`:          `{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
+		`{"msg":"x","token":"abc","n":1}`:                                    `{"msg":"x","token":"********","n":1}`,
+		`{"vnc_password": "a\"b","join_token_file":"y"}`:                     `{"vnc_password": "********","join_token_file":"********"}`,
+		`{"Authorization":"Basic cm9vdDpzZWNyZXQxMjM0"}`:                     `{"Authorization":"********"}`,
+		`{"error":"got Authorization: Bearer eyJ1c2VyTmFtZSI6InJvb3QifQ=="}`: `{"error":"got Authorization: Bearer ********"}`,
+		`{"url":"http://root:pa%20ss@registry.example:8089/x"}`:              `{"url":"http://********@registry.example:8089/x"}`,
+		`a basic template of someone@example.com, see http://x/y@z`:          `a basic template of someone@example.com, see http://x/y@z`,
+		"key -----BEGIN RSA PRIVATE " + `KEY-----\nMIIE\n-----END RSA PRIVATE ` +
+			"KEY----- left": "key -----BEGIN RSA PRIVATE " + "KEY ******** left",
+		`{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`: `{"msg":"instance recovered","instance":"aaaaaaaa-0000-4000-8000-000000000001"}`,
 	} {
 		if got := Redact(text); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)

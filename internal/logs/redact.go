@@ -13,7 +13,10 @@ var secrets = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?i)("[a-z0-9_.-]*(?:token|password|passwd|secret|credential|authorization|cookie|private_?key|api_?key)[a-z0-9_.-]*"\s*:\s*)"(?:[^"\\]|\\.)*"`), `${1}"` + mask + `"`},
+	{
+		regexp.MustCompile(
+			`(?i)("[a-z0-9_.-]*(?:token|password|passwd|secret|credential|authorization|cookie|private_?key|api_?key)[a-z0-9_.-]*"\s*:\s*)"(?:[^"\\]|\\.)*"`), `${1}"` + mask + `"`,
+	},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[a-z0-9+/_=.~-]{16,}`), "${1}${2}" + mask},
 	{regexp.MustCompile(`://[^/\s"@]+@`), "://" + mask + "@"},
 	{regexp.MustCompile(`(?s)(-----BEGIN [A-Z ]*PRIVATE KEY)-----.*?(-----END [A-Z ]*-----|$)`), "${1} " + mask},

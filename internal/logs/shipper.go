@@ -184,7 +184,10 @@ func (s *Shipper) take() (b batch) {
 func (s *Shipper) rows(b batch) []api.LogRow {
 	rows := make([]api.LogRow, 0, len(b.lines)+1)
 	if b.gap > 0 {
-		rows = append(rows, s.row(b.lines[0].service, fmt.Sprintf(`{"level":"WARN","msg":"lines of this log are lost here: they could not be sent in time","lines":%d}`, b.gap)))
+		rows = append(rows, s.row(b.lines[0].service,
+			fmt.Sprintf(
+				`{"level":"WARN","msg":"lines of this log are lost here: they could not be sent in time","lines":%d}`,
+				b.gap)))
 	}
 	for _, l := range b.lines {
 		rows = append(rows, s.row(l.service, Redact(l.text)))

@@ -48,7 +48,8 @@ func ProgramFamilies(service string, began time.Time) []metric.Family {
 			Help: "Always 1; its labels say which build of which service runs",
 			Read: func(s *metric.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
 		},
-		metric.GaugeFamily("buildyard_uptime_seconds", "Process uptime", func() float64 { return time.Since(began).Seconds() }),
+		metric.GaugeFamily("buildyard_uptime_seconds", "Process uptime",
+			func() float64 { return time.Since(began).Seconds() }),
 	}
 }
 
@@ -76,7 +77,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		to <- m
 	}
 	c.family.Read(&metric.Series{
-		Value: func(value float64, labels ...string) { send(prometheus.NewConstMetric(c.desc, kind, value, labels...)) },
+		Value: func(value float64, labels ...string) {
+			send(prometheus.NewConstMetric(c.desc, kind, value, labels...))
+		},
 		Distribution: func(d metric.Distribution, labels ...string) {
 			send(prometheus.NewConstHistogram(c.desc, d.Count, d.Sum, d.Buckets, labels...))
 		},

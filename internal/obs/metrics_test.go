@@ -49,7 +49,8 @@ func TestFamiliesAreServed(t *testing.T) {
 	}
 	got, text := scrape(t, handler)
 	x := got["buildyard_x_seconds"]
-	if x.GetType() != dto.MetricType_HISTOGRAM || x.GetHelp() != "How long x takes." || x.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
+	if x.GetType() != dto.MetricType_HISTOGRAM || x.GetHelp() != "How long x takes." ||
+		x.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
 		t.Errorf("%v", x)
 	}
 	for _, want := range []string{

@@ -13,7 +13,8 @@ func TestKeys(t *testing.T) {
 	w.get("/keys").has(200, "No keys yet", "Create API key")
 	w.get("/keys/create").has(200, "Valid for (days)", "shown once")
 	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders, <b>x"}}).has(400, "invalid validity")
-	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders"}, "days": {"30"}}).has(200, "Private key", "MII")
+	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders"}, "days": {"30"}}).has(200, "Private key",
+		"MII")
 	w.get("/keys").has(200, "ci", "builders", " d ", "!MII")
 	w.get("/keys/change?id=ci").has(200, `value="builders"`)
 	w.post("/keys/change", url.Values{"id": {"ci"}, "groups": {"others"}}).leadsTo("/keys")
@@ -32,13 +33,17 @@ func TestPermissionGroups(t *testing.T) {
 	w.get("/permission-groups").has(200, "No permission groups yet")
 	w.get("/admin/ui").has(200, "No permission groups yet")
 	form := w.get("/permission-groups/edit")
-	form.has(200, "Start instances from templates.", "Push; create templates and tags.", `value="list_vms"`, `name="registry"`)
+	form.has(200, "Start instances from templates.", "Push; create templates and tags.", `value="list_vms"`,
+		`name="registry"`)
 	w.post("/permission-groups/edit", form.form()).has(400, "Name required")
-	w.post("/permission-groups/edit", form.form("name", "a<b>/c", "controller", "list_vms", "controller", "start_vm", "registry", "pull_vm")).leadsTo("/permission-groups")
+	w.post("/permission-groups/edit", form.form("name", "a<b>/c", "controller", "list_vms", "controller", "start_vm",
+		"registry", "pull_vm")).leadsTo("/permission-groups")
 	w.get("/permission-groups").has(200, "a&lt;b&gt;/c", "2 permissions", "1 permission<", "!a<b>")
 	at := "?name=" + url.QueryEscape("a<b>/c")
-	w.get("/permission-groups/edit"+at).has(200, `value="list_vms" checked`, `value="pull_vm" checked`, `value="save_image">`)
-	w.post("/permission-groups/edit", w.get("/permission-groups/edit"+at).form("controller", "no_such")).has(409, "failed")
+	w.get("/permission-groups/edit"+at).has(200, `value="list_vms" checked`, `value="pull_vm" checked`,
+		`value="save_image">`)
+	w.post("/permission-groups/edit", w.get("/permission-groups/edit"+at).form("controller", "no_such")).has(409,
+		"failed")
 	w.post("/permission-groups/delete", w.get("/permission-groups/delete"+at).form()).leadsTo("/permission-groups")
 	w.get("/permission-groups").has(200, "No permission groups yet")
 }

@@ -109,7 +109,8 @@ func (p *portal) act(d action) http.Handler {
 // unreadable is the error of a form that cannot be read.
 func unreadable(err error) error {
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return &client.Error{Code: client.ErrTooLarge, Message: "The form exceeds " + bytesize.Format(maxForm) + ". Nothing was changed."}
+		return &client.Error{Code: client.ErrTooLarge, Message: "The form exceeds " + bytesize.Format(maxForm) +
+			". Nothing was changed."}
 	}
 	return invalid("The form cannot be read: " + err.Error() + ". Nothing was changed.")
 }

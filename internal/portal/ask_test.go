@@ -15,7 +15,8 @@ func TestEndOfALog(t *testing.T) {
 	for _, n := range []int{0, 1, maxVMLog / 100, maxVMLog/100 + 1, maxVMLog / 50} {
 		text := strings.Repeat(row, n) + "the last"
 		end, before := endOf([]byte(text))
-		if len(end) > maxVMLog || int(before)+len(end) != len(text) || before%100 != 0 || !strings.HasSuffix(string(end), "the last") || (before == 0) != (len(text) <= maxVMLog) {
+		if len(end) > maxVMLog || int(before)+len(end) != len(text) || before%100 != 0 ||
+			!strings.HasSuffix(string(end), "the last") || (before == 0) != (len(text) <= maxVMLog) {
 			t.Errorf("%d rows: %d bytes, %d before", n, len(end), before)
 		}
 	}
@@ -43,8 +44,10 @@ func TestBrokenAnswers(t *testing.T) {
 		},
 	} {
 		w := httptest.NewRecorder()
-		Handler(Options{API: api, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w, httptest.NewRequest("GET", "/instances", nil))
-		if text := w.Body.String(); w.Code != http.StatusBadGateway || !strings.Contains(text, "Action failed") || !strings.Contains(text, "Request <code>") {
+		Handler(Options{API: api, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w,
+			httptest.NewRequest("GET", "/instances", nil))
+		if text := w.Body.String(); w.Code != http.StatusBadGateway || !strings.Contains(text, "Action failed") ||
+			!strings.Contains(text, "Request <code>") {
 			t.Errorf("%s: %d %.400s", name, w.Code, text)
 		}
 	}

@@ -70,8 +70,10 @@ const sheet = "css/portal.css"
 
 // sheets are the files that sheet is made of, in their order.
 var sheets = []string{
-	"css/tokens.css", "css/base.css", "css/layout.css", "css/table.css", "css/forms.css", "css/page-templates.css", "css/page-dashboard.css",
-	"css/page-nodes.css", "css/page-logs.css", "css/page-access.css", "css/page-start.css", "css/page-console.css", "vendor/uplot/uPlot.min.css",
+	"css/tokens.css", "css/base.css", "css/layout.css", "css/table.css", "css/forms.css", "css/page-templates.css",
+	"css/page-dashboard.css",
+	"css/page-nodes.css", "css/page-logs.css", "css/page-access.css", "css/page-start.css", "css/page-console.css",
+	"vendor/uplot/uPlot.min.css",
 }
 
 // joined makes one file of several.

@@ -44,7 +44,8 @@ func TestNodeHasEverything(t *testing.T) {
 	id := w.join("mac", 1)[0].NodeID
 	w.start(client.StartRequest{TemplateID: debian, Name: "job", NodeID: id})
 	yes := true
-	err := w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: id, Host: "10.1.2.3", Drain: &yes, DrainReason: "new fan"})
+	err := w.API.ConfigureNode(t.Context(),
+		client.NodeConfig{NodeID: id, Host: "10.1.2.3", Drain: &yes, DrainReason: "new fan"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +62,14 @@ func TestNodeHasEverything(t *testing.T) {
 	}
 	page := w.get("/nodes/" + id)
 	page.facts(map[string]string{
-		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Host": "10.1.2.3", "Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
-		"Last contact": " ago</time>", "Drained": "new fan", "Machine": fmt.Sprint(n.HostArch, ", ", n.CPUCount, " CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
+		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Host": "10.1.2.3",
+		"Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
+		"Last contact": " ago</time>", "Drained": "new fan", "Machine": fmt.Sprint(n.HostArch, ", ", n.CPUCount,
+			" CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
 	page.has(
-		200, "<h1>"+n.NodeName, `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan", ">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
+		200, "<h1>"+n.NodeName, `since <time datetime="`+n.StateSince.UTC().Format(time.RFC3339), "new fan",
+		">Edit</a>", ">Undrain</a>", ">Update agent</a>", ">Delete</a>", ">Change</a>", ">Set</button>",
 		">job</a>", `href="/templates/`+debian, ">v2<", "<td>phone</td>", "1-1", "VMStarted", "Raw JSON", "Host scan",
 	)
 	err = w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: id, CapacityMode: "resource"})
@@ -73,7 +77,8 @@ func TestNodeHasEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.get("/nodes/"+id).has(200, `name="vcpu_override"`, `name="ram_override"`, "Virtual CPUs", "Memory of VMs")
-	w.get("/nodes/"+id+"/edit").has(200, `name="name"`, `name="host"`, `name="capacity_mode"`, `name="max_vm_count"`, `name="vcpu_override"`, `name="ram_override"`)
+	w.get("/nodes/"+id+"/edit").has(200, `name="name"`, `name="host"`, `name="capacity_mode"`, `name="max_vm_count"`,
+		`name="vcpu_override"`, `name="ram_override"`)
 }
 
 // TestTemplateHasEverything: tags from the oldest to the newest with the size and the increment of
@@ -84,19 +89,25 @@ func TestTemplateHasEverything(t *testing.T) {
 	node := w.join("mac", 1)[0]
 	w.start(client.StartRequest{TemplateID: debian, Name: "job"})
 	at := "/templates/" + debian
-	w.await("that the node tells what it holds", func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
+	w.await("that the node tells what it holds",
+		func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	page, detail := w.get(at), w.detail(debian)
-	page.facts(map[string]string{"ID": debian, "Architecture": "amd64", "Pushed": " ago</time>", "Pulled": " ago</time>", "Instances": "1 instance"})
+	page.facts(map[string]string{
+		"ID": debian, "Architecture": "amd64", "Pushed": " ago</time>",
+		"Pulled": " ago</time>", "Instances": "1 instance",
+	})
 	last := 0
 	for _, v := range detail.Versions {
-		row := fmt.Sprintf(`<tr id="v-%d"><td class="mono cut">%s</td><td class="num dim" data-l="Size">%d B</td><td class="num" data-l="Increment">%d B</td>`, v.Number, v.Tag, v.Size, v.Increment)
+		row := fmt.Sprintf(
+			`<tr id="v-%d"><td class="mono cut">%s</td><td class="num dim" data-l="Size">%d B</td><td class="num" data-l="Increment">%d B</td>`, v.Number, v.Tag, v.Size, v.Increment)
 		if i := strings.Index(page.Text, row); i <= last {
 			t.Errorf("%s is not there, or before an older one", row)
 		} else {
 			last = i
 		}
 	}
-	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>", ">Delete template</a>", ">Remove from node caches</a>", ">Distributions<")
+	page.has(200, "1 node<", ">"+node.NodeName+"</a>", "not scanned", ">Distribute</a>", ">Revert</a>",
+		">Delete template</a>", ">Remove from node caches</a>", ">Distributions<")
 }
 
 // TestInstanceHasEverything: of one that runs and of one that waits.
@@ -105,8 +116,10 @@ func TestInstanceHasEverything(t *testing.T) {
 	w.push(debian, "debian")
 	node := w.join("mac", 1)[0]
 	ids, err := w.API.Start(t.Context(), client.StartRequest{
-		TemplateID: debian, Name: "job", ExternalID: "ci-7", Metadata: map[string]any{"branch": "main"}, TTL: client.Duration(time.Hour),
-		StartupScript: []byte("echo hello\nexit 3\n"), ScriptMonitoring: true, ScriptFailHandler: client.KeepOnFailure, Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022}},
+		TemplateID: debian, Name: "job", ExternalID: "ci-7", Metadata: map[string]any{"branch": "main"},
+		TTL:           client.Duration(time.Hour),
+		StartupScript: []byte("echo hello\nexit 3\n"), ScriptMonitoring: true, ScriptFailHandler: client.KeepOnFailure,
+		Ports: []client.PortRule{{Name: "ssh", GuestPort: 22, HostPort: 10022}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,10 +135,13 @@ func TestInstanceHasEverything(t *testing.T) {
 	}
 	page := w.get("/instances/" + id)
 	page.facts(map[string]string{
-		"ID": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External ID": "ci-7", "Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
-		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)", "Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
+		"ID": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External ID": "ci-7",
+		"Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
+		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)",
+		"Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
 	})
-	page.has(200, "Startup script: exited with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<", "Raw JSON", "End instance", "Copy as curl")
+	page.has(200, "Startup script: exited with 3", "<pre>hello", "State history", ">Scheduling<", ">Error<", ">now<",
+		"Raw JSON", "End instance", "Copy as curl")
 	w.get("/events?q=instance:"+id).has(200, "StartVM", "!No matching events")
 
 	if _, err := w.API.Start(t.Context(), client.StartRequest{TemplateID: debian, Count: 6}); err != nil {
@@ -140,12 +156,15 @@ func TestInstanceHasEverything(t *testing.T) {
 		}
 		return len(running) == 3 && len(list) == 3, err
 	})
-	w.get("/instances/"+waits).has(200, "Pending reason", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `, "none yet")
+	w.get("/instances/"+waits).has(200, "Pending reason", ">"+node.NodeName+"</a>", `<span class="warn">no</span>: `,
+		"none yet")
 	dash := w.get("/")
 	dash.facts(map[string]string{
-		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots", "Queue": "the first for ", "Registry storage": "of ", "CPU (mean)": "%", "Memory (mean)": "%",
+		"Active nodes": ">1 <small>of 1<", "Running instances": ">3<", "Capacity": "4 of 4 slots",
+		"Queue": "the first for ", "Registry storage": "of ", "CPU (mean)": "%", "Memory (mean)": "%",
 	})
-	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "p50=5,p95=6", "Pulled from registries</figcaption>", "p50", "p95")
+	dash.has(200, "Running instances</figcaption>", "Queue</figcaption>", "Time to start</figcaption>", "p50=5,p95=6",
+		"Pulled from registries</figcaption>", "p50", "p95")
 	for _, over := range []string{"1h", "6h", "24h", "7d"} {
 		w.get("/?range="+over).has(200, `data-range="`+over+`"`, "/?range="+over)
 	}
@@ -170,7 +189,9 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 		}
 	}
 	w := newWorld(t, map[string]string{"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry")})
-	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file", "Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified", "problems", "!no problems")
+	w.get("/health").has(200, "Version 0 of template debian cannot be pulled: layer file",
+		"Version 1 of template debian", "buildyard registry repair", `href="/templates/`+debian, "Layers verified",
+		"problems", "!no problems")
 	status, err := w.API.Status(t.Context())
 	if err != nil || status.RegistryDamaged != 2 {
 		t.Errorf("%+v, %v", status, err)
@@ -181,7 +202,9 @@ func TestHealthOfADamagedRegistry(t *testing.T) {
 func TestHealthOfAHealthyRegistry(t *testing.T) {
 	w := newWorld(t, nil)
 	w.push(debian, "debian")
-	w.get("/health").facts(map[string]string{"Layers verified": "in this round", "License": "enterprise plus, without an end", "Status": "Running"})
+	w.get("/health").facts(map[string]string{
+		"Layers verified": "in this round", "License": "enterprise plus, without an end", "Status": "Running",
+	})
 }
 
 // TestGroupsFilter: as on other lists.

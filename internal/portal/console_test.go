@@ -58,7 +58,8 @@ func TestConsolePage(t *testing.T) {
 	w.join("n", 1)
 	id := w.start(client.StartRequest{TemplateID: debian, Name: hostile})[0]
 	w.get("/instances/"+id).has(200, `href="/instances/`+id+`/console"`)
-	w.get("/instances/"+id+"/console").has(200, `data-address="/api/v1/vm/console?id=`+id+`"`, "<noscript>", "!<script>alert", "Copy as curl")
+	w.get("/instances/"+id+"/console").has(200, `data-address="/api/v1/vm/console?id=`+id+`"`, "<noscript>",
+		"!<script>alert", "Copy as curl")
 	if err := w.API.Terminate(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func TestConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if width, height, err := hvtest.View(websocket.NetConn(t.Context(), c, websocket.MessageBinary), hvtest.NoPassword); err != nil || width*height == 0 {
+	if width, height, err := hvtest.View(websocket.NetConn(t.Context(), c, websocket.MessageBinary),
+		hvtest.NoPassword); err != nil || width*height == 0 {
 		t.Errorf("a picture of %d x %d, %v", width, height, err)
 	}
 	locked := w.start(client.StartRequest{TemplateID: debian, VNCPassword: "sesame"})[0]
@@ -99,10 +101,17 @@ func TestConsole(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"a page of another site": {path, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, 403, "page of another site"},
-		"an old browser":         {path, map[string]string{"Origin": "https://evil.example"}, 403, "page of another site"},
-		"nobody":                 {"/api/v1/vm/console?id=nobody", nil, 200, "Not found"},
-		"no session":             {api.PathConsole + "?node_id=nobody&session=s", nil, 401, "Authentication Required"},
+		"a page of another site": {path, map[string]string{
+			"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site",
+		}, 403, "page of another site"},
+		"an old browser": {
+			path,
+			map[string]string{"Origin": "https://evil.example"},
+			403,
+			"page of another site",
+		},
+		"nobody":     {"/api/v1/vm/console?id=nobody", nil, 200, "Not found"},
+		"no session": {api.PathConsole + "?node_id=nobody&session=s", nil, 401, "Authentication Required"},
 	} {
 		_, resp, err := w.socket(x.path, x.header)
 		if err == nil || resp == nil || resp.StatusCode != x.code {
@@ -169,7 +178,8 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	w.logIn()
 	w.get("/instances/"+id+"/console").has(200, "data-address")
 	path := "/api/v1/vm/console?id=" + id
-	if _, resp, err := w.socket(path, map[string]string{"Origin": "https://evil.example"}); err == nil || resp == nil || resp.StatusCode != 403 {
+	if _, resp, err := w.socket(path, map[string]string{"Origin": "https://evil.example"}); err == nil || resp == nil ||
+		resp.StatusCode != 403 {
 		t.Errorf("a page of another site: %+v, %v", resp, err)
 	}
 	c, _, err := w.socket(path, map[string]string{"Origin": w.URL()})
@@ -179,7 +189,9 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	_ = c.CloseNow()
 	w.await("the event", func() (bool, error) {
 		list, err := w.API.Events(t.Context(), client.EventQuery{})
-		return slices.ContainsFunc(list, func(e client.Event) bool { return e.All["route"] == "GET /api/v1/vm/console" && e.All["about"] == id }), err
+		return slices.ContainsFunc(list, func(e client.Event) bool {
+			return e.All["route"] == "GET /api/v1/vm/console" && e.All["about"] == id
+		}), err
 	})
 	w.cookies = nil
 	if _, resp, err := w.socket(path, nil); err == nil || resp == nil || resp.StatusCode != 401 {
@@ -194,7 +206,8 @@ func TestConsoleNeedsPermission(t *testing.T) {
 	if _, _, err := hvtest.View(screen, hvtest.NoPassword); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.API.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "looker", Permissions: []string{"list_vms"}}); err != nil {
+	if err := w.API.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: "looker", Permissions: []string{"list_vms"}}); err != nil {
 		t.Fatal(err)
 	}
 	_ = screen.SetDeadline(time.Now().Add(20 * time.Second))

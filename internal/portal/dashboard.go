@@ -102,7 +102,10 @@ func (d *dashboard) lacks(what string, err error) error {
 
 // nodes adds the figure of the nodes.
 func (d *dashboard) nodes(p api.NodePage) {
-	t := tile{Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]), Unit: fmt.Sprint("of ", p.Total)}
+	t := tile{
+		Name: "Active nodes", Path: "/nodes", Value: strconv.Itoa(p.States[string(farm.NodeActive)]),
+		Unit: fmt.Sprint("of ", p.Total),
+	}
 	for _, state := range []farm.NodeState{farm.NodeUnhealthy, farm.NodeOffline} {
 		if n := p.States[string(state)]; n > 0 {
 			t.Note, t.Path = fmt.Sprint(n, " ", state), "/nodes?q=state:unhealthy,offline"
@@ -121,23 +124,36 @@ func (d *dashboard) load(p api.NodePage) {
 		name  string
 		share float64
 	}{{"CPU (mean)", p.CPUUtil}, {"Memory (mean)", p.RAMUtil}} {
-		d.Tiles = append(d.Tiles, tile{Name: u.name, Path: "/nodes", Value: percent(u.share), Unit: "%", Sub: "of the active nodes", Share: &u.share})
+		d.Tiles = append(d.Tiles,
+			tile{
+				Name: u.name, Path: "/nodes", Value: percent(u.share), Unit: "%", Sub: "of the active nodes",
+				Share: &u.share,
+			})
 	}
 }
 
 func (d *dashboard) stats(s api.ControllerStats) {
-	queue := tile{Name: "Queue", Path: "/instances?q=state:scheduling", Value: strconv.Itoa(s.QueueDepth), Unit: "waiting"}
+	queue := tile{
+		Name: "Queue", Path: "/instances?q=state:scheduling", Value: strconv.Itoa(s.QueueDepth),
+		Unit: "waiting",
+	}
 	if s.QueueDepth > 0 {
 		queue.Sub = "the first for " + lasting(s.OldestWait)
 	}
 	capacity := tile{Name: "Capacity", Path: "/nodes", Value: "0", Unit: "slots", Note: "no schedulable nodes"}
 	if s.Capacity > 0 {
 		used := float64(s.CapacityUsed) / float64(s.Capacity)
-		capacity = tile{Name: "Capacity", Path: "/nodes", Value: percent(used), Unit: "%", Sub: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), Share: &used}
+		capacity = tile{
+			Name: "Capacity", Path: "/nodes", Value: percent(used), Unit: "%",
+			Sub: fmt.Sprintf("%d of %d slots", s.CapacityUsed, s.Capacity), Share: &used,
+		}
 	}
 	d.Tiles = append(
 		d.Tiles,
-		tile{Name: "Running instances", Path: "/instances?q=state:started", Value: strconv.Itoa(s.Instances[string(farm.Started)])},
+		tile{
+			Name: "Running instances", Path: "/instances?q=state:started",
+			Value: strconv.Itoa(s.Instances[string(farm.Started)]),
+		},
 		queue, capacity,
 	)
 }
@@ -151,7 +167,8 @@ func (d *dashboard) registry(disk api.DiskInfo) {
 	}
 	used := float64(disk.Total-disk.Free) / float64(disk.Total)
 	value, unit, _ := strings.Cut(bytesize.Format(disk.Total-disk.Free), " ")
-	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " + bytesize.Format(disk.Total), Share: &used})
+	d.Tiles = append(d.Tiles, tile{Name: "Registry storage", Path: "/templates", Value: value, Unit: unit, Sub: "of " +
+		bytesize.Format(disk.Total), Share: &used})
 }
 
 // series adds the charts.
@@ -161,7 +178,8 @@ func (d *dashboard) series(v *visit) error {
 		over = api.RangeHour
 	}
 	for _, name := range rangeNames {
-		d.Ranges = append(d.Ranges, chip{Name: name[:len(name)-1] + " " + name[len(name)-1:], On: name == over, Path: query("/", "range", name)})
+		d.Ranges = append(d.Ranges, chip{Name: name[:len(name)-1] + " " +
+			name[len(name)-1:], On: name == over, Path: query("/", "range", name)})
 	}
 	d.Curl = append(d.Curl, curl(v, "GET", "/api/v1/stats/series?range="+over, ""))
 	s, err := v.Series(v, over)
@@ -177,7 +195,8 @@ func (d *dashboard) series(v *visit) error {
 
 // columnsOf are the numbers of a point, for what draws them.
 func columnsOf(p api.SeriesPoint) string {
-	return fmt.Sprintf("%d,%v,%v,%d,%d,%s,%s,%d", p.Time.Unix(), p.Running, p.Queue, p.QueuePeak, p.Starts, number(p.StartP50), number(p.StartP95), p.Pulled)
+	return fmt.Sprintf("%d,%v,%v,%d,%d,%s,%s,%d", p.Time.Unix(), p.Running, p.Queue, p.QueuePeak, p.Starts,
+		number(p.StartP50), number(p.StartP95), p.Pulled)
 }
 
 func number(f *float64) string {

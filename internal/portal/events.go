@@ -44,7 +44,10 @@ var eventLinks = []struct{ key, called, noun, path string }{
 
 // plainKeys are the keys of events that have a separate place in a row, or do not matter to a
 // reader.
-var plainKeys = []string{"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address", "request"}
+var plainKeys = []string{
+	"id", "name", "type", "sub_type", "time", "machineName", "user", "key_id", "address",
+	"request",
+}
 
 // eventRows returns the newest event first.
 func eventRows(all []client.Event) []eventRow {
@@ -161,7 +164,10 @@ func listEvents(v *visit) (any, error) {
 
 // eventKinds are the groups of events, with the filter that shows them.
 var eventKinds = []struct{ name, term string }{
-	{"Instances", "sub_type:vmAction"}, {"Nodes", "sub_type:nodeAction"}, {"Templates", "sub_type:templateAction"}, {"Changes by people", "sub_type:auditAction"},
+	{"Instances", "sub_type:vmAction"},
+	{"Nodes", "sub_type:nodeAction"},
+	{"Templates", "sub_type:templateAction"},
+	{"Changes by people", "sub_type:auditAction"},
 }
 
 // eventChips are the groups of events, of which one is shown alone at a time.

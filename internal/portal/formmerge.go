@@ -12,7 +12,8 @@ import (
 
 // changed reports whether a field of a form was changed by the user.
 func changed(q url.Values, name string) bool {
-	return q.Has(name) && (!q.Has("was_"+name) || strings.TrimSpace(q.Get(name)) != strings.TrimSpace(q.Get("was_"+name)))
+	return q.Has(name) &&
+		(!q.Has("was_"+name) || strings.TrimSpace(q.Get(name)) != strings.TrimSpace(q.Get("was_"+name)))
 }
 
 // rebased applies the changes of a form to the current list: without what was removed from the list
@@ -22,7 +23,8 @@ func rebased(q url.Values, name string, now, chosen []string) []string {
 		return chosen
 	}
 	was := named(q.Get("was_" + name))
-	all := slices.DeleteFunc(slices.Clone(now), func(x string) bool { return slices.Contains(was, x) && !slices.Contains(chosen, x) })
+	all := slices.DeleteFunc(slices.Clone(now),
+		func(x string) bool { return slices.Contains(was, x) && !slices.Contains(chosen, x) })
 	for _, x := range chosen {
 		if !slices.Contains(was, x) && !slices.Contains(all, x) {
 			all = append(all, x)

@@ -25,7 +25,10 @@ func TestTwoFormsOfANode(t *testing.T) {
 	n := w.join("mac", 1)[0]
 	at := "/nodes/" + n.NodeID
 	shown := func(pairs ...string) url.Values { // every field of the form, as browsers send them
-		all := []string{"name", n.NodeName, "host", n.IPAddress, "capacity_mode", "number", "max_vm_count", "4", "vcpu_override", "", "ram_override", "", "central_log", "on"}
+		all := []string{
+			"name", n.NodeName, "host", n.IPAddress, "capacity_mode", "number", "max_vm_count", "4",
+			"vcpu_override", "", "ram_override", "", "central_log", "on",
+		}
 		return also(also(w.get(at+"/edit").form(), all...), pairs...)
 	}
 	first, second := shown("max_vm_count", "9"), shown("name", "other")
@@ -33,7 +36,8 @@ func TestTwoFormsOfANode(t *testing.T) {
 	w.post(at+"/edit", first).leads(at)
 	w.post(at+"/edit", second).leads(at)
 	w.get(at).has(200, "<h1>other</h1>", "0 of 9")
-	if err := w.API.ConfigureNode(t.Context(), client.NodeConfig{NodeID: n.NodeID, CapacityMode: "resource"}); err != nil {
+	if err := w.API.ConfigureNode(t.Context(),
+		client.NodeConfig{NodeID: n.NodeID, CapacityMode: "resource"}); err != nil {
 		t.Fatal(err)
 	}
 	w.post(at+"/edit", row).leads("/nodes")
@@ -100,7 +104,8 @@ func TestTwoFormsOfAccess(t *testing.T) {
 	w.logIn()
 	set := func(permissions ...string) {
 		t.Helper()
-		if err := w.API.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "ci", Permissions: permissions}); err != nil {
+		if err := w.API.SetPermissionGroup(t.Context(),
+			api.PermissionGroup{Name: "ci", Permissions: permissions}); err != nil {
 			t.Fatal(err)
 		}
 	}

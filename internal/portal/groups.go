@@ -17,7 +17,10 @@ func (p *portal) groupDeeds() []action {
 	return []action{
 		{path: "/groups/new", name: "groupedit", title: "Create group", ask: askGroup, do: doGroup},
 		{path: "/groups/{id}/edit", name: "groupedit", title: "Edit group", ask: askGroup, do: doGroup},
-		{path: "/groups/{id}/delete", name: "groupdelete", title: "Delete group", ask: askDeleteGroup, do: doDeleteGroup},
+		{
+			path: "/groups/{id}/delete", name: "groupdelete", title: "Delete group", ask: askDeleteGroup,
+			do: doDeleteGroup,
+		},
 	}
 }
 
@@ -136,7 +139,8 @@ func askDeleteGroup(v *visit) (any, error) {
 		return nil, err
 	}
 	v.title = "Delete group " + f.Name
-	if page, err := v.InstancePage(v, client.PageOptions{Filter: "state:scheduling group:" + f.ID, Limit: 1}); err == nil {
+	if page, err := v.InstancePage(v,
+		client.PageOptions{Filter: "state:scheduling group:" + f.ID, Limit: 1}); err == nil {
 		f.Waiting = page.Total
 	}
 	return f, nil

@@ -42,7 +42,8 @@ func loadHealth(v *visit) (any, error) {
 	case err != nil && status.RegistryStatus == "Running":
 		h.Lacking = append(h.Lacking, "Registry storage: "+refusal(err))
 	case err == nil && disk.Total > 0 && float64(disk.Free) < scarce*float64(disk.Total):
-		h.add("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free", "Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
+		h.add("The registry has "+bytesize.Format(disk.Free)+" of "+bytesize.Format(disk.Total)+" free",
+			"Delete unused templates, revert unused tags, or add disk space to the registry.", "/templates")
 	}
 	h.registry(v)
 	return h, h.nodes(v)
@@ -55,7 +56,9 @@ func (h *health) registry(v *visit) {
 	n := h.Status.RegistryDamaged
 	if v.registry == nil {
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry at "+h.Status.RegistryAddress, "List them: buildyard registry check, or GET /registry/status there. "+repairHint, "")
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+
+				" in the registry at "+h.Status.RegistryAddress,
+				"List them: buildyard registry check, or GET /registry/status there. "+repairHint, "")
 		}
 		return
 	}
@@ -63,17 +66,20 @@ func (h *health) registry(v *visit) {
 	if err != nil {
 		h.Lacking = append(h.Lacking, "Damaged templates: "+refusal(err))
 		if n > 0 {
-			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry", repairHint, "")
+			h.add(plural(n, "template or version is damaged", "templates and versions are damaged")+" in the registry",
+				repairHint, "")
 		}
 	}
 	for i, d := range status.Damaged {
 		if i == rowsOfPage {
-			h.add(plural(len(status.Damaged)-i, "more is damaged", "more are damaged"), "buildyard registry check lists all of them.", "")
+			h.add(plural(len(status.Damaged)-i, "more is damaged", "more are damaged"),
+				"buildyard registry check lists all of them.", "")
 			break
 		}
 		what, path := "Template "+d.ID+" cannot be read: "+d.Problem, ""
 		if d.Version != nil {
-			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.nameOf(v, d.ID), d.Problem), templatePath(d.ID)
+			what, path = fmt.Sprintf("Version %d of template %s cannot be pulled: %s", *d.Version, h.nameOf(v, d.ID),
+				d.Problem), templatePath(d.ID)
 		}
 		h.add(what, repairHint, path)
 	}
@@ -86,7 +92,8 @@ func (h *health) registry(v *visit) {
 }
 
 // repairHint is the recommended action for damage in a registry.
-const repairHint = "Push the same image again, or revert the version; or restore the file from a backup and run buildyard registry repair."
+const repairHint = "Push the same image again, or revert the version; or restore the file from a backup and " +
+	"run buildyard registry repair."
 
 // nameOf returns the name of a template, or its ID if the visitor may not see it.
 func (h *health) nameOf(v *visit, id string) string {
@@ -131,10 +138,13 @@ func (h *health) controller() {
 		}
 	}
 	if s.RegistryStatus != "Running" {
-		h.add("The registry at "+s.RegistryAddress+" cannot be reached", "Check that it runs and that the controller can reach its address. Until then nothing can be pulled or saved; running instances continue.", "")
+		h.add("The registry at "+s.RegistryAddress+" cannot be reached",
+			"Check that it runs and that the controller can reach its address. Until then nothing can be pulled or "+
+				"saved; running instances continue.", "")
 	}
 	if s.Maintenance != nil {
-		h.add("Maintenance mode is on; cleanup is paused", "End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
+		h.add("Maintenance mode is on; cleanup is paused",
+			"End it after the work: buildyard maintenance off, or DELETE /api/v1/maintenance.", "")
 	}
 	if s.UnknownVMs > 0 {
 		h.add(plural(s.UnknownVMs, "orphaned VM", "orphaned VMs"), "Adopt or remove: buildyard node adopt.", "/nodes")
@@ -149,7 +159,8 @@ func (h *health) nodes(v *visit) error {
 		return nil //nolint:nilerr // the page reports it
 	}
 	for _, n := range page.Nodes {
-		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State), "Check that the machine runs, that its agent runs (buildnode run), and that it can reach the controller."
+		what, next := fmt.Sprintf("Node %s is %s", n.NodeName, n.State),
+			"Check that the machine runs, that its agent runs (buildnode run), and that it can reach the controller."
 		if n.State != "Offline" {
 			next = "See the state reason on the page of the node."
 		}
@@ -159,7 +170,8 @@ func (h *health) nodes(v *visit) error {
 		h.add(what, next, "/nodes/"+n.NodeID)
 	}
 	if more := page.Total - len(page.Nodes); more > 0 {
-		h.add(plural(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.", "/nodes?q=state:unhealthy,offline")
+		h.add(plural(more, "more node is", "more nodes are")+" unhealthy or offline", "Show all of them.",
+			"/nodes?q=state:unhealthy,offline")
 	}
 	return nil
 }

@@ -43,8 +43,9 @@ func oneInstance(v *visit) (any, error) {
 	}
 	vm := told.Instance
 	out := instanceView{
-		ID: id, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}), State: vm.InstanceState,
-		Note: vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indented(told),
+		ID: id, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &vm.Name, ExternalID: &vm.ExternalID}),
+		State: vm.InstanceState,
+		Note:  vm.Message, VM: vm, Nodes: told.Explain.Nodes, Raw: indented(told),
 		Curl: []string{curl(v, "GET", "/api/v1/vm?explain=1&id="+id, "")},
 	}
 	if out.Note == "" && vm.InstanceState == string(farm.Scheduling) {
@@ -77,8 +78,12 @@ func pastInstance(v *visit, id string) (any, error) {
 		return nil, err
 	}
 	out := instanceView{
-		ID: id, Name: past.Name, State: string(farm.Terminated), Note: past.Message, Past: true, Template: past.TemplateName, Node: past.NodeName, Raw: indented(past),
-		VM:   api.Instance{VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID, Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL},
+		ID: id, Name: past.Name, State: string(farm.Terminated), Note: past.Message, Past: true,
+		Template: past.TemplateName, Node: past.NodeName, Raw: indented(past),
+		VM: api.Instance{
+			VMID: past.VMID, Tag: past.Tag, NodeID: past.NodeID, ExternalID: past.ExternalID,
+			Arch: past.Arch, CRTime: past.CRTime, TTL: past.TTL,
+		},
 		Curl: []string{curl(v, "GET", "/api/v1/vm/history?id="+id, "")},
 	}
 	if out.Name == "" {

@@ -77,7 +77,8 @@ func listInstances(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list.Total, list.Columns, list.Pager = page.Total, a.columns(instanceColumns), a.pager(len(page.Instances), page.Total)
+	list.Total, list.Columns, list.Pager = page.Total, a.columns(instanceColumns),
+		a.pager(len(page.Instances), page.Total)
 	states := page.States
 	if rest, chosen := stateTerm(a.filter); chosen != nil { // what the others would show
 		if all, err := v.InstancePage(v, client.PageOptions{Filter: rest, Limit: 1}); err == nil {
@@ -156,7 +157,8 @@ const (
 
 // chosenOf reads which instances a form is about.
 func chosenOf(v *visit) (selection, error) {
-	c := selection{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/instances")}
+	c := selection{Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v,
+		"/instances")}
 	if !c.All {
 		if len(c.IDs) == 0 {
 			return c, invalid("No instance selected: select rows first.")
@@ -168,11 +170,16 @@ func chosenOf(v *visit) (selection, error) {
 				c.Why = refusal(err)
 				continue // the action reports it, too
 			}
-			c.Rows = append(c.Rows, instanceRow{ID: id, State: inst.InstanceState, Name: nameOf(api.InstanceItem{InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID})})
+			c.Rows = append(c.Rows,
+				instanceRow{
+					ID: id, State: inst.InstanceState,
+					Name: nameOf(api.InstanceItem{InstanceID: id, Name: &inst.Name, ExternalID: &inst.ExternalID}),
+				})
 		}
 		return c, nil
 	}
-	page, err := v.InstancePage(v, client.PageOptions{Filter: strings.TrimSpace(c.Filter + " " + alive), Limit: mostEnded})
+	page, err := v.InstancePage(v,
+		client.PageOptions{Filter: strings.TrimSpace(c.Filter + " " + alive), Limit: mostEnded})
 	if err != nil {
 		return c, err
 	}
@@ -212,10 +219,12 @@ func doEnd(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	if c.Total > typedFrom && strings.TrimSpace(v.q.Get("typed")) != plural(c.Total, "instance", "instances") {
-		return actionResult{}, invalid("Type " + plural(c.Total, "instance", "instances") + " to end as many. There may be another number of them by now.")
+		return actionResult{}, invalid("Type " + plural(c.Total, "instance", "instances") +
+			" to end as many. There may be another number of them by now.")
 	}
 	if c.Total > mostEnded {
-		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") + " are terminated at a time. Narrow the filter, or use the API.")
+		return actionResult{}, invalid("At most " + plural(mostEnded, "instance", "instances") +
+			" are terminated at a time. Narrow the filter, or use the API.")
 	}
 	out := actionResult{Back: c.Back}
 	for _, id := range c.IDs {

@@ -15,28 +15,39 @@ func TestInstances(t *testing.T) {
 	w.get("/instances").has(200, "No instances yet", "/instances/start")
 	w.push(debian, "debian")
 	nodes := w.join("good", 2)
-	ids := w.start(client.StartRequest{TemplateID: debian, Name: hostile, Count: 3, Metadata: map[string]any{"branch": hostile}})
+	ids := w.start(client.StartRequest{
+		TemplateID: debian, Name: hostile, Count: 3, Metadata: map[string]any{"branch": hostile},
+	})
 	list := w.get("/instances?q=state:started&sort=-age")
-	list.has(200, "3 instances that match", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`, "&lt;script&gt;", "!<script>alert", "!<img src=x")
-	for header, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8"} {
+	list.has(200, "3 instances that match", "debian", "v2", `href="/instances/`+ids[0]+`"`, `aria-sort="descending"`,
+		"&lt;script&gt;", "!<script>alert", "!<img src=x")
+	for header, want := range map[string]string{
+		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8",
+	} {
 		if got := list.Header.Get(header); got != want {
 			t.Errorf("%s: %q", header, got)
 		}
 	}
-	if csp := list.Header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.Contains(csp, "script-src 'self'") || !strings.Contains(csp, "frame-ancestors 'none'") {
+	if csp := list.Header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") ||
+		!strings.Contains(csp, "script-src 'self'") || !strings.Contains(csp, "frame-ancestors 'none'") {
 		t.Errorf("the policy is %q", csp)
 	}
-	w.get("/instances?q=colour:red").has(200, "unknown field &#34;colour&#34;", `aria-invalid="true"`, "!No instance fits")
+	w.get("/instances?q=colour:red").has(200, "unknown field &#34;colour&#34;", `aria-invalid="true"`,
+		"!No instance fits")
 	w.get("/instances?q=name:nobody").has(200, "No matching instances")
-	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "</title><main", "</main><hx-partial", "!<html", "!</hx-partial>\n")
-	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x", "!<img src=x", "Raw JSON", "curl -s")
+	w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"}).has(200, "</title><main",
+		"</main><hx-partial", "!<html", "!</hx-partial>\n")
+	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x",
+		"!<img src=x", "Raw JSON", "curl -s")
 	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
 	w.get("/instances/end?chosen="+ids[0]).has(200, "Terminate 1 instance", "cannot be undone", ids[0])
 	w.get("/instances/end").has(400, "No instance selected")
-	if s := w.post("/instances/end", url.Values{"chosen": {ids[0]}}); s.Code != http.StatusSeeOther || s.Header.Get("Location") != "/instances/"+ids[0] {
+	if s := w.post("/instances/end", url.Values{"chosen": {ids[0]}}); s.Code != http.StatusSeeOther ||
+		s.Header.Get("Location") != "/instances/"+ids[0] {
 		t.Errorf("%d to %s", s.Code, s.Header.Get("Location"))
 	}
-	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating", "Not found")
+	w.post("/instances/end", url.Values{"chosen": {ids[1], "no such id"}}).has(409, "1 failed of 2", "Terminating",
+		"Not found")
 	w.post("/instances/end", url.Values{"all": {"1"}, "q": {"id:" + ids[2]}}).has(303)
 	w.await("the end", func() (bool, error) {
 		left, err := w.API.Instances(t.Context(), client.ListOptions{})
@@ -75,7 +86,8 @@ func TestManyNeedTheirNumber(t *testing.T) {
 func TestWhoMayLook(t *testing.T) {
 	w := newGuarded(t)
 	s := w.get("/instances?q=state:error")
-	if want := "/login?return=%2Finstances%3Fq%3Dstate%3Aerror"; s.Code != http.StatusSeeOther || s.Header.Get("Location") != want {
+	if want := "/login?return=%2Finstances%3Fq%3Dstate%3Aerror"; s.Code != http.StatusSeeOther ||
+		s.Header.Get("Location") != want {
 		t.Errorf("%d to %q, not %q", s.Code, s.Header.Get("Location"), want)
 	}
 	part := w.ask("GET", "/instances", nil, map[string]string{"HX-Request": "true"})
@@ -86,7 +98,8 @@ func TestWhoMayLook(t *testing.T) {
 	w.logIn()
 	w.get("/instances").has(200, "No instances yet", "Log out")
 	for _, site := range []string{"cross-site", "same-site"} {
-		w.ask("POST", "/instances/end", url.Values{"chosen": {"x"}}, map[string]string{"Sec-Fetch-Site": site}).has(403, "another site")
+		w.ask("POST", "/instances/end", url.Values{"chosen": {"x"}}, map[string]string{"Sec-Fetch-Site": site}).has(403,
+			"another site")
 	}
 }
 
@@ -97,7 +110,8 @@ func TestFiles(t *testing.T) {
 	i := strings.Index(page, "/assets/")
 	prefix := page[i : i+len("/assets/0123456789abcdef/")]
 	s := w.ask("GET", prefix+"css/tokens.css", nil, map[string]string{"Accept-Encoding": "gzip"})
-	if s.Code != 200 || s.Header.Get("Content-Encoding") != "gzip" || !strings.Contains(s.Header.Get("Cache-Control"), "immutable") {
+	if s.Code != 200 || s.Header.Get("Content-Encoding") != "gzip" ||
+		!strings.Contains(s.Header.Get("Cache-Control"), "immutable") {
 		t.Errorf("%d %v", s.Code, s.Header)
 	}
 	w.ask("GET", prefix+"js/portal.js", nil, map[string]string{"Accept-Encoding": "identity"}).has(200, "followChanges")
@@ -146,6 +160,7 @@ func TestEndsWhatLives(t *testing.T) {
 	const fit = "/instances?q=state:started&sort=age"
 	w.get(fit).has(200, `name="back" value="/instances?q=state:started&amp;sort=age"`)
 	from := url.Values{"chosen": {ids[1], ids[2]}, "back": {fit}}
-	w.get("/instances/end?"+from.Encode()).has(200, `<a class="btn" href="/instances?q=state:started&amp;sort=age" data-close>Cancel</a>`)
+	w.get("/instances/end?"+from.Encode()).has(200,
+		`<a class="btn" href="/instances?q=state:started&amp;sort=age" data-close>Cancel</a>`)
 	w.post("/instances/end", from).has(200, `href="/instances?q=state:started&amp;sort=age"`)
 }

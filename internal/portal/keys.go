@@ -24,8 +24,14 @@ func (p *portal) accessDeeds() []action {
 		{path: "/keys/create", name: "keyform", title: "Create API key", ask: askCreateKey, do: doCreateKey},
 		{path: "/keys/change", name: "keyform", title: "Change API key", ask: askChangeKey, do: doChangeKey},
 		{path: "/keys/delete", name: "keydelete", title: "Delete API key", ask: askDeleteKey, do: doDeleteKey},
-		{path: "/permission-groups/edit", name: "permissionform", title: "Permission group", ask: askPermissions, do: doPermissions},
-		{path: "/permission-groups/delete", name: "permissiondelete", title: "Delete permission group", ask: askDeletePermissions, do: doDeletePermissions},
+		{
+			path: "/permission-groups/edit", name: "permissionform", title: "Permission group", ask: askPermissions,
+			do: doPermissions,
+		},
+		{
+			path: "/permission-groups/delete", name: "permissiondelete", title: "Delete permission group",
+			ask: askDeletePermissions, do: doDeletePermissions,
+		},
 	}
 }
 
@@ -94,7 +100,8 @@ func askCreateKey(v *visit) (any, error) {
 	if not := v.can().Not("make key", ""); not != "" {
 		return nil, &client.Error{Code: client.ErrForbidden, Message: not + "."}
 	}
-	return keyForm{Known: knownGroups(v), Curl: curl(v, "POST", pathKeys, `{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil
+	return keyForm{Known: knownGroups(v), Curl: curl(v, "POST", pathKeys,
+		`{"id":"ci","ttl":31536000,"groups":["ci"]}`)}, nil
 }
 
 // secondsOf reads for how many days a key is good.
@@ -112,11 +119,14 @@ func doCreateKey(v *visit) (actionResult, error) {
 	if err != nil {
 		return actionResult{}, err
 	}
-	private, err := v.CreateKey(v, api.NewKey{ID: id, TTL: ttl, Groups: named(v.q.Get("groups")), PublicKey: strings.TrimSpace(v.q.Get("public"))})
+	private, err := v.CreateKey(v,
+		api.NewKey{ID: id, TTL: ttl, Groups: named(v.q.Get("groups")), PublicKey: strings.TrimSpace(v.q.Get("public"))})
 	if err != nil {
 		return actionResult{}, err
 	}
-	out := actionResult{Back: "/keys", Items: []itemResult{{Name: id, Said: "Key created. The owner of the private key can use it."}}}
+	out := actionResult{
+		Back: "/keys", Items: []itemResult{{Name: id, Said: "Key created. The owner of the private key can use it."}},
+	}
 	if text := private.Reveal(); text != "" {
 		out.Items[0].Said = "Key created"
 		out.Once = &secret{"Private key", text}
@@ -129,7 +139,8 @@ func askChangeKey(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys, jsonOf(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
+	return keyForm{ID: k.ID, Groups: strings.Join(k.Groups, ", "), Known: knownGroups(v), Curl: curl(v, "PUT", pathKeys,
+		jsonOf(client.KeyChange{ID: k.ID, Groups: []string{"ci"}}))}, nil
 }
 
 func doChangeKey(v *visit) (actionResult, error) {

@@ -43,5 +43,6 @@ func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 // browser does not send its login cookie, and only a page of the portal can repeat the request with
 // it.
 func comesFromElsewhere(r *http.Request) bool {
-	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }

@@ -11,15 +11,18 @@ import (
 func TestLogIn(t *testing.T) {
 	w := newGuarded(t)
 	page := w.get("/login?return=/templates%3Fq%3D%22%3E%3Cscript%3E")
-	page.has(200, "Root token", `action="/login"`, "css/page-access.css", "!<script>", "!<style", "!style=", `value="/templates?q=&#34;&gt;&lt;script&gt;"`, "!Log in with")
-	if csp := page.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "style-src 'self'") || strings.Contains(csp, "unsafe") {
+	page.has(200, "Root token", `action="/login"`, "css/page-access.css", "!<script>", "!<style", "!style=",
+		`value="/templates?q=&#34;&gt;&lt;script&gt;"`, "!Log in with")
+	if csp := page.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "style-src 'self'") ||
+		strings.Contains(csp, "unsafe") {
 		t.Errorf("the policy is %q", csp)
 	}
 	for _, to := range []string{"https://evil.test/", "//evil.test", `/\evil.test`} {
 		w.get("/login?return="+url.QueryEscape(to)).has(200, `value="/"`, "!evil.test")
 	}
 	html := map[string]string{"Accept": "text/html"}
-	w.ask("POST", "/login", url.Values{"token": {"wrong"}, "return": {"/nodes"}}, html).has(403, "The token is wrong.", `value="/nodes"`, `role="alert"`)
+	w.ask("POST", "/login", url.Values{"token": {"wrong"}, "return": {"/nodes"}}, html).has(403, "The token is wrong.",
+		`value="/nodes"`, `role="alert"`)
 	in := w.ask("POST", "/login", url.Values{"token": {rootToken}, "return": {"/templates"}}, html)
 	in.leadsTo("/templates")
 	w.cookies = (&http.Response{Header: in.Header}).Cookies()
@@ -65,8 +68,13 @@ func TestOtherSites(t *testing.T) {
 		{"POST", "/admin/api/v1/permission/group/x"},
 		{"PUT", "/api/v1/vm"},
 	} {
-		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "", "Origin": "https://evil.test"}} {
-			if s := w.ask(c.method, c.path, url.Values{"a": {"b"}}, header); s.Code != http.StatusForbidden || !strings.Contains(s.Text, "another site") {
+		for _, header := range []map[string]string{
+			{"Sec-Fetch-Site": "cross-site"},
+			{"Sec-Fetch-Site": "same-site"},
+			{"Sec-Fetch-Site": "", "Origin": "https://evil.test"},
+		} {
+			if s := w.ask(c.method, c.path, url.Values{"a": {"b"}}, header); s.Code != http.StatusForbidden ||
+				!strings.Contains(s.Text, "another site") {
 				t.Errorf("%s %s with %v: %d %.200s", c.method, c.path, header, s.Code, s.Text)
 			}
 		}

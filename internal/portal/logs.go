@@ -77,7 +77,10 @@ func oneLog(v *visit) (any, error) {
 		return nil, err
 	}
 	slices.Reverse(files) // the newest first
-	out := logView{Service: service, File: v.q.Get("file"), Files: files, Lines: usualLines, Choices: lineChoices, Find: strings.TrimSpace(v.q.Get("q"))}
+	out := logView{
+		Service: service, File: v.q.Get("file"), Files: files, Lines: usualLines, Choices: lineChoices,
+		Find: strings.TrimSpace(v.q.Get("q")),
+	}
 	if n, err := strconv.Atoi(v.q.Get("lines")); err == nil && slices.Contains(lineChoices, n) {
 		out.Lines = n
 	}
@@ -145,7 +148,8 @@ func logsOfVM(v *visit) (any, error) {
 		return nil, err
 	}
 	slices.SortFunc(files, func(a, b client.VMLog) int { return b.Modified.Compare(a.Modified) })
-	out := vmLogView{ID: id, Files: files, File: v.q.Get("file"), Curl: curl(v, "GET", query("/api/v1/vm/logs", "id", id), "")}
+	out := vmLogView{ID: id, Files: files, File: v.q.Get("file"), Curl: curl(v, "GET",
+		query("/api/v1/vm/logs", "id", id), "")}
 	v.title = "Logs of instance " + short(id)
 	if out.File == "" && len(files) > 0 {
 		out.File = files[0].Name

@@ -29,28 +29,37 @@ type actionLink struct {
 
 // acts are what can be done from a page, by the words that templates use.
 var acts = map[string]actionLink{
-	"see nodes":       {permission: "list_nodes"},
-	"start":           {permission: "start_vm", Class: "p"},
-	"end":             {permission: "terminate_vm", Class: "d", Dialog: true},
-	"edit node":       {permission: "change_node_config", onNode: "change_config", Dialog: true},
-	"edit row":        {permission: "change_node_config", onNode: "change_config", Dialog: true},
-	"group node":      {permissions: []string{"add_node_to_group", "remove_group_from_node"}, onNode: "change_config", Dialog: true},
-	"drain":           {permission: "change_node_config", onNode: "change_config", Dialog: true},
-	"update":          {permission: "change_node_config", onNode: "force_upgrade", Dialog: true},
-	"delete node":     {permission: "delete_node", onNode: "remove", Class: "d", Dialog: true},
-	"distribute":      {permission: "registry_distribute", Class: "p", Dialog: true},
-	"distribute tag":  {permission: "registry_distribute", Dialog: true},
-	"cancel":          {permission: "registry_distribute", Dialog: true},
-	"cancel all":      {permission: "registry_distribute", Class: "d", Dialog: true},
-	"revert":          {permission: "registry_delete", shelf: "revert", onTemplate: "delete_revert", Class: "d", Dialog: true},
-	"delete template": {permission: "registry_delete", shelf: "delete_vm", onTemplate: "delete_revert", Class: "d", Dialog: true},
-	"remove":          {permission: "registry_delete", Dialog: true},
-	"create group":    {permission: "create_group", Class: "p", Dialog: true},
-	"edit group":      {permission: "update_group", Dialog: true},
-	"delete group":    {permission: "delete_group", Class: "d", Dialog: true},
-	"make key":        {permission: "root", Class: "p", Dialog: true},
-	"grant":           {permission: "update_permission_groups", Class: "p"},
-	"forget grants":   {permission: "delete_permission_groups", Class: "d", Dialog: true},
+	"see nodes": {permission: "list_nodes"},
+	"start":     {permission: "start_vm", Class: "p"},
+	"end":       {permission: "terminate_vm", Class: "d", Dialog: true},
+	"edit node": {permission: "change_node_config", onNode: "change_config", Dialog: true},
+	"edit row":  {permission: "change_node_config", onNode: "change_config", Dialog: true},
+	"group node": {
+		permissions: []string{"add_node_to_group", "remove_group_from_node"}, onNode: "change_config",
+		Dialog: true,
+	},
+	"drain":          {permission: "change_node_config", onNode: "change_config", Dialog: true},
+	"update":         {permission: "change_node_config", onNode: "force_upgrade", Dialog: true},
+	"delete node":    {permission: "delete_node", onNode: "remove", Class: "d", Dialog: true},
+	"distribute":     {permission: "registry_distribute", Class: "p", Dialog: true},
+	"distribute tag": {permission: "registry_distribute", Dialog: true},
+	"cancel":         {permission: "registry_distribute", Dialog: true},
+	"cancel all":     {permission: "registry_distribute", Class: "d", Dialog: true},
+	"revert": {
+		permission: "registry_delete", shelf: "revert", onTemplate: "delete_revert", Class: "d",
+		Dialog: true,
+	},
+	"delete template": {
+		permission: "registry_delete", shelf: "delete_vm", onTemplate: "delete_revert", Class: "d",
+		Dialog: true,
+	},
+	"remove":        {permission: "registry_delete", Dialog: true},
+	"create group":  {permission: "create_group", Class: "p", Dialog: true},
+	"edit group":    {permission: "update_group", Dialog: true},
+	"delete group":  {permission: "delete_group", Class: "d", Dialog: true},
+	"make key":      {permission: "root", Class: "p", Dialog: true},
+	"grant":         {permission: "update_permission_groups", Class: "p"},
+	"forget grants": {permission: "delete_permission_groups", Class: "d", Dialog: true},
 }
 
 // can returns what the visitor may do with what the page is about. It is read once.
@@ -110,7 +119,8 @@ func (m *capabilities) Not(what, on string) string {
 			return m.lack(a.shelf+" at the registry", "You need the permission "+a.shelf+" at the registry")
 		}
 		if a.onTemplate != "" && on != "" && !shelf.On(on, a.onTemplate) {
-			return m.lack(a.onTemplate+" on the template", "You need the permission "+a.onTemplate+" on the template "+on)
+			return m.lack(a.onTemplate+" on the template", "You need the permission "+a.onTemplate+" on the template "+
+				on)
 		}
 	}
 	return ""

@@ -43,10 +43,12 @@ func oneNode(v *visit) (any, error) {
 	}
 	v.title, v.about.Nodes = n.NodeName, []string{id}
 	out := nodeView{
-		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)}, Gauges: allGauges(n),
-		Curl: curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: heldOf(n.Templates),
+		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)},
+		Gauges:  allGauges(n),
+		Curl:    curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: heldOf(n.Templates),
 	}
-	page, err := v.InstancePage(v, client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: shortRows})
+	page, err := v.InstancePage(v,
+		client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: shortRows})
 	out.InstancesWhy = refusal(err)
 	for _, item := range page.Instances {
 		out.Instances = append(out.Instances, rowOf(item, page))
@@ -67,12 +69,15 @@ func oneNode(v *visit) (any, error) {
 func allGauges(n api.Node) []gauge {
 	all := append(gaugesOf(n), placesOf(n))
 	if n.CapacityMode == string(farm.CapacityByResources) {
-		all[2] = gaugeOf("Virtual CPUs", n.NodeName, share(n.VCPUCount, n.VCPULimit), fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit))
-		all = append(all, gaugeOf("Memory of VMs", n.NodeName, share(n.VRAM, n.RAMLimit), fmt.Sprintf("%d of %d MiB", n.VRAM, n.RAMLimit)))
+		all[2] = gaugeOf("Virtual CPUs", n.NodeName, share(n.VCPUCount, n.VCPULimit),
+			fmt.Sprintf("%d of %d", n.VCPUCount, n.VCPULimit))
+		all = append(all, gaugeOf("Memory of VMs", n.NodeName, share(n.VRAM, n.RAMLimit),
+			fmt.Sprintf("%d of %d MiB", n.VRAM, n.RAMLimit)))
 	}
 	if n.DiskSize > 0 {
 		used := n.DiskSize - n.FreeDisk
-		all = append(all, gaugeOf("Disk", n.NodeName, float64(used)/float64(n.DiskSize), bytesize.Format(n.FreeDisk)+" free of "+bytesize.Format(n.DiskSize)))
+		all = append(all, gaugeOf("Disk", n.NodeName, float64(used)/float64(n.DiskSize),
+			bytesize.Format(n.FreeDisk)+" free of "+bytesize.Format(n.DiskSize)))
 	}
 	return all
 }

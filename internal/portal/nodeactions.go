@@ -18,7 +18,10 @@ import (
 func (p *portal) nodeDeeds() []action {
 	list := []action{
 		{path: "/nodes/{id}/edit", name: "nodeedit", title: "Edit node", ask: askEditNode, do: doEditNode},
-		{path: "/nodes/{id}/groups", name: "nodegroups", title: "Groups of a node", ask: askNodeGroups, do: doNodeGroups},
+		{
+			path: "/nodes/{id}/groups", name: "nodegroups", title: "Groups of a node", ask: askNodeGroups,
+			do: doNodeGroups,
+		},
 	}
 	for _, a := range nodeActs {
 		list = append(list, action{path: "/nodes/" + a.Name, name: "nodeact", title: a.Title, ask: a.ask, do: a.act})
@@ -70,7 +73,8 @@ var nodeActs = []bulkNodeAction{
 	},
 	{
 		Name: "delete", Title: "Delete nodes", Button: "Delete", Said: "Deleted", Bad: true,
-		Text: "The node is removed from the cloud, and its instances end in Error. A running agent deletes its VMs and must join again.",
+		Text: "The node is removed from the cloud, and its instances end in Error. A running agent deletes its VMs " +
+			"and must join again.",
 		call: func(v *visit, id string) error { return v.DeleteNode(v, id) },
 		curl: func(v *visit, id string) string {
 			return curl(v, "DELETE", "/api/v1/node", jsonOf(map[string]string{"node_id": id}))
@@ -96,7 +100,10 @@ const mostNodes = 1000 // that are changed at a time
 
 // nodesOf reads which nodes a form is about.
 func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
-	f := nodeForm{bulkNodeAction: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]), Back: backOf(v, "/nodes")}
+	f := nodeForm{
+		bulkNodeAction: a, Filter: v.q.Get("q"), All: v.q.Get("all") == "1", IDs: unique(v.q["chosen"]),
+		Back: backOf(v, "/nodes"),
+	}
 	if f.All {
 		page, err := v.NodePage(v, client.PageOptions{Filter: f.Filter, Sort: "name", Limit: mostNodes})
 		if err != nil {
@@ -116,7 +123,8 @@ func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
 	case f.Total == 0:
 		return f, invalid("No node selected: select rows first.")
 	case f.Total > mostNodes:
-		return f, invalid("At most " + plural(mostNodes, "node", "nodes") + " are changed at a time. Narrow the filter, or use the API.")
+		return f, invalid("At most " + plural(mostNodes, "node", "nodes") +
+			" are changed at a time. Narrow the filter, or use the API.")
 	case f.Total > typedFrom:
 		f.Typed = plural(f.Total, "node", "nodes")
 	}
@@ -154,7 +162,8 @@ func (a bulkNodeAction) act(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	if f.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != f.Typed {
-		return actionResult{}, invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
+		return actionResult{},
+			invalid("Type " + f.Typed + " to change as many. There may be another number of them by now.")
 	}
 	names := v.namesOf(f.IDs)
 	out := actionResult{Back: f.Back}
@@ -180,7 +189,8 @@ func (a bulkNodeAction) act(v *visit) (actionResult, error) {
 func backOf(v *visit, usual string) string {
 	back := v.q.Get("back")
 	u, err := url.Parse(back)
-	if err != nil || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") || strings.ContainsAny(back, "\\\r\n\t") || u.Host != "" || u.Scheme != "" {
+	if err != nil || !strings.HasPrefix(back, "/") || strings.HasPrefix(back, "//") ||
+		strings.ContainsAny(back, "\\\r\n\t") || u.Host != "" || u.Scheme != "" {
 		return usual
 	}
 	return back
@@ -231,7 +241,10 @@ func askEditNode(v *visit) (any, error) {
 		return nil, err
 	}
 	v.title = "Edit " + n.NodeName
-	config := client.NodeConfig{NodeID: n.NodeID, Name: n.NodeName, MaxVMCount: n.Capacity, CapacityMode: n.CapacityMode}
+	config := client.NodeConfig{
+		NodeID: n.NodeID, Name: n.NodeName, MaxVMCount: n.Capacity,
+		CapacityMode: n.CapacityMode,
+	}
 	return editForm{Node: n, Back: backOf(v, "/nodes/"+n.NodeID), Curl: configCurl(v, config)}, nil
 }
 
@@ -251,7 +264,10 @@ func doEditNode(v *visit) (actionResult, error) {
 }
 
 // nodeLabels are what the form calls the fields of the API.
-var nodeLabels = map[string]string{"name": "Name", "host": "Host", "max_vm_count": "Maximum VMs", "vcpu_override": "Virtual CPUs", "ram_override": "Memory"}
+var nodeLabels = map[string]string{
+	"name": "Name", "host": "Host", "max_vm_count": "Maximum VMs",
+	"vcpu_override": "Virtual CPUs", "ram_override": "Memory",
+}
 
 // labelled rewrites an error about a field of the API with the label that the form of a node has
 // for it.

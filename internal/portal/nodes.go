@@ -55,9 +55,11 @@ type nodeLine struct {
 func nodeLineOf(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
-		State: n.State, Why: whyNode(n), StateSince: shownAt(now, n.StateSince), LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
+		State: n.State, Why: whyNode(n), StateSince: shownAt(now, n.StateSince),
+		LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
 		Use: gaugesOf(n), Room: placesOf(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount, Capacity: n.Capacity,
-		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride, Fixed: can.Not("edit node", n.NodeID), Back: back,
+		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
+		Fixed: can.Not("edit node", n.NodeID), Back: back,
 		Edit: can.Do("edit row", n.NodeID, query("/nodes/"+n.NodeID+"/edit", "back", back), "Edit", "Edit "+n.NodeName),
 	}
 }
@@ -83,7 +85,8 @@ type gauge struct {
 
 // gaugeOf makes the gauge of a share of 1.
 func gaugeOf(name, of string, share float64, text string) gauge {
-	return gauge{Name: name, Label: name + " of " + of + ": " + text, Level: strconv.FormatFloat(share, 'f', 3, 64), Full: share >= 0.9, Text: text}
+	return gauge{Name: name, Label: name + " of " + of + ": " +
+		text, Level: strconv.FormatFloat(share, 'f', 3, 64), Full: share >= 0.9, Text: text}
 }
 
 // Value is the number that a gauge has in large.
@@ -204,7 +207,8 @@ func gaugesOf(n api.Node) []gauge {
 // placesOf returns the used share of a node's capacity, in its capacity mode.
 func placesOf(n api.Node) gauge {
 	if n.CapacityMode == string(farm.CapacityByResources) {
-		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)), fmt.Sprint(n.VMCount))
+		return gaugeOf("VMs", n.NodeName, max(share(n.VCPUCount, n.VCPULimit), share(n.VRAM, n.RAMLimit)),
+			fmt.Sprint(n.VMCount))
 	}
 	return gaugeOf("VMs", n.NodeName, share(n.VMCount, n.Capacity), fmt.Sprintf("%d of %d", n.VMCount, n.Capacity))
 }

@@ -11,29 +11,39 @@ import (
 // TestNodes: the list, the page of one node, and what is changed in place.
 func TestNodes(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/nodes").has(200, "No nodes", "buildyard node token", "buildnode join "+w.URL()+" --token-file token", "is a loopback address")
+	w.get("/nodes").has(200, "No nodes", "buildyard node token", "buildnode join "+w.URL()+" --token-file token",
+		"is a loopback address")
 	w.get("/nodes/join").has(200, "buildnode join "+w.URL(), "change_node_config")
 	w.push(debian, "debian")
 	nodes := w.join("mac", 2)
 	id := nodes[0].NodeID
 	at := "/nodes/" + id
 	w.start(client.StartRequest{TemplateID: debian, Name: hostile, NodeID: id})
-	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM on 8 slots", `aria-sort="descending"`, "<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
+	w.get("/nodes?q=state:active&sort=-vms").has(200, "2 nodes that match", "1 VM on 8 slots", `aria-sort="descending"`,
+		"<meter", "1 of <form", `id="n-`+id+`"`, "Active 2")
 	w.get("/nodes?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No node matches")
 	w.get("/nodes?q=name:nobody").has(200, "No matching nodes")
-	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert", "has not reported yet", "VMStarted", "curl -s", "free of")
+	w.get(at).has(200, nodes[0].NodeName, "1 of 4", "debian", "v2", "phone", "&lt;script&gt;", "!<script>alert",
+		"has not reported yet", "VMStarted", "curl -s", "free of")
 	w.get("/nodes/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
 
-	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"7"}, "back": {"/nodes?q=mac"}}).leads("/nodes?q=mac")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"7"}, "back": {"/nodes?q=mac"}}).leads(
+		"/nodes?q=mac")
 	w.get(at).has(200, "1 of 7")
-	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"1001"}}).has(400, "Maximum VMs: must be an integer between 1 and 1000")
+	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {"1001"}}).has(400,
+		"Maximum VMs: must be an integer between 1 and 1000")
 	w.post(at+"/edit", url.Values{"capacity_mode": {"number"}, "max_vm_count": {""}}).has(400, "Maximum VMs: must be")
 	w.post(at+"/edit", url.Values{"host": {"no host!"}}).has(400, "Host: ")
-	w.post(at+"/edit", url.Values{"capacity_mode": {"resource"}, "vcpu_override": {"9"}, "ram_override": {""}, "name": {hostile}, "central_log": {"off"}}).leads(at)
+	w.post(at+"/edit", url.Values{
+		"capacity_mode": {"resource"}, "vcpu_override": {"9"}, "ram_override": {""},
+		"name": {hostile}, "central_log": {"off"},
+	}).leads(at)
 	w.get(at).has(200, "of 9", "stay on the node", "&lt;img src=x", "!<img src=x", "Memory of VMs")
 	w.get(at+"/edit").has(200, `value="9"`, "selected>virtual CPUs and memory")
 	w.post("/nodes/nobody/edit", url.Values{"name": {"x"}}).has(404, "Not found")
-	for _, back := range []string{"//elsewhere.example/", "https://elsewhere.example/", "/\\elsewhere.example", "nodes"} {
+	for _, back := range []string{
+		"//elsewhere.example/", "https://elsewhere.example/", "/\\elsewhere.example", "nodes",
+	} {
 		w.post(at+"/edit", url.Values{"capacity_mode": {"resource"}, "back": {back}}).leads(at)
 	}
 }
@@ -44,9 +54,12 @@ func TestDrain(t *testing.T) {
 	nodes := w.join("mac", 2)
 	id, other := nodes[0].NodeID, nodes[1].NodeID
 	w.get("/nodes/drain").has(400, "No node selected")
-	w.get("/nodes/drain?chosen="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`, "drain_mode")
-	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" + id}}).leads("/nodes/" + id)
-	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert", "Undrain")
+	w.get("/nodes/drain?chosen="+id).has(200, "Drain "+nodes[0].NodeName, `name="reason"`, `name="deadline"`,
+		"drain_mode")
+	w.post("/nodes/drain", url.Values{"chosen": {id}, "reason": {hostile}, "deadline": {"2h"}, "back": {"/nodes/" +
+		id}}).leads("/nodes/" + id)
+	w.get("/nodes/"+id).has(200, "Drain Mode", "0 VMs remain", "ended at", "&lt;script&gt;", "!<script>alert",
+		"Undrain")
 	w.get("/nodes").has(200, "Drain Mode 1", "Active 1", "0 VMs remain")
 	w.post("/nodes/drain", url.Values{"chosen": {id}, "deadline": {"soon"}}).has(409, "such as 30m or 2h")
 	w.post("/nodes/undrain", url.Values{"all": {"1"}, "q": {"state:\"drain mode\""}}).leads("/nodes")

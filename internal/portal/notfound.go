@@ -24,7 +24,9 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 	w.Header().Del("Content-Length")
 	p.guarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clean := &url.URL{Path: path.Clean(r.URL.Path), RawQuery: r.URL.RawQuery} // never of another host
-		if _, pattern := pages.Handler(&http.Request{Method: http.MethodGet, URL: clean, Host: r.Host}); pattern != "" && clean.Path != r.URL.Path {
+		if _, pattern := pages.Handler(&http.Request{
+			Method: http.MethodGet, URL: clean, Host: r.Host,
+		}); pattern != "" && clean.Path != r.URL.Path {
 			http.Redirect(w, r, clean.String(), http.StatusPermanentRedirect)
 			return
 		}
@@ -32,13 +34,15 @@ func (p *portal) elsewhere(w http.ResponseWriter, r *http.Request, pages *http.S
 			p.fail(w, r, page{}, &client.Error{Code: client.ErrUnauthenticated})
 			return
 		}
-		p.tell(w, r, http.StatusNotFound, &failure{What: "Page not found", Why: "There is no page at " + r.URL.Path + ".", Next: "Use the navigation to go to a page that exists."})
+		p.tell(w, r, http.StatusNotFound, &failure{What: "Page not found", Why: "There is no page at " + r.URL.Path +
+			".", Next: "Use the navigation to go to a page that exists."})
 	})).ServeHTTP(w, r)
 }
 
 // looks reports whether a browser requests a page, outside the paths of the API.
 func looks(r *http.Request) bool {
-	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
+		strings.Contains(r.Header.Get("Accept"), "application/xhtml+xml") &&
 		!strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/admin/")
 }
 

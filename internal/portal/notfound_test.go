@@ -35,7 +35,8 @@ func TestNoSuchPage(t *testing.T) {
 		w.ask("GET", at, nil, browser).has(200)
 	}
 	for _, at := range []string{"//elsewhere.example/", "/\\elsewhere.example/", "//elsewhere.example/%2e%2e"} {
-		if s := w.ask("GET", at, nil, browser); strings.Contains(s.Header.Get("Location"), "elsewhere") && strings.HasPrefix(s.Header.Get("Location"), "//") {
+		if s := w.ask("GET", at, nil, browser); strings.Contains(s.Header.Get("Location"), "elsewhere") &&
+			strings.HasPrefix(s.Header.Get("Location"), "//") {
 			t.Errorf("%s forwards to %q", at, s.Header.Get("Location"))
 		}
 	}
@@ -56,7 +57,9 @@ func TestBehindTheEnd(t *testing.T) {
 	if _, err := w.API.CreateGroup(t.Context(), client.GroupRequest{Name: "ios"}); err != nil {
 		t.Fatal(err)
 	}
-	for at, shows := range map[string]string{"/instances": "job", "/nodes": "mac-0001", "/templates": "debian", "/groups": "ios", "/events": "StartVM"} {
+	for at, shows := range map[string]string{
+		"/instances": "job", "/nodes": "mac-0001", "/templates": "debian", "/groups": "ios", "/events": "StartVM",
+	} {
 		for _, page := range []string{"2", "7", "1000000"} {
 			w.get(at+"?page="+page).has(200, shows, "<tbody>", "!yet.</b>", "!fits this filter")
 		}
@@ -69,9 +72,11 @@ func TestFailuresAreWhole(t *testing.T) {
 	w := newWorld(t, nil)
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	whole := []string{"Action failed", "Request <code>", `<p class="dim">`}
-	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413, append(whole, "exceeds")...)
+	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413,
+		append(whole, "exceeds")...)
 	w.ask("POST", "/instances/end?a=%zz", url.Values{}, form).has(400, append(whole, "cannot be read")...)
-	w.ask("POST", "/instances/end", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).has(403, "another site")
+	w.ask("POST", "/instances/end", url.Values{}, map[string]string{"Sec-Fetch-Site": "cross-site"}).has(403,
+		"another site")
 	w.get("/instances/end").has(400, append(whole, "No instance selected")...)
 	w.get("/nodes/nobody").has(404, append(whole, "!data-live=")...)
 	away := newWorld(t, map[string]string{"SVC_LOCAL_REGISTRY": "http://127.0.0.1:9"})

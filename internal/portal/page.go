@@ -100,7 +100,8 @@ func (p *portal) visit(r *http.Request) (*visit, error) {
 	}
 	v := &visit{Context: r.Context(), Controller: cloud, r: r, q: r.URL.Query(), now: time.Now(), guarded: p.o.Guarded}
 	if p.o.Registry != nil {
-		v.registry, err = client.NewRegistry("http://"+inside, client.Options{Transport: apiTransport{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
+		v.registry, err = client.NewRegistry("http://"+inside,
+			client.Options{Transport: apiTransport{p.o.Registry, r}, Retries: client.NoRetries, MaxAnswer: maxAnswer})
 	}
 	return v, err
 }
@@ -250,7 +251,8 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failure) {
 	if f.Request == "" {
 		f.Request = client.NewKey()
-		p.o.Logger.InfoContext(r.Context(), "a page was refused", "request_id", f.Request, "method", r.Method, "path", r.URL.Path, "why", f.Why)
+		p.o.Logger.InfoContext(r.Context(), "a page was refused", "request_id", f.Request, "method", r.Method, "path",
+			r.URL.Path, "why", f.Why)
 	}
 	shown := view{
 		Title: f.What, Here: area(r.URL.Path), URL: r.URL.RequestURI(), Live: p.liveAt(f.topic),
@@ -274,7 +276,9 @@ var steps = map[client.Code]string{
 }
 
 func explain(err error) (code int, f *failure) {
-	f = &failure{Why: err.Error(), Next: "Try again. If it fails again, search for the request ID in the log of the controller."}
+	f = &failure{
+		Why: err.Error(), Next: "Try again. If it fails again, search for the request ID in the log of the controller.",
+	}
 	code = http.StatusInternalServerError
 	if told, ok := errors.AsType[*client.Error](err); ok {
 		f.Why, f.Request = told.Message, told.RequestID
@@ -305,8 +309,9 @@ func invalid(sentence string) error {
 // statuses are the HTTP status codes of pages about errors.
 var statuses = map[client.Code]int{
 	client.ErrUnauthenticated: http.StatusUnauthorized, client.ErrForbidden: http.StatusForbidden,
-	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound, client.ErrUnsupported: http.StatusNotFound,
-	client.ErrInvalid: http.StatusBadRequest, client.ErrTooLarge: http.StatusRequestEntityTooLarge,
+	client.ErrNotFound: http.StatusNotFound, client.ErrNoVersion: http.StatusNotFound,
+	client.ErrUnsupported: http.StatusNotFound,
+	client.ErrInvalid:     http.StatusBadRequest, client.ErrTooLarge: http.StatusRequestEntityTooLarge,
 	client.ErrRefused: http.StatusConflict, client.ErrConflict: http.StatusConflict,
 	client.ErrUnavailable: http.StatusServiceUnavailable, client.ErrUnreachable: http.StatusBadGateway,
 }

@@ -168,7 +168,8 @@ func doPermissions(v *visit) (actionResult, error) {
 		if err != nil {
 			return err
 		}
-		return s.of.SetPermissionGroup(v, api.PermissionGroup{Name: name, Permissions: rebased(v.q, s.Key, now, v.q[s.Key])})
+		return s.of.SetPermissionGroup(v,
+			api.PermissionGroup{Name: name, Permissions: rebased(v.q, s.Key, now, v.q[s.Key])})
 	})
 }
 

@@ -60,12 +60,14 @@ func Handler(o Options) http.Handler {
 
 // pages is the table of contents.
 func (p *portal) pages() []page {
-	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(), p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
+	return slices.Concat(p.dashboardPages(), p.healthPages(), p.instancePages(), p.consolePages(), p.templatePages(),
+		p.accessPages(), p.nodePages(), p.eventPages(), p.groupPages(), p.logPages())
 }
 
 // actions is the table of what can be changed.
 func (p *portal) actions() []action {
-	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.accessDeeds(), p.nodeDeeds(), p.startDeeds(), p.groupDeeds())
+	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.accessDeeds(), p.nodeDeeds(), p.startDeeds(),
+		p.groupDeeds())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {

@@ -93,7 +93,8 @@ func (v *visitor) grant(but string) {
 
 // of puts ids in the places of their names.
 func (v *visitor) of(text string) string {
-	return strings.NewReplacer("NODE", v.node.NodeID, "INSTANCE", v.instance, "TEMPLATE", debian, "GROUP", v.group).Replace(text)
+	return strings.NewReplacer("NODE", v.node.NodeID, "INSTANCE", v.instance, "TEMPLATE", debian, "GROUP",
+		v.group).Replace(text)
 }
 
 // TestPagesOfWhoMayLess: a page without one permission names it, and the rest of the page is there.
@@ -118,13 +119,17 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/instances/INSTANCE", "", 200, []string{"End instance", "!disabled"}},
 		{"/instances/INSTANCE", "terminate_vm", 200, []string{"State history", off("terminate_vm")}},
 		{"/instances/INSTANCE", "list_vms", 403, []string{needs}},
-		{"/instances/start", "registry_list", 200, []string{"Templates cannot be listed: " + needs, "mac-0001", `name="tag"`}},
+		{"/instances/start", "registry_list", 200, []string{"Templates cannot be listed: " +
+			needs, "mac-0001", `name="tag"`}},
 		{"/instances/start", "registry:list_vms", 200, []string{"Templates cannot be listed: ", "the permission "}},
-		{"/instances/end?chosen=INSTANCE", "list_vms", 200, []string{"Terminate 1 instance", "Not shown here: " + needs, "!job"}},
+		{"/instances/end?chosen=INSTANCE", "list_vms", 200, []string{"Terminate 1 instance", "Not shown here: " +
+			needs, "!job"}},
 		{"/nodes", "", 200, []string{"mac-0001", "!disabled", `name="max_vm_count"`}},
 		{"/nodes", "list_nodes", 403, []string{needs}},
 		{"/nodes", "change_node_config", 200, []string{"mac-0001", off("change_node_config"), "!>Set<"}},
-		{"/nodes", "delete_node", 200, []string{"mac-0001", off("delete_node"), `<button class="btn" data-dialog>Drain</button>`}},
+		{"/nodes", "delete_node", 200, []string{
+			"mac-0001", off("delete_node"), `<button class="btn" data-dialog>Drain</button>`,
+		}},
 		{"/nodes/NODE", "", 200, []string{"Cached templates", "!disabled", "!Not shown"}},
 		{"/nodes/NODE", "list_nodes", 403, []string{needs}},
 		{"/nodes/NODE", "list_vms", 200, []string{"Not shown: " + needs, "Cached templates"}},
@@ -132,7 +137,8 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/nodes/NODE", "change_node_config", 200, []string{off("change_node_config"), "!>Set<", "job"}},
 		{"/nodes/NODE", "delete_node", 200, []string{off("delete_node"), ">Drain</a>"}},
 		{"/nodes/NODE", "add_node_to_group", 200, []string{off("add_node_to_group"), ">Drain</a>"}},
-		{"/nodes/drain?chosen=NODE", "list_nodes", 200, []string{"Drain 1 node", "Not shown here: " + needs, "!mac-0001"}},
+		{"/nodes/drain?chosen=NODE", "list_nodes", 200, []string{"Drain 1 node", "Not shown here: " +
+			needs, "!mac-0001"}},
 		{"/nodes/NODE/groups", "get_groups", 403, []string{needs}},
 		{"/templates", "", 200, []string{"debian", "!disabled"}},
 		{"/templates", "registry_list", 403, []string{needs}},
@@ -145,7 +151,10 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/templates/TEMPLATE", "registry_distribute", 200, []string{off("registry_distribute"), ">Revert</a>"}},
 		{"/templates/TEMPLATE", "registry_delete", 200, []string{off("registry_delete"), ">Distribute</a>"}},
 		{"/templates/TEMPLATE", "registry:delete_vm", 200, []string{off("delete_vm at the registry"), ">Revert</a>"}},
-		{"/templates/TEMPLATE", "registry:revert", 200, []string{off("revert at the registry"), ">Delete template</a>"}},
+		{
+			"/templates/TEMPLATE", "registry:revert", 200,
+			[]string{off("revert at the registry"), ">Delete template</a>"},
+		},
 		{"/templates/TEMPLATE/distribute", "list_nodes", 200, []string{"Nodes are not shown: " + needs, "All nodes"}},
 		{"/templates/TEMPLATE/delete", "list_vms", 200, []string{"not shown: " + needs, "Delete debian"}},
 		{"/templates/TEMPLATE/delete", "list_nodes", 200, []string{"not shown: " + needs, "Delete debian"}},
@@ -167,7 +176,10 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/keys/create", "", 403, []string{"Only the root user"}},
 		{"/permission-groups", "", 200, []string{">ci<", "!disabled"}},
 		{"/permission-groups", "view_prmission_groups", 200, []string{"Controller: " + needs, ">ci<"}},
-		{"/permission-groups", "registry:view_prmission_groups", 200, []string{"Registry: ", "the permission ", ">ci<"}},
+		{
+			"/permission-groups", "registry:view_prmission_groups", 200,
+			[]string{"Registry: ", "the permission ", ">ci<"},
+		},
 		{"/permission-groups/edit?name=ci", "view_permissions", 200, []string{"Not shown: " + needs, "Registry"}},
 	} {
 		v.grant(c.without)
@@ -216,8 +228,15 @@ func TestDeedsOfWhoMayLess(t *testing.T) {
 		{"/groups/GROUP/delete", "", "delete_group", 403, needs, 303},
 		{"/keys/create", "id=x&days=3", "", 403, "Only the root user", 0},
 		{"/keys/delete", "id=ann", "", 403, "Only the root user", 0},
-		{"/permission-groups/edit", "name=x&service=controller&service=registry&controller=list_vms", "update_permission_groups", 409, needs, 303},
-		{"/permission-groups/delete", "name=x&service=controller&service=registry", "registry:delete_permission_groups", 409, "the permission ", 303},
+		{
+			"/permission-groups/edit", "name=x&service=controller&service=registry&controller=list_vms",
+			"update_permission_groups", 409, needs, 303,
+		},
+		{
+			"/permission-groups/delete", "name=x&service=controller&service=registry",
+			"registry:delete_permission_groups",
+			409, "the permission ", 303,
+		},
 		{"/nodes/delete", "chosen=NODE", "delete_node", 409, "Failed: " + needs, 303},
 	} {
 		_, name, ok := strings.Cut(c.without, ":")
@@ -228,7 +247,8 @@ func TestDeedsOfWhoMayLess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if path, _, _ := strings.Cut(c.path, "?"); strings.HasSuffix(path, "revert") || strings.HasSuffix(path, "delete") && strings.HasPrefix(path, "/templates") {
+		if path, _, _ := strings.Cut(c.path, "?"); strings.HasSuffix(path, "revert") ||
+			strings.HasSuffix(path, "delete") && strings.HasPrefix(path, "/templates") {
 			v.grant("")
 			form.Set("seen", v.get(v.of(c.path)).form()["seen"][0])
 		}
@@ -254,9 +274,11 @@ func TestRightsOnSingleThings(t *testing.T) {
 	const needs = "You need the permission "
 	rights := func(node, template string) {
 		t.Helper()
-		err := v.API.SetResources(t.Context(), "ci", []api.Resource{{ID: v.node.NodeID, Type: "node", Permissions: strings.Fields(node)}})
+		err := v.API.SetResources(t.Context(), "ci",
+			[]api.Resource{{ID: v.node.NodeID, Type: "node", Permissions: strings.Fields(node)}})
 		if err == nil {
-			err = v.shelf.SetResources(t.Context(), "ci", []api.Resource{{ID: debian, Type: "template", Permissions: strings.Fields(template)}})
+			err = v.shelf.SetResources(t.Context(), "ci",
+				[]api.Resource{{ID: debian, Type: "template", Permissions: strings.Fields(template)}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -269,15 +291,22 @@ func TestRightsOnSingleThings(t *testing.T) {
 		shows []string
 	}{
 		{"/", 200, []string{"Active nodes"}},
-		{"/nodes", 200, []string{"mac-0001", "!secret-0001", needs + "change_config on the node NODE", "!>Set<", "change_config on the node"}},
-		{"/nodes/NODE", 200, []string{needs + "change_config on the node NODE", needs + "force_upgrade on the node NODE", needs + "remove on the node NODE", "Cached templates"}},
+		{"/nodes", 200, []string{"mac-0001", "!secret-0001", needs +
+			"change_config on the node NODE", "!>Set<", "change_config on the node"}},
+		{"/nodes/NODE", 200, []string{needs + "change_config on the node NODE", needs +
+			"force_upgrade on the node NODE", needs + "remove on the node NODE", "Cached templates"}},
 		{"/nodes/" + hidden.NodeID, 404, []string{"Not found"}},
 		{"/templates", 200, []string{"debian", "!spare"}},
-		{"/templates/TEMPLATE", 200, []string{needs + "delete_revert on the template TEMPLATE", ">Distribute</a>", "2 tags"}},
+		{"/templates/TEMPLATE", 200, []string{needs +
+			"delete_revert on the template TEMPLATE", ">Distribute</a>", "2 tags"}},
 		{"/templates/" + spare, 404, []string{"Not found"}},
 		{"/groups", 200, []string{"ios"}},
-		{"/instances/start?vmid=TEMPLATE", 200, []string{"The permission group", `<option value="ci">ci</option>`, "!secret-0001", "!Group of nodes"}},
-		{"/templates/TEMPLATE/distribute", 200, []string{"Permission group", `name="act_as"`, "!secret-0001", "!Nodes of the group"}},
+		{"/instances/start?vmid=TEMPLATE", 200, []string{
+			"The permission group", `<option value="ci">ci</option>`, "!secret-0001", "!Group of nodes",
+		}},
+		{"/templates/TEMPLATE/distribute", 200, []string{
+			"Permission group", `name="act_as"`, "!secret-0001", "!Nodes of the group",
+		}},
 	} {
 		var shows []string
 		for _, text := range c.shows {
@@ -287,20 +316,26 @@ func TestRightsOnSingleThings(t *testing.T) {
 		v.get(v.of(c.page)).has(c.code, shows...)
 	}
 	v.post("/instances/start", url.Values{"vmid": {debian}}).has(400, `id="w-group"`, "is required")
-	v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"other"}}).has(403, "You do not belong to the permission group other")
+	v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"other"}}).has(403,
+		"You do not belong to the permission group other")
 	v.post("/instances/start", url.Values{"vmid": {spare}, "group": {"ci"}}).has(400, "No instance was started")
-	to := v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"ci"}, "name": {"mine"}}).leadsTo("/instances/")
+	to := v.post("/instances/start",
+		url.Values{"vmid": {debian}, "group": {"ci"}, "name": {"mine"}}).leadsTo("/instances/")
 	v.get(to).has(200, "mine", "debian")
 	two := url.Values{"chosen": {v.node.NodeID, hidden.NodeID}}
 	v.post("/nodes/drain", two).has(409, "2 failed of 2", needs+"change_config on the node "+v.node.NodeID, "Not found")
-	v.post("/templates/"+debian+"/distribute", url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).has(403, "The permission group ci needs the permission distribute")
+	v.post("/templates/"+debian+"/distribute",
+		url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).has(403,
+		"The permission group ci needs the permission distribute")
 	v.post("/templates/"+debian+"/distribute", url.Values{"tag": {"v1"}, "to": {"all"}}).has(400, "is required")
-	v.post("/templates/"+debian+"/delete", v.get("/templates/"+debian+"/delete").form("typed", "debian")).has(403, needs+"delete_revert on the template")
+	v.post("/templates/"+debian+"/delete", v.get("/templates/"+debian+"/delete").form("typed", "debian")).has(403,
+		needs+"delete_revert on the template")
 
 	rights("list create_instance change_config distribute remove", "list pull delete_revert")
 	v.get("/nodes").has(200, "mac-0001", ">Set<", "!disabled")
 	v.get("/nodes/"+v.node.NodeID).has(200, ">Drain</a>", ">Delete</a>", needs+"force_upgrade on the node")
 	v.get("/templates/"+debian).has(200, ">Revert</a>", ">Delete template</a>", "!disabled")
 	v.post("/nodes/drain", two).has(409, "1 failed of 2", "Drained", "Not found")
-	v.post("/templates/"+debian+"/distribute", url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).leadsTo("/templates/")
+	v.post("/templates/"+debian+"/distribute",
+		url.Values{"tag": {"v1"}, "to": {"nodes"}, "node": {v.node.NodeID}, "act_as": {"ci"}}).leadsTo("/templates/")
 }

@@ -59,70 +59,146 @@ type start = client.StartRequest
 // firstFields are the fields that nearly every start sets, the others those that few set.
 var firstFields = []startField{
 	{Name: "tag", Label: "Tag", Hint: "Empty: the latest.", set: textField(func(r *start) *string { return &r.Tag })},
-	{Name: "count", Label: "Count", Kind: "number", Most: 1000, set: numberField(func(r *start) *int { return &r.Count })},
+	{
+		Name: "count", Label: "Count", Kind: "number", Most: 1000,
+		set: numberField(func(r *start) *int { return &r.Count }),
+	},
 	{Name: "name", Label: "Name", set: textField(func(r *start) *string { return &r.Name })},
 }
 
 var startFields = []startField{
-	{Head: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.", set: func(r *start, text string) error {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return errNoInteger
-		}
-		r.Version = &n
-		return nil
-	}},
-	{Name: "external_id", Label: "External ID", Hint: "Identifier in your own systems.", set: textField(func(r *start) *string { return &r.ExternalID })},
+	{
+		Head: "Placement and lifetime", Name: "version", Label: "Version", Hint: "A number instead of the tag.",
+		set: func(r *start, text string) error {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return errNoInteger
+			}
+			r.Version = &n
+			return nil
+		},
+	},
+	{
+		Name: "external_id", Label: "External ID", Hint: "Identifier in your own systems.",
+		set: textField(func(r *start) *string { return &r.ExternalID }),
+	},
 	{Name: "metadata", Label: "Metadata", Kind: "area", Hint: "One per line: key=value.", set: setMetadata},
 	{Name: "node_id", Label: "Node", Kind: "choice", set: textField(func(r *start) *string { return &r.NodeID })},
-	{Name: "group_id", Label: "Group of nodes", Kind: "choice", set: textField(func(r *start) *string { return &r.GroupID })},
-	{Name: "priority", Label: "Priority", Kind: "number", Most: 10000, Hint: "1 to 10000, lower is sooner. Empty: 1000.", set: numberField(func(r *start) *int { return &r.Priority })},
-	{Name: "ttl", Label: "TTL", Hint: "A duration such as 90s or 2h. Empty: no limit.", set: func(r *start, text string) error {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return errors.New("must be a time such as 90s or 2h")
-		}
-		r.TTL = client.Duration(d)
-		return nil
-	}},
-	{Head: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area", set: func(r *start, text string) error {
-		r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
-		return nil
-	}},
-	{Name: "startup_script_condition", Label: "Runs", Kind: "choice", Choices: []choice{{"", "once the network is up"}, {"1", "as soon as it boots"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptCondition) })},
-	{Name: "script_monitoring", Label: "Monitoring", Kind: "choice", Choices: []choice{{"", "ignore the result"}, {"true", "wait for the result and keep it"}}, set: func(r *start, text string) error {
+	{
+		Name: "group_id", Label: "Group of nodes", Kind: "choice",
+		set: textField(func(r *start) *string { return &r.GroupID }),
+	},
+	{
+		Name: "priority", Label: "Priority", Kind: "number", Most: 10000,
+		Hint: "1 to 10000, lower is sooner. Empty: 1000.",
+		set:  numberField(func(r *start) *int { return &r.Priority }),
+	},
+	{
+		Name: "ttl", Label: "TTL", Hint: "A duration such as 90s or 2h. Empty: no limit.",
+		set: func(r *start, text string) error {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				return errors.New("must be a time such as 90s or 2h")
+			}
+			r.TTL = client.Duration(d)
+			return nil
+		},
+	},
+	{
+		Head: "Startup script", Name: "startup_script", Label: "Startup script", Kind: "area",
+		set: func(r *start, text string) error {
+			r.StartupScript = []byte(strings.ReplaceAll(text, "\r\n", "\n"))
+			return nil
+		},
+	},
+	{Name: "startup_script_condition", Label: "Runs", Kind: "choice", Choices: []choice{
+		{"", "once the network is up"}, {"1", "as soon as it boots"},
+	}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptCondition) })},
+	{Name: "script_monitoring", Label: "Monitoring", Kind: "choice", Choices: []choice{
+		{"", "ignore the result"}, {"true", "wait for the result and keep it"},
+	}, set: func(r *start, text string) error {
 		r.ScriptMonitoring = text == "true"
 		return nil
 	}},
-	{Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400, Hint: "In seconds, if monitored. Empty: 90.", set: numberField(func(r *start) *int { return &r.ScriptTimeout })},
-	{Name: "script_fail_handler", Label: "On failure", Kind: "choice", Choices: []choice{{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"}}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
-	{Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VCPU })},
-	{Name: "vram", Label: "Memory (MiB)", Kind: "number", Most: 1 << 24, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VRAM })},
-	{Name: "disk", Label: "Disk", Hint: "A size such as 80G, to grow the disk.", set: func(r *start, text string) error {
-		r.Disk = &client.Disk{Size: text}
-		return nil
-	}},
-	{Name: "skip_container_resize", Label: "File system", Kind: "choice", Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}}, set: func(r *start, _ string) error {
-		if r.Disk == nil {
-			return errors.New("needs a size of the disk")
-		}
-		r.Disk.SkipResize = true
-		return nil
-	}},
-	{Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: choicesOf("fbuf", "pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.", set: textField(func(r *start) *string { return &r.VideoController })},
-	{Name: "hw_serial", Label: "Serial number", Hint: "Serial number that the firmware reports.", set: textField(func(r *start) *string { return &r.HardwareSerial })},
-	{Name: "hw_uuid", Label: "Hardware UUID", Hint: "Hardware UUID; for one instance at a time.", set: textField(func(r *start) *string { return &r.HardwareUUID })},
-	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.HVAPIC })},
-	{Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.CSRActiveConfig })},
-	{Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.", set: textField(func(r *start) *string { return &r.USBDevice })},
-	{Name: "name_template", Label: "Name of the VM", Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.", set: textField(func(r *start) *string { return &r.NameTemplate })},
-	{Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.", set: textField(func(r *start) *string { return &r.VNCPassword })},
-	{Head: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat", "host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
-	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: choicesOf("forceOn", "forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
+	{
+		Name: "script_timeout", Label: "Script timeout", Kind: "number", Most: 86400,
+		Hint: "In seconds, if monitored. Empty: 90.",
+		set:  numberField(func(r *start) *int { return &r.ScriptTimeout }),
+	},
+	{Name: "script_fail_handler", Label: "On failure", Kind: "choice", Choices: []choice{
+		{"", "stop the VM"}, {"1", "keep the VM"}, {"2", "delete the VM"},
+	}, set: numberField(func(r *start) *int { return (*int)(&r.ScriptFailHandler) })},
+	{
+		Head: "Machine", Name: "vcpu", Label: "Virtual CPUs", Kind: "number", Most: 4096,
+		Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VCPU }),
+	},
+	{Name: "vram", Label: "Memory (MiB)", Kind: "number", Most: 1 <<
+		24, Hint: "Empty: value of the template.", set: numberField(func(r *start) *int { return &r.VRAM })},
+	{
+		Name: "disk", Label: "Disk", Hint: "A size such as 80G, to grow the disk.",
+		set: func(r *start, text string) error {
+			r.Disk = &client.Disk{Size: text}
+			return nil
+		},
+	},
+	{
+		Name: "skip_container_resize", Label: "File system", Kind: "choice",
+		Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}}, set: func(r *start, _ string) error {
+			if r.Disk == nil {
+				return errors.New("needs a size of the disk")
+			}
+			r.Disk.SkipResize = true
+			return nil
+		},
+	},
+	{
+		Name: "video_controller", Label: "Video controller", Kind: "choice", Choices: choicesOf("fbuf",
+			"pg"), Hint: "fbuf is plain VGA, pg a paravirtual one.",
+		set: textField(func(r *start) *string { return &r.VideoController }),
+	},
+	{
+		Name: "hw_serial", Label: "Serial number", Hint: "Serial number that the firmware reports.",
+		set: textField(func(r *start) *string { return &r.HardwareSerial }),
+	},
+	{
+		Name: "hw_uuid", Label: "Hardware UUID", Hint: "Hardware UUID; for one instance at a time.",
+		set: textField(func(r *start) *string { return &r.HardwareUUID }),
+	},
+	{Name: "hvapic", Label: "HVAPIC", Kind: "choice", Choices: choicesOf("forceOn",
+		"forceOff"), Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.HVAPIC })},
+	{
+		Name: "csr_active_config", Label: "CSR active config", Kind: "choice", Choices: choicesOf("forceOn"),
+		Hint: "Intel Macs only.", set: textField(func(r *start) *string { return &r.CSRActiveConfig }),
+	},
+	{
+		Name: "usb_device", Label: "USB device", Hint: "A claim name or a location.",
+		set: textField(func(r *start) *string { return &r.USBDevice }),
+	},
+	{
+		Name: "name_template", Label: "Name of the VM",
+		Hint: "May hold $template_name, $template_id, $instance_id, $node_name, $node_id, $ts.",
+		set:  textField(func(r *start) *string { return &r.NameTemplate }),
+	},
+	{
+		Name: "vnc_password", Label: "VNC password", Hint: "At most 8 characters.",
+		set: textField(func(r *start) *string { return &r.VNCPassword }),
+	},
+	{Head: "Network", Name: "network_mode", Label: "Network", Kind: "choice", Choices: choicesOf("shared", "nat",
+		"host", "bridge", "disconnected"), set: textField(func(r *start) *string { return &r.NetworkMode })},
+	{Name: "network_local", Label: "Local network isolation", Kind: "choice", Choices: choicesOf("forceOn",
+		"forceOff"), set: textField(func(r *start) *string { return &r.NetworkLocal })},
 	{Name: "vlan_tag", Label: "VLAN", set: textField(func(r *start) *string { return &r.VLANTag })},
 	{Name: "mac_address", Label: "MAC address", set: textField(func(r *start) *string { return &r.MACAddress })},
-	{Name: "port_forwarding_override", Label: "Ports", Kind: "area", Hint: "One per line, replacing those of the template: name, guest port, host port, host address (the last two are optional). none: no ports.", set: setPorts},
-	{Head: "Act as", Name: "group", Label: "Permission group", Hint: "The permission group to act as. Required with resource rights on nodes, rejected otherwise.", set: textField(func(r *start) *string { return &r.Group })},
+	{
+		Name: "port_forwarding_override", Label: "Ports", Kind: "area",
+		Hint: "One per line, replacing those of the template: name, guest port, host port, host address (the last " +
+			"two are optional). none: no ports.", set: setPorts,
+	},
+	{
+		Head: "Act as", Name: "group", Label: "Permission group",
+		Hint: "The permission group to act as. Required with resource rights on nodes, rejected otherwise.",
+		set:  textField(func(r *start) *string { return &r.Group }),
+	},
 }
 
 func choicesOf(values ...string) []choice {
@@ -154,7 +230,8 @@ func setPorts(r *start, text string) error {
 		return nil
 	}
 	for line := range strings.Lines(text) {
-		words := strings.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == ',' || c == '\t' || c == '\r' || c == '\n' })
+		words := strings.FieldsFunc(line,
+			func(c rune) bool { return c == ' ' || c == ',' || c == '\t' || c == '\r' || c == '\n' })
 		if len(words) == 0 {
 			continue
 		}
@@ -207,7 +284,10 @@ type startForm struct {
 // startOf reads the form: the request that it makes, and the form as it was filled in.
 func startOf(v *visit) (client.StartRequest, startForm) {
 	r := client.StartRequest{TemplateID: strings.TrimSpace(v.q.Get("vmid"))}
-	f := startForm{TemplateID: r.TemplateID, First: slices.Clone(firstFields), More: slices.Clone(startFields), Key: v.q.Get("key")}
+	f := startForm{
+		TemplateID: r.TemplateID, First: slices.Clone(firstFields), More: slices.Clone(startFields),
+		Key: v.q.Get("key"),
+	}
 	if f.Key == "" {
 		f.Key = client.NewKey()
 	}
@@ -328,11 +408,15 @@ func (f *startForm) blame(message string) {
 
 func (f *startForm) faulty() bool {
 	bad := func(x startField) bool { return x.Wrong != "" }
-	return f.Wrong != "" || f.TemplateWrong != "" || slices.ContainsFunc(f.First, bad) || slices.ContainsFunc(f.More, bad)
+	return f.Wrong != "" || f.TemplateWrong != "" || slices.ContainsFunc(f.First, bad) ||
+		slices.ContainsFunc(f.More, bad)
 }
 
 // again are the failures of a start that its form can mend.
-var again = []client.Code{client.ErrInvalid, client.ErrRefused, client.ErrNotFound, client.ErrNoVersion, client.ErrConflict, client.ErrTooLarge}
+var again = []client.Code{
+	client.ErrInvalid, client.ErrRefused, client.ErrNotFound, client.ErrNoVersion,
+	client.ErrConflict, client.ErrTooLarge,
+}
 
 func doStart(v *visit) (actionResult, error) {
 	r, f := startOf(v)

@@ -18,16 +18,24 @@ func TestStart(t *testing.T) {
 	w.get("/instances/start").has(200, "No templates", "template ID")
 	w.push(debian, "debian")
 	w.join("mac", 1)
-	w.get("/instances/start?vmid="+debian).has(200, `value="`+debian+`" selected`, `<option value="v2">`, "mac-0001", "-X POST", "!open><summary>More")
-	form := url.Values{"vmid": {debian}, "name": {hostile}, "metadata": {"branch=main\r\n\r\nx = y=z"}, "port_forwarding_override": {"ssh 22 2222"}, "ttl": {"2h"}, "preview": {"1"}}
-	w.post("/instances/start", form).has(200, "branch", "y=z", "2h0m0s", "&lt;script&gt;", "!<script>alert", "host_port", "open><summary>More")
+	w.get("/instances/start?vmid="+debian).has(200, `value="`+debian+`" selected`, `<option value="v2">`, "mac-0001",
+		"-X POST", "!open><summary>More")
+	form := url.Values{
+		"vmid": {debian}, "name": {hostile}, "metadata": {"branch=main\r\n\r\nx = y=z"},
+		"port_forwarding_override": {"ssh 22 2222"}, "ttl": {"2h"}, "preview": {"1"},
+	}
+	w.post("/instances/start", form).has(200, "branch", "y=z", "2h0m0s", "&lt;script&gt;", "!<script>alert",
+		"host_port", "open><summary>More")
 	form.Del("preview")
 	for field, values := range map[string][2]string{
-		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"}, "ttl": {"soon", "must be a time such as"},
-		"metadata": {"no sign", "needs key=value"}, "port_forwarding_override": {"ssh", "needs a name"}, "script_timeout": {"5", "needs script_monitoring"},
+		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"},
+		"ttl":      {"soon", "must be a time such as"},
+		"metadata": {"no sign", "needs key=value"}, "port_forwarding_override": {"ssh", "needs a name"},
+		"script_timeout": {"5", "needs script_monitoring"},
 	} {
 		bad := url.Values{"vmid": {debian}, field: {values[0]}}
-		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1], `aria-describedby="w-`+field+`"`)
+		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1],
+			`aria-describedby="w-`+field+`"`)
 	}
 	w.post("/instances/start", url.Values{"vmid": {spare}}).has(400, "No instance was started")
 	w.post("/instances/start", url.Values{"name": {"x"}}).has(400, `id="w-vmid"`)
@@ -74,11 +82,13 @@ func TestEvents(t *testing.T) {
 	w.push(debian, "debian")
 	node := w.join("mac", 1)[0]
 	id := w.start(client.StartRequest{TemplateID: debian, Name: hostile})[0]
-	w.get("/events").has(200, "VMStarted", `href="/instances/`+id+`"`, `href="/nodes/`+node.NodeID+`"`, "Instances</a>", "!<script>alert")
+	w.get("/events").has(200, "VMStarted", `href="/instances/`+id+`"`, `href="/nodes/`+node.NodeID+`"`, "Instances</a>",
+		"!<script>alert")
 	w.get("/events?q=sub_type:vmAction").has(200, `aria-current="true">Instances`, "StartVM", "!NodeDrained")
 	w.get("/events?q=name:nothing").has(200, "No matching events")
 	w.get("/events?q=colour:red").has(200, "unknown field", `aria-invalid="true"`)
-	newWorld(t, map[string]string{"SVC_ENABLE_EVENT_LOGGING": "false"}).get("/events").has(200, "No events", "--enable-event-logging")
+	newWorld(t, map[string]string{"SVC_ENABLE_EVENT_LOGGING": "false"}).get("/events").has(200, "No events",
+		"--enable-event-logging")
 }
 
 // TestLogs: the central logs, searched, and untrusted rows that must not act as markup.
@@ -86,13 +96,17 @@ func TestLogs(t *testing.T) {
 	w := newWorld(t, nil)
 	r, err := client.NewRegistry(w.RegistryURL(), client.Options{})
 	if err == nil {
-		_, err = r.Send(t.Context(), []api.LogRow{{Service: "node", MachineName: "m", Content: hostile}, {Service: "node", MachineName: "m", Content: "needle"}, {Service: "node", MachineName: "m", Content: "hay"}})
+		_, err = r.Send(t.Context(),
+			[]api.LogRow{{Service: "node", MachineName: "m", Content: hostile}, {
+				Service: "node", MachineName: "m", Content: "needle",
+			}, {Service: "node", MachineName: "m", Content: "hay"}})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.get("/logs").has(200, `href="/logs/node"`, "/api/v1/log/archive?service=node", "Failed instances")
-	w.get("/logs/node").has(200, "needle", "&lt;script&gt;", "!<script>alert", `id="l-`, `data-stream="/api/v1/log/stream?`, "Download file")
+	w.get("/logs/node").has(200, "needle", "&lt;script&gt;", "!<script>alert", `id="l-`,
+		`data-stream="/api/v1/log/stream?`, "Download file")
 	w.get("/logs/node?q=NEEDLE&lines=100").has(200, "1 of the last", "needle", "!hay")
 	w.get("/logs/node?q=nowhere").has(200, "No match in the last")
 	w.get("/logs/nobody").has(404, "Not found")
@@ -104,11 +118,16 @@ func TestLogs(t *testing.T) {
 func TestStartHasEveryParameter(t *testing.T) {
 	w := newWorld(t, nil)
 	fill := map[string]string{
-		"vmid": debian, "tag": "v1", "version": "7", "name": "n", "external_id": "x", "count": "2", "node_id": spare, "group": "g", "group_id": spare, "priority": "9",
-		"metadata": "k=v", "ttl": "90s", "startup_script": "true", "startup_script_condition": "1", "script_monitoring": "true", "script_timeout": "5", "script_fail_handler": "2",
-		"name_template": "$ts", "vcpu": "3", "vram": "512", "disk": "80G", "skip_container_resize": "true", "network_mode": "bridge", "network_local": "forceOn",
-		"mac_address": "52:54:00:00:00:01", "vlan_tag": "7", "usb_device": "phone", "port_forwarding_override": "ssh 22 2222 127.0.0.1\nweb 80 10.0.0.1", "vnc_password": "secret",
-		"video_controller": "pg", "hvapic": "forceOn", "csr_active_config": "forceOn", "hw_serial": "C02", "hw_uuid": spare,
+		"vmid": debian, "tag": "v1", "version": "7", "name": "n", "external_id": "x", "count": "2", "node_id": spare,
+		"group": "g", "group_id": spare, "priority": "9",
+		"metadata": "k=v", "ttl": "90s", "startup_script": "true", "startup_script_condition": "1",
+		"script_monitoring": "true", "script_timeout": "5", "script_fail_handler": "2",
+		"name_template": "$ts", "vcpu": "3", "vram": "512", "disk": "80G", "skip_container_resize": "true",
+		"network_mode": "bridge", "network_local": "forceOn",
+		"mac_address": "52:54:00:00:00:01", "vlan_tag": "7", "usb_device": "phone",
+		"port_forwarding_override": "ssh 22 2222 127.0.0.1\nweb 80 10.0.0.1", "vnc_password": "secret",
+		"video_controller": "pg", "hvapic": "forceOn", "csr_active_config": "forceOn", "hw_serial": "C02",
+		"hw_uuid": spare,
 	}
 	form := url.Values{"preview": {"1"}}
 	page := w.get("/instances/start")
@@ -118,7 +137,8 @@ func TestStartHasEveryParameter(t *testing.T) {
 	}
 	preview := w.post("/instances/start", form)
 	preview.has(200, "!must be", "!needs a")
-	_, body, _ := strings.Cut(attribute(preview.Text[strings.Index(preview.Text, `id="same-copy"`):], "data-command"), " -d '")
+	_, body, _ := strings.Cut(attribute(preview.Text[strings.Index(preview.Text, `id="same-copy"`):], "data-command"),
+		" -d '")
 	body, _, _ = strings.Cut(body, "' ")
 	var sent map[string]any
 	if err := json.Unmarshal([]byte(body), &sent); err != nil {
@@ -130,7 +150,11 @@ func TestStartHasEveryParameter(t *testing.T) {
 			t.Errorf("%s cannot be filled in: %s", name, body)
 		}
 	}
-	for _, text := range []string{`"size":"80G","skip_container_resize":true`, `{"name":"ssh","guest_port":22,"host_ip":"127.0.0.1","host_port":2222}`, `{"name":"web","guest_port":80,"host_ip":"10.0.0.1"}`} {
+	for _, text := range []string{
+		`"size":"80G","skip_container_resize":true`,
+		`{"name":"ssh","guest_port":22,"host_ip":"127.0.0.1","host_port":2222}`,
+		`{"name":"web","guest_port":80,"host_ip":"10.0.0.1"}`,
+	} {
 		if !strings.Contains(body, text) {
 			t.Errorf("%s is not in %s", text, body)
 		}
@@ -139,12 +163,19 @@ func TestStartHasEveryParameter(t *testing.T) {
 	w.post("/instances/start", form).has(200, "port_forwarding_override&#34;:[]")
 	w.push(debian, "debian")
 	for field, values := range map[string][2]string{
-		"hvapic": {"forceOn", "is an option of Intel Macs"}, "hw_uuid": {"x", "must be a UUID"}, "skip_container_resize": {"true", "needs a size"}, "version": {"x", "must be an integer"},
-		"port_forwarding_override": {"ssh 22 1 2", "has an invalid port"}, "vnc_password": {"much too long", "must have 1 to 8"},
+		"hvapic": {"forceOn", "is an option of Intel Macs"}, "hw_uuid": {"x", "must be a UUID"},
+		"skip_container_resize": {"true", "needs a size"}, "version": {"x", "must be an integer"},
+		"port_forwarding_override": {"ssh 22 1 2", "has an invalid port"},
+		"vnc_password":             {"much too long", "must have 1 to 8"},
 	} {
-		w.post("/instances/start", url.Values{"vmid": {debian}, field: {values[0]}}).has(400, `id="w-`+field+`" role="alert">`+values[1])
+		w.post("/instances/start", url.Values{"vmid": {debian}, field: {values[0]}}).has(400,
+			`id="w-`+field+`" role="alert">`+values[1])
 	}
 	w.join("mac", 1)
-	to := w.post("/instances/start", url.Values{"vmid": {debian}, "version": {"0"}, "hw_serial": {"C02"}, "network_local": {"forceOn"}, "video_controller": {"pg"}}).leadsTo("/instances/")
+	to := w.post("/instances/start",
+		url.Values{
+			"vmid": {debian}, "version": {"0"}, "hw_serial": {"C02"}, "network_local": {"forceOn"},
+			"video_controller": {"pg"},
+		}).leadsTo("/instances/")
 	w.get(to).has(200, "v1")
 }

@@ -78,13 +78,16 @@ func oneTemplate(v *visit) (any, error) {
 	}
 	v.title, v.about.Template = detail.Name, detail.ID
 	out := templateView{
-		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epoch(detail.LastPush), Pulled: epoch(detail.LastPull),
-		Curl: curl(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
+		ID: detail.ID, Name: detail.Name, Arch: detail.Arch, Size: detail.Size, Pushed: epoch(detail.LastPush),
+		Pulled: epoch(detail.LastPull),
+		Curl:   curl(v, "GET", "/api/v1/registry/vm?id="+detail.ID, ""),
 	}
 	for _, t := range detail.Versions {
 		out.Tags = append(out.Tags, tagRow{
-			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, Increment: t.Increment, ContentID: t.ContentID,
-			Created: epoch(t.CreationDate), Pulled: epoch(t.LastPull), Suspended: t.StateFile != "", Scan: shortScan(t.Scan),
+			Tag: t.Tag, Description: t.Description, Number: t.Number, Size: t.Size, Increment: t.Increment,
+			ContentID: t.ContentID,
+			Created:   epoch(t.CreationDate), Pulled: epoch(t.LastPull), Suspended: t.StateFile != "",
+			Scan: shortScan(t.Scan),
 		})
 	}
 	holders, err := v.TemplateNodes(v, detail.ID)
@@ -137,12 +140,17 @@ func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
 	for _, d := range found {
 		out = append(out, spreadOf(d))
 	}
-	slices.SortFunc(out, func(a, b distributionProgress) int { return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b distributionProgress) int {
+		return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID))
+	})
 	return out[:min(len(out), fewSpreads)], nil
 }
 
 func spreadOf(d api.Distribution) distributionProgress {
-	s := distributionProgress{ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag, Asked: d.Request.TimeRequested}
+	s := distributionProgress{
+		ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag,
+		Asked: d.Request.TimeRequested,
+	}
 	for _, id := range slices.Sorted(maps.Keys(d.Status)) {
 		switch on := d.Status[id]; {
 		case on.Status:
@@ -191,7 +199,8 @@ func oneDistribution(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := distributionView{distributionProgress: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET", "/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
+	out := distributionView{distributionProgress: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET",
+		"/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
 	if t, err := v.Template(v, d.Request.TemplateID); err == nil {
 		out.Name = t.Name
 	}
@@ -210,7 +219,8 @@ func oneDistribution(v *visit) (any, error) {
 		all = append(all, row)
 	}
 	slices.SortFunc(all, func(a, b distributionRow) int {
-		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(slices.Index(spreadOrder, a.State), slices.Index(spreadOrder, b.State)),
+			cmp.Compare(a.ID, b.ID))
 	})
 	a := v.asked("")
 	out.Rows = part(&a, all)
@@ -275,7 +285,9 @@ func templateScan(v *visit) (any, error) {
 	}
 	scan, err := v.TemplateScan(v, id, client.Version{Tag: tag})
 	if errors.Is(err, client.ErrNotFound) {
-		return nil, &client.Error{Code: client.ErrNotFound, Message: "No scan results for " + cmp.Or(tag, "the latest tag") + " of " + detail.Name + ". Create them with: imagescan registry"}
+		return nil,
+			&client.Error{Code: client.ErrNotFound, Message: "No scan results for " + cmp.Or(tag, "the latest tag") +
+				" of " + detail.Name + ". Create them with: imagescan registry"}
 	}
 	if err != nil {
 		return nil, err
@@ -284,7 +296,8 @@ func templateScan(v *visit) (any, error) {
 	if tag != "" {
 		q.Set("tag", tag)
 	}
-	out := scanView{ID: detail.ID, Name: detail.Name, Tag: tag, Short: shortScan(&scan.ScanSummary), Curl: curl(v, "GET", "/api/v1/registry/vm/scan?"+q.Encode(), "")}
+	out := scanView{ID: detail.ID, Name: detail.Name, Tag: tag, Short: shortScan(&scan.ScanSummary), Curl: curl(v,
+		"GET", "/api/v1/registry/vm/scan?"+q.Encode(), "")}
 	out.Raw = "/api/v1/registry/vm/scan?" + q.Encode()
 	v.title = "Scan of " + detail.Name
 	var report api.ScanReport
@@ -302,7 +315,8 @@ func (s *scanView) take(matches []api.ScanMatch) {
 		}
 		s.Matches = append(s.Matches, scanMatch{
 			ID: m.Vulnerability.ID, Severity: m.Vulnerability.Severity, Tone: severityTones[m.Vulnerability.Severity],
-			Package: m.Artifact.Name, Version: m.Artifact.Version, Fixed: strings.Join(m.Vulnerability.FixedVersions, ", "),
+			Package: m.Artifact.Name, Version: m.Artifact.Version,
+			Fixed: strings.Join(m.Vulnerability.FixedVersions, ", "),
 		})
 	}
 }

@@ -46,7 +46,8 @@ func askDistribute(v *visit) (any, error) {
 	if groups, err := v.Groups(v, client.ListOptions{}); err == nil && !f.Managed { // else none to choose
 		f.Groups = groups
 	}
-	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute", jsonOf(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, first(f.Tags))}))
+	f.Curl = curl(v, "POST", "/api/v1/registry/vm/distribute",
+		jsonOf(map[string]string{"template_id": detail.ID, "tag": cmp.Or(f.Tag, first(f.Tags))}))
 	return f, nil
 }
 
@@ -58,7 +59,10 @@ func first(list []string) string {
 }
 
 func doDistribute(v *visit) (actionResult, error) {
-	ask := client.DistributeRequest{TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"), Group: strings.TrimSpace(v.q.Get("act_as")), IdempotencyKey: v.q.Get("once")}
+	ask := client.DistributeRequest{
+		TemplateID: v.r.PathValue("id"), Tag: v.q.Get("tag"),
+		Group: strings.TrimSpace(v.q.Get("act_as")), IdempotencyKey: v.q.Get("once"),
+	}
 	switch to := v.q.Get("to"); to {
 	case "all":
 	case "group":
@@ -132,8 +136,10 @@ type deletionImpact struct {
 func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
 	from := 0
 	if tag != "" {
-		if from = slices.IndexFunc(detail.Versions, func(t api.TemplateVersion) bool { return t.Tag == tag }); from < 0 {
-			return deletionImpact{}, &client.Error{Code: client.ErrNoVersion, Message: "Tag " + tag + " not found; it may have been removed."}
+		if from = slices.IndexFunc(detail.Versions,
+			func(t api.TemplateVersion) bool { return t.Tag == tag }); from < 0 {
+			return deletionImpact{}, &client.Error{Code: client.ErrNoVersion, Message: "Tag " + tag +
+				" not found; it may have been removed."}
 		}
 	}
 	l := deletionImpact{ID: detail.ID, Name: detail.Name, Tag: tag, All: from == 0}
@@ -143,7 +149,11 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, er
 	gone, seen := map[string]bool{}, []string{}
 	for _, t := range detail.Versions[from:] {
 		l.Freed += t.Increment
-		l.Tags = append(l.Tags, tagRow{Tag: t.Tag, Number: t.Number, Description: t.Description, Size: t.Size, Increment: t.Increment, Created: epoch(t.CreationDate)})
+		l.Tags = append(l.Tags,
+			tagRow{
+				Tag: t.Tag, Number: t.Number, Description: t.Description, Size: t.Size, Increment: t.Increment,
+				Created: epoch(t.CreationDate),
+			})
 		gone[t.ContentID] = true
 		seen = append(seen, t.Tag+" "+t.ContentID)
 	}
@@ -175,7 +185,8 @@ func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, er
 func (l deletionImpact) agreed(v *visit) error {
 	switch {
 	case v.q.Get("seen") != l.Seen:
-		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name + " have changed since the page was loaded. Nothing was deleted: review the list again."}
+		return &client.Error{Code: client.ErrConflict, Message: "The tags of " + l.Name +
+			" have changed since the page was loaded. Nothing was deleted: review the list again."}
 	case l.Typed != "" && strings.TrimSpace(v.q.Get("typed")) != l.Typed:
 		return invalid("Type the name of the template, " + l.Typed + ", to confirm.")
 	}
@@ -312,6 +323,7 @@ func doRemoveTemplate(v *visit) (actionResult, error) {
 		return actionResult{}, err
 	}
 	return actionResult{Back: templatePath(id), Items: []itemResult{{
-		Name: "Remove from node caches", Said: plural(answer.RequestsSent, "node", "nodes") + " requested. A version in use is removed when its instances have terminated.",
+		Name: "Remove from node caches", Said: plural(answer.RequestsSent, "node", "nodes") +
+			" requested. A version in use is removed when its instances have terminated.",
 	}}}, nil
 }

@@ -97,10 +97,14 @@ var stateViews = map[string]stateView{
 	"Scheduling": {Tone: "off", Icon: "clock"}, "Pulling": {Tone: "busy", Icon: "pull"},
 	"Started": {Tone: "ok", Icon: "ring"}, "Stopping": {Tone: "warn", Icon: "square"},
 	"Stopped": {Tone: "off", Icon: "square"}, "Terminating": {Tone: "warn", Icon: "square"},
-	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"}, "Pushing": {Tone: "busy", Icon: "push"},
-	"Done": {Tone: "ok", Icon: "ring"}, "Failed": {Tone: "bad", Icon: "alert"}, "Waiting": {Tone: "off", Icon: "clock"},
-	"Free": {Tone: "ok", Icon: "ring"}, "Taken": {Tone: "busy", Icon: "half"}, "Active": {Tone: "ok", Icon: "ring"}, "Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
-	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"}, "Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
+	"Terminated": {Tone: "off", Icon: "dash"}, "Error": {Tone: "bad", Icon: "alert"},
+	"Pushing": {Tone: "busy", Icon: "push"},
+	"Done":    {Tone: "ok", Icon: "ring"}, "Failed": {Tone: "bad", Icon: "alert"},
+	"Waiting": {Tone: "off", Icon: "clock"},
+	"Free":    {Tone: "ok", Icon: "ring"}, "Taken": {Tone: "busy", Icon: "half"}, "Active": {Tone: "ok", Icon: "ring"},
+	"Updating": {Tone: "busy", Icon: "turn"}, "Drain Mode": {Tone: "warn", Icon: "half"},
+	"Unhealthy": {Tone: "bad", Icon: "alert"}, "Offline": {Tone: "off", Icon: "dash"},
+	"Inactive (Invalid License)": {Tone: "warn", Icon: "key"},
 }
 
 func stateOf(word string) stateView {

@@ -10,19 +10,37 @@ import (
 func (p *portal) templatePages() []page {
 	return []page{
 		{path: "/templates", name: "templates", title: "Templates", topic: Nodes | Templates, load: listTemplates},
-		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | CacheJobs | Instances, load: oneTemplate},
+		{path: "/templates/{id}", name: "template", title: "Template", topic: Nodes | Templates | CacheJobs |
+			Instances, load: oneTemplate},
 		{path: "/templates/{id}/scan", name: "templatescan", title: "Scan", load: templateScan},
-		{path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution", topic: CacheJobs, load: oneDistribution},
+		{
+			path: "/templates/{id}/distributions/{request}", name: "distribution", title: "Distribution",
+			topic: CacheJobs,
+			load:  oneDistribution,
+		},
 	}
 }
 
 func (p *portal) templateDeeds() []action {
 	return []action{
-		{path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute, do: doDistribute},
-		{path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel", title: "Cancel distribution", ask: askCancelDistribution, do: doCancelDistribution},
+		{
+			path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute,
+			do: doDistribute,
+		},
+		{
+			path: "/templates/{id}/distributions/{request}/cancel", name: "distributecancel",
+			title: "Cancel distribution",
+			ask:   askCancelDistribution, do: doCancelDistribution,
+		},
 		{path: "/templates/{id}/revert", name: "revert", title: "Revert template", ask: askRevert, do: doRevert},
-		{path: "/templates/{id}/delete", name: "templatedelete", title: "Delete template", ask: askDeleteTemplate, do: doDeleteTemplate},
-		{path: "/templates/{id}/remove", name: "templateremove", title: "Remove from node caches", ask: askRemoveTemplate, do: doRemoveTemplate},
+		{
+			path: "/templates/{id}/delete", name: "templatedelete", title: "Delete template", ask: askDeleteTemplate,
+			do: doDeleteTemplate,
+		},
+		{
+			path: "/templates/{id}/remove", name: "templateremove", title: "Remove from node caches",
+			ask: askRemoveTemplate, do: doRemoveTemplate,
+		},
 	}
 }
 
@@ -71,10 +89,12 @@ func listTemplates(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list.Total, list.Columns, list.Pager = page.Total, a.columns(templateColumns), a.pager(len(page.Templates), page.Total)
+	list.Total, list.Columns, list.Pager = page.Total, a.columns(templateColumns),
+		a.pager(len(page.Templates), page.Total)
 	for _, t := range page.Templates {
 		list.Rows = append(list.Rows, templateRow{
-			ID: t.ID, Name: t.Name, Tag: t.LatestTag, Arch: t.Arch, Versions: t.VersionCount, Nodes: t.Nodes, Size: t.Size,
+			ID: t.ID, Name: t.Name, Tag: t.LatestTag, Arch: t.Arch, Versions: t.VersionCount, Nodes: t.Nodes,
+			Size:   t.Size,
 			Pushed: epoch(t.LastPush), Pulled: epoch(t.LastPull),
 		})
 	}
@@ -127,8 +147,15 @@ func shortScan(s *api.ScanSummary) *scanSummary {
 		return nil
 	}
 	c := s.Counts
-	out := &scanSummary{Scanner: s.Scanner + " " + s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
-	for _, k := range []count{{"critical", c.Critical, "bad"}, {"high", c.High, "bad"}, {"medium", c.Medium, "warn"}, {"low", c.Low, "dim"}, {"without a score", c.Unknown, "dim"}} {
+	out := &scanSummary{Scanner: s.Scanner + " " +
+		s.Version, At: s.Scanned, Database: s.Database, Partial: s.Partial, Packages: c.Packages}
+	for _, k := range []count{
+		{"critical", c.Critical, "bad"},
+		{"high", c.High, "bad"},
+		{"medium", c.Medium, "warn"},
+		{"low", c.Low, "dim"},
+		{"without a score", c.Unknown, "dim"},
+	} {
 		if out.Matches += k.N; k.N > 0 {
 			out.Counts = append(out.Counts, k)
 		}

@@ -27,7 +27,8 @@ func (s shown) form(pairs ...string) url.Values {
 func attribute(tag, name string) string {
 	_, rest, _ := strings.Cut(tag, name+`="`)
 	value, _, _ := strings.Cut(rest, `"`)
-	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&#43;", "+", "&amp;", "&").Replace(value)
+	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&#43;", "+", "&amp;",
+		"&").Replace(value)
 }
 
 // leadsTo checks the redirect of a submitted form, and returns it.
@@ -46,11 +47,14 @@ func TestTemplates(t *testing.T) {
 	w.get("/templates").has(200, "No templates yet", "buildnode registry -r &#39;"+w.RegistryURL(), "push NAME-OF-VM")
 	w.push(debian, hostile)
 	w.push(spare, "spare")
-	w.get("/templates").has(200, "2 templates", "v2", "spare", "&lt;script&gt;", "!<script>alert", `href="/templates/`+debian+`"`)
-	w.get("/templates?q=name:spare&sort=-pushed").has(200, "1 template that match", "spare", `aria-sort="descending"`, "!"+debian)
+	w.get("/templates").has(200, "2 templates", "v2", "spare", "&lt;script&gt;", "!<script>alert",
+		`href="/templates/`+debian+`"`)
+	w.get("/templates?q=name:spare&sort=-pushed").has(200, "1 template that match", "spare", `aria-sort="descending"`,
+		"!"+debian)
 	w.get("/templates?q=colour:red").has(200, "unknown field", `aria-invalid="true"`)
 	w.get("/templates?q=name:nobody").has(200, "No matching templates")
-	w.get("/templates/"+debian).has(200, "2 tags", "No node has pulled it yet", "not scanned", "none now", "&lt;img src=x", "!<img src=x")
+	w.get("/templates/"+debian).has(200, "2 tags", "No node has pulled it yet", "not scanned", "none now",
+		"&lt;img src=x", "!<img src=x")
 	w.get("/templates/7b0e1f0a-1111-4222-8333-444455556666").has(404, "Not found")
 	w.get("/templates/"+spare+"/scan?tag=v1").has(404, "No scan results", "imagescan")
 
@@ -59,12 +63,17 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := `{"matches":[{"vulnerability":{"id":"CVE-1 <b>","severity":"high","base-score":7.5},"artifact":{"name":"<i>openssl","version":"3"}}]}`
-	scan := api.TemplateScan{ScanSummary: api.ScanSummary{Scanner: "<u>scan", Version: "1", Database: time.Unix(1e9, 0), Scanned: time.Unix(2e9, 0), Counts: api.ScanCounts{High: 1, Packages: 7}, Partial: true}, Report: []byte(report)}
+	scan := api.TemplateScan{
+		ScanSummary: api.ScanSummary{Scanner: "<u>scan", Version: "1", Database: time.Unix(1e9,
+			0), Scanned: time.Unix(2e9, 0), Counts: api.ScanCounts{High: 1, Packages: 7}, Partial: true},
+		Report: []byte(report),
+	}
 	if err := store.PutScan(t.Context(), spare, client.Version{Tag: "v1"}, scan); err != nil {
 		t.Fatal(err)
 	}
 	w.get("/templates/"+spare).has(200, "1 high", "&lt;u&gt;scan 1", "/templates/"+spare+"/scan?tag=v1")
-	w.get("/templates/"+spare+"/scan?tag=v1").has(200, "CVE-1 &lt;b&gt;", "&lt;i&gt;openssl", "incomplete; see the report", "!CVE-1 <b>", "!<i>openssl")
+	w.get("/templates/"+spare+"/scan?tag=v1").has(200, "CVE-1 &lt;b&gt;", "&lt;i&gt;openssl",
+		"incomplete; see the report", "!CVE-1 <b>", "!<i>openssl")
 }
 
 // TestDistribute: to all nodes, to some, to none; its progress; and its cancellation.
@@ -78,7 +87,8 @@ func TestDistribute(t *testing.T) {
 	w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes")).has(400, "No node selected")
 	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "name:bad*")).has(400, "No node matches")
 	w.post(at+"/distribute", form.form("tag", "v1", "to", "filter", "filter", "colour:red")).has(400, "unknown field")
-	one := w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes", "node", nodes[0].NodeID)).leadsTo(at + "/distributions/")
+	one := w.post(at+"/distribute", form.form("tag", "v1", "to", "nodes", "node", nodes[0].NodeID)).leadsTo(at +
+		"/distributions/")
 	done := func(path, of string) {
 		w.await("the distribution", func() (bool, error) {
 			return strings.Contains(w.get(path).Text, of), nil
@@ -89,7 +99,8 @@ func TestDistribute(t *testing.T) {
 	done(at, `id="h-`+nodes[0].NodeID) // a node reports its cache a moment later
 	w.get(at).has(200, "1 node<", nodes[0].NodeName, `id="h-`+nodes[0].NodeID, "!"+nodes[1].NodeName)
 	w.get("/templates?sort=-nodes").has(200, `>1</a>`)
-	all := w.post(at+"/distribute", w.get(at+"/distribute").form("tag", "v1", "to", "all")).leadsTo(at + "/distributions/")
+	all := w.post(at+"/distribute", w.get(at+"/distribute").form("tag", "v1", "to", "all")).leadsTo(at +
+		"/distributions/")
 	done(all, "<dd>2 <small>of 2 nodes<")
 	w.get(at+"/distributions/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found")
 	w.get(all+"/cancel").has(200, "Cancel the distribution of v1")
@@ -112,9 +123,11 @@ func TestRevertAndDelete(t *testing.T) {
 	w.join("good", 1)
 	w.start(client.StartRequest{TemplateID: debian, Name: "uses-it"})
 
-	w.await("that the node tells what it holds", func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
+	w.await("that the node tells what it holds",
+		func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	form := w.get(at + "/revert?tag=v2")
-	form.has(200, "Delete 1 tag", "uses-it", "1 instance", "1 node caches", ">v1</b> becomes the latest", "Type <b>debian</b>")
+	form.has(200, "Delete 1 tag", "uses-it", "1 instance", "1 node caches", ">v1</b> becomes the latest",
+		"Type <b>debian</b>")
 	w.get(at+"/revert?tag=v1").has(200, "deletes every tag", "Delete 2 tags")
 	w.get(at+"/revert?tag=v9").has(404, "Tag v9 not found")
 	w.post(at+"/revert?tag=v2", form.form()).has(400, "Type the name")

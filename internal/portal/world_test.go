@@ -71,7 +71,10 @@ var guardedSettings = map[string]string{
 // join adds simulated nodes called NAME-0001 and so on, and waits until they are there.
 func (w *world) join(name string, n int) []api.Node {
 	w.t.Helper()
-	w.t.Cleanup(w.Join(fleet.Options{Name: name, Nodes: n, Capacity: 4, RealPull: true, DataDir: w.t.TempDir(), USB: []api.USBDevice{{Name: "phone", Location: "1-1"}}}))
+	w.t.Cleanup(w.Join(fleet.Options{
+		Name: name, Nodes: n, Capacity: 4, RealPull: true, DataDir: w.t.TempDir(),
+		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
+	}))
 	var list []api.Node
 	w.await("nodes", func() (ok bool, err error) {
 		list, err = w.API.Nodes(w.t.Context(), client.ListOptions{Filter: "state:active name:" + name + "*"})

@@ -80,7 +80,8 @@ func readHeader(r io.ReaderAt) (header, error) {
 	}
 	be := binary.BigEndian
 	h := header{
-		version: be.Uint32(b[4:]), backing: be.Uint64(b[8:]), backingSize: be.Uint32(b[16:]), length: headerV2, clusterBits: be.Uint32(b[20:]), size: be.Uint64(b[24:]),
+		version: be.Uint32(b[4:]), backing: be.Uint64(b[8:]), backingSize: be.Uint32(b[16:]), length: headerV2,
+		clusterBits: be.Uint32(b[20:]), size: be.Uint64(b[24:]),
 		encryption: be.Uint32(b[32:]), l1Entries: be.Uint32(b[36:]), l1: be.Uint64(b[40:]),
 	}
 	if n < headerV2 || be.Uint32(b[:]) != magic || h.version < 2 || h.version > 3 {

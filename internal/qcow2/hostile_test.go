@@ -37,7 +37,9 @@ func overlay(t testing.TB) []byte {
 	const size = 1<<30 + 1<<20
 	b := qcow2.NewBuilder(size)
 	for _, g := range []qcow2.Range{
-		{Off: 4096, Len: 8192, Kind: qcow2.Data}, {Off: 65536, Len: 1 << 17, Kind: qcow2.Zero}, {Off: 1 << 30, Len: 4096, Kind: qcow2.Data},
+		{Off: 4096, Len: 8192, Kind: qcow2.Data},
+		{Off: 65536, Len: 1 << 17, Kind: qcow2.Zero},
+		{Off: 1 << 30, Len: 4096, Kind: qcow2.Data},
 	} {
 		if err := b.Add(g); err != nil {
 			t.Fatal(err)
@@ -205,7 +207,8 @@ func FuzzImage(f *testing.F) {
 	w, _ := flate.NewWriter(&packed, 9)
 	_, _ = w.Write(make([]byte, 512))
 	_ = w.Close()
-	plain := image(2048, map[int64]uint64{0: 0x514649fb<<32 | 2, 20: 9 << 32, 24: 4096, 36: 1 << 32, 40: 512, 512: 1024, 1032: 1536, 1040: 1<<62 | 1600})
+	plain := image(2048, map[int64]uint64{0: 0x514649fb<<32 | 2, 20: 9 << 32, 24: 4096, 36: 1 <<
+		32, 40: 512, 512: 1024, 1032: 1536, 1040: 1<<62 | 1600})
 	copy(plain[1600:], packed.Bytes())
 	extended := image(4<<14, map[int64]uint64{
 		0: 0x514649fb<<32 | 3, 20: 14 << 32, 24: 1 << 20, 36: 1 << 32, 40: 1 << 14, 72: 1 << 4, 100: 104 << 32,
@@ -242,7 +245,8 @@ func FuzzImage(f *testing.F) {
 				t.Fatalf("%+v at %d of %d", r, off, size)
 			}
 			p := bytes.Repeat([]byte{1}, int(min(r.Len, 100)))
-			if n, err := i.ReadAt(p, off); err == nil && (n != len(p) || r.Kind != qcow2.Data && len(bytes.Trim(p, "\x00")) > 0) {
+			if n, err := i.ReadAt(p, off); err == nil &&
+				(n != len(p) || r.Kind != qcow2.Data && len(bytes.Trim(p, "\x00")) > 0) {
 				t.Fatalf("%d bytes %x of %+v", n, p, r)
 			}
 			off = r.End()

@@ -84,7 +84,8 @@ func (i *Image) readL1() error {
 	for k := range i.l1 {
 		within := k % l1Piece
 		if within == 0 {
-			if _, err := i.r.ReadAt(raw[:min(n-int64(k), l1Piece)*entryBytes], int64(i.h.l1)+int64(k)*entryBytes); err != nil {
+			if _, err := i.r.ReadAt(raw[:min(n-int64(k), l1Piece)*entryBytes],
+				int64(i.h.l1)+int64(k)*entryBytes); err != nil {
 				return fmt.Errorf("read L1 table: %w", err)
 			}
 		}

@@ -140,7 +140,8 @@ func TestOverlay(t *testing.T) {
 			r.Shuffle(len(shuffled.ranges), func(i, j int) {
 				shuffled.ranges[i], shuffled.ranges[j] = shuffled.ranges[j], shuffled.ranges[i]
 			})
-			if l := shuffled.layout(t); l.FileSize() != again.FileSize() || l.Bytes() != again.Bytes() || l.Zeroed() != again.Zeroed() {
+			if l := shuffled.layout(t); l.FileSize() != again.FileSize() || l.Bytes() != again.Bytes() ||
+				l.Zeroed() != again.Zeroed() {
 				t.Error("the order of the ranges changes the layout")
 			}
 			write(t, shuffled.layout(t), f, c.want, pieces[half:])
@@ -194,7 +195,9 @@ func TestFill(t *testing.T) {
 	const size = 3<<30 + 4096 + 512
 	b := qcow2.NewBuilder(size)
 	for _, g := range []qcow2.Range{
-		{Off: 8192, Len: 300 << 10, Kind: qcow2.Data}, {Off: 1 << 30, Len: 1 << 30, Kind: qcow2.Zero}, {Off: size - 512, Len: 512, Kind: qcow2.Data},
+		{Off: 8192, Len: 300 << 10, Kind: qcow2.Data},
+		{Off: 1 << 30, Len: 1 << 30, Kind: qcow2.Zero},
+		{Off: size - 512, Len: 512, Kind: qcow2.Data},
 	} {
 		if err := b.Add(g); err != nil {
 			t.Fatal(err)
@@ -302,7 +305,8 @@ func TestBuilderRefuses(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
-		c := randomChanges(r, make([]byte, 1+rapid.IntRange(0, 1<<20).Draw(rt, "size")), rapid.IntRange(0, 20).Draw(rt, "ranges"))
+		c := randomChanges(r, make([]byte, 1+rapid.IntRange(0, 1<<20).Draw(rt, "size")),
+			rapid.IntRange(0, 20).Draw(rt, "ranges"))
 		l := c.layout(t)
 		taken := map[int64]bool{}
 		for _, g := range c.ranges {

@@ -292,7 +292,8 @@ func TestEntries(t *testing.T) {
 		stream  []byte
 		flag    qcow2.Kind // of an entry with its lowest bit set
 	}{
-		"version 2": {2, deflated.Bytes(), qcow2.Data}, "version 3": {3, deflated.Bytes(), qcow2.Zero}, "zstd": {3, zstded, qcow2.Zero},
+		"version 2": {2, deflated.Bytes(), qcow2.Data}, "version 3": {3, deflated.Bytes(), qcow2.Zero},
+		"zstd": {3, zstded, qcow2.Zero},
 	} {
 		b := small(c.version, place+len(c.stream), 0, 1<<63|1536, packed|1<<61|place, 1536|1, 0, 1536)
 		if name == "zstd" {
@@ -400,7 +401,8 @@ func TestShortFile(t *testing.T) {
 	if _, err := i.ReadAt(p, 0); err != nil || !bytes.Equal(p, append([]byte{1, 2, 3}, make([]byte, 509)...)) {
 		t.Errorf("%v, %v", p[:8], err)
 	}
-	for entry, want := range map[uint64]string{1536: "data is at 1536", packed | 1536: "compressed cluster is at 1536"} {
+	for entry, want := range map[uint64]string{1536: "data is at 1536", packed |
+		1536: "compressed cluster is at 1536"} {
 		i, err := qcow2.Open(bytes.NewReader(small(2, 1536, entry)), 1536)
 		if err != nil {
 			t.Fatal(err)
@@ -485,7 +487,8 @@ func TestHeaders(t *testing.T) {
 		"overlay":           {head(3, func(b []byte) { b[15] = 200 }), "overlay on another image"},
 	} {
 		size, err := qcow2.DiskSize(bytes.NewReader(c.b))
-		if c.want == "" && (err != nil || size != 4096) || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || size != 0) {
+		if c.want == "" && (err != nil || size != 4096) ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || size != 0) {
 			t.Errorf("%s: %d bytes, %v, want %q", name, size, err, c.want)
 		}
 	}
@@ -524,22 +527,26 @@ func TestNames(t *testing.T) {
 		name, format string
 		want         string // in the error; "" = none
 	}{
-		"alone":           {small(3, 2048), "", "", ""},
-		"a name":          {backed("base"), "base", "", ""},
-		"a format":        {backed("base", extension(format, "raw")), "base", "raw", ""},
-		"behind others":   {backed("base", extension(7, "12345"), extension(8, "12345678"), extension(9, ""), extension(format, "qcow2")), "base", "qcow2", ""},
-		"behind the end":  {backed("base", extension(0, ""), extension(format, "raw")), "base", "", ""},
-		"a long name":     {change(backed(long), wide), long, "", ""},
-		"a longer name":   {change(backed(long+"n"), wide), "", "", "has 1024 bytes"},
-		"no name":         {change(backed("base"), func(b []byte) { be.PutUint32(b[16:], 0) }), "", "", "has 0 bytes"},
-		"the first end":   {backed(strings.Repeat("n", 400)), strings.Repeat("n", 400), "", ""},
-		"over the first":  {backed(strings.Repeat("n", 401)), "", "", "has 401 bytes"},
-		"no text":         {backed("\xff\xfe"), "", "", "is not text"},
-		"cut":             {backed("base")[:114], "", "", "ends within its header"},
-		"a long format":   {backed("base", extension(format, strings.Repeat("f", 32))), "base", strings.Repeat("f", 32), ""},
+		"alone":    {small(3, 2048), "", "", ""},
+		"a name":   {backed("base"), "base", "", ""},
+		"a format": {backed("base", extension(format, "raw")), "base", "raw", ""},
+		"behind others": {backed("base", extension(7, "12345"), extension(8, "12345678"), extension(9, ""),
+			extension(format, "qcow2")), "base", "qcow2", ""},
+		"behind the end": {backed("base", extension(0, ""), extension(format, "raw")), "base", "", ""},
+		"a long name":    {change(backed(long), wide), long, "", ""},
+		"a longer name":  {change(backed(long+"n"), wide), "", "", "has 1024 bytes"},
+		"no name":        {change(backed("base"), func(b []byte) { be.PutUint32(b[16:], 0) }), "", "", "has 0 bytes"},
+		"the first end":  {backed(strings.Repeat("n", 400)), strings.Repeat("n", 400), "", ""},
+		"over the first": {backed(strings.Repeat("n", 401)), "", "", "has 401 bytes"},
+		"no text":        {backed("\xff\xfe"), "", "", "is not text"},
+		"cut":            {backed("base")[:114], "", "", "ends within its header"},
+		"a long format": {backed("base", extension(format, strings.Repeat("f", 32))), "base", strings.Repeat("f",
+			32), ""},
 		"a longer format": {backed("base", extension(format, strings.Repeat("f", 33))), "", "", "a name of 33 bytes"},
-		"many extensions": {change(backed("base", slices.Repeat([][]byte{{0, 0, 0, 9, 0, 0, 0, 0}}, 65)...), wide), "", "", "more than 64 extensions"},
-		"64 extensions":   {change(backed("b", append(slices.Repeat([][]byte{{0, 0, 0, 9, 0, 0, 0, 0}}, 63), extension(format, "raw"))...), wide), "b", "raw", ""},
+		"many extensions": {change(backed("base", slices.Repeat([][]byte{{0, 0, 0, 9, 0, 0, 0, 0}}, 65)...),
+			wide), "", "", "more than 64 extensions"},
+		"64 extensions": {change(backed("b", append(slices.Repeat([][]byte{{0, 0, 0, 9, 0, 0, 0, 0}}, 63),
+			extension(format, "raw"))...), wide), "b", "raw", ""},
 	} {
 		n, err := qcow2.ReadNames(bytes.NewReader(c.b))
 		if c.want != "" {
@@ -555,7 +562,8 @@ func TestNames(t *testing.T) {
 	b := backed("base", extension(format, "raw"))
 	b = append(b, make([]byte, 200)...)
 	for at := int64(112); at < int64(len(b))-200; at++ {
-		if _, err := qcow2.ReadNames(exactly{b, at}); !errors.Is(err, errFaulty) && !(at >= 123 && at < 128) { // which is padding
+		// which is padding
+		if _, err := qcow2.ReadNames(exactly{b, at}); !errors.Is(err, errFaulty) && !(at >= 123 && at < 128) {
 			t.Errorf("byte %d cannot be read: %v", at, err)
 		}
 	}
@@ -587,7 +595,8 @@ func (r *tally) ReadAt(p []byte, off int64) (int, error) {
 
 // The most recently used tables are cached up to the caller's limit of memory.
 func TestCache(t *testing.T) {
-	words := map[int64]uint64{0: magic | 2, 20: 9 << 32, 24: 96 << 10, 36: 3 << 32, 40: 512, 512: 1024, 520: 1536, 528: 2048}
+	words := map[int64]uint64{0: magic | 2, 20: 9 << 32, 24: 96 << 10, 36: 3 <<
+		32, 40: 512, 512: 1024, 520: 1536, 528: 2048}
 	r := &tally{b: image(2560, words)}
 	i, err := qcow2.OpenPart(r, int64(len(r.b)), 2*512)
 	if err != nil {

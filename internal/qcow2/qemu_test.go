@@ -128,10 +128,12 @@ func TestForeignImages(t *testing.T) {
 	tools(t)
 	const size = 5<<20 + 3<<10 + 512
 	for _, options := range fulltest.Some(t, 4, []string{
-		"compat=0.10", "compat=1.1", "cluster_size=512", "cluster_size=4k", "cluster_size=64k", "cluster_size=128k", "cluster_size=2M",
+		"compat=0.10", "compat=1.1", "cluster_size=512", "cluster_size=4k", "cluster_size=64k", "cluster_size=128k",
+		"cluster_size=2M",
 		"extended_l2=on,cluster_size=16k", "extended_l2=on,cluster_size=128k", "extended_l2=on,cluster_size=2M",
 		"compression_type=zstd", "compression_type=zstd,cluster_size=2M", "compat=0.10,cluster_size=2M",
-		"extended_l2=on,cluster_size=64k,compression_type=zstd", "lazy_refcounts=on", "refcount_bits=1", "preallocation=metadata",
+		"extended_l2=on,cluster_size=64k,compression_type=zstd", "lazy_refcounts=on", "refcount_bits=1",
+		"preallocation=metadata",
 	}) {
 		t.Run(options, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "i")
@@ -159,7 +161,8 @@ func TestKinds(t *testing.T) {
 	tools(t)
 	path := filepath.Join(t.TempDir(), "i")
 	run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "extended_l2=on,cluster_size=128k", path, "4G")
-	run(t, "qemu-io", "-f", "qcow2", "-c", "write -P 1 4k 8k", "-c", "write -z 1M 256k", "-c", "write -z 3G 4k", "-c", "write -P 2 3221233664 4k", path)
+	run(t, "qemu-io", "-f", "qcow2", "-c", "write -P 1 4k 8k", "-c", "write -z 1M 256k", "-c", "write -z 3G 4k", "-c",
+		"write -P 2 3221233664 4k", path)
 	i := openImage(t, path)
 	var got []qcow2.Range
 	for off := int64(0); ; {
@@ -206,7 +209,8 @@ func TestStack(t *testing.T) {
 	under := ""
 	for k, size := range sizes {
 		path := filepath.Join(dir, strconv.Itoa(k))
-		run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "extended_l2=on,cluster_size=128k", path, strconv.FormatInt(size, 10))
+		run(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "extended_l2=on,cluster_size=128k", path,
+			strconv.FormatInt(size, 10))
 		if under != "" {
 			run(t, "qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "qcow2", "-b", under, path)
 		}

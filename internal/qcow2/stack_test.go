@@ -72,12 +72,18 @@ func (l layer) NextData(off int64) (start, end int64, err error) { return off, 4
 func TestStackOfFaultyLayers(t *testing.T) {
 	data := qcow2.Range{Len: 4096, Kind: qcow2.Data}
 	for name, l := range map[string]layer{
-		"an error":         {err: errFaulty},
-		"nothing":          {},
-		"another place":    {r: qcow2.Range{Off: 1, Len: 10}, ok: true},
-		"an empty range":   {r: qcow2.Range{Kind: qcow2.Zero}, ok: true},
-		"an error of data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) { return len(p), errFaulty }},
-		"half of the data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) { return len(p) / 2, io.EOF }},
+		"an error":       {err: errFaulty},
+		"nothing":        {},
+		"another place":  {r: qcow2.Range{Off: 1, Len: 10}, ok: true},
+		"an empty range": {r: qcow2.Range{Kind: qcow2.Zero}, ok: true},
+		"an error of data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) {
+			return len(p),
+				errFaulty
+		}},
+		"half of the data": {r: data, ok: true, read: func(p []byte, _ int64) (int, error) {
+			return len(p) / 2,
+				io.EOF
+		}},
 	} {
 		s := qcow2.Stack(l)
 		p := make([]byte, 4096)
@@ -119,7 +125,8 @@ func TestFlat(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	short := qcow2.Flat(sparse{bytes.NewReader(b)}, 200<<10)
-	if got := rangesOf(t, short); len(got) != 3 || got[2] != (qcow2.Range{Off: 128 << 10, Len: 72 << 10, Kind: qcow2.Zero}) {
+	if got := rangesOf(t, short); len(got) != 3 ||
+		got[2] != (qcow2.Range{Off: 128 << 10, Len: 72 << 10, Kind: qcow2.Zero}) {
 		t.Errorf("got %v", got)
 	}
 	exact := qcow2.Flat(sparse{bytes.NewReader(b)}, 64<<10)
@@ -136,7 +143,8 @@ func TestFlat(t *testing.T) {
 	}
 	checkReads(t, qcow2.Stack(f))
 	p := bytes.Repeat([]byte{1}, 200)
-	if n, err := qcow2.Stack(f).ReadAt(p, 64<<10-50); n != 200 || err != nil || !bytes.Equal(p[:150], make([]byte, 150)) || string(p[150:154]) != "data" {
+	if n, err := qcow2.Stack(f).ReadAt(p, 64<<10-50); n != 200 || err != nil ||
+		!bytes.Equal(p[:150], make([]byte, 150)) || string(p[150:154]) != "data" {
 		t.Errorf("%d, %v, %q", n, err, p)
 	}
 }

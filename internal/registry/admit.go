@@ -42,8 +42,9 @@ func (r *Registry) admit(ctx context.Context, caller string) error {
 	}
 	most := r.o.MaxPushes
 	if mine >= farm.CallerShare(most) {
-		return farm.Busy(retryPush, "You have %d unfinished pushes, the limit per caller: a quarter of the setting %s (%d); "+
-			"finish or abort some, or try again later", mine, settingPushes, most)
+		return farm.Busy(retryPush,
+			"You have %d unfinished pushes, the limit per caller: a quarter of the setting %s (%d); "+
+				"finish or abort some, or try again later", mine, settingPushes, most)
 	}
 	if len(all) < most {
 		return nil
@@ -63,7 +64,8 @@ func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 		r.log.Info("push session evicted", "session", s.id, "template", s.target)
 		return r.endSession(ctx, s)
 	}
-	return farm.Busy(retryPush, "Limit of %d unfinished pushes reached (setting %s); try again later", len(all), settingPushes)
+	return farm.Busy(retryPush, "Limit of %d unfinished pushes reached (setting %s); try again later", len(all),
+		settingPushes)
 }
 
 // openPushes returns the sessions that are not committed.
@@ -92,8 +94,9 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 		return nil
 	}
 	if reserved, most := r.reservedBy(caller), r.mostReserved(free); reserved > 0 && reserved >= most {
-		return farm.Busy(retryPush, "Your unfinished pushes reserve %d MiB, the limit per caller: %d %% of the free space (setting %s); "+
-			"finish or abort some, or try again later", reserved/mib, r.o.MaxReservation, settingReservation)
+		return farm.Busy(retryPush,
+			"Your unfinished pushes reserve %d MiB, the limit per caller: %d %% of the free space (setting %s); "+
+				"finish or abort some, or try again later", reserved/mib, r.o.MaxReservation, settingReservation)
 	}
 	return nil
 }
@@ -137,10 +140,12 @@ func (l *rowLimit) take(caller string, more taken) error {
 	total, mine := l.total.plus(more), l.byCaller[caller].plus(more)
 	switch {
 	case caller != "" && mine.rows > farm.CallerShare(l.rows):
-		return farm.Busy(wait, "You have sent %d log rows in this minute, the limit per caller: a quarter of the setting %s (%d)",
+		return farm.Busy(wait,
+			"You have sent %d log rows in this minute, the limit per caller: a quarter of the setting %s (%d)",
 			mine.rows-more.rows, settingLogRows, l.rows)
 	case caller != "" && mine.bytes > farm.CallerShare(l.bytes):
-		return farm.Busy(wait, "You have sent %d bytes of log rows in this minute; one caller may send a quarter of the setting %s (%d)",
+		return farm.Busy(wait,
+			"You have sent %d bytes of log rows in this minute; one caller may send a quarter of the setting %s (%d)",
 			mine.bytes-more.bytes, settingLogBytes, l.bytes)
 	case total.rows > l.rows:
 		return farm.Busy(wait, "%d log rows were accepted in this minute; the limit is %d (setting %s)",

@@ -40,7 +40,8 @@ func TestPushesOfOneCallerBlockNobody(t *testing.T) {
 	for n := range 4 {
 		must(t, begin("hostile", n))
 	}
-	mustBeBusy(t, begin("hostile", 4), "You have 4 unfinished pushes, the limit per caller: a quarter of the setting SVC_MAX_PUSHES (16)")
+	mustBeBusy(t, begin("hostile", 4),
+		"You have 4 unfinished pushes, the limit per caller: a quarter of the setting SVC_MAX_PUSHES (16)")
 	must(t, begin("root", 0))
 	must(t, r.Close())
 	r, err = Open(t.Context(), Options{Base: base, Now: clock.Now, MaxPushes: 16})
@@ -103,7 +104,8 @@ func TestReservationsOfOneCaller(t *testing.T) {
 		return err
 	}
 	must(t, begin("hostile", "v1", free*9/10)) // a single push is as large as it is
-	mustBeBusy(t, begin("hostile", "v2", mib), "the limit per caller: 50 % of the free space (setting SVC_MAX_PUSH_RESERVATION)")
+	mustBeBusy(t, begin("hostile", "v2", mib),
+		"the limit per caller: 50 % of the free space (setting SVC_MAX_PUSH_RESERVATION)")
 	must(t, begin("root", "v1", free/4))
 	if err := begin("third", "v1", free/2); farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("more than there is: %v", err)
@@ -169,7 +171,9 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 		return err
 	}
 	must(t, send("hostile", 10, 1))
-	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
+	mustBeBusy(t, send("hostile", 1, 1),
+		"You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS "+
+			"(40)")
 	must(t, send("node", 1, 900))
 	mustBeBusy(t, send("node", 1, 900), "a quarter of the setting SVC_MAX_LOG_ROW_BYTES (4000)")
 	must(t, send("b", 10, 1))
@@ -181,7 +185,8 @@ func TestLogRowsOfOneCaller(t *testing.T) {
 	for _, caller := range []string{"a", "b", "c", "d"} {
 		must(t, send(caller, 1, 998)) // 1000 bytes with the names of service and machine
 	}
-	mustBeBusy(t, send("e", 1, 1), "4000 bytes of log rows were accepted in this minute; the limit is 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
+	mustBeBusy(t, send("e", 1, 1),
+		"4000 bytes of log rows were accepted in this minute; the limit is 4000 (setting SVC_MAX_LOG_ROW_BYTES)")
 }
 
 // TestEventsCountAsLogRows: events are bounded together with the rows of their caller.
@@ -196,7 +201,9 @@ func TestEventsCountAsLogRows(t *testing.T) {
 		return err
 	}
 	must(t, send("hostile", 10, 1))
-	mustBeBusy(t, send("hostile", 1, 1), "You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS (40)")
+	mustBeBusy(t, send("hostile", 1, 1),
+		"You have sent 10 log rows in this minute, the limit per caller: a quarter of the setting SVC_MAX_LOG_ROWS "+
+			"(40)")
 	_, err = r.TakeRows("hostile", []api.LogRow{{Service: "s", Content: "row"}})
 	mustBeBusy(t, err, "You have sent 10 log rows in this minute")
 	must(t, send("node", 1, 900))
@@ -261,7 +268,9 @@ func TestDamageIsKnownAtStart(t *testing.T) {
 				t.Fatalf("%+v", damaged)
 			}
 			_, err := r.Manifest(t.Context(), Ref{ID: idA})
-			for _, part := range []string{"tag v1", "of template template a is damaged", a.root(), c.says, "push it again"} {
+			for _, part := range []string{
+				"tag v1", "of template template a is damaged", a.root(), c.says, "push it again",
+			} {
 				if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), part) {
 					t.Errorf("a pull says %v, without %q", err, part)
 				}
@@ -284,7 +293,8 @@ func TestUnreadableTemplateIsNotUnknown(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(base, layout.VMDir, idA, "template.json"), []byte("{"), 0o600))
 	r = open(t, base, clock)
 	_, err := r.Manifest(t.Context(), Ref{ID: idA})
-	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is damaged") || !strings.Contains(err.Error(), "registry repair") {
+	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is damaged") ||
+		!strings.Contains(err.Error(), "registry repair") {
 		t.Error(err)
 	}
 	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeNotFound {

@@ -15,9 +15,12 @@ func manyTemplates(tb testing.TB, count, versions int) string {
 	tb.Helper()
 	base := tb.TempDir()
 	for i := range count {
-		t := layout.Template{Schema: layout.Schema, ID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012x", i), Name: fmt.Sprintf("template %d", i), Gen: 1}
+		t := layout.Template{Schema: layout.Schema, ID: fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012x",
+			i), Name: fmt.Sprintf("template %d", i), Gen: 1}
 		for n := range versions {
-			t.Versions = append(t.Versions, layout.Version{Tag: fmt.Sprint("v", n), Number: n, ContentID: fmt.Sprintf("%064x", i*100+n), LastPush: 5})
+			t.Versions = append(t.Versions,
+				layout.Version{Tag: fmt.Sprint("v", n), Number: n, ContentID: fmt.Sprintf("%064x",
+					i*100+n), LastPush: 5})
 		}
 		raw, err := json.Marshal(t)
 		if err != nil {
@@ -110,7 +113,8 @@ func BenchmarkOpenScanned10000(b *testing.B) {
 				}
 				continue
 			}
-			first := filepath.Join(base, layout.VMDir, r.snap.Load().order[0].t.ID, ".scans", r.snap.Load().order[0].t.Versions[0].ContentID+".json.gz")
+			first := filepath.Join(base, layout.VMDir, r.snap.Load().order[0].t.ID, ".scans",
+				r.snap.Load().order[0].t.Versions[0].ContentID+".json.gz")
 			if err := os.Link(first, filepath.Join(dir, e.t.Versions[i].ContentID+".json.gz")); err != nil {
 				b.Fatal(err)
 			}

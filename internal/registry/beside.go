@@ -24,7 +24,8 @@ func (r *Registry) openBeside() error {
 		return err
 	}
 	r.beside.logs, err = central.Open(central.Options{
-		Root: root, Keep: r.o.KeepLogs, MaxBytes: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now, Log: r.log,
+		Root: root, Keep: r.o.KeepLogs, MaxBytes: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now,
+		Log: r.log,
 	})
 	if err != nil {
 		return errors.Join(err, root.Close())
@@ -33,7 +34,8 @@ func (r *Registry) openBeside() error {
 		return err
 	}
 	r.beside.files, err = files.Open(files.Options{
-		Root: root, Keep: r.o.KeepLogs, MaxLogs: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now, Sync: r.o.Hooks.Sync, Log: r.log,
+		Root: root, Keep: r.o.KeepLogs, MaxLogs: r.o.MaxLogSize, Full: r.strained.Load, Free: free, Now: r.o.Now,
+		Sync: r.o.Hooks.Sync, Log: r.log,
 	})
 	if err != nil {
 		return errors.Join(err, root.Close())

@@ -14,7 +14,10 @@ import (
 // layerOf is the entry of a layer in a template.
 func layerOf(x *blob.Index) layout.Layer {
 	foot := x.Footer()
-	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
+	l := layout.Layer{
+		Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
+		IndexLength: foot.IndexLength,
+	}
 	if tip := x.ChainID(); tip != foot.Root {
 		l.Tip = tip.String()
 	}
@@ -91,7 +94,9 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string)
 		case chain == nil:
 			return nil, noParent(f)
 		case len(chain) >= blob.MaxChain:
-			return nil, farm.Errorf(farm.CodeNoParent, "%s rests on a chain of %d layers, which is the most there can be: send the disk as a whole", f.Name, len(chain))
+			return nil, farm.Errorf(farm.CodeNoParent,
+				"%s rests on a chain of %d layers, which is the most there can be: send the disk as a whole", f.Name,
+				len(chain))
 		}
 		out[i] = chain
 	}
@@ -126,7 +131,9 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 
 // looseLayer returns a layer that no version needs, and the name of its parent layer. It returns false
 // if the layer is not here or cannot belong to the file. The last layer of a chain must have the file's size.
-func (r *Registry) looseLayer(ctx context.Context, name string, f api.PushFile, last bool) (l layout.Layer, parent string, ok bool) {
+func (r *Registry) looseLayer(
+	ctx context.Context, name string, f api.PushFile, last bool,
+) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
 		return l, "", false
@@ -166,7 +173,9 @@ func tipsOf(t *layout.Template) map[string]bool {
 }
 
 func noParent(f api.PushFile) error {
-	return farm.Errorf(farm.CodeNoParent, "The registry does not hold layer %s, which %s rests on: send the disk as a whole", cmp.Or(f.Parent, f.Root), f.Name)
+	return farm.Errorf(farm.CodeNoParent,
+		"The registry does not hold layer %s, which %s rests on: send the disk as a whole", cmp.Or(f.Parent, f.Root),
+		f.Name)
 }
 
 // pinChains pins the parent layers of the files of a session. It fails when one of them is missing or damaged.

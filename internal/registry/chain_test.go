@@ -70,7 +70,9 @@ func (g *grown) next(t testing.TB) content {
 
 func (g *grown) encode(t testing.TB, do func(blob.EncodeOptions, blob.Sink) (*blob.Index, error)) content {
 	c := content{spec: api.PushFile{Name: "disk", Kind: api.FileDisk, Size: int64(len(g.data))}}
-	x, err := do(blob.EncodeOptions{Kind: blob.KindDisk, Size: c.spec.Size, Workers: 1}, func(f blob.Frame, _ int64, stored []byte) error {
+	x, err := do(blob.EncodeOptions{
+		Kind: blob.KindDisk, Size: c.spec.Size, Workers: 1,
+	}, func(f blob.Frame, _ int64, stored []byte) error {
 		c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
 		c.stored = append(c.stored, stored...)
 		return nil
@@ -180,7 +182,8 @@ func TestContentOfAChain(t *testing.T) {
 	one := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}, {Root: "b"}}}}
 	merged := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "c", Tip: "b"}}}}
 	other := []layout.File{{Name: "disk", Kind: "disk", Layers: []layout.Layer{{Root: "a"}}}}
-	if contentID(nil, one, nil) != contentID(nil, merged, nil) || contentID(nil, one, nil) == contentID(nil, other, nil) {
+	if contentID(nil, one, nil) != contentID(nil, merged, nil) ||
+		contentID(nil, one, nil) == contentID(nil, other, nil) {
 		t.Fatal("content ids are wrong")
 	}
 }
@@ -214,7 +217,8 @@ func TestParentsAreJudged(t *testing.T) {
 		}
 	}
 	err := negotiate(func(f *api.PushFile) { f.Parent = v1.root() })
-	if want := "The registry does not hold layer " + v1.root() + ", which disk rests on: send the disk as a whole"; err.Error() != want {
+	if want := "The registry does not hold layer " + v1.root() +
+		", which disk rests on: send the disk as a whole"; err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	// An index whose parent differs from the announced one.
@@ -339,7 +343,10 @@ func TestConsolidation(t *testing.T) {
 				t.Fatalf("v%d is another version", i)
 			}
 		}
-		if n := []int{len(after.Versions[15].Images), len(after.Versions[16].Images), len(after.Versions[17].Images)}; !slices.Equal(n, []int{16, 1, 1}) {
+		if n := []int{
+			len(after.Versions[15].Images), len(after.Versions[16].Images),
+			len(after.Versions[17].Images),
+		}; !slices.Equal(n, []int{16, 1, 1}) {
 			t.Fatalf("chains have %v layers", n)
 		}
 		for i, want := range disks {
@@ -349,7 +356,8 @@ func TestConsolidation(t *testing.T) {
 		}
 		must(t, verifyAll(r)) // with the text files
 		mustBeClean(t, r)
-		if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) > 22 || slices.ContainsFunc(left, func(e os.DirEntry) bool { return isMerge(e.Name()) }) {
+		if left, _ := os.ReadDir(filepath.Join(base, layout.UploadDir)); len(left) > 22 ||
+			slices.ContainsFunc(left, func(e os.DirEntry) bool { return isMerge(e.Name()) }) {
 			t.Fatalf("%v left", left)
 		}
 		must(t, r.Close())
@@ -394,7 +402,8 @@ func TestDeadLayersAreConsolidated(t *testing.T) {
 	req.Files[0].Parent, req.Files[0].Root = "", strings.TrimSuffix(d.Versions[1].Images[0], ".ank")
 	s, err := r.Negotiate(t.Context(), req)
 	must(t, err)
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}}); farm.CodeOf(err) != farm.CodeRefused {
+	if _, err := r.Commit(t.Context(), s.Session,
+		api.PushCommit{Roots: map[string]string{"disk": req.Files[0].Root}}); farm.CodeOf(err) != farm.CodeRefused {
 		t.Fatalf("a layer that stands for others: %v", err)
 	}
 }

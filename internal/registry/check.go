@@ -263,7 +263,8 @@ func (c *checker) file(ctx context.Context, s *templateCheck, v *layout.Version,
 		case facts.problem != "":
 			s.add(v.Number, !facts.curable, l.Root, "layer file %s", facts.problem)
 		case facts.parent != below:
-			s.add(v.Number, true, l.Root, "the layer of file %s does not rest on the one below it (place %d of the chain)", f.Name, i)
+			s.add(v.Number, true, l.Root,
+				"the layer of file %s does not rest on the one below it (place %d of the chain)", f.Name, i)
 		}
 		below = facts.tip
 	}

@@ -30,7 +30,8 @@ func makeHurt(t *testing.T) *hurt {
 	t.Helper()
 	base := t.TempDir()
 	h := &hurt{base: base}
-	h.a, h.b, h.c = makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"), makeContent("disk", api.FileDisk, "c")
+	h.a, h.b, h.c = makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"),
+		makeContent("disk", api.FileDisk, "c")
 	h.in = func(parts ...string) string { return filepath.Join(append([]string{base}, parts...)...) }
 	h.layer = func(c content) string { return h.in(layout.ImagesDir, c.root()+layout.LayerSuffix) }
 	r := open(t, base, newClock())
@@ -88,7 +89,8 @@ var wounds = []struct {
 	{
 		name: "layer in the trash", says: "is in the trash", faults: 1, readable: 3,
 		do: func(t *testing.T, h *hurt) {
-			must(t, os.Rename(h.layer(h.a), h.in(layout.TrashDir, fmt.Sprintf("%d-%s.ank", time.Now().UnixNano(), h.a.root()))))
+			must(t, os.Rename(h.layer(h.a),
+				h.in(layout.TrashDir, fmt.Sprintf("%d-%s.ank", time.Now().UnixNano(), h.a.root()))))
 		},
 	},
 	{
@@ -150,7 +152,8 @@ var wounds = []struct {
 		do: func(t *testing.T, h *hurt) {
 			raw, err := os.ReadFile(h.in(layout.VMDir, idA, "0", "content_id"))
 			must(t, err)
-			must(t, os.Rename(h.in(layout.VMDir, idA, "0"), h.in(layout.VMDir, idA, ".new-0-"+strings.TrimSpace(string(raw)))))
+			must(t, os.Rename(h.in(layout.VMDir, idA, "0"),
+				h.in(layout.VMDir, idA, ".new-0-"+strings.TrimSpace(string(raw)))))
 		},
 	},
 	{
@@ -172,7 +175,8 @@ func TestCheckAndRepair(t *testing.T) {
 			before := treeOf(t, h.base)
 			report, err := CheckStorage(t.Context(), h.base, CheckOptions{})
 			must(t, err)
-			if report.Lost != w.loss || len(report.Findings) != w.loss+w.faults || w.says != "" && !strings.Contains(report.Findings[0].Problem, w.says) {
+			if report.Lost != w.loss || len(report.Findings) != w.loss+w.faults ||
+				w.says != "" && !strings.Contains(report.Findings[0].Problem, w.says) {
 				t.Fatalf("check: %+v", report)
 			}
 			deep, err := CheckStorage(t.Context(), h.base, CheckOptions{Deep: true})
@@ -312,7 +316,8 @@ func TestRepairTakesLayersIn(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(h.layer(h.c)))
 	r := open(t, h.base, newClock())
-	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "is missing") {
+	if _, err := r.Manifest(t.Context(), Ref{ID: idB}); farm.CodeOf(err) != farm.CodeRefused ||
+		!strings.Contains(err.Error(), "is missing") {
 		t.Fatalf("pull without the layer: %v", err)
 	}
 	must(t, os.WriteFile(h.layer(h.c), raw, 0o644))
@@ -341,7 +346,8 @@ func TestRepairTakesLayersIn(t *testing.T) {
 func TestGCAndStats(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
-	a, b, memory := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"), makeContent("memory", api.FileState, "m")
+	a, b, memory := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"),
+		makeContent("memory", api.FileState, "m")
 	mustPush(t, r, request(idA, "v1", a, memory), a, memory)
 	mustPush(t, r, request(idA, "v2", a), a)
 	mustPush(t, r, request(idB, "v1", b), b)

@@ -55,7 +55,8 @@ func TestCollection(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	gone(2) // pinned by the session
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": b.root()}}); err != nil {
+	if _, err := r.Commit(t.Context(), s.Session,
+		api.PushCommit{Roots: map[string]string{"disk": b.root()}}); err != nil {
 		t.Fatal(err)
 	}
 	gone(2)
@@ -73,7 +74,8 @@ func TestCollection(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, figures[name], want)
 		}
 	}
-	if figures["buildyard_registry_collected_bytes_total"] == 0 || figures["buildyard_registry_received_bytes_total"] == 0 || figures["buildyard_registry_stored_bytes"] == 0 {
+	if figures["buildyard_registry_collected_bytes_total"] == 0 ||
+		figures["buildyard_registry_received_bytes_total"] == 0 || figures["buildyard_registry_stored_bytes"] == 0 {
 		t.Errorf("%v", figures)
 	}
 	clock.add(30 * time.Hour)
@@ -362,7 +364,8 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 			t.Errorf("push of a chain: %v", err)
 			return
 		}
-		if _, err := r.Manifest(context.Background(), Ref{ID: idC, Tag: tag}); err == nil && !bytes.Equal(assemble(t, r, idC, tag), g.data) {
+		if _, err := r.Manifest(context.Background(), Ref{ID: idC, Tag: tag}); err == nil &&
+			!bytes.Equal(assemble(t, r, idC, tag), g.data) {
 			t.Errorf("%s is another disk", tag)
 		}
 		if n%25 == 24 {
@@ -374,12 +377,14 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 // The clock runs so fast that leases and pushes that the machine holds up would expire: their times are longer.
 func everythingAtOnce(t *testing.T, pullers int) {
 	base, clock := t.TempDir(), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 * time.Hour, EmptyPush: 1000 * time.Hour})
+	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 *
+		time.Hour, EmptyPush: 1000 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	contents := []content{makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b"), makeContent("disk", api.FileDisk, "c")}
+	contents := []content{makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk,
+		"b"), makeContent("disk", api.FileDisk, "c")}
 	ctx, stop := context.WithTimeout(t.Context(), raceTime(t))
 	defer stop()
 	var wg sync.WaitGroup

@@ -46,7 +46,8 @@ func checkConfig(raw json.RawMessage, files []api.PushFile) error {
 		return misfit(err)
 	}
 	for _, check := range []error{
-		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkCards(c.NetworkCards), checkFirmware(c.Firmware),
+		checkRAM(c.RAM), checkCPU(c.CPU), checkDrives(c.HardDrives, files), checkCards(c.NetworkCards),
+		checkFirmware(c.Firmware),
 		checkNVRAM(c.NVRAM), checkState(c.StateFile, files),
 	} {
 		if check != nil {

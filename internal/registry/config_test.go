@@ -60,19 +60,24 @@ func TestConfigurationsAreChecked(t *testing.T) {
 		`{"nvram":5}`:               "config.nvram",
 		`{"state_file":"disk.img"}`: "config.state_file",
 		`{"state_file":"gone"}`:     "config.state_file",
-		`{"hard_drives":[` + strings.Repeat(`{},`, 64) + `{}]}`:                                                            "config.hard_drives",
-		`{"network_cards":[` + strings.Repeat(`{},`, 8) + `{}]}`:                                                           "config.network_cards",
-		`{"network_cards":[{"port_forwarding_rules":[` + strings.Repeat(`{"guest_port":1},`, 256) + `{"guest_port":1}]}]}`: "config.network_cards[0].port_forwarding_rules",
+		`{"hard_drives":[` + strings.Repeat(`{},`, 64) +
+			`{}]}`: "config.hard_drives",
+		`{"network_cards":[` + strings.Repeat(`{},`, 8) +
+			`{}]}`: "config.network_cards",
+		`{"network_cards":[{"port_forwarding_rules":[` + strings.Repeat(`{"guest_port":1},`, 256) +
+			`{"guest_port":1}]}]}`: "config.network_cards[0].port_forwarding_rules",
 	} {
 		_, err := r.Negotiate(t.Context(), pushOf(config))
 		e, ok := err.(*farm.Error) //nolint:errorlint // nothing wraps it
-		if !ok || e.Code != farm.CodeInvalid || !sameField(e.Field, field) || !strings.HasPrefix(e.Message, e.Field+": ") ||
+		if !ok || e.Code != farm.CodeInvalid || !sameField(e.Field, field) ||
+			!strings.HasPrefix(e.Message, e.Field+": ") ||
 			strings.Contains(e.Message, "Go ") || strings.Contains(e.Message, "map[") {
 			t.Errorf("%s: %v; want a refusal of %s", config, err, field)
 		}
 	}
 	for _, config := range []string{
-		`{}`, `{"ram":"64M","cpu":{"cores":512}}`, `{"ram":"4GB"}`, `{"ram":"4096"}`, `{"ram":"16384G"}`, `{"of_tomorrow":{"ram":5}}`,
+		`{}`, `{"ram":"64M","cpu":{"cores":512}}`, `{"ram":"4GB"}`, `{"ram":"4096"}`, `{"ram":"16384G"}`,
+		`{"of_tomorrow":{"ram":5}}`,
 		`{"hard_drives":[{"file":"disk.img","format":"raw"}],"firmware":{"type":"uefi"},"nvram":true,"state_file":"memory"}`,
 		`{"network_cards":[{"mode":"bridge","mac_address":"aa:bb:cc:dd:ee:ff","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22,"host_ip":"::1"}]}]}`,
 	} {
@@ -91,7 +96,9 @@ func inList(r rune) bool { return r == '[' || r == ']' || '0' <= r && r <= '9' }
 
 // FuzzCheckConfig: every accepted configuration decodes for all of its readers.
 func FuzzCheckConfig(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"ram":"4G","cpu":{"cores":2}}`, `{"hard_drives":[{"file":"disk.img"}]}`, `{"CPU":5}`, `{"a":[`} {
+	for _, seed := range []string{
+		`{}`, `{"ram":"4G","cpu":{"cores":2}}`, `{"hard_drives":[{"file":"disk.img"}]}`, `{"CPU":5}`, `{"a":[`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -52,7 +52,8 @@ var operations = []struct {
 	do   func(*Registry) error
 }{
 	{"push of a new template", "amd64: v1", func(r *Registry) error {
-		return crashPush(r, "v1", nil, makeContent("disk", api.FileDisk, "one"), makeContent("memory", api.FileState, "state"))
+		return crashPush(r, "v1", nil, makeContent("disk", api.FileDisk, "one"),
+			makeContent("memory", api.FileState, "state"))
 	}},
 	{"push of the next tag", "amd64: v1 v2", func(r *Registry) error {
 		return crashPush(r, "v2", nil, makeContent("disk", api.FileDisk, "two"))
@@ -70,7 +71,9 @@ var operations = []struct {
 		return crashPush(r, "v1", nil, makeContent("disk", api.FileDisk, "one"))
 	}},
 	{"push of a disk", "amd64: v1 v5", func(r *Registry) error { return crashPush(r, "v5", nil, crashChain[0]) }},
-	{"push of what changed", "amd64: v1 v5 v6", func(r *Registry) error { return crashPush(r, "v6", nil, crashChain[1]) }},
+	{"push of what changed", "amd64: v1 v5 v6", func(r *Registry) error {
+		return crashPush(r, "v6", nil, crashChain[1])
+	}},
 	{"consolidate", "amd64: v1 v5 v6", func(r *Registry) error {
 		_, err := r.Squash(context.Background())
 		return err
@@ -83,7 +86,9 @@ var operations = []struct {
 		_, err := push(r, req, c)
 		return err
 	}},
-	{"revert of a chain", "amd64: v1", func(r *Registry) error { return r.Revert(context.Background(), Ref{ID: idA, Tag: "v5"}) }},
+	{"revert of a chain", "amd64: v1", func(r *Registry) error {
+		return r.Revert(context.Background(), Ref{ID: idA, Tag: "v5"})
+	}},
 	{"collect and empty the trash", "amd64: v1", func(r *Registry) error {
 		_, err := r.GC(context.Background(), GCOptions{EmptyTrash: true})
 		return err
@@ -99,11 +104,15 @@ var operations = []struct {
 		r.recordPull(e, &e.t.Versions[0])
 		return nil
 	}},
-	{"attach a scan", "amd64 scan 1: v1", func(r *Registry) error { return attachScan(r, Ref{ID: idA}, summaryOf(1), `{"one":1}`) }},
+	{"attach a scan", "amd64 scan 1: v1", func(r *Registry) error {
+		return attachScan(r, Ref{ID: idA}, summaryOf(1), `{"one":1}`)
+	}},
 	{"attach another scan", "amd64 scan 2: v1", func(r *Registry) error {
 		return attachScan(r, Ref{ID: idA}, summaryOf(2), `{"two":2}`)
 	}},
-	{"remove the scan", "amd64: v1", func(r *Registry) error { return r.RemoveScan(context.Background(), Ref{ID: idA}) }},
+	{"remove the scan", "amd64: v1", func(r *Registry) error {
+		return r.RemoveScan(context.Background(), Ref{ID: idA})
+	}},
 	{"a push that is aborted", "amd64: v1", func(r *Registry) error {
 		s, err := r.Negotiate(context.Background(), request(idA, "never", makeContent("disk", api.FileDisk, "never")))
 		if err != nil {
@@ -129,12 +138,14 @@ var operations = []struct {
 var crashChain = func() []content {
 	g := newGrown(99)
 	one := g.encode(nil, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
-		return blob.Encode(context.Background(), source{bytes.NewReader(slices.Repeat([]byte{1, 2, 3, 4}, len(g.data)/4))}, o, sink)
+		return blob.Encode(context.Background(),
+			source{bytes.NewReader(slices.Repeat([]byte{1, 2, 3, 4}, len(g.data)/4))}, o, sink)
 	})
 	old := slices.Repeat([]byte{1, 2, 3, 4}, len(g.data)/4)
 	two := g.encode(nil, func(o blob.EncodeOptions, sink blob.Sink) (*blob.Index, error) {
 		o.Parent = g.tip
-		changes := blob.Compare(source{bytes.NewReader(slices.Repeat([]byte{5, 6, 7, 8}, len(g.data)/4))}, source{bytes.NewReader(old)}, o.Size)
+		changes := blob.Compare(source{bytes.NewReader(slices.Repeat([]byte{5, 6, 7, 8}, len(g.data)/4))},
+			source{bytes.NewReader(old)}, o.Size)
 		return blob.EncodeChanges(context.Background(), changes, o, sink)
 	})
 	return []content{one, two}
@@ -211,7 +222,8 @@ func crashState(r *Registry) string {
 
 // unmet are the points that no operation of the crash test passes, and why.
 var unmet = map[string]string{
-	"layer.remove": "two pushes complete one layer in the same moment: TestConcurrentPushesOfOneTag and the race test do",
+	"layer.remove": "two pushes complete one layer in the same moment: TestConcurrentPushesOfOneTag and the race " +
+		"test do",
 }
 
 // crash is the state that a crash left.
@@ -300,7 +312,10 @@ func TestCrashAtEveryPoint(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = tree.Close() })
 	states := make(chan crash, 4)
-	w := &crashWalk{t: t, dir: dir, tree: tree, out: states, all: os.Getenv(crashAll) != "", points: map[string]int{}, seen: map[string]bool{}}
+	w := &crashWalk{
+		t: t, dir: dir, tree: tree, out: states, all: os.Getenv(crashAll) != "", points: map[string]int{},
+		seen: map[string]bool{},
+	}
 	var judges sync.WaitGroup
 	for range 2 {
 		judges.Go(func() {
@@ -349,7 +364,8 @@ func (c crash) judge() error {
 	clock := newClock()
 	if _, err := os.Stat(c.base + "/vm_dir"); err == nil {
 		report, err := CheckStorage(context.Background(), c.base, CheckOptions{Deep: true})
-		if err != nil || slices.ContainsFunc(report.Findings, func(f api.RegistryFinding) bool { return f.Loss && f.Template != idB }) {
+		if err != nil || slices.ContainsFunc(report.Findings,
+			func(f api.RegistryFinding) bool { return f.Loss && f.Template != idB }) {
 			return fmt.Errorf("check: %+v: %w", report.Findings, err)
 		}
 	}
@@ -410,7 +426,8 @@ func judgeLeftovers(base string, r *Registry, clock *clock) error {
 		}
 	}
 	var left []string
-	for _, dir := range []string{"images_dir", "state_file_dir", "upload_dir", "trash_dir", "vm_dir/" + idA, "vm_dir/" + idA + "/0"} {
+	for _, dir := range []string{"images_dir", "state_file_dir", "upload_dir", "trash_dir", "vm_dir/" +
+		idA, "vm_dir/" + idA + "/0"} {
 		entries, err := os.ReadDir(base + "/" + dir)
 		if err != nil {
 			return err

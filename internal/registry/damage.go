@@ -25,7 +25,8 @@ func (r *Registry) damage() []layout.Damage {
 		for i := range e.t.Versions {
 			for root := range layersOf(&e.t.Versions[i]) {
 				if problem := bad[root]; problem != "" {
-					out = append(out, layout.Damage{ID: e.t.ID, Number: i, Problem: fmt.Sprintf("layer file %s %s", root, problem)})
+					out = append(out,
+						layout.Damage{ID: e.t.ID, Number: i, Problem: fmt.Sprintf("layer file %s %s", root, problem)})
 					break
 				}
 			}
@@ -70,7 +71,8 @@ func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.mu.Unlock()
 	if !known {
 		r.meters.found.Inc()
-		r.log.Error("layer is damaged: push it again, or revert what needs it", "layer", root.String(), "problem", problem)
+		r.log.Error("layer is damaged: push it again, or revert what needs it", "layer", root.String(), "problem",
+			problem)
 		r.saveScrub()
 	}
 }

@@ -142,7 +142,8 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 			return nil
 		}
 	}
-	return farm.Errorf(farm.CodeUnavailable, "%s: the push has up to %d MiB and needs at least %d MiB, %d MiB are promised to other pushes, %d MiB are free",
+	return farm.Errorf(farm.CodeUnavailable,
+		"%s: the push has up to %d MiB and needs at least %d MiB, %d MiB are promised to other pushes, %d MiB are free",
 		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
 }
 

@@ -150,7 +150,9 @@ func TestHopelessPushes(t *testing.T) {
 	for _, size := range []int64{64 * mib, 100 << 30} {
 		err := announce(idA, size)
 		e, ok := errors.AsType[*farm.Error](err)
-		if !ok || e.Code != farm.CodeUnavailable || !strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") || !strings.HasSuffix(e.Message, " MiB are free") {
+		if !ok || e.Code != farm.CodeUnavailable ||
+			!strings.HasPrefix(e.Message, blob.FullMessage+": the push has up to ") ||
+			!strings.HasSuffix(e.Message, " MiB are free") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -210,7 +212,8 @@ func TestScanOnAFullDisk(t *testing.T) {
 	before := free(t, r)
 	mustBeFull(t, "results of a scan", attachScan(r, latest, summaryOf(2), report))
 	if !r.dir.HasReserve() || free(t, r) != before || len(scanFiles(t, base, idA)) != 1 {
-		t.Errorf("reserve: %t; %d bytes were free, %d are; %v", r.dir.HasReserve(), before, free(t, r), scanFiles(t, base, idA))
+		t.Errorf("reserve: %t; %d bytes were free, %d are; %v", r.dir.HasReserve(), before, free(t, r),
+			scanFiles(t, base, idA))
 	}
 	if got := scanned(r, latest); got != "1 critical: {}" {
 		t.Error(got)

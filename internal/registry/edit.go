@@ -136,10 +136,12 @@ func (r *Registry) save(t *layout.Template) error {
 		r.swap(t.ID, &onDisk)
 	}
 	if errors.Is(err, layout.ErrTooLong) {
-		return farm.Refused("Template %s has as many versions as it can have: revert some, or push to a new template", t.Name)
+		return farm.Refused("Template %s has as many versions as it can have: revert some, or push to a new template",
+			t.Name)
 	}
 	if errors.Is(err, layout.ErrGeneration) {
-		return &farm.Error{Code: farm.CodeConflict, Message: fmt.Sprintf("Template %s was changed by another writer", t.ID), Err: err}
+		return &farm.Error{Code: farm.CodeConflict, Message: fmt.Sprintf("Template %s was changed by another writer",
+			t.ID), Err: err}
 	}
 	return err
 }

@@ -100,7 +100,8 @@ func (r *Registry) trashBefore(before time.Time) ([]int64, error) {
 // purge removes what was deleted before a time permanently.
 func (r *Registry) purge(ctx context.Context, before time.Time) error {
 	_, err := r.store.Purge(ctx, before)
-	_, dirErr := r.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
+	_, dirErr := r.dir.PurgeTrash(before.UnixNano(),
+		func(name string) bool { return !strings.HasSuffix(name, layout.LayerSuffix) })
 	return errors.Join(err, dirErr)
 }
 

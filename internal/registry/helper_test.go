@@ -87,7 +87,8 @@ func makeContent(name, kind, text string) content {
 	if kind == api.FileState {
 		k = blob.KindState
 	}
-	x, err := blob.Encode(context.Background(), source{bytes.NewReader(data)}, blob.EncodeOptions{Kind: k, Size: c.spec.Size, Workers: 1},
+	x, err := blob.Encode(context.Background(), source{bytes.NewReader(data)},
+		blob.EncodeOptions{Kind: k, Size: c.spec.Size, Workers: 1},
 		func(f blob.Frame, _ int64, stored []byte) error {
 			c.frames = append(c.frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
 			c.stored = append(c.stored, stored...)
@@ -145,7 +146,8 @@ func send(r *Registry, s api.PushSession, files []content) (map[string]string, e
 				return nil, err
 			}
 		}
-		if err := r.PutIndex(context.Background(), s.Session, f.spec.Name, f.root(), bytes.NewReader(f.index.Bytes())); err != nil {
+		if err := r.PutIndex(context.Background(), s.Session, f.spec.Name, f.root(),
+			bytes.NewReader(f.index.Bytes())); err != nil {
 			return nil, err
 		}
 	}
@@ -247,7 +249,10 @@ func layerFiles(t testing.TB, base string) []string {
 func noise(t *testing.T, seed uint64, size int) content {
 	t.Helper()
 	l := blobtest.Make(t, blob.KindDisk, seed, size)
-	f := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index, stored: l.Frames}
+	f := content{
+		spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: int64(size)}, index: l.Index,
+		stored: l.Frames,
+	}
 	for i := range l.Index.Len() {
 		frame := l.Index.Frame(i)
 		f.frames = append(f.frames, blob.PartFrame{Stored: frame.Stored, Sum: frame.Sum})

@@ -64,7 +64,8 @@ func TestSealedUpload(t *testing.T) {
 		t.Errorf("a part into a sealed upload: %v", err)
 	}
 	u.unseal()
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": c.root()}}); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.Commit(t.Context(), s.Session,
+		api.PushCommit{Roots: map[string]string{"disk": c.root()}}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("a commit without parts: %v", err)
 	}
 	roots, err := send(r, s, []content{c})
@@ -147,8 +148,16 @@ func TestScrubListIsMadeOnce(t *testing.T) {
 		passed bool
 		want   blob.Digest
 		lists  int
-	}{{"", false, a, 1}, {a.String(), true, b, 1}, {b.String(), false, b, 1}, {b.String(), true, c, 1}, {c.String(), true, blob.Digest{}, 1}, {a.String(), true, b, 2}} {
-		if got, ok := l.from(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() || lists != step.lists {
+	}{
+		{"", false, a, 1},
+		{a.String(), true, b, 1},
+		{b.String(), false, b, 1},
+		{b.String(), true, c, 1},
+		{c.String(), true, blob.Digest{}, 1},
+		{a.String(), true, b, 2},
+	} {
+		if got, ok := l.from(step.cursor, step.passed, list); got != step.want || ok == step.want.IsZero() ||
+			lists != step.lists {
 			t.Errorf("behind %q: %s, %v, listed %d times", step.cursor, got, ok, lists)
 		}
 	}

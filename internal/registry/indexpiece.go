@@ -50,7 +50,8 @@ func (r *Registry) PutIndex(ctx context.Context, session, file, root string, bod
 func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
 	defer full(&err)
 	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {
-		return farm.Invalid("off", "a piece at %d of an index of %d bytes is not possible, which has %d at most", p.Off, p.Of, blob.MaxIndex)
+		return farm.Invalid("off", "a piece at %d of an index of %d bytes is not possible, which has %d at most", p.Off,
+			p.Of, blob.MaxIndex)
 	}
 	_, u, err := r.openFile(session, file)
 	if err == nil {
@@ -66,7 +67,8 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 	err = r.takeIndex(ctx, u, p.Root)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		// Chunks of two indexes are mixed: the client reads the state and sends all of it again.
-		return farm.Errorf(farm.CodeConflict, "The pieces of the index of %s do not fit together: send them again", file)
+		return farm.Errorf(farm.CodeConflict, "The pieces of the index of %s do not fit together: send them again",
+			file)
 	}
 	return err
 }
@@ -98,7 +100,8 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	case err != nil:
 		return fmt.Errorf("keep index: %w", err)
 	case off > st.Size():
-		return farm.Errorf(farm.CodeConflict, "%d bytes of the index of %s are here: send it again from its beginning", st.Size(), u.spec.Name)
+		return farm.Errorf(farm.CodeConflict, "%d bytes of the index of %s are here: send it again from its beginning",
+			st.Size(), u.spec.Name)
 	}
 	_, err = f.WriteAt(step, off)
 	end := off + int64(len(step))
@@ -188,7 +191,9 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 
 // roomForIndex reads an index of size bytes once enough memory is available. A caller must not call it again
 // before it has released the index.
-func (r *Registry) roomForIndex(ctx context.Context, size int64, read func() (*blob.Index, error)) (*blob.Index, func(), error) {
+func (r *Registry) roomForIndex(
+	ctx context.Context, size int64, read func() (*blob.Index, error),
+) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {
 		return nil, nil, farm.Invalid("index", "has %d bytes: want at most %d", size, blob.MaxIndex)
 	}

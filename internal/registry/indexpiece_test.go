@@ -19,7 +19,8 @@ func TestIndexInPieces(t *testing.T) {
 	must(t, r.PutPart(t.Context(), s.Session, "disk", 0, c.part()))
 	raw := c.index.Bytes()
 	put := func(off, end int, of int64) error {
-		return r.PutIndexChunk(t.Context(), s.Session, "disk", IndexChunk{Root: c.root(), Off: int64(off), Of: of}, bytes.NewReader(raw[off:end]))
+		return r.PutIndexChunk(t.Context(), s.Session, "disk", IndexChunk{Root: c.root(), Off: int64(off), Of: of},
+			bytes.NewReader(raw[off:end]))
 	}
 	whole, half := int64(len(raw)), len(raw)/2
 	for name, err := range map[string]error{

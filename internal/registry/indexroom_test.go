@@ -76,7 +76,8 @@ func TestIndexIsReadAtTheCommit(t *testing.T) {
 		"another": func() error { return r.dir.WriteFile("test", u.name(indexWhole), other.index.Bytes()) },
 	} {
 		must(t, spoil())
-		if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
+		if _, err := r.Commit(t.Context(), s.Session,
+			api.PushCommit{Roots: roots}); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -39,7 +39,8 @@ func lockStorage(base, address string) (*os.File, error) {
 		}
 		owner, _ := io.ReadAll(io.LimitReader(f, 512)) // for the message, and for tools
 		process, rest, _ := strings.Cut(string(owner), "\n")
-		return nil, errors.Join(&StorageInUseError{Base: base, Process: process, Address: strings.TrimSpace(rest)}, f.Close())
+		return nil, errors.Join(&StorageInUseError{Base: base, Process: process, Address: strings.TrimSpace(rest)},
+			f.Close())
 	}
 	text := fmt.Sprintf("%d\n%s\n", os.Getpid(), address)
 	_, err = f.WriteAt([]byte(text), 0)

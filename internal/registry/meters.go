@@ -22,8 +22,10 @@ type meters struct {
 func (r *Registry) Families() []metric.Family {
 	m := &r.meters
 	return []metric.Family{
-		metric.GaugeFamily("buildyard_registry_templates", "Templates", func() float64 { return float64(len(r.snap.Load().order)) }),
-		metric.GaugeFamily("buildyard_registry_versions", "Versions of all templates", func() float64 { return float64(r.versions()) }),
+		metric.GaugeFamily("buildyard_registry_templates", "Templates",
+			func() float64 { return float64(len(r.snap.Load().order)) }),
+		metric.GaugeFamily("buildyard_registry_versions", "Versions of all templates",
+			func() float64 { return float64(r.versions()) }),
 		metric.GaugeFamily("buildyard_registry_stored_bytes", "Bytes of all layer files", func() float64 {
 			_, size := r.layers()
 			return float64(size)
@@ -32,31 +34,48 @@ func (r *Registry) Families() []metric.Family {
 			n, _ := r.layers()
 			return float64(n)
 		}),
-		metric.GaugeFamily("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last", func() float64 { return float64(r.trashSize.Load()) }),
-		r.diskFamily("buildyard_registry_disk_free_bytes", "Bytes that are free on the disk of the storage", func(free, _ int64) int64 { return free }),
-		r.diskFamily("buildyard_registry_disk_size_bytes", "Bytes of the disk of the storage", func(_, total int64) int64 { return total }),
+		metric.GaugeFamily("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last",
+			func() float64 { return float64(r.trashSize.Load()) }),
+		r.diskFamily("buildyard_registry_disk_free_bytes", "Bytes that are free on the disk of the storage",
+			func(free, _ int64) int64 { return free }),
+		r.diskFamily("buildyard_registry_disk_size_bytes", "Bytes of the disk of the storage",
+			func(_, total int64) int64 { return total }),
 		metric.CounterFamily("buildyard_registry_pushes_total", "Versions that were published", &m.pushes),
 		metric.CounterFamily("buildyard_registry_pulls_total", "Versions that were asked for to be pulled", &m.pulls),
-		metric.CounterFamily("buildyard_registry_received_bytes_total", "Bytes of layers that were received", &m.received),
+		metric.CounterFamily("buildyard_registry_received_bytes_total", "Bytes of layers that were received",
+			&m.received),
 		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
-		metric.GaugeFamily("buildyard_registry_push_sessions", "Pushes that go on", func() float64 { return float64(r.openSessions()) }),
+		metric.GaugeFamily("buildyard_registry_push_sessions", "Pushes that go on",
+			func() float64 { return float64(r.openSessions()) }),
 		metric.CounterFamily("buildyard_registry_collected_layers_total", "Garbage-collected layers", &m.collected),
-		metric.CounterFamily("buildyard_registry_collected_bytes_total", "Bytes of layers that nothing needed and that went to the trash", &m.freed),
-		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes", "Bytes that this round of the verification has read", func() float64 { return float64(r.scrubStatus().Verified) }),
-		metric.GaugeFamily("buildyard_registry_damaged_layers", "Layers that are damaged now", func() float64 { return float64(len(r.knownDamage())) }),
+		metric.CounterFamily("buildyard_registry_collected_bytes_total",
+			"Bytes of layers that nothing needed and that went to the trash", &m.freed),
+		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes",
+			"Bytes that this round of the verification has read",
+			func() float64 { return float64(r.scrubStatus().Verified) }),
+		metric.GaugeFamily("buildyard_registry_damaged_layers", "Layers that are damaged now",
+			func() float64 { return float64(len(r.knownDamage())) }),
 		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
 
-		r.logFamily("buildyard_registry_log_rows_total", metric.KindCounter, "Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
-		r.logFamily("buildyard_registry_log_rows_dropped_total", metric.KindCounter, "Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
-		r.logFamily("buildyard_registry_log_rows_skipped_total", metric.KindCounter, "Rows that streams left out, since their readers were too slow", func(s central.Stats) int64 { return s.Skipped }),
-		r.logFamily("buildyard_registry_log_bytes", metric.KindGauge, "Bytes of the central logs", func(s central.Stats) int64 { return s.Bytes }),
-		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Streams of logs that are read", func(s central.Stats) int64 { return int64(s.Streams) }),
+		r.logFamily("buildyard_registry_log_rows_total", metric.KindCounter,
+			"Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
+		r.logFamily("buildyard_registry_log_rows_dropped_total", metric.KindCounter,
+			"Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
+		r.logFamily("buildyard_registry_log_rows_skipped_total", metric.KindCounter,
+			"Rows that streams left out, since their readers were too slow",
+			func(s central.Stats) int64 { return s.Skipped }),
+		r.logFamily("buildyard_registry_log_bytes", metric.KindGauge, "Bytes of the central logs",
+			func(s central.Stats) int64 { return s.Bytes }),
+		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Streams of logs that are read",
+			func(s central.Stats) int64 { return int64(s.Streams) }),
 	}
 }
 
 // logFamily returns a metric of the central logs.
 func (r *Registry) logFamily(name string, kind metric.Kind, help string, pick func(central.Stats) int64) metric.Family {
-	return metric.Family{Name: name, Kind: kind, Help: help, Read: func(s *metric.Series) { s.Value(float64(pick(r.Logs().Stats()))) }}
+	return metric.Family{Name: name, Kind: kind, Help: help, Read: func(s *metric.Series) {
+		s.Value(float64(pick(r.Logs().Stats())))
+	}}
 }
 
 // diskFamily returns a metric of the disk; none when the disk cannot be read.

@@ -43,7 +43,8 @@ func (r *Registry) TargetOf(template string, reverts bool) PushTarget {
 
 func (r *Registry) targetOf(id string, reverts bool, session string) PushTarget {
 	t := r.snap.Load().template(id)
-	made := t != nil && session != "" && slices.ContainsFunc(t.Versions, func(v layout.Version) bool { return v.Session == session })
+	made := t != nil && session != "" &&
+		slices.ContainsFunc(t.Versions, func(v layout.Version) bool { return v.Session == session })
 	return PushTarget{Template: id, Exists: t != nil && !made, Reverts: reverts, Deleted: t == nil && r.deleted.has(id)}
 }
 

@@ -60,7 +60,8 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	if err := r.dropUploads(ctx, id); err != nil {
 		r.log.Warn("uploads of a push could not be removed", "session", id, "error", err)
 	}
-	r.log.Info("version published", "template", result.ID, "tag", result.Tag, "version", result.Number, "content", result.ContentID)
+	r.log.Info("version published", "template", result.ID, "tag", result.Tag, "version", result.Number, "content",
+		result.ContentID)
 	return result, nil
 }
 
@@ -92,7 +93,9 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	}
 	f.Layers = append(f.Layers, l)
 	if n := indexBytes(f.Layers); n > blob.MaxIndexes {
-		return f, farm.Errorf(farm.CodeNoParent, "The indexes of the chain that %s would have take %d MiB, which is too much: send the disk as a whole", f.Name, n/mib)
+		return f, farm.Errorf(farm.CodeNoParent,
+			"The indexes of the chain that %s would have take %d MiB, which is too much: send the disk as a whole",
+			f.Name, n/mib)
 	}
 	return f, nil
 }
@@ -167,7 +170,9 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 }
 
 // receivedIndex reads the index of an upload, which takeIndex has checked.
-func (r *Registry) receivedIndex(ctx context.Context, u *upload, root blob.Digest) (x *blob.Index, release func(), err error) {
+func (r *Registry) receivedIndex(
+	ctx context.Context, u *upload, root blob.Digest,
+) (x *blob.Index, release func(), err error) {
 	u.mu.Lock()
 	here := !root.IsZero() && u.index == root
 	u.mu.Unlock()
@@ -294,7 +299,10 @@ func committed(t *layout.Template, session string) *layout.Version {
 }
 
 func result(t *layout.Template, v *layout.Version) api.PushResult {
-	return api.PushResult{ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen, Size: v.Size()}
+	return api.PushResult{
+		ID: t.ID, Name: t.Name, Tag: v.Tag, Number: v.Number, ContentID: v.ContentID, Gen: t.Gen,
+		Size: v.Size(),
+	}
 }
 
 // plan returns the template that a push will write, without the new version. cur is the current template, nil
@@ -333,7 +341,8 @@ func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Templat
 }
 
 func moved(want, have int64) error {
-	return farm.Errorf(farm.CodeConflict, "The template has changed: it is at generation %d, the push is based on %d", have, want)
+	return farm.Errorf(farm.CodeConflict, "The template has changed: it is at generation %d, the push is based on %d",
+		have, want)
 }
 
 // finalConfig sets the identity of the template in the configuration.

@@ -54,7 +54,11 @@ func (r *Registry) manifest(e *entry, v *layout.Version) (api.PullManifest, erro
 	for _, f := range v.Files {
 		file := api.PullFile{Name: f.Name, Kind: f.Kind, Format: f.Format, Size: f.Size}
 		for _, l := range f.Layers {
-			file.Layers = append(file.Layers, api.PullLayer{Root: l.Root, Tip: l.Tip, Size: l.Size, IndexOffset: l.IndexOffset, IndexLength: l.IndexLength})
+			file.Layers = append(file.Layers,
+				api.PullLayer{
+					Root: l.Root, Tip: l.Tip, Size: l.Size, IndexOffset: l.IndexOffset,
+					IndexLength: l.IndexLength,
+				})
 		}
 		m.Files = append(m.Files, file)
 	}

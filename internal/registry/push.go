@@ -32,7 +32,9 @@ func (r *Registry) NegotiateFor(ctx context.Context, caller string, req api.Push
 
 // NegotiateOn is NegotiateFor for a push that may rest only on layers of some templates, and must send
 // everything else. nil: on layers of all.
-func (r *Registry) NegotiateOn(ctx context.Context, caller string, req api.PushRequest, on []string) (_ api.PushSession, err error) {
+func (r *Registry) NegotiateOn(
+	ctx context.Context, caller string, req api.PushRequest, on []string,
+) (_ api.PushSession, err error) {
 	defer full(&err)
 	if err := checkRequest(&req); err != nil {
 		return api.PushSession{}, err
@@ -63,7 +65,8 @@ func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session,
 	if err := r.pinChains(ctx, s); err != nil {
 		return nil, errors.Join(err, r.endSession(ctx, s))
 	}
-	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files", len(record.Request.Files))
+	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files",
+		len(record.Request.Files))
 	return s, nil
 }
 
@@ -98,7 +101,8 @@ func (s *snapshot) template(id string) *layout.Template {
 func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *session {
 	for _, s := range r.allSessions() {
 		mine := s.caller == caller && slices.Equal(s.on, on)
-		if mine && req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil && sameRequest(s.request, req) {
+		if mine && req.ResumeKey != "" && s.request.ResumeKey == req.ResumeKey && s.done() == nil &&
+			sameRequest(s.request, req) {
 			s.touch(r.o.Now())
 			return s
 		}
@@ -111,7 +115,8 @@ func (r *Registry) resumable(caller string, req api.PushRequest, on []string) *s
 var longestName = strings.Repeat("\u2028", 255/len("\u2028"))
 
 func sameRequest(a, b api.PushRequest) bool {
-	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist && a.Description == b.Description &&
+	return a.ID == b.ID && a.Name == b.Name && a.Tag == b.Tag && a.MustExist == b.MustExist &&
+		a.Description == b.Description &&
 		a.Arch == b.Arch && equal(a.Gen, b.Gen) && equal(a.Revert, b.Revert) && slices.Equal(a.Config, b.Config) &&
 		slices.Equal(a.NVRAM, b.NVRAM) && slices.EqualFunc(a.Files, b.Files, sameFile)
 }
@@ -273,7 +278,8 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	case x.Size() != spec.Size:
 		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
 	case parentText(x) != spec.Parent:
-		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name, spec.Parent)
+		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name,
+			spec.Parent)
 	case !x.Squashes().IsZero():
 		// The registry cannot verify the content of such a layer: only the registry makes them.
 		return farm.Refused("Layers that stand for others are not taken")
@@ -325,7 +331,10 @@ func badPart(err error) error {
 	case isCut(err):
 		return &farm.Error{Code: farm.CodeInvalid, Field: "body", Message: "body: it ends too early", Err: err}
 	case errors.Is(err, syscall.EFBIG):
-		return &farm.Error{Code: farm.CodeTooLarge, Message: "The file system of the registry's storage cannot hold so large a file", Err: err}
+		return &farm.Error{
+			Code:    farm.CodeTooLarge,
+			Message: "The file system of the registry's storage cannot hold so large a file", Err: err,
+		}
 	}
 	return err
 }

@@ -87,7 +87,8 @@ func unreadable(e *entry, v *layout.Version, err error) error {
 		return nil
 	}
 	return &farm.Error{Code: farm.CodeRefused, Err: err, Message: fmt.Sprintf(
-		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry check\" says more", v.Number, e.t.Name)}
+		"Version %d of template %s is damaged: its configuration or nvram cannot be read; \"buildyard registry "+
+			"check\" says more", v.Number, e.t.Name)}
 }
 
 // onVersion reads something of a version from disk. The version may be reverted after the snapshot was loaded:
@@ -123,7 +124,9 @@ func (r *Registry) lookup(id string) (*entry, error) {
 func (r *Registry) unknown(id string) error {
 	for _, d := range r.snap.Load().damaged {
 		if d.ID == id && d.Number < 0 {
-			return farm.Refused("Template %s is damaged: %s; run \"buildyard registry repair\" at the registry, and push it again", id, d.Problem)
+			return farm.Refused(
+				"Template %s is damaged: %s; run \"buildyard registry repair\" at the registry, and push it again",
+				id, d.Problem)
 		}
 	}
 	return farm.NotFound()
@@ -161,10 +164,12 @@ func noVersion(versions []layout.Version, ref Ref) error {
 	tagged := slices.IndexFunc(versions, func(v layout.Version) bool { return ref.Tag != "" && v.Tag == ref.Tag })
 	switch {
 	case tagged >= 0 && ref.Number != nil && *ref.Number != tagged:
-		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s and number %d: tag %s is version %d",
+		return farm.Errorf(farm.CodeNoVersion,
+			"Did not find any versions with tag %s and number %d: tag %s is version %d",
 			ref.Tag, *ref.Number, ref.Tag, tagged)
 	case tagged >= 0:
-		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s and that content id: tag %s has %s",
+		return farm.Errorf(farm.CodeNoVersion,
+			"Did not find any versions with tag %s and that content id: tag %s has %s",
 			ref.Tag, ref.Tag, versions[tagged].ContentID)
 	case ref.Tag != "":
 		return farm.Errorf(farm.CodeNoVersion, "Did not find any versions with tag %s", ref.Tag)

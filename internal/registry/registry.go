@@ -140,7 +140,8 @@ func (o Options) withDefaults() Options {
 	}
 	o.FoldPulls, o.MaxPushes = cmp.Or(o.FoldPulls, foldPulls), cmp.Or(o.MaxPushes, DefaultMaxPushes)
 	o.MaxReservation = cmp.Or(o.MaxReservation, DefaultMaxReservation)
-	o.MaxLogRows, o.MaxLogRowsBytes = cmp.Or(o.MaxLogRows, DefaultMaxLogRows), cmp.Or(o.MaxLogRowsBytes, DefaultMaxLogBytes)
+	o.MaxLogRows, o.MaxLogRowsBytes = cmp.Or(o.MaxLogRows, DefaultMaxLogRows),
+		cmp.Or(o.MaxLogRowsBytes, DefaultMaxLogBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -28,7 +28,8 @@ func TestVersionsOfATemplate(t *testing.T) {
 	}
 	d, _ := r.Detail(idA)
 	// v1 and v3 share a layer: the template counts it once.
-	if d.Size != first.Size+d.Versions[1].Size || d.Versions[0].StateFiles[0] != memory.root()+".ank" || d.Arch != "arm64" {
+	if d.Size != first.Size+d.Versions[1].Size || d.Versions[0].StateFiles[0] != memory.root()+".ank" ||
+		d.Arch != "arm64" {
 		t.Fatalf("%+v", d)
 	}
 	before := []any{r.List(), d, r.Status()}
@@ -102,7 +103,8 @@ func TestNumberIsReused(t *testing.T) {
 	if two.Number != one.Number || two.ContentID == one.ContentID {
 		t.Fatalf("%+v, %+v", one, two)
 	}
-	if _, err := r.Manifest(t.Context(), Ref{ID: idA, ContentID: one.ContentID}); farm.CodeOf(err) != farm.CodeNoVersion {
+	if _, err := r.Manifest(t.Context(),
+		Ref{ID: idA, ContentID: one.ContentID}); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Fatalf("the old content is still there: %v", err)
 	}
 	if err := verifyAll(r); err != nil {
@@ -209,7 +211,8 @@ func TestPartsAreJudged(t *testing.T) {
 	if err := index(a, b.root()); farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("index under another root: %v", err)
 	}
-	if _, err := r.Commit(t.Context(), s.Session, api.PushCommit{Roots: map[string]string{"disk": a.root()}}); farm.CodeOf(err) != farm.CodeConflict {
+	if _, err := r.Commit(t.Context(), s.Session,
+		api.PushCommit{Roots: map[string]string{"disk": a.root()}}); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("commit without an index: %v", err)
 	}
 	if tags(r, idA) != "none" {

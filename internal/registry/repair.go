@@ -13,7 +13,10 @@ import (
 // Repair fixes what can be fixed while the registry runs, and reports what remains. It removes nothing that can
 // be read: directories without a readable template are moved to quarantine, and their layers stay.
 func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepair, error) {
-	out := api.RegistryRepair{Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{}, Left: []api.RegistryFinding{}}
+	out := api.RegistryRepair{
+		Repaired: []api.RegistryFinding{}, SetAside: []api.RegistryQuarantined{},
+		Left: []api.RegistryFinding{},
+	}
 	before, err := r.Check(ctx, o)
 	if err != nil {
 		return out, err
@@ -121,7 +124,8 @@ func (m *repairer) template(d layout.Damage) error {
 			return err
 		}
 		r.keepNamed(target)
-		m.out.SetAside = append(m.out.SetAside, api.RegistryQuarantined{What: "template " + d.ID, Place: target, Problem: d.Problem})
+		m.out.SetAside = append(m.out.SetAside,
+			api.RegistryQuarantined{What: "template " + d.ID, Place: target, Problem: d.Problem})
 		r.log.Warn("damaged template set aside", "template", d.ID, "place", target, "problem", d.Problem)
 	}
 	r.swap(d.ID, nil)
@@ -240,6 +244,7 @@ func (m *repairer) judge(ctx context.Context, root blob.Digest) error {
 	delete(r.held, root)
 	delete(r.bad, root)
 	r.mu.Unlock()
-	m.out.SetAside = append(m.out.SetAside, api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
+	m.out.SetAside = append(m.out.SetAside,
+		api.RegistryQuarantined{What: "layer " + root.String(), Place: layout.TrashDir, Problem: damageOf(err)})
 	return r.store.Quarantine(ctx, root, r.o.Now())
 }

@@ -177,7 +177,8 @@ func TestOpenOfUnreadableFiles(t *testing.T) {
 	if err := os.Mkdir(odd, 0o750); err != nil {
 		t.Skipf("the file system has only names in UTF-8: %v", err)
 	}
-	if r, err := Open(t.Context(), Options{Base: base}); err == nil || !strings.Contains(err.Error(), "read the files") {
+	if r, err := Open(t.Context(), Options{Base: base}); err == nil ||
+		!strings.Contains(err.Error(), "read the files") {
 		t.Errorf("opened: %v, %v", r != nil, err)
 	}
 	must(t, os.Remove(odd))

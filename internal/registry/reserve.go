@@ -25,14 +25,16 @@ func (r *Registry) spending(do func() error) error {
 		return err
 	}
 	r.strained.Store(true)
-	r.log.Error("the disk is full: the reserve is given up and pushes are refused until there is room again", "storage", r.o.Base)
+	r.log.Error("the disk is full: the reserve is given up and pushes are refused until there is room again", "storage",
+		r.o.Base)
 	return do()
 }
 
 // mayGrow refuses bytes of pushes while the reserve is released: the remaining space is for small writes.
 func (r *Registry) mayGrow() error {
 	if r.strained.Load() {
-		return farm.Errorf(farm.CodeUnavailable, "%s: its reserve is in use; remove templates or make room", blob.FullMessage)
+		return farm.Errorf(farm.CodeUnavailable, "%s: its reserve is in use; remove templates or make room",
+			blob.FullMessage)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 
 func openReserving(t *testing.T, base string, hook func(string)) *Registry {
 	t.Helper()
-	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hooks: layout.Hooks{Step: hook}})
+	r, err := Open(t.Context(),
+		Options{Base: base, Now: newClock().Now, Reserve: 64 * mib, Hooks: layout.Hooks{Step: hook}})
 	must(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	r.keepReserve(t.Context())
@@ -56,7 +57,8 @@ func TestReserve(t *testing.T) {
 	err = r.PutPart(t.Context(), late.Session, "disk.img", 0, b.part())
 	mustBeStrained := func(what string, err error) {
 		t.Helper()
-		if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), blob.FullMessage+": its reserve is in use") {
+		if farm.CodeOf(err) != farm.CodeUnavailable ||
+			!strings.HasPrefix(err.Error(), blob.FullMessage+": its reserve is in use") {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -100,7 +102,9 @@ func TestReservations(t *testing.T) {
 	}
 	big := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 60 * mib}}
 	_, err = announce(idB, big, 60*mib)
-	want := fmt.Sprintf("%s: the push has up to 60 MiB and needs at least 62 MiB, 51 MiB are promised to other pushes, ", blob.FullMessage)
+	want := fmt.Sprintf(
+		"%s: the push has up to 60 MiB and needs at least 62 MiB, 51 MiB are promised to other pushes, ",
+		blob.FullMessage)
 	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("a push that does not fit beside the first: %v", err)
 	}
@@ -179,11 +183,14 @@ func fullAtStep(t *testing.T, disk string, n int, reserve int64) {
 	must(t, os.Mkdir(base, 0o755))
 	left, at := n, ""
 	empty := func() {}
-	r, err := Open(t.Context(), Options{Base: base, Now: newClock().Now, Reserve: reserve, Hooks: layout.Hooks{Step: func(step string) {
-		if left--; left == 0 {
-			at, empty = step, fill(t, disk)
-		}
-	}}})
+	r, err := Open(t.Context(), Options{
+		Base: base, Now: newClock().Now, Reserve: reserve,
+		Hooks: layout.Hooks{Step: func(step string) {
+			if left--; left == 0 {
+				at, empty = step, fill(t, disk)
+			}
+		}},
+	})
 	if err != nil && at == "" {
 		t.Fatal(err)
 	}

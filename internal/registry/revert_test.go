@@ -102,7 +102,8 @@ func TestKnownDiskCostsNothing(t *testing.T) {
 		t.Errorf("%d bytes are reserved", n)
 	}
 	unknown := request(idA, "other", last)
-	unknown.Files[0].Parent, unknown.Files[0].Root, unknown.Files[0].Data = "", contents[3].root()[:63]+"x", last.spec.Size
+	unknown.Files[0].Parent, unknown.Files[0].Root, unknown.Files[0].Data = "", contents[3].root()[:63]+"x",
+		last.spec.Size
 	if n := expected(unknown.Files[0], nil); n < last.spec.Size {
 		t.Errorf("%d bytes are expected of a disk that is not here", n)
 	}

@@ -110,7 +110,8 @@ func (r *Registry) readScans(id string) *scans {
 	for content, raw := range notes {
 		n := &scanNote{}
 		if err := json.Unmarshal(raw, n); err != nil {
-			r.log.Warn("the results of a scan are damaged: scan the version again", "template", id, "content", content, "error", err)
+			r.log.Warn("the results of a scan are damaged: scan the version again", "template", id, "content", content,
+				"error", err)
 			n = nil
 		}
 		s.set(content, n)
@@ -138,7 +139,8 @@ func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
 		return nil, err
 	}
 	if !r.drafts.TryAcquire(1) {
-		return nil, farm.Errorf(farm.CodeBusy, "The registry receives the results of %d scans, the most at a time; try again later", MaxDrafts)
+		return nil, farm.Errorf(farm.CodeBusy,
+			"The registry receives the results of %d scans, the most at a time; try again later", MaxDrafts)
 	}
 	d, err := r.draftScan(ref)
 	if err != nil {
@@ -179,7 +181,8 @@ func (d *ScanDraft) Attach(s api.ScanSummary, content string) (err error) {
 		return err
 	}
 	if content != "" && content != d.content {
-		return farm.Errorf(farm.CodeConflict, "The version is of another content: %s was scanned, it has %s", clip(content, 64), d.content)
+		return farm.Errorf(farm.CodeConflict, "The version is of another content: %s was scanned, it has %s",
+			clip(content, 64), d.content)
 	}
 	n := &scanNote{ScanSummary: s, Sum: hex.EncodeToString(d.sum.Sum(nil))}
 	raw, err := json.Marshal(n)
@@ -245,7 +248,14 @@ func checkScan(s *api.ScanSummary) error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"critical", c.Critical}, {"high", c.High}, {"medium", c.Medium}, {"low", c.Low}, {"unknown", c.Unknown}, {"packages", c.Packages}} {
+	}{
+		{"critical", c.Critical},
+		{"high", c.High},
+		{"medium", c.Medium},
+		{"low", c.Low},
+		{"unknown", c.Unknown},
+		{"packages", c.Packages},
+	} {
 		if f.value < 0 || f.value > maxCount {
 			return farm.Invalid("counts."+f.name, "must be an integer between 0 and %d", maxCount)
 		}
@@ -284,7 +294,8 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	}
 	tag := sha256.Sum256(append(f.Note, v.ContentID...))
 	return &StoredScan{
-		ScanSummary: n.ScanSummary, ContentID: v.ContentID, Tag: hex.EncodeToString(tag[:16]), Report: io.LimitReader(f, MaxScanReport), Closer: f,
+		ScanSummary: n.ScanSummary, ContentID: v.ContentID, Tag: hex.EncodeToString(tag[:16]),
+		Report: io.LimitReader(f, MaxScanReport), Closer: f,
 	}, nil
 }
 

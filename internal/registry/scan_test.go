@@ -76,7 +76,8 @@ func TestScansOfVersions(t *testing.T) {
 		t.Error(got)
 	}
 	must(t, errors.Join(
-		attachScan(r, v1, summaryOf(1), `{"one":1}`), attachScan(r, v2, summaryOf(2), `{"two":1}`), attachScan(r, Ref{ID: idA}, summaryOf(3), `{"two":2}`),
+		attachScan(r, v1, summaryOf(1), `{"one":1}`), attachScan(r, v2, summaryOf(2), `{"two":1}`),
+		attachScan(r, Ref{ID: idA}, summaryOf(3), `{"two":2}`),
 	))
 	judge := func(first, second string) {
 		t.Helper()
@@ -86,7 +87,8 @@ func TestScansOfVersions(t *testing.T) {
 		d, err := r.Detail(idA)
 		must(t, err)
 		for i, want := range []string{first, second}[:len(d.Versions)] {
-			if s := d.Versions[i].Scan; (s == nil) != (want == none) || s != nil && !strings.HasPrefix(want, fmt.Sprint(s.Counts.Critical)) {
+			if s := d.Versions[i].Scan; (s == nil) != (want == none) ||
+				s != nil && !strings.HasPrefix(want, fmt.Sprint(s.Counts.Critical)) {
 				t.Errorf("version %d: %+v", i, s)
 			}
 		}
@@ -172,8 +174,11 @@ func TestScanConflicts(t *testing.T) {
 		change func()
 		want   farm.Code
 	}{
-		"a newer version":     {func() { pushText(t, r, "v2", "two") }, ""},
-		"pushed again":        {func() { must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v1"})); again("other") }, farm.CodeConflict},
+		"a newer version": {func() { pushText(t, r, "v2", "two") }, ""},
+		"pushed again": {func() {
+			must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v1"}))
+			again("other")
+		}, farm.CodeConflict},
 		"reverted":            {func() { must(t, r.Revert(t.Context(), Ref{ID: idA, Tag: "v1"})) }, farm.CodeConflict},
 		"deleted":             {func() { must(t, r.Delete(t.Context(), idA)) }, farm.CodeNotFound},
 		"deleted, then again": {func() { must(t, r.Delete(t.Context(), idA)); again("one") }, farm.CodeConflict},
@@ -192,7 +197,8 @@ func TestScanConflicts(t *testing.T) {
 	d, err := r.DraftScan(latest)
 	must(t, err)
 	defer d.Drop()
-	if err := d.Attach(summaryOf(1), strings.Repeat("0", 64)); farm.CodeOf(err) != farm.CodeConflict || !strings.Contains(err.Error(), "another content") {
+	if err := d.Attach(summaryOf(1), strings.Repeat("0", 64)); farm.CodeOf(err) != farm.CodeConflict ||
+		!strings.Contains(err.Error(), "another content") {
 		t.Error(err)
 	}
 	if err := attachScan(r, Ref{ID: idB}, summaryOf(1), "{}"); farm.CodeOf(err) != farm.CodeNotFound {
@@ -224,7 +230,10 @@ func TestScanSummaries(t *testing.T) {
 	}
 	s := summaryOf(1)
 	s.Scanner, s.Version = strings.Repeat("<", 100), strings.Repeat("&", 100)
-	s.Counts = api.ScanCounts{Critical: maxCount, High: maxCount, Medium: maxCount, Low: maxCount, Unknown: maxCount, Packages: maxCount}
+	s.Counts = api.ScanCounts{
+		Critical: maxCount, High: maxCount, Medium: maxCount, Low: maxCount, Unknown: maxCount,
+		Packages: maxCount,
+	}
 	must(t, attachScan(r, Ref{ID: idA}, s, "{}")) // the longest note
 	if got := scanned(r, Ref{ID: idA}); got != "1000000000 critical: {}" {
 		t.Error(got)
@@ -286,7 +295,8 @@ func TestScansAtOnce(t *testing.T) {
 					continue
 				}
 				var got struct{ N []int }
-				if err := json.NewDecoder(s.Report).Decode(&got); err != nil || got.N[0] != s.Counts.Critical || len(got.N) != 5001 {
+				if err := json.NewDecoder(s.Report).Decode(&got); err != nil || got.N[0] != s.Counts.Critical ||
+					len(got.N) != 5001 {
 					t.Errorf("%d of %d, %v", s.Counts.Critical, len(got.N), err)
 				}
 				s.Close()

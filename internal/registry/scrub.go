@@ -261,7 +261,9 @@ func (r *Registry) verifyLayer(ctx context.Context, root blob.Digest, first int,
 	if err != nil {
 		return err
 	}
-	p := &rateLimiter{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) { note(i+1, layer.Index().Frame(i).Stored) }}
+	p := &rateLimiter{rate: r.o.ScrubRate, busy: r.busy, passed: func(i int) {
+		note(i+1, layer.Index().Frame(i).Stored)
+	}}
 	return verify(ctx, f, layer, first, p)
 }
 
@@ -284,5 +286,8 @@ func (r *Registry) scrubStatus() api.ScrubState {
 	r.scrub.mu.Lock()
 	defer r.scrub.mu.Unlock()
 	s := &r.scrub.state
-	return api.ScrubState{Rate: r.o.ScrubRate, Verified: s.Verified, Began: s.Began, Finished: s.Finished, Damaged: damaged}
+	return api.ScrubState{
+		Rate: r.o.ScrubRate, Verified: s.Verified, Began: s.Began, Finished: s.Finished,
+		Damaged: damaged,
+	}
 }

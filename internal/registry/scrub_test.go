@@ -37,11 +37,13 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 			if n := metric.ReadValues(r.Families())["buildyard_registry_damaged_layers"]; n != 1 {
 				t.Errorf("%v damaged layers are counted", n)
 			}
-			if len(damaged) != 1 || damaged[0].ID != idA || *damaged[0].Version != 0 || !strings.Contains(damaged[0].Problem, h.a.root()+" is damaged") {
+			if len(damaged) != 1 || damaged[0].ID != idA || *damaged[0].Version != 0 ||
+				!strings.Contains(damaged[0].Problem, h.a.root()+" is damaged") {
 				t.Fatalf("%+v", damaged)
 			}
 			_, err := r.Manifest(ctx, Ref{ID: idA, Tag: "v1"})
-			if farm.CodeOf(err) != farm.CodeRefused || !strings.HasPrefix(err.Error(), "Version 0 (tag v1) of template template a is damaged: layer file ") {
+			if farm.CodeOf(err) != farm.CodeRefused ||
+				!strings.HasPrefix(err.Error(), "Version 0 (tag v1) of template template a is damaged: layer file ") {
 				t.Fatalf("pull: %v", err)
 			}
 			if _, err := r.OpenBlob(ctx, h.a.root()); farm.CodeOf(err) != farm.CodeRefused {
@@ -150,7 +152,8 @@ func TestPaceYields(t *testing.T) {
 			if took := time.Since(began); took < want-time.Second || took > want {
 				t.Errorf("busy %v: %s", busy, took)
 			}
-			if q := p.progress(2000); q.Done != 1000 || q.Total != 2000 || q.Rate < int64(1000/want.Seconds()) || q.Left < 9 {
+			if q := p.progress(2000); q.Done != 1000 || q.Total != 2000 || q.Rate < int64(1000/want.Seconds()) ||
+				q.Left < 9 {
 				t.Errorf("%+v", q)
 			}
 		})
@@ -193,7 +196,8 @@ func TestUpkeep(t *testing.T) {
 		must(t, err)
 		<-r.upkeep.done
 		u := r.StorageJobStatus()
-		if u.State != api.UpkeepDone || (u.Check != nil) != (do == api.UpkeepCheck) || (u.Repair != nil) != (do == api.UpkeepRepair) || (u.GC != nil) != (do == api.UpkeepGC) {
+		if u.State != api.UpkeepDone || (u.Check != nil) != (do == api.UpkeepCheck) ||
+			(u.Repair != nil) != (do == api.UpkeepRepair) || (u.GC != nil) != (do == api.UpkeepGC) {
 			t.Fatalf("%s: %+v", do, u)
 		}
 	}

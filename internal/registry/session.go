@@ -151,7 +151,8 @@ func (r *Registry) newSession(record sessionRecord) (*session, error) {
 
 func (r *Registry) makeSession(record sessionRecord) *session {
 	s := &session{
-		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(), on: record.On,
+		id: record.ID, target: record.TemplateID, caller: record.Caller, request: record.Request, begun: r.o.Now(),
+		on:      record.On,
 		touched: r.o.Now(), pinned: map[blob.Digest]bool{}, closed: record.Result != nil, result: record.Result,
 	}
 	for i, spec := range record.Request.Files {
@@ -207,7 +208,10 @@ func (r *Registry) committedAs(session string) *api.PushResult {
 }
 
 func (r *Registry) saveSession(s *session) error {
-	record := sessionRecord{ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, On: s.on, Result: s.done()}
+	record := sessionRecord{
+		ID: s.id, TemplateID: s.target, Caller: s.caller, Request: s.request, On: s.on,
+		Result: s.done(),
+	}
 	for _, u := range s.uploads {
 		record.Chains = append(record.Chains, u.chain)
 	}

@@ -36,7 +36,10 @@ type entry struct {
 }
 
 func newEntry(t *layout.Template, p *pulls, s *scans) *entry {
-	e := &entry{t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s, roots: sync.OnceValue(func() map[blob.Digest]bool { return rootsOf(t) })}
+	e := &entry{
+		t: t, added: t.Increments(), tips: tipsOf(t), pulls: p, scans: s,
+		roots: sync.OnceValue(func() map[blob.Digest]bool { return rootsOf(t) }),
+	}
 	for i, v := range t.Versions {
 		e.size += e.added[i]
 		e.lastPush = max(e.lastPush, v.LastPush)

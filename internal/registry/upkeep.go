@@ -23,7 +23,8 @@ var errStopped = errors.New("it was ended before it was done")
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
 	do, ok := upkeeps[req.Do]
 	if !ok {
-		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC)
+		return api.StorageJob{}, farm.Invalid("do", "must be %s, %s or %s", api.UpkeepCheck, api.UpkeepRepair,
+			api.UpkeepGC)
 	}
 	if req.Rate < 0 {
 		return api.StorageJob{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
@@ -32,7 +33,8 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.last.State == api.UpkeepRunning {
-		return api.StorageJob{}, farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
+		return api.StorageJob{},
+			farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})

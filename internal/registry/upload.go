@@ -97,7 +97,8 @@ func (u *upload) begin(p *part) error {
 		return u.closing()
 	}
 	if p.off < 0 || p.off > u.spec.Size-p.length {
-		return farm.Invalid("off", "part of %d bytes at %d lies outside of a layer of %s, which has at most %d bytes", p.length, p.off, u.spec.Name, u.spec.Size)
+		return farm.Invalid("off", "part of %d bytes at %d lies outside of a layer of %s, which has at most %d bytes",
+			p.length, p.off, u.spec.Name, u.spec.Size)
 	}
 	for _, q := range u.flying {
 		if p.overlaps(q) && !p.same(q) {
@@ -199,7 +200,8 @@ func (u *upload) matches(x *blob.Index) error {
 
 // incomplete is the error for a client whose view of the session is wrong; it reads the state and sends again.
 func incomplete(name string, off int64) error {
-	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again", name, off)
+	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again",
+		name, off)
 }
 
 // recordPart appends a part to the part map on disk. The map is not synced: after a crash its parts are
@@ -278,7 +280,8 @@ func (r *Registry) recheck(ctx context.Context, u *upload) error {
 	}
 	u.suspect = false
 	if len(lost) > 0 {
-		return farm.Errorf(farm.CodeConflict, "%d parts of %s were lost in a crash: send them again", len(lost), u.spec.Name)
+		return farm.Errorf(farm.CodeConflict, "%d parts of %s were lost in a crash: send them again", len(lost),
+			u.spec.Name)
 	}
 	return nil
 }

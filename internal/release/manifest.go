@@ -29,7 +29,8 @@ const maxFile = 64 << 10
 func SignDir(key ed25519.PrivateKey, dir, version string) ([]api.AgentPackage, error) {
 	var list []api.AgentPackage
 	var text strings.Builder
-	text.WriteString("# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n")
+	text.WriteString(
+		"# Statements about the agent packages in this directory, each signed. Made by: buildyard package sign\n")
 	for _, platform := range Platforms {
 		p, err := signFile(key, filepath.Join(dir, platform.File()), platform, version)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -54,8 +54,10 @@ func TestStatements(t *testing.T) {
 		t.Errorf("a changed version: %v", err)
 	}
 	for name, text := range map[string]string{
-		"empty": "", "two lines": text + "\n" + text, "a license": "BY1." + parts[1] + "." + parts[2], "no signature": parts[0] + "." + parts[1],
-		"short signature": parts[0] + "." + parts[1] + ".AAAA", "padding": parts[0] + "." + parts[1] + "=." + parts[2], "long": text + strings.Repeat("A", MaxStatement),
+		"empty": "", "two lines": text + "\n" + text, "a license": "BY1." + parts[1] + "." + parts[2],
+		"no signature":    parts[0] + "." + parts[1],
+		"short signature": parts[0] + "." + parts[1] + ".AAAA", "padding": parts[0] + "." + parts[1] + "=." + parts[2],
+		"long": text + strings.Repeat("A", MaxStatement),
 	} {
 		if _, err := Verify(trust, text); !errors.Is(err, ErrForm) {
 			t.Errorf("%s: %v", name, err)
@@ -83,10 +85,14 @@ func TestWhatCannotBeSigned(t *testing.T) {
 	_, secret := keys(t)
 	for name, edit := range map[string]func(*api.AgentPackage){
 		"system": func(p *api.AgentPackage) { p.OS = "windows" }, "arch": func(p *api.AgentPackage) { p.Arch = "386" },
-		"no version": func(p *api.AgentPackage) { p.Version = "" }, "a path": func(p *api.AgentPackage) { p.Version = "../../x" },
-		"a dot": func(p *api.AgentPackage) { p.Version = ".." }, "an option": func(p *api.AgentPackage) { p.Version = "-x" },
-		"size": func(p *api.AgentPackage) { p.Size = 0 }, "too large": func(p *api.AgentPackage) { p.Size = MaxSize + 1 },
-		"digest": func(p *api.AgentPackage) { p.SHA256 = "00" }, "capitals": func(p *api.AgentPackage) { p.SHA256 = strings.ToUpper(p.SHA256) },
+		"no version": func(p *api.AgentPackage) { p.Version = "" },
+		"a path":     func(p *api.AgentPackage) { p.Version = "../../x" },
+		"a dot":      func(p *api.AgentPackage) { p.Version = ".." },
+		"an option":  func(p *api.AgentPackage) { p.Version = "-x" },
+		"size":       func(p *api.AgentPackage) { p.Size = 0 },
+		"too large":  func(p *api.AgentPackage) { p.Size = MaxSize + 1 },
+		"digest":     func(p *api.AgentPackage) { p.SHA256 = "00" },
+		"capitals":   func(p *api.AgentPackage) { p.SHA256 = strings.ToUpper(p.SHA256) },
 	} {
 		p := sample
 		edit(&p)
@@ -106,7 +112,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, ok := PlatformOf(p.Name); !ok || !ValidVersion(p.Version) || p.Size < 1 || p.Size > MaxSize || strings.ContainsAny(p.Version, "/\\") {
+		if _, ok := PlatformOf(p.Name); !ok || !ValidVersion(p.Version) || p.Size < 1 || p.Size > MaxSize ||
+			strings.ContainsAny(p.Version, "/\\") {
 			t.Errorf("%q gives %+v", text, p)
 		}
 		if v, err := Verify(trust, text); err == nil && v.SHA256 != sample.SHA256 {
@@ -218,8 +225,10 @@ func TestFilesByName(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"buildnode-darwin-amd64.tar.gz": "intel known", "AnkaAgent.pkg": "intel known",
-		"AnkaAgentArm.pkg": "put it into " + p.dir, "buildnode-linux-amd64.tar.gz": "Agent package buildnode-linux-amd64.tar.gz not found",
-		"manifest": "Agent package not found", "../x": "Agent package not found", KeysFile: "Agent package not found",
+		"AnkaAgentArm.pkg":             "put it into " + p.dir,
+		"buildnode-linux-amd64.tar.gz": "Agent package buildnode-linux-amd64.tar.gz not found",
+		"manifest":                     "Agent package not found", "../x": "Agent package not found",
+		KeysFile: "Agent package not found",
 	} {
 		if got := read(name); !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -237,7 +246,8 @@ func TestFilesByName(t *testing.T) {
 
 func TestEmptyDirectoryIsNotSigned(t *testing.T) {
 	_, secret := keys(t)
-	if _, err := SignDir(secret, t.TempDir(), "1.0.0-a"); err == nil || !strings.Contains(err.Error(), "buildnode-linux-amd64.tar.gz") {
+	if _, err := SignDir(secret, t.TempDir(), "1.0.0-a"); err == nil ||
+		!strings.Contains(err.Error(), "buildnode-linux-amd64.tar.gz") {
 		t.Errorf("%v", err)
 	}
 }

@@ -115,7 +115,9 @@ func (s *Repository) Missing(system, arch string) string {
 	if trouble := s.Problem(); trouble != "" {
 		return trouble
 	}
-	return fmt.Sprintf("Agent package %s not found: put it into %s on the controller's machine and sign it there (buildyard package sign)",
+	return fmt.Sprintf(
+		"Agent package %s not found: put it into %s on the controller's machine and sign it there (buildyard package "+
+			"sign)",
 		Platform{system, arch}.File(), s.dir)
 }
 
@@ -130,7 +132,8 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	}
 	platform, known := PlatformOf(name)
 	if !known {
-		return nil, "", farm.Errorf(farm.CodeNotFound, "Agent package not found; the names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
+		return nil, "", farm.Errorf(farm.CodeNotFound,
+			"Agent package not found; the names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
 	}
 	p, ok := s.For(platform.OS, platform.Arch)
 	if !ok {
@@ -141,7 +144,8 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	}
 	if st, err := f.Stat(); err != nil || st.Size() != p.Size {
 		_ = f.Close()
-		return nil, "", farm.Errorf(farm.CodeNotFound, "The agent package %s has just changed: sign it again (buildyard package sign)", name)
+		return nil, "", farm.Errorf(farm.CodeNotFound,
+			"The agent package %s has just changed: sign it again (buildyard package sign)", name)
 	}
 	return f, p.SHA256, nil
 }

@@ -89,7 +89,9 @@ func (s said) check() error {
 	case !slices.Contains(Platforms, Platform{s.OS, s.Arch}):
 		return fmt.Errorf("%w: the platform must be one of %v", ErrForm, Platforms)
 	case !ValidVersion(s.Version):
-		return fmt.Errorf("%w: the version must have 1 to %d letters, digits, dots, dashes, pluses or underscores, and begin with a letter or a digit", ErrForm, maxVersion)
+		return fmt.Errorf(
+			"%w: the version must have 1 to %d letters, digits, dots, dashes, pluses or underscores, and begin with "+
+				"a letter or a digit", ErrForm, maxVersion)
 	case s.Size < 1 || s.Size > MaxSize:
 		return fmt.Errorf("%w: the size must be 1 to %d bytes", ErrForm, MaxSize)
 	case err != nil || len(sum) != sha256.Size || s.SHA256 != strings.ToLower(s.SHA256):
@@ -104,7 +106,8 @@ func ValidVersion(v string) bool {
 		return false
 	}
 	return !strings.ContainsFunc(v, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-+_", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune(".-+_", r))
 	})
 }
 
@@ -152,7 +155,8 @@ func parse(text string) (p api.AgentPackage, signed, signature []byte, err error
 		return p, nil, nil, err
 	}
 	p = api.AgentPackage{
-		Name: Platform{s.OS, s.Arch}.File(), Version: s.Version, OS: s.OS, Arch: s.Arch, Size: s.Size, SHA256: s.SHA256, Signed: text,
+		Name: Platform{s.OS, s.Arch}.File(), Version: s.Version, OS: s.OS, Arch: s.Arch, Size: s.Size, SHA256: s.SHA256,
+		Signed: text,
 	}
 	return p, []byte(parts[0] + "." + parts[1]), signature, nil
 }

@@ -110,8 +110,10 @@ func AuditOpened(r *http.Request, name string) {
 
 func (p *requestAudit) record(outcome string) AuditRecord {
 	return AuditRecord{
-		Time: time.Now().UTC(), Request: p.request, Who: p.Name, ForUser: p.forUser(), Method: p.Identity.Method, KeyID: p.KeyID,
-		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about, Told: p.route.Told,
+		Time: time.Now().UTC(), Request: p.request, Who: p.Name, ForUser: p.forUser(), Method: p.Identity.Method,
+		KeyID:   p.KeyID,
+		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about,
+		Told: p.route.Told,
 	}
 }
 

@@ -56,26 +56,43 @@ func TestRefusalsSayWhoLacksWhat(t *testing.T) {
 		err  error
 		want string // "": none
 	}{
-		"may":                          {by.May(n, "n1", "list"), ""},
-		"may not":                      {by.May(n, "n1", "remove"), "You need the permission remove on the node n1"},
-		"may not see":                  {by.May(n, "n2", "list"), farm.NotFoundMessage},
-		"the group may":                {by.GroupMay("dev", n, "n1", "list"), ""},
-		"the group may not":            {by.GroupMay("dev", n, "n1", "remove"), "The permission group dev needs the permission remove on the node n1"},
-		"another group may not":        {by.GroupMay("x", n, "n1", "list"), "The permission group x needs the permission list on the node n1"},
-		"no group":                     {by.GroupMay("", n, "n1", "remove"), "You need the permission remove on the node n1"},
-		"the group may not see":        {by.GroupMay("dev", n, "n2", "list"), farm.NotFoundMessage},
-		"root":                         {as(t, admin, nil).GroupMay("", n, "n2", "remove"), ""},
-		"has":                          {by.Need("list_vms"), ""},
-		"has not":                      {by.Need("start_vm"), "You need the permission start_vm"},
-		"has not, by the controller":   {via.Need("start_vm"), "The controller's credential needs the permission start_vm at the controller"},
-		"root's, by the controller":    {via.Need(farm.PermRoot), "Only the root user may do this"},
-		"the user has not":             {as(t, admin, &anna).Need("start_vm"), "Your credential needs the permission start_vm at the controller"},
-		"the program has not":          {lone.Need("list_vms"), "The controller's credential needs the permission list_vms at the controller"},
-		"neither has the right":        {as(t, admin, &anna).NeedOn(n, "n1", "remove"), "Your credential needs the permission remove on the node n1 at the controller"},
+		"may":           {by.May(n, "n1", "list"), ""},
+		"may not":       {by.May(n, "n1", "remove"), "You need the permission remove on the node n1"},
+		"may not see":   {by.May(n, "n2", "list"), farm.NotFoundMessage},
+		"the group may": {by.GroupMay("dev", n, "n1", "list"), ""},
+		"the group may not": {
+			by.GroupMay("dev", n, "n1", "remove"),
+			"The permission group dev needs the permission remove on the node n1",
+		},
+		"another group may not": {
+			by.GroupMay("x", n, "n1", "list"), "The permission group x needs the permission list on the node n1",
+		},
+		"no group": {
+			by.GroupMay("", n, "n1", "remove"), "You need the permission remove on the node n1",
+		},
+		"the group may not see": {by.GroupMay("dev", n, "n2", "list"), farm.NotFoundMessage},
+		"root":                  {as(t, admin, nil).GroupMay("", n, "n2", "remove"), ""},
+		"has":                   {by.Need("list_vms"), ""},
+		"has not":               {by.Need("start_vm"), "You need the permission start_vm"},
+		"has not, by the controller": {
+			via.Need("start_vm"), "The controller's credential needs the permission start_vm at the controller",
+		},
+		"root's, by the controller": {via.Need(farm.PermRoot), "Only the root user may do this"},
+		"the user has not": {
+			as(t, admin, &anna).Need("start_vm"), "Your credential needs the permission start_vm at the controller",
+		},
+		"the program has not": {
+			lone.Need("list_vms"), "The controller's credential needs the permission list_vms at the controller",
+		},
+		"neither has the right": {as(t, admin, &anna).NeedOn(n, "n1",
+			"remove"), "Your credential needs the permission remove on the node n1 at the controller"},
 		"without a guard":              {Caller{}.Need(farm.PermRoot), ""},
 		"without a guard, on anything": {Caller{}.GroupMay("x", n, "n9", "remove"), ""},
-		"a node without an order":      {as(t, node, nil).Need("list_vms"), "You need the permission list_vms and an order: this node has none to use this route"},
-		"a node whose key lacks it":    {as(t, node, nil).Need("start_vm"), "You need the permission start_vm"},
+		"a node without an order": {
+			as(t, node, nil).Need("list_vms"),
+			"You need the permission list_vms and an order: this node has none to use this route",
+		},
+		"a node whose key lacks it": {as(t, node, nil).Need("start_vm"), "You need the permission start_vm"},
 	} {
 		if got := messageOf(c.err); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -91,14 +108,16 @@ func messageOf(err error) string {
 }
 
 func TestWhatACallerHas(t *testing.T) {
-	if c := as(t, node, nil); !c.KeyHas("list_vms") || c.KeyHas("start_vm") || !(Caller{Identity: node}).KeyHas("start_vm") || !c.IsNode() {
+	if c := as(t, node, nil); !c.KeyHas("list_vms") || c.KeyHas("start_vm") ||
+		!(Caller{Identity: node}).KeyHas("start_vm") || !c.IsNode() {
 		t.Error("what the key of a node has")
 	}
 	for name, c := range map[string]struct {
 		caller Caller
 		want   bool
 	}{
-		"root": {as(t, admin, nil), true}, "root for a user": {as(t, admin, &anna), false}, "a key": {as(t, ci, nil), false}, "without a guard": {Caller{}, true},
+		"root": {as(t, admin, nil), true}, "root for a user": {as(t, admin, &anna), false},
+		"a key": {as(t, ci, nil), false}, "without a guard": {Caller{}, true},
 	} {
 		if c.caller.Unlimited() != c.want {
 			t.Errorf("%s is unlimited: %t", name, !c.want)
@@ -115,12 +134,16 @@ func TestWhatACallerHas(t *testing.T) {
 func TestUnder(t *testing.T) {
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceRegistry, "ci", []farm.Permission{"pull_vm"})
 	must(t, err)
-	rules := auth.NewRules(auth.Policy{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true}, grants)
+	rules := auth.NewRules(auth.Policy{
+		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true,
+	}, grants)
 	there := as(t, ci, nil).Under(rules)
 	if there.Need("pull_vm") != nil || there.Need("delete_vm") == nil || there.Name != "ci" {
 		t.Errorf("under the rules of the registry: %+v", there)
 	}
-	for name, c := range map[string]Caller{"nobody judges there": as(t, ci, nil).Under(nil), "nobody judges here": Caller{Identity: ci}.Under(rules)} {
+	for name, c := range map[string]Caller{
+		"nobody judges there": as(t, ci, nil).Under(nil), "nobody judges here": Caller{Identity: ci}.Under(rules),
+	} {
 		if c.Need("delete_vm") != nil || c.Is() {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -129,10 +152,12 @@ func TestUnder(t *testing.T) {
 
 func TestRightsOn(t *testing.T) {
 	got := as(t, ci, nil).RightsOn(farm.ServiceController, farm.ResourceNode, []string{"n1", "n2"})
-	if !slices.Equal(got.Permissions, []string{"list_vms"}) || !got.Enforced || !got.Managed || len(got.Templates) != 1 || !slices.Equal(got.Templates["n1"], []string{"list"}) {
+	if !slices.Equal(got.Permissions, []string{"list_vms"}) || !got.Enforced || !got.Managed ||
+		len(got.Templates) != 1 || !slices.Equal(got.Templates["n1"], []string{"list"}) {
 		t.Errorf("%+v", got)
 	}
-	if all := (Caller{}).RightsOn(farm.ServiceController, farm.ResourceNode, []string{"n1"}); all.Enforced || all.Managed || len(all.Templates) != 0 ||
+	if all := (Caller{}).RightsOn(farm.ServiceController, farm.ResourceNode,
+		[]string{"n1"}); all.Enforced || all.Managed || len(all.Templates) != 0 ||
 		len(all.Permissions) != len(farm.AllPermissions(farm.ServiceController)) {
 		t.Errorf("without a guard: %+v", all)
 	}
@@ -141,7 +166,8 @@ func TestRightsOn(t *testing.T) {
 // TestActingGroupOfAUser: where a program calls for a user, both belong to the group.
 func TestActingGroupOfAUser(t *testing.T) {
 	for query, want := range map[string]string{
-		"group=dev": "", "group=ops": "You do not belong to the permission group ops", "group=anna": "You do not belong to the permission group anna",
+		"group=dev": "", "group=ops": "You do not belong to the permission group ops",
+		"group=anna": "You do not belong to the permission group anna",
 	} {
 		p, err := read(query, "")
 		must(t, err)
@@ -154,7 +180,10 @@ func TestActingGroupOfAUser(t *testing.T) {
 // TestSteadyRoutesAreGuarded: only what nodes poll is left to its handler.
 func TestSteadyRoutesAreGuarded(t *testing.T) {
 	g := newGate(t)
-	h := g.guard.Handler([]Route{{Pattern: "GET /steady", Permission: "list_vms", Steady: true, Do: func(*Request) (any, error) { return nil, nil }}}, slog.New(slog.DiscardHandler))
+	h := g.guard.Handler([]Route{{
+		Pattern: "GET /steady", Permission: "list_vms", Steady: true,
+		Do: func(*Request) (any, error) { return nil, nil },
+	}}, slog.New(slog.DiscardHandler))
 	for header, code := range map[string]int{"": http.StatusUnauthorized, g.key(t): http.StatusOK} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/steady", nil)
 		if header != "" {
@@ -179,7 +208,8 @@ func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/console", nil)
 	r.Header.Set("Authorization", g.key(t))
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	if len(during) != 1 || during[0].About != "i1" || during[0].Who != "ci" || during[0].Outcome != outcomeDone || during[0].Route != "GET /console" {
+	if len(during) != 1 || during[0].About != "i1" || during[0].Who != "ci" || during[0].Outcome != outcomeDone ||
+		during[0].Route != "GET /console" {
 		t.Errorf("audited %+v", during)
 	}
 	AuditOpened(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), "i1") // without an auditor
@@ -214,14 +244,20 @@ func TestWebSocketsOfPages(t *testing.T) {
 		header []string
 		ok     bool
 	}{
-		"a program":           {[]string{"Upgrade", "websocket"}, true},
-		"a page of its own":   {[]string{"Upgrade", "websocket", "Origin", "http://here.test", "Sec-Fetch-Site", "same-origin"}, true},
-		"of another site":     {[]string{"Upgrade", "websocket", "Origin", "http://x.test", "Sec-Fetch-Site", "cross-site"}, false},
-		"of a neighbor":       {[]string{"Upgrade", "websocket", "Sec-Fetch-Site", "same-site"}, false},
-		"of one that goes on": {[]string{"Upgrade", "websocket", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, false},
-		"a neighbor reads":    {[]string{"Sec-Fetch-Site", "same-site"}, true},
-		"a link is followed":  {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, true},
-		"another site reads":  {[]string{"Origin", "http://x.test", "Sec-Fetch-Site", "cross-site"}, false},
+		"a program": {[]string{"Upgrade", "websocket"}, true},
+		"a page of its own": {
+			[]string{"Upgrade", "websocket", "Origin", "http://here.test", "Sec-Fetch-Site", "same-origin"}, true,
+		},
+		"of another site": {
+			[]string{"Upgrade", "websocket", "Origin", "http://x.test", "Sec-Fetch-Site", "cross-site"}, false,
+		},
+		"of a neighbor": {[]string{"Upgrade", "websocket", "Sec-Fetch-Site", "same-site"}, false},
+		"of one that goes on": {
+			[]string{"Upgrade", "websocket", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, false,
+		},
+		"a neighbor reads":   {[]string{"Sec-Fetch-Site", "same-site"}, true},
+		"a link is followed": {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, true},
+		"another site reads": {[]string{"Origin", "http://x.test", "Sec-Fetch-Site", "cross-site"}, false},
 	} {
 		if err := SameSite(request(c.header...)); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -231,7 +267,9 @@ func TestWebSocketsOfPages(t *testing.T) {
 	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), passageKey{}, &requestAudit{}))); err != nil {
 		t.Errorf("what a guard has let in: %v", err)
 	}
-	for upgrade, want := range map[string]struct{ asks, ok bool }{"": {false, true}, "WebSocket": {true, true}, "h2c": {false, false}} {
+	for upgrade, want := range map[string]struct{ asks, ok bool }{
+		"": {false, true}, "WebSocket": {true, true}, "h2c": {false, false},
+	} {
 		r := request()
 		if upgrade != "" {
 			r.Header.Set("Upgrade", upgrade)
@@ -251,7 +289,8 @@ func TestItems(t *testing.T) {
 	for body, want := range map[string]string{
 		"": "1", ` {"a":"b"}`: "1 b", `[{"a":"b"},{"a":"c"}]`: "2 b c", `[]`: "0",
 		`[{},{},{}]`: "The request body has 3 elements; want at most 2",
-		`[1]`:        "The request body is not an array of JSON objects: found number", `[{`: "unexpected end", `5`: "not a JSON object",
+		`[1]`:        "The request body is not an array of JSON objects: found number", `[{`: "unexpected end",
+		`5`: "not a JSON object",
 	} {
 		p := &Params{whole: []byte(body), text: "q=1"}
 		items, err := p.Items(2)
@@ -304,7 +343,10 @@ func TestGuessWithoutAGuard(t *testing.T) {
 }
 
 func TestUncleanPaths(t *testing.T) {
-	for path, want := range map[string]bool{"/": false, "": true, "/a": false, "/a/": false, "/a/b": false, "//": true, "/a//b": true, "/a/..": true, "/a/../b": true, "/./a": true} {
+	for path, want := range map[string]bool{
+		"/": false, "": true, "/a": false, "/a/": false, "/a/b": false, "//": true,
+		"/a//b": true, "/a/..": true, "/a/../b": true, "/./a": true,
+	} {
 		if unclean(path) != want {
 			t.Errorf("%q is unclean: %t", path, !want)
 		}
@@ -326,7 +368,8 @@ func TestOpenToOtherSites(t *testing.T) {
 // TestOwnWords: of a caller's own mistakes the log has the cause or the name of the parameter alone.
 func TestOwnWords(t *testing.T) {
 	cause := errors.New("cause")
-	foreign, invalid, caused := errors.New("foreign"), farm.Invalid("count", "secret"), &farm.Error{Code: farm.CodeInvalid, Message: "secret", Err: cause}
+	foreign, invalid, caused := errors.New("foreign"), farm.Invalid("count", "secret"),
+		&farm.Error{Code: farm.CodeInvalid, Message: "secret", Err: cause}
 	for _, c := range []struct {
 		level slog.Level
 		err   error

@@ -60,7 +60,8 @@ func (l *ConcurrencyLimit) AcquireFor(caller string) (release func(), err error)
 		if l.setting != "" {
 			of = fmt.Sprintf("the setting %s (%d)", l.setting, l.total)
 		}
-		return nil, l.full(fmt.Sprintf("You have %d %s open, the limit per caller: a quarter of %s", l.perCaller, l.what, of))
+		return nil,
+			l.full(fmt.Sprintf("You have %d %s open, the limit per caller: a quarter of %s", l.perCaller, l.what, of))
 	}
 	l.open++
 	if caller != "" {

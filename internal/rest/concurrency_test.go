@@ -14,7 +14,8 @@ import (
 
 func requestOf(who auth.Identity, addr string) *http.Request {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/x", nil)
-	return r.WithContext(context.WithValue(r.Context(), passageKey{}, &requestAudit{Caller: Caller{Identity: who, Address: addr}}))
+	return r.WithContext(context.WithValue(r.Context(), passageKey{},
+		&requestAudit{Caller: Caller{Identity: who, Address: addr}}))
 }
 
 func TestConcurrencyLimit(t *testing.T) {
@@ -34,7 +35,8 @@ func TestConcurrencyLimit(t *testing.T) {
 			t.Errorf("%q, %s; want %q", got, farm.CodeOf(err), want)
 		}
 	}
-	const mine = "You have 2 log streams open, the limit per caller: a quarter of the setting SVC_MAX_LOG_STREAMS (8); close some, or try again later"
+	const mine = "You have 2 log streams open, the limit per caller: a quarter of the setting SVC_MAX_LOG_STREAMS " +
+		"(8); close some, or try again later"
 	take(ci, "")
 	take(ci, "")
 	take(ci, mine)
@@ -68,7 +70,12 @@ func TestFixedConcurrencyLimit(t *testing.T) {
 	l := NewConcurrencyLimit("consoles", "", 2)
 	for _, c := range []struct{ caller, want string }{
 		{"a", ""},
-		{"a", "You have 1 consoles open, the limit per caller: a quarter of the 2 open in all; close some, or try again later"},
+		{
+			"a",
+			"You have 1 consoles open, the limit per caller: a quarter of the 2 open in all; close some, or " +
+				"try again " +
+				"later",
+		},
 		{"b", ""},
 		{"c", "Limit of 2 open consoles reached; close some, or try again later"},
 	} {
@@ -91,7 +98,10 @@ func TestRetryAfter(t *testing.T) {
 			return nil, err
 		}},
 		{Pattern: "GET /busy", Do: func(*Request) (any, error) { return nil, farm.Errorf(farm.CodeBusy, "Busy") }},
-		{Pattern: "GET /away", Do: func(*Request) (any, error) { return nil, farm.Errorf(farm.CodeUnavailable, "Away") }},
+		{Pattern: "GET /away", Do: func(*Request) (any, error) {
+			return nil,
+				farm.Errorf(farm.CodeUnavailable, "Away")
+		}},
 	}, slog.New(slog.DiscardHandler))
 	for path, want := range map[string]string{"/full": "429 5", "/busy": "429 1", "/away": "503 "} {
 		a := httptest.NewRecorder()

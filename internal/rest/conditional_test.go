@@ -23,8 +23,10 @@ func get(method string, body any, header ...string) *httptest.ResponseRecorder {
 
 func TestTags(t *testing.T) {
 	bodies := map[string]any{
-		"json": map[string]int{"a": 1}, "pieces": Fragments{[]byte("[1,"), []byte("2]")}, "null": Null, "long": strings.Repeat("x", packFrom),
-		"tagged": WithETag{Body: Fragments{[]byte("[]")}, Tag: "x.1"}, "tagged json": WithETag{Body: []int{1}, Tag: "x.2"},
+		"json": map[string]int{"a": 1}, "pieces": Fragments{[]byte("[1,"), []byte("2]")}, "null": Null,
+		"long":        strings.Repeat("x", packFrom),
+		"tagged":      WithETag{Body: Fragments{[]byte("[]")}, Tag: "x.1"},
+		"tagged json": WithETag{Body: []int{1}, Tag: "x.2"},
 	}
 	for name, body := range bodies {
 		first := get("GET", body)
@@ -39,7 +41,8 @@ func TestTags(t *testing.T) {
 				t.Errorf("%s, %s: %d %q %v", name, value, again.Code, again.Body, again.Header())
 			}
 		}
-		if again := get("GET", body, "If-None-Match", `"other"`); again.Code != 200 || !bytes.Equal(again.Body.Bytes(), first.Body.Bytes()) {
+		if again := get("GET", body, "If-None-Match", `"other"`); again.Code != 200 ||
+			!bytes.Equal(again.Body.Bytes(), first.Body.Bytes()) {
 			t.Errorf("%s: another tag answers %d", name, again.Code)
 		}
 		if posted := get("POST", body, "If-None-Match", "*"); posted.Code != 200 || posted.Header().Get("Etag") != "" {
@@ -60,14 +63,17 @@ func TestTags(t *testing.T) {
 func TestGzip(t *testing.T) {
 	long := strings.Repeat("x", packFrom)
 	text, _ := json.Marshal(long)
-	for name, body := range map[string]any{"json": long, "pieces": Fragments{text[:5], text[5:]}, "tagged": WithETag{Body: Fragments{text}, Tag: "t"}} {
+	for name, body := range map[string]any{
+		"json": long, "pieces": Fragments{text[:5], text[5:]}, "tagged": WithETag{Body: Fragments{text}, Tag: "t"},
+	} {
 		plain := get("GET", body)
 		if plain.Header().Get("Content-Encoding") != "" || plain.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%s: %v", name, plain.Header())
 		}
 		packed := get("GET", body, "Accept-Encoding", "br, gzip;q=0.5")
 		if packed.Header().Get("Content-Encoding") != "gzip" || packed.Header().Get("Vary") != "Accept-Encoding" ||
-			packed.Header().Get("Content-Type") != "application/json" || packed.Header().Get("Etag") != plain.Header().Get("Etag") {
+			packed.Header().Get("Content-Type") != "application/json" ||
+			packed.Header().Get("Etag") != plain.Header().Get("Etag") {
 			t.Errorf("%s: %v", name, packed.Header())
 		}
 		unpack, err := gzip.NewReader(packed.Body)
@@ -78,7 +84,8 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s: %v, %.60q", name, err, got)
 		}
 		for _, header := range []string{"gzip;q=0", "gzip; q=0.0", "deflate", "", "xgzip", "gzip;q=x"} {
-			if a := get("GET", body, "Accept-Encoding", header); a.Header().Get("Content-Encoding") != "" || !bytes.Equal(a.Body.Bytes(), plain.Body.Bytes()) {
+			if a := get("GET", body, "Accept-Encoding", header); a.Header().Get("Content-Encoding") != "" ||
+				!bytes.Equal(a.Body.Bytes(), plain.Body.Bytes()) {
 				t.Errorf("%s: packed for %q", name, header)
 			}
 		}
@@ -86,7 +93,8 @@ func TestGzip(t *testing.T) {
 			t.Errorf("%s: POST is packed", name)
 		}
 	}
-	if a := get("GET", "short", "Accept-Encoding", "gzip"); a.Header().Get("Content-Encoding") != "" || a.Header().Get("Vary") != "" {
+	if a := get("GET", "short", "Accept-Encoding", "gzip"); a.Header().Get("Content-Encoding") != "" ||
+		a.Header().Get("Vary") != "" {
 		t.Error("a short answer is packed")
 	}
 }

@@ -19,7 +19,8 @@ func CrossOrigin(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
-		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID")
+		h.Set("Access-Control-Allow-Headers",
+			"Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID")
 		h.Set("Access-Control-Max-Age", "600") // seconds
 		w.WriteHeader(http.StatusNoContent)
 	})

@@ -18,12 +18,20 @@ func TestCrossOrigin(t *testing.T) {
 		code   int
 		allow  string // Access-Control-Allow-Origin
 	}{
-		"no page":                   {"GET", []string{"Authorization", g.key(t)}, 200, ""},
-		"a page":                    {"GET", []string{"Origin", "https://ci.test", "Authorization", g.key(t)}, 200, "*"},
-		"a page that changes":       {"POST", []string{"Origin", "https://ci.test", "Sec-Fetch-Site", "cross-site", "Authorization", g.key(t)}, 200, "*"},
-		"what a browser has kept":   {"POST", []string{"Origin", "https://ci.test", "Sec-Fetch-Site", "cross-site", "Authorization", rootBasic(rootToken)}, 403, "*"},
-		"a page without a token":    {"GET", []string{"Origin", "https://ci.test"}, 401, "*"},
-		"a preflight":               {"OPTIONS", []string{"Origin", "https://ci.test", "Access-Control-Request-Method", "POST"}, 204, "*"},
+		"no page": {"GET", []string{"Authorization", g.key(t)}, 200, ""},
+		"a page": {
+			"GET", []string{"Origin", "https://ci.test", "Authorization", g.key(t)}, 200, "*",
+		},
+		"a page that changes": {"POST", []string{
+			"Origin", "https://ci.test", "Sec-Fetch-Site", "cross-site", "Authorization", g.key(t),
+		}, 200, "*"},
+		"what a browser has kept": {"POST", []string{
+			"Origin", "https://ci.test", "Sec-Fetch-Site", "cross-site", "Authorization", rootBasic(rootToken),
+		}, 403, "*"},
+		"a page without a token": {"GET", []string{"Origin", "https://ci.test"}, 401, "*"},
+		"a preflight": {
+			"OPTIONS", []string{"Origin", "https://ci.test", "Access-Control-Request-Method", "POST"}, 204, "*",
+		},
 		"OPTIONS of something else": {"OPTIONS", []string{"Origin", "https://ci.test"}, 401, "*"},
 		"OPTIONS without a page":    {"OPTIONS", []string{"Access-Control-Request-Method", "POST"}, 401, ""},
 	} {
@@ -34,11 +42,15 @@ func TestCrossOrigin(t *testing.T) {
 		w := httptest.NewRecorder()
 		open.ServeHTTP(w, r)
 		if w.Code != c.code || w.Header().Get("Access-Control-Allow-Origin") != c.allow ||
-			strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), RequestIDHeader) != (c.allow != "") || w.Header().Get("Access-Control-Allow-Credentials") != "" {
+			strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), RequestIDHeader) != (c.allow != "") ||
+			w.Header().Get("Access-Control-Allow-Credentials") != "" {
 			t.Errorf("%s: %d %v", name, w.Code, w.Header())
 		}
-		if c.code == http.StatusNoContent && (w.Header().Get("Access-Control-Allow-Methods") != "GET, HEAD, POST, PUT, DELETE" || w.Header().Get("Allow") != "" ||
-			!strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "Authorization") || w.Header().Get("Access-Control-Max-Age") != "600") {
+		if c.code == http.StatusNoContent &&
+			(w.Header().Get("Access-Control-Allow-Methods") != "GET, HEAD, POST, PUT, DELETE" ||
+				w.Header().Get("Allow") != "" ||
+				!strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "Authorization") ||
+				w.Header().Get("Access-Control-Max-Age") != "600") {
 			t.Errorf("%s: %v", name, w.Header())
 		}
 	}

@@ -66,7 +66,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = f.sites.check(r)
 	}
 	if err != nil {
-		f.o.Logger.DebugContext(r.Context(), "request refused", "address", addressOf(r, false), "host", clipped(r.Host), "error", err)
+		f.o.Logger.DebugContext(r.Context(), "request refused", "address", addressOf(r, false), "host", clipped(r.Host),
+			"error", err)
 		answerError(w, farm.CodeForbidden, err)
 		hurry(w, r)
 		return
@@ -81,18 +82,21 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkHost refuses a request whose host is not a name of this machine.
 func (f *front) checkHost(r *http.Request) error {
-	if !f.o.Loopback && (f.o.Guarded || !arrivedOnLoopback(r)) || f.o.AnyHost || r.Host == "" { // no browser leaves it out
+	// no browser leaves it out
+	if !f.o.Loopback && (f.o.Guarded || !arrivedOnLoopback(r)) || f.o.AnyHost || r.Host == "" {
 		return nil
 	}
 	name := hostName(r.Host)
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(f.own, name) || slices.Contains(f.sites.Hosts, name) {
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(f.own, name) ||
+		slices.Contains(f.sites.Hosts, name) {
 		return nil
 	}
 	if _, err := netip.ParseAddr(name); err == nil {
 		return nil
 	}
 	return farm.Errorf(farm.CodeForbidden,
-		"This service does not answer for the host %.100q on a loopback address: use localhost or an address, or add the name to %s", r.Host, f.o.Setting)
+		"This service does not answer for the host %.100q on a loopback address: use localhost or an address, or "+
+			"add the name to %s", r.Host, f.o.Setting)
 }
 
 // arrivedOnLoopback reports whether a request came to a loopback address of this machine.

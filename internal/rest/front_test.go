@@ -65,7 +65,8 @@ func TestFoldedPathsAreJudged(t *testing.T) {
 	g := newGate(t)
 	h := Front(FrontOptions{Guarded: true, Logger: slog.New(slog.DiscardHandler)}, g.handler)
 	for what, want := range map[string]int{
-		"POST //vm": 200, "POST /vm/": 200, "GET //vm//7": 200, "GET /vm/../open": 404, "GET //vm/..//open": 404, "DELETE //node/": 403, "GET /vm%2F": 404,
+		"POST //vm": 200, "POST /vm/": 200, "GET //vm//7": 200, "GET /vm/../open": 404, "GET //vm/..//open": 404,
+		"DELETE //node/": 403, "GET /vm%2F": 404,
 	} {
 		method, path, _ := strings.Cut(what, " ")
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://h"+path, strings.NewReader(`{}`))
@@ -95,9 +96,11 @@ func TestHosts(t *testing.T) {
 	guarded := others
 	guarded.Guarded = true
 	for host, want := range map[string]int{
-		"127.0.0.1:8090": 200, "127.0.0.1": 200, "[::1]:8090": 200, "192.0.2.1:80": 200, "localhost:8090": 200, "LOCALHOST.": 200, "ci.localhost": 200,
+		"127.0.0.1:8090": 200, "127.0.0.1": 200, "[::1]:8090": 200, "192.0.2.1:80": 200, "localhost:8090": 200,
+		"LOCALHOST.": 200, "ci.localhost": 200,
 		own: 200, strings.ToUpper(own) + ":8090": 200, "builds.test:443": 200, "builds.test.": 200, "": 200,
-		"evil.test": 403, "evil.test:8090": 403, "localhost.evil.test": 403, "127.0.0.1.evil.test": 403, "xlocalhost": 403, "builds.test.evil": 403,
+		"evil.test": 403, "evil.test:8090": 403, "localhost.evil.test": 403, "127.0.0.1.evil.test": 403,
+		"xlocalhost": 403, "builds.test.evil": 403,
 		"evil.test@localhost": 403, "[evil]": 403, "127.0.0.1:8090:1": 403,
 	} {
 		for _, c := range []struct {
@@ -113,7 +116,8 @@ func TestHosts(t *testing.T) {
 			{&guarded, "127.0.0.1", 200},
 		} {
 			o, want := c.o, c.want
-			ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(c.to), Port: 8090})
+			ctx := context.WithValue(t.Context(), http.LocalAddrContextKey,
+				&net.TCPAddr{IP: net.ParseIP(c.to), Port: 8090})
 			r := httptest.NewRequestWithContext(ctx, "POST", "/api/v1/vm", nil)
 			r.Host = host
 			a := httptest.NewRecorder()
@@ -124,7 +128,8 @@ func TestHosts(t *testing.T) {
 			if a.Code != 403 {
 				continue
 			}
-			if status, message, _ := (answer{a, ""}).envelope(t); status != api.StatusFail || !strings.Contains(message, "SVC_ALLOWED_HOSTS") {
+			if status, message, _ := (answer{a, ""}).envelope(t); status != api.StatusFail ||
+				!strings.Contains(message, "SVC_ALLOWED_HOSTS") {
 				t.Errorf("%q: %s", host, a.Body)
 			}
 		}
@@ -140,20 +145,32 @@ func TestOtherSitesWithoutAuthentication(t *testing.T) {
 		want   int
 		cors   int // the status where pages of all sites may use the API
 	}{
-		"a program":                   {"POST /x", nil, 200, 200},
-		"a program that deletes":      {"DELETE /x", nil, 200, 200},
-		"a form of another site":      {"POST /x", []string{"Origin", "https://evil.test"}, 403, 200},
-		"an old browser's file":       {"POST /x", []string{"Origin", "null"}, 403, 200},
-		"a script of another site":    {"DELETE /x", []string{"Sec-Fetch-Site", "cross-site"}, 403, 200},
-		"a sister":                    {"POST /x", []string{"Sec-Fetch-Site", "same-site"}, 403, 200},
-		"the own page":                {"POST /x", []string{"Sec-Fetch-Site", "same-origin", "Origin", "http://h"}, 200, 200},
-		"the own page by http":        {"POST /x", []string{"Origin", "http://h"}, 200, 200},
-		"somebody types the address":  {"GET /x", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, 200, 200},
-		"a link":                      {"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200, 200},
-		"an image":                    {"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, 200},
-		"a stream":                    {"GET /live", []string{"Origin", "https://evil.test", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, 403, 200},
-		"a stream of an old browser":  {"GET /live", []string{"Origin", "https://evil.test"}, 403, 200},
-		"a WebSocket":                 {"GET /x", []string{"Origin", "https://evil.test", "Upgrade", "websocket"}, 403, 200},
+		"a program":                {"POST /x", nil, 200, 200},
+		"a program that deletes":   {"DELETE /x", nil, 200, 200},
+		"a form of another site":   {"POST /x", []string{"Origin", "https://evil.test"}, 403, 200},
+		"an old browser's file":    {"POST /x", []string{"Origin", "null"}, 403, 200},
+		"a script of another site": {"DELETE /x", []string{"Sec-Fetch-Site", "cross-site"}, 403, 200},
+		"a sister":                 {"POST /x", []string{"Sec-Fetch-Site", "same-site"}, 403, 200},
+		"the own page": {
+			"POST /x", []string{"Sec-Fetch-Site", "same-origin", "Origin", "http://h"}, 200, 200,
+		},
+		"the own page by http": {"POST /x", []string{"Origin", "http://h"}, 200, 200},
+		"somebody types the address": {
+			"GET /x", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, 200, 200,
+		},
+		"a link": {
+			"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200, 200,
+		},
+		"an image": {
+			"GET /x", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403, 200,
+		},
+		"a stream": {"GET /live", []string{
+			"Origin", "https://evil.test", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors",
+		}, 403, 200},
+		"a stream of an old browser": {"GET /live", []string{"Origin", "https://evil.test"}, 403, 200},
+		"a WebSocket": {
+			"GET /x", []string{"Origin", "https://evil.test", "Upgrade", "websocket"}, 403, 200,
+		},
 		"a WebSocket of a program":    {"GET /x", []string{"Upgrade", "websocket"}, 200, 200},
 		"a page of the reverse proxy": {"POST /x", []string{"Origin", "https://builds.test:8443"}, 200, 200},
 		"a name that begins alike":    {"POST /x", []string{"Origin", "https://builds.test.evil"}, 403, 200},
@@ -175,7 +192,9 @@ func TestOtherSitesWithoutAuthentication(t *testing.T) {
 }
 
 func TestLoopbackListeners(t *testing.T) {
-	for address, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "0.0.0.0:1": false} {
+	for address, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "0.0.0.0:1": false,
+	} {
 		addr, err := net.ResolveTCPAddr("tcp", address)
 		must(t, err)
 		if IsLoopback(listenerAt{addr: addr}) != want {
@@ -185,12 +204,17 @@ func TestLoopbackListeners(t *testing.T) {
 	if IsLoopback(listenerAt{addr: &net.UnixAddr{Name: "/x"}}) {
 		t.Error("a socket file is loopback")
 	}
-	for peer, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "": false, "127.0.0.1": false} {
+	for peer, want := range map[string]bool{
+		"127.0.0.1:1": true, "[::1]:1": true, "192.0.2.1:1": false, "": false, "127.0.0.1": false,
+	} {
 		if IsLoopbackRequest(&http.Request{RemoteAddr: peer}) != want {
 			t.Errorf("%q is from here: %t", peer, !want)
 		}
 	}
-	for host, want := range map[string]bool{"localhost": true, "localhost:80": true, "127.0.0.1": true, "[::1]:80": true, "192.0.2.1": false, "x.test": false, "": false} {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:80": true, "127.0.0.1": true,
+		"[::1]:80": true, "192.0.2.1": false, "x.test": false, "": false,
+	} {
 		if isHere(host) != want {
 			t.Errorf("%q is here: %t", host, !want)
 		}

@@ -69,7 +69,8 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLogins(signer, root, "https://login.test")
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceController, "dev", []farm.Permission{"list_vms"})
 	must(t, err)
-	grants, err = grants.SetResources(farm.ServiceController, "dev", []farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}}})
+	grants, err = grants.SetResources(farm.ServiceController, "dev",
+		[]farm.ResourcePermission{{ID: "n1", Type: farm.ResourceNode, Permissions: []farm.Permission{"list"}}})
 	must(t, err)
 	g.grants = auth.NewGrantTable(grants, nil)
 	log := slog.New(slog.NewTextHandler(g, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -127,7 +128,9 @@ func (g *gate) routes() []Route {
 			return nil, farm.Errorf(farm.CodeBusy, "No")
 		}},
 		{Pattern: "POST /refused", Permission: "list_vms", Do: fails(farm.CodeRefused)},
-		{Pattern: "POST /raw", Permission: "list_vms", Raw: func(http.ResponseWriter, *http.Request) error { return farm.NotFound() }},
+		{Pattern: "POST /raw", Permission: "list_vms", Raw: func(http.ResponseWriter, *http.Request) error {
+			return farm.NotFound()
+		}},
 		{Pattern: "POST /panic", Permission: "list_vms", Do: func(*Request) (any, error) { panic("x") }},
 	}
 }
@@ -210,7 +213,8 @@ func TestGuard(t *testing.T) {
 			if ran := len(g.ran) > 0; ran != (a.Code == 200 || path == "/join") {
 				t.Errorf("%s, %s: the handler ran: %v", c.what, who, g.ran)
 			}
-			if a.Code == 401 && (a.Body.String() != AuthenticationRequired || a.Header().Get("Allow") != "" || a.Header().Get("WWW-Authenticate") == "") {
+			if a.Code == 401 && (a.Body.String() != AuthenticationRequired || a.Header().Get("Allow") != "" ||
+				a.Header().Get("WWW-Authenticate") == "") {
 				t.Errorf("%s, %s: %s %v", c.what, who, a.Body, a.Header())
 			}
 			if a.Header().Get(RequestIDHeader) == "" {
@@ -225,7 +229,9 @@ func TestGuard(t *testing.T) {
 
 func TestForbiddenNamesThePermission(t *testing.T) {
 	g := newGate(t)
-	for path, want := range map[string]string{"DELETE /node": "You need the permission delete_node", "POST /key": "Only the root user may do this"} {
+	for path, want := range map[string]string{
+		"DELETE /node": "You need the permission delete_node", "POST /key": "Only the root user may do this",
+	} {
 		method, path, _ := strings.Cut(path, " ")
 		a := g.ask(method, path, "Authorization", g.key(t))
 		if status, message, _ := a.envelope(t); status != "FAIL" || message != want {
@@ -253,12 +259,16 @@ func TestChallenges(t *testing.T) {
 		header []string
 		want   []string
 	}{
-		"nothing":             {nil, []string{ofRoot, ofOthers}},
-		"a wrong session":     {[]string{"Authorization", "bearer x"}, []string{ofRoot, ofOthers + `, error="invalid_token"`}},
-		"a wrong root token":  {[]string{"Authorization", rootBasic("wrong")}, []string{ofRoot, ofOthers}},
-		"a script of a page":  {[]string{"Sec-Fetch-Mode", "cors"}, []string{ofOthers}},
-		"an unknown scheme":   {[]string{"Authorization", "Digest x"}, []string{ofRoot, ofOthers}},
-		"two, of which right": {[]string{"Authorization", rootBasic(rootToken), "Authorization", rootBasic(rootToken)}, []string{ofRoot, ofOthers}},
+		"nothing": {nil, []string{ofRoot, ofOthers}},
+		"a wrong session": {[]string{"Authorization", "bearer x"}, []string{ofRoot, ofOthers +
+			`, error="invalid_token"`}},
+		"a wrong root token": {[]string{"Authorization", rootBasic("wrong")}, []string{ofRoot, ofOthers}},
+		"a script of a page": {[]string{"Sec-Fetch-Mode", "cors"}, []string{ofOthers}},
+		"an unknown scheme":  {[]string{"Authorization", "Digest x"}, []string{ofRoot, ofOthers}},
+		"two, of which right": {
+			[]string{"Authorization", rootBasic(rootToken), "Authorization", rootBasic(rootToken)},
+			[]string{ofRoot, ofOthers},
+		},
 	} {
 		a := g.ask("GET", "/vm", c.header...)
 		if got := a.Header().Values("WWW-Authenticate"); a.Code != 401 || !slices.Equal(got, c.want) {
@@ -277,23 +287,39 @@ func TestOtherSites(t *testing.T) {
 		header []string
 		want   int
 	}{
-		"another origin":           {"POST /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
-		"another site":             {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site"}, 403},
-		"a sister":                 {"DELETE /node", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site"}, 403},
-		"the own page":             {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-origin"}, 200},
-		"the own page by http":     {"POST /vm", []string{"Cookie", kept, "Origin", "http://example.com"}, 200},
-		"a page that is trusted":   {"POST /vm", []string{"Cookie", kept, "Origin", "https://portal.test"}, 200},
-		"no browser":               {"POST /vm", []string{"Cookie", kept}, 200},
-		"Basic of a browser":       {"POST /vm", []string{"Authorization", rootBasic(rootToken), "Origin", "https://evil.test"}, 403},
-		"a program's session":      {"POST /vm", []string{"Authorization", g.key(t), "Origin", "https://evil.test"}, 200},
-		"a log-in":                 {"POST /open", []string{"Origin", "https://evil.test"}, 403},
-		"nobody":                   {"POST /vm", []string{"Origin", "https://evil.test"}, 401},
-		"a visit":                  {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
-		"a script of another site": {"GET /vm", []string{"Authorization", rootBasic(rootToken), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
-		"a stream for it":          {"GET /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
-		"a script of a sister":     {"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 200},
-		"a WebSocket":              {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "https://evil.test"}, 403},
-		"a WebSocket of the page":  {"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "http://example.com"}, 200},
+		"another origin":         {"POST /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
+		"another site":           {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site"}, 403},
+		"a sister":               {"DELETE /node", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site"}, 403},
+		"the own page":           {"POST /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-origin"}, 200},
+		"the own page by http":   {"POST /vm", []string{"Cookie", kept, "Origin", "http://example.com"}, 200},
+		"a page that is trusted": {"POST /vm", []string{"Cookie", kept, "Origin", "https://portal.test"}, 200},
+		"no browser":             {"POST /vm", []string{"Cookie", kept}, 200},
+		"Basic of a browser": {
+			"POST /vm", []string{"Authorization", rootBasic(rootToken), "Origin", "https://evil.test"}, 403,
+		},
+		"a program's session": {
+			"POST /vm",
+			[]string{"Authorization", g.key(t), "Origin", "https://evil.test"},
+			200,
+		},
+		"a log-in": {"POST /open", []string{"Origin", "https://evil.test"}, 403},
+		"nobody":   {"POST /vm", []string{"Origin", "https://evil.test"}, 401},
+		"a visit": {
+			"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200,
+		},
+		"a script of another site": {"GET /vm", []string{
+			"Authorization", rootBasic(rootToken), "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors",
+		}, 403},
+		"a stream for it": {"GET /vm", []string{"Cookie", kept, "Origin", "https://evil.test"}, 403},
+		"a script of a sister": {
+			"GET /vm", []string{"Cookie", kept, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 200,
+		},
+		"a WebSocket": {
+			"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "https://evil.test"}, 403,
+		},
+		"a WebSocket of the page": {
+			"GET /vm", []string{"Cookie", kept, "Upgrade", "websocket", "Origin", "http://example.com"}, 200,
+		},
 		"a WebSocket of a program": {"GET /vm", []string{"Authorization", g.key(t), "Upgrade", "websocket"}, 200},
 	} {
 		method, path, _ := strings.Cut(c.what, " ")
@@ -346,7 +372,8 @@ func TestAudit(t *testing.T) {
 			continue
 		}
 		want := c.who
-		want.Request, want.Address, want.Verb, want.Outcome, want.Reason = a.Header().Get(RequestIDHeader), "192.0.2.7", method, c.outcome, c.reason
+		want.Request, want.Address, want.Verb, want.Outcome, want.Reason = a.Header().Get(RequestIDHeader), "192.0.2.7",
+			method, c.outcome, c.reason
 		if path != "/nothing" {
 			want.Route = c.what
 		}
@@ -358,7 +385,8 @@ func TestAudit(t *testing.T) {
 		if !reflect.DeepEqual(got[0], want) {
 			t.Errorf("%s:\n%+v; want\n%+v", c.what, got[0], want)
 		}
-		for _, words := range []string{"msg=audit", "request=" + want.Request, "address=192.0.2.7", "outcome=" + c.outcome} {
+		for _, words := range []string{"msg=audit", "request=" + want.Request, "address=192.0.2.7", "outcome=" +
+			c.outcome} {
 			if !strings.Contains(g.log.String(), words) {
 				t.Errorf("%s: no %q in\n%s", c.what, words, g.log.String())
 			}
@@ -399,14 +427,26 @@ func TestAddresses(t *testing.T) {
 		proxied bool
 		want    string
 	}{
-		"plain":               {"192.0.2.1:80", nil, false, "192.0.2.1"},
-		"IPv6":                {"[2001:db8::1%eth0]:80", nil, false, "2001:db8::1"},
-		"mapped":              {"[::ffff:192.0.2.1]:80", nil, false, "192.0.2.1"},
-		"header of anybody":   {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, false, "192.0.2.1"},
-		"proxy":               {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, true, "203.0.113.9"},
-		"the client's own":    {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"10.0.0.1, 203.0.113.9"}}, true, "203.0.113.9"},
-		"on a line before":    {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"10.0.0.1", " 203.0.113.9 "}}, true, "203.0.113.9"},
-		"no address":          {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"unknown"}, "X-Real-Ip": {"203.0.113.9"}}, true, "203.0.113.9"},
+		"plain":             {"192.0.2.1:80", nil, false, "192.0.2.1"},
+		"IPv6":              {"[2001:db8::1%eth0]:80", nil, false, "2001:db8::1"},
+		"mapped":            {"[::ffff:192.0.2.1]:80", nil, false, "192.0.2.1"},
+		"header of anybody": {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, false, "192.0.2.1"},
+		"proxy":             {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"203.0.113.9"}}, true, "203.0.113.9"},
+		"the client's own": {
+			"192.0.2.1:80",
+			http.Header{"X-Forwarded-For": {"10.0.0.1, 203.0.113.9"}},
+			true,
+			"203.0.113.9",
+		},
+		"on a line before": {
+			"192.0.2.1:80",
+			http.Header{"X-Forwarded-For": {"10.0.0.1", " 203.0.113.9 "}},
+			true,
+			"203.0.113.9",
+		},
+		"no address": {"192.0.2.1:80", http.Header{
+			"X-Forwarded-For": {"unknown"}, "X-Real-Ip": {"203.0.113.9"},
+		}, true, "203.0.113.9"},
 		"nothing of the kind": {"192.0.2.1:80", http.Header{"X-Forwarded-For": {"a\nb"}}, true, "192.0.2.1"},
 		"a socket":            {"@", nil, false, ""},
 	} {
@@ -428,7 +468,8 @@ func TestCaller(t *testing.T) {
 		return nil, nil
 	}}}, slog.New(slog.DiscardHandler))
 	g.ask("POST", "/x?group=dev", "Authorization", g.key(t))
-	if !got.Is() || got.Name != "ci" || got.Owner() != "ci" || got.Address != "192.0.2.7" || !got.Managed() || group != "dev" || groupErr != nil {
+	if !got.Is() || got.Name != "ci" || got.Owner() != "ci" || got.Address != "192.0.2.7" || !got.Managed() ||
+		group != "dev" || groupErr != nil {
 		t.Errorf("%+v %q %v", got, group, groupErr)
 	}
 	for want, err := range map[string]error{
@@ -441,7 +482,9 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if got.NeedOn(farm.ResourceNode, "n1", "list") != nil || got.HasOn(farm.ResourceNode, "n1", "remove") || !got.GroupHasOn("dev", farm.ResourceNode, "n1", "list") || got.GroupHasOn("ops", farm.ResourceNode, "n1", "list") {
+	if got.NeedOn(farm.ResourceNode, "n1", "list") != nil || got.HasOn(farm.ResourceNode, "n1", "remove") ||
+		!got.GroupHasOn("dev", farm.ResourceNode, "n1", "list") ||
+		got.GroupHasOn("ops", farm.ResourceNode, "n1", "list") {
 		t.Error("rights on nodes")
 	}
 	for query, want := range map[string]string{
@@ -465,18 +508,20 @@ func TestCaller(t *testing.T) {
 func TestWithoutAGuard(t *testing.T) {
 	var c Caller
 	g := &gate{}
-	g.handler = Handler(append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Do: func(r *Request) (any, error) {
-		c = CallerOf(r.Context())
-		group, err := c.ActingGroup(r.Params)
-		AuditIdentity(r.Request, auth.Identity{Name: "x"})
-		AuditFailure(r.Request, io.EOF)
-		return group, err
-	}}), slog.New(slog.NewTextHandler(g, nil)))
+	g.handler = Handler(
+		append(g.routes(), Route{Pattern: "POST /x", Permission: "start_vm", Do: func(r *Request) (any, error) {
+			c = CallerOf(r.Context())
+			group, err := c.ActingGroup(r.Params)
+			AuditIdentity(r.Request, auth.Identity{Name: "x"})
+			AuditFailure(r.Request, io.EOF)
+			return group, err
+		}}), slog.New(slog.NewTextHandler(g, nil)))
 	a := g.ask("POST", "/x?group=a&group_id=b", "Origin", "https://evil.test")
 	if status, _, body := a.envelope(t); status != "OK" || string(body) != `""` {
 		t.Errorf("%s %s", status, body)
 	}
-	if c.Is() || c.Owner() != "" || c.Need("start_vm") != nil || c.NeedOn(farm.ResourceNode, "x", "list") != nil || c.Managed() || !c.GroupHasOn("x", farm.ResourceNode, "x", "list") {
+	if c.Is() || c.Owner() != "" || c.Need("start_vm") != nil || c.NeedOn(farm.ResourceNode, "x", "list") != nil ||
+		c.Managed() || !c.GroupHasOn("x", farm.ResourceNode, "x", "list") {
 		t.Errorf("%+v", c)
 	}
 	if a := g.ask("PUT", "/vm"); a.Code != 405 || a.Header().Get("Allow") == "" {
@@ -504,166 +549,6 @@ func TestLoopback(t *testing.T) {
 		}
 		if got != c.want || err == nil && who.Method != auth.ByLocal {
 			t.Errorf("%s: %q, %v", name, got, err)
-		}
-	}
-}
-
-// TestOnBehalf: a call for a user is allowed when it is to the user and to the program.
-func TestOnBehalf(t *testing.T) {
-	local := newGate(t, func(o *GuardOptions) { o.Who = Loopback{} })
-	g := newGate(t)
-	for _, c := range []struct {
-		name    string
-		gate    *gate
-		as      string // the header Authorization
-		pattern string
-		header  []string
-		want    int
-	}{
-		{"root", g, rootBasic(rootToken), "DELETE /node", nil, 200},
-		{"root for a group that may", g, rootBasic(rootToken), "GET /vm", []string{UserHeader, "anna", GroupHeader, "a", GroupHeader, "dev"}, 200},
-		{"root for a user without groups", g, rootBasic(rootToken), "GET /vm", []string{UserHeader, "anna"}, 403},
-		{"root for who may something else", g, rootBasic(rootToken), "DELETE /node", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
-		{"what is root's own", g, rootBasic(rootToken), "POST /key", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
-		{"a key for who may more", g, g.key(t), "DELETE /node", []string{UserHeader, "anna", GroupHeader, "ops"}, 403},
-		{"a key for who may less", g, g.key(t), "GET /vm", []string{UserHeader, "anna"}, 403},
-		{"nobody", g, "", "GET /vm", []string{UserHeader, "anna", GroupHeader, "dev"}, 401},
-		{"for root", g, rootBasic(rootToken), "GET /known", []string{UserHeader, "root"}, 401},
-		{"for a name that was lost", g, rootBasic(rootToken), "GET /known", []string{UserHeader, ""}, 401},
-		{"for groups", g, rootBasic(rootToken), "GET /known", []string{GroupHeader, "dev"}, 401},
-		{"for two", g, rootBasic(rootToken), "GET /known", []string{UserHeader, "a", UserHeader, "b"}, 401},
-		{"a program of this machine", local, "", "DELETE /node", nil, 200},
-		{"a program for a user", local, "", "DELETE /node", []string{UserHeader, "anna", GroupHeader, "dev"}, 403},
-		{"a program for who may", local, "", "GET /vm", []string{UserHeader, "anna", GroupHeader, "dev"}, 200},
-	} {
-		method, path, _ := strings.Cut(c.pattern, " ")
-		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-		r.RemoteAddr, r.Host = "127.0.0.1:5", "127.0.0.1:8085"
-		if c.as != "" {
-			r.Header.Set("Authorization", c.as)
-		}
-		for i := 0; i < len(c.header); i += 2 {
-			r.Header.Add(c.header[i], c.header[i+1])
-		}
-		w := httptest.NewRecorder()
-		c.gate.handler.ServeHTTP(w, r)
-		if w.Code != c.want {
-			t.Errorf("%s: %d %s", c.name, w.Code, w.Body)
-		}
-	}
-	if who := g.records[0].Who; who != "root" {
-		t.Errorf("%q", who)
-	}
-	if who := g.records[len(g.records)-1].Who; who != "" {
-		t.Errorf("%q", who)
-	}
-	for _, want := range []AuditRecord{
-		{Who: "root", ForUser: "anna", Method: auth.ByRoot}, {Who: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
-	} {
-		if !slices.ContainsFunc(g.records, func(a AuditRecord) bool {
-			return a.Who == want.Who && a.ForUser == want.ForUser && a.Method == want.Method && a.KeyID == want.KeyID
-		}) {
-			t.Errorf("the audit has no record of %s for %s", want.Who, want.ForUser)
-		}
-	}
-	if text := g.log.String(); !strings.Contains(text, "who=ci method=key key=ci") || !strings.Contains(text, "for_user=anna") {
-		t.Error(text)
-	}
-}
-
-// fixed is a caller that is always the same.
-type fixed auth.Identity
-
-func (f fixed) Identify(*http.Request) (auth.Identity, error) { return auth.Identity(f), nil }
-func (f fixed) Revalidate(*http.Request, auth.Identity) (auth.Identity, error) {
-	return auth.Identity(f), nil
-}
-func (f fixed) Schemes() []string { return nil }
-
-// TestNamesThatCallersGive: a caller that acts for a user is counted and recorded by its own credential. Only
-// the root user and local programs of a service, which may do everything, are counted by the users that they
-// name.
-func TestNamesThatCallersGive(t *testing.T) {
-	for name, c := range map[string]struct {
-		who     auth.Identity
-		counted string // without and with a named user
-		named   string
-		actor   farm.Actor // with a named user
-	}{
-		"a key": {
-			auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"dev"}, Method: auth.ByKey},
-			"key ci", "key ci",
-			farm.Actor{User: "ci", KeyID: "ci", ForUser: "anna"},
-		},
-		"a certificate": {
-			auth.Identity{Name: "build-1", Method: auth.ByCertificate},
-			"user build-1", "user build-1",
-			farm.Actor{User: "build-1", ForUser: "anna"},
-		},
-		"a user of the identity provider": {
-			auth.Identity{Name: "ben", Method: auth.ByOIDC}, "user ben", "user ben", farm.Actor{User: "ben", ForUser: "anna"},
-		},
-		"a user who names themselves": {
-			auth.Identity{Name: "anna", Method: auth.ByOIDC}, "user anna", "user anna", farm.Actor{User: "anna"},
-		},
-		"a node": {auth.Identity{Name: "node-1", Method: auth.ByNode}, "node node-1", "node node-1", farm.Actor{User: "node-1"}},
-		"a node of a key": {
-			auth.Identity{Name: "node-2", KeyID: "nodes", Method: auth.ByNode},
-			"node node-2", "node node-2",
-			farm.Actor{User: "node-2", KeyID: "nodes"},
-		},
-		"root": {
-			auth.Identity{Name: "root", Method: auth.ByRoot, Root: true},
-			"user root", "for anna",
-			farm.Actor{User: "root", ForUser: "anna"},
-		},
-		"a program beside the service": {
-			auth.Identity{Method: auth.ByLocal}, "address 192.0.2.7", "for anna", farm.Actor{ForUser: "anna"},
-		},
-	} {
-		g := newGate(t, func(o *GuardOptions) { o.Who = fixed(c.who) })
-		var counted string
-		var actor farm.Actor
-		g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {
-			counted, actor = CallerName(r.Request), ActorOf(r.Context())
-			return nil, nil
-		}}}, slog.New(slog.DiscardHandler))
-		if a := g.ask("POST", "/x"); a.Code != 200 || counted != c.counted {
-			t.Errorf("%s: %d, counted as %q", name, a.Code, counted)
-		}
-		if a := g.ask("POST", "/x", UserHeader, "anna"); a.Code != 200 || counted != c.named {
-			t.Errorf("%s for anna: %d, counted as %q", name, a.Code, counted)
-		}
-		if actor.Address, actor.Request = "", ""; actor != c.actor {
-			t.Errorf("%s for anna: %+v", name, actor)
-		}
-	}
-}
-
-// TestActFor: an outgoing request names its caller and no other user.
-func TestActFor(t *testing.T) {
-	for name, c := range map[string]struct {
-		who    *auth.Identity // nil: without a guard
-		behind *auth.Identity
-		want   string
-	}{
-		"no guard":         {nil, nil, "[] []"},
-		"nobody":           {&auth.Identity{}, nil, "[] []"},
-		"root":             {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, nil, "[] []"},
-		"root for a user":  {&auth.Identity{Name: "root", Method: auth.ByRoot, Root: true}, &auth.Identity{Name: "ann", Groups: []string{"g"}, Method: auth.ByLocal}, "[ann] [g]"},
-		"a key":            {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, nil, "[ci] [a b]"},
-		"a key for a user": {&auth.Identity{Name: "ci", KeyID: "ci", Groups: []string{"a", "b"}, Method: auth.ByKey}, &auth.Identity{Name: "ann", Method: auth.ByLocal}, "[ci] [a b]"},
-	} {
-		ctx := t.Context()
-		if c.who != nil {
-			ctx = context.WithValue(ctx, passageKey{}, &requestAudit{Caller: Caller{Identity: *c.who, For: c.behind}})
-		}
-		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-		r.Header.Set(UserHeader, "somebody")
-		r.Header.Set(GroupHeader, "else")
-		ActFor(r)
-		if got := fmt.Sprint(r.Header[UserHeader], r.Header[GroupHeader]); got != c.want || r.Header.Get(ViaHeader) != "controller" {
-			t.Errorf("%s: %s via %q", name, got, r.Header.Get(ViaHeader))
 		}
 	}
 }

@@ -48,7 +48,8 @@ func TestGuessesAreLimited(t *testing.T) {
 			t.Error(a.Code)
 		}
 		a := g.ask("GET", "/vm", "Authorization", rootBasic("wrong"))
-		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" || a.Header().Get("Retry-After") != "2" {
+		if _, message, _ := a.envelope(t); message != "Too many failed attempts; try again later" ||
+			a.Header().Get("Retry-After") != "2" {
 			t.Error(message, a.Header())
 		}
 		time.Sleep(2 * time.Second)
@@ -72,13 +73,16 @@ func TestGuessesAreLimited(t *testing.T) {
 // TestGuessesThatFailOtherwise: a wrong root token counts also if the request fails for another reason, which
 // would distinguish it from the right one.
 func TestGuessesThatFailOtherwise(t *testing.T) {
-	for name, body := range map[string]string{"too large": strings.Repeat("x", strangerBody+1), "not what is asked for": "{}"} {
+	for name, body := range map[string]string{
+		"too large": strings.Repeat("x", strangerBody+1), "not what is asked for": "{}",
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
-				join := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: func(*Request) (any, error) {
-					return nil, farm.Errorf(farm.CodeInvalid, "No")
-				}}}, slog.New(slog.DiscardHandler))
+				join := g.guard.Handler(
+					[]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: func(*Request) (any, error) {
+						return nil, farm.Errorf(farm.CodeInvalid, "No")
+					}}}, slog.New(slog.DiscardHandler))
 				codes := map[int]int{}
 				for range 100 {
 					r := httptest.NewRequestWithContext(t.Context(), "POST", "/join", strings.NewReader(body))
@@ -109,8 +113,11 @@ func TestGuessesOfHandlers(t *testing.T) {
 			}
 		}
 		g := newGate(t)
-		open := (*Guard)(nil).Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(&auth.GuessLimiter{})}}, slog.New(slog.DiscardHandler))
-		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(nil)}}, slog.New(slog.DiscardHandler))
+		open := (*Guard)(nil).Handler([]Route{
+			{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(&auth.GuessLimiter{})},
+		}, slog.New(slog.DiscardHandler))
+		shut := g.guard.Handler([]Route{{Pattern: "POST /join", Permission: NodeOrKnown, Do: handler(nil)}},
+			slog.New(slog.DiscardHandler))
 		for name, h := range map[string]http.Handler{"without a guard": open, "with one": shut} {
 			compared = 0
 			for range 100 {

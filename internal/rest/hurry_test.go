@@ -54,7 +54,8 @@ func TestBodiesThatNeverCome(t *testing.T) {
 				over, done := context.WithCancel(t.Context())
 				l := pipes{make(chan net.Conn), done, over}
 				server := &http.Server{
-					Handler: g.guard.Handler(g.routes(), slog.New(slog.DiscardHandler)), IdleTimeout: time.Hour, ReadHeaderTimeout: time.Hour,
+					Handler: g.guard.Handler(g.routes(), slog.New(slog.DiscardHandler)), IdleTimeout: time.Hour,
+					ReadHeaderTimeout: time.Hour,
 				}
 				go func() { _ = server.Serve(l) }()
 				here, there := net.Pipe()
@@ -64,7 +65,8 @@ func TestBodiesThatNeverCome(t *testing.T) {
 					_, _ = io.Copy(io.Discard, here)
 					close(ended)
 				}()
-				if _, err := io.WriteString(here, "POST "+c.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+c.sent); err != nil {
+				if _, err := io.WriteString(here, "POST "+c.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"+
+					c.sent); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(c.within)

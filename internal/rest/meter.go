@@ -31,8 +31,10 @@ type routeMeter struct {
 // codes are the statuses that are counted separately.
 var codes = [...]int{
 	http.StatusOK, http.StatusNoContent, http.StatusPartialContent, http.StatusNotModified,
-	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-	http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge, http.StatusRequestedRangeNotSatisfiable,
+	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+	http.StatusMethodNotAllowed,
+	http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge,
+	http.StatusRequestedRangeNotSatisfiable,
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
@@ -42,7 +44,9 @@ const noRoute = "none"
 // NewMeter creates the meter of a service. A non-nil refusal channel receives a value for each response with
 // status 401, 403 or 429 unless it is full.
 func NewMeter(service string, refusal chan<- struct{}) *Meter {
-	m := &Meter{service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short)}
+	m := &Meter{
+		service: service, refusal: refusal, none: &routeMeter{timed: true}, took: metric.NewHistogram(metric.Short),
+	}
 	m.routes.Store(&map[string]*routeMeter{})
 	return m
 }
@@ -102,8 +106,9 @@ func (m *Meter) count(pattern string, code int, took time.Duration) {
 func Families(meters ...*Meter) []metric.Family {
 	return []metric.Family{
 		{
-			Name: "buildyard_http_requests_total", Kind: metric.KindCounter, Labels: []string{"service", "route", "code"},
-			Help: "Requests by route and status",
+			Name: "buildyard_http_requests_total", Kind: metric.KindCounter,
+			Labels: []string{"service", "route", "code"},
+			Help:   "Requests by route and status",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					m.read(s)

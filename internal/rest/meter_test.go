@@ -30,8 +30,12 @@ func meteredServer(t testing.TB, m *Meter) *httptest.Server {
 	routes := []Route{
 		{Pattern: "GET /a", Do: func(*Request) (any, error) { return "x", nil }},
 		{Pattern: "GET /a/{id}", Do: func(*Request) (any, error) { return nil, farm.NotFound() }},
-		{Pattern: "POST /a", Do: func(r *Request) (any, error) { return nil, farm.Errorf(farm.Code(r.Params.String("code")), "no") }},
-		{Pattern: "GET /hang", Hangs: true, Do: func(*Request) (any, error) { return nil, nil }}, // an answer without a body
+		{Pattern: "POST /a", Do: func(r *Request) (any, error) {
+			return nil,
+				farm.Errorf(farm.Code(r.Params.String("code")), "no")
+		}},
+		// an answer without a body
+		{Pattern: "GET /hang", Hangs: true, Do: func(*Request) (any, error) { return nil, nil }},
 		{Pattern: "GET /odd", Raw: func(w http.ResponseWriter, _ *http.Request) error {
 			w.WriteHeader(http.StatusEarlyHints)
 			w.WriteHeader(http.StatusTeapot)
@@ -109,7 +113,9 @@ func TestCountingKeepsTheWriter(t *testing.T) {
 	server := httptest.NewServer(Metered(m, routes, Handler(routes, slog.New(slog.DiscardHandler))))
 	defer server.Close()
 	fetch(t, "GET", server.URL, "")
-	if plain := Metered(nil, routes, http.NotFoundHandler()); fmt.Sprintf("%T", plain) != fmt.Sprintf("%T", http.NotFoundHandler()) || len(*m.routes.Load()) != 1 {
+	if plain := Metered(nil, routes,
+		http.NotFoundHandler()); fmt.Sprintf("%T", plain) != fmt.Sprintf("%T", http.NotFoundHandler()) ||
+		len(*m.routes.Load()) != 1 {
 		t.Error("without a meter there is something in between")
 	}
 }
@@ -158,7 +164,8 @@ func BenchmarkGetOverConnection(b *testing.B) {
 // BenchmarkCounting measures the overhead of counting a request.
 func BenchmarkCounting(b *testing.B) {
 	m := NewMeter("x", nil)
-	h := Metered(m, []Route{{Pattern: "GET /a"}}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	h := Metered(m, []Route{{Pattern: "GET /a"}},
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/a", nil)
 	r.Pattern = "GET /a"
 	b.ReportAllocs()
@@ -169,7 +176,8 @@ func BenchmarkCounting(b *testing.B) {
 
 // TestMeterOfTwoPorts: what one port has counted stays when another one is added.
 func TestMeterOfTwoPorts(t *testing.T) {
-	m, routes := NewMeter("a", nil), []Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
+	m, routes := NewMeter("a", nil),
+		[]Route{{Pattern: "GET /x", Permission: Open, Do: func(*Request) (any, error) { return 1, nil }}}
 	handler := Handler(routes, slog.New(slog.DiscardHandler))
 	for range 2 {
 		Metered(m, routes, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))

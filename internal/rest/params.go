@@ -117,7 +117,8 @@ func decodeObject(raw []byte) (map[string]json.RawMessage, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
-		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not a JSON object: " + jsonFault(err)}
+		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not a JSON object: " +
+			jsonFault(err)}
 	}
 	return fields, nil
 }
@@ -412,7 +413,8 @@ func (p *Params) Items(most int) ([]*Params, error) {
 	}
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not an array of JSON objects: " + jsonFault(err)}
+		return nil, &farm.Error{Code: farm.CodeInvalid, Message: "The request body is not an array of JSON objects: " +
+			jsonFault(err)}
 	}
 	if len(list) > most {
 		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(list), most)

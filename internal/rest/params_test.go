@@ -34,7 +34,8 @@ func mustRead(t *testing.T, query, body string) *Params {
 // TestBodyWhateverItsType: JSON is JSON under every Content-Type and method.
 func TestBodyWhateverItsType(t *testing.T) {
 	for _, contentType := range []string{
-		"", "application/json", "application/json; charset=utf-8", "application/x-www-form-urlencoded", "text/plain", "nonsense",
+		"", "application/json", "application/json; charset=utf-8", "application/x-www-form-urlencoded", "text/plain",
+		"nonsense",
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			r := httptest.NewRequest(method, "/x", strings.NewReader(`{"id":"a"}`+"\n"))
@@ -75,7 +76,8 @@ func TestBodyWithoutFields(t *testing.T) {
 func TestBodyThatIsNoObject(t *testing.T) {
 	for _, body := range []string{
 		"[]", `[{"id":"a"}]`, `"text"`, "5", "true", "{", `{"id":}`, `{"id":"a"} {"id":"b"}`, `{"id":"a"},`, "id=a&x=b",
-		"\xef\xbb\xbf\xef\xbb\xbf{}", `{'id':'a'}`, "\x00", strings.Repeat("[", 20000), `{"a":` + strings.Repeat(`{"a":`, 20000),
+		"\xef\xbb\xbf\xef\xbb\xbf{}", `{'id':'a'}`, "\x00", strings.Repeat("[", 20000),
+		`{"a":` + strings.Repeat(`{"a":`, 20000),
 	} {
 		_, err := read("", body)
 		var e *farm.Error
@@ -142,12 +144,14 @@ func TestNotGiven(t *testing.T) {
 	for _, body := range []string{`{}`, `{"x":null}`, `{"x":""}`, `{"x": null }`} {
 		p := mustRead(t, "", body)
 		got := []any{
-			p.Has("x"), p.String("x"), p.Int("x", 7, 1, 9), p.Bool("x", true), p.Bool("x", false), p.OneOf("x", "a"), p.Text("x", 1),
+			p.Has("x"), p.String("x"), p.Int("x", 7, 1, 9), p.Bool("x", true), p.Bool("x", false), p.OneOf("x", "a"),
+			p.Text("x", 1),
 			len(p.Strings("x")), len(p.Objects("x")), p.Object("x") == nil, len(p.Given("x")),
 		}
 		into := 5
 		p.JSON("x", &into)
-		if want := []any{false, "", 7, true, false, "", "", 0, 0, true, 0}; !slices.Equal(got, want) || into != 5 || p.Err() != nil {
+		if want := []any{false, "", 7, true, false, "", "", 0, 0, true, 0}; !slices.Equal(got, want) || into != 5 ||
+			p.Err() != nil {
 			t.Errorf("%s gives %v, %d, %v", body, got, into, p.Err())
 		}
 		if p.Required("x"); p.Err() == nil || p.Err().Error() != "x: is required" {
@@ -166,11 +170,13 @@ func TestInt(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{
-		"0", "101", "-1", "1.5", "1e9", "1e400", "-1e400", "9223372036854775808", "9007199254740993.0", "true", "[]", "[1]", "{}",
+		"0", "101", "-1", "1.5", "1e9", "1e400", "-1e400", "9223372036854775808", "9007199254740993.0", "true", "[]",
+		"[1]", "{}",
 		`"x"`, `" "`, `"1 2"`, `"1.5"`, `"0x1p4"`, `"0x10"`, `"1_0"`, `"Infinity"`, `"NaN"`, `"١"`, `"1,0"`, `"\u0000"`,
 	} {
 		p := mustRead(t, "", `{"n":`+raw+`}`)
-		if got := p.Int("n", -1, 1, 100); got != -1 || p.Err() == nil || p.Err().Error() != "n: must be an integer between 1 and 100" {
+		if got := p.Int("n", -1, 1, 100); got != -1 || p.Err() == nil ||
+			p.Err().Error() != "n: must be an integer between 1 and 100" {
 			t.Errorf("%s is taken as %d: %v", raw, got, p.Err())
 		}
 	}
@@ -195,7 +201,10 @@ func TestIntAtTheEdges(t *testing.T) {
 }
 
 func TestBool(t *testing.T) {
-	for raw, want := range map[string]bool{"true": true, `"true"`: true, "false": false, `"false"`: false, " true ": true, `"True"`: true, `"FALSE"`: false} {
+	for raw, want := range map[string]bool{
+		"true": true, `"true"`: true, "false": false, `"false"`: false, " true ": true, `"True"`: true,
+		`"FALSE"`: false,
+	} {
 		p := mustRead(t, "", `{"b":`+raw+`}`)
 		if got := p.Bool("b", !want); got != want || p.Err() != nil {
 			t.Errorf("%s is %v, %v", raw, got, p.Err())
@@ -220,8 +229,10 @@ func TestStringsOfTheWrongType(t *testing.T) {
 
 func TestText(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"s":"abcde"}`: "", `{"s":"abcdef"}`: "s: must have at most 5 bytes", `{"s":"äöü"}`: "s: must have at most 5 bytes",
-		`{"s":"a\nb"}`: "s: must not contain control characters", `{"s":"\u0000"}`: "s: must not contain control characters",
+		`{"s":"abcde"}`: "", `{"s":"abcdef"}`: "s: must have at most 5 bytes",
+		`{"s":"äöü"}`:    "s: must have at most 5 bytes",
+		`{"s":"a\nb"}`:   "s: must not contain control characters",
+		`{"s":"\u0000"}`: "s: must not contain control characters",
 		`{"s":"\u007f"}`: "s: must not contain control characters", `{"s":5}`: "s: must be a string",
 	} {
 		p := mustRead(t, "", body)
@@ -246,7 +257,8 @@ func TestOneOf(t *testing.T) {
 }
 
 func TestArraysAndObjects(t *testing.T) {
-	p := mustRead(t, "q=1&q=2&one=1", `{"list":["a","b"],"items":[{"n":1},null,{"n":"x"}],"obj":{"k":"v","a":1},"empty":[]}`)
+	p := mustRead(t, "q=1&q=2&one=1",
+		`{"list":["a","b"],"items":[{"n":1},null,{"n":"x"}],"obj":{"k":"v","a":1},"empty":[]}`)
 	if got := p.Strings("list"); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("list is %q", got)
 	}
@@ -365,7 +377,8 @@ func TestDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		`{}`: 0, `{"d":""}`: 0, `{"d":null}`: 0, `{"d":90}`: 90 * time.Second, `{"d":"90"}`: 90 * time.Second,
 		`{"d":"1h30m"}`: 90 * time.Minute, `{"d":" 2h "}`: 2 * time.Hour, `{"d":"0s"}`: 0,
-		`{"d":"2h1s"}`: -1, `{"d":-1}`: -1, `{"d":"-1s"}`: -1, `{"d":1e300}`: -1, `{"d":"soon"}`: -1, `{"d":[]}`: -1, `{"d":99999999999999}`: -1,
+		`{"d":"2h1s"}`: -1, `{"d":-1}`: -1, `{"d":"-1s"}`: -1, `{"d":1e300}`: -1, `{"d":"soon"}`: -1, `{"d":[]}`: -1,
+		`{"d":99999999999999}`: -1,
 	} {
 		p, err := read("", text)
 		if err != nil {
@@ -406,7 +419,8 @@ func TestAnswersOfTheirOwn(t *testing.T) {
 		t.Error(a.Body)
 	}
 	a := one(NoEnvelope{"text/plain", []byte("x")}, nil)
-	if a.Body.String() != "x" || a.Header().Get("Content-Type") != "text/plain" || a.Header().Get("Cache-Control") != "no-store" {
+	if a.Body.String() != "x" || a.Header().Get("Content-Type") != "text/plain" ||
+		a.Header().Get("Cache-Control") != "no-store" {
 		t.Error(a.Body, a.Header())
 	}
 }
@@ -466,7 +480,10 @@ func TestFlag(t *testing.T) {
 
 // TestIntOrZero: 0 means not given, and any other number must be within its bounds.
 func TestIntOrZero(t *testing.T) {
-	for body, want := range map[string]int{`{}`: 7, `{"n":0}`: 7, `{"n":"0"}`: 7, `{"n":null}`: 7, `{"n":5}`: 5, `{"n":"9"}`: 9, `{"n":4}`: -1, `{"n":10}`: -1, `{"n":"x"}`: -1, `{"n":-0.5}`: -1} {
+	for body, want := range map[string]int{
+		`{}`: 7, `{"n":0}`: 7, `{"n":"0"}`: 7, `{"n":null}`: 7, `{"n":5}`: 5,
+		`{"n":"9"}`: 9, `{"n":4}`: -1, `{"n":10}`: -1, `{"n":"x"}`: -1, `{"n":-0.5}`: -1,
+	} {
 		p := mustRead(t, "", body)
 		if got := p.IntOrZero("n", 7, 5, 9); (p.Err() != nil) != (want < 0) || want >= 0 && got != want {
 			t.Errorf("%s: %d, %v", body, got, p.Err())
@@ -485,7 +502,8 @@ func TestQueryThatCannotBeRead(t *testing.T) {
 // TestPlain: only a text that needs no decoding is used as it is.
 func TestPlain(t *testing.T) {
 	for raw, want := range map[string]bool{
-		`""`: true, `"a b~"`: true, `"`: false, `a"`: false, `5`: false, `"a\n"`: false, "\"a\x1f\"": false, "\"a \"": true, "\"\x7f\"": true, "\"\x80\"": false, `"ü"`: false, `"a"b"`: false,
+		`""`: true, `"a b~"`: true, `"`: false, `a"`: false, `5`: false, `"a\n"`: false, "\"a\x1f\"": false,
+		"\"a \"": true, "\"\x7f\"": true, "\"\x80\"": false, `"ü"`: false, `"a"b"`: false,
 	} {
 		if plain([]byte(raw)) != want {
 			t.Errorf("%q is plain: %t", raw, !want)

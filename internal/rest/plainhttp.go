@@ -127,7 +127,8 @@ func (l *plainListener) Addr() net.Addr { return l.addr }
 func NewPlainHTTPServer() *http.Server {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(leadToHTTPS),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
+		MaxHeaderBytes:               16 << 10,
 		DisableGeneralOptionsHandler: true,
 	}
 	s.SetKeepAlivesEnabled(false)

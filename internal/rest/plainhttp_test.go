@@ -22,8 +22,11 @@ func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 	defer made.Close()
 	secure, plain := SplitPlainHTTP(l)
 	server := &http.Server{
-		TLSConfig: &tls.Config{Certificates: made.TLS.Certificates}, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" over TLS") }),
+		TLSConfig: &tls.Config{Certificates: made.TLS.Certificates},
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.Method+" over TLS")
+		}),
 	}
 	other := NewPlainHTTPServer()
 	var work sync.WaitGroup
@@ -49,8 +52,12 @@ func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 		{"POST", "https://" + host + "/x", "POST over TLS", 200, ""},
 		{"GET", "http://" + host + "/api/v1/vm?id=a%20b", "", 307, "https://" + host + "/api/v1/vm?id=a%20b"},
 		{"HEAD", "http://" + host + "/", "", 307, "https://" + host + "/"},
-		{"POST", "http://" + host + "/x", `{"status":"FAIL","message":"This port speaks TLS: send the request to https://` + host + `"}` + "\n", 400, ""},
-		{"DELETE", "http://" + host + "/x", `{"status":"FAIL","message":"This port speaks TLS: send the request to https://` + host + `"}` + "\n", 400, ""},
+		{"POST", "http://" + host +
+			"/x", `{"status":"FAIL","message":"This port speaks TLS: send the request to https://` + host + `"}` +
+			"\n", 400, ""},
+		{"DELETE", "http://" + host +
+			"/x", `{"status":"FAIL","message":"This port speaks TLS: send the request to https://` + host + `"}` +
+			"\n", 400, ""},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), c.method, c.url, nil)
 		must(t, err)

@@ -23,7 +23,8 @@ func (c Caller) GroupMay(group string, kind farm.ResourceType, id string, right 
 		return c.May(kind, id, right)
 	}
 	return c.refused(c.GroupHasOn(group, kind, id, right), kind, id,
-		farm.Errorf(farm.CodeForbidden, "The permission group %s needs the permission %s on the %s %s", group, right, kind, id))
+		farm.Errorf(farm.CodeForbidden, "The permission group %s needs the permission %s on the %s %s", group, right,
+			kind, id))
 }
 
 func (c Caller) refused(has bool, kind farm.ResourceType, id string, refusal error) error {

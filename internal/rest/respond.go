@@ -142,7 +142,8 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), ownWords(level, err)
 	}
 	log.LogAttrs(r.Context(), level, "request failed", slog.String("request", w.Header().Get(RequestIDHeader)),
-		slog.String("method", r.Method), slog.String("path", path), slog.String("code", string(code)), slog.Any("error", cause), caller)
+		slog.String("method", r.Method), slog.String("path", path), slog.String("code", string(code)),
+		slog.Any("error", cause), caller)
 	answerError(w, code, err)
 }
 

@@ -22,35 +22,48 @@ func TestWhoFollowsIsCutOff(t *testing.T) {
 		change func(g *gate) error
 		goesOn bool
 	}{
-		"nothing changes":    {change: func(*gate) error { return nil }, goesOn: true},
-		"the session ends":   {change: func(*gate) error { time.Sleep(2 * auth.DefaultSessionTTL); return nil }, goesOn: true},
+		"nothing changes": {change: func(*gate) error { return nil }, goesOn: true},
+		"the session ends": {change: func(*gate) error {
+			time.Sleep(2 * auth.DefaultSessionTTL)
+			return nil
+		}, goesOn: true},
 		"the key is deleted": {change: func(g *gate) error { return g.keys.Delete(t.Context(), "ci") }},
-		"deleted afterwards": {change: func(g *gate) error { time.Sleep(2 * auth.DefaultSessionTTL); return g.keys.Delete(t.Context(), "ci") }},
-		"the key ends":       {change: func(*gate) error { time.Sleep(time.Hour); return nil }},
-		"other groups":       {change: func(g *gate) error { return g.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &[]string{"x"}}) }},
+		"deleted afterwards": {change: func(g *gate) error {
+			time.Sleep(2 * auth.DefaultSessionTTL)
+			return g.keys.Delete(t.Context(), "ci")
+		}},
+		"the key ends": {change: func(*gate) error { time.Sleep(time.Hour); return nil }},
+		"other groups": {change: func(g *gate) error {
+			return g.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &[]string{"x"}})
+		}},
 		"groups of an ended one": {change: func(g *gate) error {
 			time.Sleep(2 * auth.DefaultSessionTTL)
 			return g.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &[]string{"x"}})
 		}},
 		"the permission is taken": {change: func(g *gate) error {
-			return g.grants.Change(t.Context(), func(all auth.Grants) (auth.Grants, error) { return all.DeleteGroup("dev") })
+			return g.grants.Change(t.Context(),
+				func(all auth.Grants) (auth.Grants, error) { return all.DeleteGroup("dev") })
 		}},
 		"root": {header: func(*gate) string { return rootBasic(rootToken) }, goesOn: true, change: func(g *gate) error {
-			return g.grants.Change(t.Context(), func(all auth.Grants) (auth.Grants, error) { return all.DeleteGroup("dev") })
+			return g.grants.Change(t.Context(),
+				func(all auth.Grants) (auth.Grants, error) { return all.DeleteGroup("dev") })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(t)
 				ended, leave := make(chan struct{}), make(chan struct{})
-				h := g.guard.Handler([]Route{{Pattern: "GET /follow", Permission: "list_vms", Follows: true, Raw: func(_ http.ResponseWriter, r *http.Request) error {
-					defer close(ended)
-					select {
-					case <-r.Context().Done():
-					case <-leave:
-					}
-					return nil
-				}}}, slog.New(slog.DiscardHandler))
+				h := g.guard.Handler([]Route{{
+					Pattern: "GET /follow", Permission: "list_vms", Follows: true,
+					Raw: func(_ http.ResponseWriter, r *http.Request) error {
+						defer close(ended)
+						select {
+						case <-r.Context().Done():
+						case <-leave:
+						}
+						return nil
+					},
+				}}, slog.New(slog.DiscardHandler))
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/follow", nil)
 				r.Header.Set("Authorization", g.key(t))
 				if c.header != nil {
@@ -129,7 +142,8 @@ func TestNobodyFillsTheMemory(t *testing.T) {
 				want = 401
 			}
 			if a.Code != want || want != 200 && body.read > strangerBody+1 || want == 401 && body.read > 0 {
-				t.Errorf("%s, %.10s, %d bytes, announced %v: %d after %d bytes", c.path, c.header, c.size, announced, a.Code, body.read)
+				t.Errorf("%s, %.10s, %d bytes, announced %v: %d after %d bytes", c.path, c.header, c.size, announced,
+					a.Code, body.read)
 			}
 		}
 	}

@@ -167,7 +167,8 @@ func respondUnrouted(w http.ResponseWriter, r *http.Request, mux *http.ServeMux)
 	mux.ServeHTTP(said, r)
 	if allow := said.Header().Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
-		write(w, http.StatusMethodNotAllowed, "FAIL", "Method "+r.Method+" is not allowed here (allowed: "+allow+")", nil)
+		write(w, http.StatusMethodNotAllowed, "FAIL", "Method "+r.Method+" is not allowed here (allowed: "+allow+")",
+			nil)
 		return
 	}
 	write(w, http.StatusNotFound, "FAIL", "No such route: "+r.Method+" "+r.URL.Path, nil)

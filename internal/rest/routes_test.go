@@ -92,7 +92,8 @@ func codesOfFarm(t *testing.T) []farm.Code {
 func TestEveryCodeHasItsStatus(t *testing.T) {
 	want := map[farm.Code]int{
 		"invalid": 400, "not-found": 200, "refused": 200, "no-version": 400, "unauthenticated": 401, "forbidden": 403,
-		"conflict": 409, "no-parent": 412, "too-large": 413, "too-many": 429, "busy": 429, "unavailable": 503, "internal": 500,
+		"conflict": 409, "no-parent": 412, "too-large": 413, "too-many": 429, "busy": 429, "unavailable": 503,
+		"internal": 500,
 	}
 	codes := codesOfFarm(t)
 	if len(codes) != len(want) {
@@ -100,7 +101,8 @@ func TestEveryCodeHasItsStatus(t *testing.T) {
 	}
 	for _, code := range codes {
 		cause := errors.New("dial 10.1.2.3: connection refused")
-		a := one(nil, fmt.Errorf("use case: %w", &farm.Error{Code: code, Message: "A <sentence> & \"more\"", Err: cause}))
+		a := one(nil,
+			fmt.Errorf("use case: %w", &farm.Error{Code: code, Message: "A <sentence> & \"more\"", Err: cause}))
 		if a.Code != want[code] {
 			t.Errorf("%s answers %d, want %d", code, a.Code, want[code])
 		}
@@ -126,7 +128,8 @@ func TestEveryCodeHasItsStatus(t *testing.T) {
 
 func TestUnauthenticatedIsExact(t *testing.T) {
 	a := one(nil, &farm.Error{Code: farm.CodeUnauthenticated, Message: "wrong token"})
-	if got := a.Body.String(); a.Code != 401 || got != "{\"status\":\"FAIL\",\"message\":\"Authentication Required\"}\n" {
+	if got := a.Body.String(); a.Code != 401 ||
+		got != "{\"status\":\"FAIL\",\"message\":\"Authentication Required\"}\n" {
 		t.Errorf("%d %q", a.Code, got)
 	}
 }
@@ -148,10 +151,12 @@ func TestInternalErrorsShowNothing(t *testing.T) {
 	} {
 		status, message, body := a.envelope(t)
 		id := a.Header().Get("X-Request-Id")
-		if a.Code != 500 || status != "FAIL" || body != nil || len(id) != 16 || message != "Internal error (request "+id+")" {
+		if a.Code != 500 || status != "FAIL" || body != nil || len(id) != 16 ||
+			message != "Internal error (request "+id+")" {
 			t.Errorf("%s: %d %s %q %s", name, a.Code, status, message, body)
 		}
-		if !strings.Contains(a.log, "request="+id) || !strings.Contains(a.log, "level=ERROR") || strings.Contains(a.log, "hush") {
+		if !strings.Contains(a.log, "request="+id) || !strings.Contains(a.log, "level=ERROR") ||
+			strings.Contains(a.log, "hush") {
 			t.Errorf("%s: log is %s", name, a.log)
 		}
 	}
@@ -296,10 +301,13 @@ func TestAFailureIsAlwaysAnswered(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer cancel()
 	for level, ctx := range map[string]context.Context{"DEBUG": cut, "WARN": late} {
-		for method, advice := range map[string]string{"GET": "; try again", "DELETE": "; look whether it took effect before trying again"} {
+		for method, advice := range map[string]string{
+			"GET": "; try again", "DELETE": "; look whether it took effect before trying again",
+		} {
 			route := Route{Pattern: "/x", Do: func(r *Request) (any, error) { return nil, r.Context().Err() }}
 			a := ask([]Route{route}, httptest.NewRequest(method, "/x", nil).WithContext(ctx))
-			if status, message, _ := a.envelope(t); a.Code != 503 || status != "FAIL" || !strings.HasSuffix(message, advice) {
+			if status, message, _ := a.envelope(t); a.Code != 503 || status != "FAIL" ||
+				!strings.HasSuffix(message, advice) {
 				t.Errorf("%s %v: %d %s %q", method, ctx.Err(), a.Code, status, message)
 			}
 			if !strings.Contains(a.log, "level="+level) || !strings.Contains(a.log, ctx.Err().Error()) {
@@ -340,7 +348,8 @@ func TestLimited(t *testing.T) {
 				t.Errorf("%s: %d after %s", path, a.Code, took)
 			}
 		}
-		if begin := time.Now(); ask(routes, httptest.NewRequest(http.MethodGet, "/short", nil)).Code != 200 || time.Since(begin) != time.Minute {
+		if begin := time.Now(); ask(routes, httptest.NewRequest(http.MethodGet, "/short", nil)).Code != 200 ||
+			time.Since(begin) != time.Minute {
 			t.Error("the given routes were changed")
 		}
 	})
@@ -368,11 +377,12 @@ func TestAnEmptyListIsAnArray(t *testing.T) {
 }
 
 func TestPanicInAStreamBreaksTheConnection(t *testing.T) {
-	server := httptest.NewServer(Handler([]Route{{Pattern: "GET /bulk", Permission: Open, Raw: func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Content-Length", "1000")
-		_, _ = w.Write([]byte("half"))
-		panic("gone wrong")
-	}}}, slog.New(slog.DiscardHandler)))
+	server := httptest.NewServer(Handler(
+		[]Route{{Pattern: "GET /bulk", Permission: Open, Raw: func(w http.ResponseWriter, _ *http.Request) error {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte("half"))
+			panic("gone wrong")
+		}}}, slog.New(slog.DiscardHandler)))
 	defer server.Close()
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	resp, err := http.Get(server.URL + "/bulk")
@@ -392,7 +402,9 @@ func TestAnswersThatAreMade(t *testing.T) {
 	must(t, err)
 	w := httptest.NewRecorder()
 	must(t, Answer(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), body))
-	for name, got := range map[string]string{"made": string(whole), "of a raw route": w.Body.String(), "of a handler": one(whole, nil).Body.String()} {
+	for name, got := range map[string]string{
+		"made": string(whole), "of a raw route": w.Body.String(), "of a handler": one(whole, nil).Body.String(),
+	} {
 		if got != `{"status":"OK","message":"","body":{"a":1}}`+"\n" {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -405,7 +417,8 @@ func TestAnswersThatAreMade(t *testing.T) {
 		t.Error("what has no JSON was answered")
 	}
 	w = httptest.NewRecorder()
-	if WriteNotFound(w, "Gone"); w.Code != http.StatusNotFound || w.Body.String() != `{"status":"FAIL","message":"Gone"}`+"\n" {
+	if WriteNotFound(w, "Gone"); w.Code != http.StatusNotFound ||
+		w.Body.String() != `{"status":"FAIL","message":"Gone"}`+"\n" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -34,7 +34,8 @@ func (s Sites) check(r *http.Request) error {
 	asked := r
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		if h["Upgrade"] == nil && (s.Open || h.Get("Sec-Fetch-Mode") == "navigate" || h.Get("Sec-Fetch-Site") == "same-site") {
+		if h["Upgrade"] == nil &&
+			(s.Open || h.Get("Sec-Fetch-Mode") == "navigate" || h.Get("Sec-Fetch-Site") == "same-site") {
 			return nil
 		}
 		asked = &http.Request{Method: http.MethodPost, URL: r.URL, Host: r.Host, Header: h} // checked alike

@@ -25,7 +25,8 @@ type slowServer struct {
 
 func newSlowServer(t *testing.T, total int, h http.Handler) *slowServer {
 	over, done := context.WithCancel(t.Context())
-	s := &slowServer{limit: NewConcurrencyLimit("slow clients", "SVC_MAX_SLOW_CLIENTS", total), conns: pipes{make(chan net.Conn), done, over}}
+	s := &slowServer{limit: NewConcurrencyLimit("slow clients", "SVC_MAX_SLOW_CLIENTS",
+		total), conns: pipes{make(chan net.Conn), done, over}}
 	s.server = &http.Server{
 		Handler: h, ReadHeaderTimeout: time.Hour, IdleTimeout: time.Hour,
 		BaseContext: func(net.Listener) context.Context { return WithSlowClients(over, s.limit) },
@@ -82,7 +83,8 @@ func trickle(conn net.Conn) <-chan struct{} {
 // TestSlowBodies: a body of a byte a second is cut within seconds; the caller receives the reason.
 func TestSlowBodies(t *testing.T) {
 	for name, head := range map[string]string{
-		"announced": "Content-Length: 4000\r\n\r\n", "in chunks": "Transfer-Encoding: chunked\r\n\r\nfff\r\n", "large": "Content-Length: 4000000\r\n\r\n",
+		"announced": "Content-Length: 4000\r\n\r\n", "in chunks": "Transfer-Encoding: chunked\r\n\r\nfff\r\n",
+		"large": "Content-Length: 4000000\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -114,7 +116,8 @@ func TestBodiesThatMove(t *testing.T) {
 		s := newSlowServer(t, 4, Handler(slowRoutes, slog.New(slog.DiscardHandler)))
 		defer s.server.Close()
 		const size = 4 << 20
-		conn, answer := s.ask(fmt.Sprintf("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n{", size))
+		conn, answer := s.ask(
+			fmt.Sprintf("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n{", size))
 		text := []byte("1" + strings.Repeat(" ", 40<<10-1))
 		text[0] = ' '
 		for sent := 1; sent < size-1; {
@@ -143,7 +146,8 @@ func TestManySlowBodies(t *testing.T) {
 		time.Sleep(slowAfter + time.Millisecond)
 		began := time.Now()
 		second, secondAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
-		quick, quickAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+		quick,
+			quickAnswer := s.ask("POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
 		if got := <-quickAnswer; !strings.Contains(got, `"body":2`) {
 			t.Error(got)
 		}
@@ -151,7 +155,9 @@ func TestManySlowBodies(t *testing.T) {
 		if took := time.Since(began); took < slowAfter || took > slowAfter+time.Second {
 			t.Errorf("refused after %s", took)
 		}
-		for _, want := range []string{"429 Too Many Requests", "Retry-After: 5", "SVC_MAX_SLOW_CLIENTS", "Connection: close"} {
+		for _, want := range []string{
+			"429 Too Many Requests", "Retry-After: 5", "SVC_MAX_SLOW_CLIENTS", "Connection: close",
+		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %q in %s", want, got)
 			}
@@ -186,7 +192,9 @@ func TestReadersThatDoNotRead(t *testing.T) {
 				defer s.server.Close()
 				conn := s.connect()
 				defer conn.Close()
-				go func() { _, _ = io.WriteString(conn, "GET /list HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") }()
+				go func() {
+					_, _ = io.WriteString(conn, "GET /list HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+				}()
 				got, began := int64(0), time.Now()
 				var err error
 				for err == nil && time.Since(began) < c.within {

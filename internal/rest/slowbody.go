@@ -95,7 +95,8 @@ func (b *Body) tooSlow() error {
 	if b.refused != nil {
 		return b.refused
 	}
-	return farm.Errorf(farm.CodeInvalid, "The request body came too slowly: %d bytes in %.0f seconds", b.read, time.Since(b.began).Seconds())
+	return farm.Errorf(farm.CodeInvalid, "The request body came too slowly: %d bytes in %.0f seconds", b.read,
+		time.Since(b.began).Seconds())
 }
 
 // Close ends the reading. It removes the connection's deadline, on which the server's check for disconnected

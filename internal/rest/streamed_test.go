@@ -15,15 +15,16 @@ import (
 func TestLong(t *testing.T) {
 	text := `["` + strings.Repeat("x", 200_000) + `"]`
 	broken := false
-	s := httptest.NewServer(Handler([]Route{{Pattern: "GET /long", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
-		WriteStreamed(w, r, "tag", func(out io.Writer) error {
-			if _, err := io.WriteString(out, text); err != nil || !broken {
-				return err
-			}
-			return errors.New("broken")
-		})
-		return nil
-	}}}, slog.New(slog.DiscardHandler)))
+	s := httptest.NewServer(Handler(
+		[]Route{{Pattern: "GET /long", Permission: Open, Raw: func(w http.ResponseWriter, r *http.Request) error {
+			WriteStreamed(w, r, "tag", func(out io.Writer) error {
+				if _, err := io.WriteString(out, text); err != nil || !broken {
+					return err
+				}
+				return errors.New("broken")
+			})
+			return nil
+		}}}, slog.New(slog.DiscardHandler)))
 	defer s.Close()
 	for _, coding := range []string{"identity", "gzip"} {
 		for _, broken = range []bool{false, true} {
@@ -39,7 +40,8 @@ func TestLong(t *testing.T) {
 				}
 				continue
 			}
-			if packed := resp.Header.Get("Content-Encoding") == "gzip"; packed != (coding == "gzip") || resp.Header.Get("Etag") != `W/"tag"` {
+			if packed := resp.Header.Get("Content-Encoding") == "gzip"; packed != (coding == "gzip") ||
+				resp.Header.Get("Etag") != `W/"tag"` {
 				t.Errorf("%s: %v", coding, resp.Header)
 			}
 			body := io.Reader(resp.Body)

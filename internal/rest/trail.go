@@ -111,7 +111,8 @@ func (t *AuditTrail) Run(ctx context.Context) {
 				return
 			}
 			pause := pauses.Next()
-			t.log.WarnContext(ctx, "who changed what could not be written to the log of events; trying again", "pause", pause.String(), "error", err)
+			t.log.WarnContext(ctx, "who changed what could not be written to the log of events; trying again", "pause",
+				pause.String(), "error", err)
 			if retry.Sleep(ctx, pause) != nil {
 				return
 			}
@@ -126,7 +127,9 @@ func (t *AuditTrail) Flush(ctx context.Context) error {
 	for {
 		list, lost := t.first()
 		if lost > 0 {
-			t.log.ErrorContext(ctx, "events of who changed what were left out, since they could not be written; this log has them", "count", lost)
+			t.log.ErrorContext(ctx,
+				"events of who changed what were left out, since they could not be written; this log has them", "count",
+				lost)
 		}
 		if len(list) == 0 {
 			return nil

@@ -35,7 +35,8 @@ func TestJSON(t *testing.T) {
 		t.Errorf("it means %q, %v", got, err)
 	}
 	text := strings.ReplaceAll(out.String(), "\t", "")
-	if !IsClean(text) || !strings.Contains(text, `\u0085\u009b1m\u007f\u202e\u2066\u2028\ufeff\udb40\udc41\u00a0é日`+"\U0001f600") {
+	if !IsClean(text) ||
+		!strings.Contains(text, `\u0085\u009b1m\u007f\u202e\u2066\u2028\ufeff\udb40\udc41\u00a0é日`+"\U0001f600") {
 		t.Errorf("got %q", text)
 	}
 }

@@ -37,17 +37,24 @@ func places(t testing.TB) []apfstest.File {
 		file("pylock.toml", "lock-version = \"1.0\"\n[[packages]]\nname = \"a\"\nversion = \"1.0\"\n"),
 		file("requirements.txt", "a==1.0\n-r more-requirements.txt\n"),
 		file("gradle.lockfile", "g:a:1.0=compileClasspath\n"),
-		file("pom.xml", "<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties><v>1</v></properties><dependencies><dependency><groupId>g</groupId><artifactId>b</artifactId><version>${v}</version></dependency></dependencies></project>"),
+		file("pom.xml",
+			"<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version>"+
+				"<properties><v>1</v></properties><dependencies><dependency><groupId>g</groupId>"+
+				"<artifactId>b</artifactId><version>${v}</version></dependency></dependencies></project>"),
 		file("a.jar", zipped(t, "META-INF/maven/g/a/pom.properties", "groupId=g\nartifactId=a\nversion=1\n")),
 		file("a.whl", zipped(t, "a-1.dist-info/METADATA", "Name: a\nVersion: 1\n")),
-		file("app.asar", "\x04\x00\x00\x00\x20\x00\x00\x00\x1c\x00\x00\x00\x1a\x00\x00\x00"+`{"files":{"a":{"size":1}}}`),
+		file("app.asar", "\x04\x00\x00\x00\x20\x00\x00\x00\x1c\x00\x00\x00\x1a\x00\x00\x00"+
+			`{"files":{"a":{"size":1}}}`),
 		file("program", "\x7fELF\x02\x01\x01"+strings.Repeat("\x00", 600)),
 		file("library.dylib", "\xcf\xfa\xed\xfe"+strings.Repeat("\x01", 600)),
 		file("w.exe", "MZ"+strings.Repeat("\x00", 600)),
-		file("A.app/Contents/Info.plist", "<plist><dict><key>CFBundleName</key><string>A</string><key>CFBundleVersion</key><string>1</string></dict></plist>"),
+		file("A.app/Contents/Info.plist",
+			"<plist><dict><key>CFBundleName</key><string>A</string>"+
+				"<key>CFBundleVersion</key><string>1</string></dict></plist>"),
 		file("node_modules/a/package.json", `{"name":"a","version":"1.0.0","license":{"type":"MIT"}}`),
 		file("site-packages/a-1.dist-info/METADATA", "Name: a\nVersion: 1\nLicense: MIT\n"),
-		file("specifications/a-1.gemspec", "Gem::Specification.new do |s|\n  s.name = \"a\".freeze\n  s.version = \"1\"\nend\n"),
+		file("specifications/a-1.gemspec",
+			"Gem::Specification.new do |s|\n  s.name = \"a\".freeze\n  s.version = \"1\"\nend\n"),
 		file("Cellar/a/1/INSTALL_RECEIPT.json", "{}"),
 		file("Cellar/a/1/.brew/a.rb", "class A\n  license \"MIT\"\nend\n"),
 		file("Caskroom/a/.metadata/1/2/Casks/a.json", "{}"),
@@ -85,7 +92,8 @@ func (m *image) WriteAt(p []byte, off int64) (int, error) {
 func mac(t testing.TB, files ...apfstest.File) []byte {
 	t.Helper()
 	m := &image{}
-	if _, err := apfstest.Write(m, apfstest.Container{Volumes: []apfstest.Volume{{Name: "Data", Role: apfstest.Data, Files: files}}}); err != nil {
+	if _, err := apfstest.Write(m,
+		apfstest.Container{Volumes: []apfstest.Volume{{Name: "Data", Role: apfstest.Data, Files: files}}}); err != nil {
 		t.Fatal(err)
 	}
 	return m.b
@@ -184,7 +192,10 @@ func FuzzFile(f *testing.F) {
 func TestPlaces(t *testing.T) {
 	base := carried(t, "mapped")
 	for _, file := range places(t) {
-		silent := map[string]bool{"program": true, "library.dylib": true, "w.exe": true, "app.asar": true, "Cellar/a/1/.brew/a.rb": true, "Caskroom/a/.metadata/1/2/Casks/a.json": true}[file.Path]
+		silent := map[string]bool{
+			"program": true, "library.dylib": true, "w.exe": true, "app.asar": true,
+			"Cellar/a/1/.brew/a.rb": true, "Caskroom/a/.metadata/1/2/Casks/a.json": true,
+		}[file.Path]
 		file.Mode = 0o100755
 		if inv := survey(t, mac(t, file)); len(inv.Packages) == 0 != silent || len(inv.Warnings) > 0 {
 			t.Errorf("%s: %v, %v", file.Path, inv.Packages, inv.Warnings)
@@ -220,7 +231,8 @@ func disks(t testing.TB) [][]byte {
 	}
 	m := &image{b: make([]byte, 1<<20)}
 	copy(m.b[64<<10:], out[1])
-	if err := disktest.WriteGPT(m, int64(len(m.b)), 512, disktest.Part{Type: disktest.Linux, Start: 64 << 10, Length: int64(len(out[1]))}); err != nil {
+	if err := disktest.WriteGPT(m, int64(len(m.b)), 512,
+		disktest.Part{Type: disktest.Linux, Start: 64 << 10, Length: int64(len(out[1]))}); err != nil {
 		t.Fatal(err)
 	}
 	return append(out, m.b)
@@ -230,7 +242,8 @@ func disks(t testing.TB) [][]byte {
 // pass verification.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
-		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 && binary.LittleEndian.Uint32(block[24:]) != 0 {
+		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 &&
+			binary.LittleEndian.Uint32(block[24:]) != 0 {
 			apfstest.Seal(block)
 		}
 	}

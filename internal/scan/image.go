@@ -20,13 +20,15 @@ func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) (
 		on = name + ": "
 	}
 	for _, s := range skipped {
-		i.Skipped = append(i.Skipped, Skipped{Name: on + partition(s.Partition, s.Name), Reason: s.Reason, Partial: s.Partial})
+		i.Skipped = append(i.Skipped,
+			Skipped{Name: on + partition(s.Partition, s.Name), Reason: s.Reason, Partial: s.Partial})
 	}
 	var out []volume
 	for _, v := range found {
 		label := cmp.Or(v.Name, partition(v.Partition, ""))
 		if v.Role == roleSystem && o.IgnoreSystem {
-			i.Skipped = append(i.Skipped, Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
+			i.Skipped = append(i.Skipped,
+				Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
 			continue
 		}
 		out = append(out, volume{

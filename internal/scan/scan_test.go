@@ -13,10 +13,12 @@ func TestParseSource(t *testing.T) {
 		"registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final": "",
 		"": "invalid source", "image.qcow2": "invalid source", "dir:": "names nothing", "docker:x": `the type "docker"`,
 		"registry_template:x": "not a template id", "registry_template:../../etc:v1": "not a template id",
-		"registry_template:*:v1": "takes no other", "registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:": "names no tag",
+		"registry_template:*:v1":                                  "takes no other",
+		"registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:": "names no tag",
 	} {
 		src, err := ParseSource(text)
-		if want == "" && (err != nil || src.String() != text) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || src.String() != text) ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, %v", text, src, err)
 		}
 	}
@@ -36,12 +38,16 @@ func TestMount(t *testing.T) {
 		volumes []volume
 		want    string
 	}{
-		"none":           {nil, ""},
-		"one":            {[]volume{v("x", "", "", fstest.MapFS{})}, "/"},
-		"a Mac":          {[]volume{v("Data", "data", "g", linux), v("System", "system", "g", linux), v("More", "", "", linux)}, "/ / /Volumes/More"},
-		"two Macs":       {[]volume{v("S", "system", "a", linux), v("D", "data", "a", linux), v("S", "system", "b", linux)}, "/ / /Volumes/S"},
-		"the root of it": {[]volume{v("boot", "", "", fstest.MapFS{"grub": {}}), v("", "", "", linux), v("home", "", "", fstest.MapFS{"ci": {}})}, "/Volumes/boot / /Volumes/home"},
-		"equal names":    {[]volume{v("a", "", "", linux), v("b/c", "", "", fstest.MapFS{}), v("b/c", "", "", fstest.MapFS{}), v("", "", "", fstest.MapFS{})}, "/ /Volumes/b:c /Volumes/b:c 2 /Volumes/volume"},
+		"none": {nil, ""},
+		"one":  {[]volume{v("x", "", "", fstest.MapFS{})}, "/"},
+		"a Mac": {[]volume{v("Data", "data", "g", linux), v("System", "system", "g", linux), v("More", "",
+			"", linux)}, "/ / /Volumes/More"},
+		"two Macs": {[]volume{v("S", "system", "a", linux), v("D", "data", "a", linux), v("S", "system", "b",
+			linux)}, "/ / /Volumes/S"},
+		"the root of it": {[]volume{v("boot", "", "", fstest.MapFS{"grub": {}}), v("", "", "", linux), v("home", "",
+			"", fstest.MapFS{"ci": {}})}, "/Volumes/boot / /Volumes/home"},
+		"equal names": {[]volume{v("a", "", "", linux), v("b/c", "", "", fstest.MapFS{}), v("b/c", "", "",
+			fstest.MapFS{}), v("", "", "", fstest.MapFS{})}, "/ /Volumes/b:c /Volumes/b:c 2 /Volumes/volume"},
 	} {
 		mount(c.volumes)
 		var got []string

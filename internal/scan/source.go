@@ -34,7 +34,8 @@ func ParseSource(text string) (Source, error) {
 	s := Source{Type(kind), target}
 	switch {
 	case !ok:
-		return s, fmt.Errorf("invalid source %q: want vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>", text)
+		return s, fmt.Errorf("invalid source %q: want vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>",
+			text)
 	case target == "":
 		return s, fmt.Errorf("%q names nothing behind the colon", text)
 	}
@@ -58,7 +59,9 @@ func (s Source) checkTemplate(text string) error {
 	case id == all && !s.All():
 		return fmt.Errorf("%q: * means the latest tag of every template and takes no other", text)
 	case !ok && id != all:
-		return fmt.Errorf("%q: %q is not a template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all", text, id)
+		return fmt.Errorf(
+			"%q: %q is not a template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all",
+			text, id)
 	case tag == "" && strings.Contains(s.Target, ":"):
 		return fmt.Errorf("%q names no tag behind the last colon", text)
 	}

@@ -82,7 +82,9 @@ func (i *Inventory) of(t disk.Tag) *Inventory {
 
 // unreadable returns the inventory of a template that cannot be read.
 func unreadable(target, problem string) *Inventory {
-	return &Inventory{Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}}}
+	return &Inventory{
+		Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}},
+	}
 }
 
 func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string, o Options) (*Inventory, error) {

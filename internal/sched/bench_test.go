@@ -100,7 +100,10 @@ func BenchmarkManyDemands(b *testing.B) {
 	for i := range 10_000 {
 		x.SetInstance(waiting(ask(fmt.Sprint("r", i), 0, func(r *Request) { r.MemoryMB = 4096 + i })))
 	}
-	other := machine("other", 1, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 5000 })
+	other := machine("other", 1, func(n *Node) {
+		n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4,
+			5000
+	})
 	for b.Loop() {
 		x.SetNode(other)
 	}
@@ -111,7 +114,8 @@ func BenchmarkManyDemands(b *testing.B) {
 func farmOf(nodes, capacity, running, queued int) *Index {
 	x := New(Options{LocalityWait: 10 * time.Second, LocalityBytes: 4 * gigabyte})
 	for i := range nodes {
-		x.SetNode(machine(fmt.Sprintf("n%05d", i), capacity, caching("t0", "t00"), caching("t1", "t10"), caching("t2", "t20")))
+		x.SetNode(machine(fmt.Sprintf("n%05d", i), capacity, caching("t0", "t00"), caching("t1", "t10"),
+			caching("t2", "t20")))
 	}
 	for i := range running {
 		x.SetInstance(on(fmt.Sprintf("n%05d", i%nodes), ask(fmt.Sprintf("i%06d", i), 0, kind(i))))

@@ -11,7 +11,11 @@ import (
 // phones is a node with two devices of one name and one of another.
 func phones() Node {
 	return machine("a", 9, func(n *Node) {
-		n.USB = []farm.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}, {Name: "key", Location: "1-3"}}
+		n.USB = []farm.USBDevice{
+			{Name: "phone", Location: "1-1"},
+			{Name: "phone", Location: "1-2"},
+			{Name: "key", Location: "1-3"},
+		}
 	})
 }
 
@@ -55,7 +59,12 @@ func TestDevicesStayWhereTheyWereGiven(t *testing.T) {
 func TestDevicesOfOlderRecords(t *testing.T) {
 	x := indexOf([]Node{phones()}, nil)
 	for _, c := range []struct{ wants, busy string }{
-		{"phone", "1-1 "}, {"1-2", "1-2 "}, {"key", "1-3 "}, {"lamp", ""}, {"phone 1-1", "1-1 1-2 "}, {"phone phone phone", "1-1 1-2 "},
+		{"phone", "1-1 "},
+		{"1-2", "1-2 "},
+		{"key", "1-3 "},
+		{"lamp", ""},
+		{"phone 1-1", "1-1 1-2 "},
+		{"phone phone phone", "1-1 1-2 "},
 	} {
 		wants := strings.Fields(c.wants)
 		for i, want := range wants {
@@ -81,7 +90,11 @@ func TestDeviceOfARestart(t *testing.T) {
 		instance, want, location string
 		has                      bool
 	}{
-		{"r1", "phone", "1-1", true}, {"r2", "phone", "1-2", true}, {"r2", "1-1", "", true}, {"r2", "key", "1-3", true}, {"r2", "lamp", "", false},
+		{"r1", "phone", "1-1", true},
+		{"r2", "phone", "1-2", true},
+		{"r2", "1-1", "", true},
+		{"r2", "key", "1-3", true},
+		{"r2", "lamp", "", false},
 	} {
 		if got, has := x.Device("a", tt.instance, tt.want); got != tt.location || has != tt.has {
 			t.Errorf("%s for %s: %q, %t", tt.want, tt.instance, got, has)

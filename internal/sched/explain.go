@@ -42,7 +42,8 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 func compareReasons(a, b NodeReason) int {
 	switch {
 	case a.Filter == "" && b.Filter == "":
-		return cmp.Or(cmp.Compare(a.Score.weight(), b.Score.weight()), cmp.Compare(tieOf(a.NodeID), tieOf(b.NodeID)), cmp.Compare(a.NodeID, b.NodeID))
+		return cmp.Or(cmp.Compare(a.Score.weight(), b.Score.weight()), cmp.Compare(tieOf(a.NodeID), tieOf(b.NodeID)),
+			cmp.Compare(a.NodeID, b.NodeID))
 	case a.Filter == "":
 		return -1
 	case b.Filter == "":

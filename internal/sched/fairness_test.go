@@ -35,7 +35,8 @@ func TestGroupsTakeTurns(t *testing.T) {
 // A request of an owner that was served a moment ago is still more urgent than one
 // that waits a little with a worse priority.
 func TestUrgencyBeatsTheTurn(t *testing.T) {
-	x := indexOf([]Node{machine("n", 1)}, []Request{ask("a1", 0, ownedBy("a")), ask("b1", 1, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
+	x := indexOf([]Node{machine("n", 1)},
+		[]Request{ask("a1", 0, ownedBy("a")), ask("b1", 1, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
 	wantPairs(t, x, "a1>n")
 	x.SetInstance(waiting(ask("a2", 2, ownedBy("a"))))
 	x.SetNode(machine("n", 2))
@@ -56,7 +57,8 @@ func TestUrgentRequestsPayForNothing(t *testing.T) {
 // An owner that is served all the time does not starve another one that requests less urgent
 // instances.
 func TestServedOwnersAgeAnew(t *testing.T) {
-	x := indexOf([]Node{machine("n", 1)}, []Request{ask("patient", 0, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
+	x := indexOf([]Node{machine("n", 1)},
+		[]Request{ask("patient", 0, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
 	for i := range 1000 {
 		x.SetInstance(waiting(ask(fmt.Sprintf("a%04d", i), -3600+i, ownedBy("a")))) // a backlog of an hour
 	}
@@ -101,7 +103,8 @@ func TestRotationProperty(t *testing.T) {
 		for served["g"] < 15 && served["h"] < 15 {
 			slots += rapid.IntRange(1, 3).Draw(t, "slots")
 			x.SetNode(machine("n", slots, inGroup("g", "h")))
-			for _, a := range x.Place(noon.Add(time.Duration(slots)*time.Second), rapid.IntRange(1, 3).Draw(t, "limit")) {
+			for _, a := range x.Place(noon.Add(time.Duration(slots)*time.Second),
+				rapid.IntRange(1, 3).Draw(t, "limit")) {
 				served[tenant[a.RequestID]]++
 				if d := served["g"] - served["h"]; d < -1 || d > 1 {
 					t.Fatalf("%v were served", served)
@@ -114,7 +117,8 @@ func TestRotationProperty(t *testing.T) {
 // An owner's urgent requests, which other nodes could take too, do not keep its own
 // less urgent one waiting indefinitely.
 func TestOwnersDoNotStarveThemselves(t *testing.T) {
-	x := indexOf([]Node{machine("n", 1)}, []Request{ask("patient", 0, func(r *Request) { r.Priority, r.VCPU = 1100, 9 })})
+	x := indexOf([]Node{machine("n", 1)},
+		[]Request{ask("patient", 0, func(r *Request) { r.Priority, r.VCPU = 1100, 9 })})
 	for i := range 1000 {
 		at := noon.Add(time.Duration(i) * 10 * time.Second)
 		x.SetInstance(waiting(ask(fmt.Sprint("urgent", i), 10*i, func(r *Request) { r.Priority = 1 })))
@@ -214,7 +218,10 @@ func TestNothingIsKeptForever(t *testing.T) {
 			listed[p] = true
 		}
 	}
-	got := []int{len(x.pools), len(listed), len(x.idle.list), classes, len(x.unused.list), len(x.tenants), len(x.turn), len(x.requests), len(x.sources)}
+	got := []int{
+		len(x.pools), len(listed), len(x.idle.list), classes, len(x.unused.list), len(x.tenants), len(x.turn),
+		len(x.requests), len(x.sources),
+	}
 	want := []int{maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, maxIdlePools, 0, 0, 0, 0}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

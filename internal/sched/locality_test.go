@@ -38,15 +38,40 @@ func TestLocalityByBytes(t *testing.T) {
 		pulls []Instance
 		want  string
 	}{
-		{"more of an older version", []Node{machine("a", 4, cachingSize("t", "t0", 1)), machine("b", 4, cachingSize("t", "t-", 7), full)}, nil, "b"},
-		{"the largest of several", []Node{machine("a", 4, cachingSize("t", "t0", 5)), machine("b", 4, cachingSize("t", "t-", 1), cachingSize("t", "t--", 7), full)}, nil, "b"},
-		{"a larger one is no whole one", []Node{machine("a", 4, cachingSize("t", "t0", 99)), machine("b", 4, cachingSize("t", "t1", 8), full)}, nil, "b"},
-		{"one of unknown size counts half", []Node{machine("a", 4, cachingSize("t", "t0", 3)), machine("b", 4, caching("t", "t0"), full)}, nil, "b"},
-		{"a pull beats an older version", []Node{machine("a", 4, cachingSize("t", "t0", 7)), machine("b", 4, full)}, []Instance{pullingOn("b", "p", 0)}, "b"},
-		{"the version beats a pull", []Node{machine("a", 4), machine("b", 5, cachingSize("t", "t1", 8), full)}, []Instance{pullingOn("a", "p", 0.99)}, "b"},
-		{"the farther pull", []Node{machine("a", 4), machine("b", 9, full)}, []Instance{pullingOn("a", "p", 0.39), pullingOn("b", "q", 0.41)}, "b"},
-		{"no number is no progress", []Node{machine("a", 4), machine("b", 9, full)}, []Instance{pullingOn("a", "p", math.NaN()), pullingOn("b", "q", 0.11)}, "b"},
-		{"the farthest pull of a node", []Node{machine("a", 4), machine("b", 9, full)}, []Instance{pullingOn("a", "p", 0.5), pullingOn("b", "q", 0.1), pullingOn("b", "q2", 7)}, "b"},
+		{"more of an older version", []Node{machine("a", 4, cachingSize("t", "t0", 1)), machine("b", 4,
+			cachingSize("t", "t-", 7), full)}, nil, "b"},
+		{"the largest of several", []Node{machine("a", 4, cachingSize("t", "t0", 5)), machine("b",
+			4, cachingSize("t", "t-", 1), cachingSize("t", "t--", 7), full)}, nil, "b"},
+		{"a larger one is no whole one", []Node{machine("a", 4, cachingSize("t", "t0", 99)), machine("b",
+			4, cachingSize("t", "t1", 8), full)}, nil, "b"},
+		{"one of unknown size counts half", []Node{machine("a", 4, cachingSize("t", "t0", 3)), machine("b", 4,
+			caching("t", "t0"), full)}, nil, "b"},
+		{
+			"a pull beats an older version",
+			[]Node{machine("a", 4, cachingSize("t", "t0", 7)), machine("b", 4, full)},
+			[]Instance{pullingOn("b", "p", 0)},
+			"b",
+		},
+		{
+			"the version beats a pull",
+			[]Node{machine("a", 4), machine("b", 5, cachingSize("t", "t1", 8), full)},
+			[]Instance{pullingOn("a", "p", 0.99)},
+			"b",
+		},
+		{
+			"the farther pull",
+			[]Node{machine("a", 4), machine("b", 9, full)},
+			[]Instance{pullingOn("a", "p", 0.39), pullingOn("b", "q", 0.41)},
+			"b",
+		},
+		{"no number is no progress", []Node{machine("a", 4), machine("b", 9, full)}, []Instance{pullingOn("a", "p",
+			math.NaN()), pullingOn("b", "q", 0.11)}, "b"},
+		{
+			"the farthest pull of a node",
+			[]Node{machine("a", 4), machine("b", 9, full)},
+			[]Instance{pullingOn("a", "p", 0.5), pullingOn("b", "q", 0.1), pullingOn("b", "q2", 7)},
+			"b",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, pullsFirst := range []bool{false, true} {
@@ -120,7 +145,8 @@ func TestFitFillsANode(t *testing.T) {
 
 func TestFailedStartsComeLast(t *testing.T) {
 	x := indexOf([]Node{
-		machine("near", 9, inGroup("g"), caching("t", "t1")), machine("far", 9, inGroup("g")), machine("fallback", 9, inGroup("f"), caching("t", "t1")),
+		machine("near", 9, inGroup("g"), caching("t", "t1")), machine("far", 9, inGroup("g")),
+		machine("fallback", 9, inGroup("f"), caching("t", "t1")),
 	}, nil, farm.Group{ID: "g", Fallback: "f"})
 	at := noon
 	where := func(want string) {
@@ -239,7 +265,9 @@ func TestLocalityDoesNotWaitInVain(t *testing.T) {
 		do   func(*Index)
 	}{
 		{"nobody has it", func(x *Index) { x.RemoveNode("near") }},
-		{"it is gone from the disk", func(x *Index) { x.SetNode(machine("near", 1, func(n *Node) { n.Foreign = vms(1) })) }},
+		{"it is gone from the disk", func(x *Index) {
+			x.SetNode(machine("near", 1, func(n *Node) { n.Foreign = vms(1) }))
+		}},
 		{"the node takes no starts", func(x *Index) { x.SetNode(held) }},
 		{"it is off", func(x *Index) { x.options.LocalityWait = 0 }},
 		{"the part that is missing is small", func(x *Index) {
@@ -278,8 +306,14 @@ func TestScoreWords(t *testing.T) {
 		{Score{}, "has nothing of the template, 0 % full"},
 		{Score{Missing: 2_500_000_000}, "has nothing of the template (2.5 GB missing), 0 % full"},
 		{Score{Locality: VersionCached, Load: 500_000}, "has the version, 50 % full"},
-		{Score{Locality: VersionPulled, Missing: 4e9, Fallback: 1}, "in the fallback group, pulls the version already (4.0 GB missing), 0 % full"},
-		{Score{Locality: OlderCached, Failures: 3, Fallback: 2}, "2 fallback groups away, 3 starts failed lately, has another version of the template, 0 % full"},
+		{
+			Score{Locality: VersionPulled, Missing: 4e9, Fallback: 1},
+			"in the fallback group, pulls the version already (4.0 GB missing), 0 % full",
+		},
+		{
+			Score{Locality: OlderCached, Failures: 3, Fallback: 2},
+			"2 fallback groups away, 3 starts failed lately, has another version of the template, 0 % full",
+		},
 		{Score{Failures: 1}, "1 start failed lately, has nothing of the template, 0 % full"},
 	} {
 		if got := c.score.Words(); got != c.want {

@@ -77,7 +77,8 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 // loads returns the requirements of a saved state that a hypervisor satisfies.
 func loads(h farm.Hypervisor) farm.StateRequirements {
 	return farm.StateRequirements{
-		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel, HostCPU: h.HostCPU,
+		Driver: h.Driver, Version: h.Version, Machine: h.Machine, Accelerator: h.Accelerator, CPU: h.CPUModel,
+		HostCPU: h.HostCPU,
 	}
 }
 

@@ -103,19 +103,30 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		want  string // "" is nowhere
 	}{
 		{"the emptiest", []Node{machine("a", 4, func(n *Node) { n.Foreign = vms(1) }), machine("b", 2)}, nil, "b"},
-		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Foreign = vms(1) }), machine("b", 9, func(n *Node) { n.Foreign = vms(2) })}, nil, "b"},
+		{"emptiest by share, not by number", []Node{machine("a", 2, func(n *Node) { n.Foreign = vms(1) }), machine("b",
+			9, func(n *Node) { n.Foreign = vms(2) })}, nil, "b"},
 		{"always the same one of equals", []Node{machine("b", 2), machine("a", 2)}, nil, "a"},
-		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"), func(n *Node) { n.Foreign = vms(1) })}, nil, "b"},
-		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b", 2, caching("t", "t1"))}, nil, "b"},
+		{"the version beats an empty node", []Node{machine("a", 2), machine("b", 2, caching("t", "t1"),
+			func(n *Node) { n.Foreign = vms(1) })}, nil, "b"},
+		{"the version beats an older one", []Node{machine("a", 2, caching("t", "t0")), machine("b",
+			2, caching("t", "t1"))}, nil, "b"},
 		{"an older version beats none", []Node{machine("a", 2), machine("b", 2, caching("t", "t0"))}, nil, "b"},
 		{"another template is none", []Node{machine("a", 2), machine("b", 2, caching("u", "u1"))}, nil, "a"},
-		{"the own group beats the version", []Node{machine("a", 2, inGroup("f"), caching("t", "t1")), machine("b", 2, inGroup("g"))}, func(r *Request) { r.Group = "g" }, "b"},
-		{"a full group falls back", []Node{machine("a", 2, inGroup("f")), machine("b", 0, inGroup("g"))}, func(r *Request) { r.Group = "g" }, "a"},
+		{"the own group beats the version", []Node{machine("a", 2, inGroup("f"), caching("t", "t1")), machine("b", 2,
+			inGroup("g"))}, func(r *Request) { r.Group = "g" }, "b"},
+		{
+			"a full group falls back",
+			[]Node{machine("a", 2, inGroup("f")), machine("b", 0, inGroup("g"))},
+			func(r *Request) { r.Group = "g" }, "a",
+		},
 		{"a loop of fallbacks ends", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "g" }, ""},
 		{"no group is any node", []Node{machine("a", 2, inGroup("f"))}, nil, "a"},
 		{"another group is none", []Node{machine("a", 2, inGroup("x"))}, func(r *Request) { r.Group = "y" }, ""},
 		{"the pinned node", []Node{machine("a", 2), machine("b", 2)}, func(r *Request) { r.Pinned = "b" }, "b"},
-		{"a pinned node outside the group", []Node{machine("a", 2)}, func(r *Request) { r.Pinned, r.Group = "a", "g" }, ""},
+		{"a pinned node outside the group", []Node{machine("a", 2)}, func(r *Request) {
+			r.Pinned, r.Group = "a",
+				"g"
+		}, ""},
 		{"another architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "arm64" }, ""},
 		{"any architecture", []Node{machine("a", 2)}, func(r *Request) { r.Arch = "" }, "a"},
 		{"a held node", []Node{machine("a", 2, held("offline"))}, nil, ""},
@@ -123,16 +134,37 @@ func TestPlaceChoosesTheNode(t *testing.T) {
 		{"resources that fit exactly", []Node{machine("a", 0, byResource(2, 4096))}, nil, "a"},
 		{"too few virtual CPUs", []Node{machine("a", 9, byResource(1, 4096))}, nil, ""},
 		{"too little memory", []Node{machine("a", 9, byResource(2, 4095))}, nil, ""},
-		{"resources already taken", []Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Foreign = vms(1) })}, nil, ""},
-		{"the emptiest by processors", []Node{machine("a", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 3} }), machine("b", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 2} })}, nil, "b"},
-		{"the emptiest by memory", []Node{machine("a", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 2 << 12} }), machine("b", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 1 << 12} })}, nil, "b"},
-		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) { r.USB = "phone" }, "b"},
+		{
+			"resources already taken",
+			[]Node{machine("a", 9, byResource(3, 9000), func(n *Node) { n.Foreign = vms(1) })},
+			nil, "",
+		},
+		{"the emptiest by processors", []Node{machine("a", 0, byResource(8, 1<<20), func(n *Node) {
+			n.Foreign = Load{VCPU: 3}
+		}), machine("b", 0, byResource(8, 1<<20), func(n *Node) { n.Foreign = Load{VCPU: 2} })}, nil, "b"},
+		{"the emptiest by memory", []Node{machine("a", 0, byResource(80, 1<<16), func(n *Node) {
+			n.Foreign = Load{MemoryMB: 2 << 12}
+		}), machine("b", 0, byResource(80, 1<<16), func(n *Node) { n.Foreign = Load{MemoryMB: 1 << 12} })}, nil, "b"},
+		{"a free USB device", []Node{machine("a", 2), machine("b", 2, usb(true), usb(false))}, func(r *Request) {
+			r.USB = "phone"
+		}, "b"},
 		{"a USB device by its location", []Node{machine("a", 2, usb(false))}, func(r *Request) { r.USB = "1-2" }, "a"},
 		{"a taken USB device", []Node{machine("a", 2, usb(true))}, func(r *Request) { r.USB = "phone" }, ""},
 		{"a bridge", []Node{machine("a", 2), machine("b", 2, bridged())}, func(r *Request) { r.Bridge = true }, "b"},
-		{"a VLAN of a bridge is no bridge", []Node{machine("a", 2, func(n *Node) { n.VLANs = []int{10} })}, func(r *Request) { r.Bridge = true }, ""},
-		{"a VLAN", []Node{machine("a", 2, bridged(20)), machine("b", 2, func(n *Node) { n.VLANs = []int{10, 20} })}, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, "b"},
-		{"a bridge is no VLAN", []Node{machine("a", 2, bridged(20))}, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, ""},
+		{
+			"a VLAN of a bridge is no bridge",
+			[]Node{machine("a", 2, func(n *Node) { n.VLANs = []int{10} })},
+			func(r *Request) { r.Bridge = true }, "",
+		},
+		{
+			"a VLAN",
+			[]Node{machine("a", 2, bridged(20)), machine("b", 2, func(n *Node) { n.VLANs = []int{10, 20} })},
+			func(r *Request) { r.Bridge, r.VLAN = true, 10 }, "b",
+		},
+		{"a bridge is no VLAN", []Node{machine("a", 2, bridged(20))}, func(r *Request) {
+			r.Bridge, r.VLAN = true,
+				10
+		}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := ask("r", 0)
@@ -197,9 +229,21 @@ func TestHoldings(t *testing.T) {
 		do   func(*Index)
 		want []string
 	}{
-		{"known before the node", func(x *Index) { x.SetInstance(old(1)); x.SetInstance(old(2)); x.SetNode(machine("a", 2)) }, nil},
-		{"known after the node", func(x *Index) { x.SetNode(machine("a", 2)); x.SetInstance(old(1)); x.SetInstance(old(2)) }, nil},
-		{"told twice", func(x *Index) { x.SetNode(machine("a", 2)); x.SetInstance(old(1)); x.SetInstance(old(1)) }, []string{"r>a"}},
+		{"known before the node", func(x *Index) {
+			x.SetInstance(old(1))
+			x.SetInstance(old(2))
+			x.SetNode(machine("a", 2))
+		}, nil},
+		{"known after the node", func(x *Index) {
+			x.SetNode(machine("a", 2))
+			x.SetInstance(old(1))
+			x.SetInstance(old(2))
+		}, nil},
+		{"told twice", func(x *Index) {
+			x.SetNode(machine("a", 2))
+			x.SetInstance(old(1))
+			x.SetInstance(old(1))
+		}, []string{"r>a"}},
 		{"with foreign VMs", func(x *Index) {
 			x.SetInstance(old(1))
 			x.SetNode(machine("a", 2, func(n *Node) { n.Foreign = vms(1) }))
@@ -210,7 +254,11 @@ func TestHoldings(t *testing.T) {
 			x.RemoveNode("a")
 			x.SetNode(machine("a", 1))
 		}, nil},
-		{"end with the instance", func(x *Index) { x.SetNode(machine("a", 1)); x.SetInstance(old(1)); x.RemoveInstance("old1") }, []string{"r>a"}},
+		{"end with the instance", func(x *Index) {
+			x.SetNode(machine("a", 1))
+			x.SetInstance(old(1))
+			x.RemoveInstance("old1")
+		}, []string{"r>a"}},
 		{"end with the slot", func(x *Index) {
 			x.SetNode(machine("a", 1))
 			x.SetInstance(old(1))
@@ -218,14 +266,21 @@ func TestHoldings(t *testing.T) {
 			done.Holds = false
 			x.SetInstance(done)
 		}, []string{"r>a"}},
-		{"end before the node comes", func(x *Index) { x.SetInstance(old(1)); x.RemoveInstance("old1"); x.SetNode(machine("a", 1)) }, []string{"r>a"}},
+		{"end before the node comes", func(x *Index) {
+			x.SetInstance(old(1))
+			x.RemoveInstance("old1")
+			x.SetNode(machine("a", 1))
+		}, []string{"r>a"}},
 		{"move", func(x *Index) {
 			x.SetNode(machine("a", 1))
 			x.SetInstance(old(1))
 			x.SetInstance(on("b", ask("old1", 0)))
 		}, []string{"r>a"}},
 		{"change their size", func(x *Index) {
-			x.SetNode(machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 4, 8192 }))
+			x.SetNode(machine("a", 0, func(n *Node) {
+				n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources,
+					4, 8192
+			}))
 			x.SetInstance(on("a", ask("old1", 0, func(r *Request) { r.VCPU = 4 })))
 			x.SetInstance(on("a", ask("old1", 0)))
 		}, []string{"r>a"}},
@@ -299,7 +354,8 @@ func TestParkedPoolWakes(t *testing.T) {
 		{"the request changes", func(x *Index) { r := r; r.Group = ""; x.SetInstance(Instance{Request: r}) }, "c"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := indexOf([]Node{full, machine("c", 1, inGroup("f")), machine("d", 1, inGroup("g"), held("offline"))}, []Request{r}, groups...)
+			x := indexOf([]Node{full, machine("c", 1, inGroup("f")), machine("d", 1, inGroup("g"), held("offline"))},
+				[]Request{r}, groups...)
 			wantPairs(t, x)
 			c.cure(x)
 			wantPairs(t, x, "r>"+c.node)

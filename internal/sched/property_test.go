@@ -38,7 +38,8 @@ type failure struct {
 
 func newWorld(o Options) *world {
 	return &world{
-		x: New(o), options: o, now: noon, pulls: map[string]float64{}, nodes: map[string]Node{}, groups: map[string]farm.Group{},
+		x: New(o), options: o, now: noon, pulls: map[string]float64{}, nodes: map[string]Node{},
+		groups:  map[string]farm.Group{},
 		waiting: map[string]Request{}, placed: map[string]Assignment{},
 		held: map[string]string{}, requests: map[string]Request{},
 	}
@@ -64,15 +65,21 @@ func drawNode(t *rapid.T, id string) Node {
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
 		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
 	}
-	n.CPUs, n.MemoryMB = rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "cpus"), rapid.SampledFrom([]int{0, 1024, 4096}).Draw(t, "machine")
+	n.CPUs, n.MemoryMB = rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "cpus"),
+		rapid.SampledFrom([]int{0, 1024, 4096}).Draw(t, "machine")
 	n.Loads = rapid.SampledFrom(someHosts).Draw(t, "host")
 	if rapid.Bool().Draw(t, "usb") {
-		n.USB = []farm.USBDevice{{Name: "phone", Location: "1"}, {Name: "phone", Location: "2"}, {Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")}}
+		n.USB = []farm.USBDevice{
+			{Name: "phone", Location: "1"},
+			{Name: "phone", Location: "2"},
+			{Name: "key", Location: "3", Busy: rapid.Bool().Draw(t, "busy")},
+		}
 	}
 	n.Bridge = rapid.Bool().Draw(t, "bridge")
 	n.VLANs = rapid.SliceOfDistinct(rapid.SampledFrom([]int{10, 20}), rapid.ID).Draw(t, "vlans")
 	for _, v := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"t0", "t1", "u0"}), rapid.ID).Draw(t, "cached") {
-		n.Cached = append(n.Cached, farm.NodeTemplate{ID: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 3).Draw(t, "size")) * gigabyte})
+		n.Cached = append(n.Cached,
+			farm.NodeTemplate{ID: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 3).Draw(t, "size")) * gigabyte})
 	}
 	return n
 }
@@ -83,7 +90,8 @@ func drawRequest(t *rapid.T, id string) Request {
 		ID: id, Created: noon.Add(time.Duration(rapid.IntRange(-5000, 0).Draw(t, "created")) * time.Second),
 		Priority: rapid.SampledFrom([]int{1, 500, 1000, 1500, 10000}).Draw(t, "priority"),
 		Owner:    rapid.SampledFrom([]string{"o1", "o2", "o3"}).Draw(t, "owner"),
-		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"), Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
+		Group:    rapid.SampledFrom(append(someGroups, "", "g1")).Draw(t, "group"),
+		Arch:     rapid.SampledFrom(someArchs).Draw(t, "arch"),
 		Template: v[:1], ContentID: v, Size: int64(rapid.IntRange(0, 2).Draw(t, "size")) * gigabyte,
 	}
 	r.VCPU = rapid.SampledFrom([]int{0, 2, 2, 2}).Draw(t, "vcpu") // few sizes, so that requests share groups
@@ -120,7 +128,8 @@ func (w *world) step(t *rapid.T) {
 			}
 		}
 	case 3:
-		g := farm.Group{ID: rapid.SampledFrom(someGroups[1:]).Draw(t, "group"), Fallback: rapid.SampledFrom(someGroups).Draw(t, "fallback")}
+		g := farm.Group{ID: rapid.SampledFrom(someGroups[1:]).Draw(t,
+			"group"), Fallback: rapid.SampledFrom(someGroups).Draw(t, "fallback")}
 		w.groups[g.ID] = g
 		w.x.SetGroup(g)
 	case 4, 5:
@@ -256,7 +265,10 @@ func derived(x *Index) map[string]any {
 		}
 	}
 	sources := map[string]map[string]int(x.sources)
-	return map[string]any{"rooms": rooms, "nodes": nodes, "tenants": tenants, "pools": pools, "sources": sources, "waiting": x.waiting}
+	return map[string]any{
+		"rooms": rooms, "nodes": nodes, "tenants": tenants, "pools": pools, "sources": sources,
+		"waiting": x.waiting,
+	}
 }
 
 // check verifies that every node that can take a request is listed, and every class that waits for
@@ -312,7 +324,8 @@ func (w *world) drain(t *rapid.T) {
 	x := w.x
 	x.Place(w.now.Add(failureTime), 1)
 	got := []int{
-		len(x.nodes), len(x.groups), len(x.rooms), len(x.sources), len(x.requests), x.waiting, len(x.tenants), len(x.turn),
+		len(x.nodes), len(x.groups), len(x.rooms), len(x.sources), len(x.requests), x.waiting, len(x.tenants),
+		len(x.turn),
 		len(x.held), len(x.failing), len(x.fresh), len(x.short), x.reserved,
 	}
 	if slices.Max(got) != 0 || len(x.pools) > maxIdlePools {
@@ -498,7 +511,8 @@ func TestNoStarvation(t *testing.T) {
 		pause := max(bound/20, time.Second)
 		for i := 0; ; i++ {
 			at := noon.Add(time.Duration(i) * pause)
-			x.SetInstance(waiting(ask(fmt.Sprintf("urgent-%d", i), 0, func(r *Request) { r.Priority, r.Created = 1, at })))
+			x.SetInstance(waiting(ask(fmt.Sprintf("urgent-%d", i), 0,
+				func(r *Request) { r.Priority, r.Created = 1, at })))
 			a := x.Place(at, 1)
 			if len(a) != 1 {
 				t.Fatal("a free slot was not used")

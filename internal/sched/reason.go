@@ -139,7 +139,8 @@ func counts(labels map[Count]int) []Count {
 		out = append(out, Count{c.Filter, c.Label, n})
 	}
 	slices.SortFunc(out, func(a, b Count) int {
-		return cmp.Or(cmp.Compare(order(a.Filter), order(b.Filter)), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Label, b.Label))
+		return cmp.Or(cmp.Compare(order(a.Filter), order(b.Filter)), cmp.Compare(b.Nodes, a.Nodes),
+			cmp.Compare(a.Label, b.Label))
 	})
 	return out
 }

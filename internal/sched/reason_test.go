@@ -9,7 +9,9 @@ import (
 )
 
 func TestWhy(t *testing.T) {
-	saved := farm.StateRequirements{Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta"}
+	saved := farm.StateRequirements{
+		Driver: "qemu", Version: "7.2.22", Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max", HostCPU: "Zeta",
+	}
 	full := func(n *Node) { n.Foreign = vms(n.Capacity) }
 	gold := farm.Group{ID: "g", Name: "gold"}
 	small := machine("a", 0, func(n *Node) { n.Mode, n.VCPULimit, n.MemoryLimitMB = farm.CapacityByResources, 1, 100 })
@@ -30,38 +32,113 @@ func TestWhy(t *testing.T) {
 		text  string
 	}{
 		{"an empty cloud", nil, nil, NoNodes, "there are no nodes"},
-		{"a full cloud", fleet, nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)"},
+		{
+			"a full cloud", fleet, nil, FilterRoom,
+			"no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)",
+		},
 		{"one full node", []Node{machine("a", 1, full)}, nil, FilterRoom, "no node has a free slot (1 node: 1 full)"},
-		{"only the nodes in question are counted", append(fleet, machine("z", 9, func(n *Node) { n.Arch = "arm64" })), nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)"},
-		{"nothing but held nodes", []Node{machine("a", 1, held("offline"))}, nil, FilterState, "no node is schedulable (1 node: 1 offline)"},
+		{
+			"only the nodes in question are counted",
+			append(fleet, machine("z", 9, func(n *Node) { n.Arch = "arm64" })),
+			nil, FilterRoom, "no node has a free slot (12 nodes: 8 full, 3 offline, 1 in drain mode)",
+		},
+		{
+			"nothing but held nodes",
+			[]Node{machine("a", 1, held("offline"))},
+			nil, FilterState,
+			"no node is schedulable (1 node: 1 offline)",
+		},
 		{"no architecture", fleet, func(r *Request) { r.Arch = "arm64" }, FilterArch, "no node has architecture arm64"},
-		{"no architecture in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) { r.Arch, r.Group = "arm64", "g" }, FilterArch, "no node of group gold has architecture arm64"},
+		{"no architecture in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) {
+			r.Arch, r.Group = "arm64", "g"
+		}, FilterArch, "no node of group gold has architecture arm64"},
 		{"an empty group", fleet, func(r *Request) { r.Group = "g" }, FilterGroup, "group gold has no nodes"},
 		{"an unknown group", fleet, func(r *Request) { r.Group = "x" }, FilterGroup, "group x has no nodes"},
-		{"no place for a saved state", fleet, needing(saved), FilterSaved, "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine pc-q35-7.2, on a host with Zeta"},
-		{"no place for a saved state in the group", []Node{machine("a", 1, inGroup("g"))}, func(r *Request) {
-			r.Needs, r.Group = farm.StateRequirements{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"}, "g"
-		}, FilterSaved, "no node of group gold can load the saved state of this version: it needs sim 1 with sim, CPU sim"},
-		{"a pinned node for a saved state", []Node{machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.Accelerator = "kvm" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm"},
-		{"another host CPU", []Node{machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.HostCPU = "" }))}, needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved, "node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown"},
-		{"a saved state and no room", []Node{machine("a", 1, full, loading(saved)), machine("b", 1)}, needing(saved), FilterRoom, "no node has a free slot (1 node: 1 full)"},
+		{
+			"no place for a saved state", fleet, needing(saved), FilterSaved,
+			"no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine " +
+				"pc-q35-7.2, on a host with Zeta",
+		},
+		{
+			"no place for a saved state in the group",
+			[]Node{machine("a", 1, inGroup("g"))},
+			func(r *Request) {
+				r.Needs, r.Group = farm.StateRequirements{Driver: "sim", Version: "1", Accelerator: "sim", CPU: "sim"},
+					"g"
+			}, FilterSaved,
+			"no node of group gold can load the saved state of this version: it needs sim 1 with sim, CPU sim",
+		},
+		{
+			"a pinned node for a saved state",
+			[]Node{
+				machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.Accelerator = "kvm" })),
+			},
+			needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved,
+			"node name-a cannot load the saved state of this version: it needs accelerator tcg, the node has kvm",
+		},
+		{
+			"another host CPU",
+			[]Node{
+				machine("a", 1, loading(saved, func(n *farm.StateRequirements) { n.HostCPU = "" })),
+			},
+			needing(saved, func(r *Request) { r.Pinned = "a" }), FilterSaved,
+			"node name-a cannot load the saved state of this version: it needs host CPU Zeta, the node has unknown",
+		},
+		{
+			"a saved state and no room",
+			[]Node{machine("a", 1, full, loading(saved)), machine("b", 1)},
+			needing(saved),
+			FilterRoom, "no node has a free slot (1 node: 1 full)",
+		},
 		{"a place for a saved state", []Node{machine("a", 1, loading(saved))}, needing(saved), Turn, "queued"},
 		{"no USB device", fleet, func(r *Request) { r.USB = "phone" }, FilterUSB, "no node has a USB device phone"},
 		{"no bridge", fleet, func(r *Request) { r.Bridge = true }, FilterNetwork, "no node has a bridge for guests"},
 		{"no VLAN", fleet, func(r *Request) { r.Bridge, r.VLAN = true, 10 }, FilterVLAN, "no node offers VLAN 10"},
-		{"a taken USB device", []Node{machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} })}, func(r *Request) { r.USB = "phone" }, FilterDevice, "no node has a free USB device phone (1 node: 1 with the USB device taken)"},
-		{"a node of no capacity", []Node{machine("a", 0)}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MiB"},
-		{"the full ones first", []Node{machine("a", 1, full), machine("b", 1, held("offline")), machine("c", 1, held("offline"))}, nil, FilterRoom, "no node has a free slot (3 nodes: 1 full, 2 offline)"},
+		{
+			"a taken USB device",
+			[]Node{
+				machine("a", 1, func(n *Node) { n.USB = []farm.USBDevice{{Name: "phone", Busy: true}} }),
+			},
+			func(r *Request) { r.USB = "phone" }, FilterDevice,
+			"no node has a free USB device phone (1 node: 1 with the USB device taken)",
+		},
+		{
+			"a node of no capacity",
+			[]Node{machine("a", 0)},
+			nil, FilterSize,
+			"no node is large enough for 2 vCPU and 4096 MiB",
+		},
+		{"the full ones first", []Node{machine("a", 1, full), machine("b", 1, held("offline")), machine("c", 1,
+			held("offline"))}, nil, FilterRoom, "no node has a free slot (3 nodes: 1 full, 2 offline)"},
 		{"nothing saved, on a node where much loads", []Node{machine("a", 1, loading(saved))}, nil, Turn, "queued"},
 		{"too large", []Node{small}, nil, FilterSize, "no node is large enough for 2 vCPU and 4096 MiB"},
 		{"an unknown pinned node", fleet, func(r *Request) { r.Pinned = "x" }, FilterPinned, "node x is not known"},
 		{"an offline pinned node", fleet, func(r *Request) { r.Pinned = "i" }, FilterState, "node name-i is offline"},
 		{"a full pinned node", fleet, func(r *Request) { r.Pinned = "a" }, FilterRoom, "node name-a is full"},
-		{"a pinned node of another architecture", []Node{machine("a", 1, func(n *Node) { n.Arch = "" })}, func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64"},
-		{"a pinned node outside the group", fleet, func(r *Request) { r.Pinned, r.Group = "a", "g" }, FilterGroup, "node name-a is not in group gold"},
-		{"no permission anywhere", fleet, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterGroup, "no node is allowed for the permission group ci may start instances"},
-		{"no room where that is permitted", []Node{machine("a", 1), machine("z", 1, inGroup("g", PolicyGroup("ci")), full)}, func(r *Request) { r.Group = PolicyGroup("ci") }, FilterRoom, "no node that is open to the permission group ci has a free slot (1 node: 1 full)"},
-		{"no permission on the pinned node", fleet, func(r *Request) { r.Pinned, r.Group = "a", PolicyGroup("ci") }, FilterGroup, "node name-a is not open to the permission group ci"},
+		{
+			"a pinned node of another architecture",
+			[]Node{machine("a", 1, func(n *Node) { n.Arch = "" })},
+			func(r *Request) { r.Pinned = "a" }, FilterArch, "node name-a has architecture unknown, not amd64",
+		},
+		{"a pinned node outside the group", fleet, func(r *Request) {
+			r.Pinned, r.Group = "a",
+				"g"
+		}, FilterGroup, "node name-a is not in group gold"},
+		{"no permission anywhere", fleet, func(r *Request) {
+			r.Group = PolicyGroup("ci")
+		}, FilterGroup, "no node is allowed for the permission group ci may start instances"},
+		{
+			"no room where that is permitted",
+			[]Node{
+				machine("a", 1), machine("z", 1, inGroup("g", PolicyGroup("ci")), full),
+			},
+			func(r *Request) { r.Group = PolicyGroup("ci") }, FilterRoom,
+			"no node that is open to the permission group ci has a free slot (1 node: 1 full)",
+		},
+		{"no permission on the pinned node", fleet, func(r *Request) {
+			r.Pinned, r.Group = "a",
+				PolicyGroup("ci")
+		}, FilterGroup, "node name-a is not open to the permission group ci"},
 		{"a place is free", []Node{machine("a", 1)}, nil, Turn, "queued"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -113,7 +190,8 @@ func TestWhyFollowsChanges(t *testing.T) {
 		t.Errorf("why r1, whose node has no name: %+v", got)
 	}
 	x.SetNode(machine("b", 1, held("offline")))
-	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}}, x.WaitReason("r2", noon).Counts); d != "" {
+	if d := cmp.Diff([]Count{{FilterRoom, "full", 1}, {FilterState, "offline", 1}},
+		x.WaitReason("r2", noon).Counts); d != "" {
 		t.Errorf("counts (-want +got):\n%s", d)
 	}
 	x.RemoveNode("a")
@@ -131,7 +209,8 @@ func TestExplain(t *testing.T) {
 	x := indexOf([]Node{
 		machine("a", 2), machine("b", 2, caching("t", "t1")), machine("c", 1, held("updating")),
 		machine("d", 2, func(n *Node) { n.Foreign = vms(1) }), machine("e", 1, func(n *Node) { n.Foreign = vms(1) }),
-		machine("a2", 2), machine("f", 1, held("offline")), machine("g", 1, held("offline")), machine("h", 1, held("offline")),
+		machine("a2", 2), machine("f", 1, held("offline")), machine("g", 1, held("offline")),
+		machine("h", 1, held("offline")),
 	}, []Request{ask("r", 0)})
 	want := []NodeReason{
 		{NodeID: "b", NodeName: "name-b", Text: "has the version, 0 % full", Score: Score{Locality: VersionCached}},
@@ -156,18 +235,24 @@ func TestExplain(t *testing.T) {
 
 func TestNodeOf(t *testing.T) {
 	record := &farm.Node{
-		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3, Mode: farm.CapacityByResources,
+		ID: "n", Name: "mini", Groups: []string{"g"}, State: farm.NodeActive, Capacity: 3,
+		Mode: farm.CapacityByResources,
 	}
 	info := &farm.NodeInfo{
 		Arch: "arm64", CPUs: 8, MemoryMB: 16384,
-		Hypervisor: farm.Hypervisor{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPUModel: "max", HostCPU: "z", License: "l"},
-		Templates:  []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
+		Hypervisor: farm.Hypervisor{
+			Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPUModel: "max",
+			HostCPU: "z", License: "l",
+		},
+		Templates: []farm.NodeTemplate{{ID: "t", ContentID: "t1"}}, USB: []farm.USBDevice{{Name: "phone"}},
 		Abilities: []string{"bridge", "usb"}, VLANs: []int{7},
 	}
 	want := Node{
 		ID: "n", Name: "mini", Arch: "arm64", Groups: record.Groups, Mode: farm.CapacityByResources, Capacity: 3,
 		VCPULimit: 16, MemoryLimitMB: 14336, CPUs: 8, MemoryMB: 16384, Foreign: Load{VMs: 1},
-		Loads:  farm.StateRequirements{Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z"},
+		Loads: farm.StateRequirements{
+			Driver: "qemu", Version: "7", Accelerator: "tcg", Machine: "m", CPU: "max", HostCPU: "z",
+		},
 		Cached: info.Templates, USB: info.USB, Bridge: true, VLANs: []int{7},
 	}
 	if d := cmp.Diff(want, NewNode(record, info, Load{VMs: 1})); d != "" {
@@ -194,8 +279,11 @@ func TestNodeOf(t *testing.T) {
 func TestInstanceOf(t *testing.T) {
 	i := &farm.Instance{
 		ID: "i", State: farm.Scheduling, Created: noon, GroupID: "g", Owner: "ci",
-		Template: farm.TemplateRef{ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Size: 9, Needs: farm.StateRequirements{Driver: "qemu"}},
-		Options:  farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
+		Template: farm.TemplateRef{
+			ID: "t", ContentID: "t1", Arch: "amd64", CPUs: 2, MemoryMB: 2048, Size: 9,
+			Needs: farm.StateRequirements{Driver: "qemu"},
+		},
+		Options: farm.StartOptions{Priority: 7, PinnedNode: "n", USBDevice: "phone", CPUs: 4},
 	}
 	want := Instance{Request: Request{
 		ID: "i", Created: noon, Priority: 7, Owner: "ci", Group: "g", Pinned: "n", Arch: "amd64", USB: "phone",

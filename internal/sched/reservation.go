@@ -135,11 +135,13 @@ func (p *requestGroup) fitsAfterRelease(n *node) bool {
 func (p *requestGroup) closerFit(a, b *node) int {
 	lacks := func(n *node) int {
 		with := n.used.plus(p.want.load())
-		return max(millionths(with.VCPU-n.VCPULimit, n.VCPULimit), millionths(with.MemoryMB-n.MemoryLimitMB, n.MemoryLimitMB))
+		return max(millionths(with.VCPU-n.VCPULimit, n.VCPULimit),
+			millionths(with.MemoryMB-n.MemoryLimitMB, n.MemoryLimitMB))
 	}
 	first, _ := p.tier(a)
 	second, _ := p.tier(b)
-	return cmp.Or(cmp.Compare(first, second), cmp.Compare(lacks(a), lacks(b)), cmp.Compare(a.tie, b.tie), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(first, second), cmp.Compare(lacks(a), lacks(b)), cmp.Compare(a.tie, b.tie),
+		cmp.Compare(a.ID, b.ID))
 }
 
 // settled ends the wait of a request group of which a request was placed, or that has no pending

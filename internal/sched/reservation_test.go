@@ -79,7 +79,8 @@ func TestLargeRequestsDoNotStarve(t *testing.T) {
 			r.Created, r.Owner, r.Group = c.now, "o4", "g3"
 		})))
 		// Small ones of priority 500 go before it for a quarter of an hour.
-		bound := int((after + after/recheckShare + 15*time.Minute + time.Duration(c.life)*10*time.Second) / (10 * time.Second))
+		bound := int((after + after/recheckShare + 15*time.Minute + time.Duration(c.life)*10*time.Second) /
+			(10 * time.Second))
 		for n := 10; n < 10+bound; n++ {
 			if c.round(t, n) {
 				return
@@ -141,7 +142,9 @@ func TestReservation(t *testing.T) {
 			x.SetNode(host("n", 4))
 		}, "large"},
 		"the node is smaller": {func(x *Index) { x.SetNode(host("n", 3)) }, "other"},
-		"others stay there":   {func(x *Index) { x.SetNode(host("n", 4, func(n *Node) { n.Foreign = Load{VCPU: 1} })) }, "other"},
+		"others stay there": {func(x *Index) {
+			x.SetNode(host("n", 4, func(n *Node) { n.Foreign = Load{VCPU: 1} }))
+		}, "other"},
 		"it is placed": {func(x *Index) {
 			for i := range 4 {
 				x.RemoveInstance(fmt.Sprint("n-runs-", i))
@@ -153,7 +156,8 @@ func TestReservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := reserving(t, host("n", 4))
-			if got := reservedFor(x, "large"); got != "n" || x.reserved != 1 || reservedFor(x, "other") != "" || x.requests["large"].pool().shortage != nil {
+			if got := reservedFor(x, "large"); got != "n" || x.reserved != 1 || reservedFor(x, "other") != "" ||
+				x.requests["large"].pool().shortage != nil {
 				t.Fatalf("reserved %q, %d nodes", got, x.reserved)
 			}
 			x.RemoveInstance("n-runs-3")
@@ -161,7 +165,8 @@ func TestReservation(t *testing.T) {
 			if got := x.Place(at, 100); len(got) != 0 {
 				t.Fatalf("placed on a node that is kept: %v", got)
 			}
-			if why := x.WaitReason("late", at); why.Name != FilterReserved || why.Text != "no node has a free slot (1 node: 1 reserved for a larger request)" {
+			if why := x.WaitReason("late", at); why.Name != FilterReserved ||
+				why.Text != "no node has a free slot (1 node: 1 reserved for a larger request)" {
 				t.Errorf("why = %+v", why)
 			}
 			if wake := x.NextDeadline(); !wake.IsZero() {

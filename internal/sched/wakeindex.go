@@ -169,7 +169,8 @@ func (c *wakeIndex) add(p *requestGroup) {
 	}
 	for _, at := range p.places() {
 		list := c.places[at]
-		i, _ := slices.BinarySearchFunc(list, p.want.memoryMB, func(o *requestGroup, mb int) int { return o.want.memoryMB - mb })
+		i, _ := slices.BinarySearchFunc(list, p.want.memoryMB,
+			func(o *requestGroup, mb int) int { return o.want.memoryMB - mb })
 		c.places[at] = slices.Insert(list, i, p)
 	}
 }

@@ -13,11 +13,18 @@ var (
 	ErrConflict error = &farm.Error{Code: farm.CodeConflict, Message: "Another change of the same record was first"}
 	// ErrFenced: the lease behind a fenced commit is no longer held, nothing was written. A retry
 	// is useless.
-	ErrFenced error = &farm.Error{Code: farm.CodeUnavailable, Message: "This replica lost its lease; nothing was changed"}
+	ErrFenced error = &farm.Error{
+		Code: farm.CodeUnavailable, Message: "This replica lost its lease; nothing was changed",
+	}
 	// ErrUnknownOutcome: the change may or may not be in the store, now or a little later.
-	ErrUnknownOutcome error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store did not answer in time; look whether the change happened before trying again"}
+	ErrUnknownOutcome error = &farm.Error{
+		Code:    farm.CodeUnavailable,
+		Message: "The store did not answer in time; look whether the change happened before trying again",
+	}
 	// ErrUnavailable: the backend cannot be reached or refuses, nothing was written.
-	ErrUnavailable error = &farm.Error{Code: farm.CodeUnavailable, Message: "The store is unavailable; nothing was changed"}
+	ErrUnavailable error = &farm.Error{
+		Code: farm.CodeUnavailable, Message: "The store is unavailable; nothing was changed",
+	}
 	// ErrBusy: the write queue is full, nothing was written.
 	ErrBusy error = &farm.Error{Code: farm.CodeUnavailable, Message: "Too many writes are waiting; try again"}
 	// ErrCompacted: the requested revision is gone from the backend's history; list again.

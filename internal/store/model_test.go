@@ -175,7 +175,9 @@ func TestModelTellsEvents(t *testing.T) {
 // FuzzKeys passes any key and value to the watch: only records of open tables may come out, and
 // nothing may panic.
 func FuzzKeys(f *testing.F) {
-	for _, seed := range []string{"/p/v1/k/x", "/p/v1/k/", "/p/v1/k", "/p/v1//x", "/p/v1/k/a/b", "/p/v1/other/x", "/p/v1", "", "/p/v1/k/\x00"} {
+	for _, seed := range []string{
+		"/p/v1/k/x", "/p/v1/k/", "/p/v1/k", "/p/v1//x", "/p/v1/k/a/b", "/p/v1/other/x", "/p/v1", "", "/p/v1/k/\x00",
+	} {
 		f.Add(seed, `{"At":1}`, false)
 	}
 	f.Add("/p/v1/k/x", "{", false)

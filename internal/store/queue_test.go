@@ -110,7 +110,8 @@ func TestRequestsAreChecked(t *testing.T) {
 	table, other := NewTable[fact]("k"), NewTable[fact]("other")
 	s := &Store{root: "/p/v1/", limits: Limits{Ops: opsSpare + 2, Bytes: 100}, model: newModel(newDispatcher())}
 	s.model.tables["k"] = table
-	text := NewTable("text", WithCodec(func(v *string) ([]byte, error) { return []byte(*v), nil }, func([]byte) (*string, error) { return new(string), nil }))
+	text := NewTable("text", WithCodec(func(v *string) ([]byte, error) { return []byte(*v), nil },
+		func([]byte) (*string, error) { return new(string), nil }))
 	s.model.tables["text"] = text
 	sized := func(n int) Change { v := strings.Repeat("x", n); return Put(text, "i", &v, Any) }
 	const key = len("/p/v1/text/i")
@@ -133,7 +134,8 @@ func TestRequestsAreChecked(t *testing.T) {
 		"a record too large":   {[]Change{sized(MaxBytes + 1)}, "a record of 1048577 bytes"},
 	} {
 		_, err := s.request(nil, c.changes)
-		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
+		if (err == nil) != (c.want == "") ||
+			err != nil && (!errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -150,8 +152,12 @@ func TestRequestsAreChecked(t *testing.T) {
 // TestKnownRecordsAreNotDecoded: an event of an own commit costs nothing more.
 func TestKnownRecordsAreNotDecoded(t *testing.T) {
 	decoded := 0
-	table := NewTable("k", WithCodec(func(*fact) ([]byte, error) { return nil, nil }, func([]byte) (*fact, error) { decoded++; return &fact{}, nil }))
-	s := &Store{root: "/p/v1/", model: newModel(newDispatcher()), log: slog.New(slog.DiscardHandler), meta: NewTable[meta](metaKind)}
+	table := NewTable("k", WithCodec(func(*fact) ([]byte, error) { return nil, nil },
+		func([]byte) (*fact, error) { decoded++; return &fact{}, nil }))
+	s := &Store{
+		root: "/p/v1/", model: newModel(newDispatcher()), log: slog.New(slog.DiscardHandler),
+		meta: NewTable[meta](metaKind),
+	}
 	s.model.tables["k"], s.model.tables[metaKind] = table, s.meta
 	s.model.ahead(5, []update{{table: table, id: "x", key: "k/x", val: &fact{5}, rev: 5}})
 	for rev, want := range map[int64]int{5: 0, 6: 1} {
@@ -165,7 +171,8 @@ func TestKnownRecordsAreNotDecoded(t *testing.T) {
 			if all {
 				wanted = 1
 			}
-			if got := s.enlist(&l, []KV{kv, {Key: "/p/v1/unknown/x", ModRev: 1}}, all); len(got) != wanted || len(l.seen) != 1 {
+			if got := s.enlist(&l, []KV{kv, {Key: "/p/v1/unknown/x", ModRev: 1}}, all); len(got) != wanted ||
+				len(l.seen) != 1 {
 				t.Errorf("a listing, all %t, at revision %d: %d to decode, %d seen", all, rev, len(got), len(l.seen))
 			}
 		}
@@ -174,7 +181,11 @@ func TestKnownRecordsAreNotDecoded(t *testing.T) {
 
 func TestEpochOfAListing(t *testing.T) {
 	s := &Store{}
-	list := []update{{id: "x", val: &fact{}}, {id: schemaID, val: &meta{Version: 1}}, {id: epochID, val: &meta{Epoch: "e"}}}
+	list := []update{
+		{id: "x", val: &fact{}},
+		{id: schemaID, val: &meta{Version: 1}},
+		{id: epochID, val: &meta{Epoch: "e"}},
+	}
 	if got := s.epochIn(list); got != "e" || s.epochIn(list[:2]) != "" {
 		t.Errorf("epoch %q", got)
 	}

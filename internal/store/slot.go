@@ -41,7 +41,8 @@ func (sl *commitLane) send(ctx context.Context, batch []*request) {
 		}
 		left := sl.dropLosers(batch, txn.Fence, conflict.Keys)
 		if len(left) == len(batch) {
-			answer(batch, fmt.Errorf("%w: backend reports a conflict on %v, which no change has", ErrUnavailable, conflict.Keys))
+			answer(batch, fmt.Errorf("%w: backend reports a conflict on %v, which no change has", ErrUnavailable,
+				conflict.Keys))
 			return
 		}
 		batch = left

@@ -111,7 +111,8 @@ func (s *Store) open(ctx context.Context) error {
 func newStore(backend Backend, opts Options) (*Store, error) {
 	s := &Store{
 		backend: backend, limits: backend.Limits(), log: opts.Logger,
-		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"), took: metric.NewHistogram(metric.Short),
+		expendable: opts.Expendable, prefix: strings.TrimRight(opts.Prefix, "/"),
+		took: metric.NewHistogram(metric.Short),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -218,8 +219,10 @@ func (s *Store) Queued() int {
 // Families returns the metrics of the store.
 func (s *Store) Families() []metric.Family {
 	return []metric.Family{
-		metric.HistogramFamily("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer", s.took),
-		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for a transaction", func() float64 { return float64(s.Queued()) }),
+		metric.HistogramFamily("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer",
+			s.took),
+		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for a transaction",
+			func() float64 { return float64(s.Queued()) }),
 	}
 }
 

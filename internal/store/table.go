@@ -87,7 +87,8 @@ func NewTable[T any](kind Kind, opts ...TableOption[T]) *Table[T] {
 	for _, opt := range opts {
 		opt(t)
 	}
-	t.view.Store(&View[T]{table: t, by: make([]sortedMap[struct{}], len(t.indexes)), sums: make([]sortedMap[Amounts], len(t.sums))})
+	t.view.Store(&View[T]{table: t, by: make([]sortedMap[struct{}], len(t.indexes)), sums: make([]sortedMap[Amounts],
+		len(t.sums))})
 	return t
 }
 

@@ -22,7 +22,10 @@ func openCars(t *testing.T) (*store.Store, *store.Table[car], *int) {
 	cars := store.NewTable("car",
 		store.WithIndex("colour", func(c *car) []string { return []string{c.Colour} }),
 		store.WithIndex("tag", func(c *car) []string { return c.Tags }),
-		store.WithSums("doors", func(c *car) (string, store.Amounts) { return c.Colour, store.Amounts{1, len(c.Tags)} }),
+		store.WithSums("doors", func(c *car) (string, store.Amounts) {
+			return c.Colour,
+				store.Amounts{1, len(c.Tags)}
+		}),
 		store.WithEncoded(func(c *car) []byte { *rendered++; return []byte("<" + c.Colour + ">") }),
 		store.WithCodec(
 			func(c *car) ([]byte, error) {
@@ -108,7 +111,8 @@ func TestTableIndex(t *testing.T) {
 	check("colour", "red", "a", "c")
 	check("colour", "re")
 	check("tag", "fast", "a", "b")
-	commit(t, s, store.Put(cars, "a", &car{"blue", []string{"fast", "new"}}, store.Any), store.Delete(cars, "c", store.Any))
+	commit(t, s, store.Put(cars, "a", &car{"blue", []string{"fast", "new"}}, store.Any),
+		store.Delete(cars, "c", store.Any))
 	check("colour", "red")
 	check("colour", "blue", "a")
 	check("tag", "old")
@@ -136,7 +140,8 @@ func TestTableEncoded(t *testing.T) {
 	if got := string(cars.Encoded("a")); got != "<blue>" || cars.Encoded("b") != nil {
 		t.Errorf("got %s", got)
 	}
-	if err := s.Commit(t.Context(), store.Put(cars, "a", &car{Colour: "|"}, store.Any)); err == nil || errors.Is(err, store.ErrUnknownOutcome) {
+	if err := s.Commit(t.Context(), store.Put(cars, "a", &car{Colour: "|"}, store.Any)); err == nil ||
+		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("a record that cannot be encoded: %v", err)
 	}
 }
@@ -155,7 +160,8 @@ func TestOpenRefusesTables(t *testing.T) {
 		"with a slash":     {store.NewTable[car]("a/b")},
 		"of the store":     {store.NewTable[car]("meta")},
 	} {
-		if _, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables}); !errors.Is(err, store.ErrInvalid) {
+		if _, err := store.Open(t.Context(), mem.New(), store.Options{Tables: tables}); !errors.Is(err,
+			store.ErrInvalid) {
 			t.Errorf("a table %s: %v", name, err)
 		}
 	}
@@ -187,11 +193,16 @@ func TestTableInOrderOfAnIndex(t *testing.T) {
 		}
 	}
 	check("", nil, nil)
-	commit(t, s, store.Put(cars, "2", &car{"red", []string{"a", "b"}}, store.Any), store.Put(cars, "1", &car{"red", []string{"a"}}, store.Any),
-		store.Put(cars, "3", &car{"blue", []string{"a"}}, store.Any), store.Put(cars, "4", &car{"redder", []string{"a"}}, store.Any))
-	check("3b 1r 2r 4r", map[string]int{"blue": 1, "red": 2, "redder": 1}, map[string]int{"blue": 1, "red": 3, "redder": 1})
-	commit(t, s, store.Put(cars, "2", &car{"blue", []string{"c"}}, store.Any), store.Put(cars, "1", &car{"red", []string{"a", "b", "c"}}, store.Any))
-	check("2b 3b 1r 4r", map[string]int{"blue": 2, "red": 1, "redder": 1}, map[string]int{"blue": 2, "red": 3, "redder": 1})
+	commit(t, s, store.Put(cars, "2", &car{"red", []string{"a", "b"}}, store.Any),
+		store.Put(cars, "1", &car{"red", []string{"a"}}, store.Any),
+		store.Put(cars, "3", &car{"blue", []string{"a"}}, store.Any),
+		store.Put(cars, "4", &car{"redder", []string{"a"}}, store.Any))
+	check("3b 1r 2r 4r", map[string]int{"blue": 1, "red": 2, "redder": 1},
+		map[string]int{"blue": 1, "red": 3, "redder": 1})
+	commit(t, s, store.Put(cars, "2", &car{"blue", []string{"c"}}, store.Any),
+		store.Put(cars, "1", &car{"red", []string{"a", "b", "c"}}, store.Any))
+	check("2b 3b 1r 4r", map[string]int{"blue": 2, "red": 1, "redder": 1},
+		map[string]int{"blue": 2, "red": 3, "redder": 1})
 	commit(t, s, store.Delete(cars, "3", store.Any), store.Delete(cars, "1", store.Any))
 	check("2b 4r", map[string]int{"blue": 1, "redder": 1}, map[string]int{"blue": 1, "redder": 1})
 	const many = 1000 // more than one chunk of keys
@@ -234,9 +245,19 @@ func TestPartOfRecords(t *testing.T) {
 	open(follower)
 	commit(t, s, store.Put(writer, "a", &car{"red", []string{"fast"}}, store.IfAbsent))
 	read := map[string]func() (*car, error){
-		"the writer":         func() (*car, error) { c, _, _ := writer.Get("a"); return c, nil },
-		"a follower":         func() (*car, error) { c, _, err := follower.GetLinearizable(t.Context(), "a"); return c, err },
-		"one that was later": func() (*car, error) { later := cars(); open(later); c, _, _ := later.Get("a"); return c, nil },
+		"the writer": func() (*car, error) { c, _, _ := writer.Get("a"); return c, nil },
+		"a follower": func() (*car, error) {
+			c, _, err := follower.GetLinearizable(t.Context(), "a")
+			return c,
+				err
+		},
+		"one that was later": func() (*car, error) {
+			later := cars()
+			open(later)
+			c, _, _ := later.Get("a")
+			return c,
+				nil
+		},
 	}
 	for who, get := range read {
 		if c, err := get(); err != nil || c == nil || c.Colour != "red" || c.Tags != nil {

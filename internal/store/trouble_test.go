@@ -107,7 +107,8 @@ func TestHangingBackend(t *testing.T) {
 			t.Error("healthy on a backend that hangs")
 		}
 		began = time.Now()
-		if _, _, err := table.GetLinearizable(t.Context(), "x"); !errors.Is(err, store.ErrUnavailable) || time.Since(began) > 6*time.Second {
+		if _, _, err := table.GetLinearizable(t.Context(), "x"); !errors.Is(err, store.ErrUnavailable) ||
+			time.Since(began) > 6*time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		b.hang.Store(false)
@@ -194,7 +195,8 @@ func TestRestoredBackend(t *testing.T) {
 				restored := mem.New()
 				past(t, restored, tc.older)
 				if tc.sameEpoch {
-					record := store.KV{Key: store.DefaultPrefix + "/v1/meta/epoch", Value: fmt.Appendf(nil, `{"epoch":%q}`, epoch)}
+					record := store.KV{Key: store.DefaultPrefix +
+						"/v1/meta/epoch", Value: fmt.Appendf(nil, `{"epoch":%q}`, epoch)}
 					if _, err := restored.Commit(t.Context(), store.Txn{Puts: []store.KV{record}}); err != nil {
 						t.Fatal(err)
 					}

@@ -53,7 +53,8 @@ func TestUpkeep(t *testing.T) {
 		t.Errorf("all that may go are %v", got)
 	}
 	b.busy = "The store is full"
-	if err := s.Healthy(); s.BlockedReason() != b.busy || !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), b.busy) {
+	if err := s.Healthy(); s.BlockedReason() != b.busy || !errors.Is(err, store.ErrUnavailable) ||
+		!strings.Contains(err.Error(), b.busy) {
 		t.Errorf("busy %q, healthy: %v", s.BlockedReason(), err)
 	}
 	b.busy = ""
@@ -130,7 +131,8 @@ func (refusing) Commit(context.Context, store.Txn) (int64, error) { return 0, st
 // TestOpenSaysWhatItCannotWrite: a new store needs its schema and epoch, a renewed one its epoch.
 func TestOpenSaysWhatItCannotWrite(t *testing.T) {
 	b := mem.New()
-	if s, err := store.Open(t.Context(), refusing{b}, store.Options{}); !errors.Is(err, store.ErrUnavailable) || s != nil {
+	if s, err := store.Open(t.Context(), refusing{b}, store.Options{}); !errors.Is(err, store.ErrUnavailable) ||
+		s != nil {
 		t.Errorf("opened: %v", err)
 	}
 	old := store.NewTable[car]("old")
@@ -183,7 +185,8 @@ func TestSchemaIsReadFirst(t *testing.T) {
 	for value, want := range map[string]error{`{"version":2}`: store.ErrSchema, `{"version":`: nil} {
 		b := mem.New()
 		puts := []store.KV{
-			{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(value)}, {Key: store.DefaultPrefix + "/v1/k/x", Value: []byte("x")},
+			{Key: store.DefaultPrefix + "/v1/meta/schema", Value: []byte(value)},
+			{Key: store.DefaultPrefix + "/v1/k/x", Value: []byte("x")},
 		}
 		if _, err := b.Commit(t.Context(), store.Txn{Puts: puts}); err != nil {
 			t.Fatal(err)

@@ -40,13 +40,16 @@ func checkLayers(f api.PullFile) error {
 			return fmt.Errorf("the registry does not say where a layer of %s is", f.Name)
 		}
 		if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
-			return fmt.Errorf("the registry says that the index of a layer of %s has %d bytes at %d", f.Name, l.IndexLength, l.IndexOffset)
+			return fmt.Errorf("the registry says that the index of a layer of %s has %d bytes at %d", f.Name,
+				l.IndexLength, l.IndexOffset)
 		}
 		indexes += l.IndexLength
 	}
 	if indexes > blob.MaxIndexes {
-		return farm.Refused("%s is stored in %d layers whose indexes have %d MiB together: want at most %d MiB; push it as a whole, "+
-			"or try again when the registry has put the layers together", f.Name, len(f.Layers), indexes>>20, blob.MaxIndexes>>20)
+		return farm.Refused(
+			"%s is stored in %d layers whose indexes have %d MiB together: want at most %d MiB; push it as a whole, "+
+				"or try again when the registry has put the layers together", f.Name, len(f.Layers), indexes>>20,
+			blob.MaxIndexes>>20)
 	}
 	return nil
 }

@@ -42,7 +42,10 @@ func (m memory) NextData(off int64) (start, end int64, err error) { return off, 
 
 func newShelf(t *testing.T, contents ...[]byte) *shelf {
 	t.Helper()
-	s := &shelf{contents: contents, layers: map[string][]byte{}, file: api.PullFile{Name: "disk.img", Kind: api.FileDisk, Format: "raw"}}
+	s := &shelf{
+		contents: contents, layers: map[string][]byte{},
+		file: api.PullFile{Name: "disk.img", Kind: api.FileDisk, Format: "raw"},
+	}
 	for i, c := range contents {
 		stored := make([]byte, 0, len(c)) // it grows seldom: the race detector is slow with copies
 		o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(c))}
@@ -72,7 +75,10 @@ func newShelf(t *testing.T, contents ...[]byte) *shelf {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /registry/v2/pull", func(w http.ResponseWriter, _ *http.Request) {
-		m := api.PullManifest{ID: templateID, Name: "chain", Config: json.RawMessage(`{}`), Files: []api.PullFile{s.file}}
+		m := api.PullManifest{
+			ID: templateID, Name: "chain", Config: json.RawMessage(`{}`),
+			Files: []api.PullFile{s.file},
+		}
 		_ = json.NewEncoder(w).Encode(api.Envelope[api.PullManifest]{Status: api.StatusOK, Body: m})
 	})
 	mux.HandleFunc("GET /registry/v2/blob/{root}", func(w http.ResponseWriter, r *http.Request) {
@@ -95,17 +101,19 @@ func (s *shelf) squash(t *testing.T, content []byte) (root string, file []byte) 
 		t.Fatal(err)
 	}
 	o := blob.EncodeOptions{Kind: blob.KindDisk, Size: int64(len(content)), StandsFor: tip}
-	x, err := blob.Encode(t.Context(), memory{bytes.NewReader(content)}, o, func(_ blob.Frame, _ int64, p []byte) error {
-		stored = append(stored, p...)
-		return nil
-	})
+	x, err := blob.Encode(t.Context(), memory{bytes.NewReader(content)},
+		o, func(_ blob.Frame, _ int64, p []byte) error {
+			stored = append(stored, p...)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 	root = x.Root().String()
 	s.file.Layers = []api.PullLayer{{
-		Root: root, Tip: tip.String(), Size: x.FileSize(), IndexOffset: x.DataBytes(), IndexLength: int64(len(x.Bytes())),
-		URLs: []string{"/registry/v2/blob/" + root},
+		Root: root, Tip: tip.String(), Size: x.FileSize(), IndexOffset: x.DataBytes(),
+		IndexLength: int64(len(x.Bytes())),
+		URLs:        []string{"/registry/v2/blob/" + root},
 	}}
 	s.layers[root] = append(stored, x.Tail()...)
 	return root, s.layers[root]
@@ -374,8 +382,10 @@ func TestChainsThatDoNotFit(t *testing.T) {
 	b := grow(rnd, a, 1<<20)
 	c := grow(rnd, b, 1<<20)
 	for name, spoil := range map[string]func(f *api.PullFile){
-		"no layers":            func(f *api.PullFile) { f.Layers = nil },
-		"too many layers":      func(f *api.PullFile) { f.Layers = append(make([]api.PullLayer, blob.MaxChain), f.Layers...) },
+		"no layers": func(f *api.PullFile) { f.Layers = nil },
+		"too many layers": func(f *api.PullFile) {
+			f.Layers = append(make([]api.PullLayer, blob.MaxChain), f.Layers...)
+		},
 		"a layer left out":     func(f *api.PullFile) { f.Layers = append(f.Layers[:1], f.Layers[2]) },
 		"no base":              func(f *api.PullFile) { f.Layers = f.Layers[1:] },
 		"another order":        func(f *api.PullFile) { f.Layers[1], f.Layers[2] = f.Layers[2], f.Layers[1] },
@@ -436,7 +446,8 @@ func TestIndexesTogether(t *testing.T) {
 		s.file.Layers[i].IndexLength = blob.MaxIndexes/2 + 1
 	}
 	_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: t.TempDir()})
-	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MiB together") {
+	if farm.CodeOf(err) != farm.CodeRefused ||
+		!strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MiB together") {
 		t.Errorf("%v", err)
 	}
 }

@@ -52,7 +52,8 @@ func TestPushAgainstSums(t *testing.T) {
 	if got, err := os.ReadFile(raw); err != nil || !bytes.Equal(got, old) {
 		t.Fatalf("the copy differs: %d bytes, %v", len(got), err)
 	}
-	for tag, size := range map[string]int{"same size": len(old), "shorter": 7<<20 + 10, "longer": 80<<20 + 1, "much shorter": 100} {
+	for tag, size := range map[string]int{"same size": len(old), "shorter": 7<<20 + 10, "longer": 80<<20 +
+		1, "much shorter": 100} {
 		disk := make([]byte, size)
 		copy(disk, old)
 		for range 3 {

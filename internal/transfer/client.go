@@ -211,7 +211,8 @@ func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 // left to another attempt.
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	resp, err := c.http.Do(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) || !c.renew(req) {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || c.renew == nil || !c.here(resp.Request) ||
+		!c.renew(req) {
 		return resp, err
 	}
 	_ = resp.Body.Close()
@@ -246,7 +247,8 @@ func decode(resp *http.Response, out any) error {
 	var e api.Envelope[json.RawMessage]
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return &farm.Error{
-			Code: codeOf(resp.StatusCode, ""), Message: "The registry answered " + resp.Status + " without an envelope", Err: err,
+			Code: codeOf(resp.StatusCode, ""), Message: "The registry answered " + resp.Status + " without an envelope",
+			Err: err,
 		}
 	}
 	if e.Status != api.StatusOK || resp.StatusCode != http.StatusOK {

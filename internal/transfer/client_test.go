@@ -38,10 +38,19 @@ func TestAnswersBecomeErrors(t *testing.T) {
 		text   string
 	}{
 		{200, `{"status":"FAIL","message":"Not found"}`, farm.CodeNotFound, "Not found"},
-		{200, `{"status":"FAIL","message":"Template x has the tag y already"}`, farm.CodeRefused, "Template x has the tag y already"},
-		{400, `{"status":"FAIL","message":"Did not find any versions with tag x"}`, farm.CodeNoVersion, "Did not find any versions with tag x"},
+		{
+			200, `{"status":"FAIL","message":"Template x has the tag y already"}`, farm.CodeRefused,
+			"Template x has the tag y already",
+		},
+		{
+			400, `{"status":"FAIL","message":"Did not find any versions with tag x"}`, farm.CodeNoVersion,
+			"Did not find any versions with tag x",
+		},
 		{400, `{"status":"FAIL","message":"id: is required"}`, farm.CodeInvalid, "id: is required"},
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, farm.CodeUnauthenticated, "Authentication Required"},
+		{
+			401, `{"status":"FAIL","message":"Authentication Required"}`, farm.CodeUnauthenticated,
+			"Authentication Required",
+		},
 		{403, `{"status":"FAIL","message":"no"}`, farm.CodeForbidden, "no"},
 		{409, `{"status":"FAIL","message":"moved"}`, farm.CodeConflict, "moved"},
 		{500, `{"status":"FAIL","message":"Internal error"}`, farm.CodeInternal, "Internal error"},
@@ -114,7 +123,8 @@ func TestDamagedConfiguration(t *testing.T) {
 	defer c.Close()
 	_, err = c.Info(t.Context(), Ref{ID: "abc"})
 	e, ok := errors.AsType[*farm.Error](err)
-	if !ok || e.Code != farm.CodeRefused || e.Message != "Template abc has a damaged configuration" || served.Load() != 1 {
+	if !ok || e.Code != farm.CodeRefused || e.Message != "Template abc has a damaged configuration" ||
+		served.Load() != 1 {
 		t.Fatalf("%v after %d requests", err, served.Load())
 	}
 }
@@ -164,7 +174,8 @@ func TestTLSConfig(t *testing.T) {
 	}))
 	defer s.Close()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -247,7 +258,8 @@ func TestRetry(t *testing.T) {
 			{[]error{errTransient, nil}, true, 100 * time.Millisecond},
 			{[]error{farm.Refused("no"), nil}, false, 0},
 			{[]error{errTransient}, false, (100 + 200 + 400) * time.Millisecond},
-			{[]error{farm.Unavailable(nil, "down"), farm.Errorf(farm.CodeBusy, "busy"), nil}, true, 300 * time.Millisecond},
+			{[]error{farm.Unavailable(nil, "down"), farm.Errorf(farm.CodeBusy, "busy"), nil}, true, 300 *
+				time.Millisecond},
 		} {
 			start := time.Now()
 			_, err := run(test.errs...)
@@ -258,7 +270,8 @@ func TestRetry(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer cancel()
-		if err := c.retry(ctx, "test", func() error { return errTransient }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.retry(ctx, "test", func() error { return errTransient }); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	})

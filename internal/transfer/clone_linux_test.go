@@ -182,7 +182,8 @@ func elsewhere(t *testing.T) string {
 // TestRefusedClones: errors for files that cannot be cloned map to errors.ErrUnsupported, other errors do not.
 func TestRefusedClones(t *testing.T) {
 	for no, refused := range map[syscall.Errno]bool{
-		unix.EXDEV: true, unix.EOPNOTSUPP: true, unix.EINVAL: true, unix.ENOTTY: true, unix.ENOSYS: true, unix.EPERM: true,
+		unix.EXDEV: true, unix.EOPNOTSUPP: true, unix.EINVAL: true, unix.ENOTTY: true, unix.ENOSYS: true,
+		unix.EPERM:  true,
 		unix.ENOSPC: false, unix.EIO: false, unix.EDQUOT: false, unix.EROFS: false,
 	} {
 		err := transfer.Cloned(os.NewSyscallError("ioctl", no))

@@ -66,7 +66,8 @@ func (c *Client) Rights(ctx context.Context, template string) (*api.CallerRights
 // not found; farm.CodeRefused: the stored text is not a configuration.
 func (c *Client) Info(ctx context.Context, ref Ref) (api.TemplateConfig, error) {
 	var raw json.RawMessage
-	err := c.call(ctx, call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
+	err := c.call(ctx,
+		call{method: http.MethodGet, path: "/registry/vm/info", query: ref.query(), out: &raw, repeatable: true})
 	if err != nil {
 		return api.TemplateConfig{}, err
 	}

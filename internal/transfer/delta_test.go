@@ -26,7 +26,9 @@ func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, par
 }
 
 // pullDisk pulls a version onto local content and returns its disk.
-func pullDisk(t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk) (transfer.Disk, transfer.PullResult) {
+func pullDisk(
+	t *testing.T, c *transfer.Client, tag string, have map[string]transfer.Disk,
+) (transfer.Disk, transfer.PullResult) {
 	t.Helper()
 	o := transfer.PullOptions{Ref: transfer.Ref{ID: templateID, Tag: tag}, Dir: t.TempDir(), Have: have, Overlays: true}
 	result, err := c.Pull(t.Context(), o)
@@ -97,7 +99,8 @@ func TestPushOfWhatChanged(t *testing.T) {
 		t.Errorf("%d bytes were sent for the third tag", sent.Load())
 	}
 	for name, have := range map[string]map[string]transfer.Disk{
-		"nothing": nil, "the first": {tip1: base}, "the second": {tip2: d2}, "both": {tip1: base, tip2: d2}, "all": {tip3: d3},
+		"nothing": nil, "the first": {tip1: base}, "the second": {tip2: d2}, "both": {tip1: base, tip2: d2},
+		"all": {tip3: d3},
 	} {
 		d, result := pullDisk(t, c, "v3", have)
 		if result.Files[0].Tip != tip3 {

@@ -158,7 +158,8 @@ func (c overlayChanges) NextChange(off int64) (blob.Change, bool, error) {
 		}
 		if off = r.End(); off%blob.BlockSize != 0 {
 			// The block is changed in part: the rest of its bytes comes from below.
-			return c.change(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}), true, nil
+			return c.change(qcow2.Range{Off: off / blob.BlockSize * blob.BlockSize, Len: 1, Kind: qcow2.Data}), true,
+				nil
 		}
 	}
 }

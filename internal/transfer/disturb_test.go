@@ -173,7 +173,8 @@ func TestBitFlippedInTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err == nil {
+	if _, err := c.Pull(t.Context(),
+		transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err == nil {
 		t.Fatal("a damaged layer was pulled")
 	}
 }

@@ -54,10 +54,12 @@ func checkDetail(t *testing.T, c *transfer.Client, result api.PushResult) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	v := d.Versions[0]
-	if len(v.Images) != 2 || len(v.StateFiles) != 1 || v.StateFile != v.StateFiles[0] || v.NVRAM != "nvram" || v.ConfigFile != templateID+".yaml" {
+	if len(v.Images) != 2 || len(v.StateFiles) != 1 || v.StateFile != v.StateFiles[0] || v.NVRAM != "nvram" ||
+		v.ConfigFile != templateID+".yaml" {
 		t.Fatalf("%+v", v)
 	}
-	if d.Size != result.Size || v.Size != d.Size || d.LastPull == 0 || v.LastPull != d.LastPull || v.LastPush == 0 || v.CreationDate == 0 || d.Arch != "amd64" {
+	if d.Size != result.Size || v.Size != d.Size || d.LastPull == 0 || v.LastPull != d.LastPull || v.LastPush == 0 ||
+		v.CreationDate == 0 || d.Arch != "amd64" {
 		t.Fatalf("%+v", d)
 	}
 	want := d.Template
@@ -115,13 +117,20 @@ func TestRefusals(t *testing.T) {
 		"unknown architecture": {func(o *transfer.PushOptions) { o.Request.Arch = "mips" }, farm.CodeInvalid},
 		"no tag":               {func(o *transfer.PushOptions) { o.Request.Tag = "" }, farm.CodeInvalid},
 		"id is no uuid":        {func(o *transfer.PushOptions) { o.Request.ID = "../../etc" }, farm.CodeInvalid},
-		"generation moved":     {func(o *transfer.PushOptions) { gen := int64(7); o.Request.Gen = &gen }, farm.CodeConflict},
+		"generation moved": {func(o *transfer.PushOptions) {
+			gen := int64(7)
+			o.Request.Gen = &gen
+		}, farm.CodeConflict},
 		"must exist": {func(o *transfer.PushOptions) {
 			o.Request.ID, o.Request.MustExist = "99999999-2222-4333-8444-555555555555", true
 		}, farm.CodeNotFound},
 		"file leaves its folder": {func(o *transfer.PushOptions) { o.Files[0].Name = "../x" }, farm.CodeInvalid},
-		"config is no object":    {func(o *transfer.PushOptions) { o.Request.Config = json.RawMessage(`[1]`) }, farm.CodeInvalid},
-		"nvram too long":         {func(o *transfer.PushOptions) { o.Request.NVRAM = make([]byte, 4<<20+1) }, farm.CodeInvalid},
+		"config is no object": {func(o *transfer.PushOptions) {
+			o.Request.Config = json.RawMessage(`[1]`)
+		}, farm.CodeInvalid},
+		"nvram too long": {func(o *transfer.PushOptions) {
+			o.Request.NVRAM = make([]byte, 4<<20+1)
+		}, farm.CodeInvalid},
 	} {
 		o := pushOptions("v2", f)
 		test.change(&o)
@@ -167,7 +176,8 @@ func TestManyFilesOneNegotiation(t *testing.T) {
 	s.disturb.Store(&disturb)
 	var files []file
 	for i := range 60 {
-		files = append(files, write(t, "f"+string(rune('a'+i/10))+string(rune('0'+i%10)), api.FileDisk, "raw", int64(i)*1000, map[int64]int{0: i * 10}))
+		files = append(files, write(t, "f"+string(rune('a'+i/10))+string(rune('0'+i%10)), api.FileDisk, "raw",
+			int64(i)*1000, map[int64]int{0: i * 10}))
 	}
 	o := pushOptions("v1", files...)
 	o.Request.Config = json.RawMessage(`{"ram":"2G"}`)
@@ -191,7 +201,8 @@ func TestContentID(t *testing.T) {
 	fresh := mustPush(t, c, pushOptions("v1", g))
 	number := 0
 	ref := transfer.Ref{ID: templateID, Tag: "v1", Version: &number, ContentID: old.ContentID}
-	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); farm.CodeOf(err) != farm.CodeNoVersion {
+	if _, err := c.Pull(t.Context(),
+		transfer.PullOptions{Ref: ref, Dir: t.TempDir()}); farm.CodeOf(err) != farm.CodeNoVersion {
 		t.Fatalf("pull of reverted content: %v", err)
 	}
 	ref = transfer.Ref{ID: templateID, ContentID: fresh.ContentID}

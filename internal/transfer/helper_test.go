@@ -115,7 +115,8 @@ func sum(t testing.TB, path string) [sha256.Size]byte {
 
 func threeFiles(t *testing.T) []file {
 	return []file{
-		write(t, "disk.img", api.FileDisk, "raw", 48<<20+1234, map[int64]int{0: 1 << 20, 5<<20 + 4096: 3 << 20, 40 << 20: 100, 48<<20 + 1000: 234}),
+		write(t, "disk.img", api.FileDisk, "raw", 48<<20+1234,
+			map[int64]int{0: 1 << 20, 5<<20 + 4096: 3 << 20, 40 << 20: 100, 48<<20 + 1000: 234}),
 		write(t, "data.qcow2", api.FileDisk, "qcow2", 21<<20, map[int64]int{0: 21 << 20}),
 		write(t, "memory.state", api.FileState, "", 3<<20, map[int64]int{0: 2 << 20}),
 	}
@@ -124,7 +125,8 @@ func threeFiles(t *testing.T) []file {
 func pushOptions(tag string, files ...file) transfer.PushOptions {
 	o := transfer.PushOptions{Request: api.PushRequest{
 		ID: templateID, Name: "debian-13", Tag: tag, Arch: "amd64", NVRAM: []byte("variables"),
-		Config: json.RawMessage(`{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.img"}],"own":{"kept":[1,2.5,"x",null,true]}}`),
+		Config: json.RawMessage(
+			`{"ram":"2G","cpu":{"cores":2},"hard_drives":[{"file":"disk.img"}],"own":{"kept":[1,2.5,"x",null,true]}}`),
 	}}
 	for _, f := range files {
 		o.Files = append(o.Files, f.PushFile)
@@ -167,5 +169,6 @@ func mustHold(t *testing.T, dir string, files []file) {
 
 // isBulk reports whether the body of a request is a file.
 func isBulk(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/registry/v2/blob/") || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/registry/v2/push/")
+	return strings.HasPrefix(r.URL.Path, "/registry/v2/blob/") ||
+		r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/registry/v2/push/")
 }

@@ -177,7 +177,8 @@ func (b *parts) send(r unsentRange) error {
 // putPiece sends the first frames of the rest of a part, once.
 func (c *Client) putPiece(ctx context.Context, session string, r *unsentRange, frames int, length int64) error {
 	query := url.Values{"off": {strconv.FormatInt(r.off, 10)}}
-	return c.putOnce(ctx, c.fileURL(session, r.name, query), [][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
+	return c.putOnce(ctx, c.fileURL(session, r.name, query),
+		[][]byte{blob.PartHeader(r.frames[:frames]), r.data[:length]})
 }
 
 // shrink lowers the maximum bytes of one request, and reports whether it could: the minimum is one frame.

@@ -66,7 +66,8 @@ func TestCredentialsThatFade(t *testing.T) {
 	for _, tag := range []string{"v1", "v2"} {
 		mustPush(t, c, pushOptions(tag, files...))
 	}
-	if _, err := c.Pull(t.Context(), transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err != nil {
+	if _, err := c.Pull(t.Context(),
+		transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	before := f.refused.Load()
@@ -106,7 +107,8 @@ func TestRedirectsLeadCredentialsNowhere(t *testing.T) {
 	s := httptest.NewServer(mux)
 	defer s.Close()
 	for path, good := range map[string]bool{"/away": true, "/own": true, "/round": false} {
-		c, err := transfer.New(transfer.Options{BaseURL: s.URL + path, Attempts: 1, Authorize: func(r *http.Request) error {
+		c, err := transfer.New(transfer.Options{BaseURL: s.URL +
+			path, Attempts: 1, Authorize: func(r *http.Request) error {
 			r.SetBasicAuth("root", "hidden")
 			return nil
 		}})

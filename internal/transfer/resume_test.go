@@ -77,7 +77,10 @@ func TestPullGoesOn(t *testing.T) {
 	content := make([]byte, 84<<20) // more than five ranges
 	noise(rand.New(rand.NewPCG(61, 1)), content)
 	path := writeFile(t, "disk.img", content).Path
-	files := []file{{PushFile: transfer.PushFile{Name: "disk.img", Path: path, Kind: api.FileDisk, Format: "raw"}, sum: sum(t, path)}}
+	files := []file{{
+		PushFile: transfer.PushFile{Name: "disk.img", Path: path, Kind: api.FileDisk, Format: "raw"},
+		sum:      sum(t, path),
+	}}
 	result := mustPush(t, c, pushOptions("v1", files...))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +94,8 @@ func TestPullGoesOn(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}
 	s.disturb.Store(&disturb)
-	if _, err := c.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: dir}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: templateID}, Dir: dir}); !errors.Is(err,
+		context.Canceled) {
 		t.Fatal(err)
 	}
 	s.disturb.Store(nil)
@@ -164,16 +168,30 @@ func TestLeftoversOfOtherPulls(t *testing.T) {
 		left  map[string][]byte
 		moves bool
 	}{
-		"partial without a journal":     {map[string][]byte{"disk.img.partial": ones}, true},
-		"journal without a file":        {map[string][]byte{"disk.img.journal": append(key[:32:32], 3)}, true},
-		"journal of another layer":      {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(make([]byte, 32), 3)}, true},
-		"journal of another length":     {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(key[:32:32], 3, 3)}, true},
-		"cut journal":                   {map[string][]byte{"disk.img.partial": ones, "disk.img.journal": key[:7]}, true},
-		"older file of that name":       {map[string][]byte{"disk.img": ones}, true},
-		"older file and partial":        {map[string][]byte{"disk.img": ones, "disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 3)}, false},
-		"all written, none renamed":     {map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 3)}, false},
-		"renamed, journal not removed":  {map[string][]byte{"disk.img": whole, "disk.img.journal": append(key[:32:32], 3)}, false},
-		"bits of frames there are none": {map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 0xff)}, false},
+		"partial without a journal": {map[string][]byte{"disk.img.partial": ones}, true},
+		"journal without a file":    {map[string][]byte{"disk.img.journal": append(key[:32:32], 3)}, true},
+		"journal of another layer": {
+			map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(make([]byte, 32), 3)}, true,
+		},
+		"journal of another length": {
+			map[string][]byte{"disk.img.partial": ones, "disk.img.journal": append(key[:32:32], 3, 3)}, true,
+		},
+		"cut journal": {
+			map[string][]byte{"disk.img.partial": ones, "disk.img.journal": key[:7]}, true,
+		},
+		"older file of that name": {map[string][]byte{"disk.img": ones}, true},
+		"older file and partial": {map[string][]byte{
+			"disk.img": ones, "disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 3),
+		}, false},
+		"all written, none renamed": {
+			map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 3)}, false,
+		},
+		"renamed, journal not removed": {
+			map[string][]byte{"disk.img": whole, "disk.img.journal": append(key[:32:32], 3)}, false,
+		},
+		"bits of frames there are none": {
+			map[string][]byte{"disk.img.partial": whole, "disk.img.journal": append(key[:32:32], 0xff)}, false,
+		},
 	} {
 		dir := t.TempDir()
 		for file, data := range test.left {

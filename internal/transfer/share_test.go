@@ -24,7 +24,8 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 	o.Files[0].Root, o.Roots = roots["disk.img"], roots
 	mustPush(t, c, o)
 	m, err := c.Manifest(t.Context(), transfer.Ref{ID: templateID})
-	if err != nil || len(m.Files) != 2 || m.Files[0].Layers[0].Root != roots["disk.img"] || m.Files[1].Layers[0].Root != roots["disk.1.qcow2"] {
+	if err != nil || len(m.Files) != 2 || m.Files[0].Layers[0].Root != roots["disk.img"] ||
+		m.Files[1].Layers[0].Root != roots["disk.1.qcow2"] {
 		t.Fatalf("roots %v, manifest %+v, %v", roots, m.Files, err)
 	}
 	first := t.TempDir()
@@ -53,7 +54,8 @@ func TestPullLinksWhatIsHere(t *testing.T) {
 		}
 		for range 2 { // the second one finds the link of the first
 			got, err := c.Pull(t.Context(), transfer.PullOptions{
-				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir, Have: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
+				Ref: transfer.Ref{ID: templateID, Tag: "v2"}, Dir: dir,
+				Have: map[string]transfer.Disk{roots["disk.img"]: {Path: tt.have}},
 			})
 			linked := 0
 			for _, f := range got.Files {

@@ -169,7 +169,8 @@ func (t *target) missing() []span {
 		layer, f := t.frame(i)
 		last := len(out) - 1
 		behind := f.Offset + int64(f.Stored)
-		if last < 0 || out[last].layer != layer || f.Offset-end > gapBytes || behind-from > spanBytes || out[last].last != i {
+		if last < 0 || out[last].layer != layer || f.Offset-end > gapBytes || behind-from > spanBytes ||
+			out[last].last != i {
 			out = append(out, span{t: t, layer: layer, first: i})
 			from, last = f.Offset, last+1
 		}

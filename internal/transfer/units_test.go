@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,7 +18,6 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
 // Layers that cannot be built are refused before anything is fetched.
@@ -139,8 +136,9 @@ func TestCodes(t *testing.T) {
 		"cut":         {fmt.Errorf("read: %w", errTransient), true},
 		"refused":     {farm.Refused("no"), false},
 		"full":        {farm.Errorf(farm.CodeUnavailable, "%s", blob.FullMessage), false},
-		"full, cut":   {fmt.Errorf("%w: %w", errTransient, farm.Errorf(farm.CodeUnavailable, "%s: 5 bytes", blob.FullMessage)), false},
-		"other":       {io.EOF, false},
+		"full, cut": {fmt.Errorf("%w: %w", errTransient,
+			farm.Errorf(farm.CodeUnavailable, "%s: 5 bytes", blob.FullMessage)), false},
+		"other": {io.EOF, false},
 	} {
 		if got := IsTemporary(c.err); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -203,12 +201,17 @@ func TestAttempts(t *testing.T) {
 		good  bool
 		took  time.Duration // at most; at least half of it
 	}{
-		"at once":     {nil, func(int) error { return nil }, 1, true, 0},
-		"at last":     {nil, func(n int) error { return map[bool]error{true: transient}[n < 3] }, 3, true, 300 * time.Millisecond},
-		"never":       {nil, func(int) error { return transient }, 4, false, 700 * time.Millisecond},
-		"for good":    {nil, func(int) error { return farm.Refused("no") }, 1, false, 0},
-		"moves":       {func(n int) bool { return n == 3 }, func(int) error { return transient }, 6, false, (100 + 200 + 100 + 200 + 400) * time.Millisecond},
-		"waits least": {func(n int) bool { return n < 20 }, func(n int) error { return map[bool]error{true: transient}[n < 20] }, 20, true, 1900 * time.Millisecond},
+		"at once": {nil, func(int) error { return nil }, 1, true, 0},
+		"at last": {nil, func(n int) error { return map[bool]error{true: transient}[n < 3] }, 3, true, 300 *
+			time.Millisecond},
+		"never":    {nil, func(int) error { return transient }, 4, false, 700 * time.Millisecond},
+		"for good": {nil, func(int) error { return farm.Refused("no") }, 1, false, 0},
+		"moves": {func(n int) bool { return n == 3 }, func(int) error {
+			return transient
+		}, 6, false, (100 + 200 + 100 + 200 + 400) * time.Millisecond},
+		"waits least": {func(n int) bool { return n < 20 }, func(n int) error {
+			return map[bool]error{true: transient}[n < 20]
+		}, 20, true, 1900 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, err := New(Options{BaseURL: "http://registry", Attempts: 4})
@@ -269,7 +272,8 @@ func TestIdle(t *testing.T) {
 		if err := cut(ctx, io.EOF); !errors.Is(err, errIdle) || !errors.Is(err, errTransient) {
 			t.Errorf("%v", err)
 		}
-		if err := cut(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) || errors.Is(err, errIdle) {
+		if err := cut(t.Context(), io.EOF); !errors.Is(err, io.EOF) || !errors.Is(err, errTransient) ||
+			errors.Is(err, errIdle) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -280,7 +284,9 @@ func TestPieces(t *testing.T) {
 	frame := func(n int) blob.PartFrame { return blob.PartFrame{Stored: n, Sum: sha256.Sum256([]byte{byte(n)})} }
 	all := []blob.PartFrame{frame(10), frame(20), frame(30)}
 	r := unsentRange{off: 100, frames: all, data: make([]byte, 60)}
-	for most, want := range map[int64][2]int64{0: {1, 10}, 10: {1, 10}, 29: {1, 10}, 30: {2, 30}, 59: {2, 30}, 60: {3, 60}, 1000: {3, 60}} {
+	for most, want := range map[int64][2]int64{
+		0: {1, 10}, 10: {1, 10}, 29: {1, 10}, 30: {2, 30}, 59: {2, 30}, 60: {3, 60}, 1000: {3, 60},
+	} {
 		if frames, length := r.upTo(most); int64(frames) != want[0] || length != want[1] {
 			t.Errorf("up to %d: %d frames, %d bytes", most, frames, length)
 		}
@@ -290,9 +296,12 @@ func TestPieces(t *testing.T) {
 		left int
 		off  int64
 	}{
-		"nothing":       {nil, 3, 100},
-		"the first":     {[]api.PushPart{{Offset: 100, Length: 10, Sum: blob.PartSum(all[:1])}}, 2, 110},
-		"two pieces":    {[]api.PushPart{{Offset: 100, Length: 10, Sum: blob.PartSum(all[:1])}, {Offset: 110, Length: 50, Sum: blob.PartSum(all[1:])}}, 0, 160},
+		"nothing":   {nil, 3, 100},
+		"the first": {[]api.PushPart{{Offset: 100, Length: 10, Sum: blob.PartSum(all[:1])}}, 2, 110},
+		"two pieces": {[]api.PushPart{
+			{Offset: 100, Length: 10, Sum: blob.PartSum(all[:1])},
+			{Offset: 110, Length: 50, Sum: blob.PartSum(all[1:])},
+		}, 0, 160},
 		"other bytes":   {[]api.PushPart{{Offset: 100, Length: 10, Sum: blob.PartSum(all[1:2])}}, 3, 100},
 		"other lengths": {[]api.PushPart{{Offset: 100, Length: 15, Sum: blob.PartSum(all[:1])}}, 3, 100},
 		"behind":        {[]api.PushPart{{Offset: 110, Length: 20, Sum: blob.PartSum(all[1:2])}}, 3, 100},
@@ -312,7 +321,13 @@ func TestPieces(t *testing.T) {
 	for _, c := range []struct {
 		most, want int64
 		shrunk     bool
-	}{{8 << 20, 4 << 20, false}, {4 << 20, 4 << 20, false}, {2 << 20, 2 << 20, true}, {5, blob.FrameSize, true}, {5, blob.FrameSize, false}} {
+	}{
+		{8 << 20, 4 << 20, false},
+		{4 << 20, 4 << 20, false},
+		{2 << 20, 2 << 20, true},
+		{5, blob.FrameSize, true},
+		{5, blob.FrameSize, false},
+	} {
 		if got := p.shrink(c.most); got != c.shrunk || p.piece.Load() != c.want {
 			t.Errorf("shrink to %d: %v, %d", c.most, got, p.piece.Load())
 		}
@@ -348,7 +363,14 @@ func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		p    Progress
 		want float64
-	}{{Progress{}, 0}, {Progress{Done: 5}, 0}, {Progress{Done: 1, Total: 4}, 0.25}, {Progress{Done: 9, Total: 4}, 1}, {Progress{Done: 1, Total: -4}, 0}, {Progress{Done: 1, Total: 1}, 1}} {
+	}{
+		{Progress{}, 0},
+		{Progress{Done: 5}, 0},
+		{Progress{Done: 1, Total: 4}, 0.25},
+		{Progress{Done: 9, Total: 4}, 1},
+		{Progress{Done: 1, Total: -4}, 0},
+		{Progress{Done: 1, Total: 1}, 1},
+	} {
 		if got := c.p.Fraction(); got != c.want {
 			t.Errorf("%+v: %v", c.p, got)
 		}
@@ -358,10 +380,12 @@ func TestProgress(t *testing.T) {
 // Options that cannot work are refused before anything is sent.
 func TestOptionsOfClient(t *testing.T) {
 	for address, want := range map[string]bool{
-		"http://host": true, " https://host:1/path/ ": true, "": false, "host": false, "ftp://host": false, "http://": false, "http://%zz": false,
+		"http://host": true, " https://host:1/path/ ": true, "": false, "host": false, "ftp://host": false,
+		"http://": false, "http://%zz": false,
 	} {
 		c, err := New(Options{BaseURL: address})
-		if (err == nil) != want || want && (c.idle != defaultIdle || c.attempts != defaultAttempts || strings.HasSuffix(c.url("/x", nil), "//x")) {
+		if (err == nil) != want || want &&
+			(c.idle != defaultIdle || c.attempts != defaultAttempts || strings.HasSuffix(c.url("/x", nil), "//x")) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -383,7 +407,8 @@ func TestOptionsOfClient(t *testing.T) {
 		"no CA PEM": {TLSOptions{CA: empty}, "holds no PEM certificate"},
 	} {
 		config, err := TLSConfig(c.o)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && config.InsecureSkipVerify != c.o.Insecure {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+			err == nil && config.InsecureSkipVerify != c.o.Insecure {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -396,7 +421,8 @@ func TestSumsOf(t *testing.T) {
 	copy(data[2*blob.BlockSize:], "block")
 	sums := sumsOf(data)
 	full := sha256.Sum256(append([]byte("block"), make([]byte, blob.BlockSize-5)...))
-	if len(sums) != 3*sumSize || !zero(sums[:sumSize]) || !bytes.Equal(sums[sumSize:2*sumSize], full[:sumSize]) || !bytes.Equal(sums[2*sumSize:], full[:sumSize]) {
+	if len(sums) != 3*sumSize || !zero(sums[:sumSize]) || !bytes.Equal(sums[sumSize:2*sumSize], full[:sumSize]) ||
+		!bytes.Equal(sums[2*sumSize:], full[:sumSize]) {
 		t.Errorf("%x", sums)
 	}
 	for size, want := range map[int64]int64{0: 0, 1: 1, blob.BlockSize: 1, blob.BlockSize + 1: 2} {
@@ -412,289 +438,20 @@ func TestRedirects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for address, kept := range map[string]bool{"http://registry/x": true, "https://registry/x": false, "http://other/x": false} {
+	for address, kept := range map[string]bool{
+		"http://registry/x": true, "https://registry/x": false, "http://other/x": false,
+	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "secret")
-		if err := c.redirected(req, make([]*http.Request, mostRedirects-1)); err != nil || (req.Header.Get("Authorization") != "") != kept {
+		if err := c.redirected(req, make([]*http.Request, mostRedirects-1)); err != nil ||
+			(req.Header.Get("Authorization") != "") != kept {
 			t.Errorf("%s: %v, %v", address, req.Header, err)
 		}
 		if err := c.redirected(req, make([]*http.Request, mostRedirects)); err == nil {
 			t.Errorf("%s: redirects without end are followed", address)
-		}
-	}
-}
-
-// Only regular files are opened as disks.
-func TestOpenRegular(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "file")
-	if err := os.WriteFile(path, []byte("bytes"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, st, err := openRegular(path)
-	if err != nil || st.Size() != 5 {
-		t.Fatalf("%v, %v", st, err)
-	}
-	_ = f.Close()
-	if _, _, err := openRegular(dir); farm.CodeOf(err) != farm.CodeRefused {
-		t.Errorf("a directory: %v", err)
-	}
-	if _, _, err := openRegular(path + "x"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
-	for format, want := range map[string]bool{"": true, "raw": true, "qcow2": false, "vmdk": false} {
-		d, err := Disk{Path: path, Format: format}.Open()
-		if (err == nil) != want || err != nil && farm.CodeOf(err) != farm.CodeRefused {
-			t.Errorf("format %q: %v", format, err)
-		}
-		if err == nil {
-			for n := -1; n < 3; n++ {
-				if _, err := d.above(n); err == nil {
-					t.Errorf("one file has changes above %d", n)
-				}
-			}
-			_ = d.Close()
-		}
-	}
-}
-
-// A copy that cannot be written, or is canceled, is an error.
-func TestCopyFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(path, bytes.Repeat([]byte("disk"), 1<<19), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	from, err := Disk{Path: path}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	closed, err := os.Create(path + ".closed")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = closed.Close()
-	for name, c := range map[string]Copy{"to": {From: from, To: closed}, "sums": {From: from, Sums: closed}} {
-		if err := c.Run(t.Context()); !errors.Is(err, os.ErrClosed) || !strings.Contains(err.Error(), "copy disk") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := c.chunk(0, 100); !errors.Is(err, os.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := (Copy{From: from}).chunk(2<<20, 2<<20+1); err == nil {
-		t.Error("what is behind the disk was read")
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(io.ErrClosedPipe)
-	if err := (Copy{From: from}).Run(ctx); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("a copy that was given up: %v", err)
-	}
-}
-
-// Without holes, zeros are written over a range and nothing outside it, and a write error is returned.
-func TestWriteZeros(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	const off, n = 3, 2*blob.FrameSize + 5
-	want := bytes.Repeat([]byte{7}, off+n+4)
-	_, err = f.Write(want)
-	clear(want[off : off+n])
-	if err := errors.Join(err, writeZeros(f, off, n)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes, %v", len(got), err)
-	}
-	_ = f.Close()
-	for name, write := range map[string]func(*os.File, int64, int64) error{"zeros": writeZeros, "a hole or zeros": wipe} {
-		if err := write(f, off, n); err == nil {
-			t.Errorf("%s were written to a closed file", name)
-		}
-	}
-	if err := (&target{file: f}).close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a file that cannot be closed: %v", err)
-	}
-}
-
-// ranges are overlays that hold these ranges of a disk, which touch.
-type ranges []qcow2.Range
-
-func (r ranges) Size() int64                           { return r[len(r)-1].End() }
-func (r ranges) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
-
-func (r ranges) NextRange(off int64) (qcow2.Range, bool, error) {
-	for _, next := range r {
-		if off < next.End() {
-			return qcow2.Range{Off: off, Len: next.End() - off, Kind: next.Kind}, true, nil
-		}
-	}
-	return qcow2.Range{}, false, nil
-}
-
-// Changes in overlays cover whole blocks: a partly held block is data, since the rest of it comes from below.
-func TestOverlayChanges(t *testing.T) {
-	const block = blob.BlockSize
-	held := func(kind qcow2.Kind, off, end int64) qcow2.Range {
-		return qcow2.Range{Off: off, Len: end - off, Kind: kind}
-	}
-	change := func(kind blob.ChangeKind, off, end int64) blob.Change {
-		return blob.Change{Off: off, Len: end - off, Kind: kind}
-	}
-	for name, c := range map[string]struct {
-		held ranges
-		want []blob.Change
-	}{
-		"nothing": {ranges{held(qcow2.Absent, 0, 4*block)}, nil},
-		"data, zeros": {
-			ranges{held(qcow2.Absent, 0, block), held(qcow2.Data, block, 2*block), held(qcow2.Zero, 2*block, 4*block)},
-			[]blob.Change{change(blob.ChangeData, block, 2*block), change(blob.ChangeZero, 2*block, 4*block)},
-		},
-		"the begin of a block": {
-			ranges{held(qcow2.Zero, 0, 512), held(qcow2.Absent, 512, 3*block)}, []blob.Change{change(blob.ChangeData, 0, block)},
-		},
-		"the end of a block": {
-			ranges{held(qcow2.Absent, 0, block+512), held(qcow2.Zero, block+512, 2*block), held(qcow2.Absent, 2*block, 3*block)},
-			[]blob.Change{change(blob.ChangeData, block, 2*block)},
-		},
-		"a block and a half": {
-			ranges{held(qcow2.Zero, 0, block+512), held(qcow2.Absent, block+512, 3*block)},
-			[]blob.Change{change(blob.ChangeZero, 0, block), change(blob.ChangeData, block, 2*block)},
-		},
-		"a disk that ends in a block": {
-			ranges{held(qcow2.Absent, 0, block), held(qcow2.Zero, block, 2*block+512)},
-			[]blob.Change{change(blob.ChangeZero, block, 2*block+512)},
-		},
-		"the last bytes": {
-			ranges{held(qcow2.Absent, 0, block), held(qcow2.Data, block, block+512), held(qcow2.Absent, block+512, block+1024)},
-			[]blob.Change{change(blob.ChangeData, block, block+1024)},
-		},
-	} {
-		changes := overlayChanges{&OpenDisk{top: c.held}, c.held}
-		var got []blob.Change
-		for off := int64(0); ; {
-			next, ok, err := changes.NextChange(off)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !ok {
-				break
-			}
-			got, off = append(got, next), next.Off+next.Len
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-// A clone that cannot be started is an error with the reason.
-func TestBeginOfAClone(t *testing.T) {
-	dir, err := os.OpenRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	taken := func() error { return dir.Remove("disk" + partialSuffix) }
-	origin := filepath.Join(dir.Name(), "origin")
-	target := &target{dir: dir, name: "disk", origin: origin, cloned: taken}
-	if err := target.begin(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of a file that is gone: %v", err)
-	}
-	if err := os.WriteFile(origin, make([]byte, 4*blob.BlockSize), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := target.begin(); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("that was taken away: %v", err)
-	}
-}
-
-// Blocks that differ and touch are one change, unless one is zeros now.
-func TestCompareJoinsBlocks(t *testing.T) {
-	const block = blob.BlockSize
-	disk := make([]byte, chunkSize)
-	for _, n := range []int{0, 1, 4, 7} {
-		disk[n*block] = 1
-	}
-	dir := t.TempDir()
-	old := bytes.Clone(disk)
-	for _, n := range []int{0, 1, 2, 3, 7} { // 4 stays
-		old[n*block] = 2
-	}
-	sums, err := os.Create(filepath.Join(dir, "sums"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sums.Close()
-	path := filepath.Join(dir, "disk")
-	_, err = sums.Write(sumsOf(old))
-	if err := errors.Join(err, os.WriteFile(path, disk, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Disk{Path: path}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	changes, err := compareSums(d, sums)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []blob.Change{
-		{Off: 0, Len: 2 * block, Kind: blob.ChangeData},
-		{Off: 2 * block, Len: 2 * block, Kind: blob.ChangeZero},
-		{Off: 7 * block, Len: block, Kind: blob.ChangeData},
-	}
-	if got, err := changes.compare(0); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// A download is limited to the length that its caller allows, and failures are returned.
-func TestDownloadLimit(t *testing.T) {
-	status, kind := http.StatusOK, "text/plain"
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", kind)
-		w.WriteHeader(status)
-		if kind == "text/plain" {
-			_, _ = io.WriteString(w, "12345")
-			return
-		}
-		_, _ = io.WriteString(w, `{"status":"FAIL","message":"no `+r.Method+` `+r.URL.EscapedPath()+`"}`)
-	}))
-	defer s.Close()
-	c, err := New(Options{BaseURL: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	for most, want := range map[int64]bool{4: false, 5: true, 6: true} {
-		if got, err := c.Download(t.Context(), "a b/c", most); (err == nil) != want || want && string(got) != "12345" || err != nil && farm.CodeOf(err) != farm.CodeTooLarge {
-			t.Errorf("at most %d: %q, %v", most, got, err)
-		}
-	}
-	status, kind = http.StatusForbidden, "application/json"
-	for want, try := range map[string]func() error{
-		"no GET /registry/files/a%20b/c":    func() error { _, err := c.Download(t.Context(), "a b/c", 5); return err },
-		"no PUT /registry/files/a%20b/c":    func() error { return c.Upload(t.Context(), "a b/c", nil) },
-		"no DELETE /registry/files/a%20b/c": func() error { return c.RemoveFile(t.Context(), "a b/c") },
-		"no DELETE /registry/vm":            func() error { return c.Delete(t.Context(), "x") },
-		"no DELETE /registry/revert":        func() error { return c.Revert(t.Context(), Ref{ID: "x"}) },
-		"no PUT /registry/vm/arch":          func() error { return c.SetArch(t.Context(), "x", "arm64") },
-		"no POST /registry/pause":           func() error { return c.Pause(t.Context(), time.Second) },
-		"no GET /registry/disk":             func() error { _, err := c.Disk(t.Context()); return err },
-		"no GET /registry/status":           func() error { _, err := c.Status(t.Context()); return err },
-		"no GET /registry/v2/rights":        func() error { _, err := c.Rights(t.Context(), "x"); return err },
-		"no GET /registry/vm/info":          func() error { _, err := c.Info(t.Context(), Ref{ID: "x"}); return err },
-	} {
-		if err := try(); farm.CodeOf(err) != farm.CodeForbidden || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

@@ -33,40 +33,52 @@ func alike(d serviceAuth) map[string]serviceAuth {
 var arrangements = []arrangement{
 	{
 		name: "everything on", tls: true, sides: alike(whole),
-		columns: slices.Concat(nobodies, roots, []column{browser}, keys, broken, certificates, nodes, vouchers, restricted),
-		local:   local, queue: slices.Concat(nobodies[:1], roots[:1], nodes[:3]), cases: handshakes,
+		columns: slices.Concat(nobodies, roots, []column{browser}, keys, broken, certificates, nodes, vouchers,
+			restricted),
+		local: local, queue: slices.Concat(nobodies[:1], roots[:1], nodes[:3]), cases: handshakes,
 	},
 	{
 		name: "permissions off", sides: alike(serviceAuth{auth: true, keys: true}),
 		columns: slices.Concat(nobodies[:1], roots[:1], keys, nodes), local: local[:1],
 	},
 	{
-		name: "rights on single resources", sides: alike(serviceAuth{auth: true, keys: true, permissions: true, managed: true}),
+		name:    "rights on single resources",
+		sides:   alike(serviceAuth{auth: true, keys: true, permissions: true, managed: true}),
 		columns: slices.Concat(nobodies[:1], roots[:1], keys[:1]), cases: resourceCases,
 	},
 	{
 		name: "apart", split: true, sides: alike(serviceAuth{auth: true, keys: true, permissions: true}),
-		columns: slices.Concat(nobodies[:1], roots, keys, nodes, restricted), local: local, cases: []probe{{"the minimum set", quiet(minimumSet)}},
+		columns: slices.Concat(nobodies[:1], roots, keys, nodes, restricted), local: local,
+		cases: []probe{{"the minimum set", quiet(minimumSet)}},
 	},
 	{
-		name: "the controller alone", split: true, sides: map[string]serviceAuth{controller: {auth: true, keys: true, permissions: true}, registry: {}},
+		name: "the controller alone", split: true,
+		sides:   map[string]serviceAuth{controller: {auth: true, keys: true, permissions: true}, registry: {}},
 		columns: slices.Concat(nobodies[:2], roots[:1], nodes[:2]),
 	},
 	{
-		name: "the registry alone", split: true, sides: map[string]serviceAuth{controller: {}, registry: {auth: true, keys: true, permissions: true}},
+		name: "the registry alone", split: true,
+		sides:   map[string]serviceAuth{controller: {}, registry: {auth: true, keys: true, permissions: true}},
 		columns: slices.Concat(nobodies[:2], roots[:1], nodes[:2]), local: local[:1],
 	},
 	{
-		name: "keys at the controller alone", split: true, sides: map[string]serviceAuth{controller: {auth: true, keys: true, permissions: true}, registry: {auth: true, permissions: true}},
+		name: "keys at the controller alone", split: true,
+		sides: map[string]serviceAuth{
+			controller: {auth: true, keys: true, permissions: true}, registry: {auth: true, permissions: true},
+		},
 		columns: slices.Concat(nobodies[:1], roots[:1], nodes),
 	},
 	{
-		name: "keys at the registry alone", split: true, sides: map[string]serviceAuth{controller: {auth: true, permissions: true}, registry: {auth: true, keys: true, permissions: true}},
+		name: "keys at the registry alone", split: true,
+		sides: map[string]serviceAuth{
+			controller: {auth: true, permissions: true}, registry: {auth: true, keys: true, permissions: true},
+		},
 		columns: slices.Concat(nobodies[:1], roots[:1], nodes),
 	},
 	{
-		name: "sessions of a second", sides: alike(serviceAuth{auth: true, keys: true, permissions: true}), settings: map[string]string{"SVC_API_KEYS_SESSION_TTL": "1s"},
-		columns: []column{expired}, ready: func(ctx context.Context, s *deployment) error {
+		name: "sessions of a second", sides: alike(serviceAuth{auth: true, keys: true, permissions: true}),
+		settings: map[string]string{"SVC_API_KEYS_SESSION_TTL": "1s"},
+		columns:  []column{expired}, ready: func(ctx context.Context, s *deployment) error {
 			for _, service := range []string{controller, registry} {
 				if _, err := s.bearer(ctx, service, "every"); err != nil {
 					return err

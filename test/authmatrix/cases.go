@@ -129,14 +129,18 @@ func alphabets(ctx context.Context, s *deployment) error {
 	if err != nil {
 		return err
 	}
-	for i, enc := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+	for i, enc := range []*base64.Encoding{
+		base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding,
+	} {
 		for _, text := range []string{string(raw), " " + string(raw) + "\n"} {
 			if err := opened(s.whoami(ctx, "Bearer "+enc.EncodeToString([]byte(text)))); err != nil {
 				return fmt.Errorf("alphabet %d: %w", i, err)
 			}
 		}
 	}
-	for _, junk := range []string{"", "=", "e30", "bnVsbA==", "W10=", strings.Repeat("A", 5000), string(raw), "%7B%7D"} {
+	for _, junk := range []string{
+		"", "=", "e30", "bnVsbA==", "W10=", strings.Repeat("A", 5000), string(raw), "%7B%7D",
+	} {
 		if err := denied(s.whoami(ctx, "Bearer "+junk)); err != nil {
 			return fmt.Errorf("%.20q: %w", junk, err)
 		}
@@ -159,7 +163,8 @@ func foreignID(ctx context.Context, s *deployment) error {
 	}
 	for _, id := range []string{"nobody", "root", strings.Repeat("x", 2000)} {
 		a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/tap/v1/hand", `{"id":"`+id+`"}`)
-		if raw, bad := base64.StdEncoding.DecodeString(string(a.body)); err != nil || bad != nil || a.code != http.StatusOK || len(raw) != 256 {
+		if raw, bad := base64.StdEncoding.DecodeString(string(a.body)); err != nil || bad != nil ||
+			a.code != http.StatusOK || len(raw) != 256 {
 			return fmt.Errorf("a hand for %.20q: %d %w", id, a.code, errors.Join(err, bad))
 		}
 		if err := denied(shake(ctx, s.plain, s.addresses[controller], id, secret)); err != nil {
@@ -185,7 +190,8 @@ func deletedKey(ctx context.Context, s *deployment) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.asRoot(ctx, controller, "DELETE", keyPath(controller), map[string]string{"id": "passing"}); err != nil {
+	if _, err := s.asRoot(ctx, controller, "DELETE", keyPath(controller),
+		map[string]string{"id": "passing"}); err != nil {
 		return err
 	}
 	for range 2 {
@@ -195,7 +201,8 @@ func deletedKey(ctx context.Context, s *deployment) error {
 		if err := denied(shake(ctx, s.plain, s.addresses[controller], "passing", secret)); err != nil {
 			return err
 		}
-		if _, err := s.asRoot(ctx, controller, "GET", keyPath(controller)+"?id=passing", nil); err != nil { // it is there the second time
+		// it is there the second time
+		if _, err := s.asRoot(ctx, controller, "GET", keyPath(controller)+"?id=passing", nil); err != nil {
 			if err := s.addKey(ctx, controller, "passing", "every"); err != nil {
 				return err
 			}
@@ -240,7 +247,8 @@ func livePermissions(ctx context.Context, s *deployment) error {
 // hugeHeaders sends headers of a megabyte; the service refuses them and continues.
 func hugeHeaders(ctx context.Context, s *deployment) error {
 	big := strings.Repeat("A", 1<<20)
-	for _, header := range [][]string{{"Authorization", "Bearer " + big}, {"Authorization", "Basic " + big}, {"Cookie", "buildyard_session=" + big}, {userHeader, big}} {
+	for _, header := range [][]string{{"Authorization", "Bearer " + big}, {"Authorization", "Basic " +
+		big}, {"Cookie", "buildyard_session=" + big}, {userHeader, big}} {
 		for _, service := range []string{controller, registry} {
 			a, err := send(ctx, s.plain, "GET "+s.addresses[service]+"/livez", "", header...)
 			if err == nil && a.code < http.StatusBadRequest {
@@ -295,7 +303,8 @@ func manySessions(ctx context.Context, s *deployment) (string, error) {
 	if err := opened(s.whoami(ctx, values[liveSessions-1])); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d handshakes in %.1f s; then a GET with a session takes %s (p50) over TLS", liveSessions, took.Seconds(), times[timed/2].Round(time.Microsecond)), nil
+	return fmt.Sprintf("%d handshakes in %.1f s; then a GET with a session takes %s (p50) over TLS", liveSessions,
+		took.Seconds(), times[timed/2].Round(time.Microsecond)), nil
 }
 
 // Failures in a row, and good handshakes in a row behind them.
@@ -375,12 +384,15 @@ func (s *deployment) metrics(ctx context.Context) error {
 }
 
 // minimum is the set of permissions that the specification recommends to have at least.
-var minimum = strings.Fields("get_groups get_registry_disk_info list_images list_nodes list_vms save_image start_vm terminate_vm update_vm view_logs")
+var minimum = strings.Fields(
+	"get_groups get_registry_disk_info list_images list_nodes list_vms save_image start_vm terminate_vm update_vm " +
+		"view_logs")
 
 // minimumSet does what a plugin of a CI system does, with that set at the controller and nothing at
 // the registry.
 func minimumSet(ctx context.Context, s *deployment) error {
-	if _, err := s.asRoot(ctx, controller, "POST", groupPath+"plugin", map[string]any{"permissions": minimum}); err != nil {
+	if _, err := s.asRoot(ctx, controller, "POST", groupPath+"plugin",
+		map[string]any{"permissions": minimum}); err != nil {
 		return err
 	}
 	if err := s.addKey(ctx, controller, "a plugin", "plugin"); err != nil {

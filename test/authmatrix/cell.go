@@ -112,7 +112,8 @@ func judge(a answer, r row, want verdict) string {
 	case want == closed && (a.code == http.StatusNotFound || a.code == http.StatusMethodNotAllowed):
 		return ""
 	case want == otherHost:
-		if a.code != http.StatusForbidden || e.Status != "FAIL" || !strings.Contains(e.Message, "does not answer for the host") {
+		if a.code != http.StatusForbidden || e.Status != "FAIL" ||
+			!strings.Contains(e.Message, "does not answer for the host") {
 			return "it was not refused for its Host"
 		}
 		return ""
@@ -126,7 +127,8 @@ func judge(a answer, r row, want verdict) string {
 		switch {
 		case a.code != http.StatusForbidden || e.Status != "FAIL":
 			return "it was not refused as it should be"
-		case !slices.Contains(strings.Fields(e.Message), name) && (r.also == "" || !slices.Contains(strings.Fields(e.Message), r.also)):
+		case !slices.Contains(strings.Fields(e.Message), name) &&
+			(r.also == "" || !slices.Contains(strings.Fields(e.Message), r.also)):
 			return "the message does not name " + name
 		}
 		return ""

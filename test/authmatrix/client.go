@@ -84,7 +84,8 @@ func send(ctx context.Context, by *http.Client, what, body string, header ...str
 
 // endless reports whether a response may continue for as long as a client reads.
 func endless(resp *http.Response) bool {
-	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
+	return resp.ContentLength < 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") &&
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html")
 }
 
 // basic is the header of the root user.
@@ -99,7 +100,8 @@ func (s *deployment) asRoot(ctx context.Context, service, method, path string, i
 	if err != nil {
 		return nil, err
 	}
-	a, err := send(ctx, s.plain, method+" "+s.addresses[service]+path, string(raw), "Authorization", basic("root", s.root))
+	a, err := send(ctx, s.plain, method+" "+s.addresses[service]+path, string(raw), "Authorization",
+		basic("root", s.root))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +139,8 @@ func (s *deployment) nodeToken(ctx context.Context, n member, purpose string) (s
 		return token, nil
 	}
 	body := `{"protocol":1,"node_id":"` + n.id + `"` + purpose + `}`
-	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/pass", body, "Authorization", "Bearer "+n.credential)
+	a, err := send(ctx, s.plain, "POST "+s.addresses[controller]+"/queue/v1/pass", body, "Authorization",
+		"Bearer "+n.credential)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +183,8 @@ func (s *deployment) order(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = s.asRoot(ctx, controller, "POST", "/api/v1/registry/vm/distribute", map[string]any{"template_id": s.held.id, "node_ids": []string{told.id}})
+	_, err = s.asRoot(ctx, controller, "POST", "/api/v1/registry/vm/distribute",
+		map[string]any{"template_id": s.held.id, "node_ids": []string{told.id}})
 	s.told = told
 	return err
 }
@@ -206,9 +210,12 @@ func (s *deployment) pushTemplate(ctx context.Context, content byte) (t template
 	result, err := client.Push(ctx, transfer.PushOptions{
 		Request: api.PushRequest{
 			Name: fmt.Sprint("matrix ", content), Tag: "v1", Arch: "amd64",
-			Config: json.RawMessage(`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
+			Config: json.RawMessage(
+				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
-		Files: []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}}},
+		Files: []transfer.PushFile{
+			{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}},
+		},
 		Roots: roots,
 	})
 	return template{result.ID, roots["disk.img"]}, err
@@ -243,7 +250,8 @@ func meant(service, group string) (list []string) {
 	for _, p := range printed[service] {
 		switch {
 		case group == "every", strings.HasPrefix(group, "but-") && group != "but-"+p,
-			strings.HasPrefix(group, "only-") && (p == one && (also == "" || service == controller) || p == also && service == registry):
+			strings.HasPrefix(group, "only-") &&
+				(p == one && (also == "" || service == controller) || p == also && service == registry):
 			list = append(list, p)
 		}
 	}
@@ -290,7 +298,8 @@ func (s *deployment) bearer(ctx context.Context, service, group string) (string,
 
 // addKey makes an API key with the pair that all share.
 func (s *deployment) addKey(ctx context.Context, service, id string, groups ...string) error {
-	_, err := s.asRoot(ctx, service, "POST", keyPath(service), map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...), "publicKey": s.public})
+	_, err := s.asRoot(ctx, service, "POST", keyPath(service),
+		map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...), "publicKey": s.public})
 	return err
 }
 
@@ -359,7 +368,8 @@ func (s *deployment) logIn(ctx context.Context, service string) (string, error) 
 	}
 	a, err := send(ctx, s.plain, "POST "+s.addresses[service]+"/login", string(raw))
 	if err != nil || a.cookie == "" {
-		return "", fmt.Errorf("log-in: %d %s: %w", a.code, a.envelope().Message, errors.Join(err, errors.New("there is no cookie")))
+		return "", fmt.Errorf("log-in: %d %s: %w", a.code, a.envelope().Message,
+			errors.Join(err, errors.New("there is no cookie")))
 	}
 	_, value, _ := strings.Cut(a.cookie, "=")
 	s.secrets.Note("cookie", value)

@@ -96,17 +96,22 @@ const noBase64 = "Bearer !!!"
 // nobodies are the columns of unauthenticated callers.
 var nobodies = []column{
 	simple("nobody", caller{}, nil),
-	simple("a wrong root token", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root+"x") })),
-	simple("the root token of another user", caller{guessing: true}, authorization(func(s *deployment, _ row) string { return basic("admin", s.root) })),
-	simple("no token", caller{guessing: true}, authorization(func(*deployment, row) string { return basic("root", "") })),
+	simple("a wrong root token", caller{guessing: true},
+		authorization(func(s *deployment, _ row) string { return basic("root", s.root+"x") })),
+	simple("the root token of another user", caller{guessing: true},
+		authorization(func(s *deployment, _ row) string { return basic("admin", s.root) })),
+	simple("no token", caller{guessing: true},
+		authorization(func(*deployment, row) string { return basic("root", "") })),
 	simple("no base64", caller{}, authorization(func(*deployment, row) string { return noBase64 })),
 	simple("another scheme", caller{}, authorization(func(s *deployment, _ row) string { return "Token " + s.root })),
 }
 
 // roots are the columns of the root user.
 var roots = []column{
-	simple("root", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("root", s.root) })),
-	simple("root without a name", caller{known: true, root: true}, authorization(func(s *deployment, _ row) string { return basic("", s.root) })),
+	simple("root", caller{known: true, root: true},
+		authorization(func(s *deployment, _ row) string { return basic("root", s.root) })),
+	simple("root without a name", caller{known: true, root: true},
+		authorization(func(s *deployment, _ row) string { return basic("", s.root) })),
 }
 
 // browser is a login.
@@ -132,8 +137,10 @@ func keyColumn(name string, group func(row) string) column {
 // broken are the columns of sessions that do not count.
 var broken = []column{
 	brokenColumn("a truncated session", func(text string) string { return text[:len(text)-2] }),
-	brokenColumn("a token with a changed end", func(text string) string { return strings.TrimSuffix(text, `"}`) + `A"}` }),
-	brokenColumn("the session of another id", func(text string) string { return strings.Replace(text, "key-every", "key-nothing", 1) }),
+	brokenColumn("a token with a changed end",
+		func(text string) string { return strings.TrimSuffix(text, `"}`) + `A"}` }),
+	brokenColumn("the session of another id",
+		func(text string) string { return strings.Replace(text, "key-every", "key-nothing", 1) }),
 	brokenColumn("no JSON", func(text string) string { return strings.Trim(text, "{}") }),
 }
 
@@ -148,13 +155,15 @@ func brokenColumn(name string, change func(text string) string) column {
 		if changed == string(raw) {
 			return caller{}, fmt.Errorf("%s is as it was", name)
 		}
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + base64.StdEncoding.EncodeToString([]byte(changed))}}, err
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " +
+			base64.StdEncoding.EncodeToString([]byte(changed))}}, err
 	}}
 }
 
 // certificates are the columns of client certificates.
 var certificates = []column{
-	certColumn("a certificate without", without), certColumn("a certificate with only", only), certColumn("a certificate with all but", allBut),
+	certColumn("a certificate without", without), certColumn("a certificate with only", only),
+	certColumn("a certificate with all but", allBut),
 	{name: "a certificate beside a wrong header", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
 		by, err := s.shows("every")
 		return caller{by: by, header: []string{"Authorization", noBase64}}, err
@@ -176,22 +185,28 @@ func certColumn(name string, group func(row) string) column {
 var nodes = []column{
 	{name: "an own node", of: ownNode},
 	{name: "a foreign node", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + strings.Repeat("0", len(s.node.credential))}, node: s.node.id}, nil
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " +
+			strings.Repeat("0", len(s.node.credential))}, node: s.node.id}, nil
 	}},
 	{name: "another node's credential", of: func(_ context.Context, s *deployment, _ row) (caller, error) {
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
+		return caller{by: s.plain, header: []string{"Authorization", "Bearer " +
+			s.node.credential}, node: "11111111-2222-4333-8444-555555555555"}, nil
 	}},
 	tokenColumn("a node without an order", "", scope{asksAgain: true, orders: []order{rowsOrder}}),
 	tokenColumn("a node that sends rows", `,"purpose":{"rows":true}`, scope{orders: []order{rowsOrder}}),
 	tokenColumn("a node with an order for another template", `,"purpose":{"pull":"ORDERED"}`, scope{}),
-	tokenColumn("a node with an order", `,"purpose":{"pull":"ORDERED"}`, scope{orders: []order{pullOrder}, right: true}),
-	{name: "a truncated node token", only: registry, of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
-		token, err := s.nodeToken(ctx, s.node, "")
-		if err != nil {
-			return caller{}, err
-		}
-		return caller{by: s.plain, header: []string{"Authorization", "Bearer " + token[:len(token)-1]}}, nil
-	}},
+	tokenColumn("a node with an order", `,"purpose":{"pull":"ORDERED"}`,
+		scope{orders: []order{pullOrder}, right: true}),
+	{
+		name: "a truncated node token", only: registry,
+		of: func(ctx context.Context, s *deployment, _ row) (caller, error) {
+			token, err := s.nodeToken(ctx, s.node, "")
+			if err != nil {
+				return caller{}, err
+			}
+			return caller{by: s.plain, header: []string{"Authorization", "Bearer " + token[:len(token)-1]}}, nil
+		},
+	},
 }
 
 // scope is what a node token is good for.
@@ -238,7 +253,8 @@ var vouchers = []column{
 	jwtColumn("a token of the provider, without", without), jwtColumn("a token of the provider, with only", only),
 	{name: "a token of another issuer", of: func(_ context.Context, s *deployment, _ row) (c caller, err error) {
 		err = s.stand.Do(func() {
-			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + s.foreign.Sign(s.stand, claims("every"))}}
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " +
+				s.foreign.Sign(s.stand, claims("every"))}}
 		})
 		return c, err
 	}},
@@ -253,7 +269,8 @@ var vouchers = []column{
 }
 
 func claims(group string) map[string]any {
-	return map[string]any{"aud": []string{clientID}, "preferred_username": "vouched-" + group, "groups": []string{group}}
+	return map[string]any{"aud": []string{clientID}, "preferred_username": "vouched-" +
+		group, "groups": []string{group}}
 }
 
 func jwtColumn(name string, group func(row) string) column {
@@ -264,7 +281,8 @@ func jwtColumn(name string, group func(row) string) column {
 		err = s.stand.Do(func() {
 			list, there := granted(r, group(r))
 			token := s.secrets.Note("token of the identity provider", s.idp.Sign(s.stand, claims(group(r))))
-			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " + token}, known: true, has: list, there: there}
+			c = caller{by: s.plain, header: []string{"Authorization", "Bearer " +
+				token}, known: true, has: list, there: there}
 		})
 		return c, err
 	}}
@@ -285,22 +303,29 @@ func forColumn(name string, group func(row) string) column {
 	return column{name: name, only: registry, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		err := s.ensureGroup(ctx, group(r))
 		list, there := granted(r, group(r))
-		return caller{by: s.plain, header: []string{"Authorization", basic("root", s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
+		return caller{by: s.plain, header: []string{"Authorization", basic("root",
+			s.root), userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
 	}}
 }
 
 // local are the columns of the registry's port for programs of the same machine.
 var local = []column{
 	simple("a program of this machine", caller{known: true, has: printed[registry], fixed: true}, nil),
-	simple("by another name", caller{rebound: true}, func(*deployment, row) []string { return []string{"Host", "registry.example"} }),
-	simple("for a user without a name", caller{}, func(*deployment, row) []string { return []string{groupHeader, "every"} }),
-	localColumn("for a user without", without), localColumn("for a user with only", only), localColumn("for a user with all but", allBut),
+	simple("by another name", caller{rebound: true},
+		func(*deployment, row) []string { return []string{"Host", "registry.example"} }),
+	simple("for a user without a name", caller{},
+		func(*deployment, row) []string { return []string{groupHeader, "every"} }),
+	localColumn("for a user without", without), localColumn("for a user with only", only),
+	localColumn("for a user with all but", allBut),
 }
 
 func localColumn(name string, group func(row) string) column {
 	return column{name: name, of: func(ctx context.Context, s *deployment, r row) (caller, error) {
 		err := s.ensureGroup(ctx, group(r))
 		list, there := granted(r, group(r))
-		return caller{by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true, has: list, there: there}, err
+		return caller{
+			by: s.plain, header: []string{userHeader, "somebody", groupHeader, group(r)}, known: true,
+			has: list, there: there,
+		}, err
 	}}
 }

@@ -134,7 +134,8 @@ func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 	stand := rig.NewStand(ctx)
 	defer stand.Close()
 	s := &deployment{
-		name: a.name, dir: dir, split: a.split, sides: a.sides, settings: a.settings, tls: a.tls, secrets: x.secrets, programs: x.programs, stand: stand,
+		name: a.name, dir: dir, split: a.split, sides: a.sides, settings: a.settings, tls: a.tls, secrets: x.secrets,
+		programs: x.programs, stand: stand,
 	}
 	defer func() { x.note(a.name+": the end", s.close()) }()
 	err := s.open(ctx)
@@ -147,8 +148,13 @@ func (x *runner) arrange(ctx context.Context, a arrangement, dir string) {
 	}
 	for _, g := range []grid{
 		{"", a.columns, func(row) bool { return true }, func(r row) string { return s.addresses[r.service] }, s.expect},
-		{", the local port of the registry", a.local, func(r row) bool { return r.service == registry && r.when == always }, func(row) string { return s.local }, s.expect},
-		{", the interface for nodes", a.queue, func(r row) bool { return r.service == controller }, func(row) string { return s.queue }, s.expectOfNodes},
+		{", the local port of the registry", a.local, func(r row) bool {
+			return r.service == registry &&
+				r.when == always
+		}, func(row) string { return s.local }, s.expect},
+		{", the interface for nodes", a.queue, func(r row) bool { return r.service == controller }, func(row) string {
+			return s.queue
+		}, s.expectOfNodes},
 	} {
 		if g.columns != nil {
 			x.matrix(ctx, s, g)
@@ -234,7 +240,8 @@ func (r *report) search(secrets *rig.Secrets, dir string) {
 	if len(found) == 0 {
 		r.Passed++
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("%d secrets were looked for in %d logs: found %d times", secrets.Len(), files, len(found)))
+	r.Notes = append(r.Notes, fmt.Sprintf("%d secrets were looked for in %d logs: found %d times", secrets.Len(), files,
+		len(found)))
 }
 
 // mostShown bounds the failures that are printed.
@@ -257,7 +264,8 @@ func (r *report) print(out io.Writer, rows []row) {
 	for _, n := range r.Notes {
 		fmt.Fprintln(out, n)
 	}
-	fmt.Fprintf(out, "%d x %d, %d cells in %d arrangements, mismatches %d, %.0f s\n", len(rows), columns, r.Cells, len(r.Arrangements), r.Mismatches, r.Seconds)
+	fmt.Fprintf(out, "%d x %d, %d cells in %d arrangements, mismatches %d, %.0f s\n", len(rows), columns, r.Cells,
+		len(r.Arrangements), r.Mismatches, r.Seconds)
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.Passed, r.Failed, r.Skipped)
 }
 

@@ -43,7 +43,9 @@ func TestEveryRouteIsInTheTables(t *testing.T) {
 func TestTablesAreHeldToTheServices(t *testing.T) {
 	before := lines[registry]
 	defer func() { lines[registry] = before }()
-	for _, more := range []string{"\nindex: G/registry/new", "\nroot: G/registry/status", "\nsuperuser: G/registry/other"} {
+	for _, more := range []string{
+		"\nindex: G/registry/new", "\nroot: G/registry/status", "\nsuperuser: G/registry/other",
+	} {
 		lines[registry] = before + more
 		if _, err := allRows(); err == nil {
 			t.Errorf("%q is taken", more)
@@ -97,9 +99,21 @@ func TestJudges(t *testing.T) {
 		{answer{403, json, []byte(unauthenticated), ""}, unknownCaller, false},
 		{answer{429, json, []byte(`{"status":"FAIL","message":"Too many"}`), ""}, unknownCaller, false},
 		{answer{429, json, []byte(`{"status":"FAIL","message":"Too many"}`), ""}, limited, true},
-		{answer{403, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms"}`), ""}, forbidden, true},
-		{answer{403, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms2"}`), ""}, forbidden, false},
-		{answer{200, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms"}`), ""}, forbidden, false},
+		{
+			answer{403, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms"}`), ""},
+			forbidden,
+			true,
+		},
+		{
+			answer{403, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms2"}`), ""},
+			forbidden,
+			false,
+		},
+		{
+			answer{200, json, []byte(`{"status":"FAIL","message":"You need the permission list_vms"}`), ""},
+			forbidden,
+			false,
+		},
 		{answer{200, json, []byte(`{"status":"OK","message":""}`), ""}, reached, true},
 		{answer{400, json, []byte(`{"status":"FAIL","message":"body"}`), ""}, reached, true},
 		{answer{403, json, []byte(`{"status":"FAIL","message":"no"}`), ""}, reached, false},

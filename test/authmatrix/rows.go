@@ -45,8 +45,9 @@ var features = []feature{managed, vouched, keyed}
 // authRoutes returns the routes of authentication of a service without one feature.
 func authRoutes(service farm.Service, without feature) (patterns []string) {
 	o := authrest.Options{
-		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.LoginCookies{}, Root: &auth.RootToken{}, Resources: true,
-		Provider: &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.TAP{},
+		Service: service, Grants: &auth.GrantTable{}, Logins: &auth.LoginCookies{}, Root: &auth.RootToken{},
+		Resources: true,
+		Provider:  &oidc.Provider{}, Keys: &auth.Keys{}, Tap: &auth.TAP{},
 	}
 	switch without {
 	case managed:
@@ -69,7 +70,9 @@ func patternsOf(routes []rest.Route) (list []string) {
 // allRows returns the rows of both services: every route that they have. One that is not in the
 // tables here is an error, and so is a line of the tables that is not a route.
 func allRows() (rows []row, err error) {
-	for service, own := range map[string][]string{controller: patternsOf(controllerrest.Routes()), registry: patternsOf(registryrest.Routes(nil))} {
+	for service, own := range map[string][]string{
+		controller: patternsOf(controllerrest.Routes()), registry: patternsOf(registryrest.Routes(nil)),
+	} {
 		table, err := needs(service)
 		if err != nil {
 			return nil, err
@@ -103,9 +106,18 @@ func allRows() (rows []row, err error) {
 			return nil, fmt.Errorf("the tables have %s of the %s, which has no such route", pattern, service)
 		}
 		rows = append(rows,
-			row{service: service, pattern: "an unknown path", needs: anybody, method: "GET", path: "/no/such/route", wants: 404},
-			row{service: service, pattern: "an unclean path", needs: anybody, method: "GET", path: "/api//v1/../v1/vm", wants: 404},
-			row{service: service, pattern: "a wrong method", needs: anybody, method: "PATCH", path: "/readyz", wants: 405},
+			row{
+				service: service, pattern: "an unknown path", needs: anybody, method: "GET", path: "/no/such/route",
+				wants: 404,
+			},
+			row{
+				service: service, pattern: "an unclean path", needs: anybody, method: "GET", path: "/api//v1/../v1/vm",
+				wants: 404,
+			},
+			row{
+				service: service, pattern: "a wrong method", needs: anybody, method: "PATCH", path: "/readyz",
+				wants: 405,
+			},
 			row{service: service, pattern: "OPTIONS", needs: anybody, method: "OPTIONS", path: "/livez", wants: 405})
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return strings.Compare(a.service, b.service) })
@@ -124,7 +136,8 @@ const undecodable = `{"`
 // newRow makes the request of a route: its names stand for nothing that exists.
 func newRow(service, pattern, needs string) row {
 	method, path, _ := strings.Cut(pattern, " ")
-	path = strings.NewReplacer("{path...}", "matrix/none.txt", "{name}", "buildnode-linux-none.tar.gz", "{session}", "11111111-2222-4333-8444-555555555555",
+	path = strings.NewReplacer("{path...}", "matrix/none.txt", "{name}", "buildnode-linux-none.tar.gz", "{session}",
+		"11111111-2222-4333-8444-555555555555",
 		"{file}", "none", "{root}", theLayer, "{groupName}", "nobody-is-in-it", "{$}", "").Replace(path)
 	needs, also, _ := strings.Cut(needs, "+")
 	r := row{service: service, pattern: pattern, needs: needs, also: also, method: method, path: path}

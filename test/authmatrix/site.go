@@ -32,7 +32,8 @@ type serviceAuth struct {
 }
 
 func (d serviceAuth) has(f feature) bool {
-	return map[feature]bool{always: true, guarded: d.auth, keyed: d.auth && d.keys, managed: d.auth && d.managed, vouched: d.auth && d.vouched}[f]
+	return map[feature]bool{always: true, guarded: d.auth, keyed: d.auth && d.keys, managed: d.auth &&
+		d.managed, vouched: d.auth && d.vouched}[f]
 }
 
 // deployment is the programs of one arrangement while they run.
@@ -86,7 +87,8 @@ func secretText(s *rig.Secrets, kind string) string {
 
 // open starts the programs and learns what the columns need.
 func (s *deployment) open(ctx context.Context) error {
-	s.clients, s.sessions, s.groups, s.keys = map[string]*http.Client{}, map[string]string{}, map[string]bool{}, map[string]bool{}
+	s.clients, s.sessions, s.groups, s.keys = map[string]*http.Client{}, map[string]string{}, map[string]bool{},
+		map[string]bool{}
 	s.addresses, s.cookie, s.tokens = map[string]string{}, map[string]string{}, map[string]string{}
 	if s.root == "" {
 		s.root = secretText(s.secrets, "root token") + "/+=%:"
@@ -147,20 +149,24 @@ func (s *deployment) prepare(ctx context.Context) error {
 	}
 	data, base := filepath.Join(s.dir, "controller"), filepath.Join(s.dir, "registry")
 	forController := s.of(controller, common, tokenFile, map[string]string{
-		"SVC_LISTEN_ADDR": hosts[0], "SVC_DATA_DIR": data, "SVC_REGISTRY": s.addresses[registry], "SVC_LOCAL_LISTEN_ADDR": hosts[2], "SVC_QUEUE_ADDR": hosts[3],
+		"SVC_LISTEN_ADDR": hosts[0], "SVC_DATA_DIR": data, "SVC_REGISTRY": s.addresses[registry],
+		"SVC_LOCAL_LISTEN_ADDR": hosts[2], "SVC_QUEUE_ADDR": hosts[3],
 		"SVC_INSTANCE_TIME_OUT": "1s",
 	})
-	forRegistry := s.of(registry, common, tokenFile, map[string]string{"SVC_LISTEN_ADDR": hosts[1], "SVC_BASE_PATH": base, "SVC_LOCAL_LISTEN_ADDR": hosts[2]})
+	forRegistry := s.of(registry, common, tokenFile,
+		map[string]string{"SVC_LISTEN_ADDR": hosts[1], "SVC_BASE_PATH": base, "SVC_LOCAL_LISTEN_ADDR": hosts[2]})
 	if s.split {
 		delete(forController, "SVC_LOCAL_LISTEN_ADDR")
-		r, c := rig.NewProcess(s.dir, "registry-service", program, "registry"), rig.NewProcess(s.dir, "controller-service", program, "controller")
+		r, c := rig.NewProcess(s.dir, "registry-service", program, "registry"),
+			rig.NewProcess(s.dir, "controller-service", program, "controller")
 		r.Set(forRegistry)
 		c.Set(forController)
 		s.processes = []*rig.Process{r, c}
 		return nil
 	}
 	maps.Copy(forController, map[string]string{
-		"SVC_REGISTRY_LISTEN_ADDRESS": hosts[1], "SVC_REGISTRY_BASE_PATH": base, "SVC_ENABLE_METRICS": "true", "SVC_METRICS_PORT": hosts[4][strings.LastIndex(hosts[4], ":")+1:],
+		"SVC_REGISTRY_LISTEN_ADDRESS": hosts[1], "SVC_REGISTRY_BASE_PATH": base, "SVC_ENABLE_METRICS": "true",
+		"SVC_METRICS_PORT":         hosts[4][strings.LastIndex(hosts[4], ":")+1:],
 		"SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true",
 	})
 	if s.sides[registry].permissions {
@@ -185,7 +191,8 @@ func (s *deployment) common() (map[string]string, error) {
 			return nil, err
 		}
 		maps.Copy(settings, map[string]string{
-			"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": cert, "SVC_SERVER_KEY": key, "SVC_CA_CERT": filepath.Join(s.dir, "ca.pem"),
+			"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": cert, "SVC_SERVER_KEY": key,
+			"SVC_CA_CERT": filepath.Join(s.dir, "ca.pem"),
 		})
 	}
 	if !s.sides[controller].vouched {
@@ -196,12 +203,16 @@ func (s *deployment) common() (map[string]string, error) {
 		s.idp, s.foreign = oidctest.New(s.stand), oidctest.New(s.stand)
 		s.idp.Client(s.stand, clientID, secret, s.addresses[controller]+oidc.CallbackPath)
 	})
-	maps.Copy(settings, map[string]string{"SVC_OIDC_PROVIDER_URL": s.idp.URL, "SVC_OIDC_CLIENT_ID": clientID, "SVC_OIDC_CLIENT_SECRET_FILE": file})
+	maps.Copy(settings, map[string]string{
+		"SVC_OIDC_PROVIDER_URL": s.idp.URL, "SVC_OIDC_CLIENT_ID": clientID, "SVC_OIDC_CLIENT_SECRET_FILE": file,
+	})
 	return settings, errors.Join(err, os.WriteFile(file, []byte(secret), 0o600))
 }
 
 // of are the settings of one service.
-func (s *deployment) of(service string, common map[string]string, tokenFile string, own map[string]string) map[string]string {
+func (s *deployment) of(
+	service string, common map[string]string, tokenFile string, own map[string]string,
+) map[string]string {
 	d, settings := s.sides[service], maps.Clone(common)
 	maps.Copy(settings, own)
 	if !d.auth {
@@ -210,7 +221,8 @@ func (s *deployment) of(service string, common map[string]string, tokenFile stri
 	settings["SVC_ENABLE_AUTH"], settings["SVC_ROOT_TOKEN_FILE"] = "true", tokenFile
 	for key, on := range map[string]bool{
 		"SVC_ENABLE_API_KEYS": d.keys, "SVC_ENABLE_RESOURCE_MANAGEMENT": d.managed,
-		"SVC_ENABLE_CONTROLLER_AUTHORIZATION": d.permissions && service == controller, "SVC_ENABLE_AUTHORIZATION": d.permissions && service == registry,
+		"SVC_ENABLE_CONTROLLER_AUTHORIZATION": d.permissions && service == controller,
+		"SVC_ENABLE_AUTHORIZATION":            d.permissions && service == registry,
 	} {
 		if on {
 			settings[key] = "true"
@@ -227,7 +239,8 @@ func (s *deployment) boot(ctx context.Context) error {
 		}
 	}
 	for i, service := range []string{registry, controller} {
-		if err := rig.ReadyBy(ctx, s.processes[min(i, len(s.processes)-1)], s.addresses[service], s.plain.Transport); err != nil {
+		if err := rig.ReadyBy(ctx, s.processes[min(i, len(s.processes)-1)], s.addresses[service],
+			s.plain.Transport); err != nil {
 			return err
 		}
 	}
@@ -235,7 +248,8 @@ func (s *deployment) boot(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if s.token, err = rig.Output(ctx, "", s.programs.Path("buildyard"), "node", "token", "--data-dir", filepath.Join(s.dir, "controller")); err != nil {
+	if s.token, err = rig.Output(ctx, "", s.programs.Path("buildyard"), "node", "token", "--data-dir",
+		filepath.Join(s.dir, "controller")); err != nil {
 		return err
 	}
 	s.secrets.Note("join token", s.token)

@@ -159,7 +159,8 @@ func needs(service string) (map[string]string, error) {
 		if also != "" && !slices.Contains(printed[registry], also) {
 			return nil, fmt.Errorf("the registry has no permission %q", also)
 		}
-		if special := []string{open, rootOnly, anybody, nodeOnly, nodeOrKnown, joining}; !slices.Contains(special, own) && !slices.Contains(printed[service], own) {
+		if special := []string{open, rootOnly, anybody, nodeOnly, nodeOrKnown, joining}; !slices.Contains(special,
+			own) && !slices.Contains(printed[service], own) {
 			return nil, fmt.Errorf("the %s has no permission %q", service, what)
 		}
 		for route := range strings.FieldsSeq(routes) {

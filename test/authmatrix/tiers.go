@@ -32,7 +32,10 @@ var tiers = []tierCase{
 	{"a license enterprise plus has permissions count, and so they do when it ends", []phase{
 		{"plus", true}, {"ended", true}, {"enterprise", true}, {"basic", true}, {"plus", true},
 	}},
-	{"without a license permissions count, and so they do under each", []phase{{"", true}, {"enterprise", true}, {"basic", true}}},
+	{
+		"without a license permissions count, and so they do under each",
+		[]phase{{"", true}, {"enterprise", true}, {"basic", true}},
+	},
 }
 
 // licences are the licenses that the phases name.
@@ -54,7 +57,8 @@ func (c tierCase) play(ctx context.Context, dir string, programs rig.Programs, s
 	}
 	file := filepath.Join(dir, "controller.lic")
 	s := &deployment{
-		name: c.name, dir: dir, sides: alike(serviceAuth{auth: true, keys: true, permissions: true}), secrets: secrets, programs: programs, stand: stand,
+		name: c.name, dir: dir, sides: alike(serviceAuth{auth: true, keys: true, permissions: true}), secrets: secrets,
+		programs: programs, stand: stand,
 		settings: map[string]string{},
 	}
 	defer func() {
@@ -115,10 +119,12 @@ func (s *deployment) denies(ctx context.Context, permissions bool) error {
 		if err != nil || (a.code == http.StatusForbidden) != permissions || !permissions && a.code != http.StatusOK {
 			return fmt.Errorf("%s: %d %.200s, %w", service, a.code, a.body, err)
 		}
-		if a, err = send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization", value); err != nil || a.code != http.StatusForbidden {
+		if a, err = send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization",
+			value); err != nil || a.code != http.StatusForbidden {
 			return fmt.Errorf("keys of the %s for somebody: %d, %w", service, a.code, err)
 		}
-		if err := opened(send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization", basic("root", s.root))); err != nil {
+		if err := opened(send(ctx, s.plain, "GET "+s.addresses[service]+keyPath(service), "", "Authorization",
+			basic("root", s.root))); err != nil {
 			return fmt.Errorf("keys of the %s for root: %w", service, err)
 		}
 	}

@@ -26,7 +26,8 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.IntVar(&o.pairs, "pairs", minPairs, "pairs of a cold and a suspended start; fewer than 5 measure nothing that counts")
+	fs.IntVar(&o.pairs, "pairs", minPairs,
+		"pairs of a cold and a suspended start; fewer than 5 measure nothing that counts")
 	only := fs.String("only", "", "rows to measure, such as resume,idle (default: all)")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.check, "check", false, "fail when a row misses its target")

@@ -21,20 +21,28 @@ const minPairs = 5
 var rows = []row.Row{
 	{
 		Name: rowOverhead, What: "own part of a cold start, p50", Unit: "ms", Target: 150, Need: minPairs,
-		How: "(POST sent until Started seen) - (QEMU's process started until the guest's agent opened its port); the first by this client, " +
-			"polling every 5 ms, QEMU's start by the start_date that the API gives, the agent's port by the time in QEMU's event; the template is cached",
+		How: "(POST sent until Started seen) - (QEMU's process started until the guest's agent opened its port); " +
+			"the first by this client, " +
+			"polling every 5 ms, QEMU's start by the start_date that the API gives, the agent's port by the time " +
+			"in QEMU's event; the template is cached",
 	},
 	{
-		Name: rowResume, What: "start of a suspended version / cold start, median of the pairs", Unit: "x", Target: 0.25, Digits: 2, Need: minPairs,
-		How: "both from POST sent until Started seen, one after the other, the order changes with each pair; v2 is v1 saved while it ran",
+		Name: rowResume, What: "start of a suspended version / cold start, median of the pairs", Unit: "x",
+		Target: 0.25, Digits: 2, Need: minPairs,
+		How: "both from POST sent until Started seen, one after the other, the order changes with each pair; v2 is " +
+			"v1 saved while it ran",
 	},
 	{
 		Name: rowPause, What: "guest stands still for a save, median", Unit: "ms", Target: 400, Need: minPairs,
-		How: "the longer of what the driver measured and of the time between QEMU's own STOP and RESUME events; before each save the guest writes 32 MiB of noise to memory and 32 MiB to its disk",
+		How: "the longer of what the driver measured and of the time between QEMU's own STOP and RESUME events; " +
+			"before each save the guest writes 32 MiB of noise to memory and 32 MiB to its disk",
 	},
 	{
-		Name: rowIdle, What: fmt.Sprintf("CPU of %d idle guests, of one core", idleGuests), Unit: "%", Target: 10, Digits: 1, Need: 1,
-		How: fmt.Sprintf("user and system time of their QEMU processes over %s, %s after the last one was Started; resumed from v2, 256 MB each",
+		Name: rowIdle, What: fmt.Sprintf("CPU of %d idle guests, of one core", idleGuests), Unit: "%", Target: 10,
+		Digits: 1, Need: 1,
+		How: fmt.Sprintf(
+			"user and system time of their QEMU processes over %s, %s after the last one was Started; resumed from "+
+				"v2, 256 MB each",
 			idleTime, settleTime),
 	},
 }

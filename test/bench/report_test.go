@@ -45,15 +45,29 @@ func TestJudge(t *testing.T) {
 		pass  bool // with it
 		last  string
 	}{
-		"on target":      {nil, func(*report) {}, true, true, "4 passed, 0 failed, 0 skipped"},
-		"missed":         {nil, func(r *report) { r.Figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402} }, true, false, "3 passed, 1 failed, 0 skipped"},
-		"half is good":   {nil, func(r *report) { r.Figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000} }, true, true, "4 passed, 0 failed, 0 skipped"},
-		"few samples":    {nil, func(r *report) { r.Figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1} }, false, false, "3 passed, 1 failed, 0 skipped"},
-		"one is enough":  {nil, func(r *report) { r.Figure(rowIdle).Samples = []float64{5} }, true, true, "4 passed, 0 failed, 0 skipped"},
-		"no idle sample": {nil, func(r *report) { r.Figure(rowIdle).Samples = nil }, false, false, "3 passed, 1 failed, 0 skipped"},
-		"spoilt":         {nil, func(r *report) { r.Spoil(errors.New("no QEMU"), rowIdle, rowPause) }, false, false, "2 passed, 2 failed, 0 skipped"},
-		"not asked for":  {[]string{"-only", "idle"}, func(*report) {}, true, true, "1 passed, 0 failed, 3 skipped"},
-		"only, spoilt":   {[]string{"-only", "idle"}, func(r *report) { r.Spoil(errors.New("x"), rowIdle) }, false, false, "0 passed, 1 failed, 3 skipped"},
+		"on target": {nil, func(*report) {}, true, true, "4 passed, 0 failed, 0 skipped"},
+		"missed": {nil, func(r *report) {
+			r.Figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402}
+		}, true, false, "3 passed, 1 failed, 0 skipped"},
+		"half is good": {nil, func(r *report) {
+			r.Figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000}
+		}, true, true, "4 passed, 0 failed, 0 skipped"},
+		"few samples": {nil, func(r *report) {
+			r.Figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1}
+		}, false, false, "3 passed, 1 failed, 0 skipped"},
+		"one is enough": {nil, func(r *report) {
+			r.Figure(rowIdle).Samples = []float64{5}
+		}, true, true, "4 passed, 0 failed, 0 skipped"},
+		"no idle sample": {nil, func(r *report) {
+			r.Figure(rowIdle).Samples = nil
+		}, false, false, "3 passed, 1 failed, 0 skipped"},
+		"spoilt": {nil, func(r *report) {
+			r.Spoil(errors.New("no QEMU"), rowIdle, rowPause)
+		}, false, false, "2 passed, 2 failed, 0 skipped"},
+		"not asked for": {[]string{"-only", "idle"}, func(*report) {}, true, true, "1 passed, 0 failed, 3 skipped"},
+		"only, spoilt": {[]string{"-only", "idle"}, func(r *report) {
+			r.Spoil(errors.New("x"), rowIdle)
+		}, false, false, "0 passed, 1 failed, 3 skipped"},
 	}
 	for name, c := range cases {
 		r := whole(t, c.args...)
@@ -80,7 +94,8 @@ func TestWants(t *testing.T) {
 	}
 	r.Spoil(errors.New("first"), rowIdle)
 	r.Spoil(errors.New("second"), rowIdle, rowPause)
-	if r.Wants(rowIdle, rowPause) || r.Figure(rowIdle).Unmeasured != "first" || r.Figure(rowPause).Unmeasured != "second" {
+	if r.Wants(rowIdle, rowPause) || r.Figure(rowIdle).Unmeasured != "first" ||
+		r.Figure(rowPause).Unmeasured != "second" {
 		t.Errorf("spoilt rows are %+v, %+v", r.Figure(rowIdle), r.Figure(rowPause))
 	}
 }
@@ -93,7 +108,8 @@ func TestNothingMeasured(t *testing.T) {
 	var out strings.Builder
 	r.print(&out)
 	if r.OK(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
-		!strings.Contains(out.String(), "no hypervisor was seen") || !strings.HasSuffix(out.String(), "\n0 passed, 4 failed, 0 skipped\n") {
+		!strings.Contains(out.String(), "no hypervisor was seen") ||
+		!strings.HasSuffix(out.String(), "\n0 passed, 4 failed, 0 skipped\n") {
 		t.Errorf("ok %v:\n%s", r.OK(false), &out)
 	}
 }
@@ -139,7 +155,8 @@ func TestWrite(t *testing.T) {
 	if want := (interval{2, coldTag, 5000, 1000, 3000, 1000}); len(back.Starts) != 1 || back.Starts[0] != want {
 		t.Errorf("the starts are %v", back.Starts)
 	}
-	if f := back.Rows[0]; f.Name != rowOverhead || f.Value != 150 || f.Target != 150 || !f.OK || len(f.Samples) != minPairs {
+	if f := back.Rows[0]; f.Name != rowOverhead || f.Value != 150 || f.Target != 150 || !f.OK ||
+		len(f.Samples) != minPairs {
 		t.Errorf("the first row is %+v", f)
 	}
 }
@@ -153,7 +170,9 @@ func TestParse(t *testing.T) {
 	if o.pairs != 7 || !o.check || o.json != "f" || !o.only[rowIdle] || !o.only[rowPause] || o.only[rowResume] {
 		t.Errorf("options are %+v", o)
 	}
-	for _, args := range [][]string{{"-pairs", "0"}, {"-pairs", "101"}, {"-only", "boot"}, {"-only", "idle,"}, {"more"}, {"-pairs", "x"}} {
+	for _, args := range [][]string{
+		{"-pairs", "0"}, {"-pairs", "101"}, {"-only", "boot"}, {"-only", "idle,"}, {"more"}, {"-pairs", "x"},
+	} {
 		if _, err := parse(args, t.Output()); err == nil {
 			t.Errorf("%v is taken", args)
 		}

@@ -23,7 +23,8 @@ func (s *stage) save(ctx context.Context, id, tag, script string) (pause standst
 	}
 	err = s.await(ctx, saveLimit, glance, "the save", func() (bool, error) { return s.saved(ctx, answer.RequestID) })
 	if err == nil {
-		err = s.await(ctx, endLimit, glance, "the end of the saved instance", func() (bool, error) { return s.gone(ctx, id) })
+		err = s.await(ctx, endLimit, glance, "the end of the saved instance",
+			func() (bool, error) { return s.gone(ctx, id) })
 	}
 	if err != nil {
 		return pause, fmt.Errorf("save of %s: %w", tag, err)
@@ -48,7 +49,8 @@ func (s *stage) saved(ctx context.Context, request string) (bool, error) {
 // its starts would measure something else.
 func (s *stage) suspended(ctx context.Context, tag string) error {
 	var detail api.TemplateDetail
-	if err := s.client.Send(ctx, http.MethodGet, "/api/v1/registry/vm?id="+url.QueryEscape(s.template), nil, &detail); err != nil {
+	if err := s.client.Send(ctx, http.MethodGet, "/api/v1/registry/vm?id="+url.QueryEscape(s.template),
+		nil, &detail); err != nil {
 		return err
 	}
 	for _, v := range detail.Versions {

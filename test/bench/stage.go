@@ -49,7 +49,8 @@ func openStage(ctx context.Context, b *bench) (*stage, error) {
 	if s.template, err = cloud.PushGuest(ctx, b.guest); err != nil {
 		return s, err
 	}
-	s.node, err = cloud.Join(ctx, rig.NodeOptions{Name: "node", Capacity: idleGuests + 2, Driver: "qemu", LogLevel: "debug"})
+	s.node, err = cloud.Join(ctx,
+		rig.NodeOptions{Name: "node", Capacity: idleGuests + 2, Driver: "qemu", LogLevel: "debug"})
 	if err != nil {
 		return s, err
 	}
@@ -85,7 +86,8 @@ func (s *stage) await(ctx context.Context, limit, every time.Duration, what stri
 		for _, p := range []*rig.Process{s.cloud.Process, s.node} {
 			if p != nil && !p.Running() {
 				said := p.Tail()
-				return fmt.Errorf("%s ended by itself; it said last: %s", p.Name, said[strings.LastIndexByte(said, '\n')+1:])
+				return fmt.Errorf("%s ended by itself; it said last: %s", p.Name,
+					said[strings.LastIndexByte(said, '\n')+1:])
 			}
 		}
 		if time.Now().After(deadline) {
@@ -117,7 +119,8 @@ func (s start) String() string {
 // resumed describes a start of a suspended version. Its agent is available immediately, and is then
 // asked to make the guest a separate VM, which is not overhead.
 func (s start) resumed() string {
-	return fmt.Sprintf("%.0f ms (%.0f before QEMU, %.0f after the guest went on)", ms(s.whole), ms(s.before), ms(s.after))
+	return fmt.Sprintf("%.0f ms (%.0f before QEMU, %.0f after the guest went on)", ms(s.whole), ms(s.before),
+		ms(s.after))
 }
 
 // start starts one instance and waits until it is Started. An instance whose start
@@ -166,7 +169,8 @@ func (s *stage) timed(ctx context.Context, id string, began time.Time) (start, e
 
 // create asks for instances of a version.
 func (s *stage) create(ctx context.Context, tag string, count int) (ids []string, err error) {
-	err = s.client.Send(ctx, http.MethodPost, "/api/v1/vm", map[string]any{"vmid": s.template, "tag": tag, "count": count}, &ids)
+	err = s.client.Send(ctx, http.MethodPost, "/api/v1/vm",
+		map[string]any{"vmid": s.template, "tag": tag, "count": count}, &ids)
 	if err == nil && len(ids) != count {
 		err = fmt.Errorf("asked for %d instances, got %d", count, len(ids))
 	}

@@ -52,7 +52,8 @@ const rootToken = "t0ken/with+special=&characters"
 
 // newAccess makes what a kind of credentials needs.
 func newAccess(ctx context.Context, kind, dir string, secrets *rig.Secrets) (*access, error) {
-	a := &access{kind: kind, dir: filepath.Join(dir, "access"), secrets: secrets, stand: rig.NewStand(ctx), opens: map[string]client.Credentials{}}
+	a := &access{kind: kind, dir: filepath.Join(dir,
+		"access"), secrets: secrets, stand: rig.NewStand(ctx), opens: map[string]client.Credentials{}}
 	secrets.Note("root token", rootToken)
 	if err := rig.MakeDir(a.dir); err != nil {
 		return nil, err
@@ -62,7 +63,8 @@ func newAccess(ctx context.Context, kind, dir string, secrets *rig.Secrets) (*ac
 		certstest.Write(a.stand, a.file("ca.pem"), a.ca.CertPEM())
 		server, caller := a.ca.Server(a.stand, "127.0.0.1"), a.ca.Client(a.stand, user, everyone)
 		for name, text := range map[string][]byte{
-			"server.pem": server.CertPEM(), "server.key": server.KeyPEM(a.stand), "caller.pem": caller.CertPEM(), "caller.key": caller.KeyPEM(a.stand),
+			"server.pem": server.CertPEM(), "server.key": server.KeyPEM(a.stand), "caller.pem": caller.CertPEM(),
+			"caller.key": caller.KeyPEM(a.stand),
 			"root.token": []byte(rootToken),
 		} {
 			if err := os.WriteFile(a.file(name), text, 0o600); err != nil {
@@ -105,14 +107,16 @@ func (a *access) settings() map[string]string {
 		return nil
 	}
 	on := map[string]string{
-		"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": a.file("root.token"), "SVC_ENABLE_API_KEYS": "true", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_LOG_LEVEL": "debug",
+		"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": a.file("root.token"), "SVC_ENABLE_API_KEYS": "true",
+		"SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_LOG_LEVEL": "debug",
 	}
 	if a.kind != byRoot {
 		maps.Copy(on, map[string]string{"SVC_ENABLE_AUTHORIZATION": "true"})
 	}
 	if a.kind == byCertificate {
 		maps.Copy(on, map[string]string{
-			"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": a.file("server.pem"), "SVC_SERVER_KEY": a.file("server.key"), "SVC_CA_CERT": a.file("ca.pem"),
+			"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": a.file("server.pem"), "SVC_SERVER_KEY": a.file("server.key"),
+			"SVC_CA_CERT": a.file("ca.pem"),
 		})
 	}
 	return on
@@ -155,7 +159,8 @@ func rootHeader() string {
 // vars are the variables of credentials that cases have.
 func (a *access) vars() vars {
 	if a == nil {
-		return vars{"basic": "Basic OnQwa2Vu", "caller_keys": ""} // some clients send one whether it is asked for or not
+		// some clients send one whether it is asked for or not
+		return vars{"basic": "Basic OnQwa2Vu", "caller_keys": ""}
 	}
 	told := "user address request" // what events say of their callers
 	if a.kind == byKey {
@@ -263,7 +268,9 @@ func (a *access) session(ctx context.Context, p *proxy) (string, error) {
 }
 
 // secretFields are the fields of answers that hold secrets.
-var secretFields = map[string]string{"credential": "credential of a node", "pass": "pass of a node", "token": "token of a session"} //nolint:gosec // names of fields
+var secretFields = map[string]string{
+	"credential": "credential of a node", "pass": "pass of a node", "token": "token of a session",
+} //nolint:gosec // names of fields
 
 // shortestKey is the length of a text that is a private key, where it is the body of an answer.
 const shortestKey = 1000

@@ -88,12 +88,14 @@ func TestWhenRoutesAreThere(t *testing.T) {
 	for _, service := range []farm.Service{farm.ServiceController, farm.ServiceRegistry} {
 		for _, left := range everything[1:] {
 			there := map[string]bool{}
-			for _, route := range authRoutes(service, slices.DeleteFunc(slices.Clone(everything), func(what string) bool { return what == left })) {
+			for _, route := range authRoutes(service,
+				slices.DeleteFunc(slices.Clone(everything), func(what string) bool { return what == left })) {
 				there[route.Pattern] = true
 			}
 			for _, route := range authRoutes(service, everything) {
 				if when := s.routes[route.Pattern].when; there[route.Pattern] == (when == left) {
-					t.Errorf("%s: %s is there without %s: %v, and x-when is %q", service, route.Pattern, left, there[route.Pattern], when)
+					t.Errorf("%s: %s is there without %s: %v, and x-when is %q", service, route.Pattern, left,
+						there[route.Pattern], when)
 				}
 			}
 		}
@@ -121,8 +123,10 @@ func TestOpenRoutes(t *testing.T) {
 		}
 	}
 	slices.Sort(open)
-	if got, want := strings.Join(open, ", "), "GET /config/v1/auth, GET /livez, GET /login, GET /login/oidc, GET /oidc/v1/callback, GET /readyz, POST /login, "+
-		"POST /tap/v1/hand, POST /tap/v1/shake"; got != want {
+	if got, want := strings.Join(open, ", "),
+		"GET /config/v1/auth, GET /livez, GET /login, GET /login/oidc, GET /oidc/v1/callback, GET /readyz, "+
+			"POST /login, "+
+			"POST /tap/v1/hand, POST /tap/v1/shake"; got != want {
 		t.Errorf("open are %s", got)
 	}
 }
@@ -211,7 +215,10 @@ func TestCoverage(t *testing.T) {
 	s, l := theSpec(t), newLedger()
 	r := s.routes["DELETE /api/v1/vm"]
 	send := func(body, answered string, code int) {
-		a := &answer{code: code, header: map[string][]string{"Content-Type": {"application/json"}}, body: []byte(answered)}
+		a := &answer{
+			code: code, header: map[string][]string{"Content-Type": {"application/json"}},
+			body: []byte(answered),
+		}
 		if err := a.decode(); err != nil {
 			t.Fatal(err)
 		}
@@ -273,9 +280,12 @@ func TestJudges(t *testing.T) {
 	object := map[string]any{"a": 1.0, "b": "text", "list": []any{"x"}}
 	for want, fits := range map[string]bool{
 		"a=!above 0": true, "a=!above 1": false, "b=!above 0": false, "list=!has x": true, "list=!has y": false,
-		"b=!other else": true, "b=!other text": false, "a=!other 1": false, "c=!other x": false, "=!keys a b list": true, "=!keys a b": false,
-		"b=!bytes 4 4": true, "b=!bytes 5 9": false, "a=!bytes 0 9": false, "c=!absent": true, "a=!absent": false, "list=!len 1": true,
-		"list=!len 2": false, "list=!least 1": true, "b=~^te": true, "b=~^x": false, "a=!null": false, "b=text": true, "b=tex": false,
+		"b=!other else": true, "b=!other text": false, "a=!other 1": false, "c=!other x": false,
+		"=!keys a b list": true, "=!keys a b": false,
+		"b=!bytes 4 4": true, "b=!bytes 5 9": false, "a=!bytes 0 9": false, "c=!absent": true, "a=!absent": false,
+		"list=!len 1": true,
+		"list=!len 2": false, "list=!least 1": true, "b=~^te": true, "b=~^x": false, "a=!null": false, "b=text": true,
+		"b=tex": false,
 	} {
 		path, value, _ := strings.Cut(want, "=")
 		if fault := differs(object, map[string]any{path: value}); (fault == "") != fits {

@@ -29,13 +29,15 @@ type broken struct {
 func derive(r *route) []broken {
 	var list []broken
 	add := func(param string, what fault, value any) {
-		list = append(list, broken{name: fmt.Sprintf("%s: %s %s", r.pattern, param, what.text), route: r, param: param, inner: what.inner, says: what.says, value: value})
+		list = append(list, broken{name: fmt.Sprintf("%s: %s %s", r.pattern, param,
+			what.text), route: r, param: param, inner: what.inner, says: what.says, value: value})
 	}
 	if !r.bodied() || !r.enveloped() {
 		return nil
 	}
 	if !r.typed {
-		list = append(list, broken{name: r.pattern + ": undecodable JSON", route: r, raw: `{"id": "x`}, broken{name: r.pattern + ": an array", route: r, raw: `[1]`})
+		list = append(list, broken{name: r.pattern + ": undecodable JSON", route: r, raw: `{"id": "x`},
+			broken{name: r.pattern + ": an array", route: r, raw: `[1]`})
 	}
 	for _, p := range r.params {
 		if p.in == "path" || p.in == "header" || r.typed && p.in == "query" {
@@ -57,7 +59,8 @@ func derive(r *route) []broken {
 // enveloped reports whether the route answers in the envelope when all is well.
 func (r *route) enveloped() bool {
 	answer := r.op.Responses.Value("200")
-	return answer != nil && len(answer.Value.Content) == 1 && answer.Value.Content["application/json"] != nil && answer.Ref != ""
+	return answer != nil && len(answer.Value.Content) == 1 && answer.Value.Content["application/json"] != nil &&
+		answer.Ref != ""
 }
 
 // wrongType returns a value of no type that a schema allows.
@@ -213,16 +216,19 @@ var bases = map[string]map[string]any{
 	"GET /api/v1/log/view":                {"service": "contract"},
 	"POST /api/v1/registry/vm/distribute": {},
 	"PUT /api/v1/node/scan": { // its node is looked for before its body is read
-		"id": "$node_work", "host": "contract", "scanner": "contract", "version": "1", "scanned": "2026-01-31T12:00:00Z",
-		"counts": map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
+		"id": "$node_work", "host": "contract", "scanner": "contract", "version": "1",
+		"scanned": "2026-01-31T12:00:00Z",
+		"counts":  map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
 	},
 	"POST /queue/v1/scan": { // its node shows who it is before its body is read
-		"node_id": "$node_hand", "host": "contract", "scanner": "contract", "version": "1", "scanned": "2026-01-31T12:00:00Z",
-		"counts": map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
+		"node_id": "$node_hand", "host": "contract", "scanner": "contract", "version": "1",
+		"scanned": "2026-01-31T12:00:00Z",
+		"counts":  map[string]any{}, "vulnerabilities": []any{}, "packages": []any{},
 	},
 	"PUT /registry/v2/vm/scan": { // its version is looked for before its body is read
-		"id": "$template", "scanner": "contract", "version": "1", "database": "2026-01-31T06:00:00Z", "scanned": "2026-01-31T12:00:00Z",
-		"counts": map[string]any{}, "report": map[string]any{},
+		"id": "$template", "scanner": "contract", "version": "1", "database": "2026-01-31T06:00:00Z",
+		"scanned": "2026-01-31T12:00:00Z",
+		"counts":  map[string]any{}, "report": map[string]any{},
 	},
 }
 
@@ -297,7 +303,8 @@ func (p *caseRunner) spoilt(ctx context.Context, b broken) []string {
 	}
 	door := p.stage.door("up", "", r.path)
 	a, err := r.send(ctx, door, 0)
-	for try := 0; err == nil && a.code == 429 && try < mostTries; try++ { // cases of one caller share its part of a limit
+	// cases of one caller share its part of a limit
+	for try := 0; err == nil && a.code == 429 && try < mostTries; try++ {
 		time.Sleep(pause)
 		a, err = r.send(ctx, door, 0)
 	}
@@ -323,7 +330,8 @@ func (p *caseRunner) spoilt(ctx context.Context, b broken) []string {
 		}
 	}
 	if len(faults) > 0 {
-		faults = append(faults, fmt.Sprintf("sent: %s %s?%s %s", r.method, r.path, r.query.Encode(), short(string(r.body()), 300)))
+		faults = append(faults, fmt.Sprintf("sent: %s %s?%s %s", r.method, r.path, r.query.Encode(),
+			short(string(r.body()), 300)))
 	}
 	return faults
 }

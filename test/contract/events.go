@@ -66,7 +66,8 @@ func (r *receiver) names(id string) (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.taken {
-		if name, _ := e["name"].(string); e["instance_id"] == id && e["sub_type"] == "vmAction" && !slices.Contains(names, name) {
+		if name, _ := e["name"].(string); e["instance_id"] == id && e["sub_type"] == "vmAction" &&
+			!slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -75,7 +75,8 @@ func (x exchange) check() (faults []string) {
 		_, message := a.message()
 		faults = append(faults, "the file allows the request, and it was refused as malformed: "+message)
 	}
-	if _, message := a.message(); a.code == http.StatusInternalServerError && message != "Internal error (request "+a.header.Get("X-Request-Id")+")" {
+	if _, message := a.message(); a.code == http.StatusInternalServerError &&
+		message != "Internal error (request "+a.header.Get("X-Request-Id")+")" {
 		faults = append(faults, "the answer to an internal error says "+message)
 	}
 	for _, fault := range faults {

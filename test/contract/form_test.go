@@ -39,7 +39,8 @@ func operations(t *testing.T, doc *openapi3.T) map[string]string {
 				t.Errorf("%s and %s have the operationId %q", pattern, ids[op.OperationID], op.OperationID)
 			}
 			ids[op.OperationID] = pattern
-			if words := strings.Fields(op.Summary); len(words) < 2 || len(words) > 8 || strings.HasSuffix(op.Summary, ".") {
+			if words := strings.Fields(op.Summary); len(words) < 2 || len(words) > 8 ||
+				strings.HasSuffix(op.Summary, ".") {
 				t.Errorf("%s: summary %q: want 2 to 8 words without a full stop", pattern, op.Summary)
 			}
 		}
@@ -85,8 +86,10 @@ func TestComponentNames(t *testing.T) {
 	c := doc.Components
 	for kind, names := range map[string][]string{
 		"schema": slices.Collect(maps.Keys(c.Schemas)), "response": slices.Collect(maps.Keys(c.Responses)),
-		"parameter": slices.Collect(maps.Keys(c.Parameters)), "request body": slices.Collect(maps.Keys(c.RequestBodies)),
-		"header": slices.Collect(maps.Keys(c.Headers)), "security scheme": slices.Collect(maps.Keys(c.SecuritySchemes)),
+		"parameter":       slices.Collect(maps.Keys(c.Parameters)),
+		"request body":    slices.Collect(maps.Keys(c.RequestBodies)),
+		"header":          slices.Collect(maps.Keys(c.Headers)),
+		"security scheme": slices.Collect(maps.Keys(c.SecuritySchemes)),
 	} {
 		for _, name := range names {
 			low, what := strings.ToLower(name), fmt.Sprintf("the %s %s", kind, name)
@@ -149,7 +152,8 @@ func TestDistinct(t *testing.T) {
 		want       bool
 	}{
 		{`{"type":"array"}`, `{"type":"object"}`, true},
-		{`{"type":"array","items":{"type":"string"}}`, `{"type":"array","items":{"type":"object"}}`, false}, // the empty one
+		// the empty one
+		{`{"type":"array","items":{"type":"string"}}`, `{"type":"array","items":{"type":"object"}}`, false},
 		{`{"type":"integer"}`, `{"type":"number"}`, false},
 		{`{"type":"string"}`, `{"type":"integer"}`, true},
 		{`{"type":"string","nullable":true}`, `{"type":"integer","nullable":true}`, false},
@@ -178,7 +182,8 @@ func distinct(a, b *openapi3.Schema) bool {
 			continue
 		}
 		one, two := field.Value.Enum, other.Value.Enum
-		if len(one) > 0 && len(two) > 0 && !slices.ContainsFunc(one, func(v any) bool { return slices.Contains(two, v) }) {
+		if len(one) > 0 && len(two) > 0 &&
+			!slices.ContainsFunc(one, func(v any) bool { return slices.Contains(two, v) }) {
 			return true
 		}
 	}

@@ -20,16 +20,23 @@ type fakeNode struct {
 
 func (c *cloud) join(ctx context.Context, name string, groups ...string) (*fakeNode, error) {
 	var a api.JoinAnswer
-	req := api.JoinRequest{Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1", Groups: groups, Capacity: 20}
+	req := api.JoinRequest{
+		Protocol: 1, Token: fmt.Sprint(c.vars["token"]), Name: name, Host: "127.0.0.1",
+		Groups: groups, Capacity: 20,
+	}
 	err := c.caller().Send(ctx, "POST", api.PathJoin, req, &a)
-	info := api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", FreeDisk: 1 << 40, DiskSize: 1 << 40}
+	info := api.NodeInfo{Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", FreeDisk: 1 <<
+		40, DiskSize: 1 << 40}
 	return &fakeNode{c: c, id: a.NodeID, secret: a.Credential, info: info}, err
 }
 
 // poll sends the inventory of the node, and returns the orders.
-func (h *fakeNode) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (api.PollAnswer, error) {
+func (h *fakeNode) poll(
+	ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail,
+) (api.PollAnswer, error) {
 	req := api.PollRequest{
-		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held, HasHeld: true, Details: details,
+		Protocol: 1, NodeID: h.id, BootID: "b", InfoHash: "h", HeldHash: fmt.Sprint("k", len(held)), Held: held,
+		HasHeld: true, Details: details,
 		Info: &h.info,
 	}
 	var out api.PollAnswer
@@ -58,7 +65,10 @@ func (h *fakeNode) run(ctx context.Context, ids ...string) (held []api.Inventory
 			held = append(held, api.InventoryItem{InstanceID: o.InstanceID, Claim: o.Claim, VMID: o.InstanceID})
 			if err := h.say(ctx, api.InstanceStatus{
 				InstanceID: o.InstanceID, Claim: o.Claim, No: 1, Phase: api.PhaseScriptOK,
-				VM: &api.NodeVM{UUID: o.InstanceID, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()},
+				VM: &api.NodeVM{
+					UUID: o.InstanceID, Name: "x", Status: "running", CPUs: 1, MemoryMB: 256,
+					HostIP: "127.0.0.1", Started: time.Now(),
+				},
 			}); err != nil {
 				return nil, err
 			}
@@ -111,7 +121,8 @@ func twice(ctx context.Context, p *caseRunner) error {
 	if err != nil || len(a.Orders) != 1 || a.Orders[0].Kind != api.OrderTerminate || a.Orders[0].InstanceID != id {
 		return fmt.Errorf("orders %v after two terminations, %w", a.Orders, err)
 	}
-	if err := h.say(ctx, api.InstanceStatus{InstanceID: id, Claim: held[0].Claim, No: 2, Phase: api.PhaseTerminated}); err != nil {
+	if err := h.say(ctx,
+		api.InstanceStatus{InstanceID: id, Claim: held[0].Claim, No: 2, Phase: api.PhaseTerminated}); err != nil {
 		return err
 	}
 	if a, err = h.poll(ctx, nil); err != nil || len(a.Orders) > 0 {

@@ -21,7 +21,8 @@ func tooMany(ctx context.Context, p *caseRunner) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	for i := range openStreams + 1 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.registry+"/registry/log/stream?service=contract", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.registry+"/registry/log/stream?service=contract",
+			nil)
 		if err != nil {
 			return err
 		}
@@ -35,12 +36,17 @@ func tooMany(ctx context.Context, p *caseRunner) error {
 		}
 	}
 	faults := p.play(ctx, sequence{Case: "one stream too many", On: "split", Steps: []step{
-		{Send: "GET /registry/log/stream?service=contract", Code: 429, Fail: "~64 log streams.*SVC_MAX_LOG_STREAMS.*close some", As: "json"},
+		{
+			Send: "GET /registry/log/stream?service=contract", Code: 429,
+			Fail: "~64 log streams.*SVC_MAX_LOG_STREAMS.*close some", As: "json",
+		},
 	}})
 	stop() // all of them end
-	faults = append(faults, p.play(context.WithoutCancel(ctx), sequence{Case: "a stream again", On: "split", Steps: []step{
-		{Send: "GET /registry/log/stream?service=contract&lines=0", Stream: 100 * time.Millisecond, Within: 5 * time.Second, As: "json"},
-	}})...)
+	faults = append(faults,
+		p.play(context.WithoutCancel(ctx), sequence{Case: "a stream again", On: "split", Steps: []step{
+			{Send: "GET /registry/log/stream?service=contract&lines=0", Stream: 100 * time.Millisecond, Within: 5 *
+				time.Second, As: "json"},
+		}})...)
 	return faulty(faults)
 }
 
@@ -62,7 +68,8 @@ func tiers(ctx context.Context, p *caseRunner) error {
 		}
 		return os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600)
 	}
-	if err := errors.Join(licence("basic.lic", "basic"), licence("enterprise.lic", "enterprise", "--expires", "2999-12-31")); err != nil {
+	if err := errors.Join(licence("basic.lic", "basic"),
+		licence("enterprise.lic", "enterprise", "--expires", "2999-12-31")); err != nil {
 		return err
 	}
 	for _, tier := range []string{"basic", "enterprise"} {
@@ -86,10 +93,13 @@ func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error)
 	}
 	defer front.close()
 	c := &cloud{
-		name: tier, stage: p.stage, controller: p.stage.access.scheme() + addr, registry: split.registry, vars: split.vars, proxies: []*proxy{front, split.proxies[1]},
+		name: tier, stage: p.stage, controller: p.stage.access.scheme() + addr, registry: split.registry,
+		vars: split.vars, proxies: []*proxy{front, split.proxies[1]},
 	}
-	service := rig.NewProcess(dir, tier, p.stage.programs.Path("buildyard"), "controller", "--listen-addr", addr, "--data-dir", filepath.Join(dir, tier),
-		"--registry", split.proxies[1].address, "--license-file", filepath.Join(dir, tier+".lic"), "--license-authority", filepath.Join(dir, "authority.pub"), "--log-level", p.stage.access.logLevel())
+	service := rig.NewProcess(dir, tier, p.stage.programs.Path("buildyard"), "controller", "--listen-addr", addr,
+		"--data-dir", filepath.Join(dir, tier),
+		"--registry", split.proxies[1].address, "--license-file", filepath.Join(dir, tier+".lic"),
+		"--license-authority", filepath.Join(dir, "authority.pub"), "--log-level", p.stage.access.logLevel())
 	service.Set(p.stage.access.settings())
 	if err := service.Start(); err != nil {
 		return err
@@ -122,10 +132,18 @@ func (p *caseRunner) licensed(ctx context.Context, dir, tier string) (err error)
 		{Send: "GET /api/v1/node"},
 	}
 	if tier == "basic" {
-		steps = append(steps, step{Send: "POST /api/v1/vm", With: asks(map[string]any{"group_id": "$nobody"}), Fail: fail("^group_id needs")},
-			step{Send: "POST /api/v1/vm", With: asks(map[string]any{"usb_device": "phone"}), Fail: fail("^usb_device needs")})
+		steps = append(steps,
+			step{
+				Send: "POST /api/v1/vm", With: asks(map[string]any{"group_id": "$nobody"}),
+				Fail: fail("^group_id needs"),
+			},
+			step{
+				Send: "POST /api/v1/vm", With: asks(map[string]any{"usb_device": "phone"}),
+				Fail: fail("^usb_device needs"),
+			})
 	} else {
-		steps = append(steps, step{Send: "GET /api/v1/status", OK: map[string]any{"license_expires": "~^(2999-12-31|3000-01-01)T"}})
+		steps = append(steps,
+			step{Send: "GET /api/v1/status", OK: map[string]any{"license_expires": "~^(2999-12-31|3000-01-01)T"}})
 	}
 	for i := range steps {
 		steps[i].As = "json"

@@ -19,26 +19,35 @@ type bearing struct {
 }
 
 func bearingOf(n api.Node) bearing {
-	return bearing{ID: n.NodeID, Name: n.NodeName, Mode: n.CapacityMode, Groups: n.Groups, Capacity: n.Capacity, VCPUs: n.VCPUOverride, RAM: n.RAMOverride}
+	return bearing{
+		ID: n.NodeID, Name: n.NodeName, Mode: n.CapacityMode, Groups: n.Groups, Capacity: n.Capacity,
+		VCPUs: n.VCPUOverride, RAM: n.RAMOverride,
+	}
 }
 
 // configured puts a node into a separate group and sets its capacity and overrides.
 func (c *cloud) configured(ctx context.Context, node any) (bearing, error) {
 	var group api.Group
 	call := c.caller()
-	if err := call.Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "of-one-that-is-lost"}, &group); err != nil {
+	if err := call.Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "of-one-that-is-lost"},
+		&group); err != nil {
 		return bearing{}, err
 	}
-	if err := call.Send(ctx, "POST", "/api/v1/node/group", map[string]any{"group_ids": []string{group.ID}, "node_ids": []any{node}}, nil); err != nil {
+	if err := call.Send(ctx, "POST", "/api/v1/node/group",
+		map[string]any{"group_ids": []string{group.ID}, "node_ids": []any{node}}, nil); err != nil {
 		return bearing{}, err
 	}
-	config := map[string]any{"node_id": node, "max_vm_count": 9, "capacity_mode": "resource", "vcpu_override": 7, "ram_override": 2048}
+	config := map[string]any{
+		"node_id": node, "max_vm_count": 9, "capacity_mode": "resource", "vcpu_override": 7,
+		"ram_override": 2048,
+	}
 	if err := call.Send(ctx, "POST", "/api/v1/node/config", config, nil); err != nil {
 		return bearing{}, err
 	}
 	n, err := c.awaitNode(ctx, node, func(n api.Node) bool { return n.VCPUOverride == 7 })
 	if len(n.Groups) != 1 || n.Capacity != 9 {
-		err = errors.Join(err, fmt.Errorf("node %s was configured and shows %v and %d", n.NodeName, n.Groups, n.Capacity))
+		err = errors.Join(err, fmt.Errorf("node %s was configured and shows %v and %d", n.NodeName, n.Groups,
+			n.Capacity))
 	}
 	return bearingOf(n), err
 }
@@ -67,14 +76,18 @@ func lostNode(ctx context.Context, p *caseRunner) error {
 		if err := node.Start(); err != nil {
 			return err
 		}
-		back, err := c.awaitNode(ctx, c.vars["node_lost"], func(n api.Node) bool { return n.State == "Active" && n.LastUpdated.After(killed) })
+		back, err := c.awaitNode(ctx, c.vars["node_lost"],
+			func(n api.Node) bool { return n.State == "Active" && n.LastUpdated.After(killed) })
 		if err != nil {
 			return err
 		}
 		if after := bearingOf(back); !reflect.DeepEqual(before, after) {
 			return fmt.Errorf("a node that was %s came back as %+v and was %+v", away, after, before)
 		}
-		if err := c.remains(ctx, id, func(i api.Instance) bool { return i.Message == "" && i.VMInfo != nil && i.VMInfo.Status == "running" }); err != nil {
+		if err := c.remains(ctx, id, func(i api.Instance) bool {
+			return i.Message == "" && i.VMInfo != nil &&
+				i.VMInfo.Status == "running"
+		}); err != nil {
 			return fmt.Errorf("its node was %s and is back: %w", away, err)
 		}
 	}
@@ -85,13 +98,16 @@ func lostNode(ctx context.Context, p *caseRunner) error {
 // with a message, and that other nodes are Active.
 func (c *cloud) offline(ctx context.Context, id string) error {
 	began := time.Now()
-	if _, err := c.awaitNode(ctx, c.vars["node_lost"], func(n api.Node) bool { return n.State == "Offline" }); err != nil {
+	if _, err := c.awaitNode(ctx, c.vars["node_lost"],
+		func(n api.Node) bool { return n.State == "Offline" }); err != nil {
 		return err
 	}
-	if took := time.Since(began); took < 2*time.Second { // the last contact was at most 6 s ago, and the time-out is 8 s
+	// the last contact was at most 6 s ago, and the time-out is 8 s
+	if took := time.Since(began); took < 2*time.Second {
 		return fmt.Errorf("a node is Offline after %s", took)
 	}
-	if _, err := c.awaitNode(ctx, c.vars["node_slow"], func(n api.Node) bool { return n.State == "Active" }); err != nil {
+	if _, err := c.awaitNode(ctx, c.vars["node_slow"],
+		func(n api.Node) bool { return n.State == "Active" }); err != nil {
 		return err
 	}
 	return c.remains(ctx, id, func(i api.Instance) bool { return i.Message != "" && i.VMInfo != nil })
@@ -148,7 +164,8 @@ func goneNode(ctx context.Context, p *caseRunner) error {
 	}
 	var last api.Instance
 	if err := c.await(ctx, ids[1], func(i api.Instance) bool { last = i; return true }); err != nil || !failed(last) {
-		return fmt.Errorf("its node is back, and an instance in Error is %s with %q: %w", last.InstanceState, last.Message, err)
+		return fmt.Errorf("its node is back, and an instance in Error is %s with %q: %w", last.InstanceState,
+			last.Message, err)
 	}
 	return c.caller().Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": ids[1]}, nil)
 }

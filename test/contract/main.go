@@ -35,7 +35,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.StringVar(&o.save, "record", "", "file for one response of each route and shape, for testdata/responses.jsonl")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
-	fs.BoolVar(&o.auth, "auth", false, "with authentication: once each with the root token, a user key and a client certificate")
+	fs.BoolVar(&o.auth, "auth", false,
+		"with authentication: once each with the root token, a user key and a client certificate")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -171,7 +172,8 @@ func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 		if sc.auth && !authenticated {
 			continue
 		}
-		jobs = append(jobs, job{name: "scene: " + sc.name, alone: sc.alone, rows: sc.rows, play: func(ctx context.Context, p *caseRunner) []string {
+		jobs = append(jobs, job{name: "scene: " +
+			sc.name, alone: sc.alone, rows: sc.rows, play: func(ctx context.Context, p *caseRunner) []string {
 			if err := sc.play(ctx, p); err != nil {
 				return []string{err.Error()}
 			}
@@ -187,13 +189,15 @@ func allJobs(s *spec, rows []row, authenticated bool) ([]job, error) {
 		if c.Auth && !authenticated {
 			continue
 		}
-		jobs = append(jobs, job{name: c.file + ": " + c.Case, alone: c.Alone, rows: c.Rows, play: func(ctx context.Context, p *caseRunner) []string {
+		jobs = append(jobs, job{name: c.file + ": " +
+			c.Case, alone: c.Alone, rows: c.Rows, play: func(ctx context.Context, p *caseRunner) []string {
 			return p.play(ctx, c)
 		}})
 	}
 	for _, r := range s.routes {
 		for _, b := range derive(r) {
-			jobs = append(jobs, job{name: "derived: " + b.name, play: func(ctx context.Context, p *caseRunner) []string { return p.spoilt(ctx, b) }})
+			jobs = append(jobs, job{name: "derived: " +
+				b.name, play: func(ctx context.Context, p *caseRunner) []string { return p.spoilt(ctx, b) }})
 		}
 	}
 	return jobs, knownRows(jobs, rows)
@@ -263,8 +267,11 @@ type report struct {
 
 // add adds up the reports of rounds.
 func (r *report) add(one *report) {
-	r.Passed, r.Failed, r.Skipped, r.Calls = r.Passed+one.Passed, r.Failed+one.Failed, r.Skipped+one.Skipped, r.Calls+one.Calls
-	for _, t := range []struct{ all, one *tally }{{&r.Routes, &one.Routes}, {&r.Params, &one.Params}, {&r.Rows, &one.Rows}} {
+	r.Passed, r.Failed, r.Skipped, r.Calls = r.Passed+one.Passed, r.Failed+one.Failed, r.Skipped+one.Skipped,
+		r.Calls+one.Calls
+	for _, t := range []struct{ all, one *tally }{
+		{&r.Routes, &one.Routes}, {&r.Params, &one.Params}, {&r.Rows, &one.Rows},
+	} {
 		t.all.Met, t.all.All = t.all.Met+t.one.Met, t.all.All+t.one.All
 		t.all.Missing = append(t.all.Missing, t.one.Missing...)
 	}
@@ -308,7 +315,8 @@ func (r *report) finish(p *caseRunner, rows []row, o options) {
 
 // whole reports whether nothing failed and nothing is missing.
 func (r *report) whole() bool {
-	return r.Failed == 0 && r.Passed > 0 && (r.Partial || r.Routes.Met == r.Routes.All && r.Params.Met == r.Params.All && r.Rows.Met == r.Rows.All)
+	return r.Failed == 0 && r.Passed > 0 &&
+		(r.Partial || r.Routes.Met == r.Routes.All && r.Params.Met == r.Params.All && r.Rows.Met == r.Rows.All)
 }
 
 // print writes what failed and what is missing.

@@ -30,12 +30,15 @@ func agentPackages(ctx context.Context, p *caseRunner) error {
 	if err := rig.MakeDir(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"buildnode-linux-amd64.tar.gz", "buildnode-darwin-amd64.tar.gz", "buildnode-darwin-arm64.tar.gz"} {
+	for _, name := range []string{
+		"buildnode-linux-amd64.tar.gz", "buildnode-darwin-amd64.tar.gz", "buildnode-darwin-arm64.tar.gz",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("package "+name), 0o600); err != nil {
 			return err
 		}
 	}
-	if _, err := rig.Output(ctx, "", program, "package", "sign", "--key", key, "--version", packageVersion, dir); err != nil {
+	if _, err := rig.Output(ctx, "", program, "package", "sign", "--key", key, "--version", packageVersion,
+		dir); err != nil {
 		return err
 	}
 	id, err := c.start(ctx, "node_work", "Started")
@@ -45,7 +48,8 @@ func agentPackages(ctx context.Context, p *caseRunner) error {
 	if err := c.loadPackages(ctx); err != nil {
 		return err
 	}
-	if err := c.caller().Send(ctx, "PUT", "/api/v1/node/update", map[string]any{"node_ids": []any{c.vars["node_work"], c.vars["node_work2"]}}, nil); err != nil {
+	if err := c.caller().Send(ctx, "PUT", "/api/v1/node/update",
+		map[string]any{"node_ids": []any{c.vars["node_work"], c.vars["node_work2"]}}, nil); err != nil {
 		return err
 	}
 	for _, node := range []string{"node_work", "node_work2"} {
@@ -62,8 +66,9 @@ func agentPackages(ctx context.Context, p *caseRunner) error {
 // loadPackages waits for the packages and loads them under all their names.
 func (c *cloud) loadPackages(ctx context.Context) error {
 	for name, want := range map[string]string{
-		"buildnode-linux-amd64.tar.gz": "package buildnode-linux-amd64.tar.gz", "AnkaAgent.pkg": "package buildnode-darwin-amd64.tar.gz",
-		"AnkaAgentArm.pkg": "package buildnode-darwin-arm64.tar.gz",
+		"buildnode-linux-amd64.tar.gz": "package buildnode-linux-amd64.tar.gz",
+		"AnkaAgent.pkg":                "package buildnode-darwin-amd64.tar.gz",
+		"AnkaAgentArm.pkg":             "package buildnode-darwin-arm64.tar.gz",
 	} {
 		var err error
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {

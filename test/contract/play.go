@@ -67,7 +67,8 @@ func (p *caseRunner) step(ctx context.Context, c sequence, i int, st step, v var
 		}
 		p.stage.access.learn(a)
 		faults := p.ledger.take(exchange{
-			who: c.Case, route: sent.route, answer: a, rule: st.Rule, refuses: st.Refuses, unread: st.Refuses == "" && (st.Code == 404 || st.Code == 405),
+			who: c.Case, route: sent.route, answer: a, rule: st.Rule, refuses: st.Refuses, unread: st.Refuses == "" &&
+				(st.Code == 404 || st.Code == 405),
 			asked: askedOf(sent),
 		})
 		if len(faults) > 0 {

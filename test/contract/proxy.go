@@ -40,7 +40,8 @@ func openProxy(ctx context.Context, st *stage, service string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{address: "http://" + socket.Addr().String(), spec: st.spec, ledger: st.ledger, access: st.access, faults: map[string]string{}}
+	p := &proxy{address: "http://" +
+		socket.Addr().String(), spec: st.spec, ledger: st.ledger, access: st.access, faults: map[string]string{}}
 	pass := httputil.NewSingleHostReverseProxy(target)
 	pass.FlushInterval = -1
 	pass.Transport = passing{st.access}
@@ -95,7 +96,10 @@ func (p *proxy) look(resp *http.Response) error {
 	}
 	p.access.learn(a)
 	sent, _ := r.Context().Value(sentKey{}).([]byte)
-	x := exchange{who: "our own programs", route: route, answer: a, wire: true, rule: true, asked: route.read(r.URL.EscapedPath(), r.URL.Query(), r.Header, sent)}
+	x := exchange{
+		who: "our own programs", route: route, answer: a, wire: true, rule: true,
+		asked: route.read(r.URL.EscapedPath(), r.URL.Query(), r.Header, sent),
+	}
 	for _, fault := range p.ledger.take(x) {
 		p.note(route.pattern, fault)
 	}

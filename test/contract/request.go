@@ -205,7 +205,9 @@ const (
 // clientBy sends requests and returns answers unchanged: without transparent gzip, without
 // redirects.
 func clientBy(connections http.RoundTripper) *http.Client {
-	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: connections, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // body returns the bytes of the body.

@@ -21,11 +21,13 @@ func oneRoom(ctx context.Context, p *caseRunner) error {
 		return err
 	}
 	call := c.caller()
-	if err := call.Send(ctx, "POST", "/api/v1/node/config", map[string]any{"node_id": h.id, "max_vm_count": 1}, nil); err != nil {
+	if err := call.Send(ctx, "POST", "/api/v1/node/config", map[string]any{"node_id": h.id, "max_vm_count": 1},
+		nil); err != nil {
 		return err
 	}
 	var ids []string
-	if err := call.Send(ctx, "POST", "/api/v1/vm", map[string]any{"vmid": c.vars["template"], "node_id": h.id, "count": 2}, &ids); err != nil {
+	if err := call.Send(ctx, "POST", "/api/v1/vm",
+		map[string]any{"vmid": c.vars["template"], "node_id": h.id, "count": 2}, &ids); err != nil {
 		return err
 	}
 	first, orders, err := h.settled(ctx, nil)
@@ -36,7 +38,10 @@ func oneRoom(ctx context.Context, p *caseRunner) error {
 	if waits == first[0].InstanceID {
 		waits = ids[1]
 	}
-	if err := c.await(ctx, waits, func(i api.Instance) bool { return i.InstanceState == "Scheduling" && i.Message != "" }); err != nil {
+	if err := c.await(ctx, waits, func(i api.Instance) bool {
+		return i.InstanceState == "Scheduling" &&
+			i.Message != ""
+	}); err != nil {
 		return err
 	}
 	if err := call.Send(ctx, "DELETE", "/api/v1/vm", map[string]string{"id": first[0].InstanceID}, nil); err != nil {
@@ -51,7 +56,9 @@ func oneRoom(ctx context.Context, p *caseRunner) error {
 			return fmt.Errorf("removed are %v", gone)
 		}
 	}
-	if err := h.say(ctx, api.InstanceStatus{InstanceID: first[0].InstanceID, Claim: first[0].Claim, No: 9, Phase: api.PhaseTerminated}); err != nil {
+	if err := h.say(ctx, api.InstanceStatus{
+		InstanceID: first[0].InstanceID, Claim: first[0].Claim, No: 9, Phase: api.PhaseTerminated,
+	}); err != nil {
 		return err
 	}
 	if err := h.begins(ctx, waits); err != nil {
@@ -77,7 +84,8 @@ func (h *fakeNode) begins(ctx context.Context, id string) error {
 		api.Phase
 		state string
 	}{{api.PhasePulling, "Pulling"}, {api.PhaseScriptOK, "Started"}} {
-		status := api.InstanceStatus{InstanceID: id, Claim: o.Claim, No: int64(i + 1), Phase: phase.Phase, Progress: 0.25}
+		status := api.InstanceStatus{InstanceID: id, Claim: o.Claim, No: int64(i +
+			1), Phase: phase.Phase, Progress: 0.25}
 		if phase.Phase == api.PhaseScriptOK {
 			status.VM = &api.NodeVM{UUID: id, Name: "x", Status: "running"}
 		}
@@ -128,11 +136,13 @@ func resources(ctx context.Context, p *caseRunner) error {
 		if _, err := h.poll(ctx, nil); err != nil {
 			return err
 		}
-		if err := c.caller().Send(ctx, "POST", "/api/v1/node/config", map[string]any{"node_id": h.id, "capacity_mode": "resource"}, nil); err != nil {
+		if err := c.caller().Send(ctx, "POST", "/api/v1/node/config",
+			map[string]any{"node_id": h.id, "capacity_mode": "resource"}, nil); err != nil {
 			return err
 		}
 		var ids []string
-		asks := map[string]any{"vmid": c.vars["template"], "node_id": h.id, "count": node.fit + 1} // 1 processor, 256 MB each
+		// 1 processor, 256 MB each
+		asks := map[string]any{"vmid": c.vars["template"], "node_id": h.id, "count": node.fit + 1}
 		if err := c.caller().Send(ctx, "POST", "/api/v1/vm", asks, &ids); err != nil {
 			return err
 		}

@@ -26,10 +26,20 @@ type scenario struct {
 
 // scenes in the order in which they begin: those that take longest first.
 var scenes = []scenario{
-	{"a node is lost, and comes back", false, []string{"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart"}, lostNode, false},
-	{"a node is lost for long", false, []string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"}, goneNode, false},
+	{"a node is lost, and comes back", false, []string{
+		"+5.offline", "-5.offline", "+5.node-lost", "-5.node-lost", "+5.node-restart", "-5.node-restart",
+	}, lostNode, false},
+	{
+		"a node is lost for long", false,
+		[]string{"+5.node-gone", "-5.node-gone", "+5.kill-order", "-5.kill-order"},
+		goneNode, false,
+	},
 	{"VMs that nobody owns", false, []string{"+5.unknown-vm"}, undecided, false},
-	{"VMs that nobody owns and that go", false, []string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"}, removedStrangers, false},
+	{
+		"VMs that nobody owns and that go", false,
+		[]string{"-5.unknown-vm", "+5.many-unknown", "-5.many-unknown"},
+		removedStrangers, false,
+	},
 	{"an instance is terminated twice", false, []string{"+5.twice"}, twice, false},
 	{"licences of each tier", false, []string{"+2.tier", "-2.tier"}, tiers, false},
 	{"a node with one room", false, []string{"+3.waiting", "-3.waiting", "+5.capacity"}, oneRoom, false},
@@ -39,16 +49,35 @@ var scenes = []scenario{
 	}, settings, false},
 	{"a device, a VLAN and a group of a node", false, []string{"+5.usb"}, devices, false},
 	{"an imported disk", false, []string{"+5.ssh-rule", "-5.ssh-rule"}, importedDisk, false},
-	{"events that are pushed", false, []string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"}, pushedEvents, false},
-	{"directories of the registry", true, []string{"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared"}, directories, false},
-	{"pulls and their times", true, []string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"}, lastPull, false},
+	{
+		"events that are pushed", false,
+		[]string{"+6.push", "-6.push", "+6.event-file", "-6.event-file"},
+		pushedEvents,
+		false,
+	},
+	{"directories of the registry", true, []string{
+		"+7.versions", "-7.versions", "+7.chain", "-7.chain", "+7.shared", "-7.shared",
+	}, directories, false},
+	{
+		"pulls and their times", true,
+		[]string{"+5.last-pull", "-5.last-pull", "-3.times", "-3.versions"},
+		lastPull,
+		false,
+	},
 	{"the registry is away", true, []string{"+2.not-ready", "-2.not-ready", "-5.steady"}, registryAway, false},
 	{"too many streams", true, []string{"+2.too-many", "-2.too-many"}, tooMany, false},
 	{"the storage of the registry is broken", true, []string{"+2.internal", "-2.internal"}, brokenStorage, false},
 	{"agent packages", true, []string{"+5.packages"}, agentPackages, false},
-	{"the controller is killed", true, []string{"+5.controller-restart", "-5.controller-restart"}, controllerKilled, false},
+	{
+		"the controller is killed", true,
+		[]string{"+5.controller-restart", "-5.controller-restart"},
+		controllerKilled,
+		false,
+	},
 	{name: "handshakes", rows: []string{"+4.handshake"}, play: handshakes, auth: true},
-	{"what never was so in the run", true, []string{"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.after-termination"}, never, false},
+	{"what never was so in the run", true, []string{
+		"-3.arch", "-3.progress", "-3.unsigned", "-3.empty-fields", "-3.after-termination",
+	}, never, false},
 }
 
 // caller calls a cloud as a scene needs it; answers go through the proxy into the ledger.
@@ -61,7 +90,8 @@ func (c *cloud) callerOf(p *proxy) rig.Client {
 // start starts one instance on a node and waits until it is in a state.
 func (c *cloud) start(ctx context.Context, node, state string) (id string, err error) {
 	var ids []string
-	if err := c.caller().Send(ctx, "POST", "/api/v1/vm", map[string]any{"vmid": c.vars["template"], "node_id": c.vars[node]}, &ids); err != nil {
+	if err := c.caller().Send(ctx, "POST", "/api/v1/vm",
+		map[string]any{"vmid": c.vars["template"], "node_id": c.vars[node]}, &ids); err != nil {
 		return "", err
 	}
 	return ids[0], c.await(ctx, ids[0], func(i api.Instance) bool { return i.InstanceState == state })
@@ -96,25 +126,33 @@ func gone(i api.Instance) bool { return i.InstanceID == "" }
 func devices(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["up"]
 	var group api.Group
-	if err := c.caller().Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "with-devices"}, &group); err != nil {
+	if err := c.caller().Send(ctx, "POST", "/api/v1/group", map[string]string{"name": "with-devices"},
+		&group); err != nil {
 		return err
 	}
 	h, err := c.join(ctx, "devices", "with-devices")
 	if err != nil {
 		return err
 	}
-	h.info.USB, h.info.VLANs = []api.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}}, []int{10, 20}
+	h.info.USB, h.info.VLANs = []api.USBDevice{{Name: "phone", Location: "1-1"}, {Name: "phone", Location: "1-2"}},
+		[]int{10, 20}
 	h.info.Abilities = []string{"network-bridge", "bridge", "usb", "vlan"}
 	if _, err := h.poll(ctx, nil); err != nil {
 		return err
 	}
-	asks := map[string]any{"vmid": c.vars["template"], "usb_device": "phone", "vlan_tag": 10, "network_mode": "bridge", "group_id": group.ID, "port_forwarding_override": []any{}}
+	asks := map[string]any{
+		"vmid": c.vars["template"], "usb_device": "phone", "vlan_tag": 10, "network_mode": "bridge",
+		"group_id": group.ID, "port_forwarding_override": []any{},
+	}
 	v := vars{"group": group.ID, "node": h.id}
 	faults := p.playWith(ctx, sequence{Case: "devices of a node", Steps: []step{
 		{Send: "GET /api/v1/usb", OK: map[string]any{"phone/available": 2, "phone/busy": 0}},
-		{Send: "GET /api/v1/node?id=$node", OK: map[string]any{"0/usb_devices": "!len 2", "0/vlans": "!has 10", "0/groups/0/name": "with-devices"}},
+		{Send: "GET /api/v1/node?id=$node", OK: map[string]any{
+			"0/usb_devices": "!len 2", "0/vlans": "!has 10", "0/groups/0/name": "with-devices",
+		}},
 		{Send: "POST /api/v1/vm", With: asks, Keep: map[string]string{"id": "0"}},
-		{Send: "GET /api/v1/vm?id=$id", Within: 5 * time.Second, OK: map[string]any{"node_id": "$node", "usb_device": "phone", "vlan": "10"}},
+		{Send: "GET /api/v1/vm?id=$id", Within: 5 *
+			time.Second, OK: map[string]any{"node_id": "$node", "usb_device": "phone", "vlan": "10"}},
 		{Send: "GET /api/v1/usb", Within: 5 * time.Second, OK: map[string]any{"phone/available": 1, "phone/busy": 1}},
 	}}, v)
 	if len(faults) > 0 {
@@ -142,7 +180,8 @@ func importedDisk(ctx context.Context, p *caseRunner) error {
 	program := p.stage.programs.Path("buildnode")
 	for _, args := range [][]string{
 		{"vm", "import", disk, "--format", "raw", "--name", "imported", "--cpu", "1", "--ram", "256M"},
-		slices.Concat([]string{"registry", "--remote", c.stage.access.remote(c)}, c.stage.access.arguments(c), []string{"push", "imported", "--tag", "v1"}),
+		slices.Concat([]string{"registry", "--remote", c.stage.access.remote(c)}, c.stage.access.arguments(c),
+			[]string{"push", "imported", "--tag", "v1"}),
 	} {
 		if _, err := rig.Output(ctx, "", program, append(args, "--data-dir", home)...); err != nil {
 			return err
@@ -154,7 +193,8 @@ func importedDisk(ctx context.Context, p *caseRunner) error {
 	}
 	rules := func(template any) (n int, err error) {
 		var config api.TemplateConfig
-		err = c.callerOf(c.proxies[1]).Send(ctx, "GET", fmt.Sprint("/registry/vm/info?tag=v1&id=", template), nil, &config)
+		err = c.callerOf(c.proxies[1]).Send(ctx, "GET", fmt.Sprint("/registry/vm/info?tag=v1&id=", template),
+			nil, &config)
 		for _, card := range config.NetworkCards {
 			for _, rule := range card.PortRules {
 				if rule.RuleName == "ssh" && rule.GuestPort == 22 {
@@ -172,7 +212,8 @@ func importedDisk(ctx context.Context, p *caseRunner) error {
 		return err
 	}
 	if err := c.await(ctx, ids[0], func(i api.Instance) bool {
-		return i.VMInfo != nil && slices.ContainsFunc(i.VMInfo.PortForwarding, func(r api.Port) bool { return r.Name == "ssh" && r.GuestPort == 22 && r.HostPort > 0 })
+		return i.VMInfo != nil && slices.ContainsFunc(i.VMInfo.PortForwarding,
+			func(r api.Port) bool { return r.Name == "ssh" && r.GuestPort == 22 && r.HostPort > 0 })
 	}); err != nil {
 		return err
 	}
@@ -234,7 +275,9 @@ func directories(ctx context.Context, p *caseRunner) error {
 		most = max(most, n)
 	}
 	if longest < 2 || states == 0 || most < 4 { // saves make chains on the first version, and states
-		return fmt.Errorf("the longest chain has %d layers, an image is in at most %d versions, and there are %d states", longest, most, states)
+		return fmt.Errorf(
+			"the longest chain has %d layers, an image is in at most %d versions, and there are %d states", longest,
+			most, states)
 	}
 	return nil
 }
@@ -271,7 +314,8 @@ func lastPull(ctx context.Context, p *caseRunner) error {
 		return err
 	}
 	var look api.PullManifest
-	if err := registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/pull?look=true&version=1&id=", c.vars["template_plain"]), nil, &look); err != nil {
+	if err := registry.Send(ctx, "GET",
+		fmt.Sprint("/registry/v2/pull?look=true&version=1&id=", c.vars["template_plain"]), nil, &look); err != nil {
 		return err
 	}
 	after, err := times()
@@ -279,11 +323,13 @@ func lastPull(ctx context.Context, p *caseRunner) error {
 		return fmt.Errorf("a look changed times: %v, %v, %w", before, after, err)
 	}
 	time.Sleep(1100 * time.Millisecond) // times are whole seconds
-	if err := registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/pull?version=1&id=", c.vars["template_plain"]), nil, &look); err != nil {
+	if err := registry.Send(ctx, "GET", fmt.Sprint("/registry/v2/pull?version=1&id=", c.vars["template_plain"]), nil,
+		&look); err != nil {
 		return err
 	}
 	pulled, err := times()
-	if err != nil || pulled.Versions[1].LastPull <= after.Versions[1].LastPull || pulled.LastPull <= after.LastPull && after.LastPull != 0 || pulled.LastPush != after.LastPush {
+	if err != nil || pulled.Versions[1].LastPull <= after.Versions[1].LastPull ||
+		pulled.LastPull <= after.LastPull && after.LastPull != 0 || pulled.LastPush != after.LastPush {
 		return fmt.Errorf("a pull changed times from %v to %v, %w", after.Versions[1], pulled.Versions[1], err)
 	}
 	if !slices.IsSortedFunc(pulled.Versions, func(a, b api.TemplateVersion) int { return a.Number - b.Number }) {
@@ -296,7 +342,10 @@ func lastPull(ctx context.Context, p *caseRunner) error {
 func registryAway(ctx context.Context, p *caseRunner) error {
 	c := p.stage.clouds["split"]
 	v := vars{}
-	push := map[string]any{"id": "$template", "tag": "cut", "config": map[string]any{}, "files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}}}
+	push := map[string]any{
+		"id": "$template", "tag": "cut", "config": map[string]any{},
+		"files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}},
+	}
 	faults := p.playWith(ctx, sequence{Case: "a push that is cut", On: "split", Steps: []step{
 		{Send: "POST /registry/v2/push", With: push, As: "json", Keep: map[string]string{"s": "session"}},
 	}}, v)
@@ -319,7 +368,8 @@ func registryAway(ctx context.Context, p *caseRunner) error {
 		return err
 	}
 	faults = append(faults, p.playWith(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
-		{Send: "GET /api/v1/registry/vm", Within: 10 * time.Second, As: "json", OK: map[string]any{"name=base/id": "$template"}},
+		{Send: "GET /api/v1/registry/vm", Within: 10 *
+			time.Second, As: "json", OK: map[string]any{"name=base/id": "$template"}},
 		{Send: "GET /registry/v2/vm?id=$template", OK: map[string]any{"versions": "!len 3", "versions/2/tag": "v3"}},
 		{Send: "GET /registry/vm/info?id=$template", OK: map[string]any{"name": "base", "hard_drives": "!len 1"}},
 		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "Running"}, Within: 10 * time.Second},
@@ -345,9 +395,15 @@ func brokenStorage(ctx context.Context, p *caseRunner) error {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		return err
 	}
-	push := map[string]any{"name": "broken", "tag": "t", "config": map[string]any{}, "files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}}}
+	push := map[string]any{
+		"name": "broken", "tag": "t", "config": map[string]any{},
+		"files": []any{map[string]any{"name": "d", "kind": "disk", "size": 1 << 20}},
+	}
 	faults := p.play(ctx, sequence{Case: "a broken storage", On: "split", Steps: []step{
-		{Send: "POST /registry/v2/push", With: push, Code: 500, Fail: `~^Internal error \(request [0-9a-f]{16}\)$`, As: "json"},
+		{
+			Send: "POST /registry/v2/push", With: push, Code: 500, Fail: `~^Internal error \(request [0-9a-f]{16}\)$`,
+			As: "json",
+		},
 		{Send: "GET /registry/v2/vm", As: "json"},
 	}})
 	if err := errors.Join(os.Remove(dir), os.Rename(dir+".away", dir)); err != nil {
@@ -380,7 +436,10 @@ func controllerKilled(ctx context.Context, p *caseRunner) error {
 	if err := c.stage.access.ready(ctx, controller, c.controller); err != nil {
 		return err
 	}
-	if err := c.await(ctx, id, func(i api.Instance) bool { return i.InstanceState == "Started" && i.Message == "" }); err != nil {
+	if err := c.await(ctx, id, func(i api.Instance) bool {
+		return i.InstanceState == "Started" &&
+			i.Message == ""
+	}); err != nil {
 		return err
 	}
 	var nodes []api.Node

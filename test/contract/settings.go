@@ -77,7 +77,8 @@ func settings(ctx context.Context, p *caseRunner) error {
 			}
 		}
 		for _, source := range []string{"environment", "flags", "file"} {
-			trial := trial{service: service.name, table: service.table, dir: filepath.Join(dir, service.name+source), source: source}
+			trial := trial{service: service.name, table: service.table, dir: filepath.Join(dir,
+				service.name+source), source: source}
 			if err := trial.run(ctx, p); err != nil {
 				return fmt.Errorf("the %s with settings from %s: %w", service.name, source, err)
 			}
@@ -165,8 +166,10 @@ func (t trial) run(ctx context.Context, p *caseRunner) error {
 // given returns arguments and environment with the settings.
 func (t trial) given(addr, registry string) (args, env []string, err error) {
 	values := map[string]string{
-		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"), config.BasePath: filepath.Join(t.dir, "base"),
-		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"), config.LocalListenAddr: "127.0.0.1:0",
+		config.ListenAddr: addr, config.DataDir: filepath.Join(t.dir, "data"),
+		config.BasePath: filepath.Join(t.dir, "base"),
+		config.Registry: registry, config.RegistryBasePath: filepath.Join(t.dir, "base"),
+		config.LocalListenAddr: "127.0.0.1:0",
 	}
 	args, env = []string{t.service}, cleanEnv()
 	var file strings.Builder
@@ -224,15 +227,19 @@ func answers(ctx context.Context, address string, ended <-chan struct{}) bool {
 func never(ctx context.Context, p *caseRunner) error {
 	for pattern, bodies := range map[string][]string{
 		"GET /api/v1/vm": {
-			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody + `","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1.5,"group_id":"","vlan":"","usb_device":""}`,
-			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody + `","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":null,"vlan":"","usb_device":""}`,
-			`{"instance_state":"Started","arch":"x86_64","anka_registry":"","vmid":"` + nobody + `","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":"","vlan":"","usb_device":""}`,
+			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody +
+				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1.5,"group_id":"","vlan":"","usb_device":""}`,
+			`{"instance_state":"Started","anka_registry":"","vmid":"` + nobody +
+				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":null,"vlan":"","usb_device":""}`,
+			`{"instance_state":"Started","arch":"x86_64","anka_registry":"","vmid":"` + nobody +
+				`","ts":"0001-01-01T00:00:00Z","cr_time":"0001-01-01T00:00:00Z","progress":1,"group_id":"","vlan":"","usb_device":""}`,
 		},
 		"GET /api/v1/registry/disk": {`{"free":-1,"total":1}`},
 	} {
 		r := p.spec.routes[pattern]
 		for _, body := range bodies {
-			if len(r.checkAnswer(200, "application/json", []byte(`{"status":"OK","message":"","body":`+body+`}`))) == 0 {
+			if len(r.checkAnswer(200, "application/json",
+				[]byte(`{"status":"OK","message":"","body":`+body+`}`))) == 0 {
 				return fmt.Errorf("%s: %s would not have been seen", pattern, body)
 			}
 		}

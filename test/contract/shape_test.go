@@ -17,18 +17,28 @@ import (
 // fields may be left out unless their types forbid it.
 var (
 	answered = map[string]any{
-		"Instance": api.Instance{}, "InstanceItem": api.InstanceItem{}, "Explanation": api.Explanation{}, "VMInfo": api.VMInfo{}, "ScriptResult": api.ScriptResult{},
-		"HistoryInstance": api.HistoryInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{}, "Group": api.Group{}, "OrphanedVM": api.OrphanedVM{}, "AdoptResult": api.Adopted{},
-		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{}, "ControllerStats": api.ControllerStats{}, "Template": api.Template{},
-		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{}, "Distribution": api.Distribution{}, "Removal": api.Removal{}, "DiskInfo": api.DiskInfo{},
-		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "StorageJob": api.StorageJob{}, "JoinResponse": api.JoinAnswer{}, "RegistryTokenResponse": api.RegistryTokenResponse{}, "PollResponse": api.PollAnswer{},
-		"AuthConfig": api.AuthConfig{}, "LoginProvider": api.LoginProvider{}, "ShakeResponse": api.ShakeAnswer{}, "Session": api.Session{}, "APIKey": api.Key{},
-		"Permission": api.Permission{}, "PermissionGroup": api.PermissionGroup{}, "PermissionText": api.PermissionText{}, "ResourcePermissions": api.ResourcePermissions{},
+		"Instance": api.Instance{}, "InstanceItem": api.InstanceItem{}, "Explanation": api.Explanation{},
+		"VMInfo": api.VMInfo{}, "ScriptResult": api.ScriptResult{},
+		"HistoryInstance": api.HistoryInstance{}, "SaveImage": api.SaveImage{}, "Node": api.Node{},
+		"Group": api.Group{}, "OrphanedVM": api.OrphanedVM{}, "AdoptResult": api.Adopted{},
+		"Maintenance": api.Maintenance{}, "ControllerStatus": api.ControllerStatus{},
+		"ControllerStats": api.ControllerStats{}, "Template": api.Template{},
+		"TemplateDetail": api.TemplateDetail{}, "TemplateVersion": api.TemplateVersion{},
+		"Distribution": api.Distribution{}, "Removal": api.Removal{}, "DiskInfo": api.DiskInfo{},
+		"RegistryStatus": api.RegistryStatus{}, "RegistryStats": api.RegistryStats{}, "StorageJob": api.StorageJob{},
+		"JoinResponse": api.JoinAnswer{}, "RegistryTokenResponse": api.RegistryTokenResponse{},
+		"PollResponse": api.PollAnswer{},
+		"AuthConfig":   api.AuthConfig{}, "LoginProvider": api.LoginProvider{}, "ShakeResponse": api.ShakeAnswer{},
+		"Session": api.Session{}, "APIKey": api.Key{},
+		"Permission": api.Permission{}, "PermissionGroup": api.PermissionGroup{},
+		"PermissionText": api.PermissionText{}, "ResourcePermissions": api.ResourcePermissions{},
 		"PushSession": api.PushSession{}, "PushResult": api.PushResult{}, "PullManifest": api.PullManifest{},
 	}
 	asks = map[string]any{
-		"JoinRequest": api.JoinRequest{}, "RegistryTokenRequest": api.RegistryTokenRequest{}, "PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{}, "TemplateConfig": api.TemplateConfig{},
-		"Resource": api.Resource{},
+		"JoinRequest": api.JoinRequest{}, "RegistryTokenRequest": api.RegistryTokenRequest{},
+		"PollRequest": api.PollRequest{}, "Report": api.Report{}, "PushRequest": api.PushRequest{},
+		"TemplateConfig": api.TemplateConfig{},
+		"Resource":       api.Resource{},
 	}
 )
 
@@ -36,7 +46,10 @@ var (
 var added = map[string]bool{"Instance.explain": true, "InstanceItem.vm.explain": true}
 
 // brief are fields that are always in the type, and absent from lists of templates with apiVer=v1.
-var brief = map[string]bool{"Template.size": true, "Template.arch": true, "Template.last_pull": true, "Template.last_push": true}
+var brief = map[string]bool{
+	"Template.size": true, "Template.arch": true, "Template.last_pull": true,
+	"Template.last_push": true,
+}
 
 // TestShapesAreThoseOfTheTypes: the file has the fields that the programs write and read, of
 // their JSON types, and those are required that are always there. So a field that no case has
@@ -91,8 +104,10 @@ func compareFields(t *testing.T, where string, typ reflect.Type, s *openapi3.Sch
 			}
 			continue
 		}
-		if needed := slices.Contains(s.Required, name); answer && !open && needed == f.omitted && !brief[where+"."+name] {
-			t.Errorf("%s.%s: in the file it is required: %v; in the type it may be left out: %v", where, name, needed, f.omitted)
+		if needed := slices.Contains(s.Required, name); answer && !open && needed == f.omitted &&
+			!brief[where+"."+name] {
+			t.Errorf("%s.%s: in the file it is required: %v; in the type it may be left out: %v", where, name, needed,
+				f.omitted)
 		}
 		compareShape(t, where+"."+name, f.typ, s.Properties[name], answer)
 	}

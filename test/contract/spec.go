@@ -47,8 +47,10 @@ type param struct {
 var formats = []openapi3.SchemaValidationOption{
 	openapi3.MultiErrors(),
 	openapi3.WithStringFormatValidator("uuid", format(func(s string) error { return uuid.Validate(s) })),
-	openapi3.WithStringFormatValidator("ipv4", format(func(s string) error { _, err := netip.ParseAddr(s); return err })),
-	openapi3.WithStringFormatValidator("date-time", format(func(s string) error { _, err := time.Parse(time.RFC3339Nano, s); return err })),
+	openapi3.WithStringFormatValidator("ipv4",
+		format(func(s string) error { _, err := netip.ParseAddr(s); return err })),
+	openapi3.WithStringFormatValidator("date-time",
+		format(func(s string) error { _, err := time.Parse(time.RFC3339Nano, s); return err })),
 }
 
 // format is a check of a string as the library wants it.
@@ -97,7 +99,8 @@ func loadSpec() (*spec, error) {
 	s := &spec{doc: doc, routes: map[string]*route{}}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			r := &route{pattern: method + " " + path, method: method, path: path, op: op, plain: plain.Paths.Value(path).GetOperation(method)}
+			r := &route{pattern: method + " " +
+				path, method: method, path: path, op: op, plain: plain.Paths.Value(path).GetOperation(method)}
 			r.permission, _ = op.Extensions["x-permission"].(string)
 			r.when, _ = op.Extensions["x-when"].(string)
 			r.typed, _ = op.Extensions["x-typed"].(bool)
@@ -192,7 +195,8 @@ func (p param) fields() []string {
 // refused reports whether a parameter is one that the programs know and always refuse: the
 // documented refusal counts as its success.
 func (r *route) refused(name string) bool {
-	return slices.ContainsFunc(r.params, func(p param) bool { return p.name == name && p.schema.Extensions["x-refused"] == true })
+	return slices.ContainsFunc(r.params,
+		func(p param) bool { return p.name == name && p.schema.Extensions["x-refused"] == true })
 }
 
 // counted lists what is counted of a route. The bodies of typed routes are spoken between
@@ -364,7 +368,8 @@ func flat(err error) []error {
 		return out
 	}
 	if one, ok := err.(*openapi3.SchemaError); ok { //nolint:errorlint // likewise
-		return []error{fmt.Errorf("%s: %s (%s)", "/"+strings.Join(one.JSONPointer(), "/"), one.Reason, short(fmt.Sprint(one.Value), 80))}
+		return []error{fmt.Errorf("%s: %s (%s)", "/"+strings.Join(one.JSONPointer(), "/"), one.Reason,
+			short(fmt.Sprint(one.Value), 80))}
 	}
 	return []error{err}
 }
@@ -398,7 +403,9 @@ func narrow(envelope *openapi3.Schema, body any) *openapi3.Schema {
 		return envelope
 	}
 	only := *envelope
-	only.Properties = openapi3.Schemas{"status": envelope.Properties["status"], "message": envelope.Properties["message"], "body": same[0]}
+	only.Properties = openapi3.Schemas{
+		"status": envelope.Properties["status"], "message": envelope.Properties["message"], "body": same[0],
+	}
 	return &only
 }
 

@@ -47,8 +47,10 @@ type stage struct {
 var hurried = map[string][]string{
 	"up": {"--instance-time-out", "4s", "--enable-event-logging"},
 	"split": {
-		"--instance-time-out", "1s", "--start-timeout", "4s", "--node-active-timeout", "8s", "--instance-active-timeout", "4s",
-		"--unknown-vm-threshold", "2", "--manage-mac-addresses", "--mac-addr-range", "52:54:00:00:00:00-52:54:00:00:0F:FF",
+		"--instance-time-out", "1s", "--start-timeout", "4s", "--node-active-timeout", "8s",
+		"--instance-active-timeout", "4s",
+		"--unknown-vm-threshold", "2", "--manage-mac-addresses", "--mac-addr-range",
+		"52:54:00:00:00:00-52:54:00:00:0F:FF",
 	},
 }
 
@@ -61,8 +63,14 @@ type fleet struct {
 // fleets are the nodes: good ones that really pull and push, and some with a fate of their
 // own, to which cases pin their instances.
 var fleets = []fleet{
-	{"up", "work", []string{"--nodes", "2", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot", "150ms"}},
-	{"split", "work", []string{"--nodes", "1", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot", "50ms"}},
+	{"up", "work", []string{
+		"--nodes", "2", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot",
+		"150ms",
+	}},
+	{"split", "work", []string{
+		"--nodes", "1", "--real-pull", "--data-dir", "work", "--capacity", "200", "--boot",
+		"50ms",
+	}},
 	{"split", "slow", []string{"--nodes", "1", "--capacity", "50", "--pull", "2s", "--boot", "400ms"}},
 	{"split", "failing", []string{"--nodes", "1", "--capacity", "50", "--boot", "50ms", "--boot-failure", "1"}},
 	{"split", "stuck", []string{"--nodes", "1", "--capacity", "50", "--boot", "10m"}},
@@ -81,7 +89,8 @@ func openStage(ctx context.Context, st *stage) (*stage, error) {
 	}
 	errs := make(chan error)
 	for _, name := range []string{"up", "split"} {
-		c := &cloud{name: name, stage: st, dir: filepath.Join(st.dir, name), fleets: map[string]*rig.Process{}, vars: vars{}}
+		c := &cloud{name: name, stage: st, dir: filepath.Join(st.dir,
+			name), fleets: map[string]*rig.Process{}, vars: vars{}}
 		st.clouds[name] = c
 		go func() { errs <- st.open(ctx, c) }()
 	}
@@ -113,7 +122,10 @@ func (st *stage) open(ctx context.Context, c *cloud) error {
 		if f.cloud != c.name {
 			continue
 		}
-		args := append([]string{"sim", "--controller", c.proxies[0].address, "--token", token, "--name", f.name, "--log-level", "warn"}, f.args...)
+		args := append([]string{
+			"sim", "--controller", c.proxies[0].address, "--token", token, "--name", f.name,
+			"--log-level", "warn",
+		}, f.args...)
 		for i, a := range args {
 			if i > 0 && args[i-1] == "--data-dir" {
 				args[i] = filepath.Join(c.dir, a)
@@ -145,7 +157,10 @@ func (st *stage) serve(ctx context.Context, c *cloud) error {
 	scheme := st.access.scheme()
 	c.controller, c.registry = scheme+addrs[0], scheme+addrs[1]
 	c.data, c.base = filepath.Join(c.dir, "controller"), filepath.Join(c.dir, "registry")
-	args := append([]string{"--listen-addr", addrs[0], "--data-dir", c.data, "--registry", c.proxies[1].address, "--log-level", st.access.logLevel()}, hurried[c.name]...)
+	args := append([]string{
+		"--listen-addr", addrs[0], "--data-dir", c.data, "--registry", c.proxies[1].address,
+		"--log-level", st.access.logLevel(),
+	}, hurried[c.name]...)
 	program := st.programs.Path("buildyard")
 	if c.name == "split" {
 		args = append(args, "--enable-event-logging", "--event-log-url", st.receiver.address)
@@ -155,7 +170,8 @@ func (st *stage) serve(ctx context.Context, c *cloud) error {
 		c.services = []*rig.Process{rig.NewProcess(c.dir, "up", program, args...)}
 	} else {
 		c.services = []*rig.Process{
-			rig.NewProcess(c.dir, "registry-service", program, "registry", "--listen-addr", addrs[1], "--base-path", c.base, "--log-level", st.access.logLevel()),
+			rig.NewProcess(c.dir, "registry-service", program, "registry", "--listen-addr", addrs[1], "--base-path",
+				c.base, "--log-level", st.access.logLevel()),
 			rig.NewProcess(c.dir, "controller-service", program, append([]string{"controller"}, args...)...),
 		}
 	}
@@ -177,10 +193,12 @@ var templates = []string{"base", "plain"}
 // fill makes local templates and pushes versions of them, as the owner of a node does.
 func (st *stage) fill(ctx context.Context, c *cloud) error {
 	program := st.programs.Path("buildnode")
-	home, remote := []string{"--data-dir", filepath.Join(c.dir, "author")}, append([]string{"registry", "--remote", st.access.remote(c)}, st.access.arguments(c)...)
+	home, remote := []string{"--data-dir", filepath.Join(c.dir, "author")},
+		append([]string{"registry", "--remote", st.access.remote(c)}, st.access.arguments(c)...)
 	run := func(args ...string) (string, error) { return rig.Output(ctx, "", program, append(args, home...)...) }
 	for _, name := range templates {
-		if _, err := run("vm", "create", "--name", name, "--disk-size", "16M", "--cpu", "1", "--ram", "256M"); err != nil {
+		if _, err := run("vm", "create", "--name", name, "--disk-size", "16M", "--cpu", "1", "--ram",
+			"256M"); err != nil {
 			return err
 		}
 		for _, tag := range []string{"v1", "v2", "v3"} {
@@ -274,7 +292,8 @@ type door struct {
 // door returns that of the service that has a path.
 func (st *stage) door(name, service, path string) door {
 	c := st.cloud(name)
-	ofRegistry := strings.HasPrefix(path, "/registry") || path == "/log" || strings.HasPrefix(path, "/log/") || strings.HasPrefix(path, "/v1/")
+	ofRegistry := strings.HasPrefix(path, "/registry") || path == "/log" || strings.HasPrefix(path, "/log/") ||
+		strings.HasPrefix(path, "/v1/")
 	if service == "registry" || service == "" && ofRegistry {
 		return door{c.registry, st.access.by(c.proxies[1])}
 	}

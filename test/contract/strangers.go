@@ -34,18 +34,21 @@ func undecided(ctx context.Context, p *caseRunner) error {
 		}
 	}
 	var list []api.OrphanedVM
-	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil || len(list) != 2 || list[0].Fate != api.FateUndecided {
+	if err := c.caller().Send(ctx, "GET", "/api/v1/node/adopt?node=strange", nil, &list); err != nil ||
+		len(list) != 2 || list[0].Fate != api.FateUndecided {
 		return fmt.Errorf("unknown VMs %v, %w", list, err)
 	}
 	var status api.ControllerStatus
-	for end := time.Now().Add(10 * time.Second); status.UnknownVMs < 2; time.Sleep(200 * time.Millisecond) { // counted once a second
+	// counted once a second
+	for end := time.Now().Add(10 * time.Second); status.UnknownVMs < 2; time.Sleep(200 * time.Millisecond) {
 		if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &status); err != nil || time.Now().After(end) {
 			return fmt.Errorf("status %v, %w", status, err)
 		}
 	}
 	var done []api.Adopted
 	ask := api.Adoption{Node: "strange", Action: "remove", VMs: []string{held[0].VMID}}
-	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 || done[0].Outcome != "removed" {
+	if err := c.caller().Send(ctx, "POST", "/api/v1/node/adopt", ask, &done); err != nil || len(done) != 1 ||
+		done[0].Outcome != "removed" {
 		return fmt.Errorf("removal %v, %w", done, err)
 	}
 	if gone, err := h.ordered(ctx, held); err != nil || !slices.Equal(gone, []string{held[0].VMID}) {
@@ -160,7 +163,8 @@ func (c *cloud) alarmed(ctx context.Context, unknown int, alarm string) error {
 		if err := c.caller().Send(ctx, "GET", "/api/v1/status", nil, &s); err != nil {
 			return err
 		}
-		about := slices.DeleteFunc(slices.Clone(s.ActiveAlarms), func(a api.Alarm) bool { return a.Name != api.AlarmOrphans })
+		about := slices.DeleteFunc(slices.Clone(s.ActiveAlarms),
+			func(a api.Alarm) bool { return a.Name != api.AlarmOrphans })
 		switch {
 		case s.UnknownVMs != unknown || (alarm == "") != (len(about) == 0):
 		case alarm == "" || strings.Contains(about[0].Message, alarm):
@@ -191,7 +195,8 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		return nil, func() error { stop(); return records.Close() }, err
 	}
 	k, err := controller.New(ctx, records, tables, controller.Options{
-		Registry: shelf, RegistryAddress: registry, UnknownAge: strangeAge, UnknownReports: strangeReports, Version: "1.2.3-short",
+		Registry: shelf, RegistryAddress: registry, UnknownAge: strangeAge, UnknownReports: strangeReports,
+		Version: "1.2.3-short",
 	})
 	if err != nil {
 		close(ended)
@@ -208,7 +213,8 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 	}
 	server := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet,
-		Handler: controllerrest.Handler(controllerrest.Options{Controller: k, RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}),
+		Handler: controllerrest.Handler(
+			controllerrest.Options{Controller: k, RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler)}),
 	}
 	go func() { _ = server.Serve(socket) }()
 	front, err := openProxy(ctx, st, "http://"+socket.Addr().String())
@@ -219,6 +225,9 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 		}
 		return errors.Join(server.Close(), inner())
 	}
-	c = &cloud{name: "short", stage: st, proxies: []*proxy{front}, vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()}}
+	c = &cloud{
+		name: "short", stage: st, proxies: []*proxy{front},
+		vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()},
+	}
 	return c, done, err
 }

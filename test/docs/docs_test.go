@@ -95,14 +95,16 @@ func TestCheckLinks(t *testing.T) {
 		t.Errorf("anchors %v", other.anchors)
 	}
 	got := p.checkLinks(dir, map[string]*page{"a.md": p, "other.md": other})
-	if len(got) != 2 || !strings.Contains(got[0], "file not found: gone.md") || !strings.Contains(got[1], "anchor not found: a.md#nothing") {
+	if len(got) != 2 || !strings.Contains(got[0], "file not found: gone.md") ||
+		!strings.Contains(got[1], "anchor not found: a.md#nothing") {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestUnnamedLanguage(t *testing.T) {
 	const text = "```\necho\n```\n"
-	if p := parsePage("docs/a.md", text); len(p.problems) != 1 || !strings.Contains(p.problems[0], "must name its language") {
+	if p := parsePage("docs/a.md", text); len(p.problems) != 1 ||
+		!strings.Contains(p.problems[0], "must name its language") {
 		t.Errorf("%q", p.problems)
 	}
 	if p := parsePage("ARCHITECTURE.md", text); len(p.problems) != 0 {

@@ -42,7 +42,8 @@ func (p *page) checkBlocks() (problems []string) {
 		}
 		for i, line := range strings.Split(b.text, "\n") {
 			if n := utf8.RuneCountInString(line); n > maxColumns {
-				problems = append(problems, fmt.Sprintf("%d: a line of %d columns, the limit is %d", b.line+i, n, maxColumns))
+				problems = append(problems, fmt.Sprintf("%d: a line of %d columns, the limit is %d", b.line+i,
+					n, maxColumns))
 			}
 		}
 	}

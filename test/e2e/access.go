@@ -11,17 +11,31 @@ var accessFlows = []flow{
 	{name: "log-in", clause: "log-in by root token, and log-out", do: logIn},
 	{name: "log-in-oidc", clause: "log-in by OIDC; a refusal is told", do: logInByProvider, alone: true},
 	{name: "keys", clause: "API keys: made, shown once, changed, revoked", do: useKeys, alone: true},
-	{name: "permission-groups", clause: "permission groups: made, changed, deleted; /admin/ui too", do: usePermissionGroups, alone: true},
-	{name: "few-rights", clause: "a missing permission is named, and the rest of the page is shown", do: haveFewRights, alone: true},
-	{name: "fresh", clause: "empty states teach: a cloud without anything says what to do, with the exact join command", do: seeNothing, alone: true},
+	{
+		name: "permission-groups", clause: "permission groups: made, changed, deleted; /admin/ui too",
+		do: usePermissionGroups, alone: true,
+	},
+	{
+		name: "few-rights", clause: "a missing permission is named, and the rest of the page is shown",
+		do:    haveFewRights,
+		alone: true,
+	},
+	{
+		name:   "fresh",
+		clause: "empty states teach: a cloud without anything says what to do, with the exact join command",
+		do:     seeNothing, alone: true,
+	},
 }
 
 func logIn(p *page) error {
 	return steps(
 		p.toGuarded("/instances"), p.at("/login?return=%2Finstances"), p.picture("asked"),
-		p.refusal(403), p.fill(`input[name="token"]`, "not the token"), p.keys("\r"), p.there(`[role="alert"]`), p.picture("refused"),
-		p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"), p.see("No instances yet"), p.picture("inside"),
-		p.click(`form[action="/logout"] button`), p.at("/login"), p.toGuarded("/instances"), p.at("/login?return=%2Finstances"),
+		p.refusal(403), p.fill(`input[name="token"]`, "not the token"), p.keys("\r"), p.there(`[role="alert"]`),
+		p.picture("refused"),
+		p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/instances"), p.see("No instances yet"),
+		p.picture("inside"),
+		p.click(`form[action="/logout"] button`), p.at("/login"), p.toGuarded("/instances"),
+		p.at("/login?return=%2Finstances"),
 	)
 }
 
@@ -33,8 +47,10 @@ func logInByProvider(p *page) error {
 		}
 	}
 	return steps(
-		p.visitsNeighbours, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm), p.refusal(403), p.click(`a[href^="/login/oidc"]`), p.there(`[role="alert"]`), p.picture("refused"),
-		who("ann"), p.toGuarded("/instances"), p.click(`a[href^="/login/oidc"]`), p.at("/instances"), p.see("No instances yet"), p.picture("inside"),
+		p.visitsNeighbours, p.grant("list_vms"), who(""), p.toGuarded("/instances"), p.see("Log in with "+firm),
+		p.refusal(403), p.click(`a[href^="/login/oidc"]`), p.there(`[role="alert"]`), p.picture("refused"),
+		who("ann"), p.toGuarded("/instances"), p.click(`a[href^="/login/oidc"]`), p.at("/instances"),
+		p.see("No instances yet"), p.picture("inside"),
 		p.click(`form[action="/logout"] button`), p.at("/login"), p.revoke,
 	)
 }
@@ -52,12 +68,17 @@ func (p *page) revoke() error { return p.root.DeletePermissionGroup(p, p.name())
 func useKeys(p *page) error {
 	id := p.name()
 	return steps(
-		p.enter, p.toGuarded("/keys"), p.see("No keys yet"), p.picture("none"), p.click(`a[href="/keys/create"]`), p.there("dialog[open] form"),
-		p.fill("dialog[open] #id", id), p.fill("dialog[open] #groups", "builders, <b>others</b>"), p.picture("asked"), p.click("dialog[open] .acts button"),
+		p.enter, p.toGuarded("/keys"), p.see("No keys yet"), p.picture("none"), p.click(`a[href="/keys/create"]`),
+		p.there("dialog[open] form"),
+		p.fill("dialog[open] #id", id), p.fill("dialog[open] #groups", "builders, <b>others</b>"), p.picture("asked"),
+		p.click("dialog[open] .acts button"),
 		p.see("shown this once", "Private key", "MII", "1 done"), p.picture("made"),
-		p.toGuarded("/keys"), p.see(id, "builders, <b>others</b>"), p.holds(`/36[45] d/.test(document.querySelector("main tbody").textContent)`), p.gone("MII"), p.picture("list"),
-		p.click(`a[href^="/keys/change"]`), p.there("dialog[open] form"), p.fill("dialog[open] #groups", "admins"), p.click("dialog[open] .acts button"), p.see("admins"), p.gone("builders"),
-		p.click(`a[href^="/keys/delete"]`), p.there("dialog[open] form"), p.see("cannot be undone"), p.picture("revoke"), p.click("dialog[open] button.d"), p.see("No keys yet"),
+		p.toGuarded("/keys"), p.see(id, "builders, <b>others</b>"),
+		p.holds(`/36[45] d/.test(document.querySelector("main tbody").textContent)`), p.gone("MII"), p.picture("list"),
+		p.click(`a[href^="/keys/change"]`), p.there("dialog[open] form"), p.fill("dialog[open] #groups", "admins"),
+		p.click("dialog[open] .acts button"), p.see("admins"), p.gone("builders"),
+		p.click(`a[href^="/keys/delete"]`), p.there("dialog[open] form"), p.see("cannot be undone"),
+		p.picture("revoke"), p.click("dialog[open] button.d"), p.see("No keys yet"),
 		func() error {
 			keys, err := p.root.Keys(p)
 			if len(keys) > 0 {
@@ -71,11 +92,16 @@ func useKeys(p *page) error {
 func usePermissionGroups(p *page) error {
 	name := p.name() + " <b>x</b>"
 	return steps(
-		p.enter, p.toGuarded("/admin/ui"), p.see("No permission groups yet"), p.picture("none"), p.toGuarded("/permission-groups"), p.click(`a[href="/permission-groups/edit"]`),
-		p.fill("#name", name), p.click(`input[name="controller"][value="list_vms"]`), p.click(`input[name="controller"][value="start_vm"]`), p.picture("rights"), p.click(".acts button"),
-		p.at("/permission-groups"), p.see(name, "2 permissions", "0 permissions"), p.picture("list"), p.toGuarded("/admin/ui"), p.see(name),
-		p.click(`a[href^="/permission-groups/edit?name"]`), p.there(`input[value="list_vms"]:checked`), p.click(`input[name="registry"]`), p.click(".acts button"), p.at("/permission-groups"), p.see("1 permission"),
-		p.click(`a[href^="/permission-groups/delete"]`), p.there("dialog[open] form"), p.see("lose what only this group"), p.click("dialog[open] button.d"), p.see("No permission groups yet"),
+		p.enter, p.toGuarded("/admin/ui"), p.see("No permission groups yet"), p.picture("none"),
+		p.toGuarded("/permission-groups"), p.click(`a[href="/permission-groups/edit"]`),
+		p.fill("#name", name), p.click(`input[name="controller"][value="list_vms"]`),
+		p.click(`input[name="controller"][value="start_vm"]`), p.picture("rights"), p.click(".acts button"),
+		p.at("/permission-groups"), p.see(name, "2 permissions", "0 permissions"), p.picture("list"),
+		p.toGuarded("/admin/ui"), p.see(name),
+		p.click(`a[href^="/permission-groups/edit?name"]`), p.there(`input[value="list_vms"]:checked`),
+		p.click(`input[name="registry"]`), p.click(".acts button"), p.at("/permission-groups"), p.see("1 permission"),
+		p.click(`a[href^="/permission-groups/delete"]`), p.there("dialog[open] form"),
+		p.see("lose what only this group"), p.click("dialog[open] button.d"), p.see("No permission groups yet"),
 	)
 }
 
@@ -84,7 +110,8 @@ func usePermissionGroups(p *page) error {
 func haveFewRights(p *page) error {
 	forbidden := func(path, permission string) func() error {
 		return func() error {
-			return steps(p.refusal(403), p.toGuarded(path), p.see("Action failed", permission, "Ask the administrator of this cloud", "Request"))
+			return steps(p.refusal(403), p.toGuarded(path),
+				p.see("Action failed", permission, "Ask the administrator of this cloud", "Request"))
 		}
 	}
 	return steps(
@@ -93,10 +120,14 @@ func haveFewRights(p *page) error {
 			p.neighbours.idp.LogsIn("bob", map[string]any{"preferred_username": "bob", "groups": []string{p.name()}})
 			return nil
 		},
-		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"), p.see("Active nodes", "Not shown", "permission"), p.picture("dashboard"),
-		p.toGuarded("/instances"), p.see("No instances yet"), p.toGuarded("/nodes"), p.see("No nodes yet"), p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
-		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("Keys are not shown"), p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
-		forbidden("/templates", "registry_list"), p.picture("forbidden"), forbidden("/groups", "get_groups"), forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"),
+		p.toGuarded("/login?return=%2F"), p.click(`a[href^="/login/oidc"]`), p.at("/"),
+		p.see("Active nodes", "Not shown", "permission"), p.picture("dashboard"),
+		p.toGuarded("/instances"), p.see("No instances yet"), p.toGuarded("/nodes"), p.see("No nodes yet"),
+		p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
+		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("Keys are not shown"),
+		p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
+		forbidden("/templates", "registry_list"), p.picture("forbidden"), forbidden("/groups", "get_groups"),
+		forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"),
 		p.revoke,
 	)
 }
@@ -104,10 +135,15 @@ func haveFewRights(p *page) error {
 func seeNothing(p *page) error {
 	join := "buildnode join " + p.guarded.Controller + " --token-file token"
 	return steps(
-		p.enter, p.toGuarded("/"), p.see("No node yet", join), p.there(`[data-command="`+join+`"]`), p.picture("dashboard"),
-		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"), p.see("No instances yet", "Start instance"),
-		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"), p.toGuarded("/groups"), p.see("No groups yet", "Create group"),
-		p.toGuarded("/keys"), p.see("No keys yet", "Create API key"), p.toGuarded("/permission-groups"), p.see("No permission groups yet"),
-		p.toGuarded("/instances/start"), p.see("No templates"), p.toGuarded("/health"), p.holds(`/no problems|1 problem[^]*gi?b free/i.test(document.body.innerText)`), p.picture("health"),
+		p.enter, p.toGuarded("/"), p.see("No node yet", join), p.there(`[data-command="`+join+`"]`),
+		p.picture("dashboard"),
+		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"),
+		p.see("No instances yet", "Start instance"),
+		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"),
+		p.toGuarded("/groups"), p.see("No groups yet", "Create group"),
+		p.toGuarded("/keys"), p.see("No keys yet", "Create API key"), p.toGuarded("/permission-groups"),
+		p.see("No permission groups yet"),
+		p.toGuarded("/instances/start"), p.see("No templates"), p.toGuarded("/health"),
+		p.holds(`/no problems|1 problem[^]*gi?b free/i.test(document.body.innerText)`), p.picture("health"),
 	)
 }

@@ -91,7 +91,8 @@ func (p *page) begin() error {
 		_, err = chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: scheme})
 	}
 	if err == nil { // tabs are used side by side, and each is as if it were in front
-		_, err = chromedp.Call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+		_, err = chromedp.Call(p, emulation.SetFocusEmulationEnabled,
+			emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	}
 	if err != nil {
 		return err
@@ -105,7 +106,9 @@ func (p *page) begin() error {
 			if err != nil {
 				return
 			}
-			if slices.Contains([]chromedp.ConsoleType{chromedp.ConsoleError, chromedp.ConsoleWarning, chromedp.ConsoleException}, m.Type) {
+			if slices.Contains([]chromedp.ConsoleType{
+				chromedp.ConsoleError, chromedp.ConsoleWarning, chromedp.ConsoleException,
+			}, m.Type) {
 				p.wrote(m.String())
 			}
 		}
@@ -156,7 +159,8 @@ func (p *page) wrote(text string) {
 		p.mu.Unlock()
 		return
 	}
-	i := slices.IndexFunc(p.refusals, func(code int) bool { return strings.Contains(text, fmt.Sprintf("responded with a status of %d", code)) })
+	i := slices.IndexFunc(p.refusals,
+		func(code int) bool { return strings.Contains(text, fmt.Sprintf("responded with a status of %d", code)) })
 	if i >= 0 {
 		p.refusals = slices.Delete(p.refusals, i, i+1)
 	}
@@ -186,7 +190,8 @@ func (p *page) checkRules() (found []string, err error) {
 		}
 		if err = chromedp.Do(p, chromedp.Evaluate[chromedp.Void](string(text))); err != nil {
 			err = fmt.Errorf("loading the rules of accessibility: %w", err)
-		} else if found, err = chromedp.Run(p, chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise)); err != nil {
+		} else if found, err = chromedp.Run(p,
+			chromedp.Evaluate[[]string](axeRun, chromedp.EvalAwaitPromise)); err != nil {
 			err = fmt.Errorf("running the rules of accessibility: %w", err)
 		}
 		if err == nil || try > 0 || !strings.Contains(err.Error(), leftPage) {
@@ -214,7 +219,8 @@ func (p *page) shot(name string) (err error) {
 	for _, line := range found {
 		p.note(&p.axe, name+": "+line)
 	}
-	wide, err := chromedp.Run(p, chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
+	wide, err := chromedp.Run(p,
+		chromedp.Evaluate[int](`document.documentElement.scrollWidth - document.documentElement.clientWidth`))
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,24 @@ import (
 )
 
 var careFlows = []flow{
-	{name: "health", clause: "health: the license, what is wrong and what to do, as it happens", do: lookAtHealth, alone: true},
-	{name: "nodes-bulk", clause: "nodes: drain, undrain, force update and delete, with a result per node", do: changeNodes, alone: true},
+	{
+		name: "health", clause: "health: the license, what is wrong and what to do, as it happens", do: lookAtHealth,
+		alone: true,
+	},
+	{
+		name: "nodes-bulk", clause: "nodes: drain, undrain, force update and delete, with a result per node",
+		do: changeNodes, alone: true,
+	},
 	{name: "nodes-in-place", clause: "nodes: capacity set in its row, without leaving the list", do: setInPlace},
 	{name: "node-detail", clause: "node: instances, templates held, disk, USB, events, agent version", do: showNode},
-	{name: "template-cancel", clause: "template: a distribution to chosen nodes, followed and canceled", do: cancelDistribution, alone: true},
-	{name: "template-delete", clause: "template: revert and delete, with what goes, and what is left", do: deleteTemplate},
+	{
+		name: "template-cancel", clause: "template: a distribution to chosen nodes, followed and canceled",
+		do: cancelDistribution, alone: true,
+	},
+	{
+		name: "template-delete", clause: "template: revert and delete, with what goes, and what is left",
+		do: deleteTemplate,
+	},
 }
 
 func lookAtHealth(p *page) error {
@@ -49,15 +61,23 @@ func changeNodes(p *page) error {
 		return fmt.Errorf("%d nodes: %w", len(list), err)
 	}
 	choose := func() error {
-		return steps(p.toLab("/nodes?q=name:"+n.NodeName+",slow-0001"), p.live(), p.click("#c-"+n.NodeID), p.click("#c-"+list[0].NodeID), p.see("2 selected"))
+		return steps(p.toLab("/nodes?q=name:"+n.NodeName+",slow-0001"), p.live(), p.click("#c-"+n.NodeID),
+			p.click("#c-"+list[0].NodeID), p.see("2 selected"))
 	}
 	back := p.click(`header.top a.btn[href^="/nodes"]`)
 	return steps(
-		choose, p.picture("chosen"), p.click(`.bulk button:not([formaction])`), p.there("dialog[open] form"), p.see("Drain 2 nodes", n.NodeName), p.fill("dialog[open] #reason", "an e2e"), p.picture("drain"),
-		p.click("dialog[open] .acts button"), p.see("2 done", "Drained"), p.picture("results"), back, p.see("Drain Mode", "an e2e"), p.picture("drained"),
-		choose, p.click(`.bulk button[formaction="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"), p.see("2 done"), back, p.gone("an e2e"),
-		choose, p.click(`.bulk button[formaction="/nodes/update"]`), p.there("dialog[open] form"), p.see("Each agent becomes"), p.refusal(409), p.click("dialog[open] .acts button"), p.see("2 failed of 2", "package"), p.picture("no-package"),
-		p.toLab("/nodes/"+n.NodeID), p.live(), p.click(`a.btn.d`), p.there("dialog[open] form"), p.see("This cloud forgets"), p.picture("delete"), p.click("dialog[open] button.d"), p.at("/nodes"), p.see("nodes"),
+		choose, p.picture("chosen"), p.click(`.bulk button:not([formaction])`), p.there("dialog[open] form"),
+		p.see("Drain 2 nodes", n.NodeName), p.fill("dialog[open] #reason", "an e2e"), p.picture("drain"),
+		p.click("dialog[open] .acts button"), p.see("2 done", "Drained"), p.picture("results"), back,
+		p.see("Drain Mode", "an e2e"), p.picture("drained"),
+		choose, p.click(`.bulk button[formaction="/nodes/undrain"]`), p.there("dialog[open] form"),
+		p.click("dialog[open] .acts button"), p.see("2 done"), back, p.gone("an e2e"),
+		choose, p.click(`.bulk button[formaction="/nodes/update"]`), p.there("dialog[open] form"),
+		p.see("Each agent becomes"), p.refusal(409), p.click("dialog[open] .acts button"),
+		p.see("2 failed of 2", "package"), p.picture("no-package"),
+		p.toLab("/nodes/"+n.NodeID), p.live(), p.click(`a.btn.d`), p.there("dialog[open] form"),
+		p.see("This cloud forgets"), p.picture("delete"), p.click("dialog[open] button.d"), p.at("/nodes"),
+		p.see("nodes"),
 		func() error {
 			_, err := p.lab.api.Node(p, n.NodeID)
 			if client.CodeOf(err) != client.ErrNotFound {
@@ -76,9 +96,15 @@ func setInPlace(p *page) error {
 	field := "#n-" + n.NodeID + ` input[name="max_vm_count"]`
 	return steps(
 		p.to("/nodes?q=name:work*"), p.live(), p.fill(field, "13"), p.picture("typed"), p.keys("\r"), p.see("Saved"),
-		p.hold("the capacity", func() (bool, error) { n, err := p.api.Node(p, n.NodeID); return n.Capacity == 13, err }),
-		p.at("/nodes?q=name:work*"), p.holds(fmt.Sprintf(`document.querySelector(%q).value === "13"`, field)), p.picture("saved"),
-		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 40}) }, p.holds(fmt.Sprintf(`document.querySelector(%q).value === "40"`, field)),
+		p.hold("the capacity", func() (bool, error) {
+			n, err := p.api.Node(p, n.NodeID)
+			return n.Capacity == 13,
+				err
+		}),
+		p.at("/nodes?q=name:work*"), p.holds(fmt.Sprintf(`document.querySelector(%q).value === "13"`, field)),
+		p.picture("saved"),
+		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 40}) },
+		p.holds(fmt.Sprintf(`document.querySelector(%q).value === "40"`, field)),
 	)
 }
 
@@ -92,18 +118,24 @@ func showNode(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.there("#i-"+ids[0]), p.see(p.name(), "Cached templates", "guest", "v1", "Disk", "Agent", "USB devices", "phone", "free", "Events", "Last contact"),
-		p.holds(`/\d+ m?s ago/.test(document.querySelector("main").innerText)`), p.there("table.events tbody tr"), p.picture("node"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.there("#i-"+ids[0]), p.see(p.name(), "Cached templates", "guest", "v1",
+			"Disk", "Agent", "USB devices", "phone", "free", "Events", "Last contact"),
+		p.holds(`/\d+ m?s ago/.test(document.querySelector("main").innerText)`), p.there("table.events tbody tr"),
+		p.picture("node"),
 		p.script(`document.querySelector("table.events").scrollIntoView()`), p.picture("events"),
 	)
 }
 
 func cancelDistribution(p *page) error {
 	return steps(
-		p.toLab("/templates/"+p.lab.template), p.live(), p.click(`header.top a[href$="/distribute"]`), p.there("dialog[open] form"),
-		p.click(`dialog[open] input[value="filter"]`), p.fill(`dialog[open] input[name="filter"]`, "name:slow*"), p.picture("asked"), p.click("dialog[open] .acts button"),
-		p.holds(`/distributions/.test(location.pathname)`), p.see("of 2 nodes", "slow-0001", "slow-0002", "0 %"), p.live(), p.picture("goes-on"),
-		p.click(`a.btn.d`), p.there("dialog[open] form"), p.see("2 nodes stop pulling"), p.click("dialog[open] button.d"), p.holds(`!document.querySelector('a.btn.d')`), p.picture("cancelled"),
+		p.toLab("/templates/"+p.lab.template), p.live(), p.click(`header.top a[href$="/distribute"]`),
+		p.there("dialog[open] form"),
+		p.click(`dialog[open] input[value="filter"]`), p.fill(`dialog[open] input[name="filter"]`, "name:slow*"),
+		p.picture("asked"), p.click("dialog[open] .acts button"),
+		p.holds(`/distributions/.test(location.pathname)`), p.see("of 2 nodes", "slow-0001", "slow-0002", "0 %"),
+		p.live(), p.picture("goes-on"),
+		p.click(`a.btn.d`), p.there("dialog[open] form"), p.see("2 nodes stop pulling"),
+		p.click("dialog[open] button.d"), p.holds(`!document.querySelector('a.btn.d')`), p.picture("cancelled"),
 	)
 }
 
@@ -114,9 +146,13 @@ func deleteTemplate(p *page) error {
 		return err
 	}
 	return steps(
-		p.toLab("/templates?q=name:"+name), p.see(name, "v3"), p.click(`a[href="/templates/`+id+`"]`), p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
-		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then", "Space freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
-		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"), p.picture("delete"),
-		p.script(`const t = document.querySelector("dialog[open] #typed"); if (t) t.value = "`+name+`"`), p.click("dialog[open] button.d"), p.at("/templates"), p.gone(name),
+		p.toLab("/templates?q=name:"+name), p.see(name, "v3"), p.click(`a[href="/templates/`+id+`"]`),
+		p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
+		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then",
+			"Space freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
+		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"),
+		p.picture("delete"),
+		p.script(`const t = document.querySelector("dialog[open] #typed"); if (t) t.value = "`+name+`"`),
+		p.click("dialog[open] button.d"), p.at("/templates"), p.gone(name),
 	)
 }

@@ -8,7 +8,11 @@ import (
 )
 
 var consoleFlows = []flow{
-	{name: "console", clause: "console: VNC of a running instance, typed into, with its password, ends with the instance", do: useConsole},
+	{
+		name:   "console",
+		clause: "console: VNC of a running instance, typed into, with its password, ends with the instance",
+		do:     useConsole,
+	},
 }
 
 // canvas is a JavaScript expression for a part of the displayed screen.
@@ -20,24 +24,32 @@ func useConsole(p *page) error {
 	if err != nil {
 		return err
 	}
-	locked, err := p.api.Start(p, client.StartRequest{TemplateID: p.template, Name: name + "-locked", VNCPassword: "sesame"})
+	locked, err := p.api.Start(p,
+		client.StartRequest{TemplateID: p.template, Name: name + "-locked", VNCPassword: "sesame"})
 	if err != nil {
 		return err
 	}
 	connected := p.there(`#console-is[data-is="on"]`)
 	return steps(
-		p.to("/instances/"+ids[0]), p.live(), p.click(`a[href$="/console"]`), p.at("/instances/"+ids[0]+"/console"), connected,
-		p.holds(`document.querySelector("#screen canvas").width === 480`), p.holds(`document.activeElement.tagName === "CANVAS"`),
+		p.to("/instances/"+ids[0]), p.live(), p.click(`a[href$="/console"]`), p.at("/instances/"+ids[0]+"/console"),
+		connected,
+		p.holds(`document.querySelector("#screen canvas").width === 480`),
+		p.holds(`document.activeElement.tagName === "CANVAS"`),
 		p.changes("typed", func() error { return p.keys("hello from a browser")() }), p.picture("typed"),
 		p.changes("Ctrl-Alt-Del", p.click("#console-cad")),
-		p.click("#console-paste"), p.fill("#paste-text", "pasted TEXT?"), p.picture("text"), p.changes("text", p.click("#paste button")),
-		p.holds(`document.activeElement.tagName === "CANVAS"`), p.leaveScreen, p.holds(`document.activeElement.id === "console-again"`),
+		p.click("#console-paste"), p.fill("#paste-text", "pasted TEXT?"), p.picture("text"),
+		p.changes("text", p.click("#paste button")),
+		p.holds(`document.activeElement.tagName === "CANVAS"`), p.leaveScreen,
+		p.holds(`document.activeElement.id === "console-again"`),
 		p.click("#console-again"), connected,
-		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"), p.picture("ended"),
+		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"),
+		p.picture("ended"),
 		p.click("#console-again"), p.see("only one that runs"),
-		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("asks for its VNC password"), p.picture("password"),
+		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("asks for its VNC password"),
+		p.picture("password"),
 		p.fill("#password-text", "wrong"), p.keys(kb.Enter), p.see("does not let you in"), p.click("#console-again"),
-		p.see("asks for its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected, p.picture("unlocked"),
+		p.see("asks for its VNC password"), p.fill("#password-text", "sesame"), p.keys(kb.Enter), connected,
+		p.picture("unlocked"),
 	)
 }
 
@@ -60,7 +72,9 @@ func (p *page) changes(what string, step func() error) func() error {
 
 // leaveScreen presses the keys that the guest does not get.
 func (p *page) leaveScreen() error {
-	return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](`document.querySelector("#screen canvas").dispatchEvent(new KeyboardEvent("keydown", {code: "KeyB", key: "b", ctrlKey: true, altKey: true, bubbles: true, cancelable: true}))`))
+	return chromedp.Do(p,
+		chromedp.Evaluate[chromedp.Void](
+			`document.querySelector("#screen canvas").dispatchEvent(new KeyboardEvent("keydown", {code: "KeyB", key: "b", ctrlKey: true, altKey: true, bubbles: true, cancelable: true}))`))
 }
 
 // comesUp waits until an instance runs.

@@ -1,7 +1,10 @@
 package main
 
 var dashboardFlows = []flow{
-	{name: "dashboard", clause: "dashboard: what runs, waits and is stored, with charts over 1 h to 7 d", do: showDashboard},
+	{
+		name: "dashboard", clause: "dashboard: what runs, waits and is stored, with charts over 1 h to 7 d",
+		do: showDashboard,
+	},
 }
 
 func showDashboard(p *page) error {
@@ -9,8 +12,10 @@ func showDashboard(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/"), p.live(), p.see("Active nodes", "Running instances", "Registry storage", "Queue"), p.there("canvas"), p.picture("hour"),
-		p.click(`a[href*="range=6h"]`), p.at("/?range=6h"), p.there("canvas"), p.click(`a[href*="range=24h"]`), p.at("/?range=24h"), p.there("canvas"),
+		p.to("/"), p.live(), p.see("Active nodes", "Running instances", "Registry storage", "Queue"), p.there("canvas"),
+		p.picture("hour"),
+		p.click(`a[href*="range=6h"]`), p.at("/?range=6h"), p.there("canvas"), p.click(`a[href*="range=24h"]`),
+		p.at("/?range=24h"), p.there("canvas"),
 		p.click(`a[href*="range=7d"]`), p.at("/?range=7d"), p.there("canvas"), p.picture("week"),
 	)
 }

@@ -13,6 +13,7 @@ type flow struct {
 // flows is the list of what has to work.
 func flows() []flow {
 	return slices.Concat(
-		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows, accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows,
+		dashboardFlows, instanceFlows, startFlows, nodeFlows, templateFlows, groupFlows, logFlows, careFlows,
+		accessFlows, mannerFlows, pageFlows, consoleFlows, breakFlows,
 	)
 }

@@ -62,7 +62,8 @@ func (p *page) fill(selector, text string) func() error {
 			return err
 		}
 		return fresh(func() error {
-			return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`, selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
+			return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = ""`,
+				selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
 		})
 	}
 }
@@ -104,7 +105,8 @@ func (p *page) there(selector string) func() error {
 func (p *page) see(texts ...string) func() error {
 	return func() error {
 		for _, text := range texts {
-			if err := p.holds(fmt.Sprintf("document.body.innerText.toLowerCase().includes(%q)", strings.ToLower(text)))(); err != nil {
+			if err := p.holds(fmt.Sprintf("document.body.innerText.toLowerCase().includes(%q)",
+				strings.ToLower(text)))(); err != nil {
 				return err
 			}
 		}

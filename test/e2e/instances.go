@@ -8,7 +8,10 @@ import (
 
 var instanceFlows = []flow{
 	{name: "instances-filter", clause: "instances: the filter, chips and order are the address", do: filterInstances},
-	{name: "instances-live", clause: "live without flicker: what is typed, chosen and scrolled to stays", do: liveInstances},
+	{
+		name: "instances-live", clause: "live without flicker: what is typed, chosen and scrolled to stays",
+		do: liveInstances,
+	},
 	{name: "instances-end", clause: "instances: bulk end with a result per item", do: endInstances},
 	{name: "instance-detail", clause: "instance: facts, raw JSON, copy as curl, its end", do: showInstance},
 	{name: "instances-keys", clause: "keys: / j k x Enter g ?", do: keysOfInstances},
@@ -24,10 +27,13 @@ func filterInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name), p.see("2 instances that match", "Started 2"),
+		p.to("/instances"), p.fill("#q", "name:"+name), p.keys("\r"), p.at("/instances?q=name%3A"+name),
+		p.see("2 instances that match", "Started 2"),
 		p.picture("fits"),
-		p.click("a.chip"), p.holds(`location.search.includes("state%3Astarted")`), p.there(`a.chip[aria-current]`), p.there("#i-"+ids[0]),
-		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`), p.there(`th[aria-sort="ascending"]`),
+		p.click("a.chip"), p.holds(`location.search.includes("state%3Astarted")`), p.there(`a.chip[aria-current]`),
+		p.there("#i-"+ids[0]),
+		p.click(`th a[href*="sort=name"]`), p.holds(`location.search.includes("sort=name")`),
+		p.there(`th[aria-sort="ascending"]`),
 		p.to("/instances?q=colour:red"), p.see("; the fields are"), p.picture("refused"),
 		p.to("/instances?q=name:nobody-at-all"), p.see("No matching instances"), p.picture("none"),
 	)
@@ -42,7 +48,8 @@ func liveInstances(p *page) error {
 	return steps(
 		p.to("/instances?q=name:"+name+"*"), p.live(), p.click("#c-"+ids[0]), p.fill("#q", "name:"+name+"* age<9h"),
 		func() error { _, err := p.start(p, name+"-late", 1); return err },
-		p.see(name+"-late"), p.holds(`document.getElementById("c-`+ids[0]+`").checked`), p.holds(`document.getElementById("q").value.endsWith("age<9h")`), p.holds(`document.activeElement.id === "q"`),
+		p.see(name+"-late"), p.holds(`document.getElementById("c-`+ids[0]+`").checked`),
+		p.holds(`document.getElementById("q").value.endsWith("age<9h")`), p.holds(`document.activeElement.id === "q"`),
 		p.picture("while-typing"),
 	)
 }
@@ -54,8 +61,10 @@ func endInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name), p.click("#c-"+ids[0]), p.click("#c-"+ids[1]), p.see("2 selected"), p.picture("chosen"),
-		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"), p.see("Terminate 2 instances", "cannot be undone"), p.picture("asked"),
+		p.to("/instances?q=name:"+name), p.click("#c-"+ids[0]), p.click("#c-"+ids[1]), p.see("2 selected"),
+		p.picture("chosen"),
+		p.click(`.bulk button[data-dialog]`), p.there("dialog[open] form"),
+		p.see("Terminate 2 instances", "cannot be undone"), p.picture("asked"),
 		p.click("dialog[open] button.d"), p.see("2 done"), p.picture("ended"),
 		func() error {
 			return p.await(p, "their end", func() (bool, error) {
@@ -73,9 +82,11 @@ func showInstance(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances/"+ids[0]), p.live(), p.see(name, "Started", "guest", "work-000"), p.there(`[data-command^="curl -s"]`), p.picture("running"),
+		p.to("/instances/"+ids[0]), p.live(), p.see(name, "Started", "guest", "work-000"),
+		p.there(`[data-command^="curl -s"]`), p.picture("running"),
 		p.click("details summary"), p.see(`"instance_state": "Started"`),
-		p.click("a.btn.d"), p.there("dialog[open] form"), p.click("dialog[open] button.d"), p.see("Terminated"), p.picture("past"),
+		p.click("a.btn.d"), p.there("dialog[open] form"), p.click("dialog[open] button.d"), p.see("Terminated"),
+		p.picture("past"),
 	)
 }
 
@@ -86,9 +97,11 @@ func keysOfInstances(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.keys("/"), p.holds(`document.activeElement.id === "q"`), p.leave,
+		p.to("/instances?q=name:"+name+"&sort=name"), p.live(), p.keys("/"),
+		p.holds(`document.activeElement.id === "q"`), p.leave,
 		p.keys("j"), p.keys("x"), p.see("1 selected"), p.keys("?"), p.there("#help[open]"), p.picture("help"),
-		p.click("#help button"), p.keys("j"), p.keys("k"), p.keys("\r"), p.holds(`["`+ids[0]+`","`+ids[1]+`"].some(id => location.pathname.endsWith(id))`),
+		p.click("#help button"), p.keys("j"), p.keys("k"), p.keys("\r"),
+		p.holds(`["`+ids[0]+`","`+ids[1]+`"].some(id => location.pathname.endsWith(id))`),
 		p.live(), p.keys("g"), p.keys("i"), p.at("/instances"),
 	)
 }

@@ -90,7 +90,8 @@ func (l *faultCloud) crowd(ctx context.Context) error {
 		return err
 	}
 	l.group = g.ID
-	_, err = l.api.Start(ctx, client.StartRequest{TemplateID: l.template, Name: "crowd", GroupID: g.ID, Count: waitingOf})
+	_, err = l.api.Start(ctx,
+		client.StartRequest{TemplateID: l.template, Name: "crowd", GroupID: g.ID, Count: waitingOf})
 	return err
 }
 

@@ -16,24 +16,33 @@ var logFlows = []flow{
 func useLogs(p *page) error {
 	say := func(text string) func() error {
 		return func() error {
-			_, err := p.lab.registry.Send(p, []api.LogRow{{Service: "node", MachineName: p.name(), Content: p.name() + " " + text}})
+			_, err := p.lab.registry.Send(p,
+				[]api.LogRow{{Service: "node", MachineName: p.name(), Content: p.name() + " " + text}})
 			return err
 		}
 	}
 	return steps(
-		say("the needle"), say("the hay "+hostile), p.toLab("/logs"), p.see("node", "Download all"), p.there(`td[data-l="Last row"] time`), p.picture("programs"),
-		p.click(`a[href="/logs/node"]`), p.see(p.name()+" the needle", hostile), p.picture("rows"), p.holds("window.ran === undefined"),
-		p.fill("#q", p.name()+" THE NEEDLE"), p.click("#filter button"), p.see("1 of the last", "the needle"), p.gone("the hay"), p.holds(`location.search.includes("q=")`), p.picture("found"),
-		p.click("#follow"), p.see("following"), say("the needle, later"), p.see("the needle, later"), say("nothing else"), say("the needle, last"), p.see("the needle, last"), p.gone("nothing else"), p.picture("followed"),
+		say("the needle"), say("the hay "+hostile), p.toLab("/logs"), p.see("node", "Download all"),
+		p.there(`td[data-l="Last row"] time`), p.picture("programs"),
+		p.click(`a[href="/logs/node"]`), p.see(p.name()+" the needle", hostile), p.picture("rows"),
+		p.holds("window.ran === undefined"),
+		p.fill("#q", p.name()+" THE NEEDLE"), p.click("#filter button"), p.see("1 of the last", "the needle"),
+		p.gone("the hay"), p.holds(`location.search.includes("q=")`), p.picture("found"),
+		p.click("#follow"), p.see("following"), say("the needle, later"), p.see("the needle, later"),
+		say("nothing else"), say("the needle, last"), p.see("the needle, last"), p.gone("nothing else"),
+		p.picture("followed"),
 		p.click("#wrap"), p.picture("long-rows"),
-		p.download(`a[href^="/api/v1/log/view"]`, p.name()+" the needle"), p.download(`a[href^="/api/v1/log/archive"]`, "\x1f\x8b"),
+		p.download(`a[href^="/api/v1/log/view"]`, p.name()+" the needle"),
+		p.download(`a[href^="/api/v1/log/archive"]`, "\x1f\x8b"),
 	)
 }
 
 // download asks for what a link forwards to, which has to begin a file for the disk and hold a text.
 func (p *page) download(selector, text string) func() error {
 	return func() error {
-		got, err := p.gives(fmt.Sprintf(`(async () => { const a = document.querySelector(%q); const r = await fetch(a.href); const b = new Uint8Array(await r.arrayBuffer()); let s = ""; for (const c of b) s += String.fromCharCode(c); return r.status + " " + a.hasAttribute("download") + " " + s; })()`, selector))
+		got, err := p.gives(
+			fmt.Sprintf(
+				`(async () => { const a = document.querySelector(%q); const r = await fetch(a.href); const b = new Uint8Array(await r.arrayBuffer()); let s = ""; for (const c of b) s += String.fromCharCode(c); return r.status + " " + a.hasAttribute("download") + " " + s; })()`, selector))
 		if err != nil {
 			return err
 		}
@@ -55,17 +64,21 @@ func binary(text string) string {
 }
 
 func showFailedLogs(p *page) error {
-	ids, err := p.lab.api.Start(p, client.StartRequest{TemplateID: p.lab.template, Name: p.name(), NodeID: p.lab.broken})
+	ids, err := p.lab.api.Start(p,
+		client.StartRequest{TemplateID: p.lab.template, Name: p.name(), NodeID: p.lab.broken})
 	if err != nil {
 		return err
 	}
 	file := "logs/" + ids[0] + "/20261123T100000.000Z-start.log"
-	if _, err := p.lab.registry.Upload(p, file, strings.NewReader("start failed: no firmware "+hostile+"\n"), ""); err != nil {
+	if _, err := p.lab.registry.Upload(p, file, strings.NewReader("start failed: no firmware "+hostile+"\n"),
+		""); err != nil {
 		return err
 	}
 	return steps(
 		p.toLab("/instances/"+ids[0]), p.see("Error"), p.picture("instance"),
-		p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("start failed: no firmware "+hostile), p.picture("log"), p.holds("window.ran === undefined"),
-		p.toLab("/logs"), p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("no firmware"), p.download(`a[download]`, "no firmware"),
+		p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("start failed: no firmware "+hostile), p.picture("log"),
+		p.holds("window.ran === undefined"),
+		p.toLab("/logs"), p.click(`a[href="/logs/vm/`+ids[0]+`"]`), p.see("no firmware"),
+		p.download(`a[download]`, "no firmware"),
 	)
 }

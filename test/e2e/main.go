@@ -100,7 +100,8 @@ func (s *stage) all(ctx context.Context, list []flow, o options, out io.Writer) 
 		}
 	}
 	skipped := len(flows()) - len(list) + len(looks) - len(used) // a flow that lacks a look was not whole
-	fmt.Fprintf(out, "%d flows in %d looks each, in %.0f s; the screenshots are in %s\n", len(list), len(used), time.Since(start).Seconds(), o.shots)
+	fmt.Fprintf(out, "%d flows in %d looks each, in %.0f s; the screenshots are in %s\n", len(list), len(used),
+		time.Since(start).Seconds(), o.shots)
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
 	return failed == 0 && skipped == 0, nil
 }
@@ -119,7 +120,8 @@ func (l looked) tell(f flow, out io.Writer) bool {
 	if !fine {
 		word = "FAIL"
 	}
-	fmt.Fprintf(out, "%s %-22s %-10s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, l.as, len(l.axe), len(l.console), len(l.outside), l.took.Seconds(), strings.Join(l.shots, " "))
+	fmt.Fprintf(out, "%s %-22s %-10s axe %d  console %d  outside %d  %.1f s  %s\n", word, f.name, l.as, len(l.axe),
+		len(l.console), len(l.outside), l.took.Seconds(), strings.Join(l.shots, " "))
 	if l.err != nil {
 		fmt.Fprintln(out, "     ", l.err)
 	}

@@ -53,13 +53,15 @@ func newNeighbours(ctx context.Context) (*externalServices, error) {
 // strange is a page with a form that requests a change at another site.
 func strange(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	fmt.Fprintf(w, `<!doctype html><html lang="en"><title>A stranger</title><link rel="icon" href="data:,"><main><h1>You have won</h1><form method="post" action="%s"><button>Take it</button></form></main>`, html.EscapeString(r.URL.Query().Get("to")))
+	fmt.Fprintf(w,
+		`<!doctype html><html lang="en"><title>A stranger</title><link rel="icon" href="data:,"><main><h1>You have won</h1><form method="post" action="%s"><button>Take it</button></form></main>`, html.EscapeString(r.URL.Query().Get("to")))
 }
 
 // settings adds those that make a cloud trust the provider.
 func (n *externalServices) settings(all map[string]string) map[string]string {
 	maps.Copy(all, map[string]string{
-		"SVC_OIDC_PROVIDER_URL": n.idp.URL, "SVC_OIDC_CLIENT_ID": clientID, "SVC_OIDC_CLIENT_SECRET": n.secret, "SVC_OIDC_DISPLAY_NAME": firm,
+		"SVC_OIDC_PROVIDER_URL": n.idp.URL, "SVC_OIDC_CLIENT_ID": clientID, "SVC_OIDC_CLIENT_SECRET": n.secret,
+		"SVC_OIDC_DISPLAY_NAME": firm,
 	})
 	return all
 }

@@ -9,7 +9,10 @@ import (
 )
 
 var nodeFlows = []flow{
-	{name: "nodes-list", clause: "nodes: utilization, state with why, last contact, filter and chips", do: listNodes, alone: true},
+	{
+		name: "nodes-list", clause: "nodes: utilization, state with why, last contact, filter and chips", do: listNodes,
+		alone: true,
+	},
 	{name: "node-drain", clause: "node: drain with a reason, and back, live on its page", do: drainNode},
 	{name: "node-edit", clause: "node: capacity and name edited in place", do: editNode},
 	{name: "node-join", clause: "empty states teach: the exact command that adds a node", do: joinNode},
@@ -32,7 +35,8 @@ func listNodes(p *page) error {
 	return steps(
 		p.to("/nodes"), p.live(), p.see("3 nodes", "work-0001", "Active 3"), p.there("meter"), p.picture("all"),
 		p.click("a.chip"), p.holds(`location.search.includes("state%3Aactive")`), p.see("3 nodes that match"),
-		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"), p.see("No matching nodes"), p.picture("none"),
+		p.to("/nodes?q=colour:red"), p.see("; the fields are"), p.to("/nodes?q=name:nobody"),
+		p.see("No matching nodes"), p.picture("none"),
 	)
 }
 
@@ -43,10 +47,14 @@ func drainNode(p *page) error {
 	}
 	why := "why " + p.name()
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Cached templates", "Host scan"), p.picture("active"),
-		p.click(`a[href^="/nodes/drain"]`), p.there("dialog[open] form"), p.fill(`dialog[open] input[name="reason"]`, why), p.picture("asked"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.see(n.NodeName, "Active", "Cached templates", "Host scan"),
+		p.picture("active"),
+		p.click(`a[href^="/nodes/drain"]`), p.there("dialog[open] form"),
+		p.fill(`dialog[open] input[name="reason"]`, why), p.picture("asked"),
 		p.click("dialog[open] .acts button"), p.see("Drain Mode", why), p.picture("drained"),
-		p.click(`a[href^="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"), p.see("Active"), p.holds(`!document.querySelector("header.top").innerText.includes("why")`), p.there(`a[href^="/nodes/drain"]`),
+		p.click(`a[href^="/nodes/undrain"]`), p.there("dialog[open] form"), p.click("dialog[open] .acts button"),
+		p.see("Active"), p.holds(`!document.querySelector("header.top").innerText.includes("why")`),
+		p.there(`a[href^="/nodes/drain"]`),
 	)
 }
 
@@ -56,14 +64,17 @@ func editNode(p *page) error {
 		return err
 	}
 	return steps(
-		p.to("/nodes/"+n.NodeID), p.live(), p.click(`a[href^="/nodes/`+n.NodeID+`/edit"]`), p.there("dialog[open] form"), p.picture("asked"),
+		p.to("/nodes/"+n.NodeID), p.live(), p.click(`a[href^="/nodes/`+n.NodeID+`/edit"]`),
+		p.there("dialog[open] form"), p.picture("asked"),
 		p.fill(`dialog[open] input[name="max_vm_count"]`, "17"), p.click("dialog[open] .acts button"), p.see("of 17"),
-		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 40}) }, p.see("of 40"),
+		func() error { return p.api.ConfigureNode(p, client.NodeConfig{NodeID: n.NodeID, MaxVMCount: 40}) },
+		p.see("of 40"),
 	)
 }
 
 func joinNode(p *page) error {
-	return steps(p.to("/nodes/join"), p.see("buildnode join "+p.open.Controller), p.there("[data-command]"), p.picture("command"))
+	return steps(p.to("/nodes/join"), p.see("buildnode join "+p.open.Controller), p.there("[data-command]"),
+		p.picture("command"))
 }
 
 func showEvents(p *page) error {

@@ -9,9 +9,11 @@ var pageFlows = []flow{
 // leave takes the focus away from a field, as if nothing had been typed: a key that a page has
 // taken for itself is typed by the browser's remote control all the same.
 func (p *page) leave() error {
-	return chromedp.Do(p, chromedp.Evaluate[chromedp.Void](`{ const e = document.activeElement; e.value = e.defaultValue; e.blur(); }`))
+	return chromedp.Do(p,
+		chromedp.Evaluate[chromedp.Void](`{ const e = document.activeElement; e.value = e.defaultValue; e.blur(); }`))
 }
 
 func oldLinks(p *page) error {
-	return steps(p.to("/#/instances"), p.at("/instances"), p.to("/instances#/permission-groups"), p.at("/permission-groups"))
+	return steps(p.to("/#/instances"), p.at("/instances"), p.to("/instances#/permission-groups"),
+		p.at("/permission-groups"))
 }

@@ -25,7 +25,9 @@ func (p *page) choose(selector, value string) func() error {
 		if err := p.there(selector)(); err != nil {
 			return err
 		}
-		return p.script(fmt.Sprintf(`const e = document.querySelector(%q); e.value = %q; for (const t of ["input", "change"]) e.dispatchEvent(new Event(t, {bubbles: true}))`, selector, value))()
+		return p.script(
+			fmt.Sprintf(
+				`const e = document.querySelector(%q); e.value = %q; for (const t of ["input", "change"]) e.dispatchEvent(new Event(t, {bubbles: true}))`, selector, value))()
 	}
 }
 
@@ -77,9 +79,10 @@ func (p *page) still() error {
 
 // media sets a media feature, in addition to the colors of the look.
 func (p *page) media(name, value string) error {
-	_, err := chromedp.Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},
-	}})
+	_, err := chromedp.Call(p,
+		emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: p.as.theme}, {Name: name, Value: value},
+		}})
 	return err
 }
 
@@ -91,13 +94,15 @@ func (p *page) noScript() error {
 
 // scripts lets scripts run, or not. Those of a page that was opened without them stay away.
 func (p *page) scripts(run bool) error {
-	_, err := chromedp.Call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !run})
+	_, err := chromedp.Call(p, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: !run})
 	return err
 }
 
 // unmoved checks that nothing on the page has been pushed aside by what came later.
 func (p *page) unmoved() error {
-	far, err := p.gives(`new Promise(done => { let far = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far < 0.01 ? "" : String(far)), 300); })`)
+	far, err := p.gives(
+		`new Promise(done => { let far = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) if (!e.hadRecentInput) far += e.value; }).observe({type: "layout-shift", buffered: true}); setTimeout(() => done(far < 0.01 ? "" : String(far)), 300); })`)
 	if err == nil && far != "" {
 		err = fmt.Errorf("the page has moved by %s", far)
 	}
@@ -106,7 +111,8 @@ func (p *page) unmoved() error {
 
 // enter logs in to the guarded cloud as the root user.
 func (p *page) enter() error {
-	return steps(p.toGuarded("/login?return=%2Fhealth"), p.fill(`input[name="token"]`, rootToken), p.keys("\r"), p.at("/health"))
+	return steps(p.toGuarded("/login?return=%2Fhealth"), p.fill(`input[name="token"]`, rootToken), p.keys("\r"),
+		p.at("/health"))
 }
 
 // visitsNeighbours lets the flow visit the identity provider and the untrusted site.

@@ -79,7 +79,8 @@ func (s *stage) begin(ctx context.Context, dir string) (err error) {
 	if s.api, err = client.NewController(s.open.Controller, client.Options{}); err != nil {
 		return err
 	}
-	if s.root, err = client.NewController(s.guarded.Controller, client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+	if s.root, err = client.NewController(s.guarded.Controller,
+		client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
 		return err
 	}
 	if err := s.neighbours.knows(s.guarded.Controller); err != nil {
@@ -105,7 +106,10 @@ func (s *stage) cloud(ctx context.Context, dir string, settings map[string]strin
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{"SVC_LOCAL_LISTEN_ADDR": local, "SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true"}
+	all := map[string]string{
+		"SVC_LOCAL_LISTEN_ADDR": local, "SVC_ENABLE_EVENT_LOGGING": "true",
+		"SVC_ENABLE_CENTRAL_LOGGING": "true",
+	}
 	maps.Copy(all, settings)
 	c.Set(all)
 	s.ends = append(s.ends, c.End)
@@ -121,7 +125,8 @@ func (s *stage) furnish(ctx context.Context) (err error) {
 	if s.template, err = s.open.PushGuest(ctx, disk); err != nil {
 		return err
 	}
-	if err := s.fleet(ctx, s.open, "work", "--nodes", fmt.Sprint(nodesOf), "--capacity", "40", "--boot", "300ms", "--usb", "phone=1"); err != nil {
+	if err := s.fleet(ctx, s.open, "work", "--nodes", fmt.Sprint(nodesOf), "--capacity", "40", "--boot", "300ms",
+		"--usb", "phone=1"); err != nil {
 		return err
 	}
 	return s.await(ctx, "nodes", func() (bool, error) {
@@ -138,7 +143,8 @@ func (s *stage) fleet(ctx context.Context, c *rig.Cloud, name string, args ...st
 	}
 	s.fleets++
 	p := rig.NewProcess(c.Dir, fmt.Sprint("fleet-", s.fleets), s.programs.Path("buildnode"),
-		append([]string{"sim", "--name", name, "--controller", c.Controller, "--token", strings.TrimSpace(token)}, args...)...)
+		append([]string{"sim", "--name", name, "--controller", c.Controller, "--token", strings.TrimSpace(token)},
+			args...)...)
 	s.ends = append(s.ends, p.End)
 	return p.Start()
 }

@@ -7,24 +7,37 @@ import (
 )
 
 var startFlows = []flow{
-	{name: "instance-start", clause: "instances: manual start (template, tag, options), the same as curl beside it", do: startInstance},
-	{name: "instance-detail-script", clause: "instance: timeline with durations, script output, ports, vminfo", do: showScript},
+	{
+		name: "instance-start", clause: "instances: manual start (template, tag, options), the same as curl beside it",
+		do: startInstance,
+	},
+	{
+		name: "instance-detail-script", clause: "instance: timeline with durations, script output, ports, vminfo",
+		do: showScript,
+	},
 	{name: "instance-waits", clause: "instance: why it waits, for each node", do: showWaiting},
 }
 
 func startInstance(p *page) error {
 	name := p.name()
 	command := func(text string) func() error {
-		return p.holds(fmt.Sprintf(`document.getElementById("same").textContent.includes(%q) && document.getElementById("same-copy").dataset.command === document.getElementById("same").textContent`, text))
+		return p.holds(
+			fmt.Sprintf(
+				`document.getElementById("same").textContent.includes(%q) && document.getElementById("same-copy").dataset.command === document.getElementById("same").textContent`, text))
 	}
 	return steps(
 		p.to("/instances"), p.click(`a[href="/instances/start"]`), p.at("/instances/start"), p.picture("empty"),
-		p.choose("#f-vmid", p.template), command(p.template), p.there(`#tags option[value="v1"]`), p.fill("#f-tag", "v1"), command(`"tag":"v1"`),
+		p.choose("#f-vmid", p.template), command(p.template), p.there(`#tags option[value="v1"]`),
+		p.fill("#f-tag", "v1"), command(`"tag":"v1"`),
 		p.fill("#f-name", name), command(name), p.click("#start details > summary"),
-		p.fill("#f-metadata", "branch=main"), command(`"branch":"main"`), p.fill("#f-startup_script", "echo it's <b>on</b>"), command("startup_script"),
-		p.fill("#f-ttl", "soon"), p.picture("filled"), p.refusal(400), p.click("#start .acts button"), p.see("must be a time such as"), p.there(`#f-ttl[aria-invalid="true"]`), p.picture("refused"),
-		p.fill("#f-ttl", "2h"), command(`"ttl"`), p.runs("#same-copy", `"status":"OK"`), p.hold("what the command started", p.startedAs(name, 1)),
-		p.click("#start .acts button"), p.there("h1"), p.holds(`/^.instances.[0-9a-f-]{36}$/.test(location.pathname)`), p.see(name, "Started", "branch", "main"), p.picture("started"),
+		p.fill("#f-metadata", "branch=main"), command(`"branch":"main"`),
+		p.fill("#f-startup_script", "echo it's <b>on</b>"), command("startup_script"),
+		p.fill("#f-ttl", "soon"), p.picture("filled"), p.refusal(400), p.click("#start .acts button"),
+		p.see("must be a time such as"), p.there(`#f-ttl[aria-invalid="true"]`), p.picture("refused"),
+		p.fill("#f-ttl", "2h"), command(`"ttl"`), p.runs("#same-copy", `"status":"OK"`),
+		p.hold("what the command started", p.startedAs(name, 1)),
+		p.click("#start .acts button"), p.there("h1"), p.holds(`/^.instances.[0-9a-f-]{36}$/.test(location.pathname)`),
+		p.see(name, "Started", "branch", "main"), p.picture("started"),
 		p.hold("both instances", p.startedAs(name, 2)),
 	)
 }
@@ -39,15 +52,21 @@ func (p *page) startedAs(name string, n int) func() (bool, error) {
 
 func showScript(p *page) error {
 	ids, err := p.api.Start(p, client.StartRequest{
-		TemplateID: p.template, Name: p.name(), StartupScript: []byte("echo the <b>words</b> of a script\necho its errors >&2\nexit 3"), ScriptMonitoring: true, ScriptFailHandler: 1,
-		Ports: []client.PortRule{{Name: "ssh", GuestPort: 22}}, Metadata: map[string]any{"branch": "<i>main</i>"},
+		TemplateID: p.template, Name: p.name(),
+		StartupScript: []byte("echo the <b>words</b> of a script\necho its errors >&2\nexit 3"), ScriptMonitoring: true,
+		ScriptFailHandler: 1,
+		Ports:             []client.PortRule{{Name: "ssh", GuestPort: 22}},
+		Metadata:          map[string]any{"branch": "<i>main</i>"},
 	})
 	if err != nil {
 		return err
 	}
 	return steps(
-		p.to("/instances/"+ids[0]), p.live(), p.see("exited with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
-		p.see("State history", "Scheduling", "Port ssh", "forwards to 22", "Address", "CPU"), p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`), p.picture("ended"),
+		p.to("/instances/"+ids[0]), p.live(),
+		p.see("exited with 3", "the <b>words</b> of a script", "its errors", "<i>main</i>"),
+		p.see("State history", "Scheduling", "Port ssh", "forwards to 22", "Address", "CPU"),
+		p.holds(`[...document.querySelectorAll("ol.line .num")].some(e => /\d+ (ms|s)/.test(e.textContent))`),
+		p.picture("ended"),
 	)
 }
 
@@ -60,8 +79,11 @@ func showWaiting(p *page) error {
 		return err
 	}
 	return steps(
-		p.toLab("/instances/"+list[0].InstanceID), p.live(), p.see("Pending reason", "broken-0001", "spare-0001", "Scheduling"),
-		p.holds(fmt.Sprintf(`document.querySelectorAll("main table tbody tr").length === %d`, 4+len(looks))), p.holds(`[...document.querySelectorAll("main table td.wrap")].every(e => e.textContent.startsWith("no: "))`), p.picture("why"),
+		p.toLab("/instances/"+list[0].InstanceID), p.live(),
+		p.see("Pending reason", "broken-0001", "spare-0001", "Scheduling"),
+		p.holds(fmt.Sprintf(`document.querySelectorAll("main table tbody tr").length === %d`, 4+len(looks))),
+		p.holds(`[...document.querySelectorAll("main table td.wrap")].every(e => e.textContent.startsWith("no: "))`),
+		p.picture("why"),
 		p.toLab("/"), p.see(fmt.Sprint(waitingOf)+" waiting", "the first for"), p.picture("queue"),
 	)
 }

@@ -69,7 +69,8 @@ func findings(r *row, rep api.HostReport, list []bad, folder string) {
 		}
 		v, ok := find(rep, b, b.at(filepath.Join(folder, b.kind)))
 		r.check(ok, "%s is not said to have %s", b.at(folder), b.id)
-		r.check(!ok || v.Score >= b.score && v.Exploited == b.exploited, "%s %s: score %v, exploited %v", b.name, b.id, v.Score, v.Exploited)
+		r.check(!ok || v.Score >= b.score && v.Exploited == b.exploited, "%s %s: score %v, exploited %v", b.name, b.id,
+			v.Score, v.Exploited)
 	}
 	r.Says = fmt.Sprintf("%d vulnerabilities in the report", len(rep.Vulnerabilities))
 }
@@ -77,7 +78,8 @@ func findings(r *row, rep api.HostReport, list []bad, folder string) {
 func find(rep api.HostReport, b bad, t packageFile) (api.HostFinding, bool) {
 	for _, v := range rep.Vulnerabilities {
 		p := v.Package
-		if v.Vulnerability.ID == b.id && p.Type == t.kind && strings.EqualFold(p.Name, t.name) && p.Version == t.version &&
+		if v.Vulnerability.ID == b.id && p.Type == t.kind && strings.EqualFold(p.Name, t.name) &&
+			p.Version == t.version &&
 			slices.Contains(p.Locations, api.ScanLocation{Path: t.path}) {
 			return v.Vulnerability, true
 		}

@@ -21,7 +21,8 @@ func (s *stage) crate(u unit) error {
 		{"Cargo.toml", fmt.Sprintf("[package]\nname = %q\nversion = %q\nedition = \"2021\"\n", u.name, u.version)},
 		{"src/lib.rs", "\n"},
 	} {
-		head := &tar.Header{Name: u.name + "-" + u.version + "/" + f[0], Mode: 0o644, Size: int64(len(f[1])), ModTime: time.Unix(1_700_000_000, 0)}
+		head := &tar.Header{Name: u.name + "-" + u.version + "/" +
+			f[0], Mode: 0o644, Size: int64(len(f[1])), ModTime: time.Unix(1_700_000_000, 0)}
 		if err := t.WriteHeader(head); err != nil {
 			return err
 		}
@@ -38,7 +39,8 @@ func (s *stage) crate(u unit) error {
 	if err := write(s.back("registry", u.name+"-"+u.version+".crate"), b.Bytes()); err != nil {
 		return err
 	}
-	line := fmt.Sprintf("{\"name\":%q,\"vers\":%q,\"deps\":[],\"cksum\":\"%x\",\"features\":{},\"yanked\":false}\n", u.name, u.version, sha256.Sum256(b.Bytes()))
+	line := fmt.Sprintf("{\"name\":%q,\"vers\":%q,\"deps\":[],\"cksum\":\"%x\",\"features\":{},\"yanked\":false}\n",
+		u.name, u.version, sha256.Sum256(b.Bytes()))
 	file := s.back("registry", "index", indexed(u.name))
 	old, _ := os.ReadFile(file) // missing for the first version
 	return write(file, append(old, line...))
@@ -63,7 +65,8 @@ func (s *stage) project(crates []unit) error {
 	for _, u := range crates {
 		fmt.Fprintf(&text, "%s = \"=%s\"\n", u.name, u.version)
 	}
-	return writeTree(s.host("srv", "rust"), map[string][]byte{"Cargo.toml": []byte(text.String()), "src/main.rs": []byte("fn main() {}\n")})
+	return writeTree(s.host("srv", "rust"),
+		map[string][]byte{"Cargo.toml": []byte(text.String()), "src/main.rs": []byte("fn main() {}\n")})
 }
 
 // cargoInstall makes cargo lock a project and unpack its crates.

@@ -40,7 +40,8 @@ var onlyNewer = []string{"rustsec", "nvd-overrides", "govulndb-osv"}
 
 // databases builds both, and serves the older.
 func (s *stage) databases(ctx context.Context) (*databases, error) {
-	d := &databases{s: s, older: s.back("older.db"), newer: s.back("newer.db"), used: s.at("state", "vuln.db"), www: s.back("www")}
+	d := &databases{s: s, older: s.back("older.db"), newer: s.back("newer.db"), used: s.at("state",
+		"vuln.db"), www: s.back("www")}
 	feeds, err := filepath.Glob(filepath.Join(s.shared, "data", "vuln", "*.tar.zst"))
 	if err != nil {
 		return nil, err
@@ -127,7 +128,8 @@ func (d *databases) told(cause string, b bad) bool {
 func (a *useAct) update(ctx context.Context, r *row) error {
 	at := a.dbs.published
 	newest := func(st api.HostStatus) bool {
-		return st.Database.Built != nil && st.Database.Compared != nil && st.Database.Compared.Equal(*st.Database.Built) && !st.Analyzing && a.dbs.told("database", later[0])
+		return st.Database.Built != nil && st.Database.Compared != nil &&
+			st.Database.Compared.Equal(*st.Database.Built) && !st.Analyzing && a.dbs.told("database", later[0])
 	}
 	if err := a.v.until(ctx, 2*time.Minute, "the newer database is used", newest); err != nil {
 		r.fail(err)
@@ -143,14 +145,17 @@ func (a *useAct) update(ctx context.Context, r *row) error {
 		r.check(a.dbs.told("database", b), "the webhook was not told of %s", b.id)
 	}
 	r.check(a.dbs.told("real-time", installedBad[0]), "the webhook was not told what real time found")
-	if _, err := a.v.command(ctx, r, 8, later[0].id, "report", "vulnerabilities", "--fail-on", "low", "-t", at.Format(time.RFC3339Nano)); err != nil {
+	if _, err := a.v.command(ctx, r, 8, later[0].id, "report", "vulnerabilities", "--fail-on", "low", "-t",
+		at.Format(time.RFC3339Nano)); err != nil {
 		return err
 	}
 	var young []api.HostVulnerability
-	if err := a.v.ask(ctx, "GET", "/v1/report/vulnerabilities", url.Values{"fromTime": {at.Format(time.RFC3339Nano)}}, &young); err != nil {
+	if err := a.v.ask(ctx, "GET", "/v1/report/vulnerabilities", url.Values{"fromTime": {at.Format(time.RFC3339Nano)}},
+		&young); err != nil {
 		return err
 	}
-	_, old := find(api.HostReport{Vulnerabilities: young}, installedBad[0], installedBad[0].at(a.s.host("bad", installedBad[0].kind)))
+	_, old := find(api.HostReport{Vulnerabilities: young}, installedBad[0],
+		installedBad[0].at(a.s.host("bad", installedBad[0].kind)))
 	r.check(!old, "what was known before is said to be new")
 	r.Says = fmt.Sprintf("in use %.0f s after it was published (looked for each minute)", time.Since(at).Seconds())
 	return nil

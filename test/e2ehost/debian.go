@@ -152,7 +152,8 @@ func maven(file string) (t packageFile, err error) {
 			key, value, _ := strings.Cut(lines.Text(), "=")
 			values[key] = strings.TrimSpace(value)
 		}
-		return packageFile{"java", values["groupId"] + ":" + values["artifactId"], values["version"], file}, errors.Join(lines.Err(), r.Close())
+		return packageFile{"java", values["groupId"] + ":" + values["artifactId"], values["version"], file},
+			errors.Join(lines.Err(), r.Close())
 	}
 	return t, fmt.Errorf("%s has no pom.properties", file)
 }

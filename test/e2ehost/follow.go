@@ -30,7 +30,10 @@ const every = 200 * time.Millisecond
 
 func (v *service) follow(ctx context.Context) *follower {
 	ctx, stop := context.WithCancel(ctx)
-	f := &follower{v: v, stop: stop, done: make(chan struct{}), first: map[packageFile]time.Time{}, last: map[packageFile]time.Time{}}
+	f := &follower{
+		v: v, stop: stop, done: make(chan struct{}), first: map[packageFile]time.Time{},
+		last: map[packageFile]time.Time{},
+	}
 	go func() {
 		defer close(f.done)
 		for rig.Pause(ctx, every) {
@@ -138,7 +141,8 @@ func (f *follower) judge(r *row, came map[packageFile]event) (packages int, wors
 			r.Differences = append(r.Differences, fmt.Sprintf("missing: %s, by %s", t, came[t].how))
 		case took > soon:
 			bad[p] = true
-			r.Differences = append(r.Differences, fmt.Sprintf("late: %s, by %s: %.1f s", t, came[t].how, took.Seconds()))
+			r.Differences = append(r.Differences,
+				fmt.Sprintf("late: %s, by %s: %.1f s", t, came[t].how, took.Seconds()))
 		}
 		if ok {
 			worst = max(worst, took)

@@ -26,7 +26,8 @@ func goModules(ctx context.Context, s *stage, rec *record) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"GOMODCACHE=" + cache, "GOPROXY=file://" + from + "," + proxy, "GONOSUMDB=*", "GOFLAGS=-modcacherw", "go", "mod", "download", "-json"}
+	args := []string{"GOMODCACHE=" + cache, "GOPROXY=file://" + from + "," +
+		proxy, "GONOSUMDB=*", "GOFLAGS=-modcacherw", "go", "mod", "download", "-json"}
 	if err := write(s.back("download", "go.mod"), []byte("module example.test/download\n\ngo 1.24\n")); err != nil {
 		return err
 	}
@@ -56,7 +57,8 @@ func (s *stage) goNames(ctx context.Context) (names []string, from string, err e
 		return nil, "", err
 	}
 	from = filepath.Join(cache, "cache", "download")
-	text, err := s.sh(ctx, s.repo, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}", "./cmd/hostscan", "./cmd/imagescan", "./cmd/buildyard")
+	text, err := s.sh(ctx, s.repo, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}",
+		"./cmd/hostscan", "./cmd/imagescan", "./cmd/buildyard")
 	if err != nil {
 		return nil, "", err
 	}
@@ -80,7 +82,8 @@ func goPrograms(ctx context.Context, s *stage, rec *record) error {
 		if system == "windows" {
 			file = filepath.Join(bin, "archtool.exe")
 		}
-		if _, err := s.sh(ctx, s.repo, "CGO_ENABLED=0", "GOOS="+system, "GOARCH=amd64", "go", "build", "-trimpath", "-o", file, "./test/scantree/program"); err != nil {
+		if _, err := s.sh(ctx, s.repo, "CGO_ENABLED=0", "GOOS="+system, "GOARCH=amd64", "go", "build", "-trimpath",
+			"-o", file, "./test/scantree/program"); err != nil {
 			return err
 		}
 	}

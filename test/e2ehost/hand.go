@@ -49,7 +49,8 @@ func casks(ctx context.Context, s *stage, rec *record) error {
 		token := strings.ToLower(u.name)
 		room := s.host("opt", "homebrew", "Caskroom", token)
 		app := u.name + ".app"
-		if err := writeTree(filepath.Join(room, u.version), map[string][]byte{app + "/Contents/Info.plist": u.files()[u.tells()]}); err != nil {
+		if err := writeTree(filepath.Join(room, u.version),
+			map[string][]byte{app + "/Contents/Info.plist": u.files()[u.tells()]}); err != nil {
 			return err
 		}
 		noted := filepath.Join(room, ".metadata", u.version, "20240901120000.000", "Casks", token+".json")
@@ -67,7 +68,8 @@ func casks(ctx context.Context, s *stage, rec *record) error {
 		if err := os.Symlink(s.host("Applications", app), link); err != nil {
 			return err
 		}
-		err := rec.installed("a cask", began, u.at(s.host()), packageFile{"brew", token, u.version, noted}, packageFile{"brew", token, u.version, link})
+		err := rec.installed("a cask", began, u.at(s.host()), packageFile{"brew", token, u.version, noted},
+			packageFile{"brew", token, u.version, link})
 		if err != nil {
 			return err
 		}
@@ -143,7 +145,11 @@ func podsChange(_ context.Context, s *stage, rec *record) error {
 
 // fatJars creates archives that contain others, packed and uncompressed, with jar.
 func fatJars(ctx context.Context, s *stage, rec *record) error {
-	inner := []unit{{"java", "org.apache.logging.log4j:log4j-core", "2.14.1"}, {"java", "org.example:theta-db", "7.0.2"}, {"java", "org.example:iota-ui", "8.1.0"}}
+	inner := []unit{
+		{"java", "org.apache.logging.log4j:log4j-core", "2.14.1"},
+		{"java", "org.example:theta-db", "7.0.2"},
+		{"java", "org.example:iota-ui", "8.1.0"},
+	}
 	from := s.back("fat")
 	for _, u := range inner {
 		if err := writeTree(filepath.Join(from, "BOOT-INF"), u.files()); err != nil {

@@ -50,7 +50,8 @@ func kill(ctx context.Context, s *stage) error {
 			want[t] = true
 		}
 		differ(r, want, f.kept(dir), "missing", "additional")
-		r.Says = fmt.Sprintf("%d kills, %d packages, all there %.1f s after the last start", kills, len(want), time.Since(began).Seconds())
+		r.Says = fmt.Sprintf("%d kills, %d packages, all there %.1f s after the last start", kills, len(want),
+			time.Since(began).Seconds())
 		return nil
 	})
 	s.try("and as a full scan", func(r *row) error { return s.asFullScan(ctx, r, v, settings{}, dir) })

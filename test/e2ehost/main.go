@@ -30,7 +30,8 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("e2ehost", flag.ContinueOnError)
 	fs.SetOutput(out)
-	only := fs.String("only", "", "only the acts whose name matches this regular expression: "+strings.Join(actNames(), ", "))
+	only := fs.String("only", "", "only the acts whose name matches this regular expression: "+
+		strings.Join(actNames(), ", "))
 	fs.StringVar(&o.json, "json", "", "file for the rows in JSON")
 	fs.IntVar(&o.files, "files", stormFiles, "files of the storm; it fails with fewer, which are for trying it")
 	fs.BoolVar(&o.keep, "keep", false, "keep what was installed, and the logs")
@@ -115,6 +116,7 @@ func (s *stage) sum() (bool, error) {
 			passed++
 		}
 	}
-	fmt.Fprintf(s.out, "%.0f s in all\n%d passed, %d failed, 0 skipped\n", time.Since(s.began).Seconds(), passed, len(s.rows)-passed)
+	fmt.Fprintf(s.out, "%.0f s in all\n%d passed, %d failed, 0 skipped\n", time.Since(s.began).Seconds(), passed,
+		len(s.rows)-passed)
 	return passed == len(s.rows) && passed > 0, nil
 }

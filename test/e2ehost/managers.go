@@ -19,7 +19,8 @@ func npmInstall(ctx context.Context, s *stage, rec *record) error {
 		{"web", "npm.txt", "--package-lock"}, {"linked", "npm-linked.txt", "--install-strategy=linked"},
 	} {
 		dir := s.host("srv", p.name)
-		if err := write(filepath.Join(dir, "package.json"), fmt.Appendf(nil, "{\"name\":%q,\"version\":\"1.0.0\",\"private\":true}\n", p.name)); err != nil {
+		if err := write(filepath.Join(dir, "package.json"),
+			fmt.Appendf(nil, "{\"name\":%q,\"version\":\"1.0.0\",\"private\":true}\n", p.name)); err != nil {
 			return err
 		}
 		if err := s.npm(ctx, dir, append([]string{"install", p.option}, words(p.list)...)...); err != nil {
@@ -33,7 +34,8 @@ func npmInstall(ctx context.Context, s *stage, rec *record) error {
 }
 
 func (s *stage) npm(ctx context.Context, dir string, args ...string) error {
-	_, err := s.sh(ctx, dir, append(append([]string{"npm"}, args...), "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")...)
+	_, err := s.sh(ctx, dir, append(append([]string{"npm"}, args...), "--prefer-offline", "--ignore-scripts",
+		"--no-audit", "--no-fund")...)
 	return err
 }
 
@@ -91,9 +93,13 @@ var first = len(ways)
 // gemBuild builds a gem.
 func (s *stage) gemBuild(ctx context.Context, u unit) (file string, err error) {
 	dir := s.back("gems", u.name+"-"+u.version)
-	spec := fmt.Sprintf("Gem::Specification.new do |s|\n  s.name = %q\n  s.version = %q\n  s.summary = 'It does little'\n  s.authors = ['Nobody']\n"+
-		"  s.license = 'MIT'\n  s.homepage = 'https://example.test'\n  s.files = ['lib/x.rb']\nend\n", u.name, u.version)
-	if err := writeTree(dir, map[string][]byte{"x.gemspec": []byte(spec), "lib/x.rb": []byte("module X; end\n")}); err != nil {
+	spec := fmt.Sprintf(
+		"Gem::Specification.new do |s|\n  s.name = %q\n  s.version = %q\n  s.summary = 'It does little'\n  s.authors "+
+			"= ['Nobody']\n"+
+			"  s.license = 'MIT'\n  s.homepage = 'https://example.test'\n  s.files = ['lib/x.rb']\nend\n", u.name,
+		u.version)
+	if err := writeTree(dir,
+		map[string][]byte{"x.gemspec": []byte(spec), "lib/x.rb": []byte("module X; end\n")}); err != nil {
 		return "", err
 	}
 	file = filepath.Join(dir, "x.gem")
@@ -102,7 +108,8 @@ func (s *stage) gemBuild(ctx context.Context, u unit) (file string, err error) {
 }
 
 func (s *stage) gemAt(u unit) packageFile {
-	return packageFile{"gem", u.name, u.version, s.host("srv", "gems", "specifications", u.name+"-"+u.version+".gemspec")}
+	return packageFile{"gem", u.name, u.version, s.host("srv", "gems", "specifications",
+		u.name+"-"+u.version+".gemspec")}
 }
 
 func (s *stage) gemInstall(ctx context.Context, rec *record, list ...unit) error {
@@ -134,7 +141,8 @@ func gemChange(ctx context.Context, s *stage, rec *record) error {
 	}
 	for _, u := range []unit{up, away} {
 		home := s.host("srv", "gems")
-		if _, err := s.sh(ctx, "", "GEM_HOME="+home, "GEM_PATH="+home, "gem", "uninstall", "--executables", u.name, "--version", u.version); err != nil {
+		if _, err := s.sh(ctx, "", "GEM_HOME="+home, "GEM_PATH="+home, "gem", "uninstall", "--executables", u.name,
+			"--version", u.version); err != nil {
 			return err
 		}
 		if _, err := os.Stat(s.gemAt(u).path); err == nil {
@@ -156,7 +164,8 @@ func (s *stage) wheel(u unit) (string, error) {
 		{name + "/__init__.py", "\n"},
 		{info + "METADATA", fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n\n", u.name, u.version)},
 		{info + "WHEEL", "Wheel-Version: 1.0\nGenerator: e2ehost\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
-		{info + "RECORD", fmt.Sprintf("%s/__init__.py,,\n%sMETADATA,,\n%sWHEEL,,\n%sRECORD,,\n", name, info, info, info)},
+		{info + "RECORD", fmt.Sprintf("%s/__init__.py,,\n%sMETADATA,,\n%sWHEEL,,\n%sRECORD,,\n", name, info, info,
+			info)},
 	} {
 		w, err := z.Create(f[0])
 		if err == nil {
@@ -173,7 +182,9 @@ func (s *stage) wheel(u unit) (string, error) {
 }
 
 func (s *stage) pip(ctx context.Context, args ...string) error {
-	_, err := s.sh(ctx, "", append([]string{"python3", "-m", "pip", "--python", s.host("srv", "venv", "bin", "python"), "--disable-pip-version-check"}, args...)...)
+	_, err := s.sh(ctx, "",
+		append([]string{"python3", "-m", "pip", "--python", s.host("srv", "venv", "bin",
+			"python"), "--disable-pip-version-check"}, args...)...)
 	return err
 }
 
@@ -238,7 +249,8 @@ func (s *stage) cargo(ctx context.Context, args ...string) (string, error) {
 func (s *stage) cargoHome(context.Context) (string, error) {
 	home := s.host("srv", "cargo")
 	return home, write(filepath.Join(home, "config.toml"), fmt.Appendf(nil,
-		"[source.crates-io]\nreplace-with = \"local\"\n\n[source.local]\nlocal-registry = %q\n\n[net]\noffline = true\n", s.back("registry")))
+		"[source.crates-io]\nreplace-with = \"local\"\n\n[source.local]\nlocal-registry = %q\n\n[net]\noffline = "+
+			"true\n", s.back("registry")))
 }
 
 // cargoList is cargo's output about a project.

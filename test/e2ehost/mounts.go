@@ -26,7 +26,8 @@ func (a *useAct) mounts(ctx context.Context) {
 		}
 		return a.mount(ctx, r, a.s.host("mnt", "disk"), "-o", "loop", image)
 	})
-	a.s.try("memory that is mounted", func(r *row) error { return a.mount(ctx, r, a.s.host("mnt", "memory"), "-t", "tmpfs", "none") })
+	a.s.try("memory that is mounted",
+		func(r *row) error { return a.mount(ctx, r, a.s.host("mnt", "memory"), "-t", "tmpfs", "none") })
 }
 
 // mount mounts a file system, installs there, and unmounts it again.

@@ -30,8 +30,10 @@ func (a *useAct) queries(ctx context.Context, r *row) error {
 		}
 	}
 	var nothing any
-	r.check(a.v.ask(ctx, "GET", "/v1/report", url.Values{"fromTime": {"yesterday"}}, &nothing) != nil, "fromTime=yesterday is taken")
-	r.check(a.v.ask(ctx, "GET", "/v1/report", url.Values{"min_score": {"eleven"}}, &nothing) != nil, "min_score=eleven is taken")
+	r.check(a.v.ask(ctx, "GET", "/v1/report", url.Values{"fromTime": {"yesterday"}}, &nothing) != nil,
+		"fromTime=yesterday is taken")
+	r.check(a.v.ask(ctx, "GET", "/v1/report", url.Values{"min_score": {"eleven"}}, &nothing) != nil,
+		"min_score=eleven is taken")
 	r.Says = fmt.Sprintf("%d packages, %d vulnerabilities in all", len(whole.Packages), len(whole.Vulnerabilities))
 	return nil
 }
@@ -74,7 +76,8 @@ func (a *useAct) query(ctx context.Context, r *row, whole api.HostReport, from t
 		if err := a.v.ask(ctx, method, "/v1/report/packages", q, &packages); err != nil {
 			return err
 		}
-		r.check(len(packages) == young, "%s ?%s gives %d packages instead of %d", method, q.Encode(), len(packages), young)
+		r.check(len(packages) == young, "%s ?%s gives %d packages instead of %d", method, q.Encode(), len(packages),
+			young)
 	}
 	return nil
 }

@@ -51,9 +51,10 @@ func (s *stage) begin(ctx context.Context, name string, o settings) (*service, e
 		return nil, err
 	}
 	config := map[string]any{
-		"listen-addr": addr, "log-file": filepath.Join(v.dir, "hostscan.log"), "db-backend-path": filepath.Join(v.dir, "catalogue.db"),
-		"vuln-db-path":  o.database,
-		"exclude-paths": slices.Concat(s.leave, []string{s.back(), s.at("state"), s.at("bin")}, o.leave),
+		"listen-addr": addr, "log-file": filepath.Join(v.dir, "hostscan.log"),
+		"db-backend-path": filepath.Join(v.dir, "catalogue.db"),
+		"vuln-db-path":    o.database,
+		"exclude-paths":   slices.Concat(s.leave, []string{s.back(), s.at("state"), s.at("bin")}, o.leave),
 	}
 	maps.Copy(config, o.more)
 	b, err := yaml.Marshal(config)
@@ -69,7 +70,8 @@ func (s *stage) begin(ctx context.Context, name string, o settings) (*service, e
 		if err := os.Chown(v.dir, o.user, o.user); err != nil {
 			return nil, err
 		}
-		args = append([]string{fmt.Sprint("--reuid=", o.user), fmt.Sprint("--regid=", o.user), "--clear-groups", bin}, args...)
+		args = append([]string{fmt.Sprint("--reuid=", o.user), fmt.Sprint("--regid=", o.user), "--clear-groups", bin},
+			args...)
 		if bin, err = exec.LookPath("setpriv"); err != nil {
 			return nil, err
 		}
@@ -102,7 +104,8 @@ func (v *service) until(ctx context.Context, most time.Duration, what string, as
 			return fmt.Errorf("%s: the service has ended: %s", what, v.Tail())
 		}
 		if time.Now().After(end) {
-			return errors.Join(fmt.Errorf("not within %s: %s; the service is %s, %d changes wait", most, what, st.State, st.Pending), err)
+			return errors.Join(fmt.Errorf("not within %s: %s; the service is %s, %d changes wait", most, what, st.State,
+				st.Pending), err)
 		}
 		if !rig.Pause(ctx, 50*time.Millisecond) {
 			return context.Cause(ctx)
@@ -202,7 +205,8 @@ func (v *service) command(ctx context.Context, r *row, status int, text string, 
 		return got, err
 	}
 	r.check(got.status == status && strings.Contains(got.out, text),
-		"hostscan %s: exit status %d instead of %d, or without %q:\n%s%s", strings.Join(args, " "), got.status, status, text, clipped(got.out), clipped(got.err))
+		"hostscan %s: exit status %d instead of %d, or without %q:\n%s%s", strings.Join(args, " "), got.status, status,
+		text, clipped(got.out), clipped(got.err))
 	return got, nil
 }
 

@@ -141,7 +141,8 @@ func beside(dir string) (out []string, err error) {
 
 // programs builds the scanner's programs as users get them.
 func (s *stage) programs(ctx context.Context) error {
-	_, err := rig.Output(ctx, s.repo, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", s.at("bin"), "./cmd/hostscan", "./cmd/imagescan")
+	_, err := rig.Output(ctx, s.repo, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
+		s.at("bin"), "./cmd/hostscan", "./cmd/imagescan")
 	return err
 }
 

@@ -94,7 +94,9 @@ func (v *service) storm(ctx context.Context, r *row) error {
 	r.figure("processor seconds", (after - used).Seconds())
 	r.figure("storm seconds", end.Sub(began).Seconds())
 	r.figure("worst seconds", worst.Seconds())
-	r.Says = fmt.Sprintf("%d x %d files in %.1f s: %d packages in it cataloged %.1f s after it; at most %d MiB in memory, %.1f s of processor",
+	r.Says = fmt.Sprintf(
+		"%d x %d files in %.1f s: %d packages in it cataloged %.1f s after it; at most %d MiB in memory, %.1f s of "+
+			"processor",
 		stormTimes, s.files, end.Sub(began).Seconds(), n, worst.Seconds(), most>>20, (after - used).Seconds())
 	return nil
 }
@@ -130,7 +132,8 @@ func whirl(ctx context.Context, dir string, files int, meanwhile func(half int) 
 			return context.Cause(ctx)
 		}
 		at := i % each
-		name := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprint("p", at/5), fmt.Sprintf("file%d.js", at%5))
+		name := filepath.Join(top, fmt.Sprint(i/each), "node_modules", fmt.Sprint("p", at/5),
+			fmt.Sprintf("file%d.js", at%5))
 		if at%5 == 0 {
 			name = filepath.Join(filepath.Dir(name), "package.json")
 			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -20,7 +20,8 @@ func (t packageFile) String() string {
 }
 
 func compareThings(a, b packageFile) int {
-	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version), cmp.Compare(a.path, b.path))
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version),
+		cmp.Compare(a.path, b.path))
 }
 
 // kinds are the nine.

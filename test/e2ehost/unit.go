@@ -64,7 +64,8 @@ func (u unit) files() map[string][]byte {
 		group, artifact, _ := strings.Cut(n, ":")
 		out[u.tells()] = jar(map[string]string{
 			"META-INF/MANIFEST.MF": "Manifest-Version: 1.0\r\n\r\n",
-			fmt.Sprintf("META-INF/maven/%s/%s/pom.properties", group, artifact): fmt.Sprintf("version=%s\ngroupId=%s\nartifactId=%s\n", v, group, artifact),
+			fmt.Sprintf("META-INF/maven/%s/%s/pom.properties", group,
+				artifact): fmt.Sprintf("version=%s\ngroupId=%s\nartifactId=%s\n", v, group, artifact),
 			"A.class": "\xca\xfe\xba\xbe\x00\x00\x00\x34",
 		})
 	case "go":
@@ -74,8 +75,10 @@ func (u unit) files() map[string][]byte {
 		text(u.tells(), cargoLock, n, v, "crates"+".io")
 		text("Cargo.toml", "[package]\nname = \"app\"\nversion = \"0.1.0\"\n")
 	case "brew":
-		text(u.tells(), "{\"homebrew_version\":\"4.3.0\",\"installed_on_request\":true,\"source\":{\"tap\":\"homebrew/core\"}}\n")
-		text(fmt.Sprintf("Cellar/%s/%s/.brew/%s.rb", n, v, n), "class Formula1 < Formula\n  desc \"x\"\n  license \"MIT\"\nend\n")
+		text(u.tells(),
+			"{\"homebrew_version\":\"4.3.0\",\"installed_on_request\":true,\"source\":{\"tap\":\"homebrew/core\"}}\n")
+		text(fmt.Sprintf("Cellar/%s/%s/.brew/%s.rb", n, v, n),
+			"class Formula1 < Formula\n  desc \"x\"\n  license \"MIT\"\nend\n")
 		text(fmt.Sprintf("Cellar/%s/%s/bin/%s", n, v, n), "#!/bin/sh\n")
 	case "macos-app":
 		out[u.tells()] = infoPlist(n, v)
@@ -141,7 +144,8 @@ COCOAPODS: 1.15.2
 func infoPlist(name, version string) []byte {
 	form := []int{plist.BinaryFormat, plist.XMLFormat}[len(name)%2]
 	b, err := plist.MarshalIndent(map[string]any{
-		"CFBundleName": name, "CFBundleIdentifier": "test.example." + strings.ReplaceAll(name, " ", "-"), "CFBundlePackageType": "APPL",
+		"CFBundleName": name, "CFBundleIdentifier": "test.example." + strings.ReplaceAll(name, " ", "-"),
+		"CFBundlePackageType":        "APPL",
 		"CFBundleShortVersionString": version, "CFBundleVersion": "1", "LSMinimumSystemVersion": "12.0",
 	}, form, "\t")
 	if err != nil {

@@ -180,7 +180,8 @@ func (a *useAct) install(ctx context.Context) {
 }
 
 func says(r row, n int, worst time.Duration) string {
-	return fmt.Sprintf("%d installed = %d cataloged within %.0f s of the last write (worst %.1f s)", n, r.Equal, soon.Seconds(), worst.Seconds())
+	return fmt.Sprintf("%d installed = %d cataloged within %.0f s of the last write (worst %.1f s)", n, r.Equal,
+		soon.Seconds(), worst.Seconds())
 }
 
 // exact compares the current report with the installed packages.
@@ -230,12 +231,14 @@ func (a *useAct) gone() {
 		if ok {
 			worst = max(worst, took)
 			if took > soon {
-				r.Differences = append(r.Differences, fmt.Sprintf("late: %s, removed by %s: %.1f s", t, e.how, took.Seconds()))
+				r.Differences = append(r.Differences,
+					fmt.Sprintf("late: %s, removed by %s: %.1f s", t, e.how, took.Seconds()))
 			}
 		}
 	}
 	r.figure("worst seconds", worst.Seconds())
-	r.Says = fmt.Sprintf("%d removed = %d left within %.0f s (worst %.1f s)", r.All, r.Equal, soon.Seconds(), worst.Seconds())
+	r.Says = fmt.Sprintf("%d removed = %d left within %.0f s (worst %.1f s)", r.All, r.Equal, soon.Seconds(),
+		worst.Seconds())
 	a.s.report(r)
 }
 

@@ -74,6 +74,7 @@ func asUser(ctx context.Context, s *stage, v *service, r *row, home string) erro
 	}
 	r.check(methods["inotify"] > 0 && methods["fanotify"] == 0, "file systems are watched by %v", methods)
 	r.Says = "inotify: " + says(*r, n, worst)
-	r.Says = fmt.Sprintf("inotify: %d installed within %.0f s (worst %.1f s), %d changed", n, soon.Seconds(), worst.Seconds(), 2*len(kinds))
+	r.Says = fmt.Sprintf("inotify: %d installed within %.0f s (worst %.1f s), %d changed", n, soon.Seconds(),
+		worst.Seconds(), 2*len(kinds))
 	return nil
 }

@@ -83,7 +83,8 @@ func (w *wayUnit) come(ctx context.Context, since time.Time, args ...string) err
 // onWay prepares a unit for a method, or finds it again.
 func (s *stage) onWay(rec *record, base, kind string, i int) *wayUnit {
 	name := fmt.Sprintf("%d-%s", i, kind)
-	return &wayUnit{units(kind)[i], s, rec, base, ways[i].name, s.back("ways", filepath.Base(base), name), filepath.Join(base, "ways", name)}
+	return &wayUnit{units(kind)[i], s, rec, base, ways[i].name, s.back("ways", filepath.Base(base),
+		name), filepath.Join(base, "ways", name)}
 }
 
 func byWays(ctx context.Context, s *stage, rec *record) error { return s.byWays(ctx, rec, s.host()) }

@@ -112,11 +112,15 @@ func (c *client) list(ctx context.Context, expected []string) ([]record, error) 
 	seen := func(id, state, message, node string) {
 		there[id] = true
 		c.history.add(call{
-			Op: opList, Begin: begin, End: end, Instances: []string{id}, State: state, Message: message, Node: node, Acked: true,
+			Op: opList, Begin: begin, End: end, Instances: []string{id}, State: state, Message: message, Node: node,
+			Acked: true,
 		})
 	}
 	for i, item := range items {
-		records[i] = record{ID: item.InstanceID, State: item.VM.InstanceState, Message: item.VM.Message, Since: startDate(item.VM)}
+		records[i] = record{
+			ID: item.InstanceID, State: item.VM.InstanceState, Message: item.VM.Message,
+			Since: startDate(item.VM),
+		}
 		if item.ExternalID != nil {
 			records[i].ExternalID = *item.ExternalID
 		}

@@ -31,7 +31,11 @@ const (
 
 // follows are pairs of events of an instance in their required order.
 var follows = []struct{ first, then string }{
-	{startVM, vmStarted}, {startVM, terminateVM}, {startVM, vmTerminated}, {vmStarted, vmTerminated}, {terminateVM, vmTerminated},
+	{startVM, vmStarted},
+	{startVM, terminateVM},
+	{startVM, vmTerminated},
+	{vmStarted, vmTerminated},
+	{terminateVM, vmTerminated},
 }
 
 // judgeTold compares the events at one destination with what was acknowledged of instances that

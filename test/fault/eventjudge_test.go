@@ -11,8 +11,9 @@ func TestJudgeTold(t *testing.T) {
 		events []string
 		want   string // of the first problem; "": none
 	}{
-		"whole":           {whole, ""},
-		"told again":      {append(append([]string{}, whole[:2]...), append(append([]string{}, whole[:2]...), whole[2:]...)...), ""},
+		"whole": {whole, ""},
+		"told again": {append(append([]string{}, whole[:2]...),
+			append(append([]string{}, whole[:2]...), whole[2:]...)...), ""},
 		"nothing":         {nil, "has no StartVM"},
 		"no end":          {whole[:3], "has no VMTerminated"},
 		"never asked":     {[]string{startVM, vmStarted, vmTerminated}, "has no TerminateVM"},

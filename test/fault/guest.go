@@ -50,7 +50,10 @@ func (g *guest) begin(ctx context.Context, b faultPlan) (request string, begun t
 func (g *guest) wish(suspend bool) saveExpectation {
 	g.tags++
 	tag := fmt.Sprintf("%s-%d", g.name, g.tags)
-	w := saveExpectation{saveOrder: saveOrder{Instance: g.id, Tag: tag, NewName: tag, Suspend: suspend}, Holds: []string{"disk " + g.name}}
+	w := saveExpectation{
+		saveOrder: saveOrder{Instance: g.id, Tag: tag, NewName: tag, Suspend: suspend},
+		Holds:     []string{"disk " + g.name},
+	}
 	if suspend {
 		w.Holds = append(w.Holds, "memory "+g.name)
 	} else {

@@ -27,20 +27,23 @@ const (
 // call is one call and what came of it. Times are since the history began, from the
 // monotonic clock of this one process, so that calls can be ordered.
 type call struct {
-	Op         op               `json:"op"`
-	Begin      time.Duration    `json:"begin"`
-	End        time.Duration    `json:"end"`
-	ExternalID string           `json:"external_id,omitempty"` // of a create; unique for every create
-	Instances  []string         `json:"instances,omitempty"`   // that the call was about, or that it made
-	Acked      bool             `json:"acked"`                 // the controller answered OK
-	State      string           `json:"state,omitempty"`       // that a look saw; notFound when there was none
-	Message    string           `json:"message,omitempty"`     // of the instance or request, or why there was no acknowledgement
-	Refused    bool             `json:"refused,omitempty"`     // the controller said no, so that nothing came of the call
-	Request    string           `json:"request,omitempty"`     // the save request that was made or looked at
-	Save       *saveExpectation `json:"save,omitempty"`        // what a save asked for
-	Since      time.Time        `json:"since,omitzero"`        // start date of the VM: before a restart, or as a look saw it
-	Node       string           `json:"node,omitempty"`        // of the instance, as it was seen
-	Stream     int              `json:"stream,omitempty"`      // number of the stream of a watch, from 1
+	Op         op            `json:"op"`
+	Begin      time.Duration `json:"begin"`
+	End        time.Duration `json:"end"`
+	ExternalID string        `json:"external_id,omitempty"` // of a create; unique for every create
+	Instances  []string      `json:"instances,omitempty"`   // that the call was about, or that it made
+	Acked      bool          `json:"acked"`                 // the controller answered OK
+	State      string        `json:"state,omitempty"`       // that a look saw; notFound when there was none
+	// of the instance or request, or why there was no acknowledgement
+	Message string `json:"message,omitempty"`
+	// the controller said no, so that nothing came of the call
+	Refused bool             `json:"refused,omitempty"`
+	Request string           `json:"request,omitempty"` // the save request that was made or looked at
+	Save    *saveExpectation `json:"save,omitempty"`    // what a save asked for
+	// start date of the VM: before a restart, or as a look saw it
+	Since  time.Time `json:"since,omitzero"`
+	Node   string    `json:"node,omitempty"`   // of the instance, as it was seen
+	Stream int       `json:"stream,omitempty"` // number of the stream of a watch, from 1
 }
 
 // notFound is the state of an instance or a request that a look or a list did not find.

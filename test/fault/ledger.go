@@ -36,7 +36,10 @@ func ledgerOf(calls []call) *ledger {
 // get returns the life of an instance, a new one when it has no history.
 func (b *ledger) get(id string) *life {
 	if b.lives[id] == nil {
-		b.lives[id] = &life{created: never, asked: never, agreed: never, started: never, gone: never, saving: never, told: never}
+		b.lives[id] = &life{
+			created: never, asked: never, agreed: never, started: never, gone: never, saving: never,
+			told: never,
+		}
 	}
 	return b.lives[id]
 }

@@ -67,7 +67,9 @@ type options struct {
 func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("fault", flag.ContinueOnError)
 	fs.SetOutput(out)
-	fs.IntVar(&o.n, "n", 50, "kills of every target; of backup, events and qemu-save a fifth of them, and at least 8; of registry one and more at each step")
+	fs.IntVar(&o.n, "n", 50,
+		"kills of every target; of backup, events and qemu-save a fifth of them, and at least 8; of registry one "+
+			"and more at each step")
 	fs.Uint64Var(&o.seed, "seed", 0, "seed of every choice; 0 takes one from the clock")
 	fs.IntVar(&o.rate, "rate", stormRate, "creates a second of the controller target; less proves less")
 	names := fs.String("targets", allTargets(), "what to kill")

@@ -22,7 +22,9 @@ func TestParse(t *testing.T) {
 	if err != nil || o.n != 7 || o.seed != 9 || o.json != "f" || len(o.targets) != 2 || o.targets[0].name != "qemu" {
 		t.Errorf("options are %+v, %v", o, err)
 	}
-	for _, args := range [][]string{{"-n", "0"}, {"-n", "-1"}, {"-rate", "0"}, {"-targets", "disk"}, {"-targets", ""}, {"more"}, {"-seed", "x"}} {
+	for _, args := range [][]string{
+		{"-n", "0"}, {"-n", "-1"}, {"-rate", "0"}, {"-targets", "disk"}, {"-targets", ""}, {"more"}, {"-seed", "x"},
+	} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v is taken", args)
 		}
@@ -65,7 +67,8 @@ func TestLanes(t *testing.T) {
 	var list []target
 	for i, real := range []bool{false, true, true, false} {
 		alone := i == 3
-		list = append(list, target{name: fmt.Sprint("t", i), real: real, alone: alone, cloud: func(context.Context, rig.Programs, string) (*rig.Cloud, error) {
+		list = append(list, target{name: fmt.Sprint("t",
+			i), real: real, alone: alone, cloud: func(context.Context, rig.Programs, string) (*rig.Cloud, error) {
 			mu.Lock()
 			if begun++; alone {
 				first = begun

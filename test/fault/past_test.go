@@ -31,16 +31,31 @@ func TestJudgePast(t *testing.T) {
 		past       []api.HistoryInstance
 		kind, want string
 	}{
-		"whole":             {calls, []api.HistoryInstance{whole}, "", ""},
-		"missing":           {calls, nil, "lost: ", "has no record"},
-		"nothing promised":  {[]call{create(1, 2, "x")}, nil, "", ""},
-		"twice":             {calls, []api.HistoryInstance{whole, whole}, "wrong: ", "has 2 records"},
-		"without its end":   {calls, []api.HistoryInstance{record("a", 8, "Started")}, "wrong: ", "tells no whole life"},
-		"without its time":  {calls, []api.HistoryInstance{{InstanceID: "a", Transitions: whole.Transitions}}, "wrong: ", "tells no whole life"},
-		"against the edges": {calls, []api.HistoryInstance{record("a", 8, "Terminating", "Started", "Terminated")}, "wrong: ", "follows Terminating"},
+		"whole":            {calls, []api.HistoryInstance{whole}, "", ""},
+		"missing":          {calls, nil, "lost: ", "has no record"},
+		"nothing promised": {[]call{create(1, 2, "x")}, nil, "", ""},
+		"twice":            {calls, []api.HistoryInstance{whole, whole}, "wrong: ", "has 2 records"},
+		"without its end": {
+			calls,
+			[]api.HistoryInstance{record("a", 8, "Started")},
+			"wrong: ",
+			"tells no whole life",
+		},
+		"without its time": {
+			calls,
+			[]api.HistoryInstance{{InstanceID: "a", Transitions: whole.Transitions}},
+			"wrong: ", "tells no whole life",
+		},
+		"against the edges": {
+			calls,
+			[]api.HistoryInstance{record("a", 8, "Terminating", "Started", "Terminated")},
+			"wrong: ", "follows Terminating",
+		},
 		"rightly forgotten": {calls, full, "", ""},
 		"acknowledged late": {
-			[]call{create(1, 2, "x", "a"), terminate(5, 8, true, "a")}, append(full, record("y", 7, "Terminated")), "", "",
+			[]call{create(1, 2, "x", "a"), terminate(5, 8, true, "a")},
+			append(full, record("y", 7, "Terminated")),
+			"", "",
 		},
 		"forgotten too soon": {
 			calls, append(full, record("y", 3, "Terminated")), "lost: ", "has no record",

@@ -38,7 +38,8 @@ func (s *scene) prove(ctx context.Context, w world, node string, f *findings) in
 			if err := s.proveOne(ctx, sv, node); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				f.wrong("version %s of template %s (save request %s): %v", sv.Request.Tag, sv.Request.TemplateID, sv.ID, err)
+				f.wrong("version %s of template %s (save request %s): %v", sv.Request.Tag, sv.Request.TemplateID, sv.ID,
+					err)
 			}
 		})
 	}
@@ -50,7 +51,8 @@ func (s *scene) prove(ctx context.Context, w world, node string, f *findings) in
 // terminates the instance.
 func (s *scene) proveOne(ctx context.Context, sv saved, node string) error {
 	ids, err := s.client.create(ctx, order{
-		Template: sv.Request.TemplateID, Tag: sv.Request.Tag, ExternalID: "proof-" + sv.Request.Tag, Count: 1, Node: node,
+		Template: sv.Request.TemplateID, Tag: sv.Request.Tag, ExternalID: "proof-" + sv.Request.Tag, Count: 1,
+		Node:   node,
 		Script: []byte(proofScript), Monitoring: true,
 	})
 	if err != nil {

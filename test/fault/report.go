@@ -90,7 +90,8 @@ const (
 func (r *report) judgeTarget(res result) {
 	figures := []figure{
 		{"kills", res.Kills >= res.Planned && res.Planned > 0, fmt.Sprintf("%d of %d", res.Kills, res.Planned)},
-		{"acknowledged", res.Acknowledged >= res.Needed && res.Needed > 0, fmt.Sprintf("%d of %d", res.Acknowledged, res.Needed)},
+		{"acknowledged", res.Acknowledged >= res.Needed &&
+			res.Needed > 0, fmt.Sprintf("%d of %d", res.Acknowledged, res.Needed)},
 		{"lost", res.Lost == 0, fmt.Sprint(res.Lost)},
 		{"orphans", res.Orphans == 0, fmt.Sprint(res.Orphans)},
 		{"stuck", res.Stuck == 0, fmt.Sprint(res.Stuck)},
@@ -99,7 +100,8 @@ func (r *report) judgeTarget(res result) {
 	if s := res.Storm; s != nil {
 		figures = append(figures,
 			figure{"offered", s.PerS >= leastOffered*s.Need, fmt.Sprintf("%.0f creates/s of %.0f", s.PerS, s.Need)},
-			figure{"served", s.Share >= leastServed && s.WhileUp > 0, fmt.Sprintf("%d of %d creates offered while it was up", s.Served, s.WhileUp)},
+			figure{"served", s.Share >= leastServed &&
+				s.WhileUp > 0, fmt.Sprintf("%d of %d creates offered while it was up", s.Served, s.WhileUp)},
 			figure{"streams", s.Streams > 0, fmt.Sprint(s.Streams)},
 			figure{
 				"crowded", s.Slots > 0 && float64(s.Fullest) >= leastCrowd*float64(s.Slots),
@@ -161,8 +163,11 @@ func (r *report) print(w io.Writer) {
 		}
 	}
 	for _, res := range r.Results {
-		fmt.Fprintf(w, "%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d, wrong %d (%.0f s)\n",
-			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck, res.Wrong, res.Seconds)
+		fmt.Fprintf(w,
+			"%-10s kills %d, other kills %d, acknowledged %d, errors %d, lost %d, orphans %d, stuck %d, wrong %d "+
+				"(%.0f s)\n",
+			res.Target, res.Kills, res.Others, res.Acknowledged, res.Errors, res.Lost, res.Orphans, res.Stuck,
+			res.Wrong, res.Seconds)
 		if res.Storm != nil {
 			fmt.Fprintf(w, "%-10s %s\n", res.Target, res.Storm)
 		}

@@ -44,17 +44,21 @@ func TestReport(t *testing.T) {
 		ok    bool
 		last  string
 	}{
-		"whole":      {func(*report) {}, true, "12 passed, 0 failed, 0 skipped"},
-		"few kills":  {func(r *report) { r.Results[0].Kills = 49 }, false, "11 passed, 1 failed, 0 skipped"},
-		"lost":       {func(r *report) { r.Results[1].Lost = 1 }, false, "11 passed, 1 failed, 0 skipped"},
-		"orphans":    {func(r *report) { r.Results[1].Orphans = 1 }, false, "11 passed, 1 failed, 0 skipped"},
-		"wrong":      {func(r *report) { r.Results[0].Wrong = 1 }, false, "11 passed, 1 failed, 0 skipped"},
-		"stuck":      {func(r *report) { r.Results[1].Stuck = 1 }, false, "11 passed, 1 failed, 0 skipped"},
-		"few calls":  {func(r *report) { r.Results[1].Acknowledged = 249 }, false, "11 passed, 1 failed, 0 skipped"},
-		"skipped":    {func(r *report) { r.Results[1].Skipped = "no QEMU here" }, false, "6 passed, 0 failed, 6 skipped"},
-		"unmeasured": {func(r *report) { r.Results[0].Unmeasured = "the controller did not start" }, false, "6 passed, 6 failed, 0 skipped"},
-		"no need":    {func(r *report) { r.Results[0].Needed = 0 }, false, "11 passed, 1 failed, 0 skipped"},
-		"nothing":    {func(r *report) { r.Results = nil }, false, "0 passed, 0 failed, 0 skipped"},
+		"whole":     {func(*report) {}, true, "12 passed, 0 failed, 0 skipped"},
+		"few kills": {func(r *report) { r.Results[0].Kills = 49 }, false, "11 passed, 1 failed, 0 skipped"},
+		"lost":      {func(r *report) { r.Results[1].Lost = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"orphans":   {func(r *report) { r.Results[1].Orphans = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"wrong":     {func(r *report) { r.Results[0].Wrong = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"stuck":     {func(r *report) { r.Results[1].Stuck = 1 }, false, "11 passed, 1 failed, 0 skipped"},
+		"few calls": {func(r *report) { r.Results[1].Acknowledged = 249 }, false, "11 passed, 1 failed, 0 skipped"},
+		"skipped": {func(r *report) {
+			r.Results[1].Skipped = "no QEMU here"
+		}, false, "6 passed, 0 failed, 6 skipped"},
+		"unmeasured": {func(r *report) {
+			r.Results[0].Unmeasured = "the controller did not start"
+		}, false, "6 passed, 6 failed, 0 skipped"},
+		"no need": {func(r *report) { r.Results[0].Needed = 0 }, false, "11 passed, 1 failed, 0 skipped"},
+		"nothing": {func(r *report) { r.Results = nil }, false, "0 passed, 0 failed, 0 skipped"},
 	}
 	for name, c := range cases {
 		r := &report{N: 50, Results: []result{whole("controller"), whole("agent")}}

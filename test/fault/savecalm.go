@@ -29,7 +29,8 @@ func (s *scene) judgeSaved(ctx context.Context, t trial) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	s.say("calm: lost %d, orphans %d, stuck %d, wrong %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck, calm.Wrong)
+	s.say("calm: lost %d, orphans %d, stuck %d, wrong %d; terminating everything", calm.Lost, calm.Orphans, calm.Stuck,
+		calm.Wrong)
 	if err := s.terminateAll(ctx); err != nil {
 		return r, err
 	}
@@ -102,7 +103,8 @@ func (s saveSum) enough(kills int) error {
 func (s *saveSum) String() string {
 	return fmt.Sprintf("saves: %d done, %d failed, %d ended by a termination (%d of them with a version); "+
 		"%d versions started, %d restarts, %d pushes open\n\tkilled: %s\n\tterminated: %s\n\tfailures: %s",
-		s.Done, s.Failed, s.Ended, s.Late, s.Proved, s.Restarts, s.Uploads, listed(s.Hits), listed(s.Ends), listed(s.Reasons))
+		s.Done, s.Failed, s.Ended, s.Late, s.Proved, s.Restarts, s.Uploads, listed(s.Hits), listed(s.Ends),
+		listed(s.Reasons))
 }
 
 // ids are what differs between two messages with the same meaning.

@@ -29,13 +29,15 @@ func TestSum(t *testing.T) {
 	}
 	const id = "01a1ff6e-63e7-7ecf-87c5-f5f011761944"
 	got := s.sum(world{Requests: []api.SaveImage{
-		ends("a", "t", saveDone, ""), ends("b", "u", saveError, "VM "+id+":\nno"), ends("c", "v", saveError, "terminated"),
+		ends("a", "t", saveDone, ""), ends("b", "u", saveError, "VM "+id+":\nno"),
+		ends("c", "v", saveError, "terminated"),
 		ends("d", "w", saveError, "VM "+strings.Replace(id, "01", "02", 1)+":\nno"),
 	}}, map[string]int{"Started": 1})
 	if got.Done != 1 || got.Failed != 2 || got.Ended != 1 || got.Restarts != 1 {
 		t.Errorf("sum is %+v", got)
 	}
-	if text := got.String(); !strings.Contains(text, "2 x VM ...:; no") || !strings.Contains(text, "killed: 2 x node\n") {
+	if text := got.String(); !strings.Contains(text, "2 x VM ...:; no") ||
+		!strings.Contains(text, "killed: 2 x node\n") {
 		t.Errorf("it reads %q", text)
 	}
 	if err := got.enough(2); err != nil {

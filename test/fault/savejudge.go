@@ -131,7 +131,8 @@ func judgeFailed(s saved, there bool, cut map[string]bool, f *findings) {
 	case there && cut[s.ID]:
 		f.Late++
 	case there:
-		f.wrong("save request %s ended in error (%s) and its version %s is in the registry", s.ID, s.message(), s.Request.Tag)
+		f.wrong("save request %s ended in error (%s) and its version %s is in the registry", s.ID, s.message(),
+			s.Request.Tag)
 	case s.message() == "":
 		f.wrong("save request %s ended in error and does not say why", s.ID)
 	case cut[s.ID] || s.wish.mayFail(s.message()):
@@ -214,7 +215,8 @@ func judgeReverts(all []saved, w world, f *findings) {
 		if n := have[id]; n < least[id] {
 			f.lost("template %s has %d versions; its saves and reverts must have left %d", id, n, least[id])
 		} else if n > least[id]+perhaps[id] {
-			f.wrong("template %s has %d versions; its saves and reverts must have left %d to %d", id, n, least[id], least[id]+perhaps[id])
+			f.wrong("template %s has %d versions; its saves and reverts must have left %d to %d", id, n, least[id],
+				least[id]+perhaps[id])
 		}
 	}
 }
@@ -222,7 +224,10 @@ func judgeReverts(all []saved, w world, f *findings) {
 // judgeUploads: a push that the registry still waits for is one whose save has failed.
 func judgeUploads(all []saved, uploads []upload, f *findings) {
 	for _, u := range uploads {
-		i := slices.IndexFunc(all, func(s saved) bool { return s.Request.Tag == u.Tag && s.Request.TemplateID == u.Template })
+		i := slices.IndexFunc(all, func(s saved) bool {
+			return s.Request.Tag == u.Tag &&
+				s.Request.TemplateID == u.Template
+		})
 		switch {
 		case i < 0:
 			f.orphan("push of tag %s that nobody asked for: %s", u.Tag, u.Dir)
@@ -240,7 +245,8 @@ func judgeRestarts(calls []call, records []record, f *findings) {
 			before[c.Instances[0]] = c
 		}
 	}
-	for _, rec := range slices.SortedFunc(slices.Values(records), func(a, b record) int { return cmp.Compare(a.ID, b.ID) }) {
+	for _, rec := range slices.SortedFunc(slices.Values(records),
+		func(a, b record) int { return cmp.Compare(a.ID, b.ID) }) {
 		if c, ok := before[rec.ID]; ok && rec.State == "Started" && !rec.Since.After(c.Since) {
 			f.stuck("instance %s was to be restarted and its VM runs since %s", rec.ID, rec.Since)
 		}

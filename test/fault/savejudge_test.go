@@ -15,7 +15,10 @@ import (
 func asked(change func(*call)) call {
 	c := call{
 		Op: opSave, Begin: 3, End: 4, Instances: []string{"a"}, Acked: true, Request: "r",
-		Save: &saveExpectation{saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true}, May: []string{"killed"}},
+		Save: &saveExpectation{
+			saveOrder: saveOrder{Instance: "a", Tag: "t", Target: "T", Suspend: true},
+			May:       []string{"killed"},
+		},
 	}
 	if change != nil {
 		change(&c)
@@ -25,7 +28,9 @@ func asked(change func(*call)) call {
 
 // answer is a save request of instance a for tag t of template T.
 func answer(status, message string) api.SaveImage {
-	r := api.SaveImage{ID: "r", Status: status, Request: api.SaveImageRequest{InstanceID: "a", TemplateID: "T", Tag: "t"}}
+	r := api.SaveImage{
+		ID: "r", Status: status, Request: api.SaveImageRequest{InstanceID: "a", TemplateID: "T", Tag: "t"},
+	}
 	if message != "" {
 		r.Error = &api.SaveImageError{Message: message, Type: "save.Error"}
 	}
@@ -66,38 +71,126 @@ func TestJudgeSaves(t *testing.T) {
 		records    []record
 		kind, want string
 	}{
-		"done":                    {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "")}, both, nil, "", ""},
-		"pending for ever":        {[]call{made, asked(nil)}, []api.SaveImage{answer(savePending, "")}, both, nil, "stuck: ", "is pending"},
-		"a status of its own":     {[]call{made, asked(nil)}, []api.SaveImage{answer("begun", "")}, both, nil, "wrong: ", "the status"},
-		"request lost":            {[]call{made, asked(nil)}, nil, both[:1], started, "lost: ", "is not listed"},
-		"done, instance there":    {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "")}, both, started, "lost: ", "although its save"},
-		"done with an error":      {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "why")}, both, nil, "wrong: ", "has the error"},
-		"done despite its script": {[]call{made, failing}, []api.SaveImage{answer(saveDone, "")}, both, nil, "wrong: ", "although its script"},
-		"done without its script": {[]call{made, scripted}, []api.SaveImage{answer(saveDone, "")}, both, nil, "wrong: ", "its script ended well"},
-		"done after its script":   {[]call{made, scripted}, []api.SaveImage{ran}, both, nil, "", ""},
-		"script failed":           {[]call{made, failing}, []api.SaveImage{coded(3)}, both[:1], started, "", ""},
-		"script without code":     {[]call{made, failing}, []api.SaveImage{answer(saveError, "no")}, both[:1], started, "wrong: ", "code of its script"},
-		"failed by a kill":        {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "agent killed")}, both[:1], started, "", ""},
-		"failed":                  {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "busy")}, both[:1], started, "wrong: ", "ended in error: busy"},
-		"failed without a word":   {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "")}, both[:1], started, "wrong: ", "does not say why"},
-		"failed with a version":   {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "agent killed")}, both, started, "wrong: ", "is in the registry"},
-		"failed and stopped":      {[]call{made, asked(nil)}, []api.SaveImage{answer(saveError, "agent killed")}, both[:1], []record{{ID: "a", State: "Stopped"}}, "lost: ", "is Stopped"},
+		"done": {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, "")}, both, nil, "", ""},
+		"pending for ever": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(savePending, "")},
+			both,
+			nil, "stuck: ", "is pending",
+		},
+		"a status of its own": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer("begun", "")},
+			both, nil,
+			"wrong: ", "the status",
+		},
+		"request lost": {[]call{made, asked(nil)}, nil, both[:1], started, "lost: ", "is not listed"},
+		"done, instance there": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveDone, "")},
+			both, started,
+			"lost: ", "although its save",
+		},
+		"done with an error": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveDone, "why")},
+			both,
+			nil, "wrong: ", "has the error",
+		},
+		"done despite its script": {
+			[]call{made, failing},
+			[]api.SaveImage{answer(saveDone, "")},
+			both, nil, "wrong: ",
+			"although its script",
+		},
+		"done without its script": {
+			[]call{made, scripted},
+			[]api.SaveImage{answer(saveDone, "")},
+			both, nil, "wrong: ",
+			"its script ended well",
+		},
+		"done after its script": {[]call{made, scripted}, []api.SaveImage{ran}, both, nil, "", ""},
+		"script failed":         {[]call{made, failing}, []api.SaveImage{coded(3)}, both[:1], started, "", ""},
+		"script without code": {
+			[]call{made, failing},
+			[]api.SaveImage{answer(saveError, "no")},
+			both[:1], started,
+			"wrong: ", "code of its script",
+		},
+		"failed by a kill": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveError, "agent killed")},
+			both[:1], started, "", "",
+		},
+		"failed": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveError, "busy")},
+			both[:1],
+			started, "wrong: ", "ended in error: busy",
+		},
+		"failed without a word": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveError, "")},
+			both[:1], started,
+			"wrong: ", "does not say why",
+		},
+		"failed with a version": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveError, "agent killed")},
+			both,
+			started, "wrong: ", "is in the registry",
+		},
+		"failed and stopped": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveError, "agent killed")},
+			both[:1],
+			[]record{{ID: "a", State: "Stopped"}},
+			"lost: ", "is Stopped",
+		},
 		"terminated": {
 			[]call{made, asked(nil), terminate(5, 6, true, "a")},
 			[]api.SaveImage{answer(saveError, "terminated")},
 			both[:1], nil, "", "",
 		},
 		"failed, then terminated": {
-			[]call{made, asked(nil), {Op: opRequest, Begin: 4, End: 5, Request: "r", State: saveError, Acked: true}, terminate(6, 7, true, "a")},
+			[]call{
+				made, asked(nil),
+				{Op: opRequest, Begin: 4, End: 5, Request: "r", State: saveError, Acked: true},
+				terminate(6, 7, true, "a"),
+			},
 			[]api.SaveImage{answer(saveError, "busy")},
 			both[:1], nil, "wrong: ", "ended in error: busy",
 		},
-		"nobody's":       {[]call{made}, []api.SaveImage{answer(saveError, "no")}, both[:1], started, "orphan: ", "that nobody asked for"},
-		"twin":           {[]call{made, asked(nil)}, []api.SaveImage{answer(saveDone, ""), twin}, both, nil, "orphan: ", "is a twin"},
-		"refused":        {[]call{made, asked(func(c *call) { c.Acked, c.Refused = false, true })}, []api.SaveImage{answer(saveError, "agent killed")}, both[:1], started, "orphan: ", "it was refused"},
+		"nobody's": {
+			[]call{made},
+			[]api.SaveImage{answer(saveError, "no")},
+			both[:1], started, "orphan: ",
+			"that nobody asked for",
+		},
+		"twin": {
+			[]call{made, asked(nil)},
+			[]api.SaveImage{answer(saveDone, ""), twin},
+			both, nil, "orphan: ",
+			"is a twin",
+		},
+		"refused": {
+			[]call{made, asked(func(c *call) { c.Acked, c.Refused = false, true })},
+			[]api.SaveImage{answer(saveError, "agent killed")},
+			both[:1], started, "orphan: ", "it was refused",
+		},
 		"unknown answer": {[]call{made, asked(func(c *call) { c.Acked = false })}, nil, both[:1], started, "", ""},
-		"reverted":       {[]call{made, asked(nil), other}, []api.SaveImage{answer(saveDone, ""), replaced}, []version{version1, version3}, nil, "", ""},
-		"not reverted":   {[]call{made, asked(nil), other}, []api.SaveImage{answer(saveDone, ""), replaced}, []version{version1, version2, version3}, nil, "wrong: ", "must have left 2 to 2"},
+		"reverted": {
+			[]call{made, asked(nil), other},
+			[]api.SaveImage{answer(saveDone, ""), replaced},
+			[]version{version1, version3},
+			nil, "", "",
+		},
+		"not reverted": {
+			[]call{made, asked(nil), other},
+			[]api.SaveImage{answer(saveDone, ""), replaced},
+			[]version{version1, version2, version3},
+			nil, "wrong: ", "must have left 2 to 2",
+		},
 	}
 	for name, c := range cases {
 		var f findings
@@ -158,18 +251,36 @@ func TestJudgeCallsOfSaves(t *testing.T) {
 		requests []api.SaveImage
 		want     string
 	}{
-		"pushing":                 {[]call{made, asked(nil), look(5, 6, "a", "Pushing")}, stays, ""},
-		"pushing without a save":  {[]call{made, look(5, 6, "a", "Pushing")}, nil, "is Pushing"},
-		"pushing, refused":        {[]call{made, asked(func(c *call) { c.Refused, c.Acked = true, false }), look(5, 6, "a", "Pushing")}, nil, "is Pushing"},
-		"started again":           {[]call{made, asked(nil), look(5, 6, "a", "Pushing"), look(7, 8, "a", "Started")}, stays, ""},
-		"gone by itself":          {[]call{made, asked(nil), look(5, 6, "a", "Terminating"), look(7, 8, "a", notFound)}, gone, ""},
-		"gone, and it failed":     {[]call{made, asked(nil), look(5, 6, "a", notFound)}, stays, "and gone"},
-		"started after done":      {[]call{made, asked(nil), told, look(7, 8, "a", "Started")}, gone, "after its save was done"},
-		"pushing after done":      {[]call{made, asked(nil), told, look(7, 8, "a", "Pushing")}, gone, "after its save was done"},
+		"pushing":                {[]call{made, asked(nil), look(5, 6, "a", "Pushing")}, stays, ""},
+		"pushing without a save": {[]call{made, look(5, 6, "a", "Pushing")}, nil, "is Pushing"},
+		"pushing, refused": {[]call{made, asked(func(c *call) { c.Refused, c.Acked = true, false }), look(5,
+			6, "a", "Pushing")}, nil, "is Pushing"},
+		"started again": {
+			[]call{made, asked(nil), look(5, 6, "a", "Pushing"), look(7, 8, "a", "Started")},
+			stays, "",
+		},
+		"gone by itself": {
+			[]call{made, asked(nil), look(5, 6, "a", "Terminating"), look(7, 8, "a", notFound)},
+			gone, "",
+		},
+		"gone, and it failed": {[]call{made, asked(nil), look(5, 6, "a", notFound)}, stays, "and gone"},
+		"started after done": {
+			[]call{made, asked(nil), told, look(7, 8, "a", "Started")},
+			gone,
+			"after its save was done",
+		},
+		"pushing after done": {
+			[]call{made, asked(nil), told, look(7, 8, "a", "Pushing")},
+			gone,
+			"after its save was done",
+		},
 		"started while it ended":  {[]call{made, asked(nil), told, look(5, 8, "a", "Started")}, gone, ""},
 		"not found, and it saved": {[]call{made, asked(nil), refused}, gone, ""},
 		"not found, and it ran":   {[]call{made, asked(nil), refused}, stays, "could not be terminated"},
-		"unknown, and it saved":   {[]call{made, asked(func(c *call) { c.Acked = false }), look(5, 6, "a", notFound)}, gone, ""},
+		"unknown, and it saved": {
+			[]call{made, asked(func(c *call) { c.Acked = false }), look(5, 6, "a", notFound)},
+			gone, "",
+		},
 	}
 	for name, c := range cases {
 		var f findings
@@ -186,12 +297,23 @@ func TestJudgeRequests(t *testing.T) {
 		calls      []call
 		kind, want string
 	}{
-		"orderly":           {[]call{asked(nil), seen(5, 6, savePending), seen(7, 8, saveDone), seen(9, 10, saveDone)}, "", ""},
-		"forgotten":         {[]call{asked(nil), seen(5, 6, notFound)}, "lost: ", "is not found"},
-		"asked before":      {[]call{asked(nil), seen(1, 5, notFound)}, "", ""},
-		"done, then failed": {[]call{asked(nil), seen(5, 6, saveDone), seen(7, 8, saveError)}, "wrong: ", "was done and is error"},
-		"ended, then not":   {[]call{asked(nil), seen(5, 6, saveError), seen(7, 8, savePending)}, "wrong: ", "was error and is pending"},
-		"overlapping":       {[]call{asked(nil), seen(5, 8, saveDone), seen(6, 9, savePending)}, "", ""},
+		"orderly": {
+			[]call{asked(nil), seen(5, 6, savePending), seen(7, 8, saveDone), seen(9, 10, saveDone)},
+			"", "",
+		},
+		"forgotten":    {[]call{asked(nil), seen(5, 6, notFound)}, "lost: ", "is not found"},
+		"asked before": {[]call{asked(nil), seen(1, 5, notFound)}, "", ""},
+		"done, then failed": {
+			[]call{asked(nil), seen(5, 6, saveDone), seen(7, 8, saveError)},
+			"wrong: ",
+			"was done and is error",
+		},
+		"ended, then not": {
+			[]call{asked(nil), seen(5, 6, saveError), seen(7, 8, savePending)},
+			"wrong: ",
+			"was error and is pending",
+		},
+		"overlapping": {[]call{asked(nil), seen(5, 8, saveDone), seen(6, 9, savePending)}, "", ""},
 	}
 	for name, c := range cases {
 		var f findings
@@ -247,7 +369,9 @@ func TestStep(t *testing.T) {
 	if at := step(script); at != saveStep("script") {
 		t.Errorf("it is at %q", at)
 	}
-	for words, want := range map[string]string{"waiting for its node": "waiting", "pushing 42 %": "pushing", "new words": "waiting"} {
+	for words, want := range map[string]string{
+		"waiting for its node": "waiting", "pushing 42 %": "pushing", "new words": "waiting",
+	} {
 		if at := step(pushing(words)); at != saveStep(want) {
 			t.Errorf("%q is %q", words, at)
 		}
@@ -274,7 +398,9 @@ func TestCompare(t *testing.T) {
 	if err := compare(w, "disk x\nmemory x\nend\n"); err != nil {
 		t.Error(err)
 	}
-	for _, stdout := range []string{"", "disk x\n", "memory x\n", "disk x\nmemory x\nmemory y\n", "disk xy\nmemory x\n"} {
+	for _, stdout := range []string{
+		"", "disk x\n", "memory x\n", "disk x\nmemory x\nmemory y\n", "disk xy\nmemory x\n",
+	} {
 		if err := compare(w, stdout); err == nil {
 			t.Errorf("%q is taken", stdout)
 		}

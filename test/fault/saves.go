@@ -77,7 +77,8 @@ func (c *client) requests(ctx context.Context) (list []api.SaveImage, err error)
 // restart asks for a restart of an instance whose VM was started at inst's start date.
 func (c *client) restart(ctx context.Context, inst api.Instance) error {
 	entry := call{Op: opRestart, Begin: c.history.now(), Instances: []string{inst.InstanceID}, Since: startDate(inst)}
-	err := c.Send(ctx, http.MethodPost, "/api/v1/rpc/vm/restart", map[string]string{"instance_id": inst.InstanceID}, nil)
+	err := c.Send(ctx, http.MethodPost, "/api/v1/rpc/vm/restart", map[string]string{"instance_id": inst.InstanceID},
+		nil)
 	c.finish(entry, err)
 	return err
 }

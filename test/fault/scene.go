@@ -58,7 +58,8 @@ func (b *bench) stage(ctx context.Context, t target) (r result, err error) {
 	stream := fnv.New64a()
 	_, _ = stream.Write([]byte(t.name))
 	s := &scene{
-		bench: b, name: t.name, needed: t.acks * t.planned(b.n), planned: t.planned(b.n), hits: map[string]int{}, dir: filepath.Join(b.dir, t.name), history: newHistory(),
+		bench: b, name: t.name, needed: t.acks * t.planned(b.n), planned: t.planned(b.n), hits: map[string]int{},
+		dir: filepath.Join(b.dir, t.name), history: newHistory(),
 		rng: rand.New(rand.NewPCG(b.seed, stream.Sum64())), //nolint:gosec // a test that can be repeated
 	}
 	if err := rig.MakeDir(s.dir); err != nil {

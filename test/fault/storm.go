@@ -38,7 +38,8 @@ type storm struct {
 
 // startStorm begins the load; it ends with the context, and wait waits for its last job.
 func startStorm(ctx context.Context, c *client, o stormOptions) *storm {
-	s := &storm{stormOptions: o, client: c, places: make(chan struct{}, o.Jobs), alive: map[string]bool{}, unsure: map[string]bool{}}
+	s := &storm{stormOptions: o, client: c, places: make(chan struct{},
+		o.Jobs), alive: map[string]bool{}, unsure: map[string]bool{}}
 	s.wg.Go(func() { s.blow(ctx) })
 	s.wg.Go(func() { s.lists(ctx) })
 	return s

@@ -61,7 +61,10 @@ type stormSum struct {
 }
 
 func newStormJudge(book *ledger, r rules, slots int, up []span) *stormJudge {
-	return &stormJudge{lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{}, sum: stormSum{Begin: never, Slots: slots}}
+	return &stormJudge{
+		lives: book.lives, rules: r, slots: slots, up: up, trails: map[string]*instanceTrace{},
+		sum: stormSum{Begin: never, Slots: slots},
+	}
 }
 
 // judge reads the whole history and returns the figures of the load.
@@ -193,7 +196,8 @@ func (j *stormJudge) crowds(f *findings) {
 	}
 	for _, node := range slices.Sorted(maps.Keys(edges)) {
 		// Of two at the same time the end comes first.
-		slices.SortFunc(edges[node], func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
+		slices.SortFunc(edges[node],
+			func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.delta, b.delta)) })
 		held, most, when := 0, 0, time.Duration(0)
 		for _, e := range edges[node] {
 			if held += e.delta; held > most {
@@ -201,7 +205,8 @@ func (j *stormJudge) crowds(f *findings) {
 			}
 		}
 		if most > j.slots {
-			f.wrong("node %s had %d instances and has %d slots (at %s)", node, most, j.slots, when.Round(time.Millisecond))
+			f.wrong("node %s had %d instances and has %d slots (at %s)", node, most, j.slots,
+				when.Round(time.Millisecond))
 		}
 		j.sum.Fullest = max(j.sum.Fullest, most)
 	}
@@ -231,7 +236,8 @@ func (j *stormJudge) count() stormSum {
 func (s *stormSum) String() string {
 	ms := func(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 	return fmt.Sprintf("offered %d creates, %.0f/s; up for %s, %d of %d (%.1f %%) acknowledged, p50 %s, p99 %s; "+
-		"longest wait for Started %s; %d states seen, %d streams; at most %d of %d slots of a node; %d orderly restarts",
+		"longest wait for Started %s; %d states seen, %d streams; at most %d of %d slots of a node; %d orderly "+
+		"restarts",
 		s.Offered, s.PerS, s.Up.Round(time.Second), s.Served, s.WhileUp, 100*s.Share, ms(s.P50), ms(s.P99),
 		ms(s.Longest), s.Seen, s.Streams, s.Fullest, s.Slots, s.Restarts)
 }

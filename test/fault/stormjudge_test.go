@@ -34,25 +34,45 @@ func TestStormJudge(t *testing.T) {
 		kind, want string
 	}{
 		"orderly": {[]call{
-			a, at(3, 4, "a", "Scheduling", ""), at(5, 6, "a", "Pulling", "n"), told(1, 0, 7, "a", "Started", "n"), terminate(8, 9, true, "a"),
-			told(1, 0, 10, "a", "Terminating", "n"), told(1, 0, 11, "a", "Terminated", "n"), told(1, 0, 12, "a", notFound, ""), look(13, 14, "a", notFound),
+			a, at(3, 4, "a", "Scheduling", ""), at(5, 6, "a", "Pulling", "n"), told(1, 0, 7, "a", "Started", "n"),
+			terminate(8, 9, true, "a"),
+			told(1, 0, 10, "a", "Terminating", "n"), told(1, 0, 11, "a", "Terminated", "n"),
+			told(1, 0, 12, "a", notFound, ""), look(13, 14, "a", notFound),
 		}, "", ""},
-		"acknowledged and lost":       {[]call{a, told(1, 3, 4, "a", notFound, "")}, "lost: ", "and gone"},
-		"started after a termination": {[]call{a, terminate(3, 4, true, "a"), told(2, 5, 6, "a", "Started", "n")}, "lost: ", "after an acknowledged termination"},
-		"an event on its way":         {[]call{a, terminate(3, 4, true, "a"), told(1, 0, 6, "a", "Started", "n")}, "", ""},
-		"on two nodes":                {[]call{a, at(3, 4, "a", "Scheduling", "n"), at(5, 6, "a", "Scheduling", "m")}, "wrong: ", "was on node n and is on m"},
-		"on two nodes, in a stream":   {[]call{a, at(3, 4, "a", "Started", "n"), told(1, 0, 6, "a", "Started", "m")}, "wrong: ", "was on node n and is on m"},
-		"against the edges":           {[]call{create(9, 9, "x", "a"), at(3, 4, "a", "Terminating", "n"), at(5, 6, "a", "Started", "n")}, "wrong: ", `was "Terminating" and is "Started"`},
-		"overlapping looks":           {[]call{create(9, 9, "x", "a"), at(3, 5, "a", "Terminating", "n"), at(4, 6, "a", "Started", "n")}, "", ""},
-		"against the edges, streamed": {[]call{create(9, 9, "x", "a"), told(1, 0, 4, "a", "Started", "n"), told(1, 0, 5, "a", "Pulling", "n")}, "wrong: ", "in one stream"},
-		"another stream":              {[]call{create(9, 9, "x", "a"), told(1, 0, 4, "a", "Started", "n"), told(2, 3, 5, "a", "Pulling", "n")}, "", ""},
-		"too many":                    {[]call{a, b, at(3, 4, "a", "Started", "n"), at(3, 4, "b", "Pulling", "n"), at(6, 7, "a", "Started", "n"), at(6, 7, "b", "Started", "n")}, "wrong: ", "had 2 instances and has 1 slots"},
+		"acknowledged and lost": {[]call{a, told(1, 3, 4, "a", notFound, "")}, "lost: ", "and gone"},
+		"started after a termination": {
+			[]call{a, terminate(3, 4, true, "a"), told(2, 5, 6, "a", "Started", "n")},
+			"lost: ", "after an acknowledged termination",
+		},
+		"an event on its way": {
+			[]call{a, terminate(3, 4, true, "a"), told(1, 0, 6, "a", "Started", "n")}, "", "",
+		},
+		"on two nodes": {
+			[]call{a, at(3, 4, "a", "Scheduling", "n"), at(5, 6, "a", "Scheduling", "m")},
+			"wrong: ", "was on node n and is on m",
+		},
+		"on two nodes, in a stream": {
+			[]call{a, at(3, 4, "a", "Started", "n"), told(1, 0, 6, "a", "Started", "m")},
+			"wrong: ", "was on node n and is on m",
+		},
+		"against the edges": {[]call{create(9, 9, "x", "a"), at(3, 4, "a", "Terminating", "n"), at(5, 6, "a",
+			"Started", "n")}, "wrong: ", `was "Terminating" and is "Started"`},
+		"overlapping looks": {
+			[]call{create(9, 9, "x", "a"), at(3, 5, "a", "Terminating", "n"), at(4, 6, "a", "Started", "n")}, "", "",
+		},
+		"against the edges, streamed": {[]call{create(9, 9, "x", "a"), told(1, 0, 4, "a", "Started", "n"), told(1, 0,
+			5, "a", "Pulling", "n")}, "wrong: ", "in one stream"},
+		"another stream": {[]call{create(9, 9, "x", "a"), told(1, 0, 4, "a", "Started", "n"), told(2, 3,
+			5, "a", "Pulling", "n")}, "", ""},
+		"too many": {[]call{a, b, at(3, 4, "a", "Started", "n"), at(3, 4, "b", "Pulling", "n"), at(6,
+			7, "a", "Started", "n"), at(6, 7, "b", "Started", "n")}, "wrong: ", "had 2 instances and has 1 slots"},
 		"one after the other": {[]call{
 			a, b, at(3, 4, "a", "Started", "n"), at(6, 7, "a", "Started", "n"), terminate(7, 8, true, "a"),
 			at(8, 9, "b", "Pulling", "n"), at(9, 10, "a", "Terminated", "n"), at(11, 12, "b", "Started", "n"),
 		}, "", ""},
 		"one sentence an instance": {[]call{
-			create(9, 9, "x", "a"), at(3, 4, "a", "Started", "n"), at(5, 6, "a", "Pulling", "n"), at(7, 8, "a", "Pulling", "m"),
+			create(9, 9, "x", "a"), at(3, 4, "a", "Started", "n"), at(5, 6, "a", "Pulling", "n"),
+			at(7, 8, "a", "Pulling", "m"),
 		}, "wrong: ", "Pulling"},
 	}
 	for name, c := range cases {
@@ -74,8 +94,10 @@ func TestStormSum(t *testing.T) {
 	}
 	calls = append(calls, create(0, 1, "y", "a"), at(2*s, 3*s, "a", "Started", "n"))
 	var f findings
-	got := newStormJudge(ledgerOf(calls), rules{}, 1, []span{{s, 4 * s}, {5 * s, 5*s + 1}}).judge(slices.Values(calls), &f)
-	if got.Offered != 8 || got.WhileUp != 3 || got.Served != 2 || got.Up != 3*s+1 || got.P50 != 3*time.Millisecond || got.Longest != 3*s-1 {
+	got := newStormJudge(ledgerOf(calls), rules{}, 1, []span{{s, 4 * s}, {5 * s, 5*s + 1}}).judge(slices.Values(calls),
+		&f)
+	if got.Offered != 8 || got.WhileUp != 3 || got.Served != 2 || got.Up != 3*s+1 || got.P50 != 3*time.Millisecond ||
+		got.Longest != 3*s-1 {
 		t.Errorf("the sum is %+v", got)
 	}
 	if text := got.String(); !strings.Contains(text, "2 of 3 (66.7 %)") {
@@ -87,7 +109,8 @@ func TestStormSum(t *testing.T) {
 func TestReaches(t *testing.T) {
 	for _, s := range farm.InstanceStates {
 		if !reaches[farm.Scheduling][s] || !reaches[s][farm.Gone] || reaches[farm.Gone][s] {
-			t.Errorf("%s: from the start %v, to the end %v, back %v", s, reaches[farm.Scheduling][s], reaches[s][farm.Gone], reaches[farm.Gone][s])
+			t.Errorf("%s: from the start %v, to the end %v, back %v", s, reaches[farm.Scheduling][s],
+				reaches[s][farm.Gone], reaches[farm.Gone][s])
 		}
 		if back := reaches[farm.Terminating][s]; back != (s == farm.Terminating || s == farm.Terminated) {
 			t.Errorf("from a termination to %s: %v", s, back)
@@ -131,7 +154,8 @@ func TestSpill(t *testing.T) {
 func TestStormCases(t *testing.T) {
 	good := stormSum{PerS: 490, Need: 500, Share: 0.95, WhileUp: 10, Streams: 1, Fullest: 120, Slots: 150}
 	for name, change := range map[string]func(*stormSum){
-		"": func(*stormSum) {}, "offered": func(s *stormSum) { s.PerS = 400 }, "served": func(s *stormSum) { s.Share = 0.8 }, "streams": func(s *stormSum) { s.Streams = 0 },
+		"": func(*stormSum) {}, "offered": func(s *stormSum) { s.PerS = 400 },
+		"served": func(s *stormSum) { s.Share = 0.8 }, "streams": func(s *stormSum) { s.Streams = 0 },
 		"crowded": func(s *stormSum) { s.Fullest = 119 },
 	} {
 		sum, r := good, report{}

@@ -46,7 +46,8 @@ func (s *scene) playStorm(ctx context.Context, o stormOptions) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	s.say("%d kills, %d orderly restarts, %d acknowledged; waiting for calm", s.kills, s.restarts, s.history.acknowledged())
+	s.say("%d kills, %d orderly restarts, %d acknowledged; waiting for calm", s.kills, s.restarts,
+		s.history.acknowledged())
 	return s.judgeStorm(ctx, o, synced)
 }
 

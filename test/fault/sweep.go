@@ -11,7 +11,8 @@ import (
 
 // aims are the steps in which a sweep terminates instances, one after another.
 var aims = []string{
-	"start", "startup script", saveStep("waiting"), saveStep("script"), saveStep("saving"), saveStep("testing"), saveStep("pushing"), "restart",
+	"start", "startup script", saveStep("waiting"), saveStep("script"), saveStep("saving"), saveStep("testing"),
+	saveStep("pushing"), "restart",
 }
 
 // sweep terminates instance after instance, each as close as it can to the next step.

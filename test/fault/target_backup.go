@@ -31,7 +31,8 @@ func backupTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := s.simulateMany(ctx, "sim", backupNodes, backupSlots, "--boot", "20ms", "--pull", "30ms", "--exec", "20ms"); err != nil {
+	if err := s.simulateMany(ctx, "sim", backupNodes, backupSlots, "--boot", "20ms", "--pull", "30ms", "--exec",
+		"20ms"); err != nil {
 		return r, err
 	}
 	if err := s.awaitNodes(ctx, backupNodes); err != nil {
@@ -42,7 +43,8 @@ func backupTarget(ctx context.Context, s *scene) (r result, err error) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	load := startLoad(working, s.client, loadOptions{
-		Workers: 4, Keep: backupKeep, Longest: time.Second, Templates: []string{template}, Seed: s.seed, Pause: 50 * time.Millisecond,
+		Workers: 4, Keep: backupKeep, Longest: time.Second, Templates: []string{template}, Seed: s.seed,
+		Pause: 50 * time.Millisecond,
 	})
 	var found findings
 	err = s.strikes(ctx, func(ctx context.Context) error { return s.strikeBackup(ctx, &found) })
@@ -173,7 +175,8 @@ func (s *scene) goBack(ctx context.Context) (before []record, ended map[string]b
 		}
 	}
 	if len(before) < backupLeast {
-		return nil, nil, fmt.Errorf("only %d instances run; it takes %d to go back to a backup", len(before), backupLeast)
+		return nil, nil, fmt.Errorf("only %d instances run; it takes %d to go back to a backup", len(before),
+			backupLeast)
 	}
 	file, ended := filepath.Join(s.dir, "backup"), map[string]bool{}
 	if err := s.cloud.Backup(ctx, file); err != nil {
@@ -227,7 +230,8 @@ func judgeRestored(before []record, ended map[string]bool, w world, f *findings)
 		case !there:
 			f.lost("instance %s ran at the time of the backup and is not listed", was.ID)
 		case is.State != "Started" || !is.Since.Equal(was.Since):
-			f.lost("instance %s ran at the time of the backup, since %s; it is %s since %s: %s", was.ID, was.Since, is.State, is.Since, is.Message)
+			f.lost("instance %s ran at the time of the backup, since %s; it is %s since %s: %s", was.ID, was.Since,
+				is.State, is.Since, is.Message)
 		case vms[was.ID] != 1:
 			f.lost("instance %s has %d VMs after a restore", was.ID, vms[was.ID])
 		}

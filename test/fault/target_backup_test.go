@@ -37,16 +37,28 @@ func TestJudgeRestored(t *testing.T) {
 		world      world
 		kind, want string
 	}{
-		"runs on":                {false, world{Records: runs, Machines: vm}, "", ""},
-		"record lost":            {false, world{Machines: vm}, "lost: ", "is not listed"},
-		"VM lost":                {false, world{Records: runs}, "lost: ", "has 0 VMs"},
-		"two VMs":                {false, world{Records: runs, Machines: append(vm, vm[0])}, "lost: ", "has 2 VMs"},
-		"started again":          {false, world{Records: again, Machines: vm}, "lost: ", "ran at the time of the backup, since"},
-		"in Error":               {false, world{Records: []record{{ID: "a", State: "Error", Since: since}}, Machines: vm}, "lost: ", "it is Error"},
+		"runs on":     {false, world{Records: runs, Machines: vm}, "", ""},
+		"record lost": {false, world{Machines: vm}, "lost: ", "is not listed"},
+		"VM lost":     {false, world{Records: runs}, "lost: ", "has 0 VMs"},
+		"two VMs":     {false, world{Records: runs, Machines: append(vm, vm[0])}, "lost: ", "has 2 VMs"},
+		"started again": {
+			false,
+			world{Records: again, Machines: vm},
+			"lost: ",
+			"ran at the time of the backup, since",
+		},
+		"in Error": {false, world{
+			Records: []record{{ID: "a", State: "Error", Since: since}}, Machines: vm,
+		}, "lost: ", "it is Error"},
 		"ended and found so":     {true, world{Records: []record{{ID: "a", State: "Error"}}}, "", ""},
 		"ended and gone":         {true, world{}, "", ""},
 		"ended and taken to run": {true, world{Records: runs}, "stuck: ", "is Started"},
-		"ended and back":         {true, world{Records: []record{{ID: "a", State: "Error"}}, Machines: vm}, "orphan: ", "terminated after the backup"},
+		"ended and back": {
+			true,
+			world{Records: []record{{ID: "a", State: "Error"}}, Machines: vm},
+			"orphan: ",
+			"terminated after the backup",
+		},
 	} {
 		var f findings
 		judgeRestored(runs, map[string]bool{"a": c.ended}, c.world, &f)

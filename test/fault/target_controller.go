@@ -31,7 +31,8 @@ func controllerTarget(ctx context.Context, s *scene) (r result, err error) {
 		return r, err
 	}
 	s.inMemory()
-	if err := s.simulateMany(ctx, "sim", stormNodes, stormSlots, "--boot", "20ms", "--pull", "30ms", "--exec", "20ms"); err != nil {
+	if err := s.simulateMany(ctx, "sim", stormNodes, stormSlots, "--boot", "20ms", "--pull", "30ms", "--exec",
+		"20ms"); err != nil {
 		return r, err
 	}
 	if err := s.awaitNodes(ctx, stormNodes); err != nil {
@@ -43,7 +44,8 @@ func controllerTarget(ctx context.Context, s *scene) (r result, err error) {
 	s.machines = func() ([]machine, error) { return simMachines(s.nodeDir()) }
 	s.calmTime, s.capacity = time.Minute, stormNodes*stormSlots
 	return s.playStorm(ctx, stormOptions{
-		Rate: s.rate, Jobs: 3000, Longest: 1500 * time.Millisecond, Template: template, Script: "echo done\n", Seed: s.seed,
+		Rate: s.rate, Jobs: 3000, Longest: 1500 * time.Millisecond, Template: template, Script: "echo done\n",
+		Seed: s.seed,
 	})
 }
 

@@ -41,7 +41,8 @@ func eventsTarget(ctx context.Context, s *scene) (r result, err error) {
 	if err := s.cloud.Boot(ctx); err != nil {
 		return r, err
 	}
-	if err := s.simulateMany(ctx, "sim", eventNodes, eventSlots, "--boot", "20ms", "--pull", "30ms", "--exec", "20ms"); err != nil {
+	if err := s.simulateMany(ctx, "sim", eventNodes, eventSlots, "--boot", "20ms", "--pull", "30ms", "--exec",
+		"20ms"); err != nil {
 		return r, err
 	}
 	if err := s.awaitNodes(ctx, eventNodes); err != nil {
@@ -50,7 +51,8 @@ func eventsTarget(ctx context.Context, s *scene) (r result, err error) {
 	s.machines = func() ([]machine, error) { return simMachines(s.dir) }
 	s.calmTime, s.capacity = time.Minute, eventNodes*eventSlots
 	r, err = s.play(ctx, loadOptions{
-		Workers: 12, Keep: 6, Longest: time.Second, Templates: []string{template}, Seed: s.seed, Pause: 50 * time.Millisecond,
+		Workers: 12, Keep: 6, Longest: time.Second, Templates: []string{template}, Seed: s.seed,
+		Pause: 50 * time.Millisecond,
 	}, s.strikeEvents)
 	if err != nil {
 		return r, err

@@ -34,13 +34,16 @@ func registryTarget(ctx context.Context, s *scene) (r result, err error) {
 func crashFigures(c *crash.Report) []figure {
 	kills, full, unmet := c.Kills(), c.Full(), c.Unmet()
 	figures := []figure{
-		{"points", len(c.Points) > 0 && len(unmet) == 0, fmt.Sprintf("%d, without a kill or a reason %v", len(c.Points), unmet)},
+		{"points", len(c.Points) > 0 &&
+			len(unmet) == 0, fmt.Sprintf("%d, without a kill or a reason %v", len(c.Points), unmet)},
 		{"missing", kills.Missing+full.Missing == 0, fmt.Sprint(kills.Missing + full.Missing)},
-		{"full disk", full.Tried == full.Planned && full.Planned > 0, fmt.Sprintf("%d of %d %s", full.Tried, full.Planned, c.NoDisk)},
+		{"full disk", full.Tried == full.Planned &&
+			full.Planned > 0, fmt.Sprintf("%d of %d %s", full.Tried, full.Planned, c.NoDisk)},
 	}
 	for _, f := range c.Flips {
 		figures = append(figures, figure{
-			"flipped bit " + f.Name, f.Refused == f.Tried && f.Tried > 0 && f.Taken == 0, fmt.Sprintf("%d of %d refused", f.Refused, f.Tried),
+			"flipped bit " + f.Name, f.Refused == f.Tried && f.Tried > 0 && f.Taken == 0,
+			fmt.Sprintf("%d of %d refused", f.Refused, f.Tried),
 		})
 	}
 	return figures

@@ -27,7 +27,8 @@ func saveTarget(ctx context.Context, s *scene) (r result, err error) {
 	s.seeds = map[string]int{templates[0]: 1, templates[1]: 1}
 	s.rules = rules{Errors: []string{lostScript}}
 	s.calmTime, s.capacity = time.Minute, agents*simCapacity
-	load, err := s.playSaves(ctx, saveOptions{Workers: 8, Sweepers: 2, Keep: 3, Base: templates[0], Target: templates[1], Seed: s.seed})
+	load, err := s.playSaves(ctx,
+		saveOptions{Workers: 8, Sweepers: 2, Keep: 3, Base: templates[0], Target: templates[1], Seed: s.seed})
 	if err != nil {
 		return r, err
 	}

@@ -36,7 +36,8 @@ func (s *scene) pushNoise(ctx context.Context, n int) (ids []string, err error) 
 		if err := os.WriteFile(disk, noise, 0o600); err != nil {
 			return nil, err
 		}
-		id, err := s.cloud.Push(ctx, name, "import", disk, "--format", "raw", "--name", name, "--cpu", "1", "--ram", "256M")
+		id, err := s.cloud.Push(ctx, name, "import", disk, "--format", "raw", "--name", name, "--cpu", "1", "--ram",
+			"256M")
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,8 @@ func (c *client) event(line []byte, entry call, synced *int) error {
 	switch e.Type {
 	case "set":
 		vm := e.Instance.VM
-		entry.Instances, entry.State, entry.Message, entry.Node = []string{e.Instance.InstanceID}, vm.InstanceState, vm.Message, vm.NodeID
+		entry.Instances, entry.State, entry.Message, entry.Node = []string{e.Instance.InstanceID}, vm.InstanceState,
+			vm.Message, vm.NodeID
 	case "gone":
 		entry.Instances, entry.State = []string{e.InstanceID}, notFound
 	case "synced":

@@ -36,7 +36,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("%d of %d streams were whole", synced, opened)
 	}
 	got := c.history.all()
-	if len(got) != 2 || got[0].State != "Started" || got[0].Node != "n" || got[0].Stream != 1 || !got[0].Acked || got[1].State != notFound || got[1].Instances[0] != "a" {
+	if len(got) != 2 || got[0].State != "Started" || got[0].Node != "n" || got[0].Stream != 1 || !got[0].Acked ||
+		got[1].State != notFound || got[1].Instances[0] != "a" {
 		t.Errorf("the history has %+v", got)
 	}
 }

@@ -25,7 +25,8 @@ func (s *site) attackAll(ctx context.Context, among *regexp.Regexp) (*attackers,
 	for i := range guessers {
 		guessers[i] = s.attacker()
 	}
-	tries := []guess{s.rootGuess(s.controller, "/api/v1/status"), s.rootGuess(s.registry, "/registry/status"), s.loginGuess, s.joinGuess}
+	tries := []guess{s.rootGuess(s.controller, "/api/v1/status"), s.rootGuess(s.registry,
+		"/registry/status"), s.loginGuess, s.joinGuess}
 	a.every(ctx, "guesses", 50*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
 		got, err := tries[n%len(tries)](ctx, guessers[n%len(guessers)], false)
 		o.note(got, err)
@@ -57,7 +58,8 @@ func (s *site) attackAsNode(ctx context.Context, a *attackers) error {
 	shows := m.with("Bearer " + token)
 	a.every(ctx, "node at the registry", 100*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
 		t := nodeTries[n%len(nodeTries)]
-		as := strings.NewReplacer("id=A", "id="+s.a, "id=B", "id="+s.b, `"A"`, `"`+s.a+`"`, `"B"`, `"`+s.b+`"`, "/A/", "/"+s.a+"/", "NEW", uuid.NewString())
+		as := strings.NewReplacer("id=A", "id="+s.a, "id=B", "id="+s.b, `"A"`, `"`+s.a+`"`, `"B"`, `"`+s.b+`"`, "/A/",
+			"/"+s.a+"/", "NEW", uuid.NewString())
 		method, path, _ := strings.Cut(as.Replace(t.request), " ")
 		got, err := shows.send(ctx, method+" "+s.registry+path, as.Replace(t.body))
 		o.note(got, err)
@@ -103,7 +105,8 @@ func (s *site) attackAsCaller(ctx context.Context, a *attackers) error {
 		return err
 	}
 	a.every(ctx, "creates with scripts of 200 KB", 100*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
-		got, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm", s.create(1, fmt.Sprint(n, strings.Repeat("x", 200<<10))))
+		got, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm",
+			s.create(1, fmt.Sprint(n, strings.Repeat("x", 200<<10))))
 		o.note(got, err)
 	})
 	a.every(ctx, "creates of 1,000 instances", time.Second, func(ctx context.Context, o *outcome, _ int) {
@@ -111,7 +114,8 @@ func (s *site) attackAsCaller(ctx context.Context, a *attackers) error {
 		o.note(got, err)
 	})
 	a.every(ctx, "Idempotency-Keys", 100*time.Millisecond, func(ctx context.Context, o *outcome, n int) {
-		got, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm", s.create(1, ""), "Idempotency-Key", fmt.Sprint("key", n))
+		got, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm", s.create(1, ""), "Idempotency-Key",
+			fmt.Sprint("key", n))
 		o.note(got, err)
 	})
 	for name, address := range map[string]string{
@@ -138,7 +142,8 @@ func (s *site) attackSlowly(ctx context.Context, a *attackers) error {
 	if err != nil {
 		return err
 	}
-	whats := []string{"POST " + s.controller + "/api/v1/vm", "POST " + s.controller + "/login", "POST " + s.registry + "/log"}
+	whats := []string{"POST " + s.controller + "/api/v1/vm", "POST " + s.controller + "/login", "POST " + s.registry +
+		"/log"}
 	for range slowAtOnce {
 		a.every(ctx, "slow bodies", time.Second, func(ctx context.Context, o *outcome, n int) {
 			if with, _ := slowBody(ctx, c, whats[n%len(whats)]); with != "" {

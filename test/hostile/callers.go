@@ -49,7 +49,8 @@ func flood(count int, do func(n int)) {
 // create is the body of a create that waits indefinitely: its group has no nodes.
 func (s *site) create(count int, script string) string {
 	body, _ := json.Marshal(map[string]any{ // numbers and texts always encode
-		"vmid": s.b, "group_id": s.empty, "count": count, "startup_script": base64.StdEncoding.EncodeToString([]byte(script)), "external_id": "hostile",
+		"vmid": s.b, "group_id": s.empty, "count": count,
+		"startup_script": base64.StdEncoding.EncodeToString([]byte(script)), "external_id": "hostile",
 	})
 	return string(body)
 }
@@ -65,7 +66,8 @@ func scriptedCreates(ctx context.Context, s *site, o *outcome) {
 	peak := s.watchMemory(ctx)
 	flood(1700, func(n int) {
 		// No two scripts are alike, so that none can stand for another.
-		a, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm", s.create(1, fmt.Sprint(n, strings.Repeat("x", 200<<10))))
+		a, err := c.send(ctx, "POST "+s.controller+"/api/v1/vm",
+			s.create(1, fmt.Sprint(n, strings.Repeat("x", 200<<10))))
 		o.limited(a, err, "SVC_MAX_SCRIPTS_SIZE", "SVC_MAX_WAITING")
 	})
 	o.someRefused("the creates")

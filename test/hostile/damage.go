@@ -34,7 +34,8 @@ func damagedStore(ctx context.Context, s *site, o *outcome) {
 	}
 	own.bystand(ctx).end(o)
 	backup := filepath.Join(backups, "buildyard-20260102T000000Z.backup")
-	if _, err := rig.Output(ctx, "", "env", "SVC_CONTROLLER="+own.controller, "SVC_CLIENT_ROOT_TOKEN_FILE="+filepath.Join(own.dir, "root.token"),
+	if _, err := rig.Output(ctx, "", "env", "SVC_CONTROLLER="+own.controller,
+		"SVC_CLIENT_ROOT_TOKEN_FILE="+filepath.Join(own.dir, "root.token"),
 		s.programs.Path("buildyard"), "backup", backup); err != nil {
 		o.check(err)
 		return

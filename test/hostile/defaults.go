@@ -33,9 +33,11 @@ func (o *outcome) refusedStart(ctx context.Context, s *site, service string, set
 	p := rig.NewProcess(s.dir, name, s.programs.Path("buildyard"), service)
 	p.Set(map[string]string{"SVC_LISTEN_ADDR": addr})
 	if service == "controller" {
-		p.Set(map[string]string{"SVC_DATA_DIR": filepath.Join(s.dir, "data-"+name), "SVC_REGISTRY": "http://127.0.0.1:1"})
+		p.Set(map[string]string{"SVC_DATA_DIR": filepath.Join(s.dir,
+			"data-"+name), "SVC_REGISTRY": "http://127.0.0.1:1"})
 	} else {
-		p.Set(map[string]string{"SVC_BASE_PATH": filepath.Join(s.dir, "storage-"+name), "SVC_LOCAL_LISTEN_ADDR": "none"})
+		p.Set(map[string]string{"SVC_BASE_PATH": filepath.Join(s.dir,
+			"storage-"+name), "SVC_LOCAL_LISTEN_ADDR": "none"})
 	}
 	p.Set(settings)
 	if err := p.Start(); err != nil {
@@ -83,7 +85,8 @@ func readableSecrets(ctx context.Context, s *site, o *outcome) {
 	for _, mode := range []os.FileMode{0o644, 0o640, 0o604, 0o660} {
 		o.check(os.Chmod(token, mode))
 		for _, service := range []string{"controller", "registry"} {
-			o.refusedStart(ctx, s, service, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": token}, "others than its owner")
+			o.refusedStart(ctx, s, service, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": token},
+				"others than its owner")
 		}
 	}
 	data := filepath.Join(s.dir, "readable-data")
@@ -92,7 +95,8 @@ func readableSecrets(ctx context.Context, s *site, o *outcome) {
 		o.check(os.Chmod(data, mode))
 		o.refusedStart(ctx, s, "controller", map[string]string{"SVC_DATA_DIR": data}, "others than its owner")
 	}
-	o.refusedStart(ctx, s, "controller", map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": "short"}, "SVC_ROOT_TOKEN")
+	o.refusedStart(ctx, s, "controller", map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": "short"},
+		"SVC_ROOT_TOKEN")
 	o.effect("nothing was served")
 }
 

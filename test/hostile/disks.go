@@ -31,7 +31,8 @@ func mount(ctx context.Context, dir string, megabytes int) (done func() error, e
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: mounting a small file system needs root", rig.ErrSkip)
 	}
-	if _, err := rig.Output(ctx, "", "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dm,mode=0700", megabytes), "tmpfs", dir); err != nil {
+	if _, err := rig.Output(ctx, "", "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dm,mode=0700", megabytes),
+		"tmpfs", dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", rig.ErrSkip, err)
 	}
 	return func() error {
@@ -56,8 +57,11 @@ func fill(dir string) (file string, err error) {
 }
 
 // furnishOn starts services with a file system of their own below one of their directories.
-func furnishOn(ctx context.Context, s *site, megabytes int, below func(*site) string) (own *site, done func() error, err error) {
-	own = &site{arrangement: arrangement{nodes: 2}, dir: filepath.Join(s.dir, uuid.NewString()[:8]), programs: s.programs}
+func furnishOn(
+	ctx context.Context, s *site, megabytes int, below func(*site) string,
+) (own *site, done func() error, err error) {
+	own = &site{arrangement: arrangement{nodes: 2}, dir: filepath.Join(s.dir,
+		uuid.NewString()[:8]), programs: s.programs}
 	unmount, err := mount(ctx, below(own), megabytes)
 	if err != nil {
 		return nil, nil, err
@@ -88,11 +92,13 @@ func fullController(ctx context.Context, s *site, o *outcome) {
 	const sentence = "The disk of the data directory is full"
 	for n := range 20 {
 		for _, what := range [][2]string{
-			{"POST /api/v1/group", fmt.Sprintf(`{"name":"g%d"}`, n)}, {"POST /api/v1/vm", fmt.Sprintf(`{"vmid":%q,"group_id":%q}`, own.a, own.empty)},
+			{"POST /api/v1/group", fmt.Sprintf(`{"name":"g%d"}`, n)},
+			{"POST /api/v1/vm", fmt.Sprintf(`{"vmid":%q,"group_id":%q}`, own.a, own.empty)},
 		} {
 			method, path, _ := strings.Cut(what[0], " ")
 			a, err := own.rooted.send(ctx, method+" "+own.controller+path, what[1])
-			if o.want(what[0], a, err, http.StatusServiceUnavailable); err == nil && !strings.Contains(string(a.body), sentence) {
+			if o.want(what[0], a, err, http.StatusServiceUnavailable); err == nil &&
+				!strings.Contains(string(a.body), sentence) {
 				o.fault("%s is refused with %.200s", what[0], a.body)
 			}
 		}
@@ -105,7 +111,8 @@ func fullController(ctx context.Context, s *site, o *outcome) {
 			o.fault("a node's poll on a full disk: %v", err)
 		}
 	}
-	if a, err := own.rooted.send(ctx, "GET "+own.controller+"/readyz", ""); err != nil || a.code != http.StatusServiceUnavailable {
+	if a, err := own.rooted.send(ctx, "GET "+own.controller+"/readyz", ""); err != nil ||
+		a.code != http.StatusServiceUnavailable {
 		o.fault("readyz on a full disk is %d %v", a.code, err)
 	}
 	o.check(own.alarmed(ctx, api.AlarmStoreFull))
@@ -159,12 +166,14 @@ func fullRegistry(ctx context.Context, s *site, o *outcome) {
 		if err == nil {
 			o.take("pushed")
 			o.fault("a push is taken on a full disk")
-		} else if o.refuse("refused"); !strings.Contains(err.Error(), "disk") && !strings.Contains(err.Error(), "space") {
+		} else if o.refuse("refused"); !strings.Contains(err.Error(), "disk") &&
+			!strings.Contains(err.Error(), "space") {
 			o.fault("a push on a full disk is refused with %v", err)
 		}
 		a, err := own.rooted.send(ctx, "PUT "+own.registry+"/registry/files/more", strings.Repeat("x", 1<<20))
 		o.want("an upload on a full disk", a, err, http.StatusServiceUnavailable, http.StatusInsufficientStorage)
-		for _, path := range []string{"/registry/v2/vm", "/registry/v2/pull?id=" + own.a, "/registry/vm/info?id=" + own.b} {
+		for _, path := range []string{"/registry/v2/vm", "/registry/v2/pull?id=" + own.a, "/registry/vm/info?id=" +
+			own.b} {
 			if a, err := own.rooted.send(ctx, "GET "+own.registry+path, ""); err != nil || a.code != http.StatusOK {
 				o.fault("GET %s on a full disk is %d %.200s %v", path, a.code, a.body, err)
 			}

@@ -56,7 +56,8 @@ func (s *site) joinGuess(ctx context.Context, c caller, right bool) (answer, err
 	if right {
 		token = s.joinToken
 	}
-	in, _ := json.Marshal(api.JoinRequest{Protocol: api.LinkProtocol, Token: token, Name: "guessed", Host: "127.0.0.1"}) // texts always encode
+	// texts always encode
+	in, _ := json.Marshal(api.JoinRequest{Protocol: api.LinkProtocol, Token: token, Name: "guessed", Host: "127.0.0.1"})
 	return c.send(ctx, "POST "+s.controller+api.PathJoin, string(in))
 }
 
@@ -90,12 +91,14 @@ func (s *site) guess(ctx context.Context, o *outcome, try guess) {
 	}
 	for {
 		rig.Pause(ctx, time.Duration(wait)*time.Second)
-		if a, err = try(ctx, c, true); err != nil || a.code != http.StatusTooManyRequests || time.Since(began) > longestLimit {
+		if a, err = try(ctx, c, true); err != nil || a.code != http.StatusTooManyRequests ||
+			time.Since(began) > longestLimit {
 			break
 		}
 	}
 	if err != nil || a.code >= http.StatusBadRequest {
-		o.fault("the right secret is answered %d after %.1f s: %.200s %v", a.code, time.Since(began).Seconds(), a.body, err)
+		o.fault("the right secret is answered %d after %.1f s: %.200s %v", a.code, time.Since(began).Seconds(), a.body,
+			err)
 	}
 	o.effect("%d of 200 compared, the right one taken after %.1f s", compared, time.Since(began).Seconds())
 	if joined := a.envelope().Body; strings.Contains(string(joined), "node_id") {
@@ -109,7 +112,8 @@ func (s *site) guess(ctx context.Context, o *outcome, try guess) {
 func shakes(ctx context.Context, s *site, o *outcome) {
 	c := s.attacker()
 	for range 200 {
-		a, err := c.send(ctx, "POST "+s.controller+"/tap/v1/shake", fmt.Sprintf(`{"id":"bystander","secret":%q}`, rand.Text()+"x"))
+		a, err := c.send(ctx, "POST "+s.controller+"/tap/v1/shake",
+			fmt.Sprintf(`{"id":"bystander","secret":%q}`, rand.Text()+"x"))
 		o.want("a wrong secret", a, err, http.StatusUnauthorized, http.StatusTooManyRequests)
 	}
 	if refused, _ := o.count("429"); refused == 0 {

@@ -158,7 +158,8 @@ func (b *bystander) end(o *outcome) {
 	for _, err := range slices.Concat(b.failed, b.lost) {
 		o.fault("a job of others: %v", err)
 	}
-	o.effect("%d jobs, start p50 %s, longest %s, %d failed", len(b.starts), quantile(b.starts, 0.5).Round(time.Millisecond),
+	o.effect("%d jobs, start p50 %s, longest %s, %d failed", len(b.starts),
+		quantile(b.starts, 0.5).Round(time.Millisecond),
 		quantile(b.starts, 1).Round(time.Millisecond), len(b.failed)+len(b.lost))
 }
 

@@ -16,7 +16,9 @@ import (
 )
 
 // lyingNode has the attacks of a node that reports false data to its controller.
-var lyingNode = family{name: "lying node", site: arrangement{nodes: 4, settings: map[string]string{"SVC_UNKNOWN_VM_THRESHOLD": "5"}}, attacks: []attack{
+var lyingNode = family{name: "lying node", site: arrangement{
+	nodes: 4, settings: map[string]string{"SVC_UNKNOWN_VM_THRESHOLD": "5"},
+}, attacks: []attack{
 	{"a host name of 1 MB at every poll", hugeHost, true},
 	{"another description at every poll", manyDescriptions, true},
 	{"unprintable and endless fields", unprintable, true},
@@ -115,7 +117,8 @@ func unprintable(ctx context.Context, s *site, o *outcome) {
 	evil := "\x1b[2J\x00\u202e<script>alert(1)</script>" + strings.Repeat("x", 100_000)
 	s.lie(ctx, o, polls/4, func(n int, m *member, r *api.PollRequest) {
 		info := m.info
-		info.OS, info.Hypervisor, info.Machine, info.CPUModel, info.License, info.AgentVersion = evil, evil, evil, evil, evil, evil
+		info.OS, info.Hypervisor, info.Machine, info.CPUModel, info.License, info.AgentVersion = evil, evil, evil, evil,
+			evil, evil
 		info.Abilities = []string{evil}
 		info.Templates = []api.NodeTemplate{{ID: evil}}
 		info.USB = []api.USBDevice{{Name: evil, Location: evil}}
@@ -143,8 +146,11 @@ func otherIDs(ctx context.Context, s *site, o *outcome) {
 		report := api.Report{Protocol: api.LinkProtocol, NodeID: n.NodeID, BootID: "boot", Seq: 1 << 40}
 		for path, body := range map[string]any{
 			api.PathPoll + "?wait=0s": poll, api.PathReport: report,
-			api.PathPass: api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID}, api.PathDisjoin: map[string]string{"node_id": n.NodeID},
-			api.PathJoin: api.JoinRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID, Credential: m.is.Credential, Name: "x", Host: "127.0.0.1"},
+			api.PathPass:    api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: n.NodeID},
+			api.PathDisjoin: map[string]string{"node_id": n.NodeID},
+			api.PathJoin: api.JoinRequest{
+				Protocol: api.LinkProtocol, NodeID: n.NodeID, Credential: m.is.Credential, Name: "x", Host: "127.0.0.1",
+			},
 		} {
 			a, err := m.post(ctx, path, body)
 			o.want(path+" in the name of another node", a, err, http.StatusUnauthorized, http.StatusForbidden)
@@ -166,13 +172,16 @@ func oldNumbers(ctx context.Context, s *site, o *outcome) {
 	}
 	defer m.leave(context.WithoutCancel(ctx), o)
 	var victim, own []string
-	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.a, "group_id": s.builds}, &victim))
-	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.a, "node_id": m.is.NodeID}, &own))
+	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.a, "group_id": s.builds},
+		&victim))
+	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.a, "node_id": m.is.NodeID},
+		&own))
 	if len(victim) == 0 || len(own) == 0 {
 		return
 	}
 	o.check(m.run(ctx, own[0]))
-	o.check(s.await(ctx, "the instance of another node", func() (bool, error) { return s.state(ctx, victim[0]) == "Started", nil }))
+	o.check(s.await(ctx, "the instance of another node",
+		func() (bool, error) { return s.state(ctx, victim[0]) == "Started", nil }))
 	claim := ""
 	if len(m.held) > 0 {
 		claim = m.held[0].Claim
@@ -230,7 +239,8 @@ func inventedVMs(ctx context.Context, s *site, o *outcome) {
 	}
 	defer honest.leave(context.WithoutCancel(ctx), o)
 	var ids []string
-	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.a, "node_id": honest.is.NodeID, "count": 5}, &ids))
+	o.check(s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm",
+		map[string]any{"vmid": s.a, "node_id": honest.is.NodeID, "count": 5}, &ids))
 	for _, id := range ids {
 		o.check(honest.run(ctx, id))
 	}
@@ -268,7 +278,8 @@ func inventedVMs(ctx context.Context, s *site, o *outcome) {
 	}
 	for _, id := range ids {
 		o.check(s.rooted.get(ctx, "DELETE "+s.controller+"/api/v1/vm", map[string]string{"id": id}, nil))
-		o.check(honest.report(ctx, api.InstanceStatus{InstanceID: id, Claim: honest.claim(id), No: 9, Phase: api.PhaseTerminated}))
+		o.check(honest.report(ctx,
+			api.InstanceStatus{InstanceID: id, Claim: honest.claim(id), No: 9, Phase: api.PhaseTerminated}))
 	}
 }
 

@@ -30,7 +30,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.SetOutput(out)
 	only := fs.String("only", "", "only the attacks whose name matches this regular expression")
 	fs.Float64Var(&o.minutes, "minutes", 15, "minutes of the mixed load")
-	among := fs.String("attackers", "", "only the attackers of the mixed load whose name matches this regular expression")
+	among := fs.String("attackers", "",
+		"only the attackers of the mixed load whose name matches this regular expression")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
 	if err := fs.Parse(args); err != nil {

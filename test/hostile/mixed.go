@@ -49,7 +49,9 @@ type phase struct {
 }
 
 func (p phase) String() string {
-	return fmt.Sprintf("%.0f s, %d jobs started, create -> Started p50 %.0f ms, p99 %.0f ms, memory at most %d MiB, %d calls failed, %d instances lost",
+	return fmt.Sprintf(
+		"%.0f s, %d jobs started, create -> Started p50 %.0f ms, p99 %.0f ms, memory at most %d MiB, %d calls failed, "+
+			"%d instances lost",
 		p.Seconds, p.Started, p.P50, p.P99, p.Memory>>20, p.Failed, p.Lost)
 }
 
@@ -102,7 +104,8 @@ func (r *mixed) row(name string, attacked phase, larger float64) row {
 			o.fault("%s", fault.says)
 		}
 	}
-	o.effect("p99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d lost, %d left over", r.slower(attacked), slowerAtMost,
+	o.effect("p99 x %.2f (at most %.1f), memory x %.2f (at most %.1f), %d lost, %d left over", r.slower(attacked),
+		slowerAtMost,
 		r.larger(attacked), larger, r.Alone.Lost+attacked.Lost, r.Left)
 	return o.row(name)
 }
@@ -172,8 +175,9 @@ func (s *site) normal(ctx context.Context, out io.Writer, length time.Duration) 
 	}
 	wg.Wait()
 	p = phase{
-		Seconds: time.Since(began).Seconds(), Started: len(j.starts), Failed: len(j.failed), Lost: len(j.lost), Memory: peak(),
-		P50: ms(quantile(j.starts, 0.5)), P99: ms(quantile(j.starts, 0.99)),
+		Seconds: time.Since(began).Seconds(), Started: len(j.starts), Failed: len(j.failed), Lost: len(j.lost),
+		Memory: peak(),
+		P50:    ms(quantile(j.starts, 0.5)), P99: ms(quantile(j.starts, 0.99)),
 	}
 	for i, err := range append(j.lost, j.failed...) {
 		if i == mostFaults {
@@ -241,7 +245,9 @@ type attackers struct {
 }
 
 // every lets an attacker act at a rate, until ctx ends. Attackers of the same name are counted together.
-func (a *attackers) every(ctx context.Context, name string, pause time.Duration, do func(ctx context.Context, o *outcome, n int)) {
+func (a *attackers) every(
+	ctx context.Context, name string, pause time.Duration, do func(ctx context.Context, o *outcome, n int),
+) {
 	if !a.among.MatchString(name) {
 		return
 	}

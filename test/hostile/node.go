@@ -16,8 +16,12 @@ import (
 // hostileNode are the attacks of a node of the cloud on its registry.
 var hostileNode = family{name: "hostile node", site: arrangement{nodes: 4}, attacks: []attack{
 	{"without an order", func(ctx context.Context, s *site, o *outcome) { s.nodeAttacks(ctx, o, noOrder) }, false},
-	{"with an order for another template", func(ctx context.Context, s *site, o *outcome) { s.nodeAttacks(ctx, o, otherOrder) }, false},
-	{"with a save of another template under way", func(ctx context.Context, s *site, o *outcome) { s.nodeAttacks(ctx, o, otherSave) }, false},
+	{"with an order for another template", func(ctx context.Context, s *site, o *outcome) {
+		s.nodeAttacks(ctx, o, otherOrder)
+	}, false},
+	{"with a save of another template under way", func(ctx context.Context, s *site, o *outcome) {
+		s.nodeAttacks(ctx, o, otherSave)
+	}, false},
 	{"tokens for what was not ordered", unorderedTokens, false},
 	{"forged rows of the service registry", forgedRows, false},
 	{"the id of a deleted template", deletedID, false},
@@ -49,7 +53,9 @@ func (s *site) join(ctx context.Context, name string) (*member, error) {
 }
 
 // poll sends the inventory of the node, and returns its orders.
-func (m *member) poll(ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail) (a api.PollAnswer, err error) {
+func (m *member) poll(
+	ctx context.Context, held []api.InventoryItem, details ...api.InventoryDetail,
+) (a api.PollAnswer, err error) {
 	return a, m.get(ctx, "POST "+m.s.controller+api.PathPoll+"?wait=0s", m.pollRequest(held, details...), &a)
 }
 
@@ -72,7 +78,10 @@ func (m *member) pollRequest(held []api.InventoryItem, details ...api.InventoryD
 // report reports one status of an instance.
 func (m *member) report(ctx context.Context, status api.InstanceStatus) error {
 	m.seq++
-	in := api.Report{Protocol: api.LinkProtocol, NodeID: m.is.NodeID, BootID: "boot", Seq: m.seq, Statuses: []api.InstanceStatus{status}}
+	in := api.Report{
+		Protocol: api.LinkProtocol, NodeID: m.is.NodeID, BootID: "boot", Seq: m.seq,
+		Statuses: []api.InstanceStatus{status},
+	}
 	return m.get(ctx, "POST "+m.s.controller+api.PathReport, in, nil)
 }
 
@@ -88,8 +97,12 @@ func (m *member) run(ctx context.Context, id string) error {
 				continue
 			}
 			m.held = append(m.held, api.InventoryItem{InstanceID: id, Claim: order.Claim, VMID: id})
-			vm := &api.NodeVM{UUID: id, Name: "vm", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1", Started: time.Now()}
-			return true, m.report(ctx, api.InstanceStatus{InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, VM: vm})
+			vm := &api.NodeVM{
+				UUID: id, Name: "vm", Status: "running", CPUs: 1, MemoryMB: 256, HostIP: "127.0.0.1",
+				Started: time.Now(),
+			}
+			return true, m.report(ctx,
+				api.InstanceStatus{InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, VM: vm})
 		}
 		return false, nil
 	})
@@ -97,7 +110,8 @@ func (m *member) run(ctx context.Context, id string) error {
 
 // leave removes the node from the cloud.
 func (m *member) leave(ctx context.Context, o *outcome) {
-	o.check(m.s.rooted.get(ctx, "DELETE "+m.s.controller+"/api/v1/node", map[string]string{"node_id": m.is.NodeID}, nil))
+	o.check(m.s.rooted.get(ctx, "DELETE "+m.s.controller+"/api/v1/node", map[string]string{"node_id": m.is.NodeID},
+		nil))
 }
 
 // token asks for a node token; purpose is JSON, "" asks as agents did before purposes were named.
@@ -141,7 +155,8 @@ func otherOrder(ctx context.Context, s *site, m *member) (string, error) {
 // otherSave returns the token of a node on which an instance is saved into template b.
 func otherSave(ctx context.Context, s *site, m *member) (string, error) {
 	var ids []string
-	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.b, "node_id": m.is.NodeID}, &ids); err != nil {
+	if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/vm", map[string]any{"vmid": s.b, "node_id": m.is.NodeID},
+		&ids); err != nil {
 		return "", err
 	}
 	if err := m.run(ctx, ids[0]); err != nil {
@@ -204,7 +219,9 @@ var nodeTries = []tryAtRegistry{
 }
 
 // nodeAttacks tries everything that a node's token must not open.
-func (s *site) nodeAttacks(ctx context.Context, o *outcome, order func(context.Context, *site, *member) (string, error)) {
+func (s *site) nodeAttacks(
+	ctx context.Context, o *outcome, order func(context.Context, *site, *member) (string, error),
+) {
 	m, err := s.join(ctx, "hostile-"+uuid.NewString()[:8])
 	if err != nil {
 		o.check(err)
@@ -223,7 +240,8 @@ func (s *site) nodeAttacks(ctx context.Context, o *outcome, order func(context.C
 	}
 	shows := m.with("Bearer " + token)
 	for _, t := range nodeTries {
-		as := strings.NewReplacer("id=A", "id="+s.a, "id=B", "id="+s.b, `"A"`, `"`+s.a+`"`, `"B"`, `"`+s.b+`"`, "/A/", "/"+s.a+"/", "NEW", uuid.NewString())
+		as := strings.NewReplacer("id=A", "id="+s.a, "id=B", "id="+s.b, `"A"`, `"`+s.a+`"`, `"B"`, `"`+s.b+`"`, "/A/",
+			"/"+s.a+"/", "NEW", uuid.NewString())
 		method, path, _ := strings.Cut(as.Replace(t.request), " ")
 		a, err := shows.send(ctx, method+" "+s.registry+path, as.Replace(t.body))
 		o.want(t.request+" "+t.body, a, err, http.StatusUnauthorized, http.StatusForbidden)
@@ -243,7 +261,8 @@ func unorderedTokens(ctx context.Context, s *site, o *outcome) {
 	}
 	defer m.leave(context.WithoutCancel(ctx), o)
 	for _, purpose := range []string{
-		fmt.Sprintf(`{"pull":%q}`, s.a), fmt.Sprintf(`{"save":%q}`, uuid.NewString()), fmt.Sprintf(`{"logs":%q}`, uuid.NewString()),
+		fmt.Sprintf(`{"pull":%q}`, s.a), fmt.Sprintf(`{"save":%q}`, uuid.NewString()),
+		fmt.Sprintf(`{"logs":%q}`, uuid.NewString()),
 		fmt.Sprintf(`{"pull":%q,"rows":true}`, s.a), `{"pull":"../../"}`, `{}`,
 	} {
 		_, a, err := m.token(ctx, purpose)
@@ -277,7 +296,8 @@ func forgedRows(ctx context.Context, s *site, o *outcome) {
 	for service, own := range map[string]bool{"registry": false, "node": true} {
 		text, err := s.logOf(ctx, service)
 		o.check(err)
-		if strings.Contains(text, "forged line") != own || strings.Contains(text, "10.9.9.9") || strings.Contains(text, "registry-host") {
+		if strings.Contains(text, "forged line") != own || strings.Contains(text, "10.9.9.9") ||
+			strings.Contains(text, "registry-host") {
 			o.fault("the log of the service %s has %.300q", service, text)
 		}
 	}
@@ -328,13 +348,15 @@ func deletedID(ctx context.Context, s *site, o *outcome) {
 
 // reverts tries to revert with the role that is recommended for CI systems.
 func reverts(ctx context.Context, s *site, o *outcome) {
-	ci, err := s.keyed(ctx, "ci", "ci", "list_vms", "start_vm", "terminate_vm", "save_image", "save_revert", "registry_list")
+	ci, err := s.keyed(ctx, "ci", "ci", "list_vms", "start_vm", "terminate_vm", "save_image", "save_revert",
+		"registry_list")
 	if err != nil {
 		o.check(err)
 		return
 	}
 	for _, at := range []string{
-		s.registry + "/registry/revert?id=" + s.a + "&tag=v1", s.registry + "/registry/revert?id=" + s.a, s.registry + "/registry/vm?id=" + s.a,
+		s.registry + "/registry/revert?id=" + s.a + "&tag=v1", s.registry + "/registry/revert?id=" + s.a,
+		s.registry + "/registry/vm?id=" + s.a,
 		s.controller + "/api/v1/registry/revert?id=" + s.a + "&tag=v1", s.controller + "/api/v1/registry/vm?id=" + s.a,
 	} {
 		a, err := ci.send(ctx, "DELETE "+at, "")

@@ -10,7 +10,10 @@ import (
 // pages and openPages are what a page of another site has the browser of an operator do.
 var (
 	pages     = family{name: "pages of other sites", site: arrangement{nodes: 4}, attacks: pageAttacks}
-	openPages = family{name: "pages of other sites without authentication", site: arrangement{noAuth: true, nodes: 4}, attacks: pageAttacks}
+	openPages = family{
+		name: "pages of other sites without authentication", site: arrangement{noAuth: true, nodes: 4},
+		attacks: pageAttacks,
+	}
 )
 
 var pageAttacks = []attack{
@@ -87,12 +90,14 @@ func crossSite(ctx context.Context, s *site, o *outcome) {
 				tries = tries[:len(tries)-sisters]
 			}
 			for _, forged := range tries {
-				a, err := c.send(ctx, method+" "+side.address+path, what[1], append(append([]string{"Content-Type", "text/plain"}, cookies...), forged...)...)
+				a, err := c.send(ctx, method+" "+side.address+path, what[1],
+					append(append([]string{"Content-Type", "text/plain"}, cookies...), forged...)...)
 				o.want(fmt.Sprint(what[0], " with ", forged), a, err, http.StatusForbidden, http.StatusUnauthorized)
 			}
 		}
 		// The browser's own page continues to work.
-		if a, err := c.send(ctx, "GET "+side.address+"/readyz", "", append(cookies, "Sec-Fetch-Site", "same-origin")...); err != nil || a.code != http.StatusOK {
+		if a, err := c.send(ctx, "GET "+side.address+"/readyz", "",
+			append(cookies, "Sec-Fetch-Site", "same-origin")...); err != nil || a.code != http.StatusOK {
 			o.fault("the own page is answered %d %v", a.code, err)
 		}
 	}
@@ -103,15 +108,21 @@ func crossSite(ctx context.Context, s *site, o *outcome) {
 // the same origin then.
 func rebinding(ctx context.Context, s *site, o *outcome) {
 	for _, side := range [][]string{
-		{s.controller, "GET /api/v1/vm", "GET /api/v1/status", "POST /api/v1/group", "GET /login", "GET /livez", "GET //api/v1/vm"},
+		{
+			s.controller, "GET /api/v1/vm", "GET /api/v1/status", "POST /api/v1/group", "GET /login", "GET /livez",
+			"GET //api/v1/vm",
+		},
 		{s.registry, "GET /registry/v2/vm", "GET /registry/status", "POST /log", "GET /livez"},
 		{s.metrics, "GET /metrics"},
 	} {
 		c := s.attacker()
 		for _, what := range side[1:] {
 			method, path, _ := strings.Cut(what, " ")
-			for _, host := range []string{"evil.test", "evil.test:8090", "127.0.0.1.evil.test", "localhost.evil.test", "evil.test."} {
-				a, err := c.send(ctx, method+" "+side[0]+path, "", "Host", host, "Origin", "http://"+host, "Sec-Fetch-Site", "same-origin")
+			for _, host := range []string{
+				"evil.test", "evil.test:8090", "127.0.0.1.evil.test", "localhost.evil.test", "evil.test.",
+			} {
+				a, err := c.send(ctx, method+" "+side[0]+path, "", "Host", host, "Origin", "http://"+host,
+					"Sec-Fetch-Site", "same-origin")
 				o.want(what+" at "+host, a, err, http.StatusForbidden)
 			}
 		}

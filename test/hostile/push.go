@@ -40,7 +40,9 @@ func (s *site) push(ctx context.Context, id, name, tag string) (string, error) {
 	}
 	result, err := store.Push(ctx, transfer.PushOptions{
 		Request: api.PushRequest{ID: id, Name: name, Tag: tag, Arch: "amd64", Config: json.RawMessage(config)},
-		Files:   []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}}},
+		Files: []transfer.PushFile{
+			{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: file, Format: "raw"}},
+		},
 	})
 	return result.ID, err
 }

@@ -41,7 +41,8 @@ func (o *outcome) limited(a answer, err error, settings ...string) (taken bool) 
 		named = named || strings.Contains(string(a.body), setting)
 	}
 	if a.code != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" || !named {
-		o.fault("a refusal is %d, Retry-After %q, %.200s; want 429 that names %s", a.code, a.header.Get("Retry-After"), a.body, strings.Join(settings, " or "))
+		o.fault("a refusal is %d, Retry-After %q, %.200s; want 429 that names %s", a.code, a.header.Get("Retry-After"),
+			a.body, strings.Join(settings, " or "))
 	}
 	return false
 }
@@ -70,7 +71,8 @@ func emptyNegotiations(ctx context.Context, s *site, o *outcome) {
 
 // reserve is the body of a push that announces a file of some size.
 func reserve(id, tag string, size int64) string {
-	return fmt.Sprintf(`{"id":%q,"tag":%q,"arch":"amd64","config":%s,"files":[{"name":"disk.img","kind":"disk","format":"raw","size":%d}]}`, id, tag, config, size)
+	return fmt.Sprintf(
+		`{"id":%q,"tag":%q,"arch":"amd64","config":%s,"files":[{"name":"disk.img","kind":"disk","format":"raw","size":%d}]}`, id, tag, config, size)
 }
 
 func reservations(ctx context.Context, s *site, o *outcome) {
@@ -85,7 +87,8 @@ func reservations(ctx context.Context, s *site, o *outcome) {
 		return
 	}
 	for i := range 40 {
-		a, err := c.send(ctx, "POST "+s.registry+"/registry/v2/push", reserve(s.b, fmt.Sprint("large", i), disk.Free/10*9))
+		a, err := c.send(ctx, "POST "+s.registry+"/registry/v2/push",
+			reserve(s.b, fmt.Sprint("large", i), disk.Free/10*9))
 		o.limited(a, err, "SVC_MAX_PUSH_RESERVATION")
 	}
 	o.someRefused("the reservations")
@@ -124,6 +127,7 @@ func slowParts(ctx context.Context, s *site, o *outcome) {
 	var session api.PushSession
 	o.check(c.get(ctx, "POST "+s.registry+"/registry/v2/push", json.RawMessage(reserve(s.b, "slow", 1<<20)), &session))
 	at := s.registry + "/registry/v2/push/" + session.Session + "/disk.img"
-	slowBodies(ctx, o, c, []string{"PUT " + at + "?off=0", "PUT " + at + "?index=" + strings.Repeat("0", 64), "PUT " + s.registry + "/registry/files/slow"}, 100)
+	slowBodies(ctx, o, c, []string{"PUT " + at + "?off=0", "PUT " + at + "?index=" +
+		strings.Repeat("0", 64), "PUT " + s.registry + "/registry/files/slow"}, 100)
 	s.othersPush(ctx, o)
 }

@@ -24,14 +24,22 @@ func TestRows(t *testing.T) {
 			o.refuse("429")
 			o.effect("2 jobs")
 		}, "ok      held off: tried 3, refused 2 (429 x 2); others: 2 jobs", true},
-		"not tried":    {func(o *outcome) { o.effect("none") }, "FAILED  not tried: tried 0, refused 0; nothing was tried", false},
-		"not measured": {func(o *outcome) { o.refuse("403") }, "FAILED  not measured: tried 1, refused 1 (403 x 1); no effect on others was measured", false},
+		"not tried": {func(o *outcome) {
+			o.effect("none")
+		}, "FAILED  not tried: tried 0, refused 0; nothing was tried", false},
+		"not measured": {func(o *outcome) {
+			o.refuse("403")
+		}, "FAILED  not measured: tried 1, refused 1 (403 x 1); no effect on others was measured", false},
 		"taken": {func(o *outcome) {
 			o.want("x", answer{code: 200, body: []byte("{}")}, nil, 403)
 			o.effect("none")
 		}, "FAILED  taken: tried 1, refused 0; x is answered 200 {}", false},
-		"skipped": {func(o *outcome) { o.check(fmt.Errorf("%w: no root", rig.ErrSkip)) }, "SKIPPED skipped: cannot run here: no root", false},
-		"silent":  {func(o *outcome) { o.note(answer{}, errors.New("closed")) }, "FAILED  silent: tried 0, refused 0; no answer: closed", false},
+		"skipped": {func(o *outcome) {
+			o.check(fmt.Errorf("%w: no root", rig.ErrSkip))
+		}, "SKIPPED skipped: cannot run here: no root", false},
+		"silent": {func(o *outcome) {
+			o.note(answer{}, errors.New("closed"))
+		}, "FAILED  silent: tried 0, refused 0; no answer: closed", false},
 	} {
 		var o outcome
 		c.do(&o)
@@ -86,12 +94,16 @@ func TestQuantile(t *testing.T) {
 func TestMixedIsJudged(t *testing.T) {
 	attacked := func(larger float64) phase { return phase{Started: 1, P99: slowerAtMost, Memory: int64(larger * 100)} }
 	for name, spoil := range map[string]func(m *mixed, p *phase){
-		"": func(*mixed, *phase) {}, "nothing started": func(_ *mixed, p *phase) { p.Started = 0 }, "slow": func(_ *mixed, p *phase) { p.P99 += 0.1 },
+		"": func(*mixed, *phase) {}, "nothing started": func(_ *mixed, p *phase) { p.Started = 0 },
+		"slow":  func(_ *mixed, p *phase) { p.P99 += 0.1 },
 		"large": func(_ *mixed, p *phase) { p.Memory += 10 }, "lost": func(_ *mixed, p *phase) { p.Lost = 1 },
 		"failed": func(m *mixed, _ *phase) { m.Alone.Failed = 1 }, "left": func(m *mixed, _ *phase) { m.Left = 1 },
 	} {
 		for at := range 2 {
-			m := &mixed{Alone: phase{Started: 1, P99: 1, Memory: 100}, Attacked: attacked(largerAtMost), Callers: attacked(largerWithCallers)}
+			m := &mixed{
+				Alone: phase{Started: 1, P99: 1, Memory: 100}, Attacked: attacked(largerAtMost),
+				Callers: attacked(largerWithCallers),
+			}
 			spoil(m, []*phase{&m.Attacked, &m.Callers}[at])
 			if one := m.rows()[at]; (one.Fault == "") != (name == "") {
 				t.Errorf("%s: %s", name, one.line())

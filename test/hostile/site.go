@@ -108,8 +108,10 @@ func (s *site) start(ctx context.Context) error {
 	}
 	s.controller, s.registry, s.metrics = "http://"+hosts[0], "http://"+hosts[1], "http://"+hosts[2]
 	settings := map[string]string{
-		"SVC_LISTEN_ADDR": hosts[0], "SVC_REGISTRY_LISTEN_ADDRESS": hosts[1], "SVC_REGISTRY": s.registry, "SVC_LOCAL_LISTEN_ADDR": "none",
-		"SVC_DATA_DIR": s.dataDir(), "SVC_REGISTRY_BASE_PATH": s.storage(), "SVC_INSTANCE_TIME_OUT": "1s", "SVC_LOG_LEVEL": "warn",
+		"SVC_LISTEN_ADDR": hosts[0], "SVC_REGISTRY_LISTEN_ADDRESS": hosts[1], "SVC_REGISTRY": s.registry,
+		"SVC_LOCAL_LISTEN_ADDR": "none",
+		"SVC_DATA_DIR":          s.dataDir(), "SVC_REGISTRY_BASE_PATH": s.storage(), "SVC_INSTANCE_TIME_OUT": "1s",
+		"SVC_LOG_LEVEL":      "warn",
 		"SVC_ENABLE_METRICS": "true", "SVC_METRICS_PORT": hosts[2][strings.LastIndex(hosts[2], ":")+1:],
 	}
 	s.controller = cmp.Or(s.elsewhere, s.controller)
@@ -160,7 +162,8 @@ func (s *site) furnish(ctx context.Context) (err error) {
 		id   *string
 	}{{"builds", &s.builds}, {"empty", &s.empty}} {
 		var made api.Group
-		if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/group", map[string]string{"name": g.name}, &made); err != nil {
+		if err := s.rooted.get(ctx, "POST "+s.controller+"/api/v1/group", map[string]string{"name": g.name},
+			&made); err != nil {
 			return err
 		}
 		*g.id = made.ID
@@ -168,15 +171,18 @@ func (s *site) furnish(ctx context.Context) (err error) {
 	if s.other, err = s.user(ctx, "bystander", connections(bystanderHost)); err != nil {
 		return err
 	}
-	if s.joinToken, err = rig.Output(ctx, "", s.programs.Path("buildyard"), "node", "token", "--data-dir", s.dataDir()); err != nil {
+	if s.joinToken, err = rig.Output(ctx, "", s.programs.Path("buildyard"), "node", "token", "--data-dir",
+		s.dataDir()); err != nil {
 		return err
 	}
 	file := filepath.Join(s.dir, "join.token")
 	if err := os.WriteFile(file, []byte(s.joinToken+"\n"), 0o600); err != nil {
 		return err
 	}
-	s.fleet = rig.NewProcess(s.dir, "nodes", s.programs.Path("buildnode"), "sim", "--controller", s.controller, "--token-file", file,
-		"--nodes", fmt.Sprint(s.nodes), "--capacity", "50", "--groups", "builds", "--boot", "20ms-60ms", "--pull", "10ms", "--name", "sim")
+	s.fleet = rig.NewProcess(s.dir, "nodes", s.programs.Path("buildnode"), "sim", "--controller", s.controller,
+		"--token-file", file,
+		"--nodes", fmt.Sprint(s.nodes), "--capacity", "50", "--groups", "builds", "--boot", "20ms-60ms", "--pull",
+		"10ms", "--name", "sim")
 	if err := s.fleet.Start(); err != nil {
 		return err
 	}
@@ -228,7 +234,8 @@ func (s *site) key(ctx context.Context, name, group string, permissions ...strin
 			return nil, err
 		}
 	}
-	root, err := client.NewController(s.controller, client.Options{Credentials: client.RootToken(s.root), Transport: s.rooted.by.Transport})
+	root, err := client.NewController(s.controller,
+		client.Options{Credentials: client.RootToken(s.root), Transport: s.rooted.by.Transport})
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +258,8 @@ func (s *site) grant(ctx context.Context, address, group string, permissions []s
 			list = append(list, p.Name)
 		}
 	}
-	return s.rooted.get(ctx, "POST "+address+"/admin/api/v1/permission/group/"+group, map[string]any{"permissions": list}, nil)
+	return s.rooted.get(ctx, "POST "+address+"/admin/api/v1/permission/group/"+group,
+		map[string]any{"permissions": list}, nil)
 }
 
 // close ends the programs.

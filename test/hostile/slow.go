@@ -30,12 +30,14 @@ func slowRequests(ctx context.Context, s *site, o *outcome) {
 		o.check(err)
 		return
 	}
-	slowBodies(ctx, o, c, []string{"POST " + s.controller + "/api/v1/vm", "PUT " + s.controller + "/api/v1/vm", "POST " + s.registry + "/log"}, 200)
+	slowBodies(ctx, o, c, []string{"POST " + s.controller + "/api/v1/vm", "PUT " + s.controller +
+		"/api/v1/vm", "POST " + s.registry + "/log"}, 200)
 }
 
 func slowStrangers(ctx context.Context, s *site, o *outcome) {
 	slowBodies(ctx, o, s.attacker(), []string{
-		"POST " + s.controller + "/login", "POST " + s.controller + "/tap/v1/hand", "POST " + s.controller + "/tap/v1/shake", "POST " + s.registry + "/login",
+		"POST " + s.controller + "/login", "POST " + s.controller + "/tap/v1/hand",
+		"POST " + s.controller + "/tap/v1/shake", "POST " + s.registry + "/login",
 	}, 200)
 }
 
@@ -114,7 +116,9 @@ func slowReaders(ctx context.Context, s *site, o *outcome) {
 		o.check(err)
 		return
 	}
-	ids, err := s.other.Start(ctx, client.StartRequest{TemplateID: s.b, GroupID: s.empty, Count: listInstances, ExternalID: strings.Repeat("x", 4000)})
+	ids, err := s.other.Start(ctx,
+		client.StartRequest{TemplateID: s.b, GroupID: s.empty, Count: listInstances, ExternalID: strings.Repeat("x",
+			4000)})
 	if err != nil {
 		o.fault("make a long list: %v", err)
 		return
@@ -139,7 +143,8 @@ func slowReaders(ctx context.Context, s *site, o *outcome) {
 		})
 	}
 	wg.Wait()
-	o.effect("the last reader was cut off after %.0f s, memory %d MiB before and %d MiB at most", time.Since(began).Seconds(), before>>20, peak()>>20)
+	o.effect("the last reader was cut off after %.0f s, memory %d MiB before and %d MiB at most",
+		time.Since(began).Seconds(), before>>20, peak()>>20)
 }
 
 // deaf sends a request and does not read the answer, until the service has ended the connection. It

@@ -50,7 +50,10 @@ func connections(host byte) *http.Transport { return connectionsFrom(net.IPv4(12
 
 func connectionsFrom(ip net.IP) *http.Transport {
 	dial := &net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}, Timeout: patience}
-	return &http.Transport{DialContext: dial.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true}
+	return &http.Transport{
+		DialContext: dial.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
+		DisableCompression: true,
+	}
 }
 
 // from returns a caller without credentials, at a separate address.

@@ -53,7 +53,8 @@ func apfsTest(_ context.Context, s *stage, dir string) (*made, error) {
 		r.All = len(want)
 		for _, name := range slices.Sorted(maps.Keys(want)) {
 			if got[name] != want[name] {
-				r.Differences = append(r.Differences, fmt.Sprintf("%s: sha256 %q instead of %q", name, got[name], want[name]))
+				r.Differences = append(r.Differences,
+					fmt.Sprintf("%s: sha256 %q instead of %q", name, got[name], want[name]))
 				continue
 			}
 			r.Equal++
@@ -188,7 +189,8 @@ func (m macFile) compare(fsys *apfs.FS, name string) error {
 		return err
 	}
 	compressed, ok := info.Sys().(interface{ Compressed() bool })
-	if mode := fmt.Sprintf("0o%o", info.Mode().Perm()); !info.Mode().IsRegular() || mode != m.Mode || info.Size() != m.Size || !ok || compressed.Compressed() != m.Compressed {
+	if mode := fmt.Sprintf("0o%o", info.Mode().Perm()); !info.Mode().IsRegular() || mode != m.Mode ||
+		info.Size() != m.Size || !ok || compressed.Compressed() != m.Compressed {
 		return fmt.Errorf("%v, %d bytes", info.Mode(), info.Size())
 	}
 	got, err := sum(fsys, name)
@@ -255,7 +257,8 @@ func askFsapfsinfo(ctx context.Context, d *made, p disk.Partition, names map[str
 		return err
 	}
 	for line := range strings.Lines(out) {
-		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "}/"); ok && name != "" && strings.HasPrefix(line, "/{") {
+		if _, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "}/"); ok && name != "" &&
+			strings.HasPrefix(line, "/{") {
 			names[fmt.Sprintf("%d/%s", p.Index, name)] = true
 		}
 	}

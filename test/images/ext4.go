@@ -44,7 +44,8 @@ func (e ext4Subject) make(ctx context.Context, _ *stage, dir string) (*made, err
 		return nil, err
 	}
 	args := append([]string{"-q", "-F", "-E", "root_owner=0:0"}, e.options...)
-	if _, err := rig.Output(ctx, dir, sbin("mke2fs"), append(args, "-d", tree, image, fmt.Sprintf("%dk", ext4Size>>10))...); err != nil {
+	if _, err := rig.Output(ctx, dir, sbin("mke2fs"),
+		append(args, "-d", tree, image, fmt.Sprintf("%dk", ext4Size>>10))...); err != nil {
 		return nil, err
 	}
 	if e.inline {
@@ -119,7 +120,8 @@ func onTable(dir, image string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = disktest.WriteGPT(f, size, 512, disktest.Part{Type: disktest.Linux, Name: "root", Start: before, Length: ext4Size})
+	err = disktest.WriteGPT(f, size, 512,
+		disktest.Part{Type: disktest.Linux, Name: "root", Start: before, Length: ext4Size})
 	return name, errors.Join(err, f.Close())
 }
 

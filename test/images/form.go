@@ -210,7 +210,9 @@ func pushAll(ctx context.Context, url string, states ...string) error {
 				ID: templateID, Name: "images", Tag: fmt.Sprintf("v%d", n),
 				Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`),
 			},
-			Files: []transfer.PushFile{{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: name}, Parent: parent}},
+			Files: []transfer.PushFile{
+				{Name: "disk.img", Kind: api.FileDisk, Disk: &transfer.Disk{Path: name}, Parent: parent},
+			},
 			Roots: map[string]string{},
 		}
 		if _, err := c.Push(ctx, o); err != nil {

@@ -104,7 +104,8 @@ func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(time.Hour)})
+	key, err := license.Issue(signer,
+		license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(time.Hour)})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,8 @@ func (s *stage) scanner(ctx context.Context, dir string) (*scanner, error) {
 }
 
 func (p *scanner) run(ctx context.Context, args ...string) (string, error) {
-	return rig.Output(ctx, p.dir, p.program, append(args, "-q", "--license-authority", "a.pub", "--db-path", "vuln.db")...)
+	return rig.Output(ctx, p.dir, p.program,
+		append(args, "-q", "--license-authority", "a.pub", "--db-path", "vuln.db")...)
 }
 
 // scan returns packages and matches of a source, each as a line of JSON.
@@ -163,22 +165,30 @@ func line(v any) string {
 func plant(ctx context.Context, p *scanner) error {
 	tree := filepath.Join(p.dir, "tree")
 	for name, text := range map[string]string{
-		"usr/lib/node_modules/lodash/package.json":                                     `{"name": "lodash", "version": "4.17.11", "license": "MIT"}`,
-		"Users/ci/app/node_modules/lodash/package.json":                                `{"name": "lodash", "version": "4.17.11", "license": "MIT"}`,
-		"usr/lib/python3/dist-packages/requests-2.19.0.dist-info/METADATA":             "Metadata-Version: 2.1\nName: requests\nVersion: 2.19.0\nLicense: Apache 2.0\n",
-		"var/lib/gems/3.1.0/specifications/rack-2.0.1.gemspec":                         "Gem::Specification.new do |s|\n  s.name = \"rack\".freeze\n  s.version = \"2.0.1\"\n  s.licenses = [\"MIT\".freeze]\nend\n",
-		"srv/crate/Cargo.lock":                                                         "version = 3\n\n[[package]]\nname = \"time\"\nversion = \"0.1.43\"\nsource = \"registry+https://index.example\"\n",
-		"srv/mod/go.mod":                                                               "module example.com/m\n\ngo 1.20\n\nrequire golang.org/x/net v0.1.0\n",
-		"opt/homebrew/Cellar/openssl@3/3.0.1/INSTALL_RECEIPT.json":                     `{"homebrew_version": "4.0.0", "source": {"versions": {"stable": "3.0.1"}}}`,
-		"Applications/Firefox.app/Contents/Info.plist":                                 plist("Firefox", "org.mozilla.firefox", "110.0"),
-		"Users/ci/Größe/Podfile.lock":                                                  "PODS:\n  - AFNetworking (2.5.0):\n    - AFNetworking/Serialization (= 2.5.0)\n  - AFNetworking/Serialization (2.5.0)\n\nDEPENDENCIES:\n  - AFNetworking\n\nCOCOAPODS: 1.11.0\n",
+		"usr/lib/node_modules/lodash/package.json":      `{"name": "lodash", "version": "4.17.11", "license": "MIT"}`,
+		"Users/ci/app/node_modules/lodash/package.json": `{"name": "lodash", "version": "4.17.11", "license": "MIT"}`,
+		"usr/lib/python3/dist-packages/requests-2.19.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: " +
+			"requests\nVersion: 2.19.0\nLicense: Apache 2.0\n",
+		"var/lib/gems/3.1.0/specifications/rack-2.0.1.gemspec": "Gem::Specification.new do " +
+			"|s|\n  s.name = \"rack\".freeze\n  s.version = \"2.0.1\"\n  s.licenses = [\"MIT\".freeze]\nend\n",
+		"srv/crate/Cargo.lock": "version " +
+			"= 3\n\n[[package]]\nname = \"time\"\nversion = \"0.1.43\"\nsource = \"registry+https://index.example\"\n",
+		"srv/mod/go.mod": "module example.com/m\n\ngo " +
+			"1.20\n\nrequire golang.org/x/net v0.1.0\n",
+		"opt/homebrew/Cellar/openssl@3/3.0.1/INSTALL_RECEIPT.json": `{"homebrew_version": "4.0.0", "source": {"versions": {"stable": "3.0.1"}}}`,
+		"Applications/Firefox.app/Contents/Info.plist": plist("Firefox",
+			"org.mozilla.firefox", "110.0"),
+		"Users/ci/Größe/Podfile.lock": "PODS:\n  - AFNetworking " +
+			"(2.5.0):\n    - AFNetworking/Serialization (= 2.5.0)\n  - AFNetworking/Serialization " +
+			"(2.5.0)\n\nDEPENDENCIES:\n  - AFNetworking\n\nCOCOAPODS: 1.11.0\n",
 		"usr/share/doc/a long name with spaces and 日本語/not-a-package/package.json.txt": "{}",
 	} {
 		if err := write(filepath.Join(tree, name), []byte(text)); err != nil {
 			return err
 		}
 	}
-	jar, err := archive("META-INF/maven/org.apache.logging.log4j/log4j-core/pom.properties", "groupId=org.apache.logging.log4j\nartifactId=log4j-core\nversion=2.14.1\n")
+	jar, err := archive("META-INF/maven/org.apache.logging.log4j/log4j-core/pom.properties",
+		"groupId=org.apache.logging.log4j\nartifactId=log4j-core\nversion=2.14.1\n")
 	if err != nil {
 		return err
 	}
@@ -194,7 +204,8 @@ func plant(ctx context.Context, p *scanner) error {
 
 func plist(name, id, version string) string {
 	return `<?xml version="1.0" encoding="UTF-8"?><plist version="1.0"><dict><key>CFBundleName</key><string>` + name +
-		`</string><key>CFBundleIdentifier</key><string>` + id + `</string><key>CFBundleShortVersionString</key><string>` + version + `</string></dict></plist>`
+		`</string><key>CFBundleIdentifier</key><string>` + id +
+		`</string><key>CFBundleShortVersionString</key><string>` + version + `</string></dict></plist>`
 }
 
 func archive(name, text string) ([]byte, error) {

@@ -23,13 +23,27 @@ type subject struct {
 var subjects = []subject{
 	{"ext4", ext4Subject{entries: 10_000, options: []string{"-t", "ext4"}}.make, allForms, []witness{debugfs}},
 	{"ext4 on GPT", ext4Subject{entries: 10_000, options: []string{"-t", "ext4"}, table: true}.make, allForms, nil},
-	{"ext4 indexed", ext4Subject{entries: 3000, options: []string{"-t", "ext4"}, index: true}.make, rawForm, []witness{debugfs}},
-	{"ext4 1k", ext4Subject{entries: 3000, options: []string{"-t", "ext4", "-b", "1024"}}.make, rawForm, []witness{debugfs}},
+	{
+		"ext4 indexed", ext4Subject{entries: 3000, options: []string{"-t", "ext4"}, index: true}.make, rawForm,
+		[]witness{debugfs},
+	},
+	{
+		"ext4 1k", ext4Subject{entries: 3000, options: []string{"-t", "ext4", "-b", "1024"}}.make, rawForm,
+		[]witness{debugfs},
+	},
 	{"ext4 64k", ext4Subject{entries: 3000, options: []string{"-t", "ext4", "-b", "65536"}}.make, rawForm, nil},
-	{"ext4 inline", ext4Subject{entries: 10_000, options: []string{"-t", "ext4", "-O", "inline_data"}, inline: true}.make, rawForm, []witness{debugfs}},
-	{"ext4 without checksums", ext4Subject{entries: 3000, options: []string{"-t", "ext4", "-O", "^metadata_csum,^64bit"}}.make, rawForm, []witness{debugfs}},
+	{"ext4 inline", ext4Subject{
+		entries: 10_000, options: []string{"-t", "ext4", "-O", "inline_data"},
+		inline: true,
+	}.make, rawForm, []witness{debugfs}},
+	{"ext4 without checksums", ext4Subject{
+		entries: 3000, options: []string{"-t", "ext4", "-O", "^metadata_csum,^64bit"},
+	}.make, rawForm, []witness{debugfs}},
 	{"ext3", ext4Subject{entries: 3000, options: []string{"-t", "ext3"}}.make, rawForm, []witness{debugfs}},
-	{"ext2", ext4Subject{entries: 3000, options: []string{"-t", "ext2", "-b", "1024"}}.make, rawForm, []witness{debugfs}},
+	{
+		"ext2", ext4Subject{entries: 3000, options: []string{"-t", "ext2", "-b", "1024"}}.make, rawForm,
+		[]witness{debugfs},
+	},
 	{"apfs_test", apfsTest, allForms, []witness{fsapfsinfo}},
 	{"apfs_mac_written", apfsMac, allForms, []witness{fsapfsinfo}},
 }

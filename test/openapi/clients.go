@@ -123,7 +123,8 @@ func makeTypeScript(ctx context.Context, w *workplace) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = rig.Output(ctx, w.dir, program, w.path("openapi.yaml"), "-o", w.path(tsTypes), "--default-non-nullable=false")
+	_, err = rig.Output(ctx, w.dir, program, w.path("openapi.yaml"), "-o", w.path(tsTypes),
+		"--default-non-nullable=false")
 	if err != nil {
 		return "", err
 	}

@@ -45,7 +45,8 @@ func Build(ctx context.Context, dir string) (p Programs, err error) {
 	if err := MakeDir(p.dir); err != nil {
 		return p, err
 	}
-	_, err = Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", p.dir, "./cmd/buildyard", "./cmd/buildnode")
+	_, err = Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", p.dir, "./cmd/buildyard",
+		"./cmd/buildnode")
 	return p, err
 }
 
@@ -62,13 +63,15 @@ func BuildAll(ctx context.Context, dir string) (Programs, error) {
 // BuildModule builds the program of a separate module, in a directory of the repository, into a
 // file.
 func (p Programs) BuildModule(ctx context.Context, dir, file string) error {
-	_, err := Output(ctx, filepath.Join(p.root, dir), "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", file, ".")
+	_, err := Output(ctx, filepath.Join(p.root, dir), "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", file,
+		".")
 	return err
 }
 
 // BuildTagged builds a program of the repository with a build tag into a file.
 func (p Programs) BuildTagged(ctx context.Context, tag, name, file string) error {
-	_, err := Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-tags", tag, "-o", file, "./cmd/"+name)
+	_, err := Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-tags", tag, "-o", file,
+		"./cmd/"+name)
 	return err
 }
 

@@ -26,12 +26,18 @@ const callTime = 5 * time.Second
 // NewClient makes a client of the controller at an address.
 func NewClient(base string) Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: idleConns, IdleConnTimeout: time.Minute}
-	return Client{base: base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
+	return Client{
+		base: base, http: &http.Client{Timeout: callTime, Transport: transport},
+		stream: &http.Client{Transport: transport},
+	}
 }
 
 // By returns the client over connections of the caller's.
 func (c Client) By(transport http.RoundTripper) Client {
-	return Client{base: c.base, http: &http.Client{Timeout: callTime, Transport: transport}, stream: &http.Client{Transport: transport}}
+	return Client{
+		base: c.base, http: &http.Client{Timeout: callTime, Transport: transport},
+		stream: &http.Client{Transport: transport},
+	}
 }
 
 // idleConns are kept for the next calls; a load of many callers would otherwise open a

@@ -30,7 +30,8 @@ func NewCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"up", "--registry-listen-address", host(c.Registry), "--registry-base-path", c.Base}, c.settings()...)
+	args := append([]string{"up", "--registry-listen-address", host(c.Registry), "--registry-base-path", c.Base},
+		c.settings()...)
 	c.Process = NewProcess(dir, "cloud", p.Path("buildyard"), args...)
 	return c, nil
 }
@@ -42,7 +43,8 @@ func NewSplitCloud(ctx context.Context, p Programs, dir string) (*Cloud, error) 
 		return nil, err
 	}
 	c.Process = NewProcess(dir, "controller", p.Path("buildyard"), append([]string{"controller"}, c.settings()...)...)
-	c.Store = NewProcess(dir, "registry", p.Path("buildyard"), "registry", "--listen-addr", host(c.Registry), "--base-path", c.Base)
+	c.Store = NewProcess(dir, "registry", p.Path("buildyard"), "registry", "--listen-addr", host(c.Registry),
+		"--base-path", c.Base)
 	return c, nil
 }
 
@@ -64,7 +66,10 @@ func prepare(ctx context.Context, p Programs, dir string) (*Cloud, error) {
 
 // settings are the arguments of every controller.
 func (c *Cloud) settings() []string {
-	return []string{"--listen-addr", host(c.Controller), "--data-dir", c.dataDir, "--registry", c.Registry, "--instance-time-out", "1s"}
+	return []string{
+		"--listen-addr", host(c.Controller), "--data-dir", c.dataDir, "--registry", c.Registry,
+		"--instance-time-out", "1s",
+	}
 }
 
 // host is an address without its scheme.

@@ -59,7 +59,8 @@ func (c *Cloud) Push(ctx context.Context, name string, vm ...string) (id string,
 	if err := json.Unmarshal([]byte(raw), &list); err != nil || len(list) != 1 || list[0].ID == "" {
 		return "", fmt.Errorf("the local templates are %q: one with an id was expected", raw)
 	}
-	_, err = Output(ctx, "", program, slices.Concat([]string{"registry", "--remote", c.Registry, "push", list[0].ID, "--tag", "v1"}, home)...)
+	_, err = Output(ctx, "", program,
+		slices.Concat([]string{"registry", "--remote", c.Registry, "push", list[0].ID, "--tag", "v1"}, home)...)
 	return list[0].ID, err
 }
 

@@ -36,7 +36,9 @@ func TestProcess(t *testing.T) {
 
 // TestRush: a program that ends on request is not killed, and one that does not is.
 func TestRush(t *testing.T) {
-	for script, want := range map[string]bool{"exec sleep 600": false, "trap '' TERM; echo on >on; while :; do :; done": true} {
+	for script, want := range map[string]bool{
+		"exec sleep 600": false, "trap '' TERM; echo on >on; while :; do :; done": true,
+	} {
 		dir := t.TempDir()
 		p := NewProcess(dir, "sleeper", "sh", "-c", "cd "+dir+"; "+script)
 		if err := p.Start(); err != nil {

@@ -11,7 +11,8 @@ import (
 
 // BuildSmall builds a program of this module as users get it: without cgo and symbols.
 func BuildSmall(ctx context.Context, to, dir string) error {
-	_, err := Output(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "github.com/buildyard/buildyard/"+dir)
+	_, err := Output(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to,
+		"github.com/buildyard/buildyard/"+dir)
 	return err
 }
 
@@ -26,7 +27,8 @@ func LicenseScanner(ctx context.Context, scanner, dir string, lasts time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	key, err := license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(lasts)})
+	key, err := license.Issue(signer,
+		license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Expires: time.Now().Add(lasts)})
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,8 @@ func (s *Secrets) Search(dir string) (found []string, files int, err error) {
 
 // isLog reports whether a file is one that programs write for people to read.
 func isLog(path string) bool {
-	return strings.HasSuffix(path, ".log") || strings.Contains(path, "/central-logs/") || strings.Contains(path, "/files/logs/")
+	return strings.HasSuffix(path, ".log") || strings.Contains(path, "/central-logs/") ||
+		strings.Contains(path, "/files/logs/")
 }
 
 // mostFound bounds the findings that are reported per file.

@@ -34,7 +34,8 @@ func TestSecretsAreFound(t *testing.T) {
 		t.Fatalf("%v in %d files, %v", found, files, err)
 	}
 	all := strings.Join(found, "\n")
-	if !strings.Contains(all, "up.log:2 holds a secret: root token") || !strings.Contains(all, "agent/x:1 holds a secret: root token in a header") || strings.Contains(all, secret) {
+	if !strings.Contains(all, "up.log:2 holds a secret: root token") ||
+		!strings.Contains(all, "agent/x:1 holds a secret: root token in a header") || strings.Contains(all, secret) {
 		t.Error(all)
 	}
 }

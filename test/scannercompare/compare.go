@@ -30,7 +30,8 @@ func explanations() []*explanation {
 		if strings.HasPrefix(line, "#") || len(f) != 7 {
 			continue
 		}
-		out = append(out, &explanation{peer: f[0], side: f[1], kind: f[2], name: f[3], version: f[4], path: f[5], why: f[6]})
+		out = append(out,
+			&explanation{peer: f[0], side: f[1], kind: f[2], name: f[3], version: f[4], path: f[5], why: f[6]})
 	}
 	return out
 }
@@ -90,7 +91,8 @@ func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs fin
 				continue
 			}
 			counts[side]++
-			text := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", peer, side, kind, i.name, i.version, strings.Join(slices.Compact(slices.Sorted(slices.Values(paths))), " "))
+			text := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", peer, side, kind, i.name, i.version,
+				strings.Join(slices.Compact(slices.Sorted(slices.Values(paths))), " "))
 			if left := r.unexplained(peer, side, i, paths); len(left) > 0 {
 				unknown = append(unknown, text)
 			} else if r.all {
@@ -106,7 +108,8 @@ func (r *report) compare(peer string, kind catalog.PackageType, ours, theirs fin
 	} else {
 		r.passed++
 	}
-	fmt.Fprintf(r.out, "%-8s %-10s both %5d, only ours %5d, only theirs %5d, unknown %4d  %s\n", peer, kind, both/2, counts["ours"], counts["theirs"], len(unknown), verdict)
+	fmt.Fprintf(r.out, "%-8s %-10s both %5d, only ours %5d, only theirs %5d, unknown %4d  %s\n", peer, kind, both/2,
+		counts["ours"], counts["theirs"], len(unknown), verdict)
 	for _, u := range unknown {
 		fmt.Fprintln(r.out, "unknown", u)
 	}
@@ -117,7 +120,8 @@ func (r *report) unexplained(peer, side string, i item, paths []string) []string
 	var left []string
 	for _, p := range paths {
 		n := slices.IndexFunc(r.lines, func(e *explanation) bool {
-			return like(e.peer, peer) && e.side == side && like(e.kind, string(i.kind)) && like(e.name, i.name) && like(e.version, i.version) && like(e.path, p)
+			return like(e.peer, peer) && e.side == side && like(e.kind, string(i.kind)) && like(e.name, i.name) &&
+				like(e.version, i.version) && like(e.path, p)
 		})
 		if n < 0 {
 			left = append(left, p)
@@ -139,9 +143,11 @@ func (r *report) end() bool {
 			continue
 		}
 		r.failed++
-		fmt.Fprintf(r.out, "stale: no difference is explained by %s %s %s %s %s %s\n", e.peer, e.side, e.kind, e.name, e.version, e.path)
+		fmt.Fprintf(r.out, "stale: no difference is explained by %s %s %s %s %s %s\n", e.peer, e.side, e.kind, e.name,
+			e.version, e.path)
 	}
-	for _, c := range slices.SortedFunc(maps.Keys(classes), func(a, b string) int { return cmp.Compare(classes[b], classes[a]) }) {
+	for _, c := range slices.SortedFunc(maps.Keys(classes),
+		func(a, b string) int { return cmp.Compare(classes[b], classes[a]) }) {
 		fmt.Fprintf(r.out, "class %-22s %6d\n", c, classes[c])
 	}
 	fmt.Fprintf(r.out, "%d passed, %d failed, 0 skipped\n", r.passed, r.failed)

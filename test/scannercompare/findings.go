@@ -72,7 +72,8 @@ const plugins = "javascript,python,java,go,rust,ruby,swift/podfilelock,os/homebr
 
 func scanScalibr(ctx context.Context, program, dir, work string) (findings, error) {
 	// A nonzero exit code may only mean single unreadable files.
-	if text, err := exec.CommandContext(ctx, program, "-offline", "-root", dir, "-o", "cdx-json="+work, "-plugins", plugins).CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(ctx, program, "-offline", "-root", dir, "-o", "cdx-json="+work, "-plugins",
+		plugins).CombinedOutput(); err != nil {
 		if _, missing := os.Stat(work); missing != nil {
 			return nil, fmt.Errorf("%w: %s", err, text)
 		}
@@ -100,13 +101,15 @@ func scanScalibr(ctx context.Context, program, dir, work string) (findings, erro
 
 // syftKinds are the kinds by the types of syft.
 var syftKinds = map[string]catalog.PackageType{
-	"gem": catalog.Gem, "python": catalog.Python, "npm": catalog.NPM, "java-archive": catalog.Java, "go-module": catalog.Go,
+	"gem": catalog.Gem, "python": catalog.Python, "npm": catalog.NPM, "java-archive": catalog.Java,
+	"go-module":  catalog.Go,
 	"rust-crate": catalog.Rust, "homebrew": catalog.Brew, "apple-app-bundle": catalog.MacOSApp, "pod": catalog.Pod,
 }
 
 func scanSyft(ctx context.Context, program, dir, work string) (findings, error) {
 	cmd := exec.CommandContext(ctx, program, "scan", "-q", "dir:"+dir, "-o", "syft-json="+work)
-	cmd.Env = append(os.Environ(), "SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_FILE_METADATA_SELECTION=none", "SYFT_PARALLELISM=2")
+	cmd.Env = append(os.Environ(), "SYFT_CHECK_FOR_APP_UPDATE=false", "SYFT_FILE_METADATA_SELECTION=none",
+		"SYFT_PARALLELISM=2")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}

@@ -23,13 +23,16 @@ func handMade(_ context.Context, dir string) error {
 		name, version, _ := strings.Cut(line, " ")
 		keg := "opt/homebrew/Cellar/" + name + "/" + version
 		files[keg+"/INSTALL_RECEIPT.json"] = []byte(`{"homebrew_version":"4.3.0","installed_on_request":true}` + "\n")
-		files[keg+"/.brew/"+name+".rb"] = fmt.Appendf(nil, "class Formula1 < Formula\n  desc \"x\"\n  license \"MIT\"\n  url \"https://example.test/%s\"\nend\n", version)
+		files[keg+"/.brew/"+name+".rb"] = fmt.Appendf(nil,
+			"class Formula1 < Formula\n  desc \"x\"\n  license \"MIT\"\n  url \"https://example.test/%s\"\nend\n",
+			version)
 		files[keg+"/bin/"+name] = []byte("#!/bin/sh\n")
 	}
 	for i, line := range words("apps.txt") {
 		f := strings.Split(line, "|")
 		data, err := plist.Marshal(map[string]any{
-			"CFBundleName": f[1], "CFBundleIdentifier": f[2], "CFBundleShortVersionString": f[3], "CFBundleVersion": "1",
+			"CFBundleName": f[1], "CFBundleIdentifier": f[2], "CFBundleShortVersionString": f[3],
+			"CFBundleVersion": "1",
 		}, []int{plist.XMLFormat, plist.BinaryFormat}[i%2])
 		if err != nil {
 			return err
@@ -47,7 +50,8 @@ func handMade(_ context.Context, dir string) error {
 		"META-INF/maven/org.apache.logging.log4j/log4j-core/pom.properties",
 		[]byte("version=2.14.1\ngroupId=org.apache.logging.log4j\nartifactId=log4j-core\n"),
 	})
-	files["srv/java/app.war"] = archive(entry{"WEB-INF/lib/log4j-core-2.14.1.jar", inner}, entry{"WEB-INF/lib/junit-4.12.jar", archive(entry{"a.class", nil})})
+	files["srv/java/app.war"] = archive(entry{"WEB-INF/lib/log4j-core-2.14.1.jar", inner},
+		entry{"WEB-INF/lib/junit-4.12.jar", archive(entry{"a.class", nil})})
 	files["Applications/Slack.app/Contents/Resources/app.asar"] = asar()
 	for name, data := range files {
 		full := filepath.Join(dir, filepath.FromSlash(name))
@@ -58,7 +62,8 @@ func handMade(_ context.Context, dir string) error {
 			return err
 		}
 	}
-	return os.Symlink("/Applications/Firefox.app", filepath.Join(dir, "opt/homebrew/Caskroom/firefox/130.0.1/Firefox.app"))
+	return os.Symlink("/Applications/Firefox.app",
+		filepath.Join(dir, "opt/homebrew/Caskroom/firefox/130.0.1/Firefox.app"))
 }
 
 // entry is a file of an archive.
@@ -89,7 +94,9 @@ func archive(files ...entry) []byte {
 // asar makes an archive of an Electron application with one package.
 func asar() []byte {
 	const data = `{"name":"electron-store","version":"8.1.0"}`
-	index := fmt.Sprintf(`{"files":{"node_modules":{"files":{"electron-store":{"files":{"package.json":{"offset":"0","size":%d}}}}}}}`, len(data))
+	index := fmt.Sprintf(
+		`{"files":{"node_modules":{"files":{"electron-store":{"files":{"package.json":{"offset":"0","size":%d}}}}}}}`,
+		len(data))
 	index += strings.Repeat(" ", (4-len(index)%4)%4)
 	head := make([]byte, 16)
 	for i, n := range []int{4, len(index) + 8, len(index) + 4, len(index)} {

@@ -151,7 +151,8 @@ func goPrograms(ctx context.Context, dir string) error {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			return err
 		}
-		if _, err := output(ctx, "", "env", "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+machine, "go", "build", "-trimpath", "-o", name,
+		if _, err := output(ctx, "", "env", "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+machine, "go", "build",
+			"-trimpath", "-o", name,
 			"github.com/buildyard/buildyard/test/scantree/program"); err != nil {
 			return err
 		}
@@ -166,11 +167,13 @@ func npmPackages(ctx context.Context, dir string) error {
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(to, "package.json"), fmt.Appendf(nil, "{\"name\":%q,\"version\":\"1.0.0\",\"private\":true}\n", project), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to, "package.json"),
+			fmt.Appendf(nil, "{\"name\":%q,\"version\":\"1.0.0\",\"private\":true}\n", project), 0o644); err != nil {
 			return err
 		}
 		args := slices.Concat([]string{
-			"npm", "install", "--ignore-scripts", "--legacy-peer-deps", "--no-audit", "--no-fund", "--no-bin-links", "--omit-lockfile-registry-resolved",
+			"npm", "install", "--ignore-scripts", "--legacy-peer-deps", "--no-audit", "--no-fund", "--no-bin-links",
+			"--omit-lockfile-registry-resolved",
 		}, words("npm-"+project+".txt"))
 		if _, err := output(ctx, to, args[0], args[1:]...); err != nil {
 			return err
@@ -186,7 +189,8 @@ func debianPackages(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(cache)
-	if _, err := output(ctx, cache, "apt-get", append([]string{"-qq", "-o", "APT::Sandbox::User=root", "download"}, words("debian.txt")...)...); err != nil {
+	if _, err := output(ctx, cache, "apt-get",
+		append([]string{"-qq", "-o", "APT::Sandbox::User=root", "download"}, words("debian.txt")...)...); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(cache, "*.deb"))
@@ -208,7 +212,8 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
 	text, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(exit.Stderr[max(0, len(exit.Stderr)-2000):])))
+		return "", fmt.Errorf("%s: %w: %s", name,
+			err, strings.TrimSpace(string(exit.Stderr[max(0, len(exit.Stderr)-2000):])))
 	}
 	return strings.TrimSpace(string(text)), err
 }

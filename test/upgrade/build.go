@@ -84,7 +84,8 @@ func (p *programs) build(ctx context.Context) error {
 	if _, err := os.Stat(p.path("hostscan")); err == nil {
 		return nil // by a run before
 	}
-	_, err := rig.Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-o", p.bin+"/", "./cmd/...")
+	_, err := rig.Output(ctx, p.root, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-o",
+		p.bin+"/", "./cmd/...")
 	if err != nil {
 		return fmt.Errorf("build the programs of %s: %w", p.root, err)
 	}

@@ -16,8 +16,10 @@ import (
 // upgrade are the cases of a cloud that changes from the old programs to the new ones.
 func upgrade(b *builds, dir string, a arrangement) group {
 	c := &cloud{
-		b: b, dir: dir, arrangement: a, services: map[string]*rig.Process{}, templates: map[string]string{}, instances: map[string]string{},
-		nodes: map[string]string{}, before: map[string]any{}, exported: map[string]map[string]family{}, values: map[string]string{},
+		b: b, dir: dir, arrangement: a, services: map[string]*rig.Process{}, templates: map[string]string{},
+		instances: map[string]string{},
+		nodes:     map[string]string{}, before: map[string]any{}, exported: map[string]map[string]family{},
+		values: map[string]string{},
 	}
 	g := group{name: a.name, close: c.close}
 	add := func(name string, loose bool, play func(context.Context) (string, error)) {
@@ -33,7 +35,8 @@ func upgrade(b *builds, dir string, a arrangement) group {
 	}
 	add("new services with the old directories, settings and flags", false, c.replace)
 	for _, route := range c.routes() {
-		add("listed as before: "+route, true, func(ctx context.Context) (string, error) { return c.compare(ctx, route) })
+		add("listed as before: "+route, true,
+			func(ctx context.Context) (string, error) { return c.compare(ctx, route) })
 	}
 	add("running instances stay on the old agents", true, c.running)
 	add("idempotency key", true, c.idempotency)
@@ -60,14 +63,17 @@ func upgrade(b *builds, dir string, a arrangement) group {
 func (c *cloud) routes() []string {
 	return []string{
 		"/api/v1/vm", "/api/v1/vm/history", "/api/v1/node", "/api/v1/group", "/api/v1/image", "/api/v1/registry/vm",
-		"/api/v1/registry/vm?id=$debian", "/api/v1/registry/vm?id=$alpine", "/api/v1/registry/vm/distribute", "/api/v1/registry/vm/nodes?id=$alpine",
-		"/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/usb", "/api/v1/vlan", "/api/v1/macaddr?limit=300", "/api/v1/registry/files",
+		"/api/v1/registry/vm?id=$debian", "/api/v1/registry/vm?id=$alpine", "/api/v1/registry/vm/distribute",
+		"/api/v1/registry/vm/nodes?id=$alpine",
+		"/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/usb", "/api/v1/vlan", "/api/v1/macaddr?limit=300",
+		"/api/v1/registry/files",
 		"registry:/registry/vm", "registry:/registry/v2/vm",
 	}
 }
 
 // volatile are fields that change while nothing happens.
-var volatile = regexp.MustCompile(`(free_disk_space|disk_size|anka_disk_usage|cpu_util|ram_util|access_date|timestamp|last_seen|free_space|\.ts|modified|last_updated)$`)
+var volatile = regexp.MustCompile(
+	`(free_disk_space|disk_size|anka_disk_usage|cpu_util|ram_util|access_date|timestamp|last_seen|free_space|\.ts|modified|last_updated)$`)
 
 // anyID is an ID in a text.
 var anyID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -137,7 +143,8 @@ func (c *cloud) settle(ctx context.Context) error {
 }
 
 func (c *cloud) metricsAddresses() map[string]string {
-	all := map[string]string{"controller": "http://" + c.metrics + "/metrics", "node": "http://" + c.nodeMetrics + "/metrics"}
+	all := map[string]string{"controller": "http://" + c.metrics + "/metrics", "node": "http://" + c.nodeMetrics +
+		"/metrics"}
 	if c.split {
 		all["registry"] = "http://" + c.registryMetrics + "/metrics"
 	}
@@ -173,7 +180,8 @@ func (c *cloud) refused(ctx context.Context) (string, error) {
 		}
 		return nil
 	}
-	if err := refuse("an unknown setting", "unknown setting SVC_NODE_TIMEOUT", map[string]string{"SVC_NODE_TIMEOUT": "5m"}); err != nil {
+	if err := refuse("an unknown setting", "unknown setting SVC_NODE_TIMEOUT",
+		map[string]string{"SVC_NODE_TIMEOUT": "5m"}); err != nil {
 		return "", err
 	}
 	if err := refuse("a token file that others can read", "root-token", nil); err != nil {
@@ -209,7 +217,8 @@ func (c *cloud) mixed(ctx context.Context) (string, error) {
 	if err := c.active(ctx, c.nodes[agentName]); err != nil {
 		return "", err
 	}
-	id, err := c.begin(ctx, map[string]any{"vmid": c.templates["debian"], "tag": "v1", "node_id": c.nodes[agentName]}, nil)
+	id, err := c.begin(ctx, map[string]any{"vmid": c.templates["debian"], "tag": "v1", "node_id": c.nodes[agentName]},
+		nil)
 	if err != nil {
 		return "", err
 	}
@@ -281,12 +290,15 @@ func (c *cloud) running(ctx context.Context) (string, error) {
 	if !c.node.Running() || !c.fleet.Running() {
 		return "", errors.New("an old agent has ended")
 	}
-	return fmt.Sprintf("the VMs of agent process %d and fleet process %d are the same", c.node.PID(), c.fleet.PID()), nil
+	return fmt.Sprintf("the VMs of agent process %d and fleet process %d are the same", c.node.PID(), c.fleet.PID()),
+		nil
 }
 
 // idempotency repeats a start with its key.
 func (c *cloud) idempotency(ctx context.Context) (string, error) {
-	id, err := c.begin(ctx, map[string]any{"vmid": c.templates["debian"], "name": "on-fleet", "tag": "v1", "external_id": "job-2", "priority": 10},
+	id, err := c.begin(ctx, map[string]any{
+		"vmid": c.templates["debian"], "name": "on-fleet", "tag": "v1", "external_id": "job-2", "priority": 10,
+	},
 		map[string]string{"Idempotency-Key": "key-of-job-2"})
 	if err == nil && id != c.instances["on-fleet"] {
 		err = fmt.Errorf("instance %s was started, want %s", id, c.instances["on-fleet"])
@@ -298,12 +310,15 @@ func (c *cloud) idempotency(ctx context.Context) (string, error) {
 func (c *cloud) userKey(ctx context.Context) (string, error) {
 	flags := []string{"--controller", "http://" + c.controller, "--key-id", "ci", "--key-file", c.file("ci.key")}
 	for _, p := range []programs{c.b.old, c.b.new} {
-		if _, err := c.command(ctx, p.path("buildyard"), append([]string{"instance", "list"}, flags...)...); err != nil {
+		if _, err := c.command(ctx, p.path("buildyard"),
+			append([]string{"instance", "list"}, flags...)...); err != nil {
 			return "", err
 		}
-		res, err := execute(ctx, []string{"HOME=" + c.dir}, p.path("buildyard"), append([]string{"group", "list"}, flags...)...)
+		res, err := execute(ctx, []string{"HOME=" + c.dir}, p.path("buildyard"),
+			append([]string{"group", "list"}, flags...)...)
 		if err != nil || res.code != 6 {
-			return "", errors.Join(err, fmt.Errorf("without permission: status %d: %s %s", res.code, res.stdout, res.stderr))
+			return "",
+				errors.Join(err, fmt.Errorf("without permission: status %d: %s %s", res.code, res.stdout, res.stderr))
 		}
 	}
 	return "the key lists instances and may not list groups, by the old command and the new one", nil
@@ -391,7 +406,9 @@ const renewPause = 6 * time.Second
 
 // save saves and restarts instances that the old controller started.
 func (c *cloud) save(ctx context.Context) (string, error) {
-	id, err := c.begin(ctx, map[string]any{"vmid": c.templates["debian"], "tag": "v2", "name": "saved-later", "node_id": c.nodes[agentName]}, nil)
+	id, err := c.begin(ctx, map[string]any{
+		"vmid": c.templates["debian"], "tag": "v2", "name": "saved-later", "node_id": c.nodes[agentName],
+	}, nil)
 	if err != nil {
 		return "", err
 	}
@@ -400,7 +417,10 @@ func (c *cloud) save(ctx context.Context) (string, error) {
 	}
 	rig.Pause(ctx, renewPause)
 	for _, line := range [][]string{
-		{"image", "create", "saved-later", "--template", "debian", "--tag", "v4", "--stop", "--wait", "--timeout", "40s"},
+		{
+			"image", "create", "saved-later", "--template", "debian", "--tag", "v4", "--stop", "--wait", "--timeout",
+			"40s",
+		},
 		{"instance", "restart", "on-agent", "--wait", "--timeout", "40s"},
 	} {
 		if _, err := c.yard(ctx, c.b.new, line...); err != nil {
@@ -426,7 +446,8 @@ func (c *cloud) cacheJobs(ctx context.Context) (string, error) {
 
 // oldClient runs the program of the old client package.
 func (c *cloud) oldClient(ctx context.Context) (string, error) {
-	return c.command(ctx, c.b.sdk, "http://"+c.controller, "http://"+c.registry, rootToken, "ci", c.file("ci.key"), c.templates["debian"])
+	return c.command(ctx, c.b.sdk, "http://"+c.controller, "http://"+c.registry, rootToken, "ci", c.file("ci.key"),
+		c.templates["debian"])
 }
 
 // compareServices compares the metrics of the services, and of a new agent later.
@@ -496,21 +517,25 @@ func (c *cloud) newAgents(ctx context.Context) (string, error) {
 	if _, err := c.yard(ctx, c.b.new, "template", "distribute", "alpine", "--wait", "--timeout", "40s"); err != nil {
 		return "", err
 	}
-	return "VMs of the old agents are ended by the new ones", errors.Join(c.terminate(ctx, c.instances["on-agent"]), c.terminate(ctx, c.instances["on-fleet"]))
+	return "VMs of the old agents are ended by the new ones",
+		errors.Join(c.terminate(ctx, c.instances["on-agent"]), c.terminate(ctx, c.instances["on-fleet"]))
 }
 
 // restore makes a data directory of the backup that the old program wrote.
 func (c *cloud) restore(ctx context.Context) (string, error) {
 	dir := c.file("restored")
-	if _, err := c.command(ctx, c.b.new.path("buildyard"), "restore", c.file("old.backup"), "--data-dir", dir); err != nil {
+	if _, err := c.command(ctx, c.b.new.path("buildyard"), "restore", c.file("old.backup"), "--data-dir",
+		dir); err != nil {
 		return "", err
 	}
 	addr, err := rig.FreeAddr(ctx)
 	if err != nil {
 		return "", err
 	}
-	s := rig.NewProcess(c.dir, "restored-controller", c.b.new.path("buildyard"), "controller", "--config", c.file("controller.conf"), "--data-dir", dir,
-		"--listen-addr", addr, "--registry", "http://"+c.registry, "--enable-metrics=false", "--enable-central-logging=false", "--enable-event-logging=false")
+	s := rig.NewProcess(c.dir, "restored-controller", c.b.new.path("buildyard"), "controller", "--config",
+		c.file("controller.conf"), "--data-dir", dir,
+		"--listen-addr", addr, "--registry", "http://"+c.registry, "--enable-metrics=false",
+		"--enable-central-logging=false", "--enable-event-logging=false")
 	s.Set(map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": c.file("root-token")})
 	if err := s.Start(); err != nil {
 		return "", err
@@ -519,7 +544,9 @@ func (c *cloud) restore(ctx context.Context) (string, error) {
 	if err := rig.Ready(ctx, s, "http://"+addr); err != nil {
 		return "", err
 	}
-	for _, route := range []string{"/api/v1/group", "/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/image"} {
+	for _, route := range []string{
+		"/api/v1/group", "/api/v1/apikey", "/admin/api/v1/permission/group", "/api/v1/image",
+	} {
 		var now any
 		err := c.call(ctx, request{http.MethodGet, "http://" + addr + route, nil, nil}, &now)
 		if err == nil {

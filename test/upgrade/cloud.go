@@ -78,16 +78,22 @@ func (c *cloud) prepare(ctx context.Context) error {
 		err = os.WriteFile(c.file("own-token"), []byte(rootToken+"\n"), 0o600)
 	}
 	controller := []string{
-		"# A cloud of the old release.", "SVC_DATA_DIR=" + c.file("controller-data"), "SVC_ENABLE_API_KEYS=true", "SVC_API_KEYS_SESSION_TTL=5m",
-		"SVC_ENABLE_CONTROLLER_AUTHORIZATION=true", "SVC_ENABLE_EVENT_LOGGING=true", "SVC_ENABLE_CENTRAL_LOGGING=true", "SVC_INSTANCE_TIME_OUT=2s",
-		"SVC_MANAGE_MAC_ADDRESSES=true", "SVC_MAC_ADDR_RANGE=52:54:00:00:00:00-52:54:00:00:00:FF", "SVC_ENABLE_METRICS=true",
-		"SVC_METRICS_PORT=" + port(c.metrics), "SVC_NODE_ACTIVE_TIMEOUT=30s", "SVC_BACKUP_DIR=" + c.file("backups"), "SVC_BACKUP_EVERY=1h",
+		"# A cloud of the old release.", "SVC_DATA_DIR=" + c.file("controller-data"), "SVC_ENABLE_API_KEYS=true",
+		"SVC_API_KEYS_SESSION_TTL=5m",
+		"SVC_ENABLE_CONTROLLER_AUTHORIZATION=true", "SVC_ENABLE_EVENT_LOGGING=true", "SVC_ENABLE_CENTRAL_LOGGING=true",
+		"SVC_INSTANCE_TIME_OUT=2s",
+		"SVC_MANAGE_MAC_ADDRESSES=true", "SVC_MAC_ADDR_RANGE=52:54:00:00:00:00-52:54:00:00:00:FF",
+		"SVC_ENABLE_METRICS=true",
+		"SVC_METRICS_PORT=" + port(c.metrics), "SVC_NODE_ACTIVE_TIMEOUT=30s", "SVC_BACKUP_DIR=" + c.file("backups"),
+		"SVC_BACKUP_EVERY=1h",
 	}
-	registry := []string{"SVC_ENABLE_METRICS=true", "SVC_METRICS_PORT=" + port(c.registryMetrics), "SVC_ENABLE_API_KEYS=true", "SVC_ENABLE_EVENT_LOGGING=true"}
+	registry := []string{"SVC_ENABLE_METRICS=true", "SVC_METRICS_PORT=" +
+		port(c.registryMetrics), "SVC_ENABLE_API_KEYS=true", "SVC_ENABLE_EVENT_LOGGING=true"}
 	if c.split {
 		registry = append(registry, "SVC_BASE_PATH="+c.file("registry-data"))
 	} else {
-		controller = append(controller, "SVC_REGISTRY_BASE_PATH="+c.file("registry-data"), "SVC_ENABLE_REGISTRY_AUTHORIZATION=false")
+		controller = append(controller, "SVC_REGISTRY_BASE_PATH="+c.file("registry-data"),
+			"SVC_ENABLE_REGISTRY_AUTHORIZATION=false")
 	}
 	return errors.Join(err,
 		os.WriteFile(c.file("controller.conf"), []byte(strings.Join(controller, "\n")+"\n"), 0o600),
@@ -100,16 +106,24 @@ func port(addr string) string { return addr[strings.LastIndex(addr, ":")+1:] }
 func (c *cloud) process(p programs, name string) *rig.Process {
 	args := map[string][]string{
 		"cloud": {
-			"up", "--config", c.file("controller.conf"), "--listen-addr", c.controller, "--registry-listen-address", c.registry,
+			"up", "--config", c.file("controller.conf"), "--listen-addr", c.controller, "--registry-listen-address",
+			c.registry,
 			"--registry", "http://" + c.registry, "--log-level", "debug",
 		},
 		"controller": {
-			"controller", "--config", c.file("controller.conf"), "--listen-addr", c.controller, "--registry", "http://" + c.registry, "--log-level", "debug",
+			"controller", "--config", c.file("controller.conf"), "--listen-addr", c.controller, "--registry",
+			"http://" + c.registry, "--log-level", "debug",
 		},
-		"registry": {"registry", "--config", c.file("registry.conf"), "--listen-addr", c.registry, "--log-level", "debug"},
+		"registry": {
+			"registry", "--config", c.file("registry.conf"), "--listen-addr", c.registry, "--log-level",
+			"debug",
+		},
 	}[name]
 	s := rig.NewProcess(c.dir, name+"-"+p.commit, p.path("buildyard"), args...)
-	s.Set(map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": c.file("root-token"), "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0"})
+	s.Set(map[string]string{
+		"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": c.file("root-token"),
+		"SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0",
+	})
 	return s
 }
 
@@ -160,7 +174,8 @@ func (c *cloud) close() error {
 
 // yard runs a command of some programs as the root user.
 func (c *cloud) yard(ctx context.Context, p programs, args ...string) (string, error) {
-	return c.command(ctx, p.path("buildyard"), append(args, "--controller", "http://"+c.controller, "--token-file", c.ownToken())...)
+	return c.command(ctx, p.path("buildyard"),
+		append(args, "--controller", "http://"+c.controller, "--token-file", c.ownToken())...)
 }
 
 // command runs a program; a status other than 0 is an error.
@@ -289,7 +304,8 @@ func (c *cloud) gone(ctx context.Context, id string) error {
 // begin starts an instance and returns its ID.
 func (c *cloud) begin(ctx context.Context, fields map[string]any, header map[string]string) (string, error) {
 	var ids []string
-	if err := c.call(ctx, request{http.MethodPost, "http://" + c.controller + "/api/v1/vm", fields, header}, &ids); err != nil {
+	if err := c.call(ctx, request{http.MethodPost, "http://" + c.controller + "/api/v1/vm", fields, header},
+		&ids); err != nil {
 		return "", err
 	}
 	return ids[0], nil
@@ -297,7 +313,8 @@ func (c *cloud) begin(ctx context.Context, fields map[string]any, header map[str
 
 // terminate ends an instance and waits until it is in the history.
 func (c *cloud) terminate(ctx context.Context, id string) error {
-	if err := c.call(ctx, request{http.MethodDelete, "http://" + c.controller + "/api/v1/vm", map[string]any{"id": id}, nil}, nil); err != nil {
+	if err := c.call(ctx, request{http.MethodDelete, "http://" + c.controller +
+		"/api/v1/vm", map[string]any{"id": id}, nil}, nil); err != nil {
 		return err
 	}
 	return c.gone(ctx, id)
@@ -310,7 +327,8 @@ func (c *cloud) active(ctx context.Context, id string) error {
 			ID    string `json:"node_id"`
 			State string `json:"state"`
 		}
-		if err := c.call(ctx, request{http.MethodGet, "http://" + c.controller + "/api/v1/node?id=" + id, nil, nil}, &list); err != nil {
+		if err := c.call(ctx, request{http.MethodGet, "http://" + c.controller + "/api/v1/node?id=" + id, nil, nil},
+			&list); err != nil {
 			return err
 		}
 		if len(list) != 1 || list[0].State != "Active" {

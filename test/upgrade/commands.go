@@ -139,7 +139,8 @@ func missingNames(ctx context.Context, program, path string, old help) (missing 
 		}
 	}
 	for _, alias := range old.aliases {
-		if !slices.Contains(strings.FieldsFunc(res.stdout, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' }), alias) {
+		if !slices.Contains(strings.FieldsFunc(res.stdout,
+			func(r rune) bool { return r == ' ' || r == ',' || r == '\n' }), alias) {
 			missing = append(missing, "alias "+alias+" of "+path)
 		}
 	}

@@ -24,7 +24,9 @@ func (c *cloud) fill(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	for _, make := range []func(context.Context) error{c.makeTemplates, c.makeAccess, c.makeNodes, c.makeInstances, c.makeJobs} {
+	for _, make := range []func(context.Context) error{
+		c.makeTemplates, c.makeAccess, c.makeNodes, c.makeInstances, c.makeJobs,
+	} {
 		if err := make(ctx); err != nil {
 			return "", err
 		}
@@ -49,7 +51,8 @@ func (c *cloud) makeTemplates(ctx context.Context) error {
 		}
 	}
 	for _, push := range [][]string{{"debian", "v1"}, {"debian", "v2"}, {"debian", "v3"}, {"alpine", "v1"}} {
-		if _, err := run("registry", "--remote", "http://"+c.registry, "--token-file", c.ownToken(), "push", push[0], "--tag", push[1], "-d", "the "+push[1]); err != nil {
+		if _, err := run("registry", "--remote", "http://"+c.registry, "--token-file", c.ownToken(), "push", push[0],
+			"--tag", push[1], "-d", "the "+push[1]); err != nil {
 			return err
 		}
 	}
@@ -98,8 +101,10 @@ func (c *cloud) makeNodes(ctx context.Context) error {
 	if err := os.WriteFile(c.file("join-token"), []byte(token+"\n"), 0o600); err != nil {
 		return err
 	}
-	_, err = c.command(ctx, c.b.old.path("buildnode"), "join", "http://"+c.controller, "--token-file", c.file("join-token"), "--name", agentName,
-		"--host", "127.0.0.1", "--capacity", "6", "--groups", "builders", "--reserve-space", "1GB", "--data-dir", c.file(agentName))
+	_, err = c.command(ctx, c.b.old.path("buildnode"), "join", "http://"+c.controller, "--token-file",
+		c.file("join-token"), "--name", agentName,
+		"--host", "127.0.0.1", "--capacity", "6", "--groups", "builders", "--reserve-space", "1GB", "--data-dir",
+		c.file(agentName))
 	if err != nil {
 		return err
 	}
@@ -136,13 +141,16 @@ func (c *cloud) makeNodes(ctx context.Context) error {
 // agent prepares the agent of the node. Both programs have the same arguments and directory.
 func (c *cloud) agent(p programs) *rig.Process {
 	return rig.NewProcess(c.dir, agentName+"-"+p.commit, p.path("buildnode"),
-		"run", "--driver", "sim", "--data-dir", c.file(agentName), "--metrics-listen", c.nodeMetrics, "--log-level", "debug")
+		"run", "--driver", "sim", "--data-dir", c.file(agentName), "--metrics-listen", c.nodeMetrics, "--log-level",
+		"debug")
 }
 
 // sim prepares the simulated nodes.
 func (c *cloud) sim(p programs) *rig.Process {
-	return rig.NewProcess(c.dir, "fleet-"+p.commit, p.path("buildnode"), "sim", "--nodes", "2", "--real-pull", "--capacity", "6",
-		"--controller", "http://"+c.controller, "--token-file", c.file("join-token"), "--data-dir", c.file("fleet"), "--name", "fleet", "--usb", "phone=1", "--vlan", "10")
+	return rig.NewProcess(c.dir, "fleet-"+p.commit, p.path("buildnode"), "sim", "--nodes", "2", "--real-pull",
+		"--capacity", "6",
+		"--controller", "http://"+c.controller, "--token-file", c.file("join-token"), "--data-dir", c.file("fleet"),
+		"--name", "fleet", "--usb", "phone=1", "--vlan", "10")
 }
 
 // makeInstances starts instances on both kinds of nodes, terminates one, and leaves one pending.
@@ -163,10 +171,20 @@ func (c *cloud) makeInstances(ctx context.Context) error {
 		fields map[string]any
 		header map[string]string
 	}{
-		{"on-agent", map[string]any{"node_id": node(agentName), "tag": "v2", "metadata": map[string]any{"build": 17, "branch": "main"}, "external_id": "job-1"}, nil},
+		{"on-agent", map[string]any{
+			"node_id": node(agentName), "tag": "v2",
+			"metadata": map[string]any{"build": 17, "branch": "main"}, "external_id": "job-1",
+		}, nil},
 		{"to-save", map[string]any{"node_id": node(agentName)}, nil},
-		{"scripted", map[string]any{"node_id": node(agentName), "startup_script": "ZWNobyBoZWxsbwo=", "script_monitoring": true}, nil},
-		{"on-fleet", map[string]any{"tag": "v1", "external_id": "job-2", "priority": 10}, map[string]string{"Idempotency-Key": "key-of-job-2"}},
+		{"scripted", map[string]any{
+			"node_id": node(agentName), "startup_script": "ZWNobyBoZWxsbwo=",
+			"script_monitoring": true,
+		}, nil},
+		{
+			"on-fleet",
+			map[string]any{"tag": "v1", "external_id": "job-2", "priority": 10},
+			map[string]string{"Idempotency-Key": "key-of-job-2"},
+		},
 		{"ended", map[string]any{}, nil},
 		{"pending", map[string]any{"group_id": later, "external_id": "job-3"}, nil},
 	} {
@@ -189,7 +207,10 @@ func (c *cloud) makeInstances(ctx context.Context) error {
 // makeJobs saves an instance and distributes a template.
 func (c *cloud) makeJobs(ctx context.Context) error {
 	for _, line := range [][]string{
-		{"image", "create", "to-save", "--new-template", "saved", "--tag", "v1", "--stop", "--wait", "--timeout", "30s"},
+		{
+			"image", "create", "to-save", "--new-template", "saved", "--tag", "v1", "--stop", "--wait", "--timeout",
+			"30s",
+		},
 		{"template", "distribute", "alpine", "--wait", "--timeout", "30s"},
 		{"backup", c.file("old.backup")},
 	} {

@@ -81,7 +81,8 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	if err != nil {
 		return false, err
 	}
-	fmt.Fprintf(out, "from %s to %s with its changes, built in %.0f s\n", b.old.commit, b.new.commit, time.Since(began).Seconds())
+	fmt.Fprintf(out, "from %s to %s with its changes, built in %.0f s\n", b.old.commit, b.new.commit,
+		time.Since(began).Seconds())
 	r := &report{out: out}
 	for _, g := range groups(b, dir) {
 		if o.only == nil || o.only.MatchString(g.name) {

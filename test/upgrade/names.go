@@ -27,7 +27,8 @@ const modulePath = "github.com/buildyard/buildyard"
 func names(b *builds, dir string) group {
 	g := group{name: "Go packages"}
 	for _, pkg := range []string{"api", "client"} {
-		g.steps = append(g.steps, step{name: "every exported name of " + pkg, loose: true, play: func(ctx context.Context) (string, error) {
+		g.steps = append(g.steps, step{name: "every exported name of " +
+			pkg, loose: true, play: func(ctx context.Context) (string, error) {
 			return compileNames(ctx, b, filepath.Join(dir, pkg+"_names.go"), pkg)
 		}})
 	}
@@ -81,7 +82,8 @@ func compileNames(ctx context.Context, b *builds, file, pkg string) (string, err
 
 // importOld returns a package of the old sources, from what the compiler exported of it.
 func importOld(ctx context.Context, root, pkg string) (*types.Package, error) {
-	list, err := rig.Output(ctx, root, "env", "CGO_ENABLED=0", "go", "list", "-export", "-trimpath", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./"+pkg)
+	list, err := rig.Output(ctx, root, "env", "CGO_ENABLED=0", "go", "list", "-export", "-trimpath", "-deps", "-f",
+		"{{.ImportPath}} {{.Export}}", "./"+pkg)
 	if err != nil {
 		return nil, err
 	}

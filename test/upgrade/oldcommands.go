@@ -21,24 +21,38 @@ import (
 // signal; its output is required. One that begins with "!" is refused with status 1, by the old services
 // too, and "pause" waits until the agents may renew their registry tokens again.
 var oldLines = []string{
-	"status", "stats", "node list -o wide", "node list --filter state:active -o json", "node show agent", "node token", "node scan", "!node update agent",
-	"node config agent --capacity 8 --central-logging=true", "node drain fleet-0002 --reason check --wait --timeout 30s", "node undrain fleet-0002", "node adopt",
-	"group create temp --description x --fallback builders", "group list", "group update temp --fallback none --name temporary",
+	"status", "stats", "node list -o wide", "node list --filter state:active -o json", "node show agent", "node token",
+	"node scan", "!node update agent",
+	"node config agent --capacity 8 --central-logging=true",
+	"node drain fleet-0002 --reason check --wait --timeout 30s", "node undrain fleet-0002", "node adopt",
+	"group create temp --description x --fallback builders", "group list",
+	"group update temp --fallback none --name temporary",
 	"node group add agent temporary", "node group remove agent temporary", "group delete temporary --yes",
-	"template list", "template show debian", "template distribute debian --tag v3 --node fleet-0001 --wait --timeout 30s", "template distributions",
+	"template list", "template show debian",
+	"template distribute debian --tag v3 --node fleet-0001 --wait --timeout 30s", "template distributions",
 	"template remove debian --node fleet-0002 --yes", "template removals",
-	"instance start debian:v1 --name cli --external-id cli-1 --ttl 1h --metadata a=b --priority 5 --port web:8080 --wait --timeout 30s -o json",
-	"instance list -o wide", "instance show cli", "instance explain cli", "instance update cli --external-id cli-2 --metadata a=c", "instance wait cli --timeout 30s",
+	"instance start debian:v1 --name cli --external-id cli-1 --ttl 1h --metadata a=b --priority 5 --port web:8080 " +
+		"--wait --timeout 30s -o json",
+	"instance list -o wide", "instance show cli", "instance explain cli",
+	"instance update cli --external-id cli-2 --metadata a=c", "instance wait cli --timeout 30s",
 	"~instance watch", "~instance console cli", "log vm cli", "instance restart cli --wait --timeout 30s",
 	"pause", "instance save cli --new-template from-cli --tag v1 --stop --wait --timeout 40s", "image list -o json",
-	"instance start debian:v1 --name other --wait --timeout 30s", "pause", "image create other --template from-cli --tag v2 --stop -o json", "image show $image", "image wait $image --timeout 40s",
-	"template revert from-cli --tag v2 --yes", "instance start debian:v1 --name third --wait --timeout 30s", "instance terminate third --yes", "instance history --limit 5",
+	"instance start debian:v1 --name other --wait --timeout 30s", "pause",
+	"image create other --template from-cli --tag v2 --stop -o json", "image show $image",
+	"image wait $image --timeout 40s",
+	"template revert from-cli --tag v2 --yes", "instance start debian:v1 --name third --wait --timeout 30s",
+	"instance terminate third --yes", "instance history --limit 5",
 	"template delete from-cli --yes", "template distribute alpine -o json", "template cancel $distribution",
-	"event list --limit 10", "~event watch --after $event", "file list", "file get central-logs/event/event.log --file -",
-	"log services", "log list controller", "log tail controller -n 10", "log search controller .", "log archive controller --file -",
-	"key create temp --ttl 12h --groups ci --out $dir/temp.key", "key list", "key show temp", "key update temp --ttl 90d --groups ci,other", "key delete temp --yes",
-	"permission known", "permission set temp list_vms,start_vm", "permission list", "!permission list temp --resources", "permission delete temp --yes",
-	"mac list --limit 5", "mac list --free --count", "mac populate", "usb", "vlan", "maintenance on --for 1h --reason check", "maintenance status", "maintenance off",
+	"event list --limit 10", "~event watch --after $event", "file list",
+	"file get central-logs/event/event.log --file -",
+	"log services", "log list controller", "log tail controller -n 10", "log search controller .",
+	"log archive controller --file -",
+	"key create temp --ttl 12h --groups ci --out $dir/temp.key", "key list", "key show temp",
+	"key update temp --ttl 90d --groups ci,other", "key delete temp --yes",
+	"permission known", "permission set temp list_vms,start_vm", "permission list", "!permission list temp --resources",
+	"permission delete temp --yes",
+	"mac list --limit 5", "mac list --free --count", "mac populate", "usb", "vlan",
+	"maintenance on --for 1h --reason check", "maintenance status", "maintenance off",
 	"mac purge --yes", "mac populate", "backup $dir/again.backup", "node delete fleet-0002 --yes",
 }
 
@@ -128,13 +142,15 @@ func (c *cloud) stream(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	cmd := exec.CommandContext(ctx, c.b.old.path("buildyard"), append(args, "--controller", "http://"+c.controller, "--token-file", c.ownToken())...)
+	cmd := exec.CommandContext(ctx, c.b.old.path("buildyard"),
+		append(args, "--controller", "http://"+c.controller, "--token-file", c.ownToken())...)
 	cmd.Stdout, cmd.Stderr = file, file
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	var raw []byte
-	for began := time.Now(); len(bytes.TrimSpace(raw)) == 0 && time.Since(began) < streamTime && rig.Pause(ctx, 100*time.Millisecond); {
+	for began := time.Now(); len(bytes.TrimSpace(raw)) == 0 && time.Since(began) < streamTime &&
+		rig.Pause(ctx, 100*time.Millisecond); {
 		if raw, err = os.ReadFile(out); err != nil {
 			break
 		}

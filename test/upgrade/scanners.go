@@ -28,7 +28,8 @@ type scanning struct {
 // scanners are the cases of the image scanner and the host scanner.
 func scanners(b *builds, dir string) group {
 	s := &scanning{b: b, dir: dir, reports: map[string]string{}}
-	s.env = []string{"HOME=" + dir, "XDG_CONFIG_HOME=" + s.file("config"), "XDG_CACHE_HOME=" + s.file("cache"), "XDG_STATE_HOME=" + s.file("state")}
+	s.env = []string{"HOME=" + dir, "XDG_CONFIG_HOME=" + s.file("config"), "XDG_CACHE_HOME=" +
+		s.file("cache"), "XDG_STATE_HOME=" + s.file("state")}
 	return group{name: "scanners", close: s.close, steps: []step{
 		{name: "old vulnerability database and license", play: s.prepare},
 		{name: "image scanner reads the old database", loose: true, play: s.images},
@@ -76,18 +77,22 @@ func (s *scanning) prepare(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, name := range []string{"authority", "listing"} {
-		if _, err := s.run(ctx, s.b.old.path("buildyard"), done, "license", "keygen", "--key", s.file("keys/"+name+".key")); err != nil {
+		if _, err := s.run(ctx, s.b.old.path("buildyard"), done, "license", "keygen", "--key",
+			s.file("keys/"+name+".key")); err != nil {
 			return "", err
 		}
 	}
-	key, err := s.run(ctx, s.b.old.path("buildyard"), done, "license", "issue", "--product", "image-scanner", "--key", s.file("keys/authority.key"))
+	key, err := s.run(ctx, s.b.old.path("buildyard"), done, "license", "issue", "--product", "image-scanner", "--key",
+		s.file("keys/authority.key"))
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.run(ctx, s.b.old.path("imagescan"), done, "license", "activate", key, "-l", s.file("scanner.lic"), "--license-authority", s.file("keys/authority.pub")); err != nil {
+	if _, err := s.run(ctx, s.b.old.path("imagescan"), done, "license", "activate", key, "-l", s.file("scanner.lic"),
+		"--license-authority", s.file("keys/authority.pub")); err != nil {
 		return "", err
 	}
-	if _, err := s.run(ctx, s.b.old.path("imagescan"), done, "db", "build", s.file("feed"), "--db-path", s.file("vuln.db")); err != nil {
+	if _, err := s.run(ctx, s.b.old.path("imagescan"), done, "db", "build", s.file("feed"), "--db-path",
+		s.file("vuln.db")); err != nil {
 		return "", err
 	}
 	return "built, and activated", nil
@@ -95,7 +100,8 @@ func (s *scanning) prepare(ctx context.Context) (string, error) {
 
 // scan scans the tree with an image scanner.
 func (s *scanning) scan(ctx context.Context, p programs, args ...string) (string, error) {
-	base := []string{"dir:" + s.file("tree"), "-q", "-u", "-f", "json", "--license-authority", s.file("keys/authority.pub")}
+	base := []string{"dir:" +
+		s.file("tree"), "-q", "-u", "-f", "json", "--license-authority", s.file("keys/authority.pub")}
 	return s.run(ctx, p.path("imagescan"), done, append(base, args...)...)
 }
 
@@ -116,7 +122,8 @@ func (s *scanning) images(ctx context.Context) (string, error) {
 				return "", err
 			}
 		}
-		text, err = s.run(ctx, p.path("imagescan"), done, "db", "status", "--output", "json", "--db-path", s.file("vuln.db"))
+		text, err = s.run(ctx, p.path("imagescan"), done, "db", "status", "--output", "json", "--db-path",
+			s.file("vuln.db"))
 		if err == nil {
 			err = json.Unmarshal([]byte(text), &states[i])
 		}
@@ -124,7 +131,8 @@ func (s *scanning) images(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	if err := errors.Join(missingIn(reports[0], reports[1], scanTimes), missingIn(states[0], states[1], scanTimes)); err != nil {
+	if err := errors.Join(missingIn(reports[0], reports[1], scanTimes),
+		missingIn(states[0], states[1], scanTimes)); err != nil {
 		return "", err
 	}
 	rest, err := s.scan(ctx, s.b.new, append(flags, "--baseline", s.file("baseline.json"), "--fail-on", "low")...)
@@ -141,7 +149,9 @@ var scanTimes = regexp.MustCompile(`\.(timestamp|started|finished|duration|time|
 var yamlKey = regexp.MustCompile("`yaml:\"([a-z-]+)")
 
 // configuration is a file that has a value for each key that the old sources name.
-func (s *scanning) configuration(program string, values map[string]string, leave ...string) (text string, keys int, err error) {
+func (s *scanning) configuration(
+	program string, values map[string]string, leave ...string,
+) (text string, keys int, err error) {
 	raw, err := os.ReadFile(filepath.Join(s.b.old.root, "internal", "cli", program, "config.go"))
 	if err != nil {
 		return "", 0, err
@@ -165,7 +175,8 @@ func (s *scanning) configuration(program string, values map[string]string, leave
 func (s *scanning) imageSettings(ctx context.Context) (string, error) {
 	text, keys, err := s.configuration("imagescan", map[string]string{
 		"ignore-packages": "[cpe:/a:apple:icloud:1.0]", "ignore-cves": "[CVE-2019-10744]", "db-path": s.file("vuln.db"),
-		"db-update-url": "http://127.0.0.1:1/latest.json", "db-update-timeout": "10m", "db-key": s.file("keys/listing.pub"),
+		"db-update-url": "http://127.0.0.1:1/latest.json", "db-update-timeout": "10m",
+		"db-key":   s.file("keys/listing.pub"),
 		"log-file": s.file("imagescan.log"), "license-file": s.file("scanner.lic"),
 	})
 	if err != nil {
@@ -201,18 +212,26 @@ func (s *scanning) oldHost(ctx context.Context) (string, error) {
 		return "", err
 	}
 	text, keys, err := s.configuration("hostscan", map[string]string{
-		"log-level": "debug", "log-to-file": "true", "log-file": s.file("hostscan.log"), "vuln-db-path": s.file("vuln.db"),
-		"disable-auto-update": "true", "ignore-packages": "[cpe:/a:apple:icloud:1.0]", "ignore-cves": "[CVE-2000-0001]", "min-score": "0.5",
-		"min-severity": "low", "listen-addr": "'" + addr + "'", "db-backend-path": s.file("state/catalogue.db"), "db-update-interval": "12h",
-		"db-update-url": "http://127.0.0.1:1/latest.json", "db-key": s.file("keys/listing.pub"), "token-file": s.file("secret/token"),
-		"allowed-hosts": "[host.example]", "exclude-paths": "[" + s.file("excluded") + "]", "webhook": "http://127.0.0.1:1/hook",
-		"push-url": "http://127.0.0.1:1", "push-node": "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22", "push-node-file": s.file("node.json"),
-		"push-key-id": "host", "push-key-file": s.file("push.key"), "push-ca-file": s.file("push.pem"), "push-interval": "1h",
+		"log-level": "debug", "log-to-file": "true", "log-file": s.file("hostscan.log"),
+		"vuln-db-path":        s.file("vuln.db"),
+		"disable-auto-update": "true", "ignore-packages": "[cpe:/a:apple:icloud:1.0]", "ignore-cves": "[CVE-2000-0001]",
+		"min-score":    "0.5",
+		"min-severity": "low", "listen-addr": "'" + addr + "'", "db-backend-path": s.file("state/catalogue.db"),
+		"db-update-interval": "12h",
+		"db-update-url":      "http://127.0.0.1:1/latest.json", "db-key": s.file("keys/listing.pub"),
+		"token-file":    s.file("secret/token"),
+		"allowed-hosts": "[host.example]", "exclude-paths": "[" + s.file("excluded") + "]",
+		"webhook":  "http://127.0.0.1:1/hook",
+		"push-url": "http://127.0.0.1:1", "push-node": "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22",
+		"push-node-file": s.file("node.json"),
+		"push-key-id":    "host", "push-key-file": s.file("push.key"), "push-ca-file": s.file("push.pem"),
+		"push-interval": "1h",
 	}, "token", "push-ca-file")
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(s.write("hostscan.yml", text), s.write("push.key", key+"\n"), s.write("secret/token", "token-of-the-host-scanner\n")); err != nil {
+	if err := errors.Join(s.write("hostscan.yml", text), s.write("push.key", key+"\n"),
+		s.write("secret/token", "token-of-the-host-scanner\n")); err != nil {
 		return "", err
 	}
 	if err := s.serve(ctx, s.b.old, "old-hostscan"); err != nil {
@@ -222,7 +241,8 @@ func (s *scanning) oldHost(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, what := range []string{"report", "report packages", "report vulnerabilities"} {
-		if s.reports[what], err = s.command(ctx, s.b.old, append(strings.Fields(what), "-f", "json", "-t", "2020-01-01T00:00:00Z")...); err != nil {
+		if s.reports[what], err = s.command(ctx, s.b.old,
+			append(strings.Fields(what), "-f", "json", "-t", "2020-01-01T00:00:00Z")...); err != nil {
 			return "", err
 		}
 	}
@@ -235,7 +255,10 @@ func (s *scanning) oldHost(ctx context.Context) (string, error) {
 // serve starts a host scanner and waits until it answers.
 func (s *scanning) serve(ctx context.Context, p programs, name string) error {
 	s.service = rig.NewProcess(s.dir, name, p.path("hostscan"), "serve", "-c", s.file("hostscan.yml"))
-	s.service.Set(map[string]string{"HOME": s.dir, "XDG_STATE_HOME": s.file("state"), "XDG_CACHE_HOME": s.file("cache"), "XDG_CONFIG_HOME": s.file("config")})
+	s.service.Set(map[string]string{
+		"HOME": s.dir, "XDG_STATE_HOME": s.file("state"), "XDG_CACHE_HOME": s.file("cache"),
+		"XDG_CONFIG_HOME": s.file("config"),
+	})
 	if err := s.service.Start(); err != nil {
 		return err
 	}
@@ -244,7 +267,8 @@ func (s *scanning) serve(ctx context.Context, p programs, name string) error {
 
 // command runs a command of a host scanner's program.
 func (s *scanning) command(ctx context.Context, p programs, args ...string) (string, error) {
-	return s.run(ctx, p.path("hostscan"), done, append(args, "--url", s.address, "--token-file", s.file("secret/token"))...)
+	return s.run(ctx, p.path("hostscan"), done,
+		append(args, "--url", s.address, "--token-file", s.file("secret/token"))...)
 }
 
 // newHost starts the new host scanner on the catalog of the old one.
@@ -270,7 +294,8 @@ func (s *scanning) newHost(ctx context.Context) (string, error) {
 
 // rescan finds a package that is new.
 func (s *scanning) rescan(ctx context.Context) (string, error) {
-	if err := s.write("tree/node_modules/minimist/package.json", `{"name": "minimist", "version": "1.2.0"}`); err != nil {
+	if err := s.write("tree/node_modules/minimist/package.json",
+		`{"name": "minimist", "version": "1.2.0"}`); err != nil {
 		return "", err
 	}
 	if _, err := s.command(ctx, s.b.new, "full-scan", "-d", s.file("tree")); err != nil {
@@ -286,8 +311,10 @@ func (s *scanning) rescan(ctx context.Context) (string, error) {
 // oldHostCommands runs the old commands against the new service.
 func (s *scanning) oldHostCommands(ctx context.Context) (string, error) {
 	lines := []string{
-		"status", "status --output json", "report", "report packages -f json", "report vulnerabilities -s score -c tnvVsSlfke", "report -f sarif",
-		"report -f cyclonedx", "report -f spdx", "full-scan -d " + s.file("tree"), "real-time-scan start -d " + s.file("tree"), "real-time-scan stop",
+		"status", "status --output json", "report", "report packages -f json",
+		"report vulnerabilities -s score -c tnvVsSlfke", "report -f sarif",
+		"report -f cyclonedx", "report -f spdx", "full-scan -d " + s.file("tree"),
+		"real-time-scan start -d " + s.file("tree"), "real-time-scan stop",
 		"report --fail-on kev", "report reset",
 	}
 	for _, line := range lines {

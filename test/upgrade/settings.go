@@ -24,10 +24,13 @@ func settings(b *builds, dir string) group {
 			}})
 	}
 	for _, of := range []string{"up", "controller", "registry"} {
-		g.steps = append(g.steps, step{name: "defaults of " + of, loose: true, play: func(ctx context.Context) (string, error) { return compareDefaults(ctx, b, of) }})
+		g.steps = append(g.steps, step{name: "defaults of " +
+			of, loose: true, play: func(ctx context.Context) (string, error) { return compareDefaults(ctx, b, of) }})
 	}
 	g.steps = append(g.steps,
-		step{name: "other names", loose: true, play: func(ctx context.Context) (string, error) { return otherNames(ctx, b) }},
+		step{name: "other names", loose: true, play: func(ctx context.Context) (string, error) {
+			return otherNames(ctx, b)
+		}},
 		step{name: "client.yaml", loose: true, play: func(ctx context.Context) (string, error) {
 			return compareContexts(ctx, b, filepath.Join(dir, "home"))
 		}})
@@ -36,18 +39,30 @@ func settings(b *builds, dir string) group {
 
 // samples are values of settings that have no default, or whose default another one excludes.
 var samples = map[string]string{ //nolint:gosec // they are examples
-	"SVC_REGISTRY": "http://registry.example:8089", "SVC_LOCAL_REGISTRY": "http://127.0.0.1:8089", "SVC_PUSH_REGISTRY": "http://push.example:8089",
-	"SVC_ETCD_ENDPOINTS": "http://127.0.0.1:2379,http://127.0.0.1:3379", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:0F:FF",
-	"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_EVENT_LOG_URL": "http://user:password@events.example/", "SVC_BACKUP_DIR": "/backups",
-	"SVC_LICENSE_FILE": "/etc/buildyard/controller.lic", "SVC_LICENSE_AUTHORITY": "/etc/buildyard/authority.pub", "SVC_PACKAGES_DIR": "/packages",
-	"SVC_LOG_DIR": "/var/log/buildyard", "SVC_ROOT_TOKEN": "token-of-the-root-user", "SVC_CA_CERT": "/etc/ca.pem", "SVC_CRL": "/etc/a.crl,/etc/b.crl",
-	"SVC_OIDC_PROVIDER_URL": "https://idp.example", "SVC_OIDC_CLIENT_ID": "cloud", "SVC_OIDC_CLIENT_SECRET": "secret-of-the-client",
-	"SVC_OIDC_DISPLAY_NAME": "Example", "SVC_OIDC_USERNAME_CLAIM": "name", "SVC_OIDC_SCOPES": "openid,groups",
-	"SVC_SERVER_CERT": "/etc/tls.pem", "SVC_SERVER_KEY": "/etc/tls.key", "SVC_API_KEY_ID": "controller", "SVC_API_KEY_STRING": "key-of-the-controller",
-	"SVC_REGISTRY_CA": "/etc/registry.pem", "SVC_QUEUE_ADDR": "127.0.0.1:8091", "SVC_QUEUE_SERVER_CERT": "/etc/q.pem", "SVC_QUEUE_SERVER_KEY": "/etc/q.key",
-	"SVC_QUEUE_CA_CERT": "/etc/qca.pem", "SVC_QUEUE_CRL": "/etc/q.crl", "SVC_DATA_DIR": "/srv/controller", "SVC_LISTEN_ADDR": "127.0.0.1:8090",
-	"SVC_CONTEXT": "lab", "SVC_CLIENT_ROOT_TOKEN": "token-of-the-root-user", "SVC_CLIENT_API_KEY_ID": "ci", "SVC_CLIENT_API_KEY_STRING": "key-of-ci",
-	"SVC_CLIENT_BEARER": "token", "SVC_CLIENT_CA": "/etc/ca.pem", "SVC_CLIENT_CERT": "/etc/c.pem", "SVC_CLIENT_KEY": "/etc/c.key", "SVC_BASE_PATH": "/srv/registry",
+	"SVC_REGISTRY": "http://registry.example:8089", "SVC_LOCAL_REGISTRY": "http://127.0.0.1:8089",
+	"SVC_PUSH_REGISTRY":        "http://push.example:8089",
+	"SVC_ETCD_ENDPOINTS":       "http://127.0.0.1:2379,http://127.0.0.1:3379",
+	"SVC_MAC_ADDR_RANGE":       "52:54:00:00:00:00-52:54:00:00:0F:FF",
+	"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_EVENT_LOG_URL": "http://user:password@events.example/",
+	"SVC_BACKUP_DIR":   "/backups",
+	"SVC_LICENSE_FILE": "/etc/buildyard/controller.lic", "SVC_LICENSE_AUTHORITY": "/etc/buildyard/authority.pub",
+	"SVC_PACKAGES_DIR": "/packages",
+	"SVC_LOG_DIR":      "/var/log/buildyard", "SVC_ROOT_TOKEN": "token-of-the-root-user", "SVC_CA_CERT": "/etc/ca.pem",
+	"SVC_CRL":               "/etc/a.crl,/etc/b.crl",
+	"SVC_OIDC_PROVIDER_URL": "https://idp.example", "SVC_OIDC_CLIENT_ID": "cloud",
+	"SVC_OIDC_CLIENT_SECRET": "secret-of-the-client",
+	"SVC_OIDC_DISPLAY_NAME":  "Example", "SVC_OIDC_USERNAME_CLAIM": "name", "SVC_OIDC_SCOPES": "openid,groups",
+	"SVC_SERVER_CERT": "/etc/tls.pem", "SVC_SERVER_KEY": "/etc/tls.key", "SVC_API_KEY_ID": "controller",
+	"SVC_API_KEY_STRING": "key-of-the-controller",
+	"SVC_REGISTRY_CA":    "/etc/registry.pem", "SVC_QUEUE_ADDR": "127.0.0.1:8091",
+	"SVC_QUEUE_SERVER_CERT": "/etc/q.pem",
+	"SVC_QUEUE_SERVER_KEY":  "/etc/q.key",
+	"SVC_QUEUE_CA_CERT":     "/etc/qca.pem", "SVC_QUEUE_CRL": "/etc/q.crl", "SVC_DATA_DIR": "/srv/controller",
+	"SVC_LISTEN_ADDR": "127.0.0.1:8090",
+	"SVC_CONTEXT":     "lab", "SVC_CLIENT_ROOT_TOKEN": "token-of-the-root-user", "SVC_CLIENT_API_KEY_ID": "ci",
+	"SVC_CLIENT_API_KEY_STRING": "key-of-ci",
+	"SVC_CLIENT_BEARER":         "token", "SVC_CLIENT_CA": "/etc/ca.pem", "SVC_CLIENT_CERT": "/etc/c.pem",
+	"SVC_CLIENT_KEY": "/etc/c.key", "SVC_BASE_PATH": "/srv/registry",
 }
 
 // compareSettings gives every setting of the old program a value, in a file or in the environment,
@@ -89,14 +104,16 @@ func compareSettings(ctx context.Context, b *builds, file, of string, inFile boo
 			errs = append(errs, fmt.Errorf("%s: %q, before %q", key, got, value))
 		}
 	}
-	return fmt.Sprintf("%d settings are known and have their values; %d are new", len(old), len(now)-len(old)), errors.Join(errs...)
+	return fmt.Sprintf("%d settings are known and have their values; %d are new", len(old), len(now)-len(old)),
+		errors.Join(errs...)
 }
 
 // printConfig returns the settings that a command prints, by their names.
 func printConfig(ctx context.Context, p programs, env []string, args ...string) (map[string]string, error) {
 	res, err := execute(ctx, env, p.path("buildyard"), append(slices.Clone(args), "--print-config")...)
 	if err != nil || res.code != 0 {
-		return nil, errors.Join(err, fmt.Errorf("%s --print-config: status %d: %s", strings.Join(args, " "), res.code, res.stderr))
+		return nil, errors.Join(err, fmt.Errorf("%s --print-config: status %d: %s", strings.Join(args, " "), res.code,
+			res.stderr))
 	}
 	values := map[string]string{}
 	for line := range strings.SplitSeq(res.stdout, "\n") {
@@ -118,7 +135,8 @@ func printConfig(ctx context.Context, p programs, env []string, args ...string) 
 // changedDefaults are the defaults that changed on purpose, as docs/upgrade.md describes: without
 // authentication services listen on loopback, with it the controller opens no local port.
 var changedDefaults = []string{
-	"SVC_LISTEN_ADDR 127.0.0.1:8090", "SVC_LISTEN_ADDR 127.0.0.1:8089", "SVC_REGISTRY_LISTEN_ADDRESS 127.0.0.1:8089", "SVC_LOCAL_LISTEN_ADDR none",
+	"SVC_LISTEN_ADDR 127.0.0.1:8090", "SVC_LISTEN_ADDR 127.0.0.1:8089", "SVC_REGISTRY_LISTEN_ADDRESS 127.0.0.1:8089",
+	"SVC_LOCAL_LISTEN_ADDR none",
 }
 
 // compareDefaults requires that a setting without a value has its former default.
@@ -151,7 +169,8 @@ func compareDefaults(ctx context.Context, b *builds, of string) (string, error) 
 // otherNames are second names of settings, and of the files of secrets.
 func otherNames(ctx context.Context, b *builds) (string, error) {
 	secret, address := filepath.Join(b.old.bin, "secret"), filepath.Join(b.old.bin, "address")
-	err := errors.Join(os.WriteFile(secret, []byte("text-of-the-secret"), 0o600), os.WriteFile(address, []byte("https://a:b@events.example"), 0o600))
+	err := errors.Join(os.WriteFile(secret, []byte("text-of-the-secret"), 0o600),
+		os.WriteFile(address, []byte("https://a:b@events.example"), 0o600))
 	if err != nil {
 		return "", err
 	}
@@ -241,5 +260,6 @@ func compareContexts(ctx context.Context, b *builds, home string) (string, error
 	if err != nil || res.code != 0 {
 		return "", errors.Join(err, fmt.Errorf("the old program after the new one changed the file: %s", res.stderr))
 	}
-	return fmt.Sprintf("%d contexts are read alike, and by the old program after a change", strings.Count(contexts, "controller:")), nil
+	return fmt.Sprintf("%d contexts are read alike, and by the old program after a change",
+		strings.Count(contexts, "controller:")), nil
 }

@@ -311,7 +311,8 @@ func (c *Cache) List() []api.NodeTemplate {
 	defer c.mu.Unlock()
 	out := make([]api.NodeTemplate, 0, len(c.entries))
 	for id, e := range c.entries {
-		out = append(out, api.NodeTemplate{ID: e.Ref.TemplateID, Name: e.Ref.Name, Tag: e.Ref.Tag, ContentID: id, Size: e.Size})
+		out = append(out,
+			api.NodeTemplate{ID: e.Ref.TemplateID, Name: e.Ref.Name, Tag: e.Ref.Tag, ContentID: id, Size: e.Size})
 	}
 	slices.SortFunc(out, func(a, b api.NodeTemplate) int { return strings.Compare(a.ContentID, b.ContentID) })
 	return out

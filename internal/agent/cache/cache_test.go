@@ -45,7 +45,8 @@ func (s *source) Need(_ context.Context, ref cache.Ref, _ cache.LocalContent) (c
 
 func (s *source) Fetch(ctx context.Context, p cache.Pull) (map[string]cache.BuiltFile, error) {
 	s.fetched.Add(1)
-	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.Dir, "config.json"), []byte(`{"name":"x","cpu":{"cores":3}}`),
+		0o600); err != nil {
 		return nil, err
 	}
 	data := slices.Repeat([]byte{7}, int(sizeOf(p.Ref.ContentID)))
@@ -310,7 +311,8 @@ func TestMakeRoom(t *testing.T) {
 	var c *cache.Cache
 	clock := time.Unix(1_700_000_000, 0)
 	c = open(t, cache.Options{
-		Dir: t.TempDir(), Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: unit}, Now: func() time.Time { clock = clock.Add(time.Second); return clock },
+		Dir: t.TempDir(), Source: &source{}, Reserve: bytesize.DiskReserve{Bytes: unit},
+		Now: func() time.Time { clock = clock.Add(time.Second); return clock },
 		Disk: func() (int64, int64, error) {
 			free := int64(total)
 			for _, v := range c.List() {

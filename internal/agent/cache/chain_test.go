@@ -63,14 +63,19 @@ func (s *shelf) pushDisk(tag string, d transfer.Disk, parent string) (cache.Ref,
 	}
 	roots := map[string]string{}
 	got, err := s.client.Push(s.t.Context(), transfer.PushOptions{
-		Request: api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: []byte(`{"hard_drives":[{"file":"disk.img","format":"raw"}]}`)},
-		Files:   []transfer.PushFile{f}, Roots: roots,
+		Request: api.PushRequest{
+			ID: s.id, Name: "debian", Tag: tag, Config: []byte(`{"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
+		},
+		Files: []transfer.PushFile{f}, Roots: roots,
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.id = got.ID
-	return cache.Ref{Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number, ContentID: got.ContentID}, roots["disk.img"]
+	return cache.Ref{
+		Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number,
+		ContentID: got.ContentID,
+	}, roots["disk.img"]
 }
 
 // diskOf reads what a guest would see of a cached version's disk.
@@ -154,7 +159,9 @@ func TestAdoptedChain(t *testing.T) {
 	second, tip := s.pushDisk("v2", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: second, Config: []byte("{}"), Paths: map[string]string{"disk.img": deltas[0]},
-		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: first.ContentID, File: "disk.img"}}},
+		Files: map[string]cache.File{
+			"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: first.ContentID, File: "disk.img"}},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +169,8 @@ func TestAdoptedChain(t *testing.T) {
 	deltas = append(deltas, overlay(t, disk, 2, 20))
 	third, _ := s.pushDisk("v3", transfer.Disk{Path: base, Format: "raw", Overlays: deltas}, tip)
 	s.fetch(third)
-	if d, got := diskOf(t, s.cache, third); !bytes.Equal(got, disk) || len(d.Overlays) != 2 || d.Path != s.file(first, "disk.img") {
+	if d, got := diskOf(t, s.cache, third); !bytes.Equal(got, disk) || len(d.Overlays) != 2 ||
+		d.Path != s.file(first, "disk.img") {
 		t.Errorf("the third version is read from %+v", d)
 	}
 

@@ -69,7 +69,8 @@ func TestClonedVersions(t *testing.T) {
 	at := transfer.Disk{Path: base, Format: "raw"}
 	flat := func(ref cache.Ref) {
 		t.Helper()
-		if d, got := diskOf(t, s.cache, ref); !bytes.Equal(got, disk) || d.Path != s.file(ref, "disk.img") || len(d.Overlays) > 0 {
+		if d, got := diskOf(t, s.cache, ref); !bytes.Equal(got, disk) || d.Path != s.file(ref, "disk.img") ||
+			len(d.Overlays) > 0 {
 			t.Errorf("%s is read from %+v, and right: %v", ref.Tag, d, bytes.Equal(got, disk))
 		}
 	}
@@ -96,12 +97,17 @@ func TestClonedVersions(t *testing.T) {
 	third, tip := push("v3", tip, 41)
 	err = s.cache.AddLocal(t.Context(), cache.LocalVersion{
 		Ref: third, Config: []byte("{}"), Paths: map[string]string{"disk.img": at.Overlays[1]},
-		Files: map[string]cache.File{"disk.img": {Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: second.ContentID, File: "disk.img"}}},
+		Files: map[string]cache.File{
+			"disk.img": {
+				Tip: tip, Format: "raw", Below: &cache.BaseFile{ContentID: second.ContentID, File: "disk.img"},
+			},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, got := diskOf(t, s.cache, third); !bytes.Equal(got, disk) || d.Path != s.file(second, "disk.img") || len(d.Overlays) != 1 {
+	if d, got := diskOf(t, s.cache, third); !bytes.Equal(got, disk) || d.Path != s.file(second, "disk.img") ||
+		len(d.Overlays) != 1 {
 		t.Errorf("the adopted version is read from %+v", d)
 	}
 

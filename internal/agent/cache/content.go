@@ -85,7 +85,8 @@ func (c *Cache) contentLocked() map[string]BaseFile {
 			}
 			old, known := all[f.Tip]
 			n := len(d.Overlays)
-			if !known || n < depth[f.Tip] || n == depth[f.Tip] && (id < old.ContentID || id == old.ContentID && name < old.File) {
+			if !known || n < depth[f.Tip] ||
+				n == depth[f.Tip] && (id < old.ContentID || id == old.ContentID && name < old.File) {
 				all[f.Tip], depth[f.Tip] = BaseFile{ContentID: id, File: name}, n
 			}
 		}

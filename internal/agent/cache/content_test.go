@@ -108,7 +108,8 @@ func TestVersionsOnEachOther(t *testing.T) {
 		t.Errorf("after a restart: %q", got)
 	}
 	for _, id := range []string{"v1", "v2"} {
-		if err := c.Remove(id); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "uses its disk") {
+		if err := c.Remove(id); farm.CodeOf(err) != farm.CodeRefused ||
+			!strings.Contains(err.Error(), "uses its disk") {
 			t.Errorf("%s can be removed: %v", id, err)
 		}
 	}
@@ -184,7 +185,8 @@ func TestAdoptOverlay(t *testing.T) {
 	adopt := func(id, on string) error {
 		return c.AddLocal(t.Context(), cache.LocalVersion{
 			Ref: ref(id), Config: []byte("{}"), Paths: map[string]string{"disk": delta},
-			Files: map[string]cache.File{"disk": {Tip: "tip " + id, Format: "raw", Below: &cache.BaseFile{ContentID: on, File: "disk"}}},
+			Files: map[string]cache.File{"disk": {Tip: "tip " +
+				id, Format: "raw", Below: &cache.BaseFile{ContentID: on, File: "disk"}}},
 		})
 	}
 	for _, on := range []string{"none", "../v0"} {

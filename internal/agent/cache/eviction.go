@@ -36,7 +36,9 @@ func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part s
 			return err
 		}
 		if !removed {
-			return farm.Refused("the disk has %s free of which %s are reserved; the version needs %s, and no cached template can be removed",
+			return farm.Refused(
+				"the disk has %s free of which %s are reserved; the version needs %s, and no cached template can "+
+					"be removed",
 				bytesize.Format(free), bytesize.Format(reserve), bytesize.Format(need))
 		}
 	}

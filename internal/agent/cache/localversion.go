@@ -159,7 +159,8 @@ func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
 		case !ok:
 			err = fmt.Errorf("%s: parent version %s not found", name, f.Below.ContentID)
 		case len(d.Overlays) >= transfer.MaxOverlays:
-			err = fmt.Errorf("%s would be overlay %d of its disk; more than %d are pulled as one", name, len(d.Overlays)+1, transfer.MaxOverlays)
+			err = fmt.Errorf("%s would be overlay %d of its disk; more than %d are pulled as one", name,
+				len(d.Overlays)+1, transfer.MaxOverlays)
 		}
 	}
 	return release, err

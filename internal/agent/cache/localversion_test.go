@@ -59,11 +59,16 @@ func noise(t *testing.T, name string, seed byte, mibs int) string {
 // push publishes a version of these files and returns its reference for a start.
 func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache.Ref {
 	s.t.Helper()
-	config, err := json.Marshal(api.TemplateConfig{HardDrives: []api.ConfigDrive{{File: filepath.Base(paths[0]), Format: "raw"}}})
+	config, err := json.Marshal(api.TemplateConfig{
+		HardDrives: []api.ConfigDrive{{File: filepath.Base(paths[0]), Format: "raw"}},
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	o := transfer.PushOptions{Request: api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: config}, Roots: roots}
+	o := transfer.PushOptions{
+		Request: api.PushRequest{ID: s.id, Name: "debian", Tag: tag, Config: config},
+		Roots:   roots,
+	}
 	for _, p := range paths {
 		name := filepath.Base(p)
 		o.Files = append(o.Files, transfer.PushFile{Name: name, Path: p, Kind: api.FileDisk, Root: roots[name]})
@@ -73,7 +78,10 @@ func (s *shelf) push(tag string, roots map[string]string, paths ...string) cache
 		s.t.Fatal(err)
 	}
 	s.id = got.ID
-	return cache.Ref{Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number, ContentID: got.ContentID}
+	return cache.Ref{
+		Registry: s.server.URL, TemplateID: got.ID, Name: "debian", Tag: tag, Version: got.Number,
+		ContentID: got.ContentID,
+	}
 }
 
 func (s *shelf) fetch(ref cache.Ref) {
@@ -121,7 +129,8 @@ func TestVersionsShareFiles(t *testing.T) {
 		t.Errorf("%d bytes used after a restart, %d before", used, s.cache.Used())
 	}
 	v, err := again.Version(second.ContentID)
-	if err != nil || v.Files["disk.img"].Tip != roots["disk.img"] || v.Files["disk.1.qcow2"].Tip != roots["disk.1.qcow2"] || v.Ref != second {
+	if err != nil || v.Files["disk.img"].Tip != roots["disk.img"] ||
+		v.Files["disk.1.qcow2"].Tip != roots["disk.1.qcow2"] || v.Ref != second {
 		t.Errorf("version %+v, %v, want roots %v", v, err, roots)
 	}
 	if err := s.cache.Remove(first.ContentID); err != nil {
@@ -198,7 +207,9 @@ func TestAdopt(t *testing.T) {
 	s.fetch(first)
 	a := cache.LocalVersion{
 		Ref: second, Config: []byte(`{"name":"x"}`), NVRAM: []byte("variables"),
-		Files: map[string]cache.File{"disk.img": {Tip: roots["disk.img"]}, "disk.1.qcow2": {Tip: roots["disk.1.qcow2"]}},
+		Files: map[string]cache.File{
+			"disk.img": {Tip: roots["disk.img"]}, "disk.1.qcow2": {Tip: roots["disk.1.qcow2"]},
+		},
 		Paths: map[string]string{"disk.img": s.file(first, "disk.img"), "disk.1.qcow2": delta},
 	}
 	bad := a
@@ -224,7 +235,8 @@ func TestAdopt(t *testing.T) {
 	if _, err := os.Stat(delta); err != nil {
 		t.Errorf("the file that was linked is gone: %v", err)
 	}
-	if !sameFile(t, delta, s.file(second, "disk.1.qcow2")) || !sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
+	if !sameFile(t, delta, s.file(second, "disk.1.qcow2")) ||
+		!sameFile(t, s.file(first, "disk.img"), s.file(second, "disk.img")) {
 		t.Error("the files were copied")
 	}
 }
@@ -254,7 +266,8 @@ func TestPullBesideAFailingAdoption(t *testing.T) {
 		v := ref(fmt.Sprintf("v%d-0", i))
 		var adopting sync.WaitGroup
 		adopting.Go(func() {
-			_ = c.AddLocal(t.Context(), cache.LocalVersion{Ref: v, Config: []byte("{}"), Paths: map[string]string{"disk": "/nonexistent"}})
+			_ = c.AddLocal(t.Context(),
+				cache.LocalVersion{Ref: v, Config: []byte("{}"), Paths: map[string]string{"disk": "/nonexistent"}})
 		})
 		if err := c.Fetch(t.Context(), v, nil); err != nil {
 			t.Fatalf("round %d: %v", i, err)

@@ -12,7 +12,8 @@ type meters struct {
 func (c *Cache) Families() []metric.Family {
 	return []metric.Family{
 		c.meters.pulls.Family("buildyard_node_pulls_total", "Pulls of versions by result"),
-		metric.CounterFamily("buildyard_node_evictions_total", "Versions that were removed from the cache", &c.meters.evicted),
+		metric.CounterFamily("buildyard_node_evictions_total", "Versions that were removed from the cache",
+			&c.meters.evicted),
 		metric.GaugeFamily("buildyard_node_pulls_running", "Pulls that go on", func() float64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()

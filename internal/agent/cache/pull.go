@@ -59,7 +59,9 @@ func (c *Cache) wasLeft(f *pullFlight) bool {
 
 // join returns the flight to wait for, or nil when the version is cached. Without a flight it
 // starts a new one, which calls bring.
-func (c *Cache) join(ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error) *pullFlight {
+func (c *Cache) join(
+	ctx context.Context, ref Ref, progress *func(float64), bring func(context.Context, *pullFlight) error,
+) *pullFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.entries[ref.ContentID] != nil {
@@ -169,7 +171,8 @@ func (c *Cache) Remove(contentID string) error {
 	case pinned:
 		return farm.Refused("Template version %s is in use by a VM", contentID)
 	case above != "":
-		return farm.Refused("Template version %s is in use: version %s was made from it and uses its disk", contentID, above)
+		return farm.Refused("Template version %s is in use: version %s was made from it and uses its disk", contentID,
+			above)
 	}
 	return c.evict(contentID)
 }

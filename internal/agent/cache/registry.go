@@ -118,7 +118,8 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceN
 		return SpaceNeed{}, err
 	}
 	if m.ContentID != ref.ContentID {
-		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more", ref.ContentID, ref.Name)
+		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more",
+			ref.ContentID, ref.Name)
 	}
 	return needOf(m, have), nil
 }

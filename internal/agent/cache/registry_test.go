@@ -49,7 +49,9 @@ func TestFromARealRegistry(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	config, err := json.Marshal(api.TemplateConfig{RAM: "1G", HardDrives: []api.ConfigDrive{{File: "disk.img", Format: "raw"}}})
+	config, err := json.Marshal(api.TemplateConfig{
+		RAM: "1G", HardDrives: []api.ConfigDrive{{File: "disk.img", Format: "raw"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

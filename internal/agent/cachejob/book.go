@@ -32,7 +32,8 @@ func (r *Runner) load() []api.CacheJob {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			r.o.Logger.Error("what was to be done with templates cannot be read; the controller says it again", "error", err)
+			r.o.Logger.Error("what was to be done with templates cannot be read; the controller says it again", "error",
+				err)
 		}
 		return nil
 	}

@@ -33,7 +33,8 @@ func (r *Runner) deliver(ctx context.Context, e *job) {
 		case ctx.Err() != nil: // dropped, or the agent ends
 			return
 		case err == nil:
-			r.o.Logger.Info("distribution done", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag)
+			r.o.Logger.Info("distribution done", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
+				e.order.Tag)
 			r.end(e, func(e *job) { e.stage, e.done, e.message = api.CacheJobDone, 1, "" })
 			return
 		case err == errYield: //nolint:errorlint // the sentinel itself, returned by once

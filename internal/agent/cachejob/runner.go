@@ -125,7 +125,8 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	case full:
 		r.o.Logger.Warn("cache job queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
-		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag", order.Tag)
+		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag",
+			order.Tag)
 		r.o.Templates.Pin(order.ContentID, holder(order.ID))
 		r.employ(ctx, order, r.deliver)
 	case order.Kind == api.CacheJobRemove:
@@ -251,7 +252,10 @@ func (r *Runner) Statuses() []api.CacheJobStatus {
 }
 
 func (e *job) status() api.CacheJobStatus {
-	return api.CacheJobStatus{ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed, Kept: e.kept}
+	return api.CacheJobStatus{
+		ID: e.order.ID, Stage: e.stage, Progress: e.done, Message: e.message, Removed: e.removed,
+		Kept: e.kept,
+	}
 }
 
 // Again marks statuses that did not arrive to be reported again.
@@ -305,7 +309,8 @@ func (r *Runner) end(e *job, edit func(*job)) {
 
 // fail ends a cache job that cannot be carried out.
 func (r *Runner) fail(e *job, cause error) {
-	r.o.Logger.Warn("distribution failed", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag", e.order.Tag, "error", cause)
+	r.o.Logger.Warn("distribution failed", "cache_job", e.order.ID, "template", e.order.TemplateName, "tag",
+		e.order.Tag, "error", cause)
 	r.end(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
 }
 

@@ -196,7 +196,10 @@ func (n *node) want(id string, stage api.CacheJobStage, progress float64) {
 }
 
 func pull(id string) api.CacheJob {
-	return api.CacheJob{ID: id, Kind: api.CacheJobPull, TemplateID: "T", TemplateName: "base", Tag: "v1", ContentID: "c-" + id, Registry: "r"}
+	return api.CacheJob{
+		ID: id, Kind: api.CacheJobPull, TemplateID: "T", TemplateName: "base", Tag: "v1",
+		ContentID: "c-" + id, Registry: "r",
+	}
 }
 
 func drop(id string) api.CacheJob { return api.CacheJob{ID: id, Kind: api.CacheJobDrop} }
@@ -291,7 +294,10 @@ func TestFailures(t *testing.T) {
 			t.Errorf("told is %+v, held by %q", n.told["full"], n.shelf.holders("c-full"))
 		}
 		// A pull with a temporary error is retried as long as it may progress.
-		n.shelf.set(func() { n.shelf.fail, n.shelf.failed = farm.Unavailable(nil, "The registry cannot be reached"), 0 })
+		n.shelf.set(func() {
+			n.shelf.fail, n.shelf.failed = farm.Unavailable(nil, "The registry cannot be reached"),
+				0
+		})
 		n.order(pull("away"))
 		n.after(10 * time.Minute)
 		if got := n.told["away"].Stage; got == api.CacheJobFailed {
@@ -428,7 +434,9 @@ func TestRemove(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("a"))
 		n.after(101 * time.Second)
-		for id, template := range map[string]string{"base": "T", "child": "T", "used": "t", "other": "u", "lower": "T", "upper": "u"} {
+		for id, template := range map[string]string{
+			"base": "T", "child": "T", "used": "t", "other": "u", "lower": "T", "upper": "u",
+		} {
 			n.shelf.here[id] = cache.Ref{TemplateID: template, ContentID: id}
 		}
 		n.shelf.under["base"] = "child" // and "base" comes first
@@ -437,7 +445,8 @@ func TestRemove(t *testing.T) {
 		n.order(remove("r"))
 		n.want("r", api.CacheJobFailed, 0)
 		got := n.told["r"]
-		if got.Removed != 3 || got.Kept != 2 || !strings.HasPrefix(got.Message, "2 of its versions stay: Template version ") {
+		if got.Removed != 3 || got.Kept != 2 ||
+			!strings.HasPrefix(got.Message, "2 of its versions stay: Template version ") {
 			t.Errorf("told is %+v", got)
 		}
 		var left []string
@@ -479,7 +488,8 @@ func TestLostReports(t *testing.T) {
 		n.DropAll()
 		n.listen()
 		if len(n.told) != 1 || n.shelf.holders("c-a")+n.shelf.holders("c-b") != "" {
-			t.Errorf("after leaving: told %v, held by %q and %q", n.told, n.shelf.holders("c-a"), n.shelf.holders("c-b"))
+			t.Errorf("after leaving: told %v, held by %q and %q", n.told, n.shelf.holders("c-a"),
+				n.shelf.holders("c-b"))
 		}
 		n.ResendStatuses()
 		if left := n.Statuses(); len(left) != 0 {

@@ -153,7 +153,8 @@ func (h Dir) Identity() (Identity, error) {
 	raw, err := os.ReadFile(h.identity())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, farm.Errorf(farm.CodeNotFound,
-			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token-file <file>", h.dir)
+			"This node has not joined a cloud (no node.json in %s); run: buildnode join <controller URL> --token-file "+
+				"<file>", h.dir)
 	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("read identity: %w", err)

@@ -29,7 +29,8 @@ func at(t *testing.T) datadir.Dir {
 
 func TestIdentityIsKept(t *testing.T) {
 	h := at(t)
-	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound || !strings.Contains(err.Error(), "buildnode join") {
+	if _, err := h.Identity(); farm.CodeOf(err) != farm.CodeNotFound ||
+		!strings.Contains(err.Error(), "buildnode join") {
 		t.Errorf("before joining: %v, want what to do", err)
 	}
 	want := datadir.Identity{

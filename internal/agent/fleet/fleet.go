@@ -75,7 +75,8 @@ func (o *Options) check() error {
 		return farm.Invalid("real-pull", "needs a data directory to pull into")
 	}
 	for name, share := range map[string]float64{
-		"pull-failure": o.PullFailure, "update-failure": o.UpdateFailure, "boot-failure": o.Sim.BootFailure, "script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
+		"pull-failure": o.PullFailure, "update-failure": o.UpdateFailure, "boot-failure": o.Sim.BootFailure,
+		"script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
 	} {
 		if share < 0 || share > 1 {
 			return farm.Invalid(name, "%g; it is a share from 0 to 1", share)
@@ -186,9 +187,12 @@ func (o *Options) node(ctx context.Context, i int, transport http.RoundTripper) 
 	if err != nil {
 		return n, err
 	}
-	n.pass = registrytoken.New(registrytoken.Options{Logger: o.Logger, Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
-		return controller.RegistryToken(ctx, identity.NodeID, purpose)
-	}})
+	n.pass = registrytoken.New(registrytoken.Options{
+		Logger: o.Logger,
+		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
+			return controller.RegistryToken(ctx, identity.NodeID, purpose)
+		},
+	})
 	options := o.Sim
 	options.Seed += uint64(i)
 	parts := agent.Options{

@@ -35,7 +35,10 @@ type cloud struct {
 
 func serve(t *testing.T) (*cloud, string) {
 	t.Helper()
-	c := &cloud{t: t, joined: map[string]string{}, ordered: map[string]bool{}, phases: map[string]api.Phase{}, held: map[string]int{}, versions: map[string]string{}, failed: map[string]string{}}
+	c := &cloud{
+		t: t, joined: map[string]string{}, ordered: map[string]bool{}, phases: map[string]api.Phase{},
+		held: map[string]int{}, versions: map[string]string{}, failed: map[string]string{},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+api.PathJoin, answer(c.join))
 	mux.HandleFunc("POST "+api.PathPoll, answer(c.poll))
@@ -147,7 +150,8 @@ func (c *cloud) running() int {
 func options(url string) fleet.Options {
 	return fleet.Options{
 		Nodes: 20, Controller: url, Token: "good", PullTime: sim.Range{Min: 20 * time.Millisecond},
-		Sim: sim.Options{Boot: sim.Range{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler), Version: "test",
+		Sim: sim.Options{Boot: sim.Range{Min: 10 * time.Millisecond}}, Logger: slog.New(slog.DiscardHandler),
+		Version: "test",
 	}
 }
 

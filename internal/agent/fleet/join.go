@@ -75,7 +75,9 @@ func (o *Options) patiently(ctx context.Context, join func() error) error {
 }
 
 // join returns the identity of a node: with a data directory, the earlier one.
-func (o *Options) join(ctx context.Context, name string, at datadir.Dir, transport http.RoundTripper) (datadir.Identity, error) {
+func (o *Options) join(
+	ctx context.Context, name string, at datadir.Dir, transport http.RoundTripper,
+) (datadir.Identity, error) {
 	id := datadir.Identity{}
 	if o.DataDir != "" {
 		known, err := at.Identity()

@@ -29,7 +29,9 @@ var operations = map[string]struct {
 	},
 	"accept an end": {
 		func(d *journal.Dir) error {
-			return d.Accept(journal.Entry{Order: start(idB, "1").Order, State: journal.Tombstone(start(idB, "1").Order)})
+			return d.Accept(journal.Entry{
+				Order: start(idB, "1").Order, State: journal.Tombstone(start(idB, "1").Order),
+			})
 		},
 		"write sync rename dir write sync rename dir dir",
 	},
@@ -125,14 +127,16 @@ func TestUnusualFiles(t *testing.T) {
 		},
 		"a directory in place of an order": {
 			func(dir string) error {
-				return errors.Join(os.Remove(idPath(dir, idA)), os.MkdirAll(filepath.Join(idPath(dir, idA), "x"), 0o700))
+				return errors.Join(os.Remove(idPath(dir, idA)),
+					os.MkdirAll(filepath.Join(idPath(dir, idA), "x"), 0o700))
 			},
 			func(d *journal.Dir) error { return d.Remove(idA) }, "not empty",
 		},
 		"a time that has no text": {
 			func(string) error { return nil },
 			func(d *journal.Dir) error {
-				return d.Save(idA, journal.State{Task: &journal.Task{Run: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
+				return d.Save(idA,
+					journal.State{Task: &journal.Task{Run: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}})
 			}, "year",
 		},
 	} {

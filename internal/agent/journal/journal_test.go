@@ -82,12 +82,22 @@ func TestBook(t *testing.T) {
 			}
 			must(b.Accept(start(idB, "1")))
 			must(b.Accept(start(idA, "2")))
-			s := journal.State{No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true, VM: &api.NodeVM{UUID: "u"}}
+			s := journal.State{
+				No: 5, Claim: "2", Phase: api.PhaseRunning, ScriptBegun: true,
+				VM: &api.NodeVM{UUID: "u"},
+			}
 			s.Task = &journal.Task{
-				Order: api.Order{Kind: api.OrderSave, InstanceID: idA, Task: "s", Save: &api.SaveOrder{Script: []byte{0, 255}}},
-				Stage: api.TaskTesting, ScriptBegun: true, Script: &api.ScriptStatus{Code: 3}, Failure: &journal.TaskFailure{Message: "m", Code: 3},
-				Saved:   &hv.Saved{Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", Bytes: 1}}, State: "/s", Pin: hv.Compat{CPUs: 2}},
-				Version: &api.PushResult{ContentID: "c"}, Roots: map[string]string{"d": "r"}, Run: time.Unix(1, 5).UTC(),
+				Order: api.Order{
+					Kind: api.OrderSave, InstanceID: idA, Task: "s", Save: &api.SaveOrder{Script: []byte{0, 255}},
+				},
+				Stage: api.TaskTesting, ScriptBegun: true, Script: &api.ScriptStatus{Code: 3},
+				Failure: &journal.TaskFailure{Message: "m", Code: 3},
+				Saved: &hv.Saved{
+					Disks: []hv.SavedDisk{{Path: "/d", Format: "qcow2", Bytes: 1}}, State: "/s",
+					Pin: hv.Compat{CPUs: 2},
+				},
+				Version: &api.PushResult{ContentID: "c"}, Roots: map[string]string{"d": "r"},
+				Run: time.Unix(1, 5).UTC(),
 			}
 			must(b.Save(idA, s))
 			list, err := b.Load()
@@ -273,7 +283,8 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := names(t, dir)
-			if looked, err := journal.Reader(dir); err != nil || len(looked) != 1 || !slices.Equal(names(t, dir), before) {
+			if looked, err := journal.Reader(dir); err != nil || len(looked) != 1 ||
+				!slices.Equal(names(t, dir), before) {
 				t.Fatalf("Reader gives %d entries, %v, want the whole one; %v is left", len(looked), err, names(t, dir))
 			}
 			if got := load(t, d); len(got) != 1 || got[idB].Order.InstanceID != idB {
@@ -391,7 +402,8 @@ func TestReserve(t *testing.T) {
 		"a task's step": {func() error { return d.Save(idA, state(journal.Task{Stage: api.TaskTesting})) }, true},
 		"a state":       {func() error { return d.Save(idA, journal.State{Claim: "1"}) }, true},
 		"a task's failure": {func() error {
-			return d.Save(idA, state(journal.Task{Stage: api.TaskAccepted, Failure: &journal.TaskFailure{Message: "no"}}))
+			return d.Save(idA,
+				state(journal.Task{Stage: api.TaskAccepted, Failure: &journal.TaskFailure{Message: "no"}}))
 		}, true},
 		"an end with a task": {func() error {
 			s := state(journal.Task{Stage: api.TaskAccepted})

@@ -29,7 +29,8 @@ func twoTags(t *testing.T) (reg *counting, id string, disks [2][]byte) {
 	if err := os.WriteFile(path, disks[0], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,8 @@ func TestPullLooksAgain(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	there := newLib(t, reg, id)
 	there.pull("v1")
-	reg.alone, reg.pulledNow = true, func(transfer.PullOptions) error { patch(t, there.here(), 0, []byte("own")); return nil }
+	reg.alone, reg.pulledNow = true,
+		func(transfer.PullOptions) error { patch(t, there.here(), 0, []byte("own")); return nil }
 	if err := there.tryPull(t.Context(), "v2"); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a pull over changes: %v", err)
 	}
@@ -137,7 +139,8 @@ func (l *lib) twin(disk []byte) (dir string) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	twin, err := localtemplate.ImageTransfer{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(), hv.Disk{Path: path, Format: "raw"},
+	twin, err := localtemplate.ImageTransfer{Images: plain{}, Registry: l.reg}.Publish(l.t.Context(),
+		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "twin"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		l.t.Fatal(err)
@@ -234,7 +237,8 @@ func TestPullAfterAKill(t *testing.T) {
 			return errors.Join(os.RemoveAll(l.left("whole")), os.Remove(l.left("parts", "disk.img")))
 		},
 		"with a disk of something else": func(l *lib) error {
-			return errors.Join(os.Remove(l.left("built.json")), os.WriteFile(l.left("whole", "disk.img"), disks[0], 0o600))
+			return errors.Join(os.Remove(l.left("built.json")),
+				os.WriteFile(l.left("whole", "disk.img"), disks[0], 0o600))
 		},
 	} {
 		for _, onto := range []bool{true, false} {
@@ -321,7 +325,8 @@ func TestPushOfADiskThatIsWritten(t *testing.T) {
 	here.pull("v2")
 	patch(t, here.here(), mib, []byte("more"))
 	reg.sending = func() { patch(t, here.here(), 0, []byte("own")) }
-	if _, err := here.Store.Push(t.Context(), reg, id, localtemplate.PushOptions{Tag: "v3"}); farm.CodeOf(err) != farm.CodeRefused {
+	if _, err := here.Store.Push(t.Context(), reg,
+		id, localtemplate.PushOptions{Tag: "v3"}); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("pushed: %v", err)
 	}
 	reg.sending = nil

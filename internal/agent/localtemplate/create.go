@@ -46,7 +46,8 @@ func Format(path, named string) (string, error) {
 	case ".img", ".raw":
 		return "raw", nil
 	}
-	return "", farm.Invalid("format", "the ending of %s does not say it; give --format raw or --format qcow2", filepath.Base(path))
+	return "", farm.Invalid("format", "the ending of %s does not say it; give --format raw or --format qcow2",
+		filepath.Base(path))
 }
 
 // Import makes a template from a disk image, which stays as it is. The template's
@@ -125,7 +126,8 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 		err = l.place(temp, r)
 	}
 	if err != nil {
-		return Template{}, errors.Join(fmt.Errorf("make template: %w", bare(err)), os.RemoveAll(filepath.Join(l.dir, temp)))
+		return Template{}, errors.Join(fmt.Errorf("make template: %w", bare(err)),
+			os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
 	return l.show(r.ID)
 }

@@ -129,14 +129,16 @@ func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var names []string
 	for _, d := range c.HardDrives {
 		if d.File != filepath.Base(d.File) {
-			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is not a plain file name", m.ID, d.File)
+			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is not a plain file name", m.ID,
+				d.File)
 		}
 		if name == "" || d.File == name {
 			return d, nil
 		}
 		names = append(names, d.File)
 	}
-	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "%s %s has no disk %q; it has %q", m.Name, m.Version.Tag, name, names)
+	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "%s %s has no disk %q; it has %q", m.Name, m.Version.Tag,
+		name, names)
 }
 
 // export creates one image from another and makes it durable.

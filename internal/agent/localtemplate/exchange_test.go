@@ -45,19 +45,22 @@ func TestPublishAgain(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
 	reg := &cutRegistry{}
 	for range 2 {
-		_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), from, localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
+		_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), from,
+			localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 		if !errors.Is(err, errCut) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1], cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon", "Ready")); diff != "" {
+	if diff := cmp.Diff(reg.pushes[0], reg.pushes[1],
+		cmpopts.IgnoreFields(transfer.PushOptions{}, "Progress", "Abandon", "Ready")); diff != "" {
 		t.Errorf("the second request differs:\n%s", diff)
 	}
 }
 
 func TestPublishRefuses(t *testing.T) {
 	from, _ := image(t, "disk.qcow2")
-	_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: &cutRegistry{}}.Publish(t.Context(), from, localtemplate.Settings{}, localtemplate.PushOptions{Tag: "v1"})
+	_, err := localtemplate.ImageTransfer{Images: plain{}, Registry: &cutRegistry{}}.Publish(t.Context(), from,
+		localtemplate.Settings{}, localtemplate.PushOptions{Tag: "v1"})
 	if farm.CodeOf(err) != farm.CodeInvalid {
 		t.Errorf("without a name: %v", err)
 	}
@@ -69,12 +72,15 @@ func TestExport(t *testing.T) {
 	client := serve(t)
 	reg := &cutRegistry{Registry: client, cut: true}
 	from, data := image(t, "disk.qcow2")
-	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: client}.Publish(t.Context(), from, localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: client}.Publish(t.Context(), from,
+		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir, exchange := t.TempDir(), localtemplate.ImageTransfer{Images: plain{}, Registry: reg}
-	o := localtemplate.ExportOptions{Ref: transfer.Ref{ID: pushed.ID}, To: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"}}
+	o := localtemplate.ExportOptions{
+		Ref: transfer.Ref{ID: pushed.ID}, To: hv.Disk{Path: filepath.Join(dir, "out"), Format: "qcow2"},
+	}
 	if err := exchange.Export(t.Context(), o); !errors.Is(err, errCut) {
 		t.Fatal(err)
 	}

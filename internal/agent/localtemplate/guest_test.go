@@ -21,7 +21,8 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 	here, dir := open(t)
 	disk := bytes.Repeat([]byte("what the guest sees "), 1<<16)[:1<<20]
 	path := qcow2test.Image(t, nil, disk)
-	vm, err := here.Import(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "debian"}, nil)
+	vm, err := here.Import(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "debian"},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +30,13 @@ func TestPushOfWhatTheGuestSees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after, err := here.Find("debian"); err != nil || after.Disks[0].Format != "qcow2" || len(versions(t, dir, vm.ID)) != 1 {
+	if after, err := here.Find("debian"); err != nil || after.Disks[0].Format != "qcow2" ||
+		len(versions(t, dir, vm.ID)) != 1 {
 		t.Errorf("after the push: %+v, %v", after, err)
 	}
 	x := localtemplate.ImageTransfer{Registry: reg, Images: plain{}}
-	byFile, err := x.Publish(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "other"}, localtemplate.PushOptions{Tag: "v1"})
+	byFile, err := x.Publish(t.Context(), hv.Disk{Path: path, Format: "qcow2"}, localtemplate.Settings{Name: "other"},
+		localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

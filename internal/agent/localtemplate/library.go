@@ -262,7 +262,8 @@ func (l *Store) Find(name string) (Template, error) {
 	for i, vm := range found {
 		ids[i] = vm.ID
 	}
-	return Template{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name, strings.Join(ids, ", "))
+	return Template{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name,
+		strings.Join(ids, ", "))
 }
 
 func (l *Store) read(id string) (record, config, error) {
@@ -311,7 +312,8 @@ func (l *Store) show(id string) (Template, error) {
 	vm.Network, vm.Ports = c.network()
 	for _, d := range c.view.HardDrives {
 		vm.Disks = append(vm.Disks, Disk{
-			File: d.File, Format: d.Format, Size: host.Allocated(filepath.Join(l.dir, id, r.Current, filepath.Base(d.File))),
+			File: d.File, Format: d.Format,
+			Size: host.Allocated(filepath.Join(l.dir, id, r.Current, filepath.Base(d.File))),
 		})
 	}
 	return vm, nil

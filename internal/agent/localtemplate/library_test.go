@@ -86,7 +86,8 @@ func TestImport(t *testing.T) {
 			l, dir := open(t)
 			from, data := image(t, name)
 			var last, total int64
-			vm, err := l.Import(t.Context(), from, localtemplate.Settings{Name: "debian"}, func(d, all int64) { last, total = d, all })
+			vm, err := l.Import(t.Context(), from, localtemplate.Settings{Name: "debian"},
+				func(d, all int64) { last, total = d, all })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +95,8 @@ func TestImport(t *testing.T) {
 				t.Errorf("progress ended at %d of %d", last, total)
 			}
 			if vm.CPUs != 2 || vm.MemoryMB != 4096 || vm.Network != "shared" || vm.Firmware != "bios" ||
-				len(vm.Ports) != 1 || vm.Ports[0] != localtemplate.SSH || len(vm.Disks) != 1 || vm.Disks[0].Format != "qcow2" || vm.Arch == "" {
+				len(vm.Ports) != 1 || vm.Ports[0] != localtemplate.SSH || len(vm.Disks) != 1 ||
+				vm.Disks[0].Format != "qcow2" || vm.Arch == "" {
 				t.Errorf("defaults: %+v", vm)
 			}
 			got, err := os.ReadFile(filepath.Join(dir, vm.ID, "local", vm.Disks[0].File))
@@ -155,12 +157,14 @@ func TestFailedImportLeavesNothing(t *testing.T) {
 func TestSettings(t *testing.T) {
 	l, _ := open(t)
 	vm, err := l.Create(t.Context(), 8*mib, localtemplate.Settings{
-		Name: "small", CPUs: 1, MemoryMB: 512, Arch: "arm64", Network: "nat", Firmware: "uefi", Ports: []api.ConfigPort{},
+		Name: "small", CPUs: 1, MemoryMB: 512, Arch: "arm64", Network: "nat", Firmware: "uefi",
+		Ports: []api.ConfigPort{},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if vm.CPUs != 1 || vm.MemoryMB != 512 || vm.Arch != "arm64" || vm.Network != "nat" || vm.Firmware != "uefi" || len(vm.Ports) != 0 {
+	if vm.CPUs != 1 || vm.MemoryMB != 512 || vm.Arch != "arm64" || vm.Network != "nat" || vm.Firmware != "uefi" ||
+		len(vm.Ports) != 0 {
 		t.Errorf("created %+v", vm)
 	}
 	web, err := localtemplate.ParsePorts([]string{"ssh", "web:80:8080"})
@@ -180,10 +184,12 @@ func TestSettings(t *testing.T) {
 		t.Errorf("the old name: %v", err)
 	}
 	for field, s := range map[string]localtemplate.Settings{
-		"arch": {Arch: "mips"}, "cpu": {CPUs: -1}, "ram": {MemoryMB: 1}, "network": {Network: "x"}, "firmware": {Firmware: "x"},
-		"name": {Name: "a\nb"},
+		"arch": {Arch: "mips"}, "cpu": {CPUs: -1}, "ram": {MemoryMB: 1}, "network": {Network: "x"},
+		"firmware": {Firmware: "x"},
+		"name":     {Name: "a\nb"},
 	} {
-		if _, err := l.Modify(vm.ID, s); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), field) {
+		if _, err := l.Modify(vm.ID, s); farm.CodeOf(err) != farm.CodeInvalid ||
+			!strings.HasPrefix(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -107,7 +107,8 @@ func newLib(t *testing.T, reg *counting, id string) *lib {
 
 func (l *lib) pull(tag string) {
 	l.t.Helper()
-	if _, err := l.Store.Pull(l.t.Context(), l.reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
+	if _, err := l.Store.Pull(l.t.Context(), l.reg,
+		localtemplate.PullOptions{Ref: transfer.Ref{ID: l.id, Tag: tag}}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -148,7 +149,8 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+	first, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +160,8 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	there.pull("")
 	for i, tag := range []string{"v2", "v3"} {
 		for off, data := range map[int64][]byte{
-			int64(mib*i + 4096): noise(byte(2+i), 4096), int64(i*9000 + 4*mib + 77): noise(byte(3+i), 400000), 9 * mib: make([]byte, 100*(i+1)<<10), 12*mib + 8191: {byte(i)},
+			int64(mib*i + 4096): noise(byte(2+i), 4096), int64(i*9000 + 4*mib + 77): noise(byte(3+i), 400000),
+			9 * mib: make([]byte, 100*(i+1)<<10), 12*mib + 8191: {byte(i)},
 		} {
 			patch(t, here.here(), off, data)
 			copy(disk[off:], data)
@@ -209,7 +212,8 @@ func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	if err := os.WriteFile(path, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(), hv.Disk{Path: path, Format: "raw"},
+	pushed, err := localtemplate.ImageTransfer{Images: plain{}, Registry: reg}.Publish(t.Context(),
+		hv.Disk{Path: path, Format: "raw"},
 		localtemplate.Settings{Name: "debian"}, localtemplate.PushOptions{Tag: "v1"})
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +226,8 @@ func TestPullGoesOnWithItsSecondStep(t *testing.T) {
 	here.push("v2")
 	ctx, cancel := context.WithCancel(t.Context())
 	reg.cancel, reg.pulls = cancel, 0
-	if _, err := there.Store.Pull(ctx, reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
+	if _, err := there.Store.Pull(ctx, reg,
+		localtemplate.PullOptions{Ref: transfer.Ref{ID: pushed.ID}}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a pull that was cut: %v", err)
 	}
 	there.pull("")
@@ -243,7 +248,8 @@ func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 	disk := noise(1, 4*mib)
 	ids := map[string]string{}
 	for _, name := range []string{"old", "new"} {
-		vm, err := l.Import(t.Context(), hv.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"}, localtemplate.Settings{Name: name}, nil)
+		vm, err := l.Import(t.Context(), hv.Disk{Path: qcow2test.Image(t, nil, disk), Format: "qcow2"},
+			localtemplate.Settings{Name: name}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +259,8 @@ func TestPushOntoAnotherTemplateSendsWhatDiffers(t *testing.T) {
 	if _, err := l.Push(t.Context(), reg, ids["old"], localtemplate.PushOptions{Tag: "v1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Push(t.Context(), reg, ids["new"], localtemplate.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
+	if _, err := l.Push(t.Context(), reg, ids["new"],
+		localtemplate.PushOptions{Tag: "v2", Existing: ids["old"]}); err != nil {
 		t.Fatal(err)
 	}
 	if reg.sent > 100<<10 {

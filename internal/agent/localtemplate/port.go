@@ -24,7 +24,8 @@ func ParsePort(text string) (api.ConfigPort, error) {
 		return SSH, nil
 	}
 	refuse := func(why string) (api.ConfigPort, error) {
-		return api.ConfigPort{}, farm.Invalid("port", "%q %s; write it like ssh:22 or web:80:8080 or dns:53:5353/udp", text, why)
+		return api.ConfigPort{}, farm.Invalid("port", "%q %s; write it like ssh:22 or web:80:8080 or dns:53:5353/udp",
+			text, why)
 	}
 	rest, protocol, given := strings.Cut(text, "/")
 	if !given {

@@ -24,7 +24,8 @@ func TestParsePort(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "web", "web:", ":80", "web:0", "web:65536", "web:-1", "web:80:65536", "web:80:1:2", "web:80/sctp", "a b:80", "web:80:", "../x:80",
+		"", "web", "web:", ":80", "web:0", "web:65536", "web:-1", "web:80:65536", "web:80:1:2", "web:80/sctp", "a b:80",
+		"web:80:", "../x:80",
 	} {
 		if got, err := localtemplate.ParsePort(text); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%q gives %+v, %v", text, got, err)
@@ -45,7 +46,9 @@ func TestParsePorts(t *testing.T) {
 }
 
 func FuzzPort(f *testing.F) {
-	for _, seed := range []string{"ssh", "ssh:22", "web:80:8080", "dns:53:5353/udp", "x:0", ":::", "a:1/tcp", "a:99999"} {
+	for _, seed := range []string{
+		"ssh", "ssh:22", "web:80:8080", "dns:53:5353/udp", "x:0", ":::", "a:1/tcp", "a:99999",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -53,7 +56,8 @@ func FuzzPort(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if rule.GuestPort < 1 || rule.GuestPort > 65535 || rule.HostPort < 0 || rule.HostPort > 65535 || rule.RuleName == "" {
+		if rule.GuestPort < 1 || rule.GuestPort > 65535 || rule.HostPort < 0 || rule.HostPort > 65535 ||
+			rule.RuleName == "" {
 			t.Fatalf("%q gives %+v", text, rule)
 		}
 		again, err := localtemplate.ParsePort(localtemplate.FormatPort(rule))

@@ -41,7 +41,8 @@ func (p *templatePull) fetch(ctx context.Context, s pullCommit) ([]transfer.Buil
 		return built, nil
 	}
 	parts := filepath.Join(s.dir, partsDir)
-	if err := errors.Join(remove(record), os.RemoveAll(filepath.Join(s.dir, wholeDir)), os.MkdirAll(parts, 0o700)); err != nil {
+	if err := errors.Join(remove(record), os.RemoveAll(filepath.Join(s.dir, wholeDir)),
+		os.MkdirAll(parts, 0o700)); err != nil {
 		return nil, err
 	}
 	disks := map[string]transfer.Disk{}
@@ -49,8 +50,9 @@ func (p *templatePull) fetch(ctx context.Context, s pullCommit) ([]transfer.Buil
 		disks[tip] = transfer.Disk{Path: k.path, Format: k.Format}
 	}
 	result, err := p.reg.Pull(ctx, transfer.PullOptions{
-		Ref: transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}, Dir: parts, Have: disks, Overlays: true, Progress: p.o.Progress,
-		Cloned: func(tip string) error { return s.have[tip].mustHold() },
+		Ref: transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}, Dir: parts, Have: disks, Overlays: true,
+		Progress: p.o.Progress,
+		Cloned:   func(tip string) error { return s.have[tip].mustHold() },
 	})
 	if err != nil {
 		return nil, err

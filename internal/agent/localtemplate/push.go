@@ -67,7 +67,8 @@ func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions
 func (l *Store) describe(push *transfer.PushOptions, r record, c config, existing string) ([]content, error) {
 	dir := filepath.Join(l.dir, r.ID, r.Current)
 	var err error
-	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("push: %w", bare(err))
 	}
 	var before []content
@@ -85,7 +86,9 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 }
 
 // pushed records the contents of the disks of a version that was pushed.
-func (l *Store) pushed(ctx context.Context, r record, files map[string]content, progress func(transfer.Progress)) error {
+func (l *Store) pushed(
+	ctx context.Context, r record, files map[string]content, progress func(transfer.Progress),
+) error {
 	v := r.version(r.Current)
 	v.Files = files
 	if err := l.write(r.ID, r); err != nil {
@@ -109,7 +112,8 @@ func noted(f transfer.PushFile) content {
 // standing refuses a push before its version is created when a file was changed since before: the
 // pushed data may be neither the old content nor the new one.
 func standing(push *transfer.PushOptions, before []content) {
-	changed := farm.Refused("A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
+	changed := farm.Refused(
+		"A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
 	push.Ready = func() error {
 		for i, f := range push.Files {
 			path := f.Path

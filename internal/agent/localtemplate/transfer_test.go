@@ -82,7 +82,8 @@ func TestPushAndPull(t *testing.T) {
 	there, dir := open(t)
 	pull := func(tag string, shrink bool) localtemplate.Template {
 		t.Helper()
-		got, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: tag}, Shrink: shrink})
+		got, err := there.Pull(t.Context(),
+			reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: tag}, Shrink: shrink})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +131,8 @@ func TestChangedPullsMakeRoom(t *testing.T) {
 	there, dir := open(t)
 	pull := func(shrink bool) {
 		t.Helper()
-		got, err := there.Pull(t.Context(), reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
+		got, err := there.Pull(t.Context(),
+			reg, localtemplate.PullOptions{Ref: transfer.Ref{ID: vm.ID, Tag: "v1"}, Shrink: shrink})
 		if err != nil || got.CPUs != 1 || got.ContentID != first.ContentID {
 			t.Fatalf("pulled %+v, %v", got, err)
 		}
@@ -161,7 +163,8 @@ func TestPushOntoAnExistingTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Push(t.Context(), reg, other.ID, localtemplate.PushOptions{Tag: "v2", Existing: base.ID}); err == nil {
+	if _, err := l.Push(t.Context(), reg, other.ID,
+		localtemplate.PushOptions{Tag: "v2", Existing: base.ID}); err == nil {
 		t.Error("a template that does not exist was pushed onto")
 	}
 	if _, err := l.Push(t.Context(), reg, base.ID, localtemplate.PushOptions{Tag: "v1"}); err != nil {
@@ -200,7 +203,8 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	}
 	var got map[string]any
 	raw, _ = os.ReadFile(file)
-	if err := json.Unmarshal(raw, &got); err != nil || got["of_tomorrow"] == nil || got["cpu"].(map[string]any)["cores"] != 9.0 {
+	if err := json.Unmarshal(raw, &got); err != nil || got["of_tomorrow"] == nil ||
+		got["cpu"].(map[string]any)["cores"] != 9.0 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

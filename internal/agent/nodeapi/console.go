@@ -37,18 +37,22 @@ func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleC
 	dialling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	q := url.Values{"node_id": {nodeID}, "session": {session}}
-	socket, resp, err := websocket.Dial(dialling, c.base.String()+api.PathConsole+"?"+q.Encode(), &websocket.DialOptions{ //nolint:bodyclose // the library has read it
-		HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}}, CompressionMode: websocket.CompressionDisabled,
-	})
+	socket, resp, err := websocket.Dial(dialling, c.base.String()+api.PathConsole+"?"+q.Encode(),
+		&websocket.DialOptions{ //nolint:bodyclose // the library has read it
+			HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}},
+			CompressionMode: websocket.CompressionDisabled,
+		})
 	if err == nil {
-		return &ConsoleConn{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket, websocket.MessageBinary), socket: socket}, nil
+		return &ConsoleConn{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket,
+			websocket.MessageBinary), socket: socket}, nil
 	}
 	if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		var e api.Envelope[json.RawMessage]
 		if resp.Body != nil && json.NewDecoder(resp.Body).Decode(&e) == nil && e.Message != "" {
 			return nil, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
 		}
-		return nil, farm.Unavailable(err, "The controller answered %s to a WebSocket; a proxy before it may not let them through", resp.Status)
+		return nil, farm.Unavailable(err,
+			"The controller answered %s to a WebSocket; a proxy before it may not let them through", resp.Status)
 	}
 	return nil, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
 }

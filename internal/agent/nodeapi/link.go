@@ -99,8 +99,9 @@ var joinErrors = map[farm.Code]string{
 
 // The messages for a join without a token that the controller rejects.
 const (
-	strangerRefused = "The controller does not take this user key, or knows no user keys; join with the join token (--token-file)"
-	nobodyRefused   = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
+	strangerRefused = "The controller does not take this user key, or knows no user keys; join with the join token " +
+		"(--token-file)"
+	nobodyRefused = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
 )
 
 // Join registers a node and returns its identity. The node's credential is only in the request
@@ -127,7 +128,9 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 
 // RegistryToken requests the node's registry token for a purpose; the zero value is for all orders
 // of the node.
-func (c *Client) RegistryToken(ctx context.Context, nodeID string, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
+func (c *Client) RegistryToken(
+	ctx context.Context, nodeID string, purpose api.TokenPurpose,
+) (api.RegistryTokenResponse, error) {
 	in := api.RegistryTokenRequest{Protocol: api.LinkProtocol, NodeID: nodeID}
 	if purpose != (api.TokenPurpose{}) {
 		in.Purpose = &purpose

@@ -42,7 +42,8 @@ func TestPollSpeaksTheWire(t *testing.T) {
 		if in.NodeID != "n" || r.ProtoMajor != 1 {
 			t.Errorf("got %+v over %s", in, r.Proto)
 		}
-		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"orders":[{"kind":"start","instance_id":"i","claim":"c"}],"need_full":true}}`)
+		_, _ = io.WriteString(w,
+			`{"status":"OK","message":"","body":{"orders":[{"kind":"start","instance_id":"i","claim":"c"}],"need_full":true}}`)
 	})
 	got, err := c.Poll(t.Context(), 4321*time.Millisecond, api.PollRequest{NodeID: "n"})
 	if err != nil || len(got.Orders) != 1 || !got.NeedFull || got.Orders[0].Kind != api.OrderStart {
@@ -57,7 +58,10 @@ func TestErrorsHaveCodes(t *testing.T) {
 		code   farm.Code
 		text   string
 	}{
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, farm.CodeUnauthenticated, "Authentication Required"},
+		{
+			401, `{"status":"FAIL","message":"Authentication Required"}`, farm.CodeUnauthenticated,
+			"Authentication Required",
+		},
 		{409, `{"status":"FAIL","message":"another agent"}`, farm.CodeConflict, "another agent"},
 		{200, `{"status":"FAIL","message":"no such group"}`, farm.CodeRefused, "no such group"},
 		{503, `busy`, farm.CodeUnavailable, "without an envelope"},
@@ -86,7 +90,8 @@ func TestJoinExplains(t *testing.T) {
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, `{"status":"FAIL","message":"tea"}`)
 		})
-		if _, err := c.Join(t.Context(), api.JoinRequest{Token: "x"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := c.Join(t.Context(), api.JoinRequest{Token: "x"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%d: got %v, want %q", status, err, want)
 		}
 	}
@@ -109,8 +114,11 @@ func TestJoinAsSomebody(t *testing.T) {
 		return nil
 	})
 	shy := c.As(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
-	for want, join := range map[string]*nodeapi.Client{"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c} {
-		if _, err := join.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnauthenticated || !strings.Contains(err.Error(), want) {
+	for want, join := range map[string]*nodeapi.Client{
+		"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c,
+	} {
+		if _, err := join.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnauthenticated ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -119,12 +127,14 @@ func TestJoinAsSomebody(t *testing.T) {
 func TestPass(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
-		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n","purpose":{"pull":"t"}}` || r.Header.Get("Authorization") != "Bearer secret" {
+		if r.URL.Path != api.PathPass || string(raw) != `{"protocol":1,"node_id":"n","purpose":{"pull":"t"}}` ||
+			r.Header.Get("Authorization") != "Bearer secret" {
 			t.Errorf("got %s %s", r.URL, raw)
 		}
 		_, _ = io.WriteString(w, `{"status":"OK","message":"","body":{"pass":"p","life":600}}`)
 	})
-	if got, err := c.RegistryToken(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil || got != (api.RegistryTokenResponse{Pass: "p", Life: 600}) {
+	if got, err := c.RegistryToken(t.Context(), "n", api.TokenPurpose{Pull: "t"}); err != nil ||
+		got != (api.RegistryTokenResponse{Pass: "p", Life: 600}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -132,11 +142,13 @@ func TestPass(t *testing.T) {
 // TestAddressWithoutScheme: the error suggests the intended address.
 func TestAddressWithoutScheme(t *testing.T) {
 	for address, want := range map[string]string{
-		"127.0.0.1:8090": "did you mean http://127.0.0.1:8090 ?", "controller:8090": "did you mean http://controller:8090 ?",
-		"ftp://x": "", "": "",
+		"127.0.0.1:8090":  "did you mean http://127.0.0.1:8090 ?",
+		"controller:8090": "did you mean http://controller:8090 ?",
+		"ftp://x":         "", "": "",
 	} {
 		_, err := nodeapi.New(address, nil, "")
-		if err == nil || !strings.Contains(err.Error(), want) || (want == "" && strings.Contains(err.Error(), "did you mean")) {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			(want == "" && strings.Contains(err.Error(), "did you mean")) {
 			t.Errorf("New(%q): got %v, want %q", address, err, want)
 		}
 	}

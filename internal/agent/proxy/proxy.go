@@ -52,7 +52,8 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	p := &Proxy{o: o, socket: socket, next: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, TLSHandshakeTimeout: headerTime, Protocols: &protocols,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: o.TLS, TLSHandshakeTimeout: headerTime,
+		Protocols:          &protocols,
 		DialContext:        (&net.Dialer{Timeout: headerTime, KeepAlive: 15 * time.Second}).DialContext,
 		DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
 		ReadBufferSize: 256 << 10, WriteBufferSize: 256 << 10,

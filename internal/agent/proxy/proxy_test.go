@@ -71,7 +71,9 @@ func open(t *testing.T, dir, registry string, c *creds) (*Proxy, *http.Client) {
 			t.Errorf("the socket is left: %v", err)
 		}
 	})
-	return p, &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return p, &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 func ask(t *testing.T, c *http.Client, method, path string, body io.Reader, header ...string) (code int, text string) {
@@ -111,12 +113,14 @@ func TestRequestsArePassedOn(t *testing.T) {
 	_, client := open(t, dir, registry.URL+"/base/", &creds{shown: "Bearer pass"})
 	code, text := ask(t, client, "PUT", "/registry/files/a%2Fb?tag=a%2Bb&x=1", strings.NewReader("content"),
 		"Authorization", "Basic cm9vdDp4", "Cookie", "a=b", "X-Buildyard-User", "root", "Ssl-Client-Verify", "SUCCESS",
-		"Connection", "X-Hop", "X-Hop", "1", "X-Forwarded-For", "192.0.2.1", "Proxy-Authorization", "Basic x", "Range", "bytes=0-1")
+		"Connection", "X-Hop", "X-Hop", "1", "X-Forwarded-For", "192.0.2.1", "Proxy-Authorization", "Basic x", "Range",
+		"bytes=0-1")
 	if code != http.StatusTeapot || text != "/base/registry/files/a%2Fb?tag=a%2Bb&x=1 content" {
 		t.Errorf("%d %s", code, text)
 	}
 	for header, want := range map[string]string{
-		"Authorization": "Bearer pass", "Cookie": "", "X-Buildyard-User": "", "Ssl-Client-Verify": "", "X-Hop": "", "X-Forwarded-For": "",
+		"Authorization": "Bearer pass", "Cookie": "", "X-Buildyard-User": "", "Ssl-Client-Verify": "", "X-Hop": "",
+		"X-Forwarded-For":     "",
 		"Proxy-Authorization": "", "Range": "bytes=0-1",
 	} {
 		if got := seen.Header.Get(header); got != want {
@@ -126,7 +130,8 @@ func TestRequestsArePassedOn(t *testing.T) {
 	if "http://"+seen.Host != registry.URL {
 		t.Errorf("asked for the host %s", seen.Host)
 	}
-	if code, _ := ask(t, client, "GET", "/x", nil, "Connection", "Upgrade", "Upgrade", "websocket"); code != http.StatusBadRequest {
+	if code, _ := ask(t, client, "GET", "/x", nil, "Connection", "Upgrade", "Upgrade",
+		"websocket"); code != http.StatusBadRequest {
 		t.Errorf("an upgrade: %d", code)
 	}
 	// An absolute address in the request does not change its destination.
@@ -135,7 +140,8 @@ func TestRequestsArePassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, "GET http://elsewhere.example/y HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n")
+	_, _ = io.WriteString(conn,
+		"GET http://elsewhere.example/y HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n")
 	raw, err := io.ReadAll(conn)
 	if err != nil || !bytes.Contains(raw, []byte("/base/y")) {
 		t.Errorf("%s, %v", raw, err)
@@ -170,7 +176,8 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 				t.Errorf("%s: %v, %v", path, st.Mode(), err)
 			}
 		}
-		if code, text := ask(t, client, "GET", "/", nil); code != http.StatusBadGateway || !strings.Contains(text, `"status":"FAIL"`) {
+		if code, text := ask(t, client, "GET", "/", nil); code != http.StatusBadGateway ||
+			!strings.Contains(text, `"status":"FAIL"`) {
 			t.Errorf("a registry that is away: %d %s", code, text)
 		}
 	}
@@ -201,9 +208,13 @@ func TestStaleCredentials(t *testing.T) {
 		"not renewable": {&creds{shown: "old"}, "", 401, "Authentication Required", 1},
 		"twice":         {&creds{shown: "old", next: "older"}, "", 401, "Authentication Required", 2},
 		"none to be had": {
-			&creds{err: farm.Errorf(farm.CodeUnavailable, "The controller is away")}, "", 503, "The controller is away", 0,
+			&creds{err: farm.Errorf(farm.CodeUnavailable, "The controller is away")}, "", 503, "The controller is away",
+			0,
 		},
-		"a key that is no good": {&creds{err: farm.Errorf(farm.CodeUnauthenticated, "No such key")}, "", 401, "No such key", 0},
+		"a key that is no good": {
+			&creds{err: farm.Errorf(farm.CodeUnauthenticated, "No such key")}, "", 401,
+			"No such key", 0,
+		},
 	} {
 		served = 0
 		_, client := open(t, filepath.Join(t.TempDir(), "run"), registry.URL, c.creds)
@@ -211,7 +222,8 @@ func TestStaleCredentials(t *testing.T) {
 		if c.body != "" {
 			body = io.MultiReader(strings.NewReader(c.body)) // which cannot be read twice
 		}
-		if code, text := ask(t, client, "POST", "/x", body); code != c.code || !strings.Contains(text, c.says) || served != c.served {
+		if code, text := ask(t, client, "POST", "/x", body); code != c.code || !strings.Contains(text, c.says) ||
+			served != c.served {
 			t.Errorf("%s: %d %s, served %d times", name, code, text, served)
 		}
 	}

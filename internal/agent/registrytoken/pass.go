@@ -102,7 +102,8 @@ func New(o Options) *Source {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Source{o: o, turn: make(chan struct{}, 1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
+	return &Source{o: o, turn: make(chan struct{},
+		1), tokens: map[api.TokenPurpose]*token{}, refused: map[string]time.Time{}}
 }
 
 const (
@@ -296,5 +297,6 @@ func (h *Source) tell(address string, shown bool, now time.Time) {
 		return
 	}
 	h.told = now
-	h.o.Logger.Warn("registry rejected node token: do controller and registry run with the same root token?", "registry", address, "token", shown, "key", h.o.Own != nil)
+	h.o.Logger.Warn("registry rejected node token: do controller and registry run with the same root token?",
+		"registry", address, "token", shown, "key", h.o.Own != nil)
 }

@@ -38,12 +38,15 @@ func newScene(t *testing.T, own Credentials) *scene {
 		return api.RegistryTokenResponse{Pass: fmt.Sprintf("pass %d", n), Life: 600}, nil
 	}
 	s.takes = func(shown string) bool { return strings.HasPrefix(shown, "Bearer pass") }
-	s.h = New(Options{Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Ask: func(context.Context, api.TokenPurpose) (api.RegistryTokenResponse, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.asked++
-		return s.gives(s.asked)
-	}})
+	s.h = New(Options{
+		Own: own, Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+		Ask: func(context.Context, api.TokenPurpose) (api.RegistryTokenResponse, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.asked++
+			return s.gives(s.asked)
+		},
+	})
 	return s
 }
 
@@ -140,7 +143,8 @@ func TestAControllerThatIsAway(t *testing.T) {
 // whether that issues tokens or not.
 func TestNothingIsNeeded(t *testing.T) {
 	for name, err := range map[string]error{
-		"no passes": nil, "an old controller": farm.Errorf(farm.CodeNotFound, "No such route"), "away": errors.New("away"),
+		"no passes": nil, "an old controller": farm.Errorf(farm.CodeNotFound, "No such route"),
+		"away": errors.New("away"),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t, nil)

@@ -23,7 +23,9 @@ func TestLastAddedIsCurrent(t *testing.T) {
 	if _, err := load(t, file).Resolve(""); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("with none: %v", err)
 	}
-	for _, r := range []remote.Registry{{Name: "a", URL: "http://a:1"}, {Name: "b", URL: "https://b:2"}, {Name: "c", URL: "http://c:3"}} {
+	for _, r := range []remote.Registry{
+		{Name: "a", URL: "http://a:1"}, {Name: "b", URL: "https://b:2"}, {Name: "c", URL: "http://c:3"},
+	} {
 		if err := load(t, file).Add(r); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,9 @@ func TestLastAddedIsCurrent(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "registries.json")
 	l := load(t, file)
-	for name, address := range map[string]string{"": "http://a", "a b": "http://a", "a": "a:8089", "b": "ftp://a", "c": ""} {
+	for name, address := range map[string]string{
+		"": "http://a", "a b": "http://a", "a": "a:8089", "b": "ftp://a", "c": "",
+	} {
 		if err := l.Add(remote.Registry{Name: name, URL: address}); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("add %q %q: %v", name, address, err)
 		}

@@ -83,18 +83,22 @@ func (s source) check(p api.AgentPackage, f *os.File, file string) error {
 		return err
 	}
 	if size != p.Size || sum != p.SHA256 {
-		return errors.Join(fmt.Errorf("%s is not the file that was signed: its sha256 is %s, not %s", p.Name, sum, p.SHA256), os.Remove(file))
+		return errors.Join(fmt.Errorf("%s is not the file that was signed: its sha256 is %s, not %s", p.Name,
+			sum, p.SHA256), os.Remove(file))
 	}
 	return f.Sync()
 }
 
 // part downloads from an offset to the end, or until the connection breaks.
-func (s source) part(ctx context.Context, p api.AgentPackage, f *os.File, at int64, told func(int64)) (n int64, err error) {
+func (s source) part(
+	ctx context.Context, p api.AgentPackage, f *os.File, at int64, told func(int64),
+) (n int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	still := time.AfterFunc(stillTime, cancel)
 	defer still.Stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(s.base, "/")+api.PathPackages+"/"+p.Name, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(s.base, "/")+api.PathPackages+"/"+
+		p.Name, nil)
 	if err != nil {
 		return 0, errFinal{err}
 	}

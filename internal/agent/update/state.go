@@ -58,7 +58,10 @@ func (s state) boot(self program) (next state, version string) {
 	case s.Trial == nil:
 		return s, s.Good
 	case s.Trial.Starts >= maxStarts:
-		s.Failure = &failure{s.Trial.ID, fmt.Sprintf("the new agent was begun %d times and did not reach the controller", s.Trial.Starts)}
+		s.Failure = &failure{
+			s.Trial.ID, fmt.Sprintf("the new agent was begun %d times and did not reach the controller",
+				s.Trial.Starts),
+		}
 		s.Trial = nil
 		return s, s.Good
 	}

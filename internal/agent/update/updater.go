@@ -225,7 +225,8 @@ func (u *Updater) Rollback(why string) error {
 	if err := s.save(u.o.Home); err != nil {
 		return err
 	}
-	u.log.Error("this version of the agent does not work; the one before it comes back", "version", u.o.Version, "reason", why, "back", file)
+	u.log.Error("this version of the agent does not work; the one before it comes back", "version", u.o.Version,
+		"reason", why, "back", file)
 	err := u.o.Become(file)
 	u.state.Trial, u.state.Failure = nil, nil
 	u.state.Good = u.o.Version // no other program can run
@@ -285,11 +286,15 @@ func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version str
 		return "", err
 	}
 	if free, _, err := host.Disk(dir); err == nil && free < unpacked*p.Size {
-		return "", fmt.Errorf("the node's disk has %d bytes free, and the package of %d bytes needs %d times as much", free, p.Size, unpacked)
+		return "", fmt.Errorf("the node's disk has %d bytes free, and the package of %d bytes needs %d times as much",
+			free, p.Size, unpacked)
 	}
 	u.prune([]string{u.o.Version, u.known().Good, u.known().Before, part(p)})
 	file := filepath.Join(dir, part(p))
-	from := source{http: u.o.Transport, base: u.o.Identity.Controller, node: u.o.Identity.NodeID, password: u.o.Identity.Credential}
+	from := source{
+		http: u.o.Transport, base: u.o.Identity.Controller, node: u.o.Identity.NodeID,
+		password: u.o.Identity.Credential,
+	}
 	err = from.fetch(ctx, p, file, func(have int64) {
 		u.say(asked.ID, api.UpdateLoading, float64(have)/float64(p.Size), "")
 	})
@@ -319,7 +324,9 @@ func (u *Updater) known() state {
 func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error) {
 	raw, err := os.ReadFile(u.o.Keys)
 	if err != nil {
-		return p, fmt.Errorf("this node trusts no key for agent packages (%w): give it one with buildnode join --update-key", err)
+		return p,
+			fmt.Errorf("this node trusts no key for agent packages (%w): give it one with buildnode join --update-key",
+				err)
 	}
 	trust, err := license.ParseTrust(raw)
 	if err != nil {
@@ -332,9 +339,13 @@ func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error)
 	case p.OS != here.OS || p.Arch != here.Arch:
 		return p, fmt.Errorf("the package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
 	case farm.OlderVersion(p.Version, u.o.Version) && asked.Force && !u.o.AllowDowngrade:
-		return p, fmt.Errorf("%s is older than the agent (%s), and the owner of this node does not allow that: run it with --allow-downgrade", p.Version, u.o.Version)
+		return p,
+			fmt.Errorf(
+				"%s is older than the agent (%s), and the owner of this node does not allow that: run it with "+
+					"--allow-downgrade", p.Version, u.o.Version)
 	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
-		return p, fmt.Errorf("%s is older than the agent, which is %s; it needs an explicit request", p.Version, u.o.Version)
+		return p, fmt.Errorf("%s is older than the agent, which is %s; it needs an explicit request", p.Version,
+			u.o.Version)
 	}
 	return p, nil
 }

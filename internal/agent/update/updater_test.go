@@ -108,7 +108,10 @@ func (n *node) publish(version string, archive []byte) {
 	n.t.Helper()
 	sum := sha256.Sum256(archive)
 	n.archive = archive
-	n.pkg = api.AgentPackage{Version: version, OS: runtime.GOOS, Arch: runtime.GOARCH, Size: int64(len(archive)), SHA256: hex.EncodeToString(sum[:])}
+	n.pkg = api.AgentPackage{
+		Version: version, OS: runtime.GOOS, Arch: runtime.GOARCH, Size: int64(len(archive)),
+		SHA256: hex.EncodeToString(sum[:]),
+	}
 	n.signAs(n.secret)
 }
 
@@ -189,8 +192,9 @@ const basePath = "/base/buildnode"
 // run starts a program as the agent.
 func (n *node) run(version, path string) *Updater {
 	u := New(Options{
-		Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"}, Transport: n,
-		Version: version, Path: path, Logger: slog.New(slog.DiscardHandler), Ask: ask, Become: n.become,
+		Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller/"},
+		Transport: n,
+		Version:   version, Path: path, Logger: slog.New(slog.DiscardHandler), Ask: ask, Become: n.become,
 	})
 	n.t.Cleanup(func() { _ = u.Close() })
 	return u
@@ -207,7 +211,10 @@ func (n *node) boot(version string) string {
 	done := make(chan error)
 	go func() {
 		defer close(done)
-		if err := Boot(BootOptions{Home: n.home, Version: version, Path: basePath, Become: n.become, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		if err := Boot(BootOptions{
+			Home: n.home, Version: version, Path: basePath, Become: n.become,
+			Logger: slog.New(slog.DiscardHandler),
+		}); err != nil {
 			n.t.Error(err)
 		}
 	}()
@@ -384,20 +391,34 @@ func TestWhatIsNotInstalled(t *testing.T) {
 			n.pkg.OS = map[string]string{"linux": "darwin", "darwin": "linux"}[runtime.GOOS]
 			n.signAs(n.secret)
 		}, "and this node is"},
-		"an older version":   {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
-		"other bytes":        {func(n *node) { n.archive = bytes.Repeat([]byte("x"), len(n.archive)) }, "is not the file that was signed"},
-		"fewer bytes":        {func(n *node) { n.archive = n.archive[:100] }, "416"},
-		"no archive":         {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is not a tar.gz"},
-		"no program":         {func(n *node) { n.publish(newVersion, archiveOf(n.t, "other", "x")) }, "it contains no program buildnode"},
-		"a link":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode>", "")) }, "not a plain file"},
-		"an empty program":   {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "")) }, "not a plain file"},
-		"deeper":             {func(n *node) { n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion)) }, "it contains no program"},
-		"one that is broken": {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "junk")) }, "does not run here"},
-		"another program":    {func(n *node) { n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7")) }, "is 7, not " + newVersion},
-		"not there":          {func(n *node) { n.status = http.StatusNotFound }, "404"},
-		"wrong credential":   {func(n *node) { n.status = http.StatusUnauthorized }, "401"},
-		"another package":    {func(n *node) { n.status = http.StatusPreconditionFailed }, "another package by now"},
-		"a busy controller":  {func(n *node) { n.status = http.StatusServiceUnavailable }, "does not come any further"},
+		"an older version": {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
+		"other bytes": {func(n *node) {
+			n.archive = bytes.Repeat([]byte("x"), len(n.archive))
+		}, "is not the file that was signed"},
+		"fewer bytes": {func(n *node) { n.archive = n.archive[:100] }, "416"},
+		"no archive":  {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is not a tar.gz"},
+		"no program": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "other", "x"))
+		}, "it contains no program buildnode"},
+		"a link": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "buildnode>", ""))
+		}, "not a plain file"},
+		"an empty program": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "buildnode", ""))
+		}, "not a plain file"},
+		"deeper": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion))
+		}, "it contains no program"},
+		"one that is broken": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "buildnode", "junk"))
+		}, "does not run here"},
+		"another program": {func(n *node) {
+			n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7"))
+		}, "is 7, not " + newVersion},
+		"not there":         {func(n *node) { n.status = http.StatusNotFound }, "404"},
+		"wrong credential":  {func(n *node) { n.status = http.StatusUnauthorized }, "401"},
+		"another package":   {func(n *node) { n.status = http.StatusPreconditionFailed }, "another package by now"},
+		"a busy controller": {func(n *node) { n.status = http.StatusServiceUnavailable }, "does not come any further"},
 	} {
 		bubble(t, func(t *testing.T, n *node) {
 			tt.edit(n)
@@ -429,7 +450,10 @@ func TestOlderVersionByForce(t *testing.T) {
 			u.Heard(asked)
 			s := settled(u)
 			if allowed && s.Stage != api.UpdateWaiting ||
-				!allowed && (s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "the owner of this node does not allow that: run it with --allow-downgrade")) {
+				!allowed &&
+					(s.Stage != api.UpdateFailed ||
+						!strings.Contains(s.Message,
+							"the owner of this node does not allow that: run it with --allow-downgrade")) {
 				t.Errorf("allowed %t: %+v", allowed, s)
 			}
 		})
@@ -492,7 +516,8 @@ func TestProgramThatCannotBegin(t *testing.T) {
 		}
 		_ = u.Close()
 		again := n.base()
-		if s := again.Status(); s == nil || s.Stage != api.UpdateFailed || !strings.Contains(s.Message, "text file busy") {
+		if s := again.Status(); s == nil || s.Stage != api.UpdateFailed ||
+			!strings.Contains(s.Message, "text file busy") {
 			t.Errorf("%+v", s)
 		}
 		n.broken = nil
@@ -522,7 +547,9 @@ func TestKilledAnywhere(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		left := map[string]datadir.Dir{"before": n.copyHome()}
 		u := New(Options{
-			Home: n.home, Identity: datadir.Identity{NodeID: "id", Credential: "secret", Controller: "http://controller"}, Transport: n,
+			Home: n.home, Identity: datadir.Identity{
+				NodeID: "id", Credential: "secret", Controller: "http://controller",
+			}, Transport: n,
 			Version: oldVersion, Path: basePath, Logger: slog.New(slog.DiscardHandler),
 			Ask: func(ctx context.Context, path string) (string, error) {
 				left["unpacked"] = n.copyHome()

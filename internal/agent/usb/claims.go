@@ -50,9 +50,13 @@ func (c Claim) check() (Claim, error) {
 	c.Device = strings.ToLower(strings.TrimSpace(c.Device))
 	switch {
 	case !locationForm.MatchString(c.Device) && !idForm.MatchString(c.Device) && !emulatedForm.MatchString(c.Device):
-		return c, farm.Invalid("device", "%q is neither a location such as 1-2.3, nor vendor and product such as 05ac:12a8, nor emulated:tablet, mouse, keyboard or storage", c.Device)
+		return c, farm.Invalid("device",
+			"%q is neither a location such as 1-2.3, nor vendor and product such as 05ac:12a8, nor emulated:tablet, "+
+				"mouse, keyboard or storage", c.Device)
 	case c.Name != "" && (!nameForm.MatchString(c.Name) || locationForm.MatchString(c.Name)):
-		return c, farm.Invalid("name", "%q must have 1 to 64 letters, digits, blanks, dots, dashes and underscores, begin with a letter or digit, and not look like a location", c.Name)
+		return c, farm.Invalid("name",
+			"%q must have 1 to 64 letters, digits, blanks, dots, dashes and underscores, begin with a letter "+
+				"or digit, and not look like a location", c.Name)
 	}
 	return c, nil
 }
@@ -164,7 +168,8 @@ func (c Claims) Remove(what string) (gone []Claim, err error) {
 
 // change replaces the file, one writer at a time.
 func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
-	lock, err := datadir.LockFile(c.file+".lock", farm.Errorf(farm.CodeConflict, "Another command changes the claims of USB devices; try again"))
+	lock, err := datadir.LockFile(c.file+".lock",
+		farm.Errorf(farm.CodeConflict, "Another command changes the claims of USB devices; try again"))
 	if err != nil {
 		return err
 	}

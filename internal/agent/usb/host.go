@@ -39,7 +39,9 @@ const classHub = "09"
 func Read(tree string) ([]Device, error) {
 	entries, err := os.ReadDir(tree)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, farm.Refused("This host does not show its USB devices (%s not found): they can be claimed on Linux only", tree)
+		return nil,
+			farm.Refused("This host does not show its USB devices (%s not found): they can be claimed on Linux only",
+				tree)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("USB devices: %w", err)

@@ -50,9 +50,12 @@ func (b bus) unplug(location string) {
 }
 
 var (
-	phone = map[string]string{"idVendor": "05AC", "idProduct": "12a8", "manufacturer": "Apple Inc.", "product": "iPhone\x1b[2J", "serial": "0001", "bDeviceClass": "00"}
-	key   = map[string]string{"idVendor": "1050", "idProduct": "0407", "product": "Key"}
-	hub   = map[string]string{"idVendor": "1d6b", "idProduct": "0002", "bDeviceClass": "09"}
+	phone = map[string]string{
+		"idVendor": "05AC", "idProduct": "12a8", "manufacturer": "Apple Inc.",
+		"product": "iPhone\x1b[2J", "serial": "0001", "bDeviceClass": "00",
+	}
+	key = map[string]string{"idVendor": "1050", "idProduct": "0407", "product": "Key"}
+	hub = map[string]string{"idVendor": "1d6b", "idProduct": "0002", "bDeviceClass": "09"}
 )
 
 func TestRead(t *testing.T) {
@@ -80,7 +83,9 @@ func TestClaims(t *testing.T) {
 	if list, err := c.List(); len(list) != 0 || err != nil {
 		t.Errorf("no file: %v, %v", list, err)
 	}
-	for _, in := range [][2]string{{"3-1.2", "phone"}, {"05AC:12A8", "phone"}, {"emulated:tablet", ""}, {" 1-1 ", "old"}, {"1-1", "My key.2"}} {
+	for _, in := range [][2]string{
+		{"3-1.2", "phone"}, {"05AC:12A8", "phone"}, {"emulated:tablet", ""}, {" 1-1 ", "old"}, {"1-1", "My key.2"},
+	} {
 		if _, err := c.Add(in[0], in[1]); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +95,8 @@ func TestClaims(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for device, name := range map[string]string{
-		"": "", "1": "", "usb1": "", "1-2:1.0": "", "0-1": "", "1-0": "", "emulated:toaster": "", "05ac": "", "05ac:12a8:1": "", "../1-1": "",
+		"": "", "1": "", "usb1": "", "1-2:1.0": "", "0-1": "", "1-0": "", "emulated:toaster": "", "05ac": "",
+		"05ac:12a8:1": "", "../1-1": "",
 		"1-1": " ", "1-2": "-x", "1-3": "1-4", "1-5": strings.Repeat("x", 65), "1-6": "a\nb", "1-7": "a/b",
 	} {
 		if got, err := c.Add(device, name); farm.CodeOf(err) != farm.CodeInvalid {
@@ -157,7 +163,8 @@ func TestDamagedClaims(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "usb.json")
 	for _, text := range []string{
 		"", "{", "[]", `{"claims":[{"device":"x"}]}`, `{"claims":[{"device":"1-1","name":"\u0001"}]}`, `{"claim":[]}`,
-		`{"claims":[` + strings.Repeat(`{"device":"1-1"},`, MaxClaims) + `{"device":"1-1"}]}`, strings.Repeat(" ", maxFile) + "{}",
+		`{"claims":[` + strings.Repeat(`{"device":"1-1"},`, MaxClaims) + `{"device":"1-1"}]}`,
+		strings.Repeat(" ", maxFile) + "{}",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -212,7 +219,8 @@ func TestOffer(t *testing.T) {
 		want(api.USBDevice{Name: "phone", Location: "3-1.2"}, api.USBDevice{Name: "phone", Location: "3-1.3"})
 		claim("3-1.3", "")
 		claim("emulated:tablet", "pad")
-		want(api.USBDevice{Name: "phone", Location: "3-1.2"}, api.USBDevice{Location: "3-1.3"}, api.USBDevice{Name: "pad", Location: "emulated:tablet"})
+		want(api.USBDevice{Name: "phone", Location: "3-1.2"}, api.USBDevice{Location: "3-1.3"},
+			api.USBDevice{Name: "pad", Location: "emulated:tablet"})
 		b.unplug("3-1.2")
 		b.plug("3-1.4", key)
 		time.Sleep(lookEvery)
@@ -221,7 +229,8 @@ func TestOffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		claim("1050:0407", "key")
-		want(api.USBDevice{Location: "3-1.3"}, api.USBDevice{Name: "key", Location: "3-1.4"}, api.USBDevice{Name: "pad", Location: "emulated:tablet"})
+		want(api.USBDevice{Location: "3-1.3"}, api.USBDevice{Name: "key", Location: "3-1.4"},
+			api.USBDevice{Name: "pad", Location: "emulated:tablet"})
 		if err := os.WriteFile(claims.file, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}

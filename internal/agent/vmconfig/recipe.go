@@ -143,7 +143,9 @@ func screen(display *api.ConfigScreen, m api.Machine) (video string, vnc *hv.VNC
 // network returns the mode, the MAC address of the card and the port rules: the template's, unless
 // the order has others. A suspended guest has the MAC address in its state. In a mode without port
 // rules, the template's rules for other modes are left out.
-func network(config api.TemplateConfig, o *api.StartOrder, m api.Machine) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {
+func network(
+	config api.TemplateConfig, o *api.StartOrder, m api.Machine,
+) (mode hv.NetworkMode, mac string, ports []hv.PortRule) {
 	mode, mac = hv.NetworkMode(m.Network), m.MAC
 	for i, card := range config.NetworkCards {
 		if i == 0 {

@@ -23,7 +23,8 @@ func full() api.TemplateConfig {
 		RAM: "2G", CPU: &api.ConfigCPU{Cores: 2},
 		HardDrives: []api.ConfigDrive{{File: "a.img"}, {File: "b.bin", Format: "qcow2"}, {File: "c.qcow2"}},
 		NetworkCards: []api.ConfigNIC{{
-			Mode: "host", MACAddress: "52:54:00:00:00:01", PortRules: []api.ConfigPort{{RuleName: "ssh", GuestPort: 22}},
+			Mode: "host", MACAddress: "52:54:00:00:00:01",
+			PortRules: []api.ConfigPort{{RuleName: "ssh", GuestPort: 22}},
 		}},
 		Firmware: &api.ConfigBoot{Type: "bios"},
 		Display:  &api.ConfigScreen{Video: "pg", FrameBuffer: &api.ConfigFrameBuffer{Password: "template"}},
@@ -55,22 +56,30 @@ func TestSpec(t *testing.T) {
 		},
 		"machine": {
 			order: api.StartOrder{Machine: &api.Machine{
-				CPUs: 5, MemoryMB: 300, DiskBytes: 1 << 30, MAC: "52:54:00:00:00:02", HardwareUUID: "u", Serial: "s", Video: "fbuf",
+				CPUs: 5, MemoryMB: 300, DiskBytes: 1 << 30, MAC: "52:54:00:00:00:02", HardwareUUID: "u", Serial: "s",
+				Video:   "fbuf",
 				Network: "shared", NetworkLocal: "forceOn", VNCPassword: "mine", USB: "1-2",
 			}},
 			want: func(s *hv.Spec) {
-				s.CPUs, s.MemoryMB, s.DiskBytes, s.MAC, s.HardwareUUID, s.Serial = 5, 300, 1<<30, "52:54:00:00:00:02", "u", "s"
-				s.Video, s.Network, s.Isolated, s.VNC, s.USB = "fbuf", hv.NetworkShared, true, &hv.VNC{Password: "mine"}, []hv.USBDevice{{Location: "1-2"}}
+				s.CPUs, s.MemoryMB, s.DiskBytes, s.MAC, s.HardwareUUID, s.Serial = 5, 300, 1<<30, "52:54:00:00:00:02",
+					"u", "s"
+				s.Video, s.Network, s.Isolated, s.VNC, s.USB = "fbuf", hv.NetworkShared, true,
+					&hv.VNC{Password: "mine"}, []hv.USBDevice{{Location: "1-2"}}
 			},
 		},
 		"not isolated": {order: api.StartOrder{Machine: &api.Machine{NetworkLocal: "forceOff"}}},
-		"nat":          {order: api.StartOrder{Machine: &api.Machine{Network: "nat"}}, want: func(s *hv.Spec) { s.Network = hv.NetworkShared }},
+		"nat": {order: api.StartOrder{Machine: &api.Machine{Network: "nat"}}, want: func(s *hv.Spec) {
+			s.Network = hv.NetworkShared
+		}},
 		"bridge has no rules": {
 			order: api.StartOrder{Machine: &api.Machine{Network: "bridge"}},
 			want:  func(s *hv.Spec) { s.Network, s.Ports = hv.NetworkBridge, nil },
 		},
 		"but what is ordered is told": {
-			order: api.StartOrder{Machine: &api.Machine{Network: "disconnected"}, PortOverride: true, Ports: []api.NodePortRule{{Name: "x", GuestPort: 1}}},
+			order: api.StartOrder{
+				Machine: &api.Machine{Network: "disconnected"}, PortOverride: true,
+				Ports: []api.NodePortRule{{Name: "x", GuestPort: 1}},
+			},
 			want: func(s *hv.Spec) {
 				s.Network, s.Ports = hv.NetworkDisconnected, []hv.PortRule{{Name: "x", GuestPort: 1}}
 			},
@@ -82,7 +91,10 @@ func TestSpec(t *testing.T) {
 		"suspended": {
 			config: func(c *api.TemplateConfig) { c.StateFile, c.StatePin = "state.1", &pin },
 			want: func(s *hv.Spec) {
-				s.MAC, s.State = "", &hv.State{Path: "/v/state.1", Pin: hv.Compat{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1}}
+				s.MAC, s.State = "", &hv.State{
+					Path: "/v/state.1",
+					Pin:  hv.Compat{Driver: "qemu", Version: "7.2", CPUs: 2, MemoryMB: 256, Disks: 1},
+				}
 			},
 		},
 	} {
@@ -94,7 +106,8 @@ func TestSpec(t *testing.T) {
 			tt.want(&want)
 		}
 		at := vmconfig.Files{Dir: "/v", Disks: map[string]hv.Disk{
-			"b.bin": {Path: "/v/b.bin"}, "c.qcow2": {Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}},
+			"b.bin":   {Path: "/v/b.bin"},
+			"c.qcow2": {Path: "/u/c.qcow2", Format: "raw", Deltas: []string{"/u/d", "/v/c.qcow2"}},
 		}}
 		got, err := vmconfig.Spec(config, at, &tt.order)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -114,7 +127,8 @@ func TestPinKeepsAll(t *testing.T) {
 			f.SetInt(int64(i + 1))
 		}
 	}
-	s, err := vmconfig.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"}, &api.StartOrder{})
+	s, err := vmconfig.Spec(api.TemplateConfig{StateFile: "state.1", StatePin: &p}, vmconfig.Files{Dir: "/v"},
+		&api.StartOrder{})
 	if err != nil || api.StateRequirements(s.State.Pin) != p {
 		t.Errorf("got %+v, %v", s.State, err)
 	}
@@ -128,7 +142,8 @@ func TestHostileConfigurations(t *testing.T) {
 		"no pin":    {StateFile: "state.1"},
 		"directory": {HardDrives: []api.ConfigDrive{{File: "a/b"}}},
 	} {
-		if _, err := vmconfig.Spec(c, vmconfig.Files{Dir: "/v"}, &api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
+		if _, err := vmconfig.Spec(c, vmconfig.Files{Dir: "/v"},
+			&api.StartOrder{}); farm.CodeOf(err) != farm.CodeRefused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -142,11 +157,19 @@ func TestNamesFor(t *testing.T) {
 		state  string
 		want   []string
 	}{
-		"first":    {[]api.ConfigDrive{{File: "disk.qcow2"}, {File: "data.img"}}, "", []string{"disk.qcow2", "data.img", "state.1"}},
-		"next":     {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.1", []string{"disk.qcow2", "state.2"}},
-		"again":    {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.2", []string{"disk.qcow2", "state.1"}},
-		"taken":    {[]api.ConfigDrive{{File: "state.1"}}, "", []string{"state.1", "state.2"}},
-		"one file": {[]api.ConfigDrive{{File: "a"}, {File: "a"}, {File: "disk1.img"}, {File: "a"}}, "", []string{"a", "disk2.img", "disk1.img", "disk3.img", "state.1"}},
+		"first": {
+			[]api.ConfigDrive{{File: "disk.qcow2"}, {File: "data.img"}},
+			"",
+			[]string{"disk.qcow2", "data.img", "state.1"},
+		},
+		"next":  {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.1", []string{"disk.qcow2", "state.2"}},
+		"again": {[]api.ConfigDrive{{File: "disk.qcow2"}}, "state.2", []string{"disk.qcow2", "state.1"}},
+		"taken": {[]api.ConfigDrive{{File: "state.1"}}, "", []string{"state.1", "state.2"}},
+		"one file": {
+			[]api.ConfigDrive{{File: "a"}, {File: "a"}, {File: "disk1.img"}, {File: "a"}},
+			"",
+			[]string{"a", "disk2.img", "disk1.img", "disk3.img", "state.1"},
+		},
 	} {
 		got := vmconfig.NamesFor(api.TemplateConfig{HardDrives: tt.drives, StateFile: tt.state})
 		if all := append(slices.Clone(got.Disks), got.State); !slices.Equal(all, tt.want) {
@@ -169,7 +192,8 @@ func TestDerive(t *testing.T) {
 		"suspended": {
 			base,
 			vmconfig.Changes{
-				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin, CPUs: 3, MemoryMB: 300,
+				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}, State: "state.2"}, Pin: &pin,
+				CPUs: 3, MemoryMB: 300,
 				Mode: "host", MAC: "52:54:00:00:00:02", Video: "pg",
 			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"300M","cpu":{"cores":3,"own":1},` +
@@ -179,7 +203,10 @@ func TestDerive(t *testing.T) {
 		},
 		"shut down": {
 			base,
-			vmconfig.Changes{Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}}, CPUs: 2, MemoryMB: 2048, MAC: "52:54:00:00:00:02"},
+			vmconfig.Changes{
+				Save: "s1", Names: vmconfig.FileNames{Disks: []string{"disk.qcow2"}}, CPUs: 2,
+				MemoryMB: 2048, MAC: "52:54:00:00:00:02",
+			},
 			`{"own":{"x":[1,2.50,null]},"save":"s1","ram":"2048M","cpu":{"cores":2,"own":1},` +
 				`"hard_drives":[{"file":"disk.qcow2","own":true,"format":"raw"}],` +
 				`"network_cards":[{"mode":"shared","port_forwarding_rules":[{"rule_name":"ssh","guest_port":22}]}],` +
@@ -192,7 +219,10 @@ func TestDerive(t *testing.T) {
 		},
 		"nothing there": {
 			`{}`,
-			vmconfig.Changes{Save: "s1", CPUs: 1, MemoryMB: 64, Mode: "bridge", Names: vmconfig.FileNames{State: "state.1"}, Pin: &pin, MAC: "m"},
+			vmconfig.Changes{
+				Save: "s1", CPUs: 1, MemoryMB: 64, Mode: "bridge",
+				Names: vmconfig.FileNames{State: "state.1"}, Pin: &pin, MAC: "m",
+			},
 			`{"save":"s1","ram":"64M","cpu":{"cores":1},"state_file":"state.1","state_pin":PIN,"network_cards":[{"mode":"bridge","mac_address":"m"}]}`,
 		},
 	} {
@@ -245,12 +275,17 @@ func TestNamed(t *testing.T) {
 // FuzzDerive: whatever the base contains, the result is an error or an object in which every
 // unknown field is unchanged.
 func FuzzDerive(f *testing.F) {
-	for _, seed := range []string{base, `{}`, `null`, `{"cpu":null,"network_cards":[null],"hard_drives":[null]}`, `{"a":1e400}`} {
+	for _, seed := range []string{
+		base, `{}`, `null`, `{"cpu":null,"network_cards":[null],"hard_drives":[null]}`, `{"a":1e400}`,
+	} {
 		f.Add([]byte(seed))
 	}
 	known := []string{"save", "ram", "cpu", "hard_drives", "state_file", "state_pin", "network_cards", "display"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := vmconfig.Changes{Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m", Names: vmconfig.FileNames{Disks: []string{"x"}, State: "state.1"}}
+		c := vmconfig.Changes{
+			Save: "s", CPUs: 1, MemoryMB: 64, Pin: &pin, MAC: "m",
+			Names: vmconfig.FileNames{Disks: []string{"x"}, State: "state.1"},
+		}
 		got, err := vmconfig.Derive(raw, c)
 		if err != nil {
 			return
@@ -268,7 +303,8 @@ func FuzzDerive(f *testing.F) {
 			}
 		}
 		var config api.TemplateConfig
-		if json.Unmarshal(got, &config) == nil && (config.StateFile != "state.1" || config.CPU.Cores != 1 || config.NetworkCards[0].MACAddress != "m") {
+		if json.Unmarshal(got, &config) == nil &&
+			(config.StateFile != "state.1" || config.CPU.Cores != 1 || config.NetworkCards[0].MACAddress != "m") {
 			t.Errorf("got %s", got)
 		}
 	})

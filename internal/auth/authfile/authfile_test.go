@@ -110,7 +110,8 @@ func TestRingAndGrants(t *testing.T) {
 		g.Enforced = true
 		g, err := g.SetGroup(s, "<ci> & ü/", []farm.Permission{"pull_vm"})
 		must(t, err)
-		return g.SetResources(s, "ops", []farm.ResourcePermission{{ID: "t", Type: farm.ResourceTemplate, Permissions: []farm.Permission{"pull"}}})
+		return g.SetResources(s, "ops",
+			[]farm.ResourcePermission{{ID: "t", Type: farm.ResourceTemplate, Permissions: []farm.Permission{"pull"}}})
 	}))
 	reopened, err := openFolder(t, dir).Grants(s)
 	must(t, err)
@@ -134,7 +135,8 @@ func TestDamageIsRefused(t *testing.T) {
 	must(t, err)
 	grants, err := f.Grants(farm.ServiceRegistry)
 	must(t, err)
-	must(t, grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) }))
+	must(t, grants.Change(t.Context(),
+		func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) }))
 	for name, open := range map[string]func() error{
 		keysFile:   func() error { _, err := f.Keys(); return err },
 		ringFile:   func() error { _, err := f.Ring(); return err },
@@ -150,7 +152,8 @@ func TestDamageIsRefused(t *testing.T) {
 			if err == nil {
 				t.Fatalf("%s: %s is taken: %s", name, what, raw)
 			}
-			if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "newer program") {
+			if !strings.Contains(err.Error(), name) ||
+				!strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "newer program") {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}

@@ -52,7 +52,8 @@ func (f *Dir) load(name string) ([]byte, error) {
 		return nil, damaged(name, errors.New("it is not whole"))
 	}
 	if d.Form > documentForm {
-		return nil, fmt.Errorf("%s has form %d, this program knows up to %d; use the newer program", name, d.Form, documentForm)
+		return nil, fmt.Errorf("%s has form %d, this program knows up to %d; use the newer program", name, d.Form,
+			documentForm)
 	}
 	if sum := sha256.Sum256(d.Data); hex.EncodeToString(sum[:]) != d.Sum {
 		return nil, damaged(name, errors.New("its checksum is wrong"))
@@ -61,7 +62,8 @@ func (f *Dir) load(name string) ([]byte, error) {
 }
 
 func damaged(name string, why error) error {
-	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to begin without what it held", name, why)
+	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to begin without what it held",
+		name, why)
 }
 
 // Keys opens the API keys. Damage is an error: no key may be lost or change unnoticed.

@@ -119,7 +119,8 @@ func BenchmarkUse(b *testing.B) {
 			until := soon()
 			before := live()
 			fill(b, r, func(i int) store.Change {
-				id, err := markID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1}, until.Add(time.Duration(i%300)*time.Second))
+				id, err := markID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1},
+					until.Add(time.Duration(i%300)*time.Second))
 				must(b, err)
 				return store.Put(r.marks.table, id, &struct{}{}, store.Any)
 			}, n)
@@ -127,7 +128,8 @@ func BenchmarkUse(b *testing.B) {
 			begin, i := cpu(b), 0
 			for b.Loop() {
 				i++
-				if first, err := r.Marks().Use(b.Context(), auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16), 2}, until); !first || err != nil {
+				if first, err := r.Marks().Use(b.Context(), auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16), 2},
+					until); !first || err != nil {
 					b.Fatal(first, err)
 				}
 			}
@@ -153,7 +155,8 @@ func BenchmarkChange(b *testing.B) {
 	for i := range 10 {
 		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGrantsOn-1)))
 	}
-	auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, g)
+	auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},
+		g)
 	i := 0
 	for b.Loop() {
 		i++

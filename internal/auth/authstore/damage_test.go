@@ -49,7 +49,10 @@ func filled(t *testing.T) (*cluster, *replica) {
 }
 
 // damages are contents that are none.
-var damages = []string{"", "{", "null", "[]", `"x"`, "{}", `{"group":{}}`, `{"part":{},"service":{}}`, `{"id":"x"}`, "\x00\xff"}
+var damages = []string{
+	"", "{", "null", "[]", `"x"`, "{}", `{"group":{}}`, `{"part":{},"service":{}}`, `{"id":"x"}`,
+	"\x00\xff",
+}
 
 // TestDamageIsSaid: a record that cannot be read refuses the start with its name, and nothing
 // is written.
@@ -105,7 +108,8 @@ func TestDamageIsSaidOnce(t *testing.T) {
 		c.write(t, fmt.Sprint("y/bad", i), "{")
 	}
 	_, err := c.tryOpen(t, slog.New(slog.DiscardHandler))
-	if err == nil || strings.Count(err.Error(), "cannot be read") != mostNamed || !strings.Contains(err.Error(), "95 more") {
+	if err == nil || strings.Count(err.Error(), "cannot be read") != mostNamed ||
+		!strings.Contains(err.Error(), "95 more") {
 		t.Errorf("%v", err)
 	}
 }
@@ -146,7 +150,8 @@ func TestDamageOpensNothing(t *testing.T) {
 		if rules.Rules().Allows(asA, "index") || !rules.Rules().Allows(asB, "index") || !grants.Grants().Enforced {
 			t.Errorf("%q: %+v", bad, grants.Grants().Groups)
 		}
-		err := grants.Change(ctx, func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) })
+		err := grants.Change(ctx,
+			func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(farm.ServiceRegistry, "a", nil) })
 		if err == nil || c.records(t)["p/registry/g/a"] != bad {
 			t.Errorf("%q: a group is written over: %v", bad, err)
 		}

@@ -44,7 +44,8 @@ type serviceRecord struct {
 type groupRecord struct {
 	Permissions []farm.Permission         `json:"permissions"`
 	Resources   []farm.ResourcePermission `json:"resources"`
-	Parts       []string                  `json:"parts,omitempty"` // ids of the records that have Resources instead, in order
+	// ids of the records that have Resources instead, in order
+	Parts []string `json:"parts,omitempty"`
 }
 
 // partRecord is a part of a group's rights on resources.
@@ -72,7 +73,8 @@ func decodeGrant(raw []byte) (grantRecord, error) {
 			kinds++
 		}
 	}
-	if kinds != 1 || r.Group != nil && r.Group.Permissions == nil && r.Group.Resources == nil && len(r.Group.Parts) == 0 {
+	if kinds != 1 || r.Group != nil && r.Group.Permissions == nil && r.Group.Resources == nil &&
+		len(r.Group.Parts) == 0 {
 		return grantRecord{}, errGrantForm
 	}
 	return r, nil
@@ -123,7 +125,9 @@ func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *stor
 }
 
 // under yields the records whose IDs begin with a prefix.
-func under(view *store.View[cachedRecord[grantRecord]], prefix string) func(yield func(string, *cachedRecord[grantRecord]) bool) {
+func under(
+	view *store.View[cachedRecord[grantRecord]], prefix string,
+) func(yield func(string, *cachedRecord[grantRecord]) bool) {
 	return func(yield func(string, *cachedRecord[grantRecord]) bool) {
 		for id, r := range view.Range(prefix, math.MaxInt) {
 			if !strings.HasPrefix(id, prefix) || !yield(id, r) {

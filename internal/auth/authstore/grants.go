@@ -138,7 +138,9 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 		changes = append(changes, g.replace(h, name, record)...)
 	}
 	if most := g.st.Limits().Ops; len(changes) > most {
-		return farm.Refused("%d permission groups are changed at a time, more than fit into one change; use several requests", len(names))
+		return farm.Refused(
+			"%d permission groups are changed at a time, more than fit into one change; use several requests",
+			len(names))
 	}
 	if err := g.st.Commit(ctx, changes...); err != nil {
 		return fmt.Errorf("store permissions: %w", err)
@@ -169,7 +171,9 @@ func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []st
 
 // group returns the record of a group, nil when it has nothing, and the parts that were stored for
 // it. They are not read before a record names them.
-func (g *Grants) group(ctx context.Context, next auth.Grants, name string) (record *groupRecord, parts []string, err error) {
+func (g *Grants) group(
+	ctx context.Context, next auth.Grants, name string,
+) (record *groupRecord, parts []string, err error) {
 	permissions, granted := next.Groups[name]
 	resources, managed := next.Resources[name]
 	if !granted && !managed {
@@ -248,7 +252,8 @@ func differences(a, b auth.Grants) []string {
 		inB, groupB := b.Groups[name]
 		onA, resourceA := a.Resources[name]
 		onB, resourceB := b.Resources[name]
-		return groupA == groupB && resourceA == resourceB && slices.Equal(inA, inB) && slices.EqualFunc(onA, onB, sameResource)
+		return groupA == groupB && resourceA == resourceB && slices.Equal(inA, inB) &&
+			slices.EqualFunc(onA, onB, sameResource)
 	})
 	return slices.Sorted(maps.Keys(names))
 }

@@ -35,7 +35,8 @@ func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
 func TestGrantsOfAllReplicas(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
-		judge := auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true}, b.Grants(registry))
+		judge := auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true},
+			b.Grants(registry))
 		who := auth.Identity{Name: "x", Groups: []string{"a"}, Method: auth.ByKey}
 		must(t, a.Grants(registry).Change(t.Context(), setGroup("a", "pull_vm")))
 		b.caughtUp(t)
@@ -76,7 +77,8 @@ func TestWrongGrantsAreNotStored(t *testing.T) {
 		{Groups: map[string][]farm.Permission{"root": nil}},
 		{Resources: map[string][]farm.ResourcePermission{"a": {{ID: "", Type: farm.ResourceTemplate}}}},
 	} {
-		if err := r.Grants(registry).Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return wrong, nil }); err == nil {
+		if err := r.Grants(registry).Change(t.Context(),
+			func(auth.Grants) (auth.Grants, error) { return wrong, nil }); err == nil {
 			t.Errorf("%+v is stored", wrong)
 		}
 	}
@@ -108,7 +110,8 @@ func TestAllThatCanBeGranted(t *testing.T) {
 		return func(g auth.Grants) (auth.Grants, error) {
 			var err error
 			for range n {
-				if g, err = g.SetGroup(registry, fmt.Sprint("group ", len(g.Groups)), []farm.Permission{"index"}); err != nil {
+				if g, err = g.SetGroup(registry, fmt.Sprint("group ", len(g.Groups)),
+					[]farm.Permission{"index"}); err != nil {
 					return g, err
 				}
 			}
@@ -126,7 +129,8 @@ func TestAllThatCanBeGranted(t *testing.T) {
 	if err := g.Change(t.Context(), few(1, 0)); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("too many groups: %v", err)
 	}
-	if err := g.Change(t.Context(), few(0, 200)); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "make several") {
+	if err := g.Change(t.Context(), few(0, 200)); farm.CodeOf(err) != farm.CodeRefused ||
+		!strings.Contains(err.Error(), "make several") {
 		t.Errorf("more at once than fits: %v", err)
 	}
 	for i := range 9 {
@@ -136,7 +140,8 @@ func TestAllThatCanBeGranted(t *testing.T) {
 		t.Errorf("too many rights: %v", err)
 	}
 	again := c.open(t).Grants(registry).Grants()
-	if len(again.Groups) != auth.MaxGrantNames || len(again.Resources) != 10 || len(again.Resources["10"]) != auth.MaxGrantsOn {
+	if len(again.Groups) != auth.MaxGrantNames || len(again.Resources) != 10 ||
+		len(again.Resources["10"]) != auth.MaxGrantsOn {
 		t.Errorf("%d groups, %d with rights", len(again.Groups), len(again.Resources))
 	}
 }
@@ -191,7 +196,8 @@ func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
 	must(t, err)
 	record, parts, err := g.group(t.Context(), next, "b")
 	must(t, err)
-	changes := append(g.replace(h, "b", record), store.Put(g.table, "registry", good(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
+	changes := append(g.replace(h, "b", record),
+		store.Put(g.table, "registry", good(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
 	removed, err := b.caughtUp(t).Sweep(t.Context(), time.Now().Add(time.Hour))
 	if err != nil || removed != len(parts) {
 		t.Fatalf("%d removed, %v", removed, err)

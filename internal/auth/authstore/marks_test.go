@@ -22,7 +22,8 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		const n = most + 700
 		a.marks.atOnce = most
 		for i := range n {
-			id, err := markID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)}, now.Add(-time.Duration(i%100+1)*time.Second))
+			id, err := markID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)},
+				now.Add(-time.Duration(i%100+1)*time.Second))
 			must(t, err)
 			changes = append(changes, store.Put(a.marks.table, id, &struct{}{}, store.IfAbsent))
 		}

@@ -115,7 +115,8 @@ func (r *keyRing) ensure(ctx context.Context) error {
 		case s.Epoch == epoch:
 			return nil
 		default:
-			r.log.WarnContext(ctx, "the records came out of a backup: all sessions end, and the signing keys are recreated")
+			r.log.WarnContext(ctx,
+				"the records came out of a backup: all sessions end, and the signing keys are recreated")
 		}
 		err = r.put(ctx, auth.NewRing(time.Now()), cond)
 		if err == nil || !errors.Is(err, store.ErrConflict) {
@@ -164,7 +165,8 @@ func (r *keyRing) renew(ctx context.Context) error {
 	if err != nil || !s.Ring.Old(time.Now()) {
 		return err
 	}
-	r.log.InfoContext(ctx, "the signing keys are old: another one takes its turn in a minute, and what was signed stays good")
+	r.log.InfoContext(ctx,
+		"the signing keys are old: another one takes its turn in a minute, and what was signed stays good")
 	return r.rotate(ctx)
 }
 

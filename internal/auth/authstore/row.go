@@ -17,7 +17,9 @@ type cachedRecord[T any] struct {
 func good[T any](v T) *cachedRecord[T] { return &cachedRecord[T]{Value: v} }
 
 // newTable makes a table of rows.
-func newTable[T any](kind store.Kind, encode func(T) ([]byte, error), decode func([]byte) (T, error)) *store.Table[cachedRecord[T]] {
+func newTable[T any](
+	kind store.Kind, encode func(T) ([]byte, error), decode func([]byte) (T, error),
+) *store.Table[cachedRecord[T]] {
 	return store.NewTable(kind, store.WithCodec(
 		func(r *cachedRecord[T]) ([]byte, error) {
 			if r.Damage != nil {

@@ -182,7 +182,8 @@ func (s *Stores) observe(events []store.Event) {
 			ring = true
 		case kindGrant:
 			service, what, _ := strings.Cut(ev.ID, "/")
-			if ev.Old != nil || !strings.HasPrefix("/"+what, partDir) { // a new part comes before the record that names it
+			// a new part comes before the record that names it
+			if ev.Old != nil || !strings.HasPrefix("/"+what, partDir) {
 				grants[farm.Service(service)] = true
 			}
 		}

@@ -33,7 +33,8 @@ func TestConformance(t *testing.T) {
 			authtest.Marks(t, func(t *testing.T) auth.NonceStore { return c.open(t).Marks() }, authtest.Durable)
 		})
 		t.Run("grants", func(t *testing.T) {
-			authtest.Grants(t, func(t *testing.T) auth.GrantStore { return c.open(t).Grants(farm.ServiceRegistry) }, authtest.Durable)
+			authtest.Grants(t, func(t *testing.T) auth.GrantStore { return c.open(t).Grants(farm.ServiceRegistry) },
+				authtest.Durable)
 		})
 	})
 }
@@ -223,7 +224,8 @@ func TestRotateAtOnce(t *testing.T) {
 		s, rev, err := a.ring.current()
 		must(t, err)
 		must(t, b.Rotate(t.Context()))
-		if err := a.ring.put(t.Context(), s.Ring.Rotated(time.Now()), store.IfRev(rev)); !errors.Is(err, store.ErrConflict) {
+		if err := a.ring.put(t.Context(), s.Ring.Rotated(time.Now()), store.IfRev(rev)); !errors.Is(err,
+			store.ErrConflict) {
 			t.Errorf("a rotation of a ring that was rotated: %v", err)
 		}
 		if n := ringOf(t, c); n != 2 {
@@ -282,7 +284,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	must(t, r.Rotate(t.Context()))
 	row, _, _ := r.ring.table.Get(ringID)
 	change := store.Put(r.ring.table, ringID, row, store.Any)
-	log.Info("row", "row", row, "value", row.Value, "text", fmt.Sprintf("%+v %#v %v %s", row, *row, row.Value, row.Value.Ring), "change", change.Value())
+	log.Info("row", "row", row, "value", row.Value, "text",
+		fmt.Sprintf("%+v %#v %v %s", row, *row, row.Value, row.Value.Ring), "change", change.Value())
 	raw, err := json.Marshal(row)
 	must(t, err)
 	log.Info("json", "row", string(raw))
@@ -301,7 +304,8 @@ func TestSecretsStayHidden(t *testing.T) {
 	must(t, json.Unmarshal(good, &in))
 	for _, k := range in.Ring.Keys {
 		text, _ := json.Marshal(k.Secret)
-		for _, form := range []string{strings.Trim(string(text), `"`), fmt.Sprint(k.Secret), fmt.Sprintf("%x", k.Secret), string(k.Secret)} {
+		for _, form := range []string{strings.Trim(string(text), `"`), fmt.Sprint(k.Secret), fmt.Sprintf("%x",
+			k.Secret), string(k.Secret)} {
 			if strings.Contains(out.String(), form) {
 				t.Errorf("a signing key was shown as %.10s...", form)
 			}

@@ -117,7 +117,8 @@ func (r *replica) add(t testing.TB, id string, groups ...string) {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(&pair().PublicKey)
 	must(t, err)
-	_, err = r.keys.Create(t.Context(), auth.NewKey{ID: id, TTL: 3600, Groups: groups, PublicKey: base64.StdEncoding.EncodeToString(der)})
+	_, err = r.keys.Create(t.Context(),
+		auth.NewKey{ID: id, TTL: 3600, Groups: groups, PublicKey: base64.StdEncoding.EncodeToString(der)})
 	must(t, err)
 }
 
@@ -172,7 +173,8 @@ func (c *cluster) records(t testing.TB) map[string]string {
 // write puts something into the backend past every store.
 func (c *cluster) write(t testing.TB, key, value string) {
 	t.Helper()
-	_, err := c.backend.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: c.prefix + "/v1/" + key, Value: []byte(value)}}})
+	_, err := c.backend.Commit(t.Context(),
+		store.Txn{Puts: []store.KV{{Key: c.prefix + "/v1/" + key, Value: []byte(value)}}})
 	must(t, err)
 }
 

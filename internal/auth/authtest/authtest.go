@@ -184,7 +184,8 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 	var want auth.Grants
 	look(s, want)
 	for _, do := range []func(auth.Grants) (auth.Grants, error){
-		set("a", "pull_vm", "index"), set("nothing"), set("<ci> & ü/g/x", "index"), on("a", 3), on("many", many), on("none", 0),
+		set("a", "pull_vm", "index"), set("nothing"), set("<ci> & ü/g/x", "index"), on("a", 3), on("many", many),
+		on("none", 0),
 		func(g auth.Grants) (auth.Grants, error) { g.Enforced = true; return g, nil },
 		on("many", many-1), on("a", 2), set("a", "index"), on("many", 1),
 		func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("nothing") }, on("many", many/2),
@@ -196,7 +197,8 @@ func Grants(t *testing.T, open func(t *testing.T) auth.GrantStore, durable Durab
 		look(s, want)
 	}
 	errNo := errors.New("no")
-	if err := s.Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, errNo }); !errors.Is(err, errNo) {
+	if err := s.Change(t.Context(),
+		func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, errNo }); !errors.Is(err, errNo) {
 		t.Errorf("a change that does not want to be: %v", err)
 	}
 	look(s, want)

@@ -53,7 +53,8 @@ func OpenClients(o ClientOptions) (*Clients, error) {
 	if o.CA == "" {
 		return nil, fmt.Errorf("client certificates of %s: a CA file to verify them is required", o.What)
 	}
-	c := &Clients{o: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now, append([]string{o.CA}, o.CRLs...)...)}
+	c := &Clients{o: o, files: newFiles("the authorities of "+o.What, o.Logger, o.Now,
+		append([]string{o.CA}, o.CRLs...)...)}
 	c.files.take, c.files.warn = c.take, c.warn
 	if err := c.files.load(); err != nil {
 		return nil, fmt.Errorf("client certificates of %s: %w", o.What, err)

@@ -46,7 +46,8 @@ func serviceOf(t *testing.T, ca *certstest.Authority, proxy Proxy, revoked ...ce
 	cert, key := ca.Server(t, "127.0.0.1").Files(t, s.dir)
 	var err error
 	s.clients, err = OpenClients(ClientOptions{
-		CA: put(t, s.dir, "ca.pem", ca.CertPEM()), CRLs: []string{put(t, s.dir, "crl.pem", ca.CRL(t, revoked...))}, Proxy: proxy, Now: s.now,
+		CA: put(t, s.dir, "ca.pem", ca.CertPEM()), CRLs: []string{put(t, s.dir, "crl.pem", ca.CRL(t, revoked...))},
+		Proxy: proxy, Now: s.now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,10 @@ func (s *service) who(w http.ResponseWriter, r *http.Request) {
 func (s *service) as(t *testing.T, pairs ...tls.Certificate) *http.Client {
 	config := &tls.Config{RootCAs: certstest.Pool(s.ca)}
 	if len(pairs) > 0 {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pairs[0], nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &pairs[0],
+				nil
+		}
 	}
 	return client(t, config)
 }
@@ -89,11 +93,15 @@ func TestClientCertificates(t *testing.T) {
 	ca, foreign := certstest.New(t, "CA"), certstest.New(t, "CA")
 	middle := ca.Below(t, "Middle")
 	subject := func(s pkix.Name) tls.Certificate {
-		return ca.Issue(t, &x509.Certificate{Subject: s, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).TLS()
+		return ca.Issue(t, &x509.Certificate{Subject: s, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}).
+			TLS()
 	}
 	revoked := ca.Client(t, "eve")
 	s := serviceOf(t, ca, Direct, revoked)
-	late := ca.Issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "x"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)})
+	late := ca.Issue(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "x"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(-time.Minute),
+	})
 	early := ca.Issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "x"}, NotBefore: time.Now().Add(time.Hour)})
 	for _, c := range []struct {
 		name string
@@ -102,8 +110,14 @@ func TestClientCertificates(t *testing.T) {
 	}{
 		{"none", nil, "nobody"},
 		{"unit", []tls.Certificate{ca.Client(t, "ann", "ci").TLS()}, `ann ["ci"]`},
-		{"units", []tls.Certificate{subject(pkix.Name{CommonName: "ann", OrganizationalUnit: []string{"b", "a"}, Organization: []string{"o"}})}, `ann ["a" "b"]`},
-		{"organizations", []tls.Certificate{subject(pkix.Name{CommonName: "ann", Organization: []string{"o", "p"}})}, `ann ["o" "p"]`},
+		{"units", []tls.Certificate{
+			subject(pkix.Name{CommonName: "ann", OrganizationalUnit: []string{"b", "a"}, Organization: []string{"o"}}),
+		}, `ann ["a" "b"]`},
+		{
+			"organizations",
+			[]tls.Certificate{subject(pkix.Name{CommonName: "ann", Organization: []string{"o", "p"}})},
+			`ann ["o" "p"]`,
+		},
 		{"no group", []tls.Certificate{ca.Client(t, "ann").TLS()}, `ann []`},
 		{"through an intermediate", []tls.Certificate{middle.Client(t, "ann", "ci").TLS(middle)}, `ann ["ci"]`},
 		{"intermediate missing", []tls.Certificate{middle.Client(t, "ann", "ci").TLS()}, ""},
@@ -115,7 +129,9 @@ func TestClientCertificates(t *testing.T) {
 		{"no name", []tls.Certificate{subject(pkix.Name{OrganizationalUnit: []string{"ci"}})}, ""},
 		{"name of two lines", []tls.Certificate{subject(pkix.Name{CommonName: "a\nb"})}, ""},
 		{"long name", []tls.Certificate{subject(pkix.Name{CommonName: strings.Repeat("a", maxName+1)})}, ""},
-		{"group of two lines", []tls.Certificate{subject(pkix.Name{CommonName: "a", OrganizationalUnit: []string{"b\nc"}})}, ""},
+		{"group of two lines", []tls.Certificate{
+			subject(pkix.Name{CommonName: "a", OrganizationalUnit: []string{"b\nc"}}),
+		}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, _, err := get(s.as(t, c.show...), s.url)
@@ -174,7 +190,10 @@ func TestResumption(t *testing.T) {
 		s := newService(t, Direct)
 		pair := s.ca.Client(t, "ann")
 		shown := []tls.Certificate{pair.TLS()}
-		c := client(t, &tls.Config{RootCAs: certstest.Pool(s.ca), MaxVersion: version, Certificates: shown, ClientSessionCache: tls.NewLRUClientSessionCache(4)})
+		c := client(t, &tls.Config{
+			RootCAs: certstest.Pool(s.ca), MaxVersion: version, Certificates: shown,
+			ClientSessionCache: tls.NewLRUClientSessionCache(4),
+		})
 		for _, resumed := range []bool{false, true} {
 			got, state, err := get(c, s.url)
 			if err != nil || got != "ann []" || state.DidResume != resumed {
@@ -208,7 +227,8 @@ func TestWrongAuthorities(t *testing.T) {
 		{"nothing", "", []string{"a CA file to verify them"}},
 		{"missing", filepath.Join(dir, "none"), []string{"client certificates of the API: ", "cannot be read"}},
 		{"no PEM", put(t, dir, "text", []byte("hello")), []string{"holds no certificate in PEM form"}},
-		{"no authority", put(t, dir, "leaf", ca.Client(t, "ann").CertPEM()), []string{`"CN=ann"`, "cannot vouch for others"}},
+		{"no authority", put(t, dir, "leaf",
+			ca.Client(t, "ann").CertPEM()), []string{`"CN=ann"`, "cannot vouch for others"}},
 	} {
 		_, err := OpenClients(ClientOptions{What: "the API", CA: c.path})
 		wants(t, err, c.says...)
@@ -222,7 +242,8 @@ func TestWrongAuthorities(t *testing.T) {
 func TestRevocationLists(t *testing.T) {
 	ca, second, same := certstest.New(t, "CA"), certstest.New(t, "Second"), certstest.New(t, "CA")
 	noLists := certstest.New(t, "x").Issue(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "No Lists"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "No Lists"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	})
 	able := *noLists.Cert
 	able.KeyUsage |= x509.KeyUsageCRLSign
@@ -230,9 +251,12 @@ func TestRevocationLists(t *testing.T) {
 	ann, bob := ca.Client(t, "ann"), second.Client(t, "bob")
 	now := time.Now()
 	list := func(a *certstest.Authority, change func(*x509.RevocationList)) []byte {
-		l := &x509.RevocationList{ThisUpdate: now, NextUpdate: now.Add(time.Hour), RevokedCertificateEntries: []x509.RevocationListEntry{
-			{SerialNumber: ann.Cert.SerialNumber, RevocationTime: now},
-		}}
+		l := &x509.RevocationList{
+			ThisUpdate: now, NextUpdate: now.Add(time.Hour),
+			RevokedCertificateEntries: []x509.RevocationListEntry{
+				{SerialNumber: ann.Cert.SerialNumber, RevocationTime: now},
+			},
+		}
 		if change != nil {
 			change(l)
 		}
@@ -252,19 +276,34 @@ func TestRevocationLists(t *testing.T) {
 	}{
 		{"PEM", ca.CRL(t, ann), []certstest.Pair{ann}, ""},
 		{"DER", list(ca, nil), []certstest.Pair{ann}, ""},
-		{"several", slices.Concat(ca.CRL(t), []byte("of Second:\n"), second.CRL(t, bob), ca.CRL(t, ann)), []certstest.Pair{ann, bob}, ""},
+		{"several", slices.Concat(ca.CRL(t), []byte("of Second:\n"), second.CRL(t, bob),
+			ca.CRL(t, ann)), []certstest.Pair{ann, bob}, ""},
 		{"same number, other issuer", second.CRL(t, ann), nil, ""},
-		{"scope", list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 28)} }), []certstest.Pair{ann}, ""},
+		{
+			"scope",
+			list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 28)} }),
+			[]certstest.Pair{ann},
+			"",
+		},
 		{"empty file", nil, nil, "not a revocation list in PEM or DER form"},
 		{"text", []byte("hello"), nil, "not a revocation list in PEM or DER form"},
 		{"other PEM", ca.CertPEM(), nil, "not a revocation list in PEM or DER form"},
 		{"key of a stranger", same.CRL(t, ann), nil, "its signature is not that of the authority"},
-		{"stranger", certstest.New(t, "Stranger").CRL(t), nil, `of "CN=Stranger": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`},
+		{
+			"stranger", certstest.New(t, "Stranger").CRL(t), nil,
+			`of "CN=Stranger": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`,
+		},
 		{"may not sign lists", unable.CRL(t), nil, "its signature is not that of the authority"},
 		{"one of two", append(ca.CRL(t), same.CRL(t)...), nil, "revocation list 2 in "},
 		{"garbled", garbled, nil, "its signature is not that of the authority"},
-		{"delta", list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 27)} }), nil, "it is a delta list"},
-		{"unknown", list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 99)} }), nil, "critical extension 2.5.29.99"},
+		{
+			"delta",
+			list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 27)} }),
+			nil, "it is a delta list",
+		},
+		{"unknown", list(ca, func(l *x509.RevocationList) {
+			l.ExtraExtensions = []pkix.Extension{extension(true, 99)}
+		}), nil, "critical extension 2.5.29.99"},
 		{"indirect", list(ca, func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{extension(true, 29)}
 		}), nil, "certificates of other issuers"},
@@ -299,7 +338,8 @@ func TestOldListsCount(t *testing.T) {
 		t.Errorf("alarm: %s", a)
 	}
 	s.ahead.Store(int64(2 * time.Hour))
-	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) || !strings.Contains(a, "it stays active") {
+	if a := s.clients.Alarm(); !strings.Contains(a, `The revocation list of "CN=CA" in `) ||
+		!strings.Contains(a, "it stays active") {
 		t.Errorf("alarm: %s", a)
 	}
 	if _, _, err := get(s.as(t, ann.TLS()), s.url); err == nil {
@@ -340,13 +380,16 @@ func TestReverseProxy(t *testing.T) {
 		{"without", []string{"SUCCESS"}, nil, no + errNone.Error()},
 		{"verified twice", []string{"SUCCESS", "SUCCESS"}, []string{good}, no + errTwice.Error()},
 		{"certificate twice", []string{"SUCCESS"}, []string{good, good}, no + errTwice.Error()},
-		{"two certificates", []string{"SUCCESS"}, []string{escaped(slices.Concat(ann.CertPEM(), ann.CertPEM()))}, no + errForm.Error()},
-		{"text before", []string{"SUCCESS"}, []string{escaped(append([]byte("x\n"), ann.CertPEM()...))}, no + errForm.Error()},
+		{"two certificates", []string{"SUCCESS"}, []string{escaped(slices.Concat(ann.CertPEM(), ann.CertPEM()))}, no +
+			errForm.Error()},
+		{"text before", []string{"SUCCESS"}, []string{escaped(append([]byte("x\n"), ann.CertPEM()...))}, no +
+			errForm.Error()},
 		{"key", []string{"SUCCESS"}, []string{escaped(ann.KeyPEM(t))}, no + errForm.Error()},
 		{"no escape", []string{"SUCCESS"}, []string{"%zz"}, no + errForm.Error()},
 		{"too long", []string{"SUCCESS"}, []string{strings.Repeat("a", maxPassed+1)}, no + errLong.Error()},
 		{"revoked", []string{"SUCCESS"}, []string{escaped(eve.CertPEM())}, no + errRevoked.Error()},
-		{"foreign", []string{"SUCCESS"}, []string{escaped(certstest.New(t, "CA").Client(t, "ann").CertPEM())}, no + "the certificate is not valid: x509: certificate signed by unknown authority"},
+		{"foreign", []string{"SUCCESS"}, []string{escaped(certstest.New(t, "CA").Client(t, "ann").CertPEM())}, no +
+			"the certificate is not valid: x509: certificate signed by unknown authority"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for s, want := range map[*service]string{on: c.want, off: `proxy []`} {
@@ -369,7 +412,9 @@ func TestReverseProxy(t *testing.T) {
 // TestPlainProxy: a service behind a proxy does not need TLS itself.
 func TestPlainProxy(t *testing.T) {
 	s := newService(t, BehindProxy)
-	r := &http.Request{Header: http.Header{VerifyHeader: {"SUCCESS"}, CertHeader: {escaped(s.ca.Client(t, "ann").CertPEM())}}}
+	r := &http.Request{
+		Header: http.Header{VerifyHeader: {"SUCCESS"}, CertHeader: {escaped(s.ca.Client(t, "ann").CertPEM())}},
+	}
 	if name, _, ok, err := s.clients.Identity(r); !ok || err != nil || name != "ann" {
 		t.Errorf("%v %v %v", name, ok, err)
 	}
@@ -411,7 +456,8 @@ func TestOutgoing(t *testing.T) {
 		t.Error(err)
 	}
 	wants(t, ask(ClientTrust{}), "certificate signed by unknown authority")
-	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "key.pem")}), "authorities to trust", "holds no certificate in PEM form")
+	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "key.pem")}), "authorities to trust",
+		"holds no certificate in PEM form")
 	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "none")}), "cannot be read")
 }
 

@@ -29,8 +29,9 @@ var (
 
 var (
 	errDelta    = errors.New("it is a delta list; give complete ones")
-	errIndirect = errors.New("it revokes certificates of other issuers, which is not supported; use one list per authority")
-	errNoList   = errors.New("it is not a revocation list in PEM or DER form")
+	errIndirect = errors.New(
+		"it revokes certificates of other issuers, which is not supported; use one list per authority")
+	errNoList = errors.New("it is not a revocation list in PEM or DER form")
 )
 
 // listsIn reads the revocation lists of a file: any number in PEM form, or one in DER form.
@@ -81,7 +82,8 @@ func parseList(der []byte, authorities []*x509.Certificate) (*crl, error) {
 			case e.Id.Equal(issuerExtension):
 				return nil, errIndirect
 			case e.Critical:
-				return nil, fmt.Errorf("one of its entries has the critical extension %v, which is not understood", e.Id)
+				return nil, fmt.Errorf("one of its entries has the critical extension %v, which is not understood",
+					e.Id)
 			}
 		}
 		l.serials = append(l.serials, string(entry.SerialNumber.Bytes()))
@@ -109,16 +111,21 @@ func signedBy(l *x509.RevocationList, authorities []*x509.Certificate) error {
 	for _, a := range authorities {
 		names = append(names, name(a))
 	}
-	return fmt.Errorf("it is of none of the authorities that are trusted: %.500s", strings.Join(slices.Compact(names), ", "))
+	return fmt.Errorf("it is of none of the authorities that are trusted: %.500s",
+		strings.Join(slices.Compact(names), ", "))
 }
 
 // dates warns of a list that should have been replaced. What it revokes stays revoked.
 func (l *crl) dates(now time.Time) []string {
 	switch {
 	case now.Before(l.made):
-		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by, l.path, moment(l.made))}
+		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by,
+			l.path, moment(l.made))}
 	case !l.renews.IsZero() && now.After(l.renews):
-		return []string{fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it stays active", l.by, l.path, moment(l.renews))}
+		return []string{
+			fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it stays active", l.by,
+				l.path, moment(l.renews)),
+		}
 	}
 	return nil
 }

@@ -86,7 +86,9 @@ func keyIn(path string, text []byte) (*pem.Block, error) {
 		case !strings.HasSuffix(b.Type, blockKeySuffix):
 			continue
 		case b.Type == "ENCRYPTED "+blockKeySuffix || strings.Contains(b.Headers["Proc-Type"], "ENCRYPTED"):
-			return nil, fmt.Errorf("the key in %s is protected by a pass phrase, which is not supported; remove the pass phrase", path)
+			return nil,
+				fmt.Errorf(
+					"the key in %s is protected by a pass phrase, which is not supported; remove the pass phrase", path)
 		case found != nil:
 			return nil, fmt.Errorf("%s holds more than one private key", path)
 		}
@@ -129,11 +131,14 @@ func name(c *x509.Certificate) string {
 func dates(c *x509.Certificate, path string, now time.Time) []string {
 	switch {
 	case now.Before(c.NotBefore):
-		return []string{fmt.Sprintf("The certificate %s in %s counts only from %s: look at the clock", name(c), path, moment(c.NotBefore))}
+		return []string{fmt.Sprintf("The certificate %s in %s counts only from %s: look at the clock", name(c), path,
+			moment(c.NotBefore))}
 	case now.After(c.NotAfter):
-		return []string{fmt.Sprintf("The certificate %s in %s expired on %s; replace the file", name(c), path, moment(c.NotAfter))}
+		return []string{fmt.Sprintf("The certificate %s in %s expired on %s; replace the file", name(c), path,
+			moment(c.NotAfter))}
 	case c.NotAfter.Sub(now) < soon:
-		return []string{fmt.Sprintf("The certificate %s in %s expires on %s; replace the file", name(c), path, moment(c.NotAfter))}
+		return []string{fmt.Sprintf("The certificate %s in %s expires on %s; replace the file", name(c), path,
+			moment(c.NotAfter))}
 	}
 	return nil
 }

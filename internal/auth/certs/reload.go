@@ -134,7 +134,8 @@ func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 func (f *reloadedFiles) unchanged() bool {
 	for i, path := range f.paths {
 		st, err := os.Stat(path)
-		if err != nil || !os.SameFile(st, f.seen[i]) || st.Size() != f.seen[i].Size() || !st.ModTime().Equal(f.seen[i].ModTime()) {
+		if err != nil || !os.SameFile(st, f.seen[i]) || st.Size() != f.seen[i].Size() ||
+			!st.ModTime().Equal(f.seen[i].ModTime()) {
 			return false
 		}
 	}

@@ -114,11 +114,17 @@ func (s *Server) warn(now time.Time) []string {
 	leaf, path := s.pair.Load().Leaf, s.o.Cert
 	out := dates(leaf, path, now)
 	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs) == 0 {
-		out = append(out, fmt.Sprintf("The certificate %s in %s names no host (subjectAltName), so that clients refuse it", name(leaf), path))
+		out = append(out,
+			fmt.Sprintf("The certificate %s in %s names no host (subjectAltName), so that clients refuse it",
+				name(leaf), path))
 	}
 	usages := leaf.ExtKeyUsage
-	if len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
-		out = append(out, fmt.Sprintf("The certificate %s in %s is not meant for servers (extendedKeyUsage), so that clients refuse it", name(leaf), path))
+	if len(usages) > 0 && !slices.Contains(usages, x509.ExtKeyUsageServerAuth) &&
+		!slices.Contains(usages, x509.ExtKeyUsageAny) {
+		out = append(out,
+			fmt.Sprintf(
+				"The certificate %s in %s is not meant for servers (extendedKeyUsage), so that clients refuse it",
+				name(leaf), path))
 	}
 	return out
 }
@@ -150,7 +156,8 @@ func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 	case whose < 0:
 		return nil, fmt.Errorf("the key in %s does not belong to the certificate in %s", o.Key, o.Cert)
 	case whose > 0:
-		return nil, fmt.Errorf("the key in %s belongs to certificate %d in %s: the server's own must be the first", o.Key, whose+1, o.Cert)
+		return nil, fmt.Errorf("the key in %s belongs to certificate %d in %s: the server's own must be the first",
+			o.Key, whose+1, o.Cert)
 	}
 	return nil, fmt.Errorf("the pair in %s and %s cannot be used: %w", o.Cert, o.Key, err)
 }

@@ -53,14 +53,17 @@ func TestWrongPairs(t *testing.T) {
 	good, other := ca.Server(t, "127.0.0.1"), ca.Server(t, "127.0.0.1")
 	cert, key := good.Files(t, dir)
 	encrypted := pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte("x")})
-	legacy := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}, Bytes: []byte("x")})
+	legacy := pem.EncodeToMemory(&pem.Block{
+		Type: "RSA PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}, Bytes: []byte("x"),
+	})
 	damaged := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: good.Cert.Raw[:100]})
 	for _, c := range []struct {
 		name, cert, key string
 		says            []string
 	}{
 		{"nothing", "", "", []string{"TLS needs the file of a certificate"}},
-		{"no such file", filepath.Join(dir, "none"), key, []string{"certificate of the API: ", "none cannot be read: no such file"}},
+		{"no such file", filepath.Join(dir,
+			"none"), key, []string{"certificate of the API: ", "none cannot be read: no such file"}},
 		{"a directory", dir, key, []string{"is not a file"}},
 		{"empty", put(t, dir, "empty", nil), key, []string{"holds no certificate in PEM form", "it is empty"}},
 		{"swapped", key, cert, []string{"holds no certificate in PEM form", "swapped?"}},
@@ -71,10 +74,16 @@ func TestWrongPairs(t *testing.T) {
 		{"no key", cert, put(t, dir, "nokey", []byte("hello")), []string{"holds no private key in PEM form"}},
 		{"pass phrase", cert, put(t, dir, "enc", encrypted), []string{"protected by a pass phrase"}},
 		{"old pass phrase", cert, put(t, dir, "leg", legacy), []string{"protected by a pass phrase"}},
-		{"two keys", cert, put(t, dir, "two", append(good.KeyPEM(t), other.KeyPEM(t)...)), []string{"more than one private key"}},
-		{"key of another", cert, put(t, dir, "other", other.KeyPEM(t)), []string{"does not belong to the certificate in"}},
-		{"chain first", put(t, dir, "order", append(ca.CertPEM(), good.CertPEM()...)), key, []string{"belongs to certificate 2 in", "must be the first"}},
-		{"damaged key", cert, put(t, dir, "badkey", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})), []string{"cannot be used"}},
+		{"two keys", cert, put(t, dir, "two",
+			append(good.KeyPEM(t), other.KeyPEM(t)...)), []string{"more than one private key"}},
+		{"key of another", cert, put(t, dir, "other",
+			other.KeyPEM(t)), []string{"does not belong to the certificate in"}},
+		{
+			"chain first", put(t, dir, "order", append(ca.CertPEM(), good.CertPEM()...)), key,
+			[]string{"belongs to certificate 2 in", "must be the first"},
+		},
+		{"damaged key", cert, put(t, dir, "badkey",
+			pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})), []string{"cannot be used"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Open(Options{What: "the API", Cert: c.cert, Key: c.key})
@@ -86,7 +95,10 @@ func TestWrongPairs(t *testing.T) {
 }
 
 func TestVersions(t *testing.T) {
-	for text, want := range map[string]uint16{"": tls.VersionTLS12, "1.2": tls.VersionTLS12, " TLS1.3": tls.VersionTLS13, "TLSv1.2": tls.VersionTLS12, "v1.3": tls.VersionTLS13} {
+	for text, want := range map[string]uint16{
+		"": tls.VersionTLS12, "1.2": tls.VersionTLS12,
+		" TLS1.3": tls.VersionTLS13, "TLSv1.2": tls.VersionTLS12, "v1.3": tls.VersionTLS13,
+	} {
 		if got, err := ParseVersion(text); err != nil || got != want {
 			t.Errorf("%q: %x, %v", text, got, err)
 		}
@@ -100,12 +112,14 @@ func TestAlarms(t *testing.T) {
 	now := time.Now()
 	host := []string{"build.test"}
 	for says, template := range map[string]*x509.Certificate{
-		"":                  {DNSNames: host, NotAfter: now.Add(2 * soon)},
-		"counts only from":  {DNSNames: host, NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * soon)},
-		"expired on":        {DNSNames: host, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)},
-		"expires on":        {DNSNames: host, NotAfter: now.Add(time.Hour)},
-		"names no host":     {NotAfter: now.Add(2 * soon), Subject: pkix.Name{CommonName: "build.test"}},
-		"meant for servers": {DNSNames: host, NotAfter: now.Add(2 * soon), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		"":                 {DNSNames: host, NotAfter: now.Add(2 * soon)},
+		"counts only from": {DNSNames: host, NotBefore: now.Add(time.Hour), NotAfter: now.Add(2 * soon)},
+		"expired on":       {DNSNames: host, NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)},
+		"expires on":       {DNSNames: host, NotAfter: now.Add(time.Hour)},
+		"names no host":    {NotAfter: now.Add(2 * soon), Subject: pkix.Name{CommonName: "build.test"}},
+		"meant for servers": {
+			DNSNames: host, NotAfter: now.Add(2 * soon), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		},
 	} {
 		cert, key := ca.Issue(t, template).Files(t, t.TempDir())
 		s, err := Open(Options{Cert: cert, Key: key})
@@ -169,7 +183,8 @@ func TestHandshakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		url := serve(t, s.Config(), func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
-		proto, state, err := get(client(t, &tls.Config{RootCAs: certstest.Pool(ca), MinVersion: tls.VersionTLS10, MaxVersion: c.offer}), url)
+		proto, state, err := get(client(t,
+			&tls.Config{RootCAs: certstest.Pool(ca), MinVersion: tls.VersionTLS10, MaxVersion: c.offer}), url)
 		if c.want == 0 {
 			if err == nil {
 				t.Errorf("least %q: %x was accepted", c.min, c.offer)
@@ -180,7 +195,10 @@ func TestHandshakes(t *testing.T) {
 			t.Errorf("least %q, offered %x: %v %v %s", c.min, c.offer, err, state, proto)
 		}
 	}
-	weak := &tls.Config{RootCAs: certstest.Pool(ca), MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}}
+	weak := &tls.Config{
+		RootCAs: certstest.Pool(ca), MaxVersion: tls.VersionTLS12,
+		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA},
+	}
 	s, _ := Open(Options{Cert: cert, Key: key})
 	if _, _, err := get(client(t, weak), serve(t, s.Config(), nil)); err == nil {
 		t.Error("a weak suite was accepted")
@@ -212,7 +230,9 @@ func TestReloadUnderTraffic(t *testing.T) {
 					return
 				default:
 				}
-				c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: certstest.Pool(ca)}}}
+				c := &http.Client{Transport: &http.Transport{
+					DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: certstest.Pool(ca)},
+				}}
 				if _, _, err := get(c, url); err != nil {
 					t.Errorf("a request failed: %v", err)
 					return
@@ -274,7 +294,9 @@ func TestFollow(t *testing.T) {
 		}
 		first, second := pair(), pair()
 		cert, key := first.Files(t, dir)
-		s, err := Open(Options{What: "the API", Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(logged, nil))})
+		s, err := Open(Options{
+			What: "the API", Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(logged, nil)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,8 @@ func (t *trust) remember(digest [sha256.Size]byte, v verifyResult) {
 var (
 	errRevoked = errors.New("the certificate is revoked")
 	errName    = errors.New("the certificate's common name (CN) is empty, too long or no plain text")
-	errGroups  = fmt.Errorf("the certificate names more than %d groups, or one that is too long or no plain text", maxGroups)
+	errGroups  = fmt.Errorf("the certificate names more than %d groups, or one that is too long or no plain text",
+		maxGroups)
 )
 
 // judge verifies a client's certificate against authorities and revocation lists.
@@ -96,7 +97,8 @@ func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now t
 	if err != nil {
 		return verifyResult{}, fmt.Errorf("the certificate is not valid: %w", err)
 	}
-	i := slices.IndexFunc(chains, func(chain []*x509.Certificate) bool { return !slices.ContainsFunc(chain, t.isRevoked) })
+	i := slices.IndexFunc(chains,
+		func(chain []*x509.Certificate) bool { return !slices.ContainsFunc(chain, t.isRevoked) })
 	if i < 0 {
 		return verifyResult{}, errRevoked
 	}

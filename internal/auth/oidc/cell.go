@@ -45,7 +45,8 @@ type cachedFetch[T any] struct {
 }
 
 func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
-	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff, maxBackoff)}
+	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff,
+		maxBackoff)}
 }
 
 // get returns the value, a newer one when the cached one is not good and may be fetched now. The
@@ -126,7 +127,8 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	if err != nil {
 		c.gap = c.backoff.Next()
 		if c.failed++; c.failed == 1 {
-			c.log.WarnContext(ctx, "identity provider cannot be reached; it is tried again when it is needed", "asked for", c.what, "error", err)
+			c.log.WarnContext(ctx, "identity provider cannot be reached; it is tried again when it is needed",
+				"asked for", c.what, "error", err)
 		}
 		return
 	}

@@ -65,7 +65,8 @@ func TestCellWaits(t *testing.T) {
 		c, s := newTestCell()
 		s.takes.Store(int64(time.Hour))
 		begun := time.Now()
-		if _, err := c.get(t.Context(), whatever); farm.CodeOf(err) != farm.CodeUnavailable || time.Since(begun) != waitFor {
+		if _, err := c.get(t.Context(), whatever); farm.CodeOf(err) != farm.CodeUnavailable ||
+			time.Since(begun) != waitFor {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

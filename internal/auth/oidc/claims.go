@@ -46,14 +46,17 @@ func (c claims) text(name string) (s string, ok bool) {
 func (p *Provider) identify(c claims) (user, error) {
 	name, ok := c.text(p.o.UsernameClaim)
 	if !ok || !plain(name) {
-		return user{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text", p.o.UsernameClaim)
+		return user{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text",
+			p.o.UsernameClaim)
 	}
 	if strings.EqualFold(name, auth.RootName) {
 		return user{}, errors.New("the user has the name of the root user, who is not known by the identity provider")
 	}
 	// A user who may write any address into a profile must not become its owner.
-	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" && raw != `"true"` {
-		return user{}, errors.New("the user's address, which is the name here, is not verified by the identity provider")
+	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" &&
+		raw != `"true"` {
+		return user{},
+			errors.New("the user's address, which is the name here, is not verified by the identity provider")
 	}
 	groups, err := c.groups(p.o.GroupsClaim)
 	return user{name: name, groups: groups}, err

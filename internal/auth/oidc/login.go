@@ -73,7 +73,10 @@ func (p *Provider) client(m metadata, f loginFlow) *oauth2.Config {
 	if p.o.ClientSecret.Reveal() == "" {
 		e.AuthStyle = oauth2.AuthStyleInParams // a public client sends only its ID
 	}
-	return &oauth2.Config{ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.Reveal(), Endpoint: e, RedirectURL: f.Redirect, Scopes: p.o.Scopes}
+	return &oauth2.Config{
+		ClientID: p.o.ClientID, ClientSecret: p.o.ClientSecret.Reveal(), Endpoint: e,
+		RedirectURL: f.Redirect, Scopes: p.o.Scopes,
+	}
 }
 
 // end checks that the callback belongs to a login of this browser, and requests the user from the
@@ -112,7 +115,8 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 
 // again is the error of a login that may succeed when it is begun again.
 func again(cause error) error {
-	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() + "); begin it again", Err: cause}
+	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() +
+		"); begin it again", Err: cause}
 }
 
 // denied returns the error with which the provider has refused a login.
@@ -140,7 +144,8 @@ func clean(text string) string {
 
 // redeem exchanges the code for an ID token, and reads the user from it.
 func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code string) (user, error) {
-	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code, oauth2.VerifierOption(f.Verifier))
+	t, err := p.client(m, f).Exchange(context.WithValue(ctx, oauth2.HTTPClient, p.http), code,
+		oauth2.VerifierOption(f.Verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
 		return user{}, denied(e.ErrorCode, e.ErrorDescription)
 	} else if ok {
@@ -177,7 +182,10 @@ func unusable(cause error) error {
 	if farm.CodeOf(cause) == farm.CodeUnavailable {
 		return cause
 	}
-	return &farm.Error{Code: farm.CodeForbidden, Message: "The answer of the identity provider cannot be used; the log says why", Err: cause}
+	return &farm.Error{
+		Code:    farm.CodeForbidden,
+		Message: "The answer of the identity provider cannot be used; the log says why", Err: cause,
+	}
 }
 
 // belongs checks that an ID token is of this login and for this client.

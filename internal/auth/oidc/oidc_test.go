@@ -191,7 +191,8 @@ func TestLoginStepByStep(t *testing.T) {
 	}
 	// The same answer again: the browser no longer has a login, and so the code is spent.
 	status, text := visit(t, b, callback.String())
-	expect(t, status, text, 400, "The log-in cannot go on (the log-in was not begun by this browser, or took too long); begin it again.")
+	expect(t, status, text, 400,
+		"The log-in cannot go on (the log-in was not begun by this browser, or took too long); begin it again.")
 	own, _ := url.Parse(s.url + CallbackPath)
 	b.Jar.SetCookies(own, []*http.Cookie{{Name: c.Name, Value: c.Value, Path: c.Path}})
 	status, text = visit(t, b, callback.String())
@@ -252,7 +253,9 @@ func TestLoginRefused(t *testing.T) {
 		query   string
 		says    string
 	}{
-		"other browser": {browser(t), callback.RawQuery, "The log-in cannot go on (the log-in was not begun by this browser"},
+		"other browser": {
+			browser(t), callback.RawQuery, "The log-in cannot go on (the log-in was not begun by this browser",
+		},
 		"foreign state": {b, foreign.Encode(), "The log-in cannot go on (the log-in was not begun by this browser"},
 		"no query":      {b, "", "The log-in cannot go on (the log-in was not begun by this browser"},
 	} {
@@ -291,7 +294,8 @@ func copyJar(t *testing.T, b *http.Client, site string) http.CookieJar {
 // cannot.
 func TestReplicas(t *testing.T) {
 	one := newSite(t)
-	two, stranger := siteOf(t, one.idp), siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewRing(time.Now())) })
+	two, stranger := siteOf(t, one.idp),
+		siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewRing(time.Now())) })
 	f := newFlow("https://x/", "/to", time.Now())
 	text := one.seal(f)
 	if got, err := two.unseal(text); err != nil || got.State != f.State || got.Return != "/to" {
@@ -312,9 +316,14 @@ func TestReplicas(t *testing.T) {
 func TestReturnStaysHere(t *testing.T) {
 	for to, want := range map[string]string{
 		"/": "/", "": "/", "/a": "/a", "/a/b/?x=1&y=%2F%2F": "/a/b/?x=1&y=%2F%2F", "/a/../b": "/b", "/a b": "/a%20b",
-		"//evil.test": "/", "https://evil.test/": "/", "/\\evil.test": "/", "\\\\evil.test": "/", "javascript:alert(1)": "/",
-		"evil.test": "/", "///evil.test": "/evil.test", "/%2Fevil.test": "/evil.test", "/%5Cevil.test": "/%5Cevil.test", "/.//evil.test": "/evil.test",
-		"/\tx": "/", "/\nx": "/", "http:/evil": "/", "/a#frag": "/a", "//": "/", "/%00": "/%00", "@evil.test": "/", "//u@evil.test/": "/",
+		"//evil.test": "/", "https://evil.test/": "/", "/\\evil.test": "/", "\\\\evil.test": "/",
+		"javascript:alert(1)": "/",
+		"evil.test":           "/", "///evil.test": "/evil.test", "/%2Fevil.test": "/evil.test",
+		"/%5Cevil.test": "/%5Cevil.test",
+		"/.//evil.test": "/evil.test",
+		"/\tx":          "/", "/\nx": "/", "http:/evil": "/", "/a#frag": "/a", "//": "/", "/%00": "/%00",
+		"@evil.test":                         "/",
+		"//u@evil.test/":                     "/",
 		"/" + strings.Repeat("a", maxReturn): "/",
 	} {
 		if got := LocalPath(to); got != want {
@@ -368,7 +377,8 @@ func TestWrongOptions(t *testing.T) {
 			t.Errorf("%q: %v", says, err)
 		}
 	}
-	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test/x" + discoveryPath, Signer: signer, Scopes: []string{"groups,email roles"}})
+	p, err := New(Options{ClientID: clientID, ProviderURL: "https://idp.test/x" +
+		discoveryPath, Signer: signer, Scopes: []string{"groups,email roles"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,7 +396,8 @@ func TestWrongOptions(t *testing.T) {
 
 func TestSentences(t *testing.T) {
 	for in, want := range map[string]string{
-		"a\x00b\r\n c\x1b[31m": "ab c[31m", "  ": "", "<b>\xff": "<b>", strings.Repeat("é", 300): strings.Repeat("é", maxSaid) + "…",
+		"a\x00b\r\n c\x1b[31m": "ab c[31m", "  ": "", "<b>\xff": "<b>",
+		strings.Repeat("é", 300): strings.Repeat("é", maxSaid) + "…",
 	} {
 		if got := clean(in); got != want {
 			t.Errorf("%q gives %q", in, got)
@@ -395,7 +406,8 @@ func TestSentences(t *testing.T) {
 	w := httptest.NewRecorder()
 	p := &Provider{o: Options{Logger: slog.New(slog.DiscardHandler), Fail: failPlainly}}
 	p.fail(w, httptest.NewRequest(http.MethodGet, "/", nil), farm.Errorf(farm.CodeInternal, "secret detail"))
-	if w.Code != 500 || w.Body.String() != "Internal error.\n" || w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
+	if w.Code != 500 || w.Body.String() != "Internal error.\n" ||
+		w.Header().Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
 }

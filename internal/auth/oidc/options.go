@@ -84,7 +84,8 @@ func (o Options) check() error {
 		return nil
 	}
 	u, err := url.Parse(o.PublicURL)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.RawQuery != "" ||
+		strings.Trim(u.Path, "/") != "" {
 		return errors.New("the public address of this service is not of the form https://host")
 	}
 	return nil
@@ -132,7 +133,8 @@ func (p *Provider) Public() Public {
 // DisplayName returns the provider's name on the login page.
 func (p *Provider) DisplayName() string { return p.o.DisplayName }
 
-var errAddress = errors.New("not of the form https://host (http is for this machine alone, since the connection could be intercepted)")
+var errAddress = errors.New(
+	"not of the form https://host (http is for this machine alone, since the connection could be intercepted)")
 
 // checkAddress accepts only addresses whose connections cannot be forged.
 func checkAddress(text string) (*url.URL, error) {

@@ -48,13 +48,16 @@ func newHTTP(transport http.RoundTripper) *http.Client {
 			IdleConnTimeout:        time.Minute,
 		}
 	}
-	return &http.Client{Transport: bounded{transport}, Timeout: callTimeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if via[0].Method != http.MethodGet || len(via) > 3 {
-			return errors.New("the identity provider redirects")
-		}
-		_, err := checkAddress(r.URL.String())
-		return err
-	}}
+	return &http.Client{
+		Transport: bounded{transport}, Timeout: callTimeout,
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if via[0].Method != http.MethodGet || len(via) > 3 {
+				return errors.New("the identity provider redirects")
+			}
+			_, err := checkAddress(r.URL.String())
+			return err
+		},
+	}
 }
 
 // bounded ends answers that are too long with an error.
@@ -99,7 +102,8 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 		return metadata{}, err
 	}
 	if strings.TrimSuffix(m.Issuer, "/") != strings.TrimSuffix(p.issuer, "/") {
-		return metadata{}, fmt.Errorf("the identity provider calls itself %.200q, and %q is what is configured", m.Issuer, p.issuer)
+		return metadata{}, fmt.Errorf("the identity provider calls itself %.200q, and %q is what is configured",
+			m.Issuer, p.issuer)
 	}
 	for _, address := range []string{m.Authorization, m.Token, m.Keys, cmp.Or(m.UserInfo, m.Keys)} {
 		if _, err := checkAddress(address); err != nil {
@@ -122,7 +126,8 @@ func (m metadata) endpoint() oauth2.Endpoint {
 // keySet is the keys by which the provider's signatures are verified.
 type keySet []jose.JSONWebKey
 
-var errNoKeys = fmt.Errorf("the identity provider has no key that can be used: asymmetric, for signatures, RSA with %d bits or more", minRSA)
+var errNoKeys = fmt.Errorf(
+	"the identity provider has no key that can be used: asymmetric, for signatures, RSA with %d bits or more", minRSA)
 
 func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	m, err := p.metadata.get(ctx, whatever)

@@ -111,7 +111,8 @@ func (h header) among(set keySet) bool { return len(h.candidates(set)) > 0 }
 // candidates are the keys that may have signed a token.
 func (h header) candidates(set keySet) (out keySet) {
 	for _, k := range set {
-		if (h.KeyID == "" || h.KeyID == k.KeyID) && (k.Algorithm == "" || k.Algorithm == string(h.Algorithm)) && len(out) < maxTried {
+		if (h.KeyID == "" || h.KeyID == k.KeyID) && (k.Algorithm == "" || k.Algorithm == string(h.Algorithm)) &&
+			len(out) < maxTried {
 			out = append(out, k)
 		}
 	}
@@ -129,7 +130,10 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 		return nil, err
 	}
 	s := &signature{p: p, h: h}
-	config := &oidc.Config{ClientID: client, SkipClientIDCheck: client == "", SupportedSigningAlgs: []string{string(h.Algorithm)}, Now: p.o.Now}
+	config := &oidc.Config{
+		ClientID: client, SkipClientIDCheck: client == "",
+		SupportedSigningAlgs: []string{string(h.Algorithm)}, Now: p.o.Now,
+	}
 	t, err := oidc.NewVerifier(m.Issuer, s, config).Verify(ctx, token)
 	switch {
 	case s.away != nil:

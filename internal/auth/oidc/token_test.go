@@ -54,7 +54,13 @@ func TestBearer(t *testing.T) {
 		{"one group", map[string]any{"groups": "ci"}, "ann", []string{"ci"}, ""},
 		{"group with a space", map[string]any{"groups": []string{"a b", "", "c"}}, "ann", []string{"a b", "c"}, ""},
 		{"no groups", map[string]any{"groups": nil}, "ann", nil, ""},
-		{"of a program", map[string]any{"preferred_username": nil, "sub": "ci-plugin"}, "ci-plugin", []string{"ci"}, ""},
+		{
+			"of a program",
+			map[string]any{"preferred_username": nil, "sub": "ci-plugin"},
+			"ci-plugin",
+			[]string{"ci"},
+			"",
+		},
 		{"soon valid", map[string]any{"nbf": now.Add(time.Minute).Unix()}, "ann", []string{"ci"}, ""},
 
 		{"other audience", map[string]any{"aud": "other"}, "", nil, "neither for this client"},
@@ -71,7 +77,12 @@ func TestBearer(t *testing.T) {
 		{"user no text", map[string]any{"preferred_username": 7}, "", nil, `the claim "preferred_username"`},
 		{"user empty", map[string]any{"preferred_username": ""}, "", nil, `the claim "preferred_username"`},
 		{"user of two lines", map[string]any{"preferred_username": "a\nb"}, "", nil, `the claim "preferred_username"`},
-		{"user long", map[string]any{"preferred_username": strings.Repeat("a", maxName+1)}, "", nil, `the claim "preferred_username"`},
+		{
+			"user long",
+			map[string]any{"preferred_username": strings.Repeat("a", maxName+1)},
+			"", nil,
+			`the claim "preferred_username"`,
+		},
 		{"nobody", map[string]any{"preferred_username": nil, "sub": nil}, "", nil, `the claim "preferred_username"`},
 		{"root", map[string]any{"preferred_username": "Root"}, "", nil, "the name of the root user"},
 		{"groups no texts", map[string]any{"groups": []any{1}}, "", nil, "neither a text nor a list"},
@@ -103,8 +114,12 @@ func refusedAs(t *testing.T, err error, code farm.Code, says string) {
 
 func TestUnverifiedAddress(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.UsernameClaim, o.GroupsClaim = "email", "https://claims.test/roles" })
-	for verified, ok := range map[any]bool{nil: true, true: true, "true": true, false: false, "false": false, 1: false} {
-		claims := mine(map[string]any{"email": "ann@build.test", "email_verified": verified, "https://claims.test/roles": "ci"})
+	for verified, ok := range map[any]bool{
+		nil: true, true: true, "true": true, false: false, "false": false, 1: false,
+	} {
+		claims := mine(map[string]any{
+			"email": "ann@build.test", "email_verified": verified, "https://claims.test/roles": "ci",
+		})
 		user, groups, err := s.Verify(t.Context(), s.idp.Sign(t, claims))
 		if ok != (err == nil) || ok != (user == "ann@build.test") || ok != slices.Equal(groups, []string{"ci"}) {
 			t.Errorf("%v: %v %v %v", verified, user, groups, err)
@@ -128,14 +143,17 @@ func TestSignatures(t *testing.T) {
 	shared := []byte(strings.Repeat("s", 64))
 	der, _ := x509.MarshalPKIXPublicKey(big.Public())
 	s.idp.Instead("/keys", keysAnswer(
-		jose.JSONWebKey{Key: big.Public(), KeyID: "rsa"}, jose.JSONWebKey{Key: curve.Public(), KeyID: "ec", Algorithm: "ES256"},
+		jose.JSONWebKey{Key: big.Public(), KeyID: "rsa"},
+		jose.JSONWebKey{Key: curve.Public(), KeyID: "ec", Algorithm: "ES256"},
 		jose.JSONWebKey{Key: public, KeyID: "ed"}, jose.JSONWebKey{Key: shared, KeyID: "shared"},
-		jose.JSONWebKey{Key: stranger.Public(), KeyID: "enc", Use: "enc"}, jose.JSONWebKey{Key: stranger, KeyID: "private"},
+		jose.JSONWebKey{Key: stranger.Public(), KeyID: "enc", Use: "enc"},
+		jose.JSONWebKey{Key: stranger, KeyID: "private"},
 		jose.JSONWebKey{Key: big.Public(), KeyID: "only-ps", Algorithm: "PS256"},
 	))
 	claims := mine(map[string]any{"iss": s.idp.URL, "exp": time.Now().Add(time.Hour).Unix()})
 	sign := func(alg jose.SignatureAlgorithm, key any, id, typ string) string {
-		return oidctest.SignWith(t, jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, typ, claims)
+		return oidctest.SignWith(t, jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, typ,
+			claims)
 	}
 	good := sign("RS256", big, "rsa", "JWT")
 	parts := strings.Split(good, ".")
@@ -162,18 +180,22 @@ func TestSignatures(t *testing.T) {
 		"alg twice":     {head(`{"alg":"HS256","alg":"RS256","kid":"rsa"}`), "malformed"},
 		"no alg":        {head(`{}`), `signed by ""`},
 		"crit":          {head(`{"alg":"RS256","kid":"rsa","crit":["b64"]}`), "asks for extensions"},
-		"own key":       {oidctest.SignWith(t, jose.SigningKey{Algorithm: "RS256", Key: jose.JSONWebKey{Key: stranger, KeyID: "rsa"}}, "JWT", claims), "failed to verify signature"},
-		"logout":        {sign("RS256", big, "rsa", "logout+jwt"), `is a "logout+jwt"`},
-		"long kid":      {sign("RS256", big, strings.Repeat("k", maxKeyID+1), "JWT"), "longer than 256"},
-		"long header":   {head(`{"alg":"RS256","x":"` + strings.Repeat("x", maxHeader) + `"}`), "not the form"},
-		"empty":         {"", "not the form"},
-		"dots":          {"..", "not the form"},
-		"four parts":    {good + ".x", "not the form"},
-		"no JSON":       {head("x"), "not the form"},
-		"whitespace":    {" " + good, "not the form"},
-		"cut":           {good[:len(good)-4], "failed to verify signature"},
-		"JSON form":     {`{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`, "not the form"},
-		"other payload": {parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." + parts[2], "failed to verify signature"},
+		"own key": {oidctest.SignWith(t,
+			jose.SigningKey{Algorithm: "RS256", Key: jose.JSONWebKey{Key: stranger, KeyID: "rsa"}}, "JWT",
+			claims), "failed to verify signature"},
+		"logout":      {sign("RS256", big, "rsa", "logout+jwt"), `is a "logout+jwt"`},
+		"long kid":    {sign("RS256", big, strings.Repeat("k", maxKeyID+1), "JWT"), "longer than 256"},
+		"long header": {head(`{"alg":"RS256","x":"` + strings.Repeat("x", maxHeader) + `"}`), "not the form"},
+		"empty":       {"", "not the form"},
+		"dots":        {"..", "not the form"},
+		"four parts":  {good + ".x", "not the form"},
+		"no JSON":     {head("x"), "not the form"},
+		"whitespace":  {" " + good, "not the form"},
+		"cut":         {good[:len(good)-4], "failed to verify signature"},
+		"JSON form": {`{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] +
+			`"}`, "not the form"},
+		"other payload": {parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." +
+			parts[2], "failed to verify signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			user, groups, err := s.Verify(t.Context(), c.token)
@@ -194,7 +216,8 @@ func TestSignatures(t *testing.T) {
 func TestClientCredentials(t *testing.T) {
 	s := newSite(t)
 	s.idp.LogsIn("", map[string]any{"groups": []string{"ci"}})
-	config := clientcredentials.Config{ClientID: clientID, ClientSecret: clientSecret, TokenURL: s.idp.URL + "/token", EndpointParams: url.Values{"audience": {clientID}}}
+	config := clientcredentials.Config{ClientID: clientID, ClientSecret: clientSecret, TokenURL: s.idp.URL +
+		"/token", EndpointParams: url.Values{"audience": {clientID}}}
 	token, err := config.Token(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +256,9 @@ func TestRotation(t *testing.T) {
 	before := s.idp.Asked("/keys")
 	stranger, _ := rsa.GenerateKey(rand.Reader, 2048)
 	for i := range 50 {
-		junk := oidctest.SignWith(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint(i)}}, "JWT", mine(nil))
+		junk := oidctest.SignWith(t, jose.SigningKey{
+			Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: stranger, KeyID: fmt.Sprint(i)},
+		}, "JWT", mine(nil))
 		if verify(junk) == nil {
 			t.Fatal("junk counts")
 		}
@@ -279,7 +304,9 @@ func TestProviderAway(t *testing.T) {
 	refusedAs(t, err, farm.CodeUnavailable, "answers 502")
 	status, text := visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 503, "The identity provider cannot be reached; try again later.")
-	if l := s.log.String(); strings.Count(l, "identity provider cannot be reached; it is tried again") != 2 || s.Alarm() == "" { // description and keys
+	// description and keys
+	if l := s.log.String(); strings.Count(l, "identity provider cannot be reached; it is tried again") != 2 ||
+		s.Alarm() == "" {
 		t.Errorf("alarm %q, log: %s", s.Alarm(), l)
 	}
 	if n := s.idp.Asked(discoveryPath); n != 1 {
@@ -309,7 +336,8 @@ func TestWrongProviders(t *testing.T) {
 	describe := func(change map[string]any) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			u := "http://" + r.Host
-			all := map[string]any{"issuer": u, "jwks_uri": u + "/keys", "authorization_endpoint": u + "/auth", "token_endpoint": u + "/token"}
+			all := map[string]any{"issuer": u, "jwks_uri": u + "/keys", "authorization_endpoint": u +
+				"/auth", "token_endpoint": u + "/token"}
 			maps.Copy(all, change)
 			_ = json.NewEncoder(w).Encode(all)
 		}
@@ -323,14 +351,18 @@ func TestWrongProviders(t *testing.T) {
 		"calls itself":                 {discoveryPath, describe(map[string]any{"issuer": "https://evil.test"})},
 		`gives the address "http://ev`: {discoveryPath, describe(map[string]any{"jwks_uri": "http://evil.test/keys"})},
 		`gives the address ""`:         {discoveryPath, describe(map[string]any{"token_endpoint": ""})},
-		"is not what it should be":     {discoveryPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }},
+		"is not what it should be": {
+			discoveryPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		},
 		"too large": {discoveryPath, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"x":"` + strings.Repeat("x", maxAnswer)))
 		}},
 		"not of the form https": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://evil.test/", http.StatusFound)
 		}},
-		"redirects":                   {discoveryPath, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }},
+		"redirects": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		}},
 		"has no key that can be used": {"/keys", keysAnswer()},
 		"has more than 100 keys":      {"/keys", keysAnswer(many...)},
 		"keys answers 404":            {"/keys", http.NotFound},
@@ -369,7 +401,8 @@ func TestWrongExchanges(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			all := mine(map[string]any{"nonce": nonce})
 			maps.Copy(all, claims)
-			_ = json.NewEncoder(w).Encode(map[string]any{"access_token": "a-token", "token_type": "Bearer", "id_token": s.idp.Sign(t, all)})
+			_ = json.NewEncoder(w).Encode(
+				map[string]any{"access_token": "a-token", "token_type": "Bearer", "id_token": s.idp.Sign(t, all)})
 		}
 	}
 	text := func(status int, body string) http.HandlerFunc {
@@ -396,10 +429,16 @@ func TestWrongExchanges(t *testing.T) {
 		{"several audiences", token(map[string]any{"aud": []string{clientID, "api"}}), 403, unusable, "(azp)"},
 		{"other at_hash", token(map[string]any{"at_hash": "x"}), 403, unusable, "(at_hash)"},
 		{"expired", token(map[string]any{"exp": 1}), 403, unusable, "expired"},
-		{"no ID token", text(200, `{"access_token":"a-token","token_type":"Bearer"}`), 403, unusable, "not the form of a JWT"},
+		{
+			"no ID token", text(200, `{"access_token":"a-token","token_type":"Bearer"}`), 403, unusable,
+			"not the form of a JWT",
+		},
 		{"no token", text(200, `{}`), 403, unusable, "missing access_token"},
 		{"no JSON", text(200, `oops hidden-text`), 403, unusable, "cannot parse json"},
-		{"refused", text(400, `{"error":"invalid_grant","error_description":"<i>no\nmore</i>"}`), 403, "The identity provider has not let you in (invalid_grant: <i>no more</i>).", ""},
+		{
+			"refused", text(400, `{"error":"invalid_grant","error_description":"<i>no\nmore</i>"}`),
+			403, "The identity provider has not let you in (invalid_grant: <i>no more</i>).", "",
+		},
 		{"broken", text(500, `hidden-text`), 403, unusable, "answered with 500"},
 		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/token2", http.StatusTemporaryRedirect)
@@ -423,7 +462,10 @@ func TestWrongExchanges(t *testing.T) {
 }
 
 func FuzzTokenHeader(f *testing.F) {
-	for _, h := range []string{`{"alg":"RS256","kid":"x","typ":"JWT"}`, `{"alg":"none"}`, `{"alg":"HS256"}`, `{"crit":null,"alg":"ES256"}`, `[]`, `{"alg":{}}`} {
+	for _, h := range []string{
+		`{"alg":"RS256","kid":"x","typ":"JWT"}`, `{"alg":"none"}`, `{"alg":"HS256"}`,
+		`{"crit":null,"alg":"ES256"}`, `[]`, `{"alg":{}}`,
+	} {
 		f.Add(base64.RawURLEncoding.EncodeToString([]byte(h)) + ".e30.c2ln")
 	}
 	f.Add("..")
@@ -434,7 +476,8 @@ func FuzzTokenHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, token string) {
 		h, err := inspect(token)
-		if err == nil && (!slices.Contains(algorithms, h.Algorithm) || len(token) > maxToken || strings.HasPrefix(strings.ToUpper(string(h.Algorithm)), "HS")) {
+		if err == nil && (!slices.Contains(algorithms, h.Algorithm) || len(token) > maxToken ||
+			strings.HasPrefix(strings.ToUpper(string(h.Algorithm)), "HS")) {
 			t.Errorf("%q passes: %v", token, h)
 		}
 		if _, _, err := p.Verify(t.Context(), token); farm.CodeOf(err) != farm.CodeUnauthenticated {
@@ -449,7 +492,8 @@ func FuzzLogin(f *testing.F) {
 		f.Fatal(err)
 	}
 	own := p.seal(loginFlow{State: "s", Return: "/", Ends: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
-	for _, s := range []string{own, "", ".", own + ".", "/a", "//evil", "/\\evil", "/a?b#c", "/%2f%2fevil", "http://evil"} {
+	for _, s := range []string{own, "", ".", own +
+		".", "/a", "//evil", "/\\evil", "/a?b#c", "/%2f%2fevil", "http://evil"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -458,7 +502,8 @@ func FuzzLogin(f *testing.F) {
 		}
 		to := LocalPath(text)
 		u, err := url.Parse(to)
-		if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
+		if err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
+			strings.ContainsAny(to, "\\\r\n") {
 			t.Errorf("%q leads to %q", text, to)
 		}
 		if said := clean(text); strings.ContainsAny(said, "\r\n\x1b") || len([]rune(said)) > maxSaid+1 {
@@ -483,7 +528,8 @@ func BenchmarkVerify(b *testing.B) {
 	big, _ := rsa.GenerateKey(rand.Reader, 2048)
 	curve, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	idp := oidctest.New(b)
-	idp.Instead("/keys", keysAnswer(jose.JSONWebKey{Key: big.Public(), KeyID: "rsa"}, jose.JSONWebKey{Key: curve.Public(), KeyID: "ec"}))
+	idp.Instead("/keys", keysAnswer(jose.JSONWebKey{Key: big.Public(), KeyID: "rsa"},
+		jose.JSONWebKey{Key: curve.Public(), KeyID: "ec"}))
 	p, err := New(Options{ClientID: clientID, ProviderURL: idp.URL, Signer: signer})
 	if err != nil {
 		b.Fatal(err)

@@ -52,10 +52,11 @@ func Make(t testing.TB, kind blob.Kind, seed uint64, size int) Layer {
 	rnd := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 	_, _ = rnd.Read(data)
 	var l Layer
-	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)}, blob.EncodeOptions{Kind: kind, Size: int64(size)}, func(_ blob.Frame, _ int64, stored []byte) error {
-		l.Frames = append(l.Frames, stored...)
-		return nil
-	})
+	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)},
+		blob.EncodeOptions{Kind: kind, Size: int64(size)}, func(_ blob.Frame, _ int64, stored []byte) error {
+			l.Frames = append(l.Frames, stored...)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,8 @@ func testParts(t *testing.T, open func() blob.Store) {
 		for range 2 {
 			wg.Go(func() {
 				p := l.Frames[off:min(off+part, len(l.Frames))]
-				if n, err := s.WritePart(t.Context(), u, int64(off), bytes.NewReader(p)); err != nil || n != int64(len(p)) {
+				if n, err := s.WritePart(t.Context(), u, int64(off), bytes.NewReader(p)); err != nil ||
+					n != int64(len(p)) {
 					t.Errorf("part at %d: %d bytes, %v", off, n, err)
 				}
 			})
@@ -185,7 +187,8 @@ func testDiscard(t *testing.T, open func() blob.Store) {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(f)
-	if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(got[:off], l.Frames[:off]) || !bytes.Equal(got[off+n:], l.Frames[off+n:]) {
+	if err := errors.Join(err, f.Close()); err != nil || !bytes.Equal(got[:off], l.Frames[:off]) ||
+		!bytes.Equal(got[off+n:], l.Frames[off+n:]) {
 		t.Fatalf("bytes beside the range changed: %v", err)
 	}
 	write(t, s, u, off, l.Frames[off:off+n])
@@ -231,7 +234,9 @@ func testDrop(t *testing.T, open func() blob.Store) {
 	if err := errors.Join(s.Drop(t.Context(), "a"), s.Drop(t.Context(), "never")); err != nil {
 		t.Fatal(err)
 	}
-	for u, there := range map[blob.Upload]bool{{Session: "a"}: false, {Session: "a", File: 1}: false, {Session: "b"}: true} {
+	for u, there := range map[blob.Upload]bool{
+		{Session: "a"}: false, {Session: "a", File: 1}: false, {Session: "b"}: true,
+	} {
 		f, err := s.OpenUpload(t.Context(), u)
 		if (err == nil) != there {
 			t.Fatalf("%v: %v", u, err)

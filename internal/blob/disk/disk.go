@@ -276,5 +276,6 @@ func (s *Store) Restore(_ context.Context, root blob.Digest) (bool, error) {
 
 // Purge implements blob.Store.
 func (s *Store) Purge(_ context.Context, before time.Time) (int, error) {
-	return s.dir.PurgeTrash(before.UnixNano(), func(name string) bool { return strings.HasSuffix(name, layout.LayerSuffix) })
+	return s.dir.PurgeTrash(before.UnixNano(),
+		func(name string) bool { return strings.HasSuffix(name, layout.LayerSuffix) })
 }

@@ -60,11 +60,17 @@ func serve(t *testing.T, s program, settings map[string]string) string {
 // joined with, if it has the same key.
 func TestNodesOfARegistryElsewhere(t *testing.T) {
 	t.Parallel()
-	for name, tokenThere := range map[string]string{"the same root token": scriptRoot, "another one": "another root token"} {
+	for name, tokenThere := range map[string]string{
+		"the same root token": scriptRoot, "another one": "another root token",
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			settings := func(token, data string) map[string]string {
-				return map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": token, "SVC_ENABLE_API_KEYS": "true", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", data: filepath.Join(dir, data)}
+				return map[string]string{
+					"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": token,
+					"SVC_ENABLE_API_KEYS": "true", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", data: filepath.Join(dir,
+						data),
+				}
 			}
 			registry := serve(t, &buildyard.RegistryService{Stderr: io.Discard}, settings(tokenThere, "SVC_BASE_PATH"))
 			mine := settings(scriptRoot, "SVC_DATA_DIR")
@@ -82,10 +88,12 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 			home := filepath.Join(dir, "node")
 			main := func(ctx context.Context, args ...string) (int, string) {
 				var out bytes.Buffer
-				code := buildnode.Main(ctx, append([]string{"--data-dir", home}, args...), buildnode.Streams{Out: &out, Err: &out})
+				code := buildnode.Main(ctx, append([]string{"--data-dir", home}, args...),
+					buildnode.Streams{Out: &out, Err: &out})
 				return code, out.String()
 			}
-			if code, said := main(t.Context(), "join", controller, "--api-key-id", "nodes", "--api-key-file", key); code != 0 {
+			if code, said := main(t.Context(), "join", controller, "--api-key-id", "nodes", "--api-key-file",
+				key); code != 0 {
 				t.Fatal(said)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -95,7 +103,8 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 				done <- said
 			}()
 			code, said := 1, ""
-			for end := time.Now().Add(time.Minute); code != 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(time.Minute); code != 0 &&
+				time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				code, said = main(t.Context(), "registry", "list", "-r", registry, "-o", "json")
 			}
 			cancel()
@@ -106,7 +115,8 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 			if tokenThere == scriptRoot && strings.Contains(log, "does not take what this node shows") {
 				t.Errorf("the agent says: %s", log)
 			}
-			if strings.Contains(log, scriptRoot) || strings.Contains(log, private[100:140]) || strings.Contains(log, "node~") {
+			if strings.Contains(log, scriptRoot) || strings.Contains(log, private[100:140]) ||
+				strings.Contains(log, "node~") {
 				t.Errorf("a secret is in the log: %s", log)
 			}
 		})

@@ -31,7 +31,8 @@ func TestBar(t *testing.T) {
 	b.update(300*mb, 300*mb)
 	b.end()
 	text := out.String()
-	if !strings.HasPrefix(text, "\rpush debian [==============================] 100%") || !strings.HasSuffix(text, "\n") {
+	if !strings.HasPrefix(text, "\rpush debian [==============================] 100%") ||
+		!strings.HasSuffix(text, "\n") {
 		t.Errorf("on a terminal: %q", text)
 	}
 	for line := range strings.SplitSeq(strings.Trim(text, "\r\n"), "\r") {

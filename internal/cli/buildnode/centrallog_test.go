@@ -80,11 +80,13 @@ func join(t *testing.T, s *buildyard.ControllerService, name, host string) *node
 	if err := os.WriteFile(token, []byte(s.JoinToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := n.main(t.Context(), "join", s.URL(), "--token-file", token, "--name", name, "--host", host); code != 0 {
+	if code, said := n.main(t.Context(), "join", s.URL(), "--token-file", token, "--name", name, "--host",
+		host); code != 0 {
 		t.Fatal(said)
 	}
 	var nodes struct{ Body []api.Node }
-	if err := json.Unmarshal([]byte(asker{t, s.URL()}.ask("GET", "/api/v1/node?filter=name:"+name, "")), &nodes); err != nil || len(nodes.Body) != 1 {
+	if err := json.Unmarshal([]byte(asker{t, s.URL()}.ask("GET", "/api/v1/node?filter=name:"+name, "")),
+		&nodes); err != nil || len(nodes.Body) != 1 {
 		t.Fatal(nodes, err)
 	}
 	n.id = nodes.Body[0].NodeID
@@ -103,7 +105,8 @@ func (n *node) run(args ...string) (stop func()) {
 	ctx, cancel := context.WithCancel(n.t.Context())
 	var agent sync.WaitGroup
 	agent.Go(func() {
-		if code, said := n.main(ctx, append([]string{"run", "--driver", "sim", "--metrics-listen", metrics}, args...)...); code != 0 {
+		if code, said := n.main(ctx, append([]string{"run", "--driver", "sim", "--metrics-listen", metrics},
+			args...)...); code != 0 {
 			n.t.Errorf("%d: %s", code, said)
 		}
 	})
@@ -136,10 +139,12 @@ func centralLogs(t *testing.T, settings map[string]string) {
 	c := asker{t, s.URL()}
 	loud, quiet := join(t, s, "loud", "10.9.9.1"), join(t, s, "quiet", "10.9.9.2")
 	for range 2 {
-		if answer := c.ask("POST", "/api/v1/node/config", fmt.Sprintf(`{"node_id":%q,"disable_central_logging":true}`, quiet.id)); !strings.Contains(answer, `"OK"`) {
+		if answer := c.ask("POST", "/api/v1/node/config",
+			fmt.Sprintf(`{"node_id":%q,"disable_central_logging":true}`, quiet.id)); !strings.Contains(answer, `"OK"`) {
 			t.Fatal(answer)
 		}
-		if answer := c.ask("POST", "/api/v1/node/config?disable_central_logging=false&node_id="+loud.id, ""); !strings.Contains(answer, `"OK"`) {
+		if answer := c.ask("POST", "/api/v1/node/config?disable_central_logging=false&node_id="+loud.id,
+			""); !strings.Contains(answer, `"OK"`) {
 			t.Fatal(answer)
 		}
 		before := rows(c, quiet)
@@ -166,7 +171,8 @@ func rows(c asker, n *node) (sum int) {
 		return 0 // nothing has been written yet
 	}
 	for _, f := range list.Body {
-		sum += strings.Count(c.ask("GET", "/api/v1/log/view?service=node&file="+url.QueryEscape(f.Name), ""), " "+n.host+" ")
+		sum += strings.Count(c.ask("GET", "/api/v1/log/view?service=node&file="+url.QueryEscape(f.Name), ""),
+			" "+n.host+" ")
 	}
 	return sum
 }

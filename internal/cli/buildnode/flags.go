@@ -57,7 +57,9 @@ func (f *tagFlags) check() error {
 }
 
 // options asks the registry for the template; name is "" when the template is new.
-func (f *tagFlags) options(ctx context.Context, client *transfer.Client) (o localtemplate.PushOptions, name string, err error) {
+func (f *tagFlags) options(
+	ctx context.Context, client *transfer.Client,
+) (o localtemplate.PushOptions, name string, err error) {
 	o = localtemplate.PushOptions{Tag: f.Tag, Description: f.Description}
 	if f.Existing == "" {
 		return o, "", nil

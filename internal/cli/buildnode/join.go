@@ -68,7 +68,8 @@ Start the agent afterwards with "buildnode run".`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "joined as %s (%s); start the agent with: buildnode run\n", identity.Name, identity.NodeID)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "joined as %s (%s); start the agent with: buildnode run\n",
+				identity.Name, identity.NodeID)
 			return err
 		},
 	}
@@ -78,8 +79,10 @@ Start the agent afterwards with "buildnode run".`,
 	fs.StringVar(&o.Host, "host", "", "address of the VMs on this node (default: the one that reaches the controller)")
 	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
 	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs (default: as set by the controller)")
-	fs.StringVar(&o.Reserve, "reserve-space", "", `disk space that templates leave free, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
-	fs.StringVar(&o.UpdateKeys, "update-key", "", "file with the trusted public keys of agent packages (default: those of the controller at the first join)")
+	fs.StringVar(&o.Reserve, "reserve-space", "",
+		`disk space that templates leave free, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
+	fs.StringVar(&o.UpdateKeys, "update-key", "",
+		"file with the trusted public keys of agent packages (default: those of the controller at the first join)")
 	addTLS(fs, &o.TLS, "controller")
 	o.vlans.add(fs)
 	own.add(fs)
@@ -157,7 +160,8 @@ func (o *JoinOptions) kept(identity datadir.Identity) []string {
 	}
 	var fields []string
 	for field, given := range map[string]bool{
-		api.KeptName: o.Name != "", api.KeptHost: o.Host != "", api.KeptGroups: o.Groups != nil, api.KeptCapacity: o.Capacity != 0,
+		api.KeptName: o.Name != "", api.KeptHost: o.Host != "", api.KeptGroups: o.Groups != nil,
+		api.KeptCapacity: o.Capacity != 0,
 	} {
 		if !given {
 			fields = append(fields, field)
@@ -192,7 +196,8 @@ func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) 
 	}
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,
-		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity, Arch: runtime.GOARCH,
+		Name: identity.Name, Host: hostOf(*identity), Groups: identity.Groups, Capacity: identity.Capacity,
+		Arch: runtime.GOARCH,
 		Kept: o.kept(*identity),
 	})
 	if err != nil {

@@ -45,7 +45,8 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	case !k.given():
 		return nil, nil // no key, which is not an error
 	case k.id == "" || (k.text == "") == (k.file == ""):
-		return nil, cli.Usage(errors.New("an API key requires --api-key-id and either --api-key-file or --api-key-string"))
+		return nil,
+			cli.Usage(errors.New("an API key requires --api-key-id and either --api-key-file or --api-key-string"))
 	}
 	key, err := &userKey{text: k.text}, error(nil)
 	if k.file != "" {
@@ -174,7 +175,8 @@ func (k *nodeKey) registry(address string) (*client.Registry, error) {
 	var err error
 	if k.creds == nil {
 		if k.creds, err = client.LoadUserKey(k.key.ID, k.key.File); err != nil {
-			return nil, farm.Errorf(farm.CodeUnauthenticated, "The API key of this node cannot be used: %v; join again with it", err)
+			return nil, farm.Errorf(farm.CodeUnauthenticated,
+				"The API key of this node cannot be used: %v; join again with it", err)
 		}
 	}
 	r, err := client.NewRegistry(address, clientOptions(k.creds, k.tls))

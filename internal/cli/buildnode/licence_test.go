@@ -21,7 +21,8 @@ func TestLicenceOfANode(t *testing.T) {
 	}
 	defer end()
 	dir := t.TempDir()
-	secret, public, file := filepath.Join(dir, "authority.key"), filepath.Join(dir, "authority.pub"), filepath.Join(dir, "node.lic")
+	secret, public, file := filepath.Join(dir, "authority.key"), filepath.Join(dir, "authority.pub"),
+		filepath.Join(dir, "node.lic")
 	if err := license.Keygen(secret, public); err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +43,14 @@ func TestLicenceOfANode(t *testing.T) {
 	n, c := join(t, s, "licensed", "10.9.9.3"), asker{t, s.URL()}
 	flags := []string{"--license-file", file, "--license-authority", public}
 	issue(license.Controller, time.Time{})
-	if code, said := n.main(t.Context(), append([]string{"run", "--driver", "sim"}, flags...)...); code != 1 || !strings.Contains(said, "it is for another product: controller, not node") {
+	if code, said := n.main(t.Context(), append([]string{"run", "--driver", "sim"}, flags...)...); code != 1 ||
+		!strings.Contains(said, "it is for another product: controller, not node") {
 		t.Errorf("%d: %s", code, said)
 	}
 	issue(license.Node, time.Date(2020, 1, 31, 0, 0, 0, 0, time.UTC))
 	defer n.run(flags...)()
-	c.until(`"state":"Inactive \(Invalid License\)".*"license":"enterprise","expires":"2020-01-31T00:00:00Z".*"state_reason":"its license expired: 2020-01-31T00:00:00Z"`, "/api/v1/node")
+	c.until(
+		`"state":"Inactive \(Invalid License\)".*"license":"enterprise","expires":"2020-01-31T00:00:00Z".*"state_reason":"its license expired: 2020-01-31T00:00:00Z"`, "/api/v1/node")
 	issue(license.Node, time.Date(2999, 1, 31, 0, 0, 0, 0, time.UTC))
 	c.until(`"state":"Active".*"license":"enterprise","expires":"2999-01-31T00:00:00Z"`, "/api/v1/node")
 }

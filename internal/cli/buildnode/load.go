@@ -53,7 +53,8 @@ starts a job when its last one has ended.`,
 	fs.StringVar(&o.Template, "template", "", "id of the template to start")
 	fs.StringVar(&o.Tag, "tag", "", "tag of the version (default: the latest)")
 	fs.StringVar(&o.Group, "group-id", "", "id of the node group to start on")
-	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name, "profile: "+strings.Join(loadgen.ProfileNames(), ", "))
+	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name,
+		"profile: "+strings.Join(loadgen.ProfileNames(), ", "))
 	fs.Float64Var(&o.Rate, "rate", 0, "jobs started per second; 0: unlimited")
 	fs.IntVar(&o.Callers, "callers", 64, "maximum concurrent calls")
 	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "average run time of an instance, varied by up to a half")
@@ -65,7 +66,8 @@ starts a job when its last one has ended.`,
 	for _, name := range []string{"controller", "template"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(loadgen.ProfileNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("profile",
+		cobra.FixedCompletions(loadgen.ProfileNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -29,7 +29,9 @@ type loginOptions struct {
 
 func (l *loginOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&l.id, "api-key-id", "", "API key ID")
-	fs.StringVar(&l.key, "api-key", "", "private key of that API key: a private file, - for standard input, or the text (visible to other users of this machine)")
+	fs.StringVar(&l.key, "api-key", "",
+		"private key of that API key: a private file, - for standard input, or the text (visible to other users of "+
+			"this machine)")
 	fs.StringVar(&l.token, "token-file", "", "private file with the root token; - reads standard input")
 	cli.MarkGlobal(fs, "api-key-id", "api-key", "token-file")
 }
@@ -51,7 +53,8 @@ func (l *loginOptions) keep(r *remote.Registry) error {
 		return err
 	}
 	if r.KeyID = l.id; l.key != "" && !isFile(l.key) {
-		return cli.Usage(errors.New("--api-key: only a file name can be stored; write the private key to a private file"))
+		return cli.Usage(
+			errors.New("--api-key: only a file name can be stored; write the private key to a private file"))
 	}
 	if l.token == "-" {
 		return cli.Usage(errors.New("--token-file: only a file name can be stored"))
@@ -138,9 +141,13 @@ func authorize(o *transfer.Options, creds client.Credentials, tls datadir.TLS) e
 func (o *registryOptions) refused(err error) error {
 	switch code := farm.CodeOf(err); {
 	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
-		return fmt.Errorf("%w: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert and --key)", err)
+		return fmt.Errorf(
+			"%w: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert "+
+				"and --key)", err)
 	case code == farm.CodeUnauthenticated && o.as == nodesKey:
-		return fmt.Errorf("%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key) or the root token (--token-file)", err)
+		return fmt.Errorf(
+			"%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key) or the "+
+				"root token (--token-file)", err)
 	case code == farm.CodeUnauthenticated && o.as == "the root user":
 		return fmt.Errorf("%w: check that the root token is that of this registry", err)
 	case code == farm.CodeForbidden && o.as != "":

@@ -67,21 +67,28 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 	run := func(code int, want string, args ...string) {
 		t.Helper()
 		var out, errs bytes.Buffer
-		got := Main(t.Context(), append([]string{"--data-dir", data}, args...), Streams{In: strings.NewReader(string(raw)), Out: &out, Err: &errs})
+		got := Main(t.Context(), append([]string{"--data-dir", data}, args...),
+			Streams{In: strings.NewReader(string(raw)), Out: &out, Err: &errs})
 		text := out.String() + errs.String()
 		if got != code || !strings.Contains(text, want) {
 			t.Errorf("%v: %d %s; want %d, %q", args, got, text, code, want)
 		}
 		said.WriteString(text)
 	}
-	run(1, "Authentication Required: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate", "registry", "list", "-r", url)
+	run(1,
+		"Authentication Required: set an API key (--api-key-id and --api-key), the root token (--token-file) or a "+
+			"certificate", "registry", "list", "-r", url)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--token-file", root)
-	run(1, "Authentication Required: check that the root token is that of this registry", "registry", "list", "-r", url, "--token-file", wrong)
+	run(1, "Authentication Required: check that the root token is that of this registry", "registry", "list", "-r",
+		url, "--token-file", wrong)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", key)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", "-")
-	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", strings.TrimSpace(string(raw)))
-	run(1, `does not take the user key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key", key)
-	run(2, "mutually exclusive", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file", root)
+	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key",
+		strings.TrimSpace(string(raw)))
+	run(1, `does not take the user key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key",
+		key)
+	run(2, "mutually exclusive", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file",
+		root)
 
 	// A registry that was added with a key gets requests with it; another one does not.
 	run(0, "safe is the current registry", "registry", "add", "safe", url, "--api-key-id", "ci", "--api-key", key)

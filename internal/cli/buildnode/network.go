@@ -19,8 +19,11 @@ type vlanFlags struct {
 }
 
 func (f *vlanFlags) add(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&f.ids, "vlan", nil, "VLANs of guests: an id with a bridge of this host, as 10=br10, or ids and ranges, as 20,100-110, over --vlan-uplink")
-	fs.StringVar(&f.uplink, "vlan-uplink", "", "network device of this host for tagged frames; a bridge is created on it for each VLAN in use")
+	fs.StringSliceVar(&f.ids, "vlan", nil,
+		"VLANs of guests: an id with a bridge of this host, as 10=br10, or ids and ranges, as 20,100-110, over "+
+			"--vlan-uplink")
+	fs.StringVar(&f.uplink, "vlan-uplink", "",
+		"network device of this host for tagged frames; a bridge is created on it for each VLAN in use")
 }
 
 // apply replaces the node's settings by the given ones; a single empty ID removes all VLANs.
@@ -50,7 +53,9 @@ func vlansOf(id datadir.Identity, rule uplinkRule) (map[int]string, error) {
 		return nil, cli.Usage(err)
 	}
 	if rule == needUplink && id.VLANUplink == "" && slices.Contains(slices.Collect(maps.Values(vlans)), "") {
-		return nil, cli.Usage(errors.New("--vlan without a bridge requires --vlan-uplink, the network device for tagged frames"))
+		return nil,
+			cli.Usage(
+				errors.New("--vlan without a bridge requires --vlan-uplink, the network device for tagged frames"))
 	}
 	return vlans, nil
 }

@@ -148,7 +148,8 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 	}
 	n.metrics, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
 		Addr: o.Metrics, Logger: o.Logger,
-		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(), n.source.Families(), logs.Families(shippers)),
+		Families: slices.Concat(obs.ProgramFamilies("node", time.Now()), n.agent.Families(), n.templates.Families(),
+			n.source.Families(), logs.Families(shippers)),
 	})
 	if err == nil {
 		n.keep(n.metrics)
@@ -179,7 +180,9 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.pass)
 	n.keep(source)
 	n.source = source
-	templates, err := cache.Open(cache.Options{Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger})
+	templates, err := cache.Open(cache.Options{
+		Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger,
+	})
 	if err != nil {
 		return none, err
 	}
@@ -193,11 +196,12 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	return agent.Options{
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
-		Registries: source, Saves: o.Home.Saves(), CacheJobs: o.Home.CacheJobs(), Uploads: source, CentralLog: centralLog(o.Shipper),
-		Pulled:   source.Pulled,
-		Consoles: client,
-		Licence:  n.license,
-		Devices:  usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
+		Registries: source, Saves: o.Home.Saves(), CacheJobs: o.Home.CacheJobs(), Uploads: source,
+		CentralLog: centralLog(o.Shipper),
+		Pulled:     source.Pulled,
+		Consoles:   client,
+		Licence:    n.license,
+		Devices:    usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
 
@@ -205,7 +209,11 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 	switch o.Driver {
 	case DriverQEMU:
 		if ip := net.ParseIP(o.VNCListen); o.VNCListen != "" && ip.To4() == nil {
-			return nil, cli.Usage(fmt.Errorf("invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0", o.VNCListen))
+			return nil,
+				cli.Usage(
+					fmt.Errorf(
+						"invalid --vnc-listen %s: want an IPv4 address of this host, such as 127.0.0.1 or 0.0.0.0",
+						o.VNCListen))
 		}
 		vlans, err := vlansOf(identity, needUplink)
 		if err != nil {

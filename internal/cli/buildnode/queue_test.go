@@ -18,7 +18,9 @@ import (
 
 // openQueue opens a cloud with an interface for nodes. Its port was free a moment before: if
 // another process has taken it since then, the next attempt uses another port.
-func openQueue(t *testing.T, settings map[string]string) (s *buildyard.ControllerService, queue string, end func(), err error) {
+func openQueue(
+	t *testing.T, settings map[string]string,
+) (s *buildyard.ControllerService, queue string, end func(), err error) {
 	t.Helper()
 	for range 5 {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -28,7 +30,8 @@ func openQueue(t *testing.T, settings map[string]string) (s *buildyard.Controlle
 		queue = l.Addr().String()
 		_ = l.Close()
 		settings["SVC_QUEUE_ADDR"] = queue
-		if s, end, err = openCloud(t.TempDir(), settings); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		if s, end, err = openCloud(t.TempDir(), settings); err == nil ||
+			!strings.Contains(err.Error(), "address already in use") {
 			return s, queue, end, err
 		}
 	}
@@ -41,19 +44,25 @@ func TestInterfaceForNodes(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
 	issue(t, certs)
-	pair := []string{"--cacert", filepath.Join(certs, "ca.pem"), "--cert", filepath.Join(certs, "user.pem"), "--key", filepath.Join(certs, "user-key.pem")}
+	pair := []string{"--cacert", filepath.Join(certs, "ca.pem"), "--cert", filepath.Join(certs,
+		"user.pem"), "--key", filepath.Join(certs, "user-key.pem")}
 	tls := map[string]string{
-		"SVC_USE_QUEUE_TLS": "true", "SVC_QUEUE_SERVER_CERT": filepath.Join(certs, "server.pem"), "SVC_QUEUE_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
-		"SVC_QUEUE_CA_CERT": filepath.Join(certs, "ca.pem"),
+		"SVC_USE_QUEUE_TLS": "true", "SVC_QUEUE_SERVER_CERT": filepath.Join(certs, "server.pem"),
+		"SVC_QUEUE_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
+		"SVC_QUEUE_CA_CERT":    filepath.Join(certs, "ca.pem"),
 	}
 	for name, c := range map[string]struct {
 		settings map[string]string
 		args     []string
 		says     string
 	}{
-		"nothing":               {nil, nil, "--token-file or --token is required"},
-		"the token":             {nil, []string{"--token", "$TOKEN"}, "joined as"},
-		"a user key":            {map[string]string{"SVC_ENABLE_API_KEYS": "true"}, []string{"--api-key-id", "nodes", "--api-key-file", "$KEY"}, "joined as"},
+		"nothing":   {nil, nil, "--token-file or --token is required"},
+		"the token": {nil, []string{"--token", "$TOKEN"}, "joined as"},
+		"a user key": {
+			map[string]string{"SVC_ENABLE_API_KEYS": "true"},
+			[]string{"--api-key-id", "nodes", "--api-key-file", "$KEY"},
+			"joined as",
+		},
 		"nothing where it may":  {map[string]string{"SVC_ENABLE_QUEUE_AUTH": "false"}, nil, "joined as"},
 		"a certificate":         {tls, pair, "joined as"},
 		"no certificate":        {tls, pair[:2], "is required"},

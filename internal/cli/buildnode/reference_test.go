@@ -29,7 +29,8 @@ func TestReferenceOfSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, f.Name, f.Value.Type(), defaultOf(f), referencetest.Cell(f.Usage))
+			fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, f.Name, f.Value.Type(), defaultOf(f),
+				referencetest.Cell(f.Usage))
 		})
 	}
 	referencetest.Section(t, "settings.md", "Node agent", b.String())

@@ -47,7 +47,8 @@ pulled data is next to the file.`,
 // formatFlag adds the option for the format of an image file.
 func formatFlag(cmd *cobra.Command, format *string) {
 	cmd.Flags().StringVar(format, "format", "", "image format: raw or qcow2 (default: by the file extension)")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"raw", "qcow2"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions([]string{"raw", "qcow2"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (o *ExportOptions) run(ctx context.Context) error {
@@ -133,7 +134,8 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	}
 	shown := &stageBars{w: o.Err}
 	push.Progress = shown.bytes("push " + cli.Plain(o.Settings.Name))
-	result, err := localtemplate.ImageTransfer{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image, o.Settings, push)
+	result, err := localtemplate.ImageTransfer{Images: images{}, Registry: client, Local: local}.Publish(ctx, o.Image,
+		o.Settings, push)
 	shown.end()
 	if err != nil {
 		return resumable(ctx, err)

@@ -80,7 +80,8 @@ cache pulls, and after "+" the increment over the older versions.`,
 				g.Row("Last push", day(t.LastPush))
 				g.Row("Last pull", day(t.LastPull))
 				for _, v := range t.Versions {
-					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, bytesize.Format(v.Size), "+"+bytesize.Format(v.Increment), day(v.CreationDate), v.Description)
+					g.Row("Version", fmt.Sprintf("%d", v.Number), v.Tag, bytesize.Format(v.Size),
+						"+"+bytesize.Format(v.Increment), day(v.CreationDate), v.Description)
 				}
 			})
 		},
@@ -120,7 +121,8 @@ func registryRevert(r *registryOptions) *cobra.Command {
 }
 
 func (o *RevertOptions) run(ctx context.Context) error {
-	if err := o.Yes.Ask(ctx, o.Streams, "Delete a version of %s and all newer ones from the registry?", o.Template); err != nil {
+	if err := o.Yes.Ask(ctx, o.Streams, "Delete a version of %s and all newer ones from the registry?",
+		o.Template); err != nil {
 		return err
 	}
 	client, err := o.client(ctx, tryQuestion)

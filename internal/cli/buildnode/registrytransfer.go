@@ -59,7 +59,8 @@ func (o *PushOptions) run(ctx context.Context) error {
 		return err
 	}
 	shown := &stageBars{w: o.Err}
-	push.Progress, push.Remembered = shown.bytes("push "+cli.Plain(vm.Name)), shown.bytes("remember "+cli.Plain(vm.Name))
+	push.Progress, push.Remembered = shown.bytes("push "+cli.Plain(vm.Name)),
+		shown.bytes("remember "+cli.Plain(vm.Name))
 	result, err := l.Push(ctx, client, vm.ID, push)
 	shown.end()
 	if err != nil {
@@ -70,7 +71,8 @@ func (o *PushOptions) run(ctx context.Context) error {
 
 // pushed prints the result of a push.
 func (o *registryOptions) pushed(r api.PushResult) error {
-	_, err := fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(r.Name), cli.Plain(r.Tag), r.Number, r.ID)
+	_, err := fmt.Fprintf(o.Out, "pushed %s %s as version %d (%s)\n", cli.Plain(r.Name), cli.Plain(r.Tag), r.Number,
+		r.ID)
 	return err
 }
 

@@ -42,21 +42,30 @@ start. A version that does not reach the controller is rolled back to the previo
 	}
 	addDriver(cmd, &o)
 	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "allow updates to older signed versions")
-	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "", "file with the trusted public keys of agent packages (default: those from the first join)")
-	cmd.Flags().StringVar(&o.Licence.File, "license-file", "", "license file of this node; with an expired license it gets no new VMs (default: only that of its hypervisor)")
-	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "", "file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
-	cmd.Flags().StringVar(&o.Metrics, "metrics-listen", "", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
+	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "",
+		"file with the trusted public keys of agent packages (default: those from the first join)")
+	cmd.Flags().StringVar(&o.Licence.File, "license-file", "",
+		"license file of this node; with an expired license it gets no new VMs (default: only that of its hypervisor)")
+	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "",
+		"file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the "+
+			"user's configuration directory)")
+	cmd.Flags().StringVar(&o.Metrics, "metrics-listen",
+		"", "listen address host:port of Prometheus metrics at /metrics (default: disabled)")
 	return cmd
 }
 
 // addDriver adds the options of the hypervisor to a command.
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
-	cmd.Flags().StringVar(&o.RunAs, "run-as", "", "dedicated user of QEMU when this program runs as root (default: buildyard if it exists, else user id 65525)")
-	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "bridge of this host for network mode bridge (default: the mode is refused)")
-	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "", "listen address of VM consoles with a VNC password, such as 0.0.0.0 (default: 127.0.0.1)")
+	cmd.Flags().StringVar(&o.RunAs, "run-as", "",
+		"dedicated user of QEMU when this program runs as root (default: buildyard if it exists, else user id 65525)")
+	cmd.Flags().StringVar(&o.Bridge, "bridge", "",
+		"bridge of this host for network mode bridge (default: the mode is refused)")
+	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "",
+		"listen address of VM consoles with a VNC password, such as 0.0.0.0 (default: 127.0.0.1)")
 	o.vlans.add(cmd.Flags())
-	_ = cmd.RegisterFlagCompletionFunc("driver", cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("driver",
+		cobra.FixedCompletions([]string{DriverQEMU, DriverSim}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // serveNode runs the agent until the context ends, the agent cannot continue, or it is to be
@@ -67,7 +76,8 @@ func serveNode(ctx context.Context, o NodeOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	o.Logger.InfoContext(ctx, "agent started", "driver", node.Host.Driver, "hypervisor", node.Host.Version, "accelerator", node.Host.Accelerator, "version", obs.FullVersion())
+	o.Logger.InfoContext(ctx, "agent started", "driver", node.Host.Driver, "hypervisor", node.Host.Version,
+		"accelerator", node.Host.Accelerator, "version", obs.FullVersion())
 	if err := o.Home.SetLastError(""); err != nil {
 		return err
 	}

@@ -63,14 +63,17 @@ func TestScripts(t *testing.T) {
 			case strings.HasPrefix(script, "script-tls-"):
 				env.Setenv("CERTS", certs)
 				return guardedCloud(env, map[string]string{
-					"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": filepath.Join(certs, "server.pem"), "SVC_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
-					"SVC_CA_CERT": filepath.Join(certs, "ca.pem"),
+					"SVC_USE_HTTPS": "true", "SVC_SERVER_CERT": filepath.Join(certs, "server.pem"),
+					"SVC_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
+					"SVC_CA_CERT":    filepath.Join(certs, "ca.pem"),
 				})
 			default:
 				return storage(env)
 			}
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "random": random, "userkey": userKey, "apikey": apiKey, "api": call, "api-until": callUntil},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"until": until, "random": random, "userkey": userKey, "apikey": apiKey, "api": call, "api-until": callUntil,
+		},
 	})
 }
 
@@ -91,7 +94,8 @@ func issue(t *testing.T, dir string) {
 
 // storage starts a registry for a script.
 func storage(env *testscript.Env) error {
-	core, err := registry.Open(context.Background(), registry.Options{Base: filepath.Join(env.WorkDir, ".registry"), Version: "test"})
+	core, err := registry.Open(context.Background(),
+		registry.Options{Base: filepath.Join(env.WorkDir, ".registry"), Version: "test"})
 	if err != nil {
 		return err
 	}
@@ -125,7 +129,9 @@ func guardedCloud(env *testscript.Env, more map[string]string) error {
 	if err := os.WriteFile(filepath.Join(env.WorkDir, "root.token"), []byte(scriptRoot+"\n"), 0o600); err != nil {
 		return err
 	}
-	settings := map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_ENABLE_API_KEYS": "true"}
+	settings := map[string]string{
+		"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": scriptRoot, "SVC_ENABLE_API_KEYS": "true",
+	}
 	maps.Copy(settings, more)
 	return cloud(env, settings)
 }
@@ -134,8 +140,10 @@ func guardedCloud(env *testscript.Env, more map[string]string) error {
 // is called.
 func openCloud(dir string, more map[string]string) (s *buildyard.ControllerService, end func(), err error) {
 	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0",
-		"SVC_DATA_DIR": filepath.Join(dir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, ".registry"),
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_LOCAL_LISTEN_ADDR":  "127.0.0.1:0",
+		"SVC_DATA_DIR":           filepath.Join(dir, ".controller"),
+		"SVC_REGISTRY_BASE_PATH": filepath.Join(dir, ".registry"),
 	}
 	maps.Copy(settings, more)
 	s = &buildyard.ControllerService{Stderr: io.Discard, WithRegistry: true}
@@ -212,12 +220,15 @@ func callUntil(ts *testscript.TestScript, neg bool, args []string) {
 
 func ask(ts *testscript.TestScript, args []string) string {
 	body := strings.Join(args[2:], "")
-	req, err := http.NewRequestWithContext(context.Background(), args[0], ts.Getenv("CONTROLLER")+args[1], strings.NewReader(body))
+	req, err := http.NewRequestWithContext(context.Background(), args[0], ts.Getenv("CONTROLLER")+args[1],
+		strings.NewReader(body))
 	ts.Check(err)
 	if root := ts.Getenv("ROOT"); root != "" {
 		req.SetBasicAuth("root", root)
 	}
-	caller := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	caller := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
 	resp, err := caller.Do(req)
 	ts.Check(err)
 	defer func() { _ = resp.Body.Close() }()
@@ -254,7 +265,8 @@ func apiKey(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: apikey id file")
 	}
-	c, err := client.NewController(ts.Getenv("CONTROLLER"), client.Options{Credentials: client.RootToken(ts.Getenv("ROOT")), TLS: client.TLS{SkipVerify: true}})
+	c, err := client.NewController(ts.Getenv("CONTROLLER"),
+		client.Options{Credentials: client.RootToken(ts.Getenv("ROOT")), TLS: client.TLS{SkipVerify: true}})
 	ts.Check(err)
 	made, err := c.CreateKey(context.Background(), api.NewKey{ID: args[0], TTL: 3600, Groups: []string{"scripts"}})
 	ts.Check(err)

@@ -72,7 +72,8 @@ The same --seed produces the same values.`,
 	fs.BoolVar(&o.RealPull, "real-pull", false, "pull real templates (requires --data-dir)")
 	fs.StringVar(&o.Dir, "data-dir", "", "data directory of nodes and VMs (default: in memory)")
 	fs.StringVar(&o.Sim.License, "license", "", "license type of the simulated hypervisor (default: no license needed)")
-	fs.StringVar(&o.Sim.Expires, "license-expires", "", "expiration date or time of that license, such as 2027-01-31 (default: never)")
+	fs.StringVar(&o.Sim.Expires, "license-expires", "",
+		"expiration date or time of that license, such as 2027-01-31 (default: never)")
 	o.addOffers(cmd)
 	o.addFates(cmd)
 	_ = cmd.MarkFlagRequired("controller")
@@ -83,7 +84,8 @@ The same --seed produces the same values.`,
 func (o *SimOptions) addOffers(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs of each node, as 10,100-110")
-	fs.StringSliceVar(&o.USB, "usb", nil, "USB devices of each node, as phone=2,key: claim names with the number of devices")
+	fs.StringSliceVar(&o.USB, "usb", nil,
+		"USB devices of each node, as phone=2,key: claim names with the number of devices")
 }
 
 // addFates adds the options for failures and durations of simulated VMs.
@@ -188,7 +190,8 @@ func (o *SimOptions) offers(to *fleet.Options) error {
 			n, err = strconv.Atoi(count)
 		}
 		if err != nil || name == "" || len(name) > 64 || n < 1 || n > maxSimUSB {
-			return cli.Usage(fmt.Errorf("invalid --usb %q: want a claim name with 1 to %d devices, such as phone=2", item, maxSimUSB))
+			return cli.Usage(fmt.Errorf("invalid --usb %q: want a claim name with 1 to %d devices, such as phone=2",
+				item, maxSimUSB))
 		}
 		for port := range n {
 			to.USB = append(to.USB, api.USBDevice{Name: name, Location: fmt.Sprintf("%d-%d", bus+1, port+1)})

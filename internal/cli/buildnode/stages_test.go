@@ -17,7 +17,8 @@ func TestStages(t *testing.T) {
 	s.end()
 	s.end()
 	lines := strings.Split(out.String(), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "first 100%  4 B of 4 B") || !strings.HasPrefix(lines[1], "third 100%  2 B of 2 B") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "first 100%  4 B of 4 B") ||
+		!strings.HasPrefix(lines[1], "third 100%  2 B of 2 B") {
 		t.Errorf("%q", lines)
 	}
 }

@@ -129,7 +129,10 @@ func heldInstances(at datadir.Dir) ([]heldInstance, error) {
 	}
 	list := make([]heldInstance, len(entries))
 	for i, e := range entries {
-		list[i] = heldInstance{ID: e.Order.InstanceID, Phase: e.State.Phase, Ending: e.State.Ending, Message: e.State.Message}
+		list[i] = heldInstance{
+			ID: e.Order.InstanceID, Phase: e.State.Phase, Ending: e.State.Ending,
+			Message: e.State.Message,
+		}
 		if start := e.Order.Start; start != nil {
 			list[i].Template, list[i].Tag = start.TemplateName, start.Tag
 		}

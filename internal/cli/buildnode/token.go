@@ -41,7 +41,9 @@ func (t *tokenOptions) read(in io.Reader) (string, error) {
 		}
 	}
 	if token == "" {
-		return "", cli.Usage(errors.New(`the join token is empty; "buildyard node token" prints it on the controller's machine`))
+		return "",
+			cli.Usage(
+				errors.New(`the join token is empty; "buildyard node token" prints it on the controller's machine`))
 	}
 	return token, nil
 }

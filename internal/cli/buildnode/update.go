@@ -24,7 +24,9 @@ func runNode(ctx context.Context, o NodeOptions) error {
 	if err != nil {
 		return fmt.Errorf("path of this program: %w", err)
 	}
-	err = update.Boot(update.BootOptions{Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger})
+	err = update.Boot(update.BootOptions{
+		Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -56,8 +58,10 @@ func newUpdater(o NodeOptions, self string) (*update.Updater, error) {
 		return nil, err
 	}
 	return update.New(update.Options{
-		Home: o.Home, Identity: identity, Transport: nodeapi.Transport(config, 1), Version: obs.FullVersion(), Path: self,
-		Keys: o.UpdateKeys, Logger: o.Logger, Ask: selfexec.Version, Become: selfexec.Exec, AllowDowngrade: o.AllowDowngrade,
+		Home: o.Home, Identity: identity, Transport: nodeapi.Transport(config, 1), Version: obs.FullVersion(),
+		Path: self,
+		Keys: o.UpdateKeys, Logger: o.Logger, Ask: selfexec.Version, Become: selfexec.Exec,
+		AllowDowngrade: o.AllowDowngrade,
 	}), nil
 }
 

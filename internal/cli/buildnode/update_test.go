@@ -101,7 +101,8 @@ func TestAgentIsUpdated(t *testing.T) {
 
 	u.kill()
 	u.run() // the base, which is replaced by the version that works
-	u.await("the version after a kill", func() bool { n := u.look(); return n.AgentVersion == "0.2.0-new" && n.State == "Active" })
+	u.await("the version after a kill",
+		func() bool { n := u.look(); return n.AgentVersion == "0.2.0-new" && n.State == "Active" })
 
 	u.publish("0.3.0", "bad", ends)
 	for range 3 { // as a supervisor restarts it
@@ -112,7 +113,8 @@ func TestAgentIsUpdated(t *testing.T) {
 		}
 		u.run()
 	}
-	u.await("that it is known to be bad", func() bool { n := u.look(); return n.Update != nil && n.Update.Failure != "" })
+	u.await("that it is known to be bad",
+		func() bool { n := u.look(); return n.Update != nil && n.Update.Failure != "" })
 	n := u.look()
 	if n.AgentVersion != "0.2.0-new" || !strings.Contains(n.StateReason, "begun 3 times") || n.Update.Tries != 1 {
 		t.Errorf("%s, %s, %+v", n.AgentVersion, n.StateReason, n.Update)
@@ -125,7 +127,8 @@ func TestAgentIsUpdated(t *testing.T) {
 func newUpdated(t *testing.T) *updated {
 	t.Helper()
 	dir := t.TempDir()
-	u := &updated{t: t, dir: dir, base: filepath.Join(dir, "base", "buildnode"), secret: filepath.Join(dir, "packages.key")}
+	u := &updated{t: t, dir: dir, base: filepath.Join(dir, "base", "buildnode"), secret: filepath.Join(dir,
+		"packages.key")}
 	var err error
 	if u.log, err = os.Create(filepath.Join(dir, "node.log")); err != nil {
 		t.Fatal(err)
@@ -145,7 +148,8 @@ func newUpdated(t *testing.T) *updated {
 		t.Fatal(err)
 	}
 	token := u.controller()
-	join := exec.CommandContext(t.Context(), u.base, "join", u.url, "--token", token, "--data-dir", filepath.Join(dir, "node"), "--name", "one", "--reserve-space", "1GB")
+	join := exec.CommandContext(t.Context(), u.base, "join", u.url, "--token", token, "--data-dir",
+		filepath.Join(dir, "node"), "--name", "one", "--reserve-space", "1GB")
 	if out, err := join.CombinedOutput(); err != nil {
 		t.Fatalf("join: %v\n%s", err, out)
 	}
@@ -192,9 +196,12 @@ func (u *updated) controller() (token string) {
 	_, err = registry.Push(u.t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{
 			ID: template, Name: "base", Tag: "v1", Arch: "amd64",
-			Config: json.RawMessage(`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
+			Config: json.RawMessage(
+				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
-		Files: []transfer.PushFile{{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk}},
+		Files: []transfer.PushFile{
+			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
+		},
 	})
 	if err != nil {
 		u.t.Fatal(err)
@@ -221,7 +228,8 @@ func (u *updated) copyBinary(to, trailer string) {
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, append(raw, trailer...), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755),
+		os.WriteFile(to, append(raw, trailer...), 0o755)); err != nil {
 		u.t.Fatal(err)
 	}
 }
@@ -259,7 +267,8 @@ func (u *updated) publish(version, commit, does string) {
 // run starts the node's agent: the base program.
 func (u *updated) run() {
 	u.t.Helper()
-	u.node = exec.CommandContext(context.WithoutCancel(u.t.Context()), u.base, "run", "--driver", "sim", "--data-dir", filepath.Join(u.dir, "node"))
+	u.node = exec.CommandContext(context.WithoutCancel(u.t.Context()), u.base, "run", "--driver", "sim", "--data-dir",
+		filepath.Join(u.dir, "node"))
 	u.node.Stdout, u.node.Stderr = u.log, u.log
 	if err := u.node.Start(); err != nil {
 		u.t.Fatal(err)

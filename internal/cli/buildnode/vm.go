@@ -80,7 +80,8 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 	fs.StringVar(&f.ram, "ram", "", "memory in MiB, or with a unit such as 4G")
 	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(localtemplate.Networks, ", "))
 	fs.StringVar(&f.firmware, "firmware", "", "firmware: bios or uefi")
-	fs.StringArrayVar(&f.ports, "port", nil, `port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" for no rules`)
+	fs.StringArrayVar(&f.ports, "port", nil,
+		`port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" for no rules`)
 	for flag, choice := range map[string][]string{
 		"arch": localtemplate.Archs, "network": localtemplate.Networks, "firmware": localtemplate.Firmwares,
 	} {
@@ -116,7 +117,8 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 // foretell warns about template settings that no driver of this version supports.
 func (g *globals) foretell(s localtemplate.Settings) {
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
-		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s\n", s.Firmware)
+		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s\n",
+			s.Firmware)
 	}
 }
 
@@ -244,7 +246,8 @@ func vmList(g *globals) *cobra.Command {
 			err = output.Write(g.Out, list, func(t *cli.Grid) {
 				t.Row("ID", "NAME", "ARCH", "CPUS", "RAM", "SIZE", "TAG")
 				for _, vm := range list {
-					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MiB", vm.MemoryMB), bytesize.Format(vm.Size), vm.Tag)
+					t.Row(vm.ID, vm.Name, vm.Arch, vm.CPUs, fmt.Sprintf("%d MiB", vm.MemoryMB),
+						bytesize.Format(vm.Size), vm.Tag)
 				}
 			})
 			if err != nil {

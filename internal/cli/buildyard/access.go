@@ -40,12 +40,13 @@ type accessOptions struct {
 	Tier          func() farm.Tier
 	Stores        accessStores
 	Edge          *portTLS
-	Passes        *auth.NodeTokens                // that authenticate nodes; nil: none
-	Fresh         func(ctx context.Context) error // waits until the writes of other replicas are visible; nil: no other replicas
-	Show          authrest.Show                   // the login page; nil: the default
-	Auditor       rest.Auditor                    // nil: audited actions go only to the log
-	Chores        []periodic.Job                  // additional background jobs of access
-	Logger        *slog.Logger
+	Passes        *auth.NodeTokens // that authenticate nodes; nil: none
+	// waits until the writes of other replicas are visible; nil: no other replicas
+	Fresh   func(ctx context.Context) error
+	Show    authrest.Show  // the login page; nil: the default
+	Auditor rest.Auditor   // nil: audited actions go only to the log
+	Chores  []periodic.Job // additional background jobs of access
+	Logger  *slog.Logger
 }
 
 // accessStores are the permanent stores of authentication.
@@ -73,7 +74,8 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 		return ""
 	}
 	permissions := asked(authorizations)
-	token, authorities, provider := v.String(config.AuthRootToken), v.String(config.CACert), v.String(config.OIDCProviderURL)
+	token, authorities, provider := v.String(config.AuthRootToken), v.String(config.CACert),
+		v.String(config.OIDCProviderURL)
 	for _, rule := range []struct {
 		broken bool
 		says   string
@@ -82,13 +84,20 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 		{!on && permissions != "", permissions + " requires " + config.EnableAuth + "=true"},
 		{!on && authorities != "", config.CACert + " requires " + config.EnableAuth + "=true"},
 		{!on && provider != "", config.OIDCProviderURL + " requires " + config.EnableAuth + "=true"},
-		{on && token == "" && authorities == "" && provider == "", config.EnableAuth + " is on without a credential: set " + config.AuthRootToken + " (or " + config.AuthRootToken + "_FILE)"},
-		{permissions != "" && token == "", permissions + " requires " + config.AuthRootToken + ": only the root user can grant permissions"},
-		{v.Bool(config.EnableAPIKeys) && token == "", config.EnableAPIKeys + " requires " + config.AuthRootToken + ": only the root user creates keys"},
-		{v.Bool(config.ResourceManagement) && permissions == "", config.ResourceManagement + " requires authorization: " + authorizations[0] + "=true"},
-		{(provider == "") != (v.String(config.OIDCClientID) == ""), config.OIDCProviderURL + " and " + config.OIDCClientID + " must be set together"},
+		{on && token == "" && authorities == "" &&
+			provider == "", config.EnableAuth + " is on without a credential: set " + config.AuthRootToken + " (or " +
+			config.AuthRootToken + "_FILE)"},
+		{permissions != "" && token == "", permissions + " requires " + config.AuthRootToken +
+			": only the root user can grant permissions"},
+		{v.Bool(config.EnableAPIKeys) && token == "", config.EnableAPIKeys + " requires " + config.AuthRootToken +
+			": only the root user creates keys"},
+		{v.Bool(config.ResourceManagement) &&
+			permissions == "", config.ResourceManagement + " requires authorization: " + authorizations[0] + "=true"},
+		{(provider == "") != (v.String(config.OIDCClientID) == ""), config.OIDCProviderURL + " and " +
+			config.OIDCClientID + " must be set together"},
 		{v.List(config.CRL) != nil && authorities == "", config.CRL + " requires " + config.CACert},
-		{authorities != "" && !v.Bool(config.UseHTTPS) && !v.Bool(config.IngressNginx), config.CACert + " requires " + config.UseHTTPS + "=true: client certificates require TLS"},
+		{authorities != "" && !v.Bool(config.UseHTTPS) && !v.Bool(config.IngressNginx), config.CACert + " requires " +
+			config.UseHTTPS + "=true: client certificates require TLS"},
 	} {
 		if rule.broken {
 			return errors.New(rule.says)
@@ -124,7 +133,8 @@ func openAccess(o accessOptions) (*access, error) {
 		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
 	routes := authrest.Options{
-		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins, Root: a.who.Root,
+		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins,
+		Root:     a.who.Root,
 		Provider: a.provider, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
 	}
 	if v.Bool(config.EnableAPIKeys) {
@@ -163,9 +173,12 @@ func (a *access) openProvider() (err error) {
 		return nil
 	}
 	if a.provider, err = oidc.New(oidc.Options{
-		ClientID: v.String(config.OIDCClientID), ClientSecret: auth.NewSecret(v.String(config.OIDCClientSecret)), ProviderURL: v.String(config.OIDCProviderURL),
-		DisplayName: v.String(config.OIDCDisplayName), UsernameClaim: v.String(config.OIDCUsernameClaim), GroupsClaim: v.String(config.OIDCGroupsClaim),
-		Scopes: v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer, Fail: a.o.Show.Fail, Logger: a.o.Logger,
+		ClientID: v.String(config.OIDCClientID), ClientSecret: auth.NewSecret(v.String(config.OIDCClientSecret)),
+		ProviderURL: v.String(config.OIDCProviderURL),
+		DisplayName: v.String(config.OIDCDisplayName), UsernameClaim: v.String(config.OIDCUsernameClaim),
+		GroupsClaim: v.String(config.OIDCGroupsClaim),
+		Scopes:      v.List(config.OIDCScopes), Proxied: v.Bool(config.IngressNginx), Signer: a.o.Stores.Signer,
+		Fail: a.o.Show.Fail, Logger: a.o.Logger,
 	}); err != nil {
 		return fmt.Errorf("%s: %w", config.OIDCProviderURL, err)
 	}
@@ -177,7 +190,8 @@ func (a *access) openProvider() (err error) {
 func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	v := a.o.Settings
 	return rest.NewGuard(rest.GuardOptions{
-		Who: who, Judge: a.judge, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Sites: a.sites(), Auditor: a.o.Auditor, Logger: a.o.Logger,
+		Who: who, Judge: a.judge, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Sites: a.sites(),
+		Auditor: a.o.Auditor, Logger: a.o.Logger,
 	})
 }
 

@@ -40,32 +40,47 @@ func withAccess(more map[string]string) map[string]string {
 func TestSettingsOfAccess(t *testing.T) {
 	const on = "--enable-auth --root-token 0123456789 "
 	for args, want := range map[string]string{
-		"up --enable-auth":                                  "is on without a credential: set SVC_ROOT_TOKEN",
-		"up --enable-auth --root-token 012345678":           "has 9 characters; it needs at least 10",
-		"up --enable-api-keys":                              "SVC_ENABLE_API_KEYS requires SVC_ENABLE_AUTH=true",
-		"up --enable-controller-authorization":              "SVC_ENABLE_CONTROLLER_AUTHORIZATION requires SVC_ENABLE_AUTH=true",
-		"up --enable-registry-authorization":                "SVC_ENABLE_REGISTRY_AUTHORIZATION requires SVC_ENABLE_AUTH=true",
-		"registry --enable-authorization":                   "SVC_ENABLE_AUTHORIZATION requires SVC_ENABLE_AUTH=true",
-		"up --ca-cert x":                                    "SVC_CA_CERT requires SVC_ENABLE_AUTH=true",
-		"up " + on + "--ca-cert x":                          "SVC_CA_CERT requires SVC_USE_HTTPS=true",
-		"up " + on + "--crl x":                              "SVC_CRL requires SVC_CA_CERT",
-		"up " + on + "--enable-resource-management":         "requires authorization: SVC_ENABLE_CONTROLLER_AUTHORIZATION=true",
-		"registry " + on + "--enable-resource-management":   "requires authorization: SVC_ENABLE_AUTHORIZATION=true",
-		"up " + on + "--oidc-provider-url https://idp.test": "SVC_OIDC_PROVIDER_URL and SVC_OIDC_CLIENT_ID must be set together",
-		"up --enable-auth --oidc-provider-url https://idp.test --oidc-client-id x --enable-api-keys": "SVC_ENABLE_API_KEYS requires SVC_ROOT_TOKEN",
-		"up --local-listen-addr :x":                                                          "SVC_LOCAL_LISTEN_ADDR",
-		"up --local-listen-addr 192.0.2.1:8085":                                              "a loopback address such as",
-		"up --use-https --listen-addr 127.0.0.1:0":                                           "SVC_USE_HTTPS requires SVC_SERVER_CERT and SVC_SERVER_KEY",
-		"up --use-https --server-cert /none --server-key /none --listen-addr 127.0.0.1:0":    "/none",
-		"up --server-cert x --server-key x":                                                  "SVC_SERVER_CERT requires SVC_USE_HTTPS=true",
-		"registry --server-key x":                                                            "SVC_SERVER_KEY requires SVC_USE_HTTPS=true",
-		"registry --min-tls-version 1.1":                                                     "SVC_MIN_TLS_VERSION",
-		"up --use-queue-tls":                                                                 "SVC_USE_QUEUE_TLS requires SVC_QUEUE_ADDR",
-		"up --queue-addr 127.0.0.1:0 --queue-ca-cert x":                                      "SVC_QUEUE_CA_CERT requires SVC_USE_QUEUE_TLS=true",
-		"up --queue-addr 127.0.0.1:0 --queue-server-cert x":                                  "SVC_QUEUE_SERVER_CERT requires SVC_USE_QUEUE_TLS=true",
-		"up --queue-addr 127.0.0.1:0 --queue-server-key x":                                   "SVC_QUEUE_SERVER_KEY requires SVC_USE_QUEUE_TLS=true",
-		"up --queue-addr 127.0.0.1:0 --use-queue-tls --queue-crl x":                          "SVC_QUEUE_CRL requires SVC_QUEUE_CA_CERT",
-		"controller --registry http://127.0.0.1:1 --listen-addr 127.0.0.1:0 --api-key-id ci": "SVC_API_KEY_ID and SVC_API_KEY_STRING must be set together",
+		"up --enable-auth":                        "is on without a credential: set SVC_ROOT_TOKEN",
+		"up --enable-auth --root-token 012345678": "has 9 characters; it needs at least 10",
+		"up --enable-api-keys":                    "SVC_ENABLE_API_KEYS requires SVC_ENABLE_AUTH=true",
+		"up --enable-controller-authorization": "SVC_ENABLE_CONTROLLER_AUTHORIZATION requires " +
+			"SVC_ENABLE_AUTH=true",
+		"up --enable-registry-authorization": "SVC_ENABLE_REGISTRY_AUTHORIZATION requires " +
+			"SVC_ENABLE_AUTH=true",
+		"registry --enable-authorization": "SVC_ENABLE_AUTHORIZATION requires SVC_ENABLE_AUTH=true",
+		"up --ca-cert x":                  "SVC_CA_CERT requires SVC_ENABLE_AUTH=true",
+		"up " + on + "--ca-cert x":        "SVC_CA_CERT requires SVC_USE_HTTPS=true",
+		"up " + on + "--crl x":            "SVC_CRL requires SVC_CA_CERT",
+		"up " + on +
+			"--enable-resource-management": "requires authorization: SVC_ENABLE_CONTROLLER_AUTHORIZATION=true",
+		"registry " + on + "--enable-resource-management": "requires authorization: SVC_ENABLE_AUTHORIZATION=true",
+		"up " + on +
+			"--oidc-provider-url https://idp.test": "SVC_OIDC_PROVIDER_URL and SVC_OIDC_CLIENT_ID must be set together",
+		"up --enable-auth --oidc-provider-url https://idp.test --oidc-client-id " +
+			"x --enable-api-keys": "SVC_ENABLE_API_KEYS requires SVC_ROOT_TOKEN",
+		"up --local-listen-addr :x": "SVC_LOCAL_LISTEN_ADDR",
+		"up --local-listen-addr 192.0.2.1:8085": "a loopback address " +
+			"such as",
+		"up --use-https --listen-addr 127.0.0.1:0": "SVC_USE_HTTPS requires " +
+			"SVC_SERVER_CERT and SVC_SERVER_KEY",
+		"up --use-https --server-cert /none --server-key /none --listen-addr 127.0.0.1:0": "/none",
+		"up --server-cert x --server-key x": "SVC_SERVER_CERT " +
+			"requires SVC_USE_HTTPS=true",
+		"registry --server-key x": "SVC_SERVER_KEY " +
+			"requires SVC_USE_HTTPS=true",
+		"registry --min-tls-version 1.1": "SVC_MIN_TLS_VERSION",
+		"up --use-queue-tls": "SVC_USE_QUEUE_TLS " +
+			"requires SVC_QUEUE_ADDR",
+		"up --queue-addr 127.0.0.1:0 --queue-ca-cert x": "SVC_QUEUE_CA_CERT " +
+			"requires SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --queue-server-cert x": "SVC_QUEUE_SERVER_CERT " +
+			"requires SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --queue-server-key x": "SVC_QUEUE_SERVER_KEY " +
+			"requires SVC_USE_QUEUE_TLS=true",
+		"up --queue-addr 127.0.0.1:0 --use-queue-tls --queue-crl x": "SVC_QUEUE_CRL requires " +
+			"SVC_QUEUE_CA_CERT",
+		"controller --registry http://127.0.0.1:1 --listen-addr 127.0.0.1:0 --api-key-id ci": "SVC_API_KEY_ID and " +
+			"SVC_API_KEY_STRING must be set together",
 	} {
 		var out, errs bytes.Buffer
 		args := strings.Fields(args + " --data-dir " + t.TempDir())
@@ -73,7 +88,8 @@ func TestSettingsOfAccess(t *testing.T) {
 			args = append(args[:len(args)-2], "--base-path", t.TempDir())
 		}
 		code := Main(t.Context(), args, Streams{Out: &out, Err: &errs})
-		if text := errs.String(); code == 0 || !strings.Contains(text, want) || strings.Count(strings.TrimSpace(text), "\n") > 1 || strings.Contains(text, "012345678") {
+		if text := errs.String(); code == 0 || !strings.Contains(text, want) ||
+			strings.Count(strings.TrimSpace(text), "\n") > 1 || strings.Contains(text, "012345678") {
 			t.Errorf("%q: exit %d, %q; want %q", args, code, text, want)
 		}
 	}
@@ -150,12 +166,14 @@ func asRoot(t *testing.T, address string) *client.Controller {
 // of credential.
 func TestAccess(t *testing.T) {
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{
-		"enable-controller-authorization": "true", "enable-registry-authorization": "true", "queue-addr": "127.0.0.1:0", "allow-cors": "true",
+		"enable-controller-authorization": "true", "enable-registry-authorization": "true", "queue-addr": "127.0.0.1:0",
+		"allow-cors": "true",
 	}))
 	defer stop()
 	root := asRoot(t, s.URL())
 	key := bearing(t, root, "ci", "dev")
-	if err := root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "dev", Permissions: []string{"list_vms", "view_logs"}}); err != nil {
+	if err := root.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: "dev", Permissions: []string{"list_vms", "view_logs"}}); err != nil {
 		t.Fatal(err)
 	}
 	basic := "Basic cm9vdDphIHJvb3QgdG9rZW46ICsvJSI="
@@ -195,7 +213,8 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s as %.8s: %d %s", c.url, c.as, got, body)
 		}
 	}
-	if code, body := a.body("GET", ctl+"/api/v1/vm"); code != 401 || body != `{"status":"FAIL","message":"Authentication Required"}`+"\n" {
+	if code, body := a.body("GET", ctl+"/api/v1/vm"); code != 401 ||
+		body != `{"status":"FAIL","message":"Authentication Required"}`+"\n" {
 		t.Errorf("%d %q", code, body)
 	}
 	// What the controller asks the registry for a user, the user must be allowed there.
@@ -207,7 +226,8 @@ func TestAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := shelf.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "dev", Permissions: []string{"stream_log"}}); err != nil {
+	if err := shelf.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: "dev", Permissions: []string{"stream_log"}}); err != nil {
 		t.Fatal(err)
 	}
 	if code, body := a.body("GET", logs, "Authorization", key); code != 200 {
@@ -216,7 +236,8 @@ func TestAccess(t *testing.T) {
 	if code := a.code("GET", local+"/registry/v2/vm", rest.UserHeader, "ci"); code != 403 {
 		t.Errorf("for a user without permission: %d", code)
 	}
-	if code := a.code("OPTIONS", ctl+"/api/v1/vm", "Origin", "https://ci.test", "Access-Control-Request-Method", "GET"); code != 204 {
+	if code := a.code("OPTIONS", ctl+"/api/v1/vm", "Origin", "https://ci.test", "Access-Control-Request-Method",
+		"GET"); code != 204 {
 		t.Errorf("a preflight is answered %d", code)
 	}
 	if code := starRequest(t, strings.TrimPrefix(ctl, "http://")); code != "401" {
@@ -258,7 +279,9 @@ func startRegistry(t testing.TB, dir string, more map[string]string) (s *Registr
 	t.Helper()
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.RegistryTable)
-	settings := map[string]string{"listen-addr": "127.0.0.1:0", "local-listen-addr": "127.0.0.1:0", "base-path": dir, "log-level": "error"}
+	settings := map[string]string{
+		"listen-addr": "127.0.0.1:0", "local-listen-addr": "127.0.0.1:0", "base-path": dir, "log-level": "error",
+	}
 	maps.Copy(settings, more)
 	for flag, value := range settings {
 		if err := fs.Set(flag, value); err != nil {
@@ -295,12 +318,18 @@ func TestRegistryElsewhere(t *testing.T) {
 		reached              bool
 		starts               bool // a node can pull
 	}{
-		"both, one token":    {withAccess(nil), withAccess(nil), false, true, false},
-		"both, a key":        {withAccess(nil), withAccess(nil), true, true, false},
-		"both, other tokens": {withAccess(nil), withAccess(map[string]string{"root-token": "another root token"}), false, false, false},
-		"registry only":      {withAccess(nil), map[string]string{"root-token": rootToken}, false, true, false},
-		"controller only":    {nil, withAccess(nil), false, true, false},
-		"permissions":        {withAccess(map[string]string{"enable-authorization": "true"}), withAccess(nil), false, true, true},
+		"both, one token": {withAccess(nil), withAccess(nil), false, true, false},
+		"both, a key":     {withAccess(nil), withAccess(nil), true, true, false},
+		"both, other tokens": {
+			withAccess(nil), withAccess(map[string]string{"root-token": "another root token"}),
+			false, false, false,
+		},
+		"registry only":   {withAccess(nil), map[string]string{"root-token": rootToken}, false, true, false},
+		"controller only": {nil, withAccess(nil), false, true, false},
+		"permissions": {
+			withAccess(map[string]string{"enable-authorization": "true"}), withAccess(nil), false,
+			true, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -313,7 +342,8 @@ func TestRegistryElsewhere(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				private, err := shelf.CreateKey(t.Context(), api.NewKey{ID: "controller", TTL: 3600, Groups: []string{}})
+				private, err := shelf.CreateKey(t.Context(),
+					api.NewKey{ID: "controller", TTL: 3600, Groups: []string{}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -328,11 +358,13 @@ func TestRegistryElsewhere(t *testing.T) {
 			}
 			if _, err := root.Templates(t.Context(), client.ListOptions{}); (err == nil) != c.reached {
 				t.Fatalf("templates: %v", err)
-			} else if err != nil && !strings.Contains(err.Error(), "rejected the controller's credentials: set the same SVC_ROOT_TOKEN") {
+			} else if err != nil &&
+				!strings.Contains(err.Error(), "rejected the controller's credentials: set the same SVC_ROOT_TOKEN") {
 				t.Error(err)
 			} else if err != nil {
 				basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+token))
-				if code, body := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", "Authorization", basic); code != 503 || !strings.Contains(body, "rejected the controller's credentials") {
+				if code, body := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", "Authorization",
+					basic); code != 503 || !strings.Contains(body, "rejected the controller's credentials") {
 					t.Errorf("logs: %d %s", code, body)
 				}
 			}
@@ -357,8 +389,9 @@ func startsWithAccess(t *testing.T, s *ControllerService, root *client.Controlle
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 1, Controller: s.URL(), Token: s.JoinToken(), Name: "n", Capacity: 2, RealPull: true, DataDir: t.TempDir(),
-			Logger: slog.New(slog.DiscardHandler), Version: "test",
+			Nodes: 1, Controller: s.URL(), Token: s.JoinToken(), Name: "n", Capacity: 2, RealPull: true,
+			DataDir: t.TempDir(),
+			Logger:  slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	defer func() {
@@ -391,18 +424,29 @@ func TestTLS(t *testing.T) {
 	authority := filepath.Join(dir, "ca.pem")
 	certstest.Write(t, authority, ca.CertPEM())
 	cert, key := ca.Server(t, "127.0.0.1").Files(t, t.TempDir())
-	secure := withAccess(map[string]string{"use-https": "true", "server-cert": cert, "server-key": key, "ca-cert": authority})
+	secure := withAccess(map[string]string{
+		"use-https": "true", "server-cert": cert, "server-key": key, "ca-cert": authority,
+	})
 	r, stopRegistry := startRegistry(t, filepath.Join(dir, "r"), secure)
 	defer stopRegistry()
 	settings := maps.Clone(secure)
-	maps.Copy(settings, map[string]string{"registry": r.URL(), "registry-ca": authority, "queue-addr": "127.0.0.1:0", "use-queue-tls": "true", "queue-ca-cert": authority})
+	maps.Copy(settings, map[string]string{
+		"registry": r.URL(), "registry-ca": authority, "queue-addr": "127.0.0.1:0",
+		"use-queue-tls": "true", "queue-ca-cert": authority,
+	})
 	s, stop := startController(t, dir, false, settings)
 	defer stop()
 	with := func(pairs ...tls.Certificate) asks {
-		return asks{t, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: certstest.Pool(ca), Certificates: pairs, MinVersion: tls.VersionTLS12}}}}
+		return asks{t, &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{
+				RootCAs: certstest.Pool(ca), Certificates: pairs,
+				MinVersion: tls.VersionTLS12,
+			},
+		}}}
 	}
 	user := with(ca.Client(t, "anna", "dev").TLS())
-	for _, address := range []string{s.URL() + "/api/v1/vm", s.URL() + "/api/v1/registry/vm", s.URL() + "/api/v1/log/services", r.URL() + "/registry/v2/vm", s.queue.listener.url() + "/pkg/manifest"} {
+	for _, address := range []string{s.URL() + "/api/v1/vm", s.URL() + "/api/v1/registry/vm", s.URL() +
+		"/api/v1/log/services", r.URL() + "/registry/v2/vm", s.queue.listener.url() + "/pkg/manifest"} {
 		if !strings.HasPrefix(address, "https://") {
 			t.Errorf("%s is not secure", address)
 		}

@@ -40,8 +40,9 @@ func (l *lostCloud) open(records string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 2, Controller: s.URL(), Token: s.JoinToken(), Name: "sim", Capacity: 4, DataDir: filepath.Join(l.dir, "nodes"),
-			Logger: slog.New(slog.DiscardHandler), Version: "test",
+			Nodes: 2, Controller: s.URL(), Token: s.JoinToken(), Name: "sim", Capacity: 4,
+			DataDir: filepath.Join(l.dir, "nodes"),
+			Logger:  slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	l.stopNodes = func() {
@@ -75,7 +76,8 @@ func (l *lostCloud) push() string {
 	}
 	id := uuid.NewString()
 	_, err = client.Push(l.t.Context(), transfer.PushOptions{
-		Request: demoTemplate(id), Files: []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "raw"}},
+		Request: demoTemplate(id),
+		Files:   []transfer.PushFile{{Name: demoDisk, Path: disk, Kind: api.FileDisk, Format: "raw"}},
 	})
 	if err != nil {
 		l.t.Fatal(err)
@@ -166,7 +168,8 @@ func TestLostRecords(t *testing.T) {
 	if len(nodes) != 2 {
 		t.Fatalf("nodes = %+v", nodes)
 	}
-	if code, out, _ := l.run("node", "adopt"); code != 0 || strings.Count(out, "demo:v1") != 6 || !strings.Contains(out, "undecided") {
+	if code, out, _ := l.run("node", "adopt"); code != 0 || strings.Count(out, "demo:v1") != 6 ||
+		!strings.Contains(out, "undecided") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
 	var kept, gone string
@@ -177,7 +180,8 @@ func TestLostRecords(t *testing.T) {
 	l.removes(gone, nodes[gone])
 	l.until("no unknown VM", func() bool { return len(l.unknown()) == 0 })
 	for _, item := range l.list("") {
-		if err := l.api.send(t.Context(), "DELETE", "/api/v1/vm", map[string]string{"id": item.InstanceID}, nil); err != nil {
+		if err := l.api.send(t.Context(), "DELETE", "/api/v1/vm", map[string]string{"id": item.InstanceID},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -196,7 +200,8 @@ func (l *lostCloud) vms() int {
 
 func (l *lostCloud) keeps(node string, vms []api.OrphanedVM, before map[string]api.Instance) {
 	t := l.t
-	if code, out, _ := l.run("node", "adopt", node, "--keep", "--dry-run"); code != 0 || strings.Count(out, "would be kept") != len(vms) || len(l.list("")) > 0 {
+	if code, out, _ := l.run("node", "adopt", node, "--keep", "--dry-run"); code != 0 ||
+		strings.Count(out, "would be kept") != len(vms) || len(l.list("")) > 0 {
 		t.Errorf("dry run: exit %d:\n%s", code, out)
 	}
 	for range 2 { // the second finds nothing to do
@@ -208,7 +213,8 @@ func (l *lostCloud) keeps(node string, vms []api.OrphanedVM, before map[string]a
 	for _, item := range l.list("") {
 		was, is := before[item.InstanceID], item.VM
 		if is.VMID != was.VMID || is.Tag != was.Tag || is.NodeID != was.NodeID || is.VMInfo.UUID != was.VMInfo.UUID ||
-			is.VMInfo.Name != was.VMInfo.Name || len(is.VMInfo.PortForwarding) != len(was.VMInfo.PortForwarding) || is.Metadata["adopted"] != true {
+			is.VMInfo.Name != was.VMInfo.Name || len(is.VMInfo.PortForwarding) != len(was.VMInfo.PortForwarding) ||
+			is.Metadata["adopted"] != true {
 			t.Errorf("was %+v, is %+v", was, is)
 		}
 	}
@@ -216,15 +222,18 @@ func (l *lostCloud) keeps(node string, vms []api.OrphanedVM, before map[string]a
 
 func (l *lostCloud) removes(node string, vms []api.OrphanedVM) {
 	t := l.t
-	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 || !strings.Contains(said, "1 of 1 VMs not changed") {
+	if code, _, said := l.run("node", "adopt", node, "--remove", "--yes", "--vm", "nothing"); code != 1 ||
+		!strings.Contains(said, "1 of 1 VMs not changed") {
 		t.Errorf("exit %d: %s", code, said)
 	}
-	if code, _, said := l.run("node", "adopt", node, "--remove"); code != 2 || !strings.Contains(said, "pass --yes to confirm; nothing was done") {
+	if code, _, said := l.run("node", "adopt", node, "--remove"); code != 2 ||
+		!strings.Contains(said, "pass --yes to confirm; nothing was done") {
 		t.Errorf("removal without --yes and a terminal ended with %d: %s", code, said)
 	}
 	code, out, said := l.run("node", "adopt", node, "--remove", "--yes", "-o", "json")
 	var done []api.Adopted
-	if err := json.Unmarshal([]byte(out), &done); code != 0 || err != nil || len(done) != len(vms) || done[0].Outcome != "removed" {
+	if err := json.Unmarshal([]byte(out), &done); code != 0 || err != nil || len(done) != len(vms) ||
+		done[0].Outcome != "removed" {
 		t.Errorf("exit %d, %v: %s%s", code, err, out, said)
 	}
 }

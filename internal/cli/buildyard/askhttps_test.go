@@ -116,7 +116,10 @@ func TestCommandsOverTLS(t *testing.T) {
 	}{
 		{0, "Running", []string{"--controller", open.URL, "--ca-cert", ca}},
 		{0, "Running", []string{"--controller", open.URL, "--skip-tls-verification"}},
-		{0, "Running", []string{"--controller", closed.URL, "--ca-cert", ca, "--client-cert", cert, "--client-key", key}},
+		{0, "Running", []string{
+			"--controller", closed.URL, "--ca-cert", ca, "--client-cert", cert, "--client-key",
+			key,
+		}},
 		{5, "set its CA with --ca-cert or SVC_CLIENT_CA", []string{"--controller", open.URL}},
 		{5, "--client-cert and --client-key", []string{"--controller", closed.URL, "--ca-cert", ca}},
 		{5, "whether it requires https", []string{"--controller", strings.Replace(open.URL, "https", "http", 1)}},
@@ -140,7 +143,8 @@ func TestCommandsOverTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Live(t.Context()); (err == nil) != tc.ok || (err != nil && client.CodeOf(err) != client.ErrUnreachable) {
+		if err := c.Live(t.Context()); (err == nil) != tc.ok ||
+			(err != nil && client.CodeOf(err) != client.ErrUnreachable) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.CloseIdle()
@@ -157,7 +161,10 @@ func TestCommandsOfOtherAnswers(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{401, `{"status":"FAIL","message":"Authentication Required"}`, 6, "set the root token (SVC_CLIENT_ROOT_TOKEN, or --token-file), an API key"},
+		{
+			401, `{"status":"FAIL","message":"Authentication Required"}`, 6,
+			"set the root token (SVC_CLIENT_ROOT_TOKEN, or --token-file), an API key",
+		},
 		{403, `{"status":"FAIL","message":"list_nodes is missing"}`, 6, "list_nodes is missing"},
 		{503, `{"status":"FAIL","message":"not ready"}`, 5, "not ready"},
 		{502, `<html>bad gateway</html>`, 5, "answers, but not as a controller does"},

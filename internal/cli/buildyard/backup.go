@@ -53,7 +53,8 @@ With --data-dir it reads the data directory of a stopped controller.`,
 		opts.file = args[0]
 		return a.backup(cmd.Context(), opts)
 	})
-	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "", "data directory of a stopped controller, instead of a running controller")
+	cmd.Flags().StringVar(&opts.dataDir, "data-dir", "",
+		"data directory of a stopped controller, instead of a running controller")
 	cmd.Flags().BoolVar(&opts.replace, "force", false, "replace an existing FILE")
 	return cmd
 }
@@ -118,7 +119,8 @@ func (a *backupAsker) openBackup(ctx context.Context, dataDir string) (io.ReadCl
 	}
 	dir := storeDir(dataDir)
 	if _, err := os.Stat(filepath.Join(dir, etcd.Subdir)); err != nil {
-		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir, err)
+		return nil, 0, fmt.Errorf("%s is not the data directory of a controller with an embedded store: %w", dataDir,
+			err)
 	}
 	b, err := etcd.Embedded(ctx, etcd.EmbeddedOptions{Dir: dir})
 	if err != nil {

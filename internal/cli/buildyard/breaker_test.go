@@ -64,7 +64,8 @@ func TestStartsDoNotQueueForARegistryThatIsAway(t *testing.T) {
 		synctest.Wait()
 		reg.set(true)
 		for range 1000 {
-			if took, err := look(); took != 0 || farm.CodeOf(err) != farm.CodeUnavailable || !errors.Is(err, errNotAsked) {
+			if took, err := look(); took != 0 || farm.CodeOf(err) != farm.CodeUnavailable ||
+				!errors.Is(err, errNotAsked) {
 				t.Fatalf("after %s: %v", took, err)
 			}
 		}
@@ -84,7 +85,9 @@ func TestStartsDoNotQueueForARegistryThatIsAway(t *testing.T) {
 // time.
 func TestLastRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ann := rest.Caller{Identity: auth.Identity{Name: "ann", Method: auth.ByKey, KeyID: "ann", Groups: []string{"ci"}}}
+		ann := rest.Caller{
+			Identity: auth.Identity{Name: "ann", Method: auth.ByKey, KeyID: "ann", Groups: []string{"ci"}},
+		}
 		managed := &api.CallerRights{Managed: true, Templates: map[string][]string{"t": {"pull"}}}
 		var l lastRights
 		l.put(ann, "t", managed)
@@ -166,8 +169,10 @@ func TestCachedVersionStartsWhileTheRegistryIsAway(t *testing.T) {
 			return len(far.list()) == 2 && far.list()[0].State == "Active" && far.list()[1].State == "Active"
 		})
 	}
-	err := far.api.send(t.Context(), "POST", "/api/v1/vm", map[string]any{"vmid": "99999999-2222-4333-8444-555555555555"}, nil)
-	want := "Template 99999999-2222-4333-8444-555555555555 is not known here and cannot be looked up: The registry at " +
+	err := far.api.send(t.Context(), "POST", "/api/v1/vm",
+		map[string]any{"vmid": "99999999-2222-4333-8444-555555555555"}, nil)
+	want := "Template 99999999-2222-4333-8444-555555555555 is not known here and cannot be looked up: The registry " +
+		"at " +
 		registry + " cannot be reached; try again"
 	if err == nil || err.Error() != want {
 		t.Errorf("an unknown template: %v, want %q", err, want)

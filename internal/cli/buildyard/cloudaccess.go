@@ -29,9 +29,13 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 		o.Fresh = stores.Fresh
 	}
 	service := func(name farm.Service) accessStores {
-		return accessStores{Keys: stores.Keys(), Marks: stores.Marks(), Grants: stores.Grants(name), Signer: stores.Signer()}
+		return accessStores{
+			Keys: stores.Keys(), Marks: stores.Marks(), Grants: stores.Grants(name),
+			Signer: stores.Signer(),
+		}
 	}
-	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization), s.log
+	o.Service, o.Authorization, o.Logger = farm.ServiceController, s.settings.Bool(config.ControllerAuthorization),
+		s.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
 	o.Show = logIn
 	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have their own contexts
@@ -40,7 +44,8 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	s.passes = auth.NewPasses(stores.Signer(), keys)
 	o.Show = nil // the registry has no portal
 	o.Passes = s.passes
-	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization), s.registry.log
+	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization),
+		s.registry.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
 	o.Chores = []periodic.Job{endGrants(s.registry.core, o.Stores.Grants)}
 	s.registry.access, err = openAccess(o) //nolint:contextcheck // as above

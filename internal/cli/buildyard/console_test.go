@@ -32,8 +32,11 @@ func TestRealConsole(t *testing.T) {
 	y := newYard(t)
 	realNode(t, y.service)
 	template, err := y.registry.Push(t.Context(), transfer.PushOptions{
-		Request: api.PushRequest{Name: "guest", Tag: "v1", Arch: "amd64", Config: json.RawMessage(`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`)},
-		Files:   []transfer.PushFile{{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk}},
+		Request: api.PushRequest{Name: "guest", Tag: "v1", Arch: "amd64", Config: json.RawMessage(
+			`{"ram":"256M","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`)},
+		Files: []transfer.PushFile{
+			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "qcow2"}, Kind: api.FileDisk},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +86,8 @@ func TestRealConsole(t *testing.T) {
 func wantEnd(t *testing.T, screen net.Conn) {
 	t.Helper()
 	_ = screen.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.Copy(io.Discard, screen); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := io.Copy(io.Discard, screen); errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("a console goes on")
 	}
 }
@@ -127,7 +131,8 @@ func TestConsoleCommand(t *testing.T) {
 	done := make(chan int, 1)
 	var errs bytes.Buffer
 	go func() {
-		done <- Main(t.Context(), []string{"instance", "console", id}, Streams{In: strings.NewReader(""), Out: out, Err: &errs})
+		done <- Main(t.Context(), []string{"instance", "console", id},
+			Streams{In: strings.NewReader(""), Out: out, Err: &errs})
 		_ = out.Close()
 	}()
 	line := make([]byte, 200)

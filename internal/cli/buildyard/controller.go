@@ -99,9 +99,11 @@ func checkStandalone(v *config.Values) error {
 	embedded, _ := strconv.ParseBool(text) // its form was checked
 	switch {
 	case embedded && external:
-		return fmt.Errorf("%s=%s requires the embedded store, but %s sets an external etcd; remove one of them", config.Standalone, text, config.EtcdEndpoints)
+		return fmt.Errorf("%s=%s requires the embedded store, but %s sets an external etcd; remove one of them",
+			config.Standalone, text, config.EtcdEndpoints)
 	case !embedded && !external:
-		return fmt.Errorf("%s=%s requires an external etcd; set its endpoints with %s", config.Standalone, text, config.EtcdEndpoints)
+		return fmt.Errorf("%s=%s requires an external etcd; set its endpoints with %s", config.Standalone, text,
+			config.EtcdEndpoints)
 	}
 	return nil
 }
@@ -158,7 +160,8 @@ func (s *ControllerService) openMetrics(ctx context.Context) error {
 	s.meter = rest.NewMeter("controller", s.refusals)
 	meters := []*rest.Meter{s.meter}
 	families := [][]metric.Family{
-		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(), logs.Families(s.output.shippers), s.diskFamilies(),
+		obs.ProgramFamilies("controller", time.Now()), s.core.Families(), s.store.Families(),
+		logs.Families(s.output.shippers), s.diskFamilies(),
 	}
 	if s.registry != nil {
 		s.registry.meter = rest.NewMeter("registry", s.refusals)
@@ -198,7 +201,8 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	var err error
 	if s.hasOwnRegistry() {
 		s.upstream = innerUpstream(s.registry.inner, s.log)
-	} else if s.upstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(), s.settings, s.log); err != nil {
+	} else if s.upstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(), s.settings,
+		s.log); err != nil {
 		return err
 	}
 	shelf, err := s.shelf()
@@ -228,7 +232,8 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		},
 		Limits: controller.Limits{
 			Waiting: s.settings.Int(config.MaxWaiting), WaitingSize: s.settings.Size(config.MaxWaitingSize),
-			ScriptsSize: s.settings.Size(config.MaxScriptsSize), IdempotencyKeys: s.settings.Int(config.MaxIdempotencyKeys),
+			ScriptsSize:     s.settings.Size(config.MaxScriptsSize),
+			IdempotencyKeys: s.settings.Int(config.MaxIdempotencyKeys),
 		},
 		KeepTerminated:  keepTerminated(s.settings.Duration(config.InstanceTimeOut)),
 		NodeTimeout:     s.settings.Duration(config.NodeActiveTimeout),
@@ -238,7 +243,8 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		PushTimeout:     s.settings.Duration(config.PushTimeout),
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
-		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access), Licence: s.license,
+		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access),
+		Licence:    s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
@@ -329,7 +335,8 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "controller started", "address", s.URL(), "registry", s.RegistryURL(), "version", obs.FullVersion())
+	s.log.InfoContext(ctx, "controller started", "address", s.URL(), "registry", s.RegistryURL(), "version",
+		obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
 	wg.Go(func() { tuneGC(ctx, s.refusals) })
@@ -412,7 +419,8 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 	o := controllerrest.Options{
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
-		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(), Auth: s.access.Routes(),
+		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(),
+		Auth:       s.access.Routes(),
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
 		Consoles:   rest.NewConcurrencyLimit("consoles", "", console.MaxOpen),
@@ -428,7 +436,8 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 // backups takes periodic backups into a directory.
 func (s *ControllerService) backups(dir string) backup.Periodic {
 	return backup.Periodic{
-		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep), Logger: s.log,
+		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep),
+		Logger: s.log,
 		Open: func(ctx context.Context) (io.ReadCloser, error) {
 			stream, _, err := s.core.Backup(ctx)
 			return stream, err

@@ -145,7 +145,8 @@ func TestNodeLog(t *testing.T) {
 			t.Errorf("%s: wrote %d, %v", line, n, err)
 		}
 	}
-	if got := out.String(); got != "{\"level\":\"WARN\",\"msg\":\"low\"}\n{\"level\":\"ERROR\",\"msg\":\"bad\"}\nno JSON\n" {
+	if got := out.String(); got !=
+		"{\"level\":\"WARN\",\"msg\":\"low\"}\n{\"level\":\"ERROR\",\"msg\":\"bad\"}\nno JSON\n" {
 		t.Errorf("passed on %q", got)
 	}
 	if got := l.standstill(); got != "; guest paused for 65.4ms" {

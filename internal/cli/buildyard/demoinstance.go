@@ -29,7 +29,8 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 	if d.Driver == "sim" {
 		d.ok("instance", "%s is Started (simulated, without a QEMU process)", d.source.InstanceID)
 	} else {
-		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", d.source.InstanceID, d.pid, d.node.Host.Accelerator)
+		d.ok("instance", "%s is Started: QEMU pid %d, accelerator %s", d.source.InstanceID, d.pid,
+			d.node.Host.Accelerator)
 	}
 	said, err := d.scripted(ctx, d.source.InstanceID)
 	if err != nil {

@@ -29,7 +29,9 @@ func (d *demo) play(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.node.Close()) }()
 	stopNode := launch(ctx, d.node.Run)
 	defer func() { err = errors.Join(err, d.endAll(ctx, stopNode)) }()
-	steps := []func(context.Context) error{d.seeNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance}
+	steps := []func(context.Context) error{
+		d.seeNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance,
+	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -155,6 +157,8 @@ When your VM is Started, the last response has the host_port of its guest_port 2
   ssh -p <host_port> %s@127.0.0.1     (password %s)
 `, d.User, d.Password)
 	}
-	_, _ = fmt.Fprint(d.Out, "\nThe demo listens on loopback only, without authentication. \"buildyard init && buildyard up\" runs a cloud with authentication.\n")
+	_, _ = fmt.Fprint(d.Out,
+		"\nThe demo listens on loopback only, without authentication. \"buildyard init && buildyard up\" runs a cloud "+
+			"with authentication.\n")
 	_, _ = fmt.Fprint(d.Out, "\nCtrl-C stops the VMs and the cloud. Files are kept only with --data-dir.\n")
 }

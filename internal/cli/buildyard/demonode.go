@@ -91,8 +91,10 @@ func (d *demo) vms(ctx context.Context) (int, error) {
 func demoTemplate(id string) api.PushRequest {
 	config, _ := json.Marshal(api.TemplateConfig{ // plain fields always marshal
 		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, Firmware: &api.ConfigBoot{Type: "bios"},
-		HardDrives:   []api.ConfigDrive{{Controller: "virtio-blk", File: demoDisk, Format: "raw"}},
-		NetworkCards: []api.ConfigNIC{{Mode: "shared", PortRules: []api.ConfigPort{{RuleName: "ssh", Protocol: "tcp", GuestPort: 22}}}},
+		HardDrives: []api.ConfigDrive{{Controller: "virtio-blk", File: demoDisk, Format: "raw"}},
+		NetworkCards: []api.ConfigNIC{
+			{Mode: "shared", PortRules: []api.ConfigPort{{RuleName: "ssh", Protocol: "tcp", GuestPort: 22}}},
+		},
 	})
 	return api.PushRequest{
 		ID: id, Name: "demo", Tag: "v1", Description: "the demo guest", Arch: "amd64", Config: config,

@@ -40,7 +40,8 @@ func (d *demo) scan(ctx context.Context) error {
 		return err
 	}
 	run := func(args ...string) (string, error) {
-		out, err := selfexec.Run(ctx, dir, program, append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
+		out, err := selfexec.Run(ctx, dir, program,
+			append(args, "--license-authority", public, "--db-path", "vuln.db", "--quiet")...)
 		if err != nil {
 			return "", fmt.Errorf("%s %s: %w", d.Scanner, args[0], err)
 		}
@@ -97,6 +98,7 @@ func (d *demo) tellScan(out string) error {
 	if len(found) == 0 {
 		return fmt.Errorf("no finding in %d files and %d packages of the template", files, packages)
 	}
-	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages, strings.Join(found, ", "))
+	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages,
+		strings.Join(found, ", "))
 	return nil
 }

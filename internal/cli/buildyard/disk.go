@@ -32,7 +32,8 @@ func (s *ControllerService) diskAlarms() (list []api.Alarm) {
 	}
 	if free, total := s.dataDisk(); controller.DiskLow(free, total) {
 		list = append(list, api.Alarm{
-			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " + controller.DiskText(free, total),
+			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " +
+				controller.DiskText(free, total),
 			Action: "Free space: the controller rejects writes when the disk is full.",
 		})
 	}
@@ -47,22 +48,27 @@ func (s *ControllerService) withRemedy(err error) error {
 	file, dir := "FILE", s.settings.String(config.BackupDir)
 	if dir != "" {
 		if file = backup.Newest(dir); file == "" {
-			return fmt.Errorf("%w; no complete backup found in %s; restore one from elsewhere: buildyard restore FILE --data-dir %s --force",
+			return fmt.Errorf(
+				"%w; no complete backup found in %s; restore one from elsewhere: buildyard restore FILE --data-dir "+
+					"%s --force",
 				err, dir, s.settings.String(config.DataDir))
 		}
 	}
-	return fmt.Errorf("%w; restore the newest backup: buildyard restore %s --data-dir %s --force", err, file, s.settings.String(config.DataDir))
+	return fmt.Errorf("%w; restore the newest backup: buildyard restore %s --data-dir %s --force", err, file,
+		s.settings.String(config.DataDir))
 }
 
 func (s *ControllerService) diskFamilies() []metric.Family {
 	return []metric.Family{
-		metric.GaugeFamily("buildyard_data_disk_free_bytes", "Free bytes on the disk of the data directory", func() float64 {
-			free, _ := s.dataDisk()
-			return float64(free)
-		}),
-		metric.GaugeFamily("buildyard_data_disk_size_bytes", "Size of the disk of the data directory in bytes", func() float64 {
-			_, total := s.dataDisk()
-			return float64(total)
-		}),
+		metric.GaugeFamily("buildyard_data_disk_free_bytes",
+			"Free bytes on the disk of the data directory", func() float64 {
+				free, _ := s.dataDisk()
+				return float64(free)
+			}),
+		metric.GaugeFamily("buildyard_data_disk_size_bytes",
+			"Size of the disk of the data directory in bytes", func() float64 {
+				_, total := s.dataDisk()
+				return float64(total)
+			}),
 	}
 }

@@ -41,7 +41,8 @@ func TestTemplatesThroughTheController(t *testing.T) {
 	begun := time.Now().Unix()
 	first := y.push("", "v1+a", y.disk(1, 2))
 	got := y.template(first.ID)
-	if got.Name != "debian" || got.Arch != "amd64" || got.LastPush < begun || got.LastPull != 0 || got.Size < 2<<20 || got.Size > 3<<20 {
+	if got.Name != "debian" || got.Arch != "amd64" || got.LastPush < begun || got.LastPull != 0 || got.Size < 2<<20 ||
+		got.Size > 3<<20 {
 		t.Errorf("after a push: %+v", got.Template)
 	}
 	run := func() {
@@ -60,15 +61,19 @@ func TestTemplatesThroughTheController(t *testing.T) {
 	}
 	y.push(first.ID, "v2", y.disk(2, 1))
 	both := y.template(first.ID)
-	if both.LastPush <= got.LastPush || both.LastPull != pulled.LastPull || both.Size <= got.Size || len(both.Versions) != 2 {
+	if both.LastPush <= got.LastPush || both.LastPull != pulled.LastPull || both.Size <= got.Size ||
+		len(both.Versions) != 2 {
 		t.Errorf("after a second push: %+v", both.Template)
 	}
 	for i, v := range both.Versions {
 		want := api.TemplateVersion{
-			Tag: []string{"v1+a", "v2"}[i], Number: i, Images: v.Images, StateFiles: []string{}, ConfigFile: first.ID + ".yaml", Arch: "amd64",
-			Size: v.Size, Increment: v.Increment, CreationDate: v.CreationDate, LastPush: v.LastPush, LastPull: v.LastPull, ContentID: v.ContentID,
+			Tag: []string{"v1+a", "v2"}[i], Number: i, Images: v.Images, StateFiles: []string{},
+			ConfigFile: first.ID + ".yaml", Arch: "amd64",
+			Size: v.Size, Increment: v.Increment, CreationDate: v.CreationDate, LastPush: v.LastPush,
+			LastPull: v.LastPull, ContentID: v.ContentID,
 		}
-		if d := cmp.Diff(want, v); d != "" || len(v.Images) == 0 || v.Size <= 0 || v.CreationDate < begun || v.LastPush < begun || len(v.ContentID) != 64 {
+		if d := cmp.Diff(want, v); d != "" || len(v.Images) == 0 || v.Size <= 0 || v.CreationDate < begun ||
+			v.LastPush < begun || len(v.ContentID) != 64 {
 			t.Errorf("version %d: %+v (-want +got):\n%s", i, v, d)
 		}
 	}
@@ -161,7 +166,8 @@ func TestDistributionOfRealBytes(t *testing.T) {
 		return byName
 	}
 	shown()
-	y.await("half of it to be there", func() bool { return shown()["n-0001"].Progress > 0.4 && shown()["n-0002"].Progress > 0.4 })
+	y.await("half of it to be there",
+		func() bool { return shown()["n-0001"].Progress > 0.4 && shown()["n-0002"].Progress > 0.4 })
 
 	y.line.cut.Store(true)
 	endNodes()
@@ -196,7 +202,8 @@ func TestDistributionOfRealBytes(t *testing.T) {
 	inst := y.start(v.ID, "v1")
 	y.await("an instance to run", func() bool { return y.instance(inst).InstanceState == "Started" })
 	var sent api.RemoveAnswer
-	if err := y.api.send(t.Context(), "DELETE", "/api/v1/registry/vm/remove", map[string]any{"id": v.ID}, &sent); err != nil || sent.RequestsSent != 3 {
+	if err := y.api.send(t.Context(), "DELETE", "/api/v1/registry/vm/remove", map[string]any{"id": v.ID},
+		&sent); err != nil || sent.RequestsSent != 3 {
 		t.Fatalf("removal: %+v, %v", sent, err)
 	}
 	user := y.instance(inst).NodeID
@@ -232,7 +239,8 @@ func TestACancelledDistributionMovesNothingMore(t *testing.T) {
 		}
 		return false
 	})
-	if err := y.api.send(t.Context(), "DELETE", "/api/v1/registry/vm/distribute", map[string]any{"id": id}, nil); err != nil {
+	if err := y.api.send(t.Context(), "DELETE", "/api/v1/registry/vm/distribute", map[string]any{"id": id},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	for node, s := range y.distribution(id).Status {

@@ -26,8 +26,14 @@ type portTLSSettings struct {
 
 // The ports that may serve TLS.
 var (
-	apiEdge   = portTLSSettings{"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert, config.CRL}
-	queueEdge = portTLSSettings{"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey, config.QueueCACert, config.QueueCRL}
+	apiEdge = portTLSSettings{
+		"the API", config.UseHTTPS, config.ServerCert, config.ServerKey, config.CACert,
+		config.CRL,
+	}
+	queueEdge = portTLSSettings{
+		"the node interface", config.UseQueueTLS, config.QueueServerCert, config.QueueServerKey,
+		config.QueueCACert, config.QueueCRL,
+	}
 )
 
 // checkTLS rejects certificates that no port would use: an operator who sets one expects TLS. uses are
@@ -54,7 +60,9 @@ func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTL
 		if v.Bool(config.IngressNginx) && keys == apiEdge {
 			proxy = certs.BehindProxy
 		}
-		if e.clients, err = certs.OpenClients(certs.ClientOptions{What: keys.What, CA: file, CRLs: v.List(keys.CRLs), Proxy: proxy, Logger: log}); err != nil {
+		if e.clients, err = certs.OpenClients(certs.ClientOptions{
+			What: keys.What, CA: file, CRLs: v.List(keys.CRLs), Proxy: proxy, Logger: log,
+		}); err != nil {
 			return nil, fmt.Errorf("%s: %w", keys.CA, err)
 		}
 	}
@@ -66,10 +74,12 @@ func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTL
 		cert, key = v.String(config.ServerCert), v.String(config.ServerKey)
 	}
 	if cert == "" || key == "" {
-		return nil, fmt.Errorf("%s requires %s and %s, the files of a certificate and its private key", keys.Use, keys.Cert, keys.Key)
+		return nil, fmt.Errorf("%s requires %s and %s, the files of a certificate and its private key", keys.Use,
+			keys.Cert, keys.Key)
 	}
 	e.server, err = certs.Open(certs.Options{
-		What: keys.What, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients, Logger: log,
+		What: keys.What, Cert: cert, Key: key, MinVersion: v.String(config.MinTLSVersion), Clients: e.clients,
+		Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keys.Use, err)

@@ -38,7 +38,8 @@ func TestEventsReachFileAndEndpoint(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	dir := t.TempDir()
-	settings := map[string]string{"enable-event-logging": "true", "event-log-url": strings.Replace(endpoint.URL, "http://", "http://me:sesame@", 1)}
+	settings := map[string]string{"enable-event-logging": "true", "event-log-url": strings.Replace(endpoint.URL,
+		"http://", "http://me:sesame@", 1)}
 	s, stop := startController(t, dir, true, settings)
 	removeANode(t, s)
 	file := filepath.Join(dir, "r", "files", "central-logs", "event", "event.log")
@@ -72,7 +73,8 @@ func TestEventsReachARegistry(t *testing.T) {
 	dir := t.TempDir()
 	up, stopUp := startController(t, dir, true, nil)
 	defer stopUp()
-	s, stop := startController(t, t.TempDir(), false, map[string]string{"enable-event-logging": "true", "registry": up.RegistryURL()})
+	s, stop := startController(t, t.TempDir(), false,
+		map[string]string{"enable-event-logging": "true", "registry": up.RegistryURL()})
 	defer stop()
 	removeANode(t, s)
 	waitForLines(t, filepath.Join(dir, "r", "files", "central-logs", "event", "event.log"), 1)
@@ -81,7 +83,8 @@ func TestEventsReachARegistry(t *testing.T) {
 // removeANode makes an event.
 func removeANode(t *testing.T, s *ControllerService) {
 	t.Helper()
-	answer, err := s.core.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
+	answer, err := s.core.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func waitForLines(t *testing.T, file string, n int) []string {
 			}
 			for _, line := range lines[1:] {
 				var event struct{ Name, MachineName string }
-				if err := json.Unmarshal([]byte(line), &event); err != nil || event.Name != "DeleteNode" || event.MachineName == "" {
+				if err := json.Unmarshal([]byte(line), &event); err != nil || event.Name != "DeleteNode" ||
+					event.MachineName == "" {
 					t.Errorf("line %s: %v", line, err)
 				}
 			}

@@ -88,7 +88,9 @@ func TestAloneRegistryWarns(t *testing.T) {
 	for addr, want := range map[string]int{"127.0.0.1:0": 0, "0.0.0.0:0": 1} {
 		fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
 		cli.AddFlags(fs, config.RegistryTable)
-		for flag, value := range map[string]string{"listen-addr": addr, "base-path": t.TempDir(), "local-listen-addr": "none"} {
+		for flag, value := range map[string]string{
+			"listen-addr": addr, "base-path": t.TempDir(), "local-listen-addr": "none",
+		} {
 			if err := fs.Set(flag, value); err != nil {
 				t.Fatal(err)
 			}
@@ -133,7 +135,8 @@ func TestControllerAsksItsRegistryWithoutAPort(t *testing.T) {
 		"nobody": {nil, http.StatusUnauthorized, "Authentication Required"},
 		"root":   {[]string{"Authorization", basic}, http.StatusOK, `"OK"`},
 	} {
-		if code, got := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", tc.header...); code != tc.code || !strings.Contains(got, tc.body) {
+		if code, got := (asks{t: t}).body("GET", s.URL()+"/api/v1/log/services", tc.header...); code != tc.code ||
+			!strings.Contains(got, tc.body) {
 			t.Errorf("%s: %d %s", name, code, got)
 		}
 	}

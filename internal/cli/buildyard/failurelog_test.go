@@ -46,7 +46,9 @@ func TestTheLogOfAFailedVM(t *testing.T) {
 	defer busy.Close()
 	var ids []string
 	err = y.api.send(t.Context(), "POST", "/api/v1/vm", map[string]any{
-		"vmid": template, "port_forwarding_override": []any{map[string]any{"name": "ssh", "guest_port": 22, "host_port": busy.Addr().(*net.TCPAddr).Port}},
+		"vmid": template, "port_forwarding_override": []any{
+			map[string]any{"name": "ssh", "guest_port": 22, "host_port": busy.Addr().(*net.TCPAddr).Port},
+		},
 	}, &ids)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +66,8 @@ func TestTheLogOfAFailedVM(t *testing.T) {
 	}
 	look := func(when string) {
 		text := says(t, "log", "vm", id, name)
-		for _, want := range []string{"Instance " + id + " on node ", "Template debian (" + template + "), tag v1, version 0", "start failed: ", "--- what QEMU printed ---", "host forwarding"} {
+		for _, want := range []string{"Instance " + id + " on node ", "Template debian (" + template +
+			"), tag v1, version 0", "start failed: ", "--- what QEMU printed ---", "host forwarding"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: it lacks %q:\n%s", when, want, text)
 			}

@@ -60,7 +60,8 @@ func TestFullDataDisk(t *testing.T) {
 	if err := group("two"); err == nil || err.Error() != sentence {
 		t.Errorf("a change is answered %v", err)
 	}
-	if code, body := get(t, s.URL()+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, sentence) {
+	if code, body := get(t, s.URL()+"/readyz"); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, sentence) {
 		t.Errorf("readyz: %d, %s", code, body)
 	}
 	var groups []api.Group
@@ -102,7 +103,8 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(backups, "buildyard-20260103T000000Z.backup"), bytes.Repeat([]byte("x"), 4096), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(backups, "buildyard-20260103T000000Z.backup"), bytes.Repeat([]byte("x"), 4096),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -119,7 +121,8 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 		fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 		cli.AddFlags(fs, config.ControllerTable)
 		for flag, value := range map[string]string{
-			"listen-addr": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"), "log-level": "error", "registry": "http://127.0.0.1:1", "backup-dir": backups,
+			"listen-addr": "127.0.0.1:0", "data-dir": filepath.Join(dir, "c"), "log-level": "error",
+			"registry": "http://127.0.0.1:1", "backup-dir": backups,
 		} {
 			if err := fs.Set(flag, value); err != nil {
 				t.Fatal(err)
@@ -132,7 +135,8 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 		err := again.Open(t.Context())
 		_ = again.Close()
 		want := "buildyard restore " + newest + " --data-dir " + filepath.Join(dir, "c") + " --force"
-		if err == nil || !strings.Contains(err.Error(), path+" is damaged") || !strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), path+" is damaged") || !strings.HasSuffix(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("the start says %v, want %q", err, want)
 		}
 	}

@@ -64,7 +64,8 @@ func TestRefusalCount(t *testing.T) {
 			t.Errorf("after %d refusals: %t", i+1, many)
 		}
 	}
-	for after, want := range map[time.Duration]uint64{0: refusedRoom, 2 * stormOver: refusedRoom, 2*stormOver + 1: stormRoom} {
+	for after, want := range map[time.Duration]uint64{0: refusedRoom, 2 * stormOver: refusedRoom, 2*stormOver +
+		1: stormRoom} {
 		if got := r.room(now.Add(after)); got != want {
 			t.Errorf("%s after them there are %d MB of room", after, got>>20)
 		}

@@ -33,7 +33,9 @@ func guard(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: guard")
 	}
 	token := readyToken(time.Now().AddDate(1, 0, 0))
-	for name, service := range map[string]farm.Service{"GUARD": farm.ServiceController, "GUARDREG": farm.ServiceRegistry} {
+	for name, service := range map[string]farm.Service{
+		"GUARD": farm.ServiceController, "GUARDREG": farm.ServiceRegistry,
+	} {
 		behind, err := url.Parse(ts.Getenv(map[string]string{"GUARD": "SVC_CONTROLLER", "GUARDREG": "REGISTRY"}[name]))
 		ts.Check(err)
 		server := httptest.NewServer(servicetest.New(servicetest.Options{
@@ -49,7 +51,9 @@ func guard(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Defer(server.Close)
 		ts.Setenv(name, server.URL)
 	}
-	for name, text := range map[string]string{"root.token": servicetest.Root, "job.jwt": token, "old.jwt": readyToken(time.Now().Add(-time.Hour))} {
+	for name, text := range map[string]string{
+		"root.token": servicetest.Root, "job.jwt": token, "old.jwt": readyToken(time.Now().Add(-time.Hour)),
+	} {
 		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text+"\n"), 0o600))
 	}
 }
@@ -63,7 +67,9 @@ func secretless(ts *testscript.TestScript, neg bool, args []string) {
 	said := ts.ReadFile("stdout") + ts.ReadFile("stderr")
 	for _, name := range args {
 		text := strings.TrimSpace(ts.ReadFile(name))
-		for _, secret := range []string{text, text[len(text)/2:], base64.StdEncoding.EncodeToString([]byte("root:" + text))} {
+		for _, secret := range []string{
+			text, text[len(text)/2:], base64.StdEncoding.EncodeToString([]byte("root:" + text)),
+		} {
 			if strings.Contains(said, secret) {
 				ts.Fatalf("what is in %s is said:\n%s", name, said)
 			}

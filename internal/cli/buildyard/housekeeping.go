@@ -42,7 +42,9 @@ func (a *access) jobs() []periodic.Job {
 // openTrail opens the audit trail to the event log, if there is one.
 func (s *ControllerService) openTrail() {
 	if s.settings.Bool(config.EventLogging) || s.settings.String(config.EventLogURL) != "" {
-		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error { return s.core.Events.Append(ctx, events...) }, s.log)
+		s.trail = rest.NewTrail(func(ctx context.Context, events []farm.Event) error {
+			return s.core.Events.Append(ctx, events...)
+		}, s.log)
 	}
 }
 

@@ -34,7 +34,8 @@ const auditToken = "t0ken/of+root:1234567890"
 // guarded are the settings of a service with authentication and a log of events.
 func guarded() map[string]string {
 	return map[string]string{
-		"enable-auth": "true", "root-token": auditToken, "enable-api-keys": "true", "enable-event-logging": "true", "local-listen-addr": "127.0.0.1:0",
+		"enable-auth": "true", "root-token": auditToken, "enable-api-keys": "true", "enable-event-logging": "true",
+		"local-listen-addr": "127.0.0.1:0",
 	}
 }
 
@@ -139,7 +140,8 @@ func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	s, stop := startController(t, dir, true, guarded())
 	stop = sync.OnceFunc(stop)
 	defer stop()
-	node, err := s.core.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
+	node, err := s.core.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +149,15 @@ func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	private, _ := answer.Body.(string)
 	removed, _ := done(t, "DELETE", s.URL()+"/api/v1/node", `{"node_id":"`+node.NodeID+`"}`)
 	for range 3 {
-		if resp, err := http.Post(s.URL()+"/api/v1/vm", "", strings.NewReader("{}")); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		if resp, err := http.Post(s.URL()+"/api/v1/vm", "", strings.NewReader("{}")); err != nil ||
+			resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%v, %v", resp, err)
 		} else {
 			_ = resp.Body.Close()
 		}
 	}
-	if code, _, text := askAsRoot(t, "DELETE", s.URL()+"/api/v1/apikey", `{"id":"nobody"}`); !strings.Contains(text, "FAIL") {
+	if code, _, text := askAsRoot(t, "DELETE", s.URL()+"/api/v1/apikey", `{"id":"nobody"}`); !strings.Contains(text,
+		"FAIL") {
 		t.Errorf("%d %s", code, text)
 	}
 	gone, _ := done(t, "DELETE", s.RegistryURL()+"/v1/apikey", `{"id":"ci"}`)
@@ -187,7 +191,10 @@ func TestAuditOfARegistryAlone(t *testing.T) {
 	stop() // writes what is left
 	file := filepath.Join(dir, "files", "central-logs", "event", "event.log")
 	got := auditLines(t, awaitEvents(t, file, 1))
-	if want := (auditLine{"Audit", "root", "root", "registry", "POST /v1/apikey", "ci", made, "127.0.0.1", "done"}); got[0] != want {
+	if want := (auditLine{
+		"Audit", "root", "root", "registry", "POST /v1/apikey", "ci", made, "127.0.0.1",
+		"done",
+	}); got[0] != want {
 		t.Errorf("%+v, want %+v", got[0], want)
 	}
 }
@@ -216,7 +223,9 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 	settings["queue-addr"] = "127.0.0.1:0"
 	s, stop := startController(t, t.TempDir(), true, settings)
 	defer stop()
-	for name, url := range map[string]string{"controller": s.URL(), "registry": s.RegistryURL(), "nodes": s.queue.listener.url()} {
+	for name, url := range map[string]string{
+		"controller": s.URL(), "registry": s.RegistryURL(), "nodes": s.queue.listener.url(),
+	} {
 		var d net.Dialer
 		c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
 		if err != nil {
@@ -232,7 +241,8 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 		raw, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		_ = c.Close()
-		if want := `{"status":"FAIL","message":"Authentication Required"}` + "\n"; err != nil || resp.StatusCode != http.StatusUnauthorized || string(raw) != want {
+		if want := `{"status":"FAIL","message":"Authentication Required"}` +
+			"\n"; err != nil || resp.StatusCode != http.StatusUnauthorized || string(raw) != want {
 			t.Errorf("%s: %d %q, %v", name, resp.StatusCode, raw, err)
 		}
 		if allow := resp.Header.Get("Allow"); allow != "" {
@@ -253,7 +263,9 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 		return failing
 	})
 	tier := farm.TierEnterprise
-	a := &access{tier: tier, o: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)}}
+	a := &access{
+		tier: tier, o: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)},
+	}
 	a.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, grants)
 	anna := auth.Identity{Name: "anna", Method: auth.ByKey}
 	step := func(what string, next farm.Tier, fails, allowed bool) {
@@ -276,20 +288,23 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 	if len(stored) != 1 || !stored[0].Enforced {
 		t.Errorf("stored %+v", stored)
 	}
-	if err := grants.Change(t.Context(), func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, nil }); err != nil {
+	if err := grants.Change(t.Context(),
+		func(auth.Grants) (auth.Grants, error) { return auth.Grants{}, nil }); err != nil {
 		t.Fatal(err)
 	}
 	step("another replica, with other settings, has stored something else", farm.TierBasic, false, false)
 	if len(stored) != 2 {
 		t.Error("replicas overwrite each other for ever")
 	}
-	if again := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, auth.NewGrantTable(stored[0], nil)); again.Rules().Allows(anna, "list_vms") {
+	if again := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true},
+		auth.NewGrantTable(stored[0], nil)); again.Rules().Allows(anna, "list_vms") {
 		t.Error("a restart opens what was denied")
 	}
 }
 
 // longGone is a key that was not renewed for more than a month.
-var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 * time.Hour)}
+var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 *
+	time.Hour)}
 
 // awaitGone waits for the end of that key.
 func awaitGone(t *testing.T, keys auth.KeyStore) {
@@ -318,7 +333,8 @@ func TestKeysAreLookedAfter(t *testing.T) {
 	s, stop = startController(t, dir, true, settings)
 	defer stop()
 	awaitGone(t, s.access.o.Stores.Keys)
-	for end := time.Now().Add(time.Minute); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 *
+		time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("that permissions count is not stored")
 		}

@@ -46,9 +46,12 @@ It may run again: existing files stay unchanged, in particular the token.`,
   buildyard init --tls --name build.example --data-dir /srv/buildyard`,
 		Args: cobra.NoArgs,
 	}
-	data := cmd.Flags().String("data-dir", "", "data directory of the controller (default: "+config.DataDir+", or that of \"up\")")
-	cmd.Flags().BoolVar(&o.tls, "tls", false, "create a certificate authority and a server certificate, and enable HTTPS")
-	cmd.Flags().StringSliceVar(&o.names, "name", nil, "additional host names or addresses of the certificate (with --tls)")
+	data := cmd.Flags().String("data-dir", "", "data directory of the controller (default: "+config.DataDir+
+		", or that of \"up\")")
+	cmd.Flags().BoolVar(&o.tls, "tls", false,
+		"create a certificate authority and a server certificate, and enable HTTPS")
+	cmd.Flags().StringSliceVar(&o.names, "name", nil,
+		"additional host names or addresses of the certificate (with --tls)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(o.names) > 0 && !o.tls {
 			return cli.Usage(errors.New("--name requires --tls"))
@@ -77,14 +80,16 @@ func (o *initOptions) run() error {
 	if err := o.makeToken(token); err != nil {
 		return err
 	}
-	settings := [][2]string{{config.EnableAuth, "true"}, {config.AuthRootToken + "_FILE", token}, {config.EnableAPIKeys, "true"}}
+	settings := [][2]string{{config.EnableAuth, "true"}, {config.AuthRootToken +
+		"_FILE", token}, {config.EnableAPIKeys, "true"}}
 	if o.tls {
 		pair, err := makeCertificates(filepath.Join(o.dir, tlsFolder), o.names)
 		if err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
 		o.say(pair.made, "certificate", pair.cert)
-		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.cert}, [2]string{config.ServerKey, pair.key})
+		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.cert},
+			[2]string{config.ServerKey, pair.key})
 	}
 	values, err := o.addSettings(filepath.Join(o.dir, initSettingsFile), settings)
 	if err != nil {
@@ -162,7 +167,8 @@ func (o *initOptions) explain(values map[string]string) error {
 	}
 	url, more := "http://127.0.0.1:"+port, ""
 	if values[config.UseHTTPS] == "true" {
-		url, more = "https://127.0.0.1:"+port, "  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
+		url, more = "https://127.0.0.1:"+port,
+			"  export "+config.TrustedCA+"="+filepath.Join(o.dir, tlsFolder, authorityFile)+"\n"
 	}
 	state := "Authentication is on, and the ports are open to other machines."
 	if values[config.EnableAuth] != "true" {

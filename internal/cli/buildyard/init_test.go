@@ -73,8 +73,12 @@ func TestInitThenUp(t *testing.T) {
 	if !roots.AppendCertsFromPEM([]byte(first[filepath.Join(dir, tlsFolder, authorityFile)])) {
 		t.Fatal("no authority")
 	}
-	for name, want := range map[string]bool{"localhost": true, "127.0.0.1": true, "build.example": true, "192.0.2.7": true, "evil.example": false} {
-		a := asks{t, &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}}}}
+	for name, want := range map[string]bool{
+		"localhost": true, "127.0.0.1": true, "build.example": true, "192.0.2.7": true, "evil.example": false,
+	} {
+		a := asks{t, &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12},
+		}}}
 		r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL()+"/api/v1/status", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +94,8 @@ func TestInitThenUp(t *testing.T) {
 		if resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("without a credential: %s", resp.Status)
 		}
-		if code := a.code("GET", s.URL()+"/api/v1/status", "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("root:"+token))); code != 200 {
+		if code := a.code("GET", s.URL()+"/api/v1/status", "Authorization",
+			"Basic "+base64.StdEncoding.EncodeToString([]byte("root:"+token))); code != 200 {
 			t.Errorf("with the token: %d", code)
 		}
 	}
@@ -102,7 +107,8 @@ func startAsCommand(t *testing.T, dir string) *ControllerService {
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.ControllerTable)
 	for flag, value := range map[string]string{
-		"data-dir": dir, "registry-base-path": filepath.Join(dir, "r"), "listen-addr": "127.0.0.1:0", "registry-listen-address": "127.0.0.1:0", "log-level": "error",
+		"data-dir": dir, "registry-base-path": filepath.Join(dir, "r"), "listen-addr": "127.0.0.1:0",
+		"registry-listen-address": "127.0.0.1:0", "log-level": "error",
 	} {
 		if err := fs.Set(flag, value); err != nil {
 			t.Fatal(err)
@@ -135,7 +141,8 @@ func startAsCommand(t *testing.T, dir string) *ControllerService {
 func TestInitAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for _, left := range []string{rootTokenFile, initSettingsFile} { // by a run that was killed
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, left+".part"), nil, 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(filepath.Join(dir, left+".part"), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,10 +169,12 @@ func TestInitAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SVC_LISTEN_ADDR", ":18090")
-	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said, "export SVC_CONTROLLER=https://127.0.0.1:18090\n") {
+	if said := runInit(t, "--data-dir", dir, "--tls"); !strings.Contains(said,
+		"export SVC_CONTROLLER=https://127.0.0.1:18090\n") {
 		t.Errorf("said was %s", said)
 	}
-	if got := contents(t, dir)[settings]; !strings.HasPrefix(got, own) || !strings.Contains(got[len(own):], "SVC_USE_HTTPS=true") {
+	if got := contents(t, dir)[settings]; !strings.HasPrefix(got, own) ||
+		!strings.Contains(got[len(own):], "SVC_USE_HTTPS=true") {
 		t.Errorf("the settings are %s", got)
 	}
 }
@@ -181,15 +190,22 @@ func TestInitRefuses(t *testing.T) {
 		want string
 	}{
 		{0o750, "data directory is accessible by other users (0750); run: chmod 700 " + open},
-		{0o700, "root token " + filepath.Join(open, rootTokenFile) + ": file is accessible by other users (mode 0644): run chmod 600"},
+		{0o700, "root token " + filepath.Join(open, rootTokenFile) +
+			": file is accessible by other users (mode 0644): run chmod 600"},
 	} {
 		if err := os.Chmod(open, tc.mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"init", "--data-dir", open}, {"up", "--enable-auth", "--data-dir", open, "--listen-addr", "127.0.0.1:0", "--registry-listen-address", "127.0.0.1:0", "--registry-base-path", t.TempDir()}} {
+		for _, args := range [][]string{{
+			"init", "--data-dir", open,
+		}, {
+			"up", "--enable-auth", "--data-dir", open, "--listen-addr", "127.0.0.1:0", "--registry-listen-address",
+			"127.0.0.1:0", "--registry-base-path", t.TempDir(),
+		}} {
 			if args[0] == "up" && tc.mode == 0o700 {
 				t.Setenv("SVC_ROOT_TOKEN_FILE", filepath.Join(open, rootTokenFile))
-				tc.want = "SVC_ROOT_TOKEN_FILE=\"" + filepath.Join(open, rootTokenFile) + "\": file is accessible by other users (mode 0644): run chmod 600"
+				tc.want = "SVC_ROOT_TOKEN_FILE=\"" + filepath.Join(open, rootTokenFile) +
+					"\": file is accessible by other users (mode 0644): run chmod 600"
 			} else if args[0] == "up" {
 				args = append(args, "--root-token", rootToken)
 			}
@@ -200,11 +216,14 @@ func TestInitRefuses(t *testing.T) {
 			}
 		}
 	}
-	if raw, err := os.ReadFile(filepath.Join(open, rootTokenFile)); err != nil || string(raw) != "a token of long ago\n" {
+	if raw, err := os.ReadFile(filepath.Join(open, rootTokenFile)); err != nil ||
+		string(raw) != "a token of long ago\n" {
 		t.Errorf("the token is %q, %v", raw, err)
 	}
 	var out, errs bytes.Buffer
-	if code := Main(t.Context(), []string{"init", "--data-dir", t.TempDir(), "--name", "x"}, Streams{Out: &out, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--name requires --tls") {
+	if code := Main(t.Context(), []string{"init", "--data-dir", t.TempDir(), "--name", "x"},
+		Streams{Out: &out, Err: &errs}); code != cli.ExitUsage ||
+		!strings.Contains(errs.String(), "--name requires --tls") {
 		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }
@@ -229,7 +248,8 @@ func TestInitKeepsNoBrokenPair(t *testing.T) {
 		}
 		var out, errs bytes.Buffer
 		code := Main(t.Context(), []string{"init", "--data-dir", dir, "--tls"}, Streams{Out: &out, Err: &errs})
-		if want := in(serverCertFile) + " and " + in(serverKeyFile); code == 0 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "remove both") {
+		if want := in(serverCertFile) + " and " + in(serverKeyFile); code == 0 ||
+			!strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "remove both") {
 			t.Errorf("with another %s: exit %d, %s", name, code, errs.String())
 		}
 		if err := os.WriteFile(in(name), kept, 0o600); err != nil {

@@ -67,7 +67,8 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
 			if err := license.Keygen(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n", secret, public, trustHint(public))
+			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can issue licenses)\npublic: %s (%s)\n",
+				secret, public, trustHint(public))
 			return err
 		},
 	}
@@ -152,12 +153,16 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	if day, e := time.Parse(time.DateOnly, text); e == nil {
 		until, err = day.AddDate(0, 0, 1), nil
 	}
-	if days, e := strconv.Atoi(strings.TrimSuffix(text, "d")); e == nil && strings.HasSuffix(text, "d") && days > 0 && days <= maxDays {
+	if days, e := strconv.Atoi(strings.TrimSuffix(text, "d")); e == nil && strings.HasSuffix(text, "d") && days > 0 &&
+		days <= maxDays {
 		until, err = now.Add(time.Duration(days)*24*time.Hour).Truncate(time.Second), nil
 	}
 	switch {
 	case err != nil:
-		return until, fmt.Errorf("invalid --expires %q: want a day such as 2027-12-31, an RFC 3339 time, days such as 365d, or never", text)
+		return until,
+			fmt.Errorf(
+				"invalid --expires %q: want a day such as 2027-12-31, an RFC 3339 time, days such as 365d, or never",
+				text)
 	case !until.After(now):
 		return until, fmt.Errorf("--expires %s has passed", text)
 	}
@@ -204,7 +209,9 @@ tier, subject and expiration time, or why it is not valid. It calls no service.`
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&authority, "license-authority", "", "file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
+	cmd.Flags().StringVar(&authority, "license-authority", "",
+		"file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration "+
+			"directory)")
 	output.Add(cmd)
 	return cmd
 }

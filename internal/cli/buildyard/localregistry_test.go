@@ -35,7 +35,10 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 	const id, unknown = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000001"
 	http := apiClient{base: server.URL}
 	var session api.PushSession
-	offer := map[string]any{"id": id, "name": "debian", "tag": "v1", "arch": "amd64", "config": map[string]any{"ram": "4G"}, "files": []any{}}
+	offer := map[string]any{
+		"id": id, "name": "debian", "tag": "v1", "arch": "amd64",
+		"config": map[string]any{"ram": "4G"}, "files": []any{},
+	}
 	if err := http.send(t.Context(), "POST", "/registry/v2/push", offer, &session); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +53,12 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"list":             func(r pausable) (any, error) { return r.List(t.Context()) },
 		"detail":           func(r pausable) (any, error) { return r.Detail(t.Context(), id) },
 		"unknown template": func(r pausable) (any, error) { return r.Detail(t.Context(), unknown) },
-		"info":             func(r pausable) (any, error) { return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0)}) },
-		"other number":     func(r pausable) (any, error) { return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(7)}) },
+		"info": func(r pausable) (any, error) {
+			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0)})
+		},
+		"other number": func(r pausable) (any, error) {
+			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(7)})
+		},
 		"other bytes": func(r pausable) (any, error) {
 			return r.Info(t.Context(), transfer.Ref{ID: id, Version: number(0), ContentID: "x"})
 		},
@@ -61,7 +68,10 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 		"delete of nothing": func(r pausable) (any, error) { return nil, r.Delete(t.Context(), unknown) },
 		"status":            func(r pausable) (any, error) { return r.Status(t.Context()) },
 		"pause":             func(r pausable) (any, error) { return nil, r.Pause(t.Context(), time.Second) },
-		"upload":            func(r pausable) (any, error) { return nil, r.Upload(t.Context(), "a dir/b.gz", []byte("content")) },
+		"upload": func(r pausable) (any, error) {
+			return nil,
+				r.Upload(t.Context(), "a dir/b.gz", []byte("content"))
+		},
 		"download": func(r pausable) (any, error) {
 			return r.Download(t.Context(), "up/load.gz", 7)
 		},
@@ -76,7 +86,8 @@ func TestLocalRegistryAnswersLikeARemoteOne(t *testing.T) {
 			t.Errorf("%s: %v and %v (-remote +local):\n%s", name, thereErr, hereErr, diff)
 		}
 		if hereErr != nil && farm.CodeOf(hereErr) != farm.CodeOf(thereErr) {
-			t.Errorf("%s: %s here, %s there: %v", name, farm.CodeOf(hereErr), farm.CodeOf(thereErr), fmt.Sprint(thereErr))
+			t.Errorf("%s: %s here, %s there: %v", name, farm.CodeOf(hereErr), farm.CodeOf(thereErr),
+				fmt.Sprint(thereErr))
 		}
 	}
 }

@@ -64,7 +64,9 @@ func openLogDir(dir string, settings *config.Values) (*central.Logs, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := central.Open(central.Options{Root: root, Keep: settings.Days(config.KeepLogs), MaxBytes: settings.Megabytes(config.MaxLogSize)})
+	out, err := central.Open(central.Options{
+		Root: root, Keep: settings.Days(config.KeepLogs), MaxBytes: settings.Megabytes(config.MaxLogSize),
+	})
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}

@@ -50,19 +50,25 @@ func awaitLog(t *testing.T, dir, service, text string) {
 func TestLogsComeTogether(t *testing.T) {
 	dir := t.TempDir()
 	own, central := filepath.Join(dir, "logs"), filepath.Join(dir, "r", "files", "central-logs")
-	s, stop := startController(t, dir, true, map[string]string{"log-level": "info", "log-dir": own, "enable-central-logging": "true"})
+	s, stop := startController(t, dir, true,
+		map[string]string{"log-level": "info", "log-dir": own, "enable-central-logging": "true"})
 	at, err := datadir.At(filepath.Join(dir, "node"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = buildnode.Join(t.Context(), buildnode.JoinOptions{Home: at, Controller: s.URL(), Token: s.JoinToken(), Host: "192.0.2.7", Reserve: "64MB", Capacity: 2})
+	_, err = buildnode.Join(t.Context(),
+		buildnode.JoinOptions{
+			Home: at, Controller: s.URL(), Token: s.JoinToken(), Host: "192.0.2.7", Reserve: "64MB",
+			Capacity: 2,
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	node := make(chan int, 1)
 	go func() {
-		node <- buildnode.Main(ctx, []string{"run", "--driver", "sim", "--data-dir", at.Dir()}, buildnode.Streams{Out: io.Discard, Err: io.Discard})
+		node <- buildnode.Main(ctx, []string{"run", "--driver", "sim", "--data-dir", at.Dir()},
+			buildnode.Streams{Out: io.Discard, Err: io.Discard})
 	}()
 	for _, dir := range []string{own, central} {
 		awaitLog(t, dir, "controller", `"msg":"controller started"`)
@@ -85,7 +91,8 @@ func TestLogsOfAControllerAlone(t *testing.T) {
 	dir := t.TempDir()
 	r, stopRegistry := registryAt(t, dir, "127.0.0.1:0")
 	defer stopRegistry()
-	_, stop := startController(t, t.TempDir(), false, map[string]string{"registry": r.URL(), "log-level": "info", "enable-central-logging": "true"})
+	_, stop := startController(t, t.TempDir(), false,
+		map[string]string{"registry": r.URL(), "log-level": "info", "enable-central-logging": "true"})
 	central := filepath.Join(dir, "files", "central-logs")
 	awaitLog(t, central, "controller", `"msg":"controller started"`)
 	awaitLog(t, central, "registry", `"msg":"registry started"`)
@@ -97,7 +104,9 @@ func registryAt(t *testing.T, dir, address string) (r *RegistryService, stop fun
 	t.Helper()
 	fs := pflag.NewFlagSet("registry", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.RegistryTable)
-	for flag, value := range map[string]string{"listen-addr": address, "base-path": dir, "log-level": "info", "enable-central-logging": "true"} {
+	for flag, value := range map[string]string{
+		"listen-addr": address, "base-path": dir, "log-level": "info", "enable-central-logging": "true",
+	} {
 		if err := fs.Set(flag, value); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +176,8 @@ func TestTwoControllersShipAtOnce(t *testing.T) {
 	_, stop = registryAt(t, dir, address)
 	defer stop()
 	for which := range 2 {
-		awaitLog(t, filepath.Join(dir, "files", "central-logs"), "controller", fmt.Sprintf(`"which":%d,"no":%d}`, which, lines-1))
+		awaitLog(t, filepath.Join(dir, "files", "central-logs"), "controller",
+			fmt.Sprintf(`"which":%d,"no":%d}`, which, lines-1))
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "files", "central-logs", "controller", "*.log"))
 	if err != nil || len(files) != 1 {
@@ -206,7 +216,8 @@ func TestLogDirThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &ControllerService{Stderr: io.Discard}
-	if err := s.ParseFlags(config.Sources{Flags: fs}); err == nil || !strings.HasPrefix(err.Error(), "SVC_LOG_DIR: ") || strings.Contains(err.Error(), "\n") {
+	if err := s.ParseFlags(config.Sources{Flags: fs}); err == nil || !strings.HasPrefix(err.Error(), "SVC_LOG_DIR: ") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 }

@@ -24,7 +24,9 @@ func wantsMetrics(settings *config.Values) bool { return settings.Bool(config.En
 
 // open binds the port of the metrics, on the host of the API address: a loopback-only service
 // keeps its metrics on loopback.
-func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]metric.Family) error {
+func (m *metricsPort) open(
+	ctx context.Context, settings *config.Values, log *slog.Logger, families ...[]metric.Family,
+) error {
 	host, _, err := net.SplitHostPort(settings.String(config.ListenAddr))
 	if err != nil {
 		return fmt.Errorf("%s: %w", config.ListenAddr, err)
@@ -34,7 +36,8 @@ func (m *metricsPort) open(ctx context.Context, settings *config.Values, log *sl
 		all = append(all, f...)
 	}
 	m.server, err = obs.ListenMetrics(ctx, obs.MetricsOptions{
-		Addr: net.JoinHostPort(host, strconv.Itoa(settings.Int(config.MetricsPort))), Path: settings.String(config.MetricsPath),
+		Addr:     net.JoinHostPort(host, strconv.Itoa(settings.Int(config.MetricsPort))),
+		Path:     settings.String(config.MetricsPath),
 		Families: all, Logger: log,
 		Front: func(l net.Listener, next http.Handler) http.Handler {
 			o := frontOptions(settings, l, log)

@@ -36,7 +36,8 @@ func licensed(t *testing.T, tier farm.Tier) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := license.Issue(key, license.License{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
+	text, err := license.Issue(key,
+		license.License{Product: license.Controller, Tier: tier, Expires: time.Now().Add(100 * 24 * time.Hour)})
 	if err == nil {
 		err = os.WriteFile(file, []byte(text+"\n"), 0o600)
 	}
@@ -88,7 +89,8 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	node := runNode(t, s, t.TempDir(), buildnode.NodeOptions{Driver: buildnode.DriverSim, Metrics: "127.0.0.1:0"})
 	get(t, s.URL()+"/livez")
 	text := ""
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(text, "last_poll_age"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(text,
+		"last_poll_age"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the node never polled")
 		}
@@ -117,15 +119,24 @@ func labelsOf(f *dto.MetricFamily) []string {
 
 // boundedLabels are the labels of our metrics. Their values are states, routes and the like, which
 // the program knows beforehand: an id would make series without end.
-var boundedLabels = []string{"code", "go_version", "kind", "result", "route", "service", "state", "status", "tier", "to", "version"}
+var boundedLabels = []string{
+	"code", "go_version", "kind", "result", "route", "service", "state", "status", "tier",
+	"to", "version",
+}
 
 // metricSections are the headings of the page of the metrics, by the prefix of the names. The first
 // that fits counts.
 var metricSections = []struct{ prefix, heading, text string }{
 	{"buildyard_node_", "Node agent", "At the address of `buildnode run --metrics-listen`."},
-	{"buildyard_registry_", "Registry", "At the port `SVC_METRICS_PORT` of a registry, or of a controller with a registry in its process."},
-	{"buildyard_", "Controller", "At the port `SVC_METRICS_PORT` of a controller. A registry and a node export those of the build, " +
-		"the uptime and the log, too, and a registry those of its HTTP requests."},
+	{
+		"buildyard_registry_", "Registry",
+		"At the port `SVC_METRICS_PORT` of a registry, or of a controller with a registry in its process.",
+	},
+	{
+		"buildyard_", "Controller",
+		"At the port `SVC_METRICS_PORT` of a controller. A registry and a node export those of the build, " +
+			"the uptime and the log, too, and a registry those of its HTTP requests.",
+	},
 }
 
 // TestReferenceOfMetrics: the page of the metrics has those of a controller, a registry and a node.
@@ -143,13 +154,15 @@ func TestReferenceOfMetrics(t *testing.T) {
 		for _, s := range metricSections {
 			if strings.HasPrefix(name, s.prefix) {
 				rows[s.heading] += fmt.Sprintf("| `%s` | %s | %s | %s |\n",
-					name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), referencetest.Cell(f.GetHelp()))
+					name, strings.ToLower(f.GetType().String()), strings.Join(labels, ", "),
+					referencetest.Cell(f.GetHelp()))
 				break
 			}
 		}
 	}
 	for _, s := range metricSections {
-		referencetest.Section(t, "metrics.md", s.heading, s.text+"\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"+rows[s.heading])
+		referencetest.Section(t, "metrics.md", s.heading,
+			s.text+"\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n"+rows[s.heading])
 	}
 }
 
@@ -205,7 +218,8 @@ func checkExpression(t *testing.T, all map[string]*dto.MetricFamily, title, expr
 	for _, name := range names {
 		f := all[name]
 		for _, end := range []string{"_bucket", "_sum", "_count"} {
-			if base, cut := strings.CutSuffix(name, end); f == nil && cut && all[base].GetType() == dto.MetricType_HISTOGRAM {
+			if base, cut := strings.CutSuffix(name, end); f == nil && cut &&
+				all[base].GetType() == dto.MetricType_HISTOGRAM {
 				f = all[base]
 			}
 		}

@@ -33,12 +33,15 @@ type mover struct {
 
 // ask makes a call. Every answer is an envelope with status 200: what goes wrong here are
 // races, which are answered by a sentence.
-func (m *mover) ask(ctx context.Context, method, path string, in map[string]any) (body json.RawMessage, message string) {
+func (m *mover) ask(
+	ctx context.Context, method, path string, in map[string]any,
+) (body json.RawMessage, message string) {
 	raw, err := json.Marshal(in)
 	if err != nil {
 		m.t.Error(err)
 	}
-	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, m.service.URL()+path, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, m.service.URL()+path,
+		bytes.NewReader(raw))
 	if err != nil {
 		m.t.Error(err)
 		return nil, "-"
@@ -58,7 +61,8 @@ func (m *mover) ask(ctx context.Context, method, path string, in map[string]any)
 	if method != http.MethodGet {
 		m.changes.Add(1)
 	}
-	if err != nil || resp.StatusCode != http.StatusOK || e.Status == api.StatusFail && e.Message == "" || e.Status == api.StatusOK && e.Message != "" {
+	if err != nil || resp.StatusCode != http.StatusOK || e.Status == api.StatusFail && e.Message == "" ||
+		e.Status == api.StatusOK && e.Message != "" {
 		m.t.Errorf("%s %s answers %s %.300s (%v)", method, path, resp.Status, raw, err)
 		return nil, "-"
 	}
@@ -96,14 +100,16 @@ func (m *mover) tags(ctx context.Context, id string, older int) string {
 func (m *mover) run(ctx context.Context, rng *rand.Rand) {
 	in := map[string]any{"vmid": m.templates[rng.IntN(len(m.templates))], "count": 1 + rng.IntN(3)}
 	if rng.IntN(2) == 0 {
-		in["external_id"], in["name"], in["metadata"] = "http://ci/job", "n", map[string]any{"a": 1, "b": "x", "c": true}
+		in["external_id"], in["name"], in["metadata"] = "http://ci/job", "n",
+			map[string]any{"a": 1, "b": "x", "c": true}
 	}
 	body, _ := m.ask(ctx, "POST", "/api/v1/vm", in)
 	var ids []string
 	_ = json.Unmarshal(body, &ids)
 	time.Sleep(time.Duration(rng.IntN(600)) * time.Millisecond)
 	for _, id := range ids {
-		if _, refused := m.ask(ctx, "DELETE", "/api/v1/vm", map[string]any{"id": id}); refused != "" && refused != "Not found" {
+		if _, refused := m.ask(ctx, "DELETE", "/api/v1/vm", map[string]any{"id": id}); refused != "" &&
+			refused != "Not found" {
 			m.t.Errorf("termination of %s: %s", id, refused)
 		}
 		m.mu.Lock()

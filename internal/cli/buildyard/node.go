@@ -50,7 +50,9 @@ nodes, which receive the scripts of jobs: keep it secret.`,
 func printToken(w io.Writer, dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, tokenFile))
 	if err != nil {
-		return fmt.Errorf("join token not found in %s; run this on the controller's machine with its --data-dir, after its first start", dir)
+		return fmt.Errorf(
+			"join token not found in %s; run this on the controller's machine with its --data-dir, after its first "+
+				"start", dir)
 	}
 	_, err = fmt.Fprintln(w, strings.TrimSpace(string(raw)))
 	return err

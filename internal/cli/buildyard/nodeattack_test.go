@@ -31,8 +31,11 @@ type handNode struct {
 func joinByHand(t *testing.T, s *ControllerService, registry, name string) *handNode {
 	t.Helper()
 	n := &handNode{t: t, controller: s.URL(), registry: registry}
-	raw, _ := json.Marshal(api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: name, Host: "10.1.1.1", Capacity: 9})
-	if code, body := n.send("POST "+n.controller+api.PathJoin, "", string(raw)); code != 200 || n.into(body, &n.is) != nil {
+	raw, _ := json.Marshal(api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: name, Host: "10.1.1.1", Capacity: 9,
+	})
+	if code, body := n.send("POST "+n.controller+api.PathJoin, "", string(raw)); code != 200 ||
+		n.into(body, &n.is) != nil {
 		t.Fatalf("join: %d %s", code, body)
 	}
 	var err error
@@ -81,7 +84,8 @@ func (n *handNode) into(answer string, out any) error {
 // token asks for a token with what is put into the request; "" when it is refused.
 func (n *handNode) token(more string) (token, refusal string) {
 	n.t.Helper()
-	code, body := n.send("POST "+n.controller+api.PathPass, n.is.Credential, `{"protocol":1,"node_id":"`+n.is.NodeID+`"`+more+`}`)
+	code, body := n.send("POST "+n.controller+api.PathPass, n.is.Credential,
+		`{"protocol":1,"node_id":"`+n.is.NodeID+`"`+more+`}`)
 	var got api.RegistryTokenResponse
 	if err := n.into(body, &got); err != nil || code != 200 {
 		return "", fmt.Sprintf("%d %s", code, strings.TrimSpace(body))
@@ -164,7 +168,8 @@ func (c *attacked) logOf(service string) string {
 	}
 	var all bytes.Buffer
 	for _, f := range files {
-		r, _ := http.NewRequestWithContext(c.t.Context(), "GET", c.url+"/registry/log/view?service="+service+"&file="+f.Name, nil)
+		r, _ := http.NewRequestWithContext(c.t.Context(), "GET", c.url+"/registry/log/view?service="+service+"&file="+
+			f.Name, nil)
 		r.SetBasicAuth("root", rootToken)
 		all.WriteString(text(r))
 	}
@@ -199,8 +204,10 @@ func TestANodeWithoutWork(t *testing.T) {
 		{"overwrite the results of a scan", "PUT /registry/v2/vm/scan?id=A&tag=v1", scan, []int{403}},
 		{"remove the results of a scan", "DELETE /registry/v2/vm/scan?id=A&tag=v1", "", []int{403}},
 		{"push a tag", "POST /registry/v2/push", pushBody("A", "evil", `,"must_exist":true`), []int{401, 403}},
-		{"push with a revert", "POST /registry/v2/push", pushBody("A", "evil", `,"revert":{"tag":"v1"}`), []int{401, 403}},
-		{"push a template", "POST /registry/v2/push", pushBody(uuid.NewString(), "v1", `,"name":"evil"`), []int{401, 403}},
+		{"push with a revert", "POST /registry/v2/push", pushBody("A", "evil",
+			`,"revert":{"tag":"v1"}`), []int{401, 403}},
+		{"push a template", "POST /registry/v2/push", pushBody(uuid.NewString(), "v1",
+			`,"name":"evil"`), []int{401, 403}},
 		{"overwrite another node's log", "PUT /registry/files/logs/B/boot.log", "forged", []int{401, 403}},
 		{"write where nodes' scans are", "PUT /registry/files/node-scans/x.json", "forged", []int{401, 403}},
 		{"delete another node's log", "DELETE /registry/files/logs/B/boot.log", "", []int{403}},
@@ -213,7 +220,8 @@ func TestANodeWithoutWork(t *testing.T) {
 		{"read keys", "GET /v1/apikey", "", []int{403}},
 	} {
 		as := strings.NewReplacer("id=A", "id="+c.a, `"A"`, `"`+c.a+`"`, "/B/", "/"+c.b+"/")
-		code, body := n.send(strings.Replace(as.Replace(attack.request), " ", " "+c.url, 1), token, as.Replace(attack.body))
+		code, body := n.send(strings.Replace(as.Replace(attack.request), " ", " "+c.url, 1), token,
+			as.Replace(attack.body))
 		if !slices.Contains(attack.codes, code) {
 			t.Errorf("%s: %d %s", attack.name, code, body)
 		}
@@ -221,13 +229,15 @@ func TestANodeWithoutWork(t *testing.T) {
 	if tags := c.tags(c.a); !slices.Equal(tags, []string{"v1", "v2"}) {
 		t.Errorf("the template has %v", tags)
 	}
-	if detail, err := c.store.Detail(t.Context(), c.a); err != nil || detail.Arch != "amd64" || detail.Versions[0].Scan != nil {
+	if detail, err := c.store.Detail(t.Context(), c.a); err != nil || detail.Arch != "amd64" ||
+		detail.Versions[0].Scan != nil {
 		t.Errorf("the template was changed: %+v, %v", detail, err)
 	}
 	if all, err := c.store.List(t.Context()); err != nil || len(all) != 2 {
 		t.Errorf("templates: %+v, %v", all, err)
 	}
-	if raw, err := c.store.Download(t.Context(), "logs/"+c.b+"/boot.log", 1<<10); err != nil || string(raw) != "another node's" {
+	if raw, err := c.store.Download(t.Context(), "logs/"+c.b+"/boot.log", 1<<10); err != nil ||
+		string(raw) != "another node's" {
 		t.Errorf("another node's log: %q, %v", raw, err)
 	}
 }
@@ -250,7 +260,8 @@ func TestANodesRowsAreItsOwn(t *testing.T) {
 	}
 	text := c.logOf("node")
 	for line := range strings.Lines(text) {
-		if !strings.Contains(line, "liar") || !strings.Contains(line, "10.1.1.1") || strings.Contains(line, "10.9.9.9") || strings.Contains(line, "other") {
+		if !strings.Contains(line, "liar") || !strings.Contains(line, "10.1.1.1") ||
+			strings.Contains(line, "10.9.9.9") || strings.Contains(line, "other") {
 			t.Errorf("a row says %s", line)
 		}
 	}

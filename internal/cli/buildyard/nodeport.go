@@ -30,9 +30,12 @@ func checkNodePort(v *config.Values) error {
 		there bool
 	}{
 		{v.Bool(config.UseQueueTLS), config.UseQueueTLS, config.QueueAddr, v.String(config.QueueAddr) != ""},
-		{v.String(config.QueueServerCert) != "", config.QueueServerCert, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
-		{v.String(config.QueueServerKey) != "", config.QueueServerKey, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
-		{v.String(config.QueueCACert) != "", config.QueueCACert, config.UseQueueTLS + "=true", v.Bool(config.UseQueueTLS)},
+		{v.String(config.QueueServerCert) != "", config.QueueServerCert, config.UseQueueTLS +
+			"=true", v.Bool(config.UseQueueTLS)},
+		{v.String(config.QueueServerKey) != "", config.QueueServerKey, config.UseQueueTLS +
+			"=true", v.Bool(config.UseQueueTLS)},
+		{v.String(config.QueueCACert) != "", config.QueueCACert, config.UseQueueTLS +
+			"=true", v.Bool(config.UseQueueTLS)},
 		{v.List(config.QueueCRL) != nil, config.QueueCRL, config.QueueCACert, v.String(config.QueueCACert) != ""},
 	} {
 		if rule.given && !rule.there {
@@ -73,7 +76,8 @@ func (p *nodePort) handler(o controllerrest.Options, a *access) (h http.Handler,
 func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Values) error {
 	p.log.InfoContext(ctx, "node interface started", "address", p.listener.url())
 	if !v.Bool(config.QueueAuth) {
-		p.log.WarnContext(ctx, "node authentication is off; every reachable machine can join", "setting", config.QueueAuth+"=false")
+		p.log.WarnContext(ctx, "node authentication is off; every reachable machine can join", "setting",
+			config.QueueAuth+"=false")
 	}
 	var work sync.WaitGroup
 	defer work.Wait()

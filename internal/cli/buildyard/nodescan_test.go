@@ -13,7 +13,11 @@ import (
 func TestScansOfNodesOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startUp(t, dir)
-	node, err := s.core.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: s.core.JoinToken(), Name: "n", Host: "10.0.0.1", Arch: "amd64"})
+	node, err := s.core.Join(t.Context(),
+		api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: s.core.JoinToken(), Name: "n", Host: "10.0.0.1",
+			Arch: "amd64",
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,9 +31,11 @@ func TestScansOfNodesOutliveTheProcess(t *testing.T) {
 	}
 	scan := api.NodeScan{
 		NodeScanSummary: api.NodeScanSummary{
-			Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: time.Now(), Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: 1}},
+			Host: "build-7", Scanner: "hostscan", Version: "1", Scanned: time.Now(),
+			Counts: api.NodeScanCounts{ScanCounts: api.ScanCounts{High: 1}},
 		},
-		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}}, Packages: []api.HostPackage{},
+		Vulnerabilities: []api.HostVulnerability{{Vulnerability: api.HostFinding{ID: "CVE-2026-1"}}},
+		Packages:        []api.HostPackage{},
 	}
 	if err := at(s.URL()).PutNodeScan(t.Context(), node.NodeID, scan); err != nil {
 		t.Fatal(err)
@@ -38,7 +44,8 @@ func TestScansOfNodesOutliveTheProcess(t *testing.T) {
 	s, stop = startUp(t, dir)
 	defer stop()
 	got, err := at(s.URL()).NodeScan(t.Context(), node.NodeID)
-	if err != nil || got.Counts != scan.Counts || len(got.Vulnerabilities) != 1 || got.Vulnerabilities[0].Vulnerability.ID != "CVE-2026-1" {
+	if err != nil || got.Counts != scan.Counts || len(got.Vulnerabilities) != 1 ||
+		got.Vulnerabilities[0].Vulnerability.ID != "CVE-2026-1" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -66,7 +66,9 @@ file that ends in .pub. It does not replace files.`,
 			if err := license.Keygen(secret, public); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(streams.Out, "secret: %s (keep it secret: it can install programs on nodes)\npublic: %s (copy it to %s in the package directory)\n",
+			_, err := fmt.Fprintf(streams.Out,
+				"secret: %s (keep it secret: it can install programs on nodes)\npublic: %s (copy it to %s in the "+
+					"package directory)\n",
 				secret, public, release.KeysFile)
 			return err
 		},
@@ -139,7 +141,8 @@ else those in the directory. It calls no service.`,
 			return output.Write(streams.Out, list, packageRows(list))
 		},
 	}
-	cmd.Flags().StringVar(&public, "public", "", "file with the trusted public keys (default: packages.pub in the directory)")
+	cmd.Flags().StringVar(&public, "public",
+		"", "file with the trusted public keys (default: packages.pub in the directory)")
 	output.Add(cmd)
 	return cmd
 }

@@ -21,11 +21,13 @@ import (
 func (s *ControllerService) withPortal(api http.Handler) http.Handler {
 	var registry http.Handler
 	if s.registry != nil {
-		routes := slices.Concat(registryrest.RoutesWithin(s.registry.core, s.registry.limits), s.registry.access.Routes())
+		routes := slices.Concat(registryrest.RoutesWithin(s.registry.core, s.registry.limits),
+			s.registry.access.Routes())
 		registry = s.registry.access.Guard().Handler(routes, s.registry.log)
 	}
 	return portal.Handler(portal.Options{
-		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes, Logger: s.log,
+		API: api, Registry: registry, Guarded: s.access.Guard() != nil, Version: obs.FullVersion(), Changes: s.changes,
+		Logger:  s.log,
 		Origins: origins(s.settings.List(config.AllowedHosts)),
 	})
 }
@@ -42,7 +44,8 @@ func origins(hosts []string) (out []string) {
 func (s *ControllerService) exposureAlarms() []api.Alarm {
 	if exposed := s.ExposedAddresses(); len(exposed) > 0 {
 		return []api.Alarm{{
-			Name: api.AlarmNoAuth, Message: "Authentication is off and other machines can connect to " + strings.Join(exposed, ", ") +
+			Name: api.AlarmNoAuth, Message: "Authentication is off and other machines can connect to " +
+				strings.Join(exposed, ", ") +
 				": every client can run scripts in VMs and delete templates",
 			Action: "Run `buildyard init` and restart to enable authentication, or listen on 127.0.0.1 only.",
 		}}
@@ -52,7 +55,8 @@ func (s *ControllerService) exposureAlarms() []api.Alarm {
 
 // logIn sends the login page of the portal.
 func logIn(w http.ResponseWriter, status int, p authrest.Page) {
-	portal.LogIn(w, status, portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
+	portal.LogIn(w, status,
+		portal.LogInPage{Return: p.Return, Sentence: p.Sentence, Token: p.Token, Provider: p.Provider, Done: p.Done})
 }
 
 // changes reports which topics of the portal changed in the store, and in the registry where that

@@ -75,7 +75,8 @@ func (s *RegistryService) ParseFlags(src config.Sources) error {
 // configureEmbedded configures the registry to run in the process of a controller.
 func (s *RegistryService) configureEmbedded(settings *config.Values, output *logOutput) error {
 	s.output, s.shares, s.inner = output, true, newPipe()
-	return s.configure(settings, settings.String(config.RegistryBasePath), settings.String(config.RegistryListenAddress))
+	return s.configure(settings, settings.String(config.RegistryBasePath),
+		settings.String(config.RegistryListenAddress))
 }
 
 func (s *RegistryService) configure(settings *config.Values, base, addr string) (err error) {
@@ -99,7 +100,8 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	}
 	s.listener.speak(s.edge)
 	s.listener.protect(s.settings, s.log)
-	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams))
+	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams,
+		s.settings.Int(config.MaxLogStreams))
 	s.limits.ScanUploads = rest.NewConcurrencyLimit("uploads of scan results", "", registry.MaxDrafts)
 	if s.local, err = s.listenLocally(ctx); err != nil {
 		return err
@@ -111,7 +113,8 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	o := registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.keeperURL(), Logger: s.log, ScrubRate: s.scrubRate, Reserve: diskReserve,
+		Base: s.base, Version: obs.FullVersion(), Address: s.keeperURL(), Logger: s.log, ScrubRate: s.scrubRate,
+		Reserve:  diskReserve,
 		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
 		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservation: s.settings.Int(config.MaxPushReservation),
 		MaxLogRows: s.settings.Int(config.MaxLogRows), MaxLogRowsBytes: s.settings.Size(config.MaxLogRowBytes),
@@ -134,7 +137,8 @@ func (s *RegistryService) Open(ctx context.Context) error {
 	}
 	s.meter = rest.NewMeter("registry", nil)
 	own := s.core.Families() //nolint:contextcheck // they are collected as long as the process runs
-	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own, logs.Families(s.output.shippers), rest.Families(s.meter))
+	return s.open(ctx, s.settings, s.log, obs.ProgramFamilies("registry", time.Now()), own,
+		logs.Families(s.output.shippers), rest.Families(s.meter))
 }
 
 // URL returns the registry's address for clients on this machine, after Open.
@@ -169,7 +173,8 @@ func outwardIP() string {
 
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version", obs.FullVersion())
+	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version",
+		obs.FullVersion())
 	if !s.shares {
 		warnExposed(ctx, s.log, exposedAddresses(s.settings, s.listener))
 	}

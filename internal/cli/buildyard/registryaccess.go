@@ -39,7 +39,8 @@ func (s *RegistryService) openOwnAccess() error {
 	s.keeps = k
 	var err error
 	if k.license, err = license.Open(license.Options{
-		Product: license.Controller, Path: s.settings.String(config.LicenseFile), Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
+		Product: license.Controller, Path: s.settings.String(config.LicenseFile),
+		Authority: s.settings.String(config.LicenseAuthority), Logger: s.log,
 	}); err != nil {
 		return err
 	}
@@ -55,8 +56,10 @@ func (s *RegistryService) openOwnAccess() error {
 		return err
 	}
 	s.access, err = openAccess(accessOptions{
-		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization), Tier: k.license.Tier,
-		Chores: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes, Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
+		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization),
+		Tier:   k.license.Tier,
+		Chores: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes,
+		Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
 }
@@ -108,8 +111,10 @@ func (s *RegistryService) listenLocally(ctx context.Context) (*listener, error) 
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	l, err := listen(ctx, "the registry's port for programs of this machine ("+config.LocalListenAddr+")", net.JoinHostPort(host, port), s.log)
-	if err != nil && !s.settings.Bool(config.EnableAuth) && s.settings.Origin(config.LocalListenAddr) == config.FromDefault {
+	l, err := listen(ctx, "the registry's port for programs of this machine ("+config.LocalListenAddr+")",
+		net.JoinHostPort(host, port), s.log)
+	if err != nil && !s.settings.Bool(config.EnableAuth) &&
+		s.settings.Origin(config.LocalListenAddr) == config.FromDefault {
 		s.log.WarnContext(ctx, "loopback port in use; continuing without it", "error", err.Error())
 		return nil, nil // none
 	}

@@ -77,20 +77,22 @@ func (r *registryCalls) Detail(ctx context.Context, id string) (api.TemplateDeta
 	if !r.looks.allows(time.Now()) {
 		return api.TemplateDetail{}, r.away()
 	}
-	detail, err := bounded(rest.WithoutCaller(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-		return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
-			return r.client.Detail(ctx, id)
+	detail, err := bounded(rest.WithoutCaller(ctx),
+		r, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+			return r.details.do(ctx, id, registryStartTimeout, func(ctx context.Context) (api.TemplateDetail, error) {
+				return r.client.Detail(ctx, id)
+			})
 		})
-	})
 	r.looks.record(ctx, err)
 	return detail, err
 }
 
 // Info returns the configuration of a version.
 func (r *registryCalls) Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error) {
-	return bounded(rest.WithoutCaller(ctx), r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
-		return r.client.Info(ctx, ref)
-	})
+	return bounded(rest.WithoutCaller(ctx),
+		r, registryStartTimeout, func(ctx context.Context) (api.TemplateConfig, error) {
+			return r.client.Info(ctx, ref)
+		})
 }
 
 // Disk returns the free space of the registry's disk.
@@ -151,7 +153,9 @@ func (r *registryCalls) RemoveFile(ctx context.Context, name string) error {
 }
 
 // bounded makes a call within its time limit, and names the registry that did not answer.
-func bounded[T any](ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error)) (T, error) {
+func bounded[T any](
+	ctx context.Context, r *registryCalls, limit time.Duration, do func(context.Context) (T, error),
+) (T, error) {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	out, err := do(within)

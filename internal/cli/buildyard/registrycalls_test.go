@@ -120,7 +120,10 @@ func TestAControllerAnswersWhileItsRegistryHangs(t *testing.T) {
 				t.Errorf("status = %+v", status)
 			}
 		})
-		for _, path := range []string{"/api/v1/registry/vm", "/api/v1/registry/disk", "/api/v1/registry/vm?id=11111111-2222-4333-8444-555555555555"} {
+		for _, path := range []string{
+			"/api/v1/registry/vm", "/api/v1/registry/disk",
+			"/api/v1/registry/vm?id=11111111-2222-4333-8444-555555555555",
+		} {
 			t.Run(path, func(t *testing.T) {
 				t.Parallel()
 				var err error
@@ -134,7 +137,8 @@ func TestAControllerAnswersWhileItsRegistryHangs(t *testing.T) {
 			t.Parallel()
 			var err error
 			within(t, func() error {
-				err = client.send(t.Context(), http.MethodPost, "/api/v1/vm", map[string]any{"vmid": "11111111-2222-4333-8444-555555555555"}, nil)
+				err = client.send(t.Context(), http.MethodPost, "/api/v1/vm",
+					map[string]any{"vmid": "11111111-2222-4333-8444-555555555555"}, nil)
 				return nil
 			})
 			if err == nil || !strings.Contains(err.Error(), "cannot be reached; try again") {

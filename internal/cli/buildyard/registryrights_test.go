@@ -46,7 +46,8 @@ func newJudged(t *testing.T, split bool, more map[string]string) *judged {
 	}
 	c.controller, c.root = s.URL(), asRoot(t, s.URL())
 	var err error
-	if c.shelf, err = client.NewRegistry(c.registry, client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+	if c.shelf, err = client.NewRegistry(c.registry,
+		client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -76,7 +77,8 @@ func TestGrantsEndWithTheirTemplate(t *testing.T) {
 			path := c.registry + "/admin/api/v1/permission/group/dev/resources"
 			n := &handNode{t: t}
 			r, _ := http.NewRequestWithContext(t.Context(), "POST", path, strings.NewReader(
-				`[{"id":"`+strings.ToUpper(gone)+`","type":"template","permissions":["pull"]},{"id":"`+kept+`","type":"template","permissions":["pull"]}]`))
+				`[{"id":"`+strings.ToUpper(gone)+`","type":"template","permissions":["pull"]},{"id":"`+kept+
+					`","type":"template","permissions":["pull"]}]`))
 			r.SetBasicAuth("root", rootToken)
 			resp, err := http.DefaultClient.Do(r)
 			if err != nil || resp.StatusCode != 200 {
@@ -117,7 +119,8 @@ var roles = []role{
 	{
 		"operators", "A team that manages nodes and maintenance.",
 		[]string{
-			"list_nodes", "change_node_config", "delete_node", "get_groups", "create_group", "update_group", "delete_group",
+			"list_nodes", "change_node_config", "delete_node", "get_groups", "create_group", "update_group",
+			"delete_group",
 			"add_node_to_group", "remove_group_from_node", "get_config", "change_config", "view_logs", "list_vms",
 		},
 		[]string{"stream_log", "get_streamer", "get_log_archive"},
@@ -140,17 +143,24 @@ func permissionNames(list []farm.Permission) []string {
 // TestReferenceOfRoles: the page of the permissions has the roles, of permissions that exist.
 func TestReferenceOfRoles(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("Roles are permission groups that an operator creates. These are sufficient for their task, and have no further permissions. " +
-		"`$REGISTRY` is the address of the registry.\n\n")
+	b.WriteString(
+		"Roles are permission groups that an operator creates. These are sufficient for their task, and have " +
+			"no further permissions. " +
+			"`$REGISTRY` is the address of the registry.\n\n")
 	for _, r := range roles {
-		for service, list := range map[farm.Service][]string{farm.ServiceController: r.controller, farm.ServiceRegistry: r.registry} {
+		for service, list := range map[farm.Service][]string{
+			farm.ServiceController: r.controller, farm.ServiceRegistry: r.registry,
+		} {
 			for _, name := range list {
-				if !slices.ContainsFunc(farm.AllPermissions(service), func(p farm.PermissionInfo) bool { return string(p.Name) == name }) {
+				if !slices.ContainsFunc(farm.AllPermissions(service),
+					func(p farm.PermissionInfo) bool { return string(p.Name) == name }) {
 					t.Errorf("%s: the %s has no permission %s", r.name, service, name)
 				}
 			}
 		}
-		fmt.Fprintf(&b, "### %s\n\n%s\n\n```sh\nbuildyard permission set %[1]s %[3]s\nbuildyard permission set %[1]s %[4]s --registry $REGISTRY\n```\n\n",
+		fmt.Fprintf(&b,
+			"### %s\n\n%s\n\n```sh\nbuildyard permission set %[1]s %[3]s\nbuildyard permission set %[1]s %[4]s "+
+				"--registry $REGISTRY\n```\n\n",
 			r.name, r.about, wrapped(r.controller), wrapped(r.registry))
 	}
 	referencetest.Section(t, "permissions.md", "Roles", b.String())
@@ -179,10 +189,12 @@ func (c *judged) as(t *testing.T, name string) string {
 	if i < 0 {
 		t.Fatalf("role %s not found", name)
 	}
-	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: name, Permissions: roles[i].controller}); err != nil {
+	if err := c.root.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: name, Permissions: roles[i].controller}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.shelf.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: name, Permissions: roles[i].registry}); err != nil {
+	if err := c.shelf.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: name, Permissions: roles[i].registry}); err != nil {
 		t.Fatal(err)
 	}
 	return bearing(t, c.root, name+"-key", name)
@@ -195,10 +207,12 @@ func TestDocumentedRoles(t *testing.T) {
 	template := c.push()
 	exporter, ci := c.as(t, "exporter"), c.as(t, "ci")
 	for _, path := range []string{
-		"/api/v1/status", "/api/v1/vm", "/api/v1/node", "/api/v1/group", "/api/v1/registry/vm", "/api/v1/registry/vm?id=" + template,
+		"/api/v1/status", "/api/v1/vm", "/api/v1/node", "/api/v1/group", "/api/v1/registry/vm",
+		"/api/v1/registry/vm?id=" + template,
 		"/api/v1/registry/disk", "/api/v1/stats",
 	} {
-		if code, body := c.body("GET", c.controller+path, "Authorization", exporter); code != 200 || !strings.Contains(body, `"OK"`) {
+		if code, body := c.body("GET", c.controller+path, "Authorization", exporter); code != 200 ||
+			!strings.Contains(body, `"OK"`) {
 			t.Errorf("an exporter: %s: %d %s", path, code, body)
 		}
 	}
@@ -218,7 +232,8 @@ func TestDocumentedRoles(t *testing.T) {
 // names whose credential lacks which permission, and where.
 func TestRefusalsOfTheRegistry(t *testing.T) {
 	c := newJudged(t, true, nil)
-	if err := c.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "dev", Permissions: []string{"registry_list", "view_logs"}}); err != nil {
+	if err := c.root.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{Name: "dev", Permissions: []string{"registry_list", "view_logs"}}); err != nil {
 		t.Fatal(err)
 	}
 	dev := bearing(t, c.root, "ci", "dev")
@@ -226,7 +241,8 @@ func TestRefusalsOfTheRegistry(t *testing.T) {
 		"/api/v1/registry/vm":  "Your credential needs the permission list_vms at the registry",
 		"/api/v1/log/services": "Your credential needs the permission stream_log at the registry",
 	} {
-		if code, body := c.body("GET", c.controller+path, "Authorization", dev); code != 403 || !strings.Contains(body, want) {
+		if code, body := c.body("GET", c.controller+path, "Authorization", dev); code != 403 ||
+			!strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, body, want)
 		}
 	}
@@ -248,7 +264,8 @@ func TestRefusalsOfTheRegistry(t *testing.T) {
 		"/api/v1/registry/vm":  "The controller's credential needs the permission list_vms at the registry",
 		"/api/v1/log/services": "The controller's credential needs the permission stream_log at the registry",
 	} {
-		if code, body := c.body("GET", s.URL()+path, "Authorization", root); code != 403 || !strings.Contains(body, want) {
+		if code, body := c.body("GET", s.URL()+path, "Authorization", root); code != 403 ||
+			!strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, code, body, want)
 		}
 	}

@@ -63,11 +63,13 @@ func fillStore(t testing.TB, dataDir string, instances int) {
 // bigInstance makes a record of about 1.5 KB, as a CI plugin's start leaves it.
 func bigInstance(node *farm.Node, i int, now time.Time) *farm.Instance {
 	return &farm.Instance{
-		ID: uuid.Must(uuid.NewV7()).String(), Name: fmt.Sprintf("job-%06d", i), ExternalID: fmt.Sprintf("http://ci.example/job/%06d", i),
-		Metadata: map[string]any{"project": "example/project", "branch": "main", "attempt": 1}, State: farm.Started,
+		ID: uuid.Must(uuid.NewV7()).String(), Name: fmt.Sprintf("job-%06d", i),
+		ExternalID: fmt.Sprintf("http://ci.example/job/%06d", i),
+		Metadata:   map[string]any{"project": "example/project", "branch": "main", "attempt": 1}, State: farm.Started,
 		Template: farm.TemplateRef{
-			ID: "c0ffee00-0000-4000-8000-000000000001", Name: "build-image", Tag: "v1", ContentID: fmt.Sprintf("%064x", 1),
-			Arch: "amd64", Size: 20 << 30, CPUs: 2, MemoryMB: 4096,
+			ID: "c0ffee00-0000-4000-8000-000000000001", Name: "build-image", Tag: "v1",
+			ContentID: fmt.Sprintf("%064x", 1),
+			Arch:      "amd64", Size: 20 << 30, CPUs: 2, MemoryMB: 4096,
 		},
 		Options: farm.StartOptions{Priority: 1000, Script: make([]byte, 300), ScriptMonitoring: true},
 		Owner:   "ci.example", Registry: "http://registry.example:8089", NodeID: node.ID, NodeName: node.Name,

@@ -53,7 +53,8 @@ docs/high-availability.md.`,
 		}
 		if len(values.List(config.EtcdEndpoints)) > 0 {
 			return cli.Usage(fmt.Errorf("%s is set, but restore requires an embedded store: unset it, "+
-				"or restore the file on each member of the cluster with etcdutl (docs/high-availability.md)", config.EtcdEndpoints))
+				"or restore the file on each member of the cluster with etcdutl (docs/high-availability.md)",
+				config.EtcdEndpoints))
 		}
 		log, err := obs.Logger(streams.Err, values.String(config.LogLevel), "restore")
 		if err != nil {

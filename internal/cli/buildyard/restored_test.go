@@ -45,7 +45,8 @@ func freePort(t *testing.T) string {
 func (p *program) start() {
 	p.t.Helper()
 	p.stderr.Reset()
-	p.cmd = exec.CommandContext(context.Background(), "buildyard", "up", "--listen-addr", strings.TrimPrefix(p.url, "http://"),
+	p.cmd = exec.CommandContext(context.Background(), "buildyard", "up", "--listen-addr",
+		strings.TrimPrefix(p.url, "http://"),
 		"--registry-listen-address", strings.TrimPrefix(p.reg, "http://"), "--data-dir", filepath.Join(p.dir, "c"),
 		"--registry-base-path", filepath.Join(p.dir, "r"), "--log-level", "warn")
 	p.cmd.Stderr = &p.stderr
@@ -173,7 +174,8 @@ func (p *program) template() string {
 		p.t.Fatal(err)
 	}
 	config, err := json.Marshal(api.TemplateConfig{
-		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1}, HardDrives: []api.ConfigDrive{{File: "disk.qcow2", Format: "qcow2"}},
+		RAM: "256M", CPU: &api.ConfigCPU{Cores: 1},
+		HardDrives: []api.ConfigDrive{{File: "disk.qcow2", Format: "qcow2"}},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -202,7 +204,10 @@ func TestRestoreOfARunningCloud(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	nodes := fleet.Options{Nodes: 2, Controller: p.url, Token: strings.TrimSpace(string(token)), Capacity: 10, Logger: slog.New(slog.DiscardHandler)}
+	nodes := fleet.Options{
+		Nodes: 2, Controller: p.url, Token: strings.TrimSpace(string(token)), Capacity: 10,
+		Logger: slog.New(slog.DiscardHandler),
+	}
 	go func() { ended <- fleet.Run(ctx, nodes) }()
 	defer func() { cancel(); <-ended }()
 	template := p.template()

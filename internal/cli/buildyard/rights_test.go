@@ -29,10 +29,14 @@ type granted struct {
 func openGranted(t *testing.T, programs int) *granted {
 	t.Helper()
 	g, dir := &granted{t: t}, t.TempDir()
-	settings := map[string]string{"enable-controller-authorization": "true", "enable-registry-authorization": "true", "enable-resource-management": "true"}
+	settings := map[string]string{
+		"enable-controller-authorization": "true", "enable-registry-authorization": "true",
+		"enable-resource-management": "true",
+	}
 	if programs == 2 {
 		delete(settings, "enable-registry-authorization")
-		r, stop := startRegistry(t, filepath.Join(dir, "r"), withAccess(map[string]string{"enable-authorization": "true", "enable-resource-management": "true"}))
+		r, stop := startRegistry(t, filepath.Join(dir, "r"),
+			withAccess(map[string]string{"enable-authorization": "true", "enable-resource-management": "true"}))
 		t.Cleanup(stop)
 		settings["registry"], g.registry = r.URL(), r
 	}
@@ -43,7 +47,8 @@ func openGranted(t *testing.T, programs int) *granted {
 	}
 	g.root = asRoot(t, s.URL())
 	var err error
-	if g.shelf, err = client.NewRegistry(g.registry.URL(), client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+	if g.shelf, err = client.NewRegistry(g.registry.URL(),
+		client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
 		t.Fatal(err)
 	}
 	private, err := g.root.CreateKey(t.Context(), api.NewKey{ID: "jenkins", TTL: 3600, Groups: []string{"ci"}})
@@ -57,7 +62,10 @@ func openGranted(t *testing.T, programs int) *granted {
 	if g.user, err = client.NewController(s.URL(), client.Options{Credentials: key}); err != nil {
 		t.Fatal(err)
 	}
-	g.ok(g.root.SetPermissionGroup(t.Context(), api.PermissionGroup{Name: "ci", Permissions: []string{"start_vm", "list_vms", "registry_list", "registry_delete", "list_nodes"}}))
+	g.ok(g.root.SetPermissionGroup(t.Context(),
+		api.PermissionGroup{
+			Name: "ci", Permissions: []string{"start_vm", "list_vms", "registry_list", "registry_delete", "list_nodes"},
+		}))
 	return g
 }
 
@@ -81,13 +89,16 @@ func (g *granted) push() string {
 // onTemplate grants the group ci rights on a template, and permissions at the registry.
 func (g *granted) onTemplate(id, rights string, permissions ...string) {
 	g.t.Helper()
-	g.ok(g.shelf.SetPermissionGroup(g.t.Context(), api.PermissionGroup{Name: "ci", Permissions: append([]string{}, permissions...)}))
-	g.ok(g.shelf.SetResources(g.t.Context(), "ci", []api.Resource{{ID: id, Type: string(farm.ResourceTemplate), Permissions: strings.Fields(rights)}}))
+	g.ok(g.shelf.SetPermissionGroup(g.t.Context(),
+		api.PermissionGroup{Name: "ci", Permissions: append([]string{}, permissions...)}))
+	g.ok(g.shelf.SetResources(g.t.Context(), "ci",
+		[]api.Resource{{ID: id, Type: string(farm.ResourceTemplate), Permissions: strings.Fields(rights)}}))
 }
 
 func (g *granted) onNode(id, rights string) {
 	g.t.Helper()
-	g.ok(g.root.SetResources(g.t.Context(), "ci", []api.Resource{{ID: id, Type: string(farm.ResourceNode), Permissions: strings.Fields(rights)}}))
+	g.ok(g.root.SetResources(g.t.Context(), "ci",
+		[]api.Resource{{ID: id, Type: string(farm.ResourceNode), Permissions: strings.Fields(rights)}}))
 }
 
 // said returns the message of a failure.
@@ -151,8 +162,9 @@ func (g *granted) starts(id string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: 1, Controller: g.core.URL(), Token: g.core.JoinToken(), Name: "n", Capacity: 2, RealPull: true, DataDir: g.t.TempDir(),
-			Logger: slog.New(slog.DiscardHandler), Version: "test",
+			Nodes: 1, Controller: g.core.URL(), Token: g.core.JoinToken(), Name: "n", Capacity: 2, RealPull: true,
+			DataDir: g.t.TempDir(),
+			Logger:  slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	defer func() {
@@ -160,7 +172,9 @@ func (g *granted) starts(id string) {
 		g.ok(<-done)
 	}()
 	ask := client.StartRequest{TemplateID: id, Group: "ci"}
-	for rights, want := range map[string]string{"": "VM not in the registry", "list": "You need the permission pull on the template " + id} {
+	for rights, want := range map[string]string{
+		"": "VM not in the registry", "list": "You need the permission pull on the template " + id,
+	} {
 		g.onTemplate(id, rights)
 		if _, err := g.user.Start(g.t.Context(), ask); !strings.Contains(said(err), want) {
 			g.t.Errorf("with %q: %v", rights, err)

@@ -54,10 +54,12 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of id
 	}
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
-	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"}, &cobra.Group{ID: cloud.Group, Title: "Client commands:"})
+	root.AddGroup(&cobra.Group{ID: services, Title: "Services:"},
+		&cobra.Group{ID: cloud.Group, Title: "Client commands:"})
 	node := nodeCommand(io)
 	node.AddCommand(cloud.NodeCommands(io)...)
-	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io), restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
+	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
+		restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
 	root.AddCommand(cloud.Commands(io)...)
 	return root
 }

@@ -37,15 +37,20 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", RequireExplicitExec: true, Setup: cloud,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"until": until, "code": code, "nodes": nodes, "terminal": terminal, "put": put, "guard": guard, "secretless": secretless},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"until": until, "code": code, "nodes": nodes,
+			"terminal": terminal, "put": put, "guard": guard, "secretless": secretless,
+		},
 	})
 }
 
 // cloud starts a controller with its registry for a script.
 func cloud(env *testscript.Env) error {
 	settings := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error", "SVC_INSTANCE_TIME_OUT": "1s",
-		"SVC_DATA_DIR": filepath.Join(env.WorkDir, ".controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOG_LEVEL": "error",
+		"SVC_INSTANCE_TIME_OUT":  "1s",
+		"SVC_DATA_DIR":           filepath.Join(env.WorkDir, ".controller"),
+		"SVC_REGISTRY_BASE_PATH": filepath.Join(env.WorkDir, ".registry"),
 	}
 	if filepath.Base(env.WorkDir) == "script-record" {
 		settings["SVC_ENABLE_EVENT_LOGGING"], settings["SVC_ENABLE_CENTRAL_LOGGING"] = "true", "true"
@@ -111,8 +116,9 @@ func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	done := make(chan error, 1)
 	go func() {
 		done <- fleet.Run(ctx, fleet.Options{
-			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2, RealPull: true, DataDir: ts.MkAbs(".nodes"),
-			Logger: slog.New(slog.DiscardHandler), Version: "test",
+			Nodes: count, Controller: s.URL(), Token: s.JoinToken(), Name: "mac", Capacity: 2, RealPull: true,
+			DataDir: ts.MkAbs(".nodes"),
+			Logger:  slog.New(slog.DiscardHandler), Version: "test",
 		})
 	}()
 	ts.Defer(func() {

@@ -19,7 +19,8 @@ import (
 func TestNoSecretInLogs(t *testing.T) {
 	logs := t.TempDir()
 	s, stop := startController(t, t.TempDir(), true, withAccess(map[string]string{
-		"log-dir": logs, "log-level": "debug", "enable-event-logging": "true", "enable-controller-authorization": "true", "enable-registry-authorization": "true",
+		"log-dir": logs, "log-level": "debug", "enable-event-logging": "true",
+		"enable-controller-authorization": "true", "enable-registry-authorization": "true",
 	}))
 	root := asRoot(t, s.URL())
 	made, err := root.CreateKey(t.Context(), api.NewKey{ID: "ci", TTL: 3600, Groups: []string{"dev"}})
@@ -42,20 +43,28 @@ func TestNoSecretInLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	node, err := s.core.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "127.0.0.1"})
+	node, err := s.core.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte("root:" + rootToken))
-	secrets := []string{rootToken, url.QueryEscape(rootToken), basic, made.Reveal(), session, node.Credential, s.JoinToken()}
+	secrets := []string{
+		rootToken, url.QueryEscape(rootToken), basic, made.Reveal(), session, node.Credential,
+		s.JoinToken(),
+	}
 	a := asks{t: t}
 	for _, address := range []string{s.URL(), s.RegistryURL()} {
 		for _, secret := range secrets {
 			for _, header := range []string{"Basic " + secret, "Bearer " + secret, secret} {
 				a.code("GET", address+"/api/v1/vm", "Authorization", strings.TrimSpace(header))
 			}
-			a.code("GET", address+"/livez", "Cookie", "buildyard_session="+base64.RawURLEncoding.EncodeToString([]byte(secret)))
-			for _, path := range []string{"/api/v1/vm?id=", "/registry/v2/vm?id=", "/no/such/", "/admin/api/v1/permission/group/", "/tap/v1/hand?id="} {
+			a.code("GET", address+"/livez", "Cookie",
+				"buildyard_session="+base64.RawURLEncoding.EncodeToString([]byte(secret)))
+			for _, path := range []string{
+				"/api/v1/vm?id=", "/registry/v2/vm?id=", "/no/such/",
+				"/admin/api/v1/permission/group/", "/tap/v1/hand?id=",
+			} {
 				for _, method := range []string{"GET", "POST", "DELETE"} {
 					a.code(method, address+path+url.QueryEscape(secret), "Authorization", "Basic "+basic)
 				}

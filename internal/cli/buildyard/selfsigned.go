@@ -55,7 +55,8 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	}
 	host, _ := os.Hostname() // an empty name is left out
 	template := certificateTemplate(host, serverLife)
-	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	for _, name := range append([]string{"localhost", "127.0.0.1", "::1", host, outwardIP()}, names...) {
 		if ip := net.ParseIP(name); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -76,7 +77,10 @@ func bothThere(cert, key string) (bool, error) {
 	switch {
 	case certErr == nil && keyErr == nil:
 		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
-			return false, fmt.Errorf("%s and %s are not a certificate and its key; restore them, or remove both to create new ones: %w", cert, key, err)
+			return false,
+				fmt.Errorf(
+					"%s and %s are not a certificate and its key; restore them, or remove both to create new ones: %w",
+					cert, key, err)
 		}
 		return true, nil
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
@@ -148,7 +152,9 @@ func certificateTemplate(name string, life time.Duration) *x509.Certificate {
 // issue creates a key pair and its certificate, signed by an authority or, without one,
 // self-signed. Each file is written completely or not at all, the key first: a certificate exists
 // only with its key.
-func issue(template, authority *x509.Certificate, by crypto.Signer, certPath, keyPath string) (*x509.Certificate, crypto.Signer, error) {
+func issue(
+	template, authority *x509.Certificate, by crypto.Signer, certPath, keyPath string,
+) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err

@@ -64,7 +64,8 @@ func (l *listener) protect(v *config.Values, log *slog.Logger) {
 func frontOptions(v *config.Values, socket net.Listener, log *slog.Logger) *rest.FrontOptions {
 	guarded := v.Bool(config.EnableAuth)
 	return &rest.FrontOptions{
-		Loopback: rest.IsLoopback(socket), AnyHost: guarded && v.Bool(config.IngressNginx), Hosts: v.List(config.AllowedHosts), Setting: config.AllowedHosts,
+		Loopback: rest.IsLoopback(socket), AnyHost: guarded && v.Bool(config.IngressNginx),
+		Hosts: v.List(config.AllowedHosts), Setting: config.AllowedHosts,
 		Guarded: guarded, Logger: log,
 	}
 }

@@ -26,13 +26,17 @@ func startUp(t testing.TB, dir string) (s *ControllerService, stop func()) {
 	return startController(t, dir, true, nil)
 }
 
-func startController(t testing.TB, dir string, withRegistry bool, more map[string]string) (s *ControllerService, stop func()) {
+func startController(
+	t testing.TB, dir string, withRegistry bool, more map[string]string,
+) (s *ControllerService, stop func()) {
 	t.Helper()
 	return runController(t, &ControllerService{Stderr: io.Discard, WithRegistry: withRegistry}, dir, more)
 }
 
 // runController runs a service on free ports, with more settings, until stop is called.
-func runController(t testing.TB, s *ControllerService, dir string, more map[string]string) (_ *ControllerService, stop func()) {
+func runController(
+	t testing.TB, s *ControllerService, dir string, more map[string]string,
+) (_ *ControllerService, stop func()) {
 	t.Helper()
 	fs := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cli.AddFlags(fs, config.ControllerTable)
@@ -69,7 +73,8 @@ func runController(t testing.TB, s *ControllerService, dir string, more map[stri
 func TestUpServesBothAndKeepsItsData(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startUp(t, dir)
-	for _, url := range []string{s.URL() + "/livez", s.URL() + "/readyz", s.RegistryURL() + "/livez", s.RegistryURL() + "/readyz"} {
+	for _, url := range []string{s.URL() + "/livez", s.URL() + "/readyz", s.RegistryURL() + "/livez", s.RegistryURL() +
+		"/readyz"} {
 		resp, err := http.Get(url)
 		if err != nil {
 			t.Fatal(err)

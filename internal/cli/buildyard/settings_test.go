@@ -9,13 +9,26 @@ import (
 // TestSettingsOfTheEnvironment: what a service cannot do as asked fails its start in one line.
 func TestSettingsOfTheEnvironment(t *testing.T) {
 	for _, tc := range []struct{ args, env, want string }{
-		{"up", "SVC_LISTEN_ADR=:8090", "buildyard: unknown setting SVC_LISTEN_ADR; did you mean SVC_LISTEN_ADDR? (from the environment)"},
-		{"controller", "SVC_BASE_PATH=/x", "buildyard: SVC_BASE_PATH is a setting of the registry and has no effect here; remove it (from the environment)"},
+		{
+			"up", "SVC_LISTEN_ADR=:8090",
+			"buildyard: unknown setting SVC_LISTEN_ADR; did you mean SVC_LISTEN_ADDR? (from the environment)",
+		},
+		{
+			"controller", "SVC_BASE_PATH=/x",
+			"buildyard: SVC_BASE_PATH is a setting of the registry and has no effect here; remove it (from " +
+				"the environment)",
+		},
 		{"registry", "SVC_QUEUE_ADDR=:8091", "SVC_QUEUE_ADDR is a setting of the controller"},
 		{"up --print-config", "SVC_LISTEN_ADR=:8090", "did you mean SVC_LISTEN_ADDR?"},
 		{"up", "SVC_BACKEND_S3_BUCKET=b", "SVC_BACKEND_S3_BUCKET is set, but registry storage on S3 is not supported"},
-		{"controller", "SVC_STANDALONE=false", "SVC_STANDALONE=false requires an external etcd; set its endpoints with SVC_ETCD_ENDPOINTS"},
-		{"controller --etcd-endpoints http://192.0.2.1:2379", "SVC_STANDALONE=true", "SVC_STANDALONE=true requires the embedded store, but SVC_ETCD_ENDPOINTS sets an external etcd"},
+		{
+			"controller", "SVC_STANDALONE=false",
+			"SVC_STANDALONE=false requires an external etcd; set its endpoints with SVC_ETCD_ENDPOINTS",
+		},
+		{
+			"controller --etcd-endpoints http://192.0.2.1:2379", "SVC_STANDALONE=true",
+			"SVC_STANDALONE=true requires the embedded store, but SVC_ETCD_ENDPOINTS sets an external etcd",
+		},
 		{"controller", "SVC_STANDALONE=maybe", `SVC_STANDALONE="maybe" must be true or false`},
 	} {
 		t.Run(tc.args+" "+tc.env, func(t *testing.T) {
@@ -33,7 +46,8 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 
 // TestStandaloneIsHonored: true starts the embedded store.
 func TestStandaloneIsHonored(t *testing.T) {
-	s, stop := startController(t, t.TempDir(), true, map[string]string{"standalone": "true", "vm-list-cache-ttl": "30s"})
+	s, stop := startController(t, t.TempDir(), true,
+		map[string]string{"standalone": "true", "vm-list-cache-ttl": "30s"})
 	defer stop()
 	if code := (asks{t: t}).code("GET", s.URL()+"/readyz"); code != 200 {
 		t.Errorf("readyz: %d", code)

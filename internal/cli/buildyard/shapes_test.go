@@ -14,7 +14,8 @@ type shapes struct {
 
 // nullable are the fields that may be null as well.
 var nullable = map[string]bool{
-	"external_id": true, "name": true, "usb_devices": true, "fallback_group_id": true, "error": true, "script_result": true,
+	"external_id": true, "name": true, "usb_devices": true, "fallback_group_id": true, "error": true,
+	"script_result": true,
 }
 
 // open are maps whose keys are ids or a user's own.
@@ -114,7 +115,9 @@ func share(v any) bool {
 	return ok && n >= 0 && n <= 1
 }
 
-var instanceStates = []string{"Scheduling", "Pulling", "Started", "Stopping", "Stopped", "Terminating", "Terminated", "Error", "Pushing"}
+var instanceStates = []string{
+	"Scheduling", "Pulling", "Started", "Stopping", "Stopped", "Terminating", "Terminated", "Error", "Pushing",
+}
 
 // vmElement holds an instance against the contract.
 func vmElement(vm map[string]any) string {
@@ -156,7 +159,8 @@ func instanceElement(ended map[string]bool) func(map[string]any) string {
 				return f + " is missing, or another one in vm"
 			}
 		}
-		if ended[fmt.Sprint(e["instance_id"])] && vm["instance_state"] != "Terminating" && vm["instance_state"] != "Terminated" {
+		if ended[fmt.Sprint(e["instance_id"])] && vm["instance_state"] != "Terminating" &&
+			vm["instance_state"] != "Terminated" {
 			return fmt.Sprintf("it is %v after it was asked to end", vm["instance_state"])
 		}
 		return vmElement(vm)
@@ -173,7 +177,8 @@ func nodeElement(n map[string]any) string {
 	if wrong := texts(n, "node_id", "node_name", "state", "ip_address", "capacity_mode", "last_updated"); wrong != "" {
 		return wrong
 	}
-	return counts(n, "cpu_count", "ram", "vm_count", "vcpu_count", "vram", "capacity", "disk_size", "free_disk_space", "anka_disk_usage")
+	return counts(n, "cpu_count", "ram", "vm_count", "vcpu_count", "vram", "capacity", "disk_size", "free_disk_space",
+		"anka_disk_usage")
 }
 
 func templateElement(e map[string]any) string {

@@ -32,7 +32,9 @@ type sharedCall[T any] struct {
 const sharedCalls = 4
 
 // do makes a call, or waits for a shared one, which times out after limit.
-func (s *callGroup[T]) do(ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+func (s *callGroup[T]) do(
+	ctx context.Context, question string, limit time.Duration, call func(context.Context) (T, error),
+) (T, error) {
 	wait := s.join(question, call)
 	if wait == nil {
 		defer s.finish(ctx, question, limit)

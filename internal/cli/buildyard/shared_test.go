@@ -79,7 +79,8 @@ func TestSharedCallsEnd(t *testing.T) {
 				t.Errorf("a round that hangs: %v", err)
 			}
 		})
-		if n, err := s.do(t.Context(), "y", time.Second, func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
+		if n, err := s.do(t.Context(), "y", time.Second,
+			func(context.Context) (int, error) { return 7, nil }); n != 7 || err != nil {
 			t.Errorf("another question: %d, %v", n, err)
 		}
 		synctest.Wait()

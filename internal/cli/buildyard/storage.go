@@ -68,7 +68,8 @@ func (k *storageCommand) add(cmd *cobra.Command, do func(ctx context.Context) er
 				return cli.Usage(err)
 			}
 		}
-		return cloud.Explained(cmd.Context(), do(cmd.Context()), cloud.Target{Flag: "--registry", Key: config.Registry, As: as})
+		return cloud.Explained(cmd.Context(), do(cmd.Context()),
+			cloud.Target{Flag: "--registry", Key: config.Registry, As: as})
 	}
 	return cmd
 }

@@ -26,7 +26,8 @@ type checkDepth struct {
 
 func (d *checkDepth) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.deep, "deep", false, "read and verify every frame of every layer")
-	cmd.Flags().StringVar(&d.rate, "rate", "0B", "bytes to read per second with --deep, for example 100MB; 0B: unlimited")
+	cmd.Flags().StringVar(&d.rate, "rate", "0B",
+		"bytes to read per second with --deep, for example 100MB; 0B: unlimited")
 }
 
 func (d *checkDepth) bytes() (int64, error) {
@@ -57,12 +58,14 @@ The exit code is 1 when data is lost that "repair" cannot restore.`,
 		}
 		var report api.RegistryCheck
 		done, err := k.here(func() (err error) {
-			report, err = registry.CheckStorage(ctx, k.base, registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
+			report, err = registry.CheckStorage(ctx, k.base,
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
 			return err
 		})
 		if err == nil && !done {
 			var u api.StorageJob
-			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepCheck, Deep: d.deep, Rate: rate}); err == nil {
+			if u, err = k.upkeep(ctx,
+				api.StorageJobRequest{Do: api.UpkeepCheck, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Check
 			}
 		}
@@ -83,7 +86,8 @@ func lost(count int) error {
 	if count == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d findings are losses: push the layers again, restore their files from a copy, or revert the versions", count)
+	return fmt.Errorf(
+		"%d findings are losses: push the layers again, restore their files from a copy, or revert the versions", count)
 }
 
 func checkTable(c api.RegistryCheck) func(*cli.Grid) {
@@ -137,12 +141,14 @@ The exit code is 1 when data is lost that it could not restore.`,
 		}
 		var report api.RegistryRepair
 		done, err := k.here(func() (err error) {
-			report, err = registry.RepairStorage(ctx, registry.Options{Base: k.base}, registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
+			report, err = registry.RepairStorage(ctx, registry.Options{Base: k.base},
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
 			return err
 		})
 		if err == nil && !done {
 			var u api.StorageJob
-			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair, Deep: d.deep, Rate: rate}); err == nil {
+			if u, err = k.upkeep(ctx,
+				api.StorageJobRequest{Do: api.UpkeepRepair, Deep: d.deep, Rate: rate}); err == nil {
 				report = *u.Repair
 			}
 		}
@@ -198,7 +204,8 @@ whole trash: deleted layers cannot be restored.`,
 		})
 		if err == nil && !done {
 			var u api.StorageJob
-			if u, err = k.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
+			if u, err = k.upkeep(ctx,
+				api.StorageJobRequest{Do: api.UpkeepGC, DryRun: o.DryRun, EmptyTrash: o.EmptyTrash}); err == nil {
 				report = *u.GC
 			}
 		}
@@ -208,7 +215,8 @@ whole trash: deleted layers cannot be restored.`,
 		return k.Output.Write(k.Out, report, gcTable(report))
 	})
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
-	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false, "delete everything in the trash permanently, whatever its age; asks for confirmation")
+	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false,
+		"delete everything in the trash permanently, whatever its age; asks for confirmation")
 	yes.Add(cmd)
 	return cmd
 }
@@ -255,11 +263,14 @@ func statsTable(s api.RegistryStats) func(*cli.Grid) {
 		g.Row("templates", fmt.Sprintf("%d, %d problems", s.Templates, s.Damaged))
 		g.Row("versions", fmt.Sprintf("%d, the longest chain has %d layers", s.Versions, s.Longest))
 		g.Row("layers", s.Layers)
-		g.Row("push sessions", fmt.Sprintf("%d, %s received, up to %s to come", s.Sessions, bytesize.Format(s.Uploads), bytesize.Format(s.Reserved)))
+		g.Row("push sessions", fmt.Sprintf("%d, %s received, up to %s to come", s.Sessions, bytesize.Format(s.Uploads),
+			bytesize.Format(s.Reserved)))
 		g.Row("disks", bytesize.Format(s.Disks))
 		g.Row("saved states", bytesize.Format(s.States))
-		g.Row("shared", fmt.Sprintf("%s of %s are stored once for several versions", bytesize.Format(s.Shared), bytesize.Format(s.Pulled)))
-		g.Row("reclaimable", fmt.Sprintf("%s: unreferenced layers %s, trash %s", bytesize.Format(s.Reclaimable), bytesize.Format(s.Loose), bytesize.Format(s.Trash)))
+		g.Row("shared", fmt.Sprintf("%s of %s are stored once for several versions", bytesize.Format(s.Shared),
+			bytesize.Format(s.Pulled)))
+		g.Row("reclaimable", fmt.Sprintf("%s: unreferenced layers %s, trash %s", bytesize.Format(s.Reclaimable),
+			bytesize.Format(s.Loose), bytesize.Format(s.Trash)))
 		if s.Aside > 0 {
 			g.Row("quarantined", bytesize.Format(s.Aside))
 		}
@@ -267,6 +278,7 @@ func statsTable(s api.RegistryStats) func(*cli.Grid) {
 			g.Row("other files", bytesize.Format(s.Others))
 		}
 		g.Row("free", fmt.Sprintf("%s of %s", bytesize.Format(s.Free), bytesize.Format(s.Total)))
-		g.Row("scrub", fmt.Sprintf("%s of this round verified, %d layers damaged", bytesize.Format(s.Scrub.Verified), s.Scrub.Damaged))
+		g.Row("scrub", fmt.Sprintf("%s of this round verified, %d layers damaged", bytesize.Format(s.Scrub.Verified),
+			s.Scrub.Damaged))
 	}
 }

@@ -34,7 +34,9 @@ func innerUpstream(to *pipe, log *slog.Logger) *upstream {
 // openUpstream returns the registry at an address. local reports that it is the port for programs
 // of this machine of the registry in this process, which requires no credentials.
 func openUpstream(address string, local bool, v *config.Values, log *slog.Logger) (*upstream, error) {
-	u := &upstream{address: address, log: log, tls: certs.ClientTrust{CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification)}}
+	u := &upstream{address: address, log: log, tls: certs.ClientTrust{
+		CA: v.String(config.RegistryCA), Skip: v.Bool(config.SkipTLSVerification),
+	}}
 	if local {
 		return u, nil
 	}
@@ -43,7 +45,8 @@ func openUpstream(address string, local bool, v *config.Values, log *slog.Logger
 		return u, err
 	}
 	u.creds, err = client.NewRegistry(address, client.Options{
-		Credentials: creds, UserAgent: "buildyard controller", TLS: client.TLS{CAFile: u.tls.CA, SkipVerify: u.tls.Skip},
+		Credentials: creds, UserAgent: "buildyard controller",
+		TLS: client.TLS{CAFile: u.tls.CA, SkipVerify: u.tls.Skip},
 	})
 	return u, err
 }
@@ -86,7 +89,9 @@ func (u *upstream) authorize(r *http.Request) error {
 
 // notTaken is the error of a registry that rejects the controller's credentials.
 func notTaken(address string, err error) error {
-	return farm.Unavailable(err, "The registry at %s rejected the controller's credentials: set the same %s at both, or %s and %s of a key of the registry at the controller", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
+	return farm.Unavailable(err,
+		"The registry at %s rejected the controller's credentials: set the same %s at both, or %s and %s of a key "+
+			"of the registry at the controller", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
 }
 
 func (u *upstream) renew(r *http.Request) bool { return u.creds != nil && u.creds.Renew(r) }
@@ -97,7 +102,9 @@ func (u *upstream) client() (*transfer.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return transfer.New(transfer.Options{BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew})
+	return transfer.New(transfer.Options{
+		BaseURL: u.address, TLS: config, Logger: u.log, Attempts: 1, Authorize: u.authorize, Renew: u.renew,
+	})
 }
 
 // passing is the timeout of the registry's response headers for passed-on requests: clients time out

@@ -80,8 +80,9 @@ func (y *yard) up() {
 func (y *yard) nodes(name string, count int, edits ...func(*fleet.Options)) (end func()) {
 	y.t.Helper()
 	o := fleet.Options{
-		Nodes: count, Controller: y.service.URL(), Token: y.service.JoinToken(), Name: name, Capacity: 10, RealPull: true,
-		DataDir: filepath.Join(y.dir, "nodes"), Logger: slog.New(slog.DiscardHandler), Version: "test",
+		Nodes: count, Controller: y.service.URL(), Token: y.service.JoinToken(), Name: name, Capacity: 10,
+		RealPull: true,
+		DataDir:  filepath.Join(y.dir, "nodes"), Logger: slog.New(slog.DiscardHandler), Version: "test",
 	}
 	for _, edit := range edits {
 		edit(&o)
@@ -153,9 +154,12 @@ func (y *yard) push(id, tag, disk string) api.PushResult {
 	result, err := y.registry.Push(y.t.Context(), transfer.PushOptions{
 		Request: api.PushRequest{
 			ID: id, Name: "debian", Tag: tag, Arch: "amd64",
-			Config: json.RawMessage(`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
+			Config: json.RawMessage(
+				`{"ram":"1G","cpu":{"cores":1},"hard_drives":[{"file":"disk.img","format":"raw"}]}`),
 		},
-		Files: []transfer.PushFile{{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk}},
+		Files: []transfer.PushFile{
+			{Name: "disk.img", Disk: &transfer.Disk{Path: disk, Format: "raw"}, Kind: api.FileDisk},
+		},
 	})
 	if err != nil {
 		y.t.Fatal(err)
@@ -167,7 +171,8 @@ func (y *yard) push(id, tag, disk string) api.PushResult {
 func (y *yard) start(template, tag string) string {
 	y.t.Helper()
 	var ids []string
-	if err := y.api.send(y.t.Context(), "POST", "/api/v1/vm", map[string]any{"vmid": template, "tag": tag}, &ids); err != nil {
+	if err := y.api.send(y.t.Context(), "POST", "/api/v1/vm", map[string]any{"vmid": template, "tag": tag},
+		&ids); err != nil {
 		y.t.Fatal(err)
 	}
 	return ids[0]

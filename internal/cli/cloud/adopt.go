@@ -47,7 +47,8 @@ Names, external ids, groups and metadata of a lost record are not restored. Adop
 	}, o.run)
 	fs := cmd.Flags()
 	fs.BoolVar(&o.Keep, "keep", false, "adopt the orphaned VMs as instances")
-	fs.BoolVar(&o.Remove, "remove", false, "release the orphaned VMs for removal, whatever their number; asks for confirmation")
+	fs.BoolVar(&o.Remove, "remove", false,
+		"release the orphaned VMs for removal, whatever their number; asks for confirmation")
 	fs.BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
 	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this id; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
@@ -70,7 +71,8 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	case decides:
 		return o.decide(cmd.Context(), node)
 	}
-	got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.UnknownVMs(ctx, node) })
+	got, err := ask(cmd.Context(),
+		func(ctx context.Context) ([]api.OrphanedVM, error) { return o.API.UnknownVMs(ctx, node) })
 	if err != nil {
 		return nodes.named(err, node)
 	}
@@ -81,7 +83,8 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		g.Row("NODE", "ID", "VM", "TEMPLATE", "STATUS", "SINCE", "ACTION")
 		for _, u := range list {
-			g.Row(u.NodeName, u.ID, u.Name, joined(u.Template, u.Tag), u.Status, u.Since.Local().Format(time.DateTime), u.Fate)
+			g.Row(u.NodeName, u.ID, u.Name, joined(u.Template, u.Tag), u.Status, u.Since.Local().Format(time.DateTime),
+				u.Fate)
 		}
 	})
 }

@@ -93,7 +93,8 @@ func verdict(results []result) error {
 	case len(failed) == len(results):
 		return fmt.Errorf("all %d failed; first error: %w", len(failed), failed[0])
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("%d of %d failed; first error: %w", len(failed), len(results), failed[0]))
+	return cli.Exit(cli.ExitPartly,
+		fmt.Errorf("%d of %d failed; first error: %w", len(failed), len(results), failed[0]))
 }
 
 // unfinished returns the error of interrupted waits, with the reason of the first.

@@ -29,7 +29,8 @@ func TestMatch(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"nightly": "0197-bbbb", "job-1": "0197-aaaa", "over": "0197-eeee", "0197-d": "0197-dddd", "0197-D": "0197-dddd",
-		"0197-": "0198-ffff", "0198": "0198-ffff", "twice": "2 instances match", "0197-b": "0197-bbbb", "019": "instances match", "none": "not found; see",
+		"0197-": "0198-ffff", "0198": "0198-ffff", "twice": "2 instances match", "0197-b": "0197-bbbb",
+		"019": "instances match", "none": "not found; see",
 	} {
 		got, err := instances.match(list, text)
 		if err != nil {
@@ -54,10 +55,16 @@ func TestWhatEndsAWait(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"late":              {time.Second, context.Cause, cli.ExitTimeout, "timed out after 1s (--timeout): it goes on"},
-		"late and away":     {time.Second, func(ctx context.Context) error { return errors.Join(context.Cause(ctx), away) }, cli.ExitTimeout, "the controller is away: it goes on"},
-		"interrupted":       {0, context.Cause, cli.ExitInterrupted, "interrupted: it goes on"},
-		"cut in the middle": {0, func(context.Context) error { return away }, cli.ExitInterrupted, "interrupted: it goes on"},
+		"late": {
+			time.Second, context.Cause, cli.ExitTimeout, "timed out after 1s (--timeout): it goes on",
+		},
+		"late and away": {time.Second, func(ctx context.Context) error {
+			return errors.Join(context.Cause(ctx), away)
+		}, cli.ExitTimeout, "the controller is away: it goes on"},
+		"interrupted": {0, context.Cause, cli.ExitInterrupted, "interrupted: it goes on"},
+		"cut in the middle": {0, func(context.Context) error {
+			return away
+		}, cli.ExitInterrupted, "interrupted: it goes on"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancelCause(t.Context())
@@ -115,14 +122,18 @@ func TestMeter(t *testing.T) {
 // its return.
 func TestAWatchedListOutlivesItsController(t *testing.T) {
 	lists := []string{
-		`[{"id":"a","name":"one"},{"id":"b","name":"two"},{"id":"c","name":"three"}]`, "", "", `[{"id":"b","name":"second"}]`, "refused",
+		`[{"id":"a","name":"one"},{"id":"b","name":"two"},{"id":"c","name":"three"}]`, "", "",
+		`[{"id":"b","name":"second"}]`, "refused",
 	}
 	for format, want := range map[cli.Format]string{
-		cli.Table: "ID  NAME   FALLBACK  DESCRIPTION\na   one    -         -\nb   two    -         -\nc   three  -         -\n" +
+		cli.Table: "ID  NAME   FALLBACK  DESCRIPTION\na   one    -         -\nb   two    -         -\nc   three  - " +
+			"        -\n" +
 			"b   second  -         -\na   gone\nc   gone\n",
 		cli.Name: "a\nb\nc\nb\n",
-		cli.JSON: `{"type":"set","id":"a","item":{"id":"a","name":"one"}}` + "\n" + `{"type":"set","id":"b","item":{"id":"b","name":"two"}}` + "\n" +
-			`{"type":"set","id":"c","item":{"id":"c","name":"three"}}` + "\n" + `{"type":"set","id":"b","item":{"id":"b","name":"second"}}` + "\n" +
+		cli.JSON: `{"type":"set","id":"a","item":{"id":"a","name":"one"}}` + "\n" +
+			`{"type":"set","id":"b","item":{"id":"b","name":"two"}}` + "\n" +
+			`{"type":"set","id":"c","item":{"id":"c","name":"three"}}` + "\n" +
+			`{"type":"set","id":"b","item":{"id":"b","name":"second"}}` + "\n" +
 			`{"type":"gone","id":"a"}` + "\n" + `{"type":"gone","id":"c"}` + "\n",
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -143,7 +154,8 @@ func TestAWatchedListOutlivesItsController(t *testing.T) {
 			a := &Command{Streams: cli.Streams{Out: &out, Err: &errs}, Output: format, API: api}
 			look := func(ctx context.Context) ([]group, error) { return a.API.Groups(ctx, client.ListOptions{}) }
 			err := follow(t.Context(), a, groupView, look)
-			if out.String() != want || errs.String() != "the store is away; retrying\n" || err == nil || err.Error() != "no more" {
+			if out.String() != want || errs.String() != "the store is away; retrying\n" || err == nil ||
+				err.Error() != "no more" {
 				t.Errorf("%s: %q, want %q; %q; %v", format, out.String(), want, errs.String(), err)
 			}
 		})
@@ -156,15 +168,16 @@ type group = api.Group
 func answering(t *testing.T, answer func(http.ResponseWriter)) *client.Controller {
 	t.Helper()
 	var mu sync.Mutex
-	c, err := client.NewController("http://cloud.example", client.Options{Retries: client.NoRetries, Transport: trip(func(r *http.Request) *http.Response {
-		mu.Lock()
-		defer mu.Unlock()
-		w := httptest.NewRecorder()
-		answer(w)
-		resp := w.Result()
-		resp.Request = r
-		return resp
-	})})
+	c, err := client.NewController("http://cloud.example",
+		client.Options{Retries: client.NoRetries, Transport: trip(func(r *http.Request) *http.Response {
+			mu.Lock()
+			defer mu.Unlock()
+			w := httptest.NewRecorder()
+			answer(w)
+			resp := w.Result()
+			resp.Request = r
+			return resp
+		})})
 	if err != nil {
 		t.Fatal(err)
 	}

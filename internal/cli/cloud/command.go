@@ -178,7 +178,8 @@ func advice(cause error, where string) string {
 	case plain, strings.Contains(text, "HTTP response to HTTPS client"):
 		return fmt.Sprintf("the service does not use HTTPS; want an address with http:// (%s)", where)
 	case strings.Contains(text, "remote error: tls: "):
-		return fmt.Sprintf("client certificate rejected; check --client-cert and --client-key, or %s and %s", config.ClientCert, config.ClientKey)
+		return fmt.Sprintf("client certificate rejected; check --client-cert and --client-key, or %s and %s",
+			config.ClientCert, config.ClientKey)
 	}
 	return fmt.Sprintf("check that it runs and that the address is right (%s)", where)
 }

@@ -47,7 +47,8 @@ func (a *Command) proxyConsole(ctx context.Context, id, address string) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	err = a.Output.Write(a.Out, screenAt{"vnc://" + l.Addr().String()}, func(g *cli.Grid) { g.Row("vnc://" + l.Addr().String()) })
+	err = a.Output.Write(a.Out, screenAt{"vnc://" + l.Addr().String()},
+		func(g *cli.Grid) { g.Row("vnc://" + l.Addr().String()) })
 	if err != nil {
 		return err
 	}

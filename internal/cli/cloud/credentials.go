@@ -55,7 +55,11 @@ func credentials(v *config.Values) (creds client.Credentials, as Caller, err err
 	switch len(chosen) {
 	case 0:
 		if v.String(config.ClientCert) != "" {
-			as = Caller{name: "the certificate of " + v.String(config.ClientCert), wrong: "check that the service accepts client certificates and trusts its CA"}
+			as = Caller{
+				name: "the certificate of " +
+					v.String(config.ClientCert),
+				wrong: "check that the service accepts client certificates and trusts its CA",
+			}
 		}
 		return nil, as, nil
 	case 1:
@@ -65,12 +69,16 @@ func credentials(v *config.Values) (creds client.Credentials, as Caller, err err
 }
 
 func rootToken(v *config.Values) (client.Credentials, Caller, error) {
-	return client.RootToken(v.String(config.RootToken)), Caller{name: "the root user", wrong: "check that the root token is that of this service"}, nil
+	return client.RootToken(v.String(config.RootToken)),
+		Caller{name: "the root user", wrong: "check that the root token is that of this service"}, nil
 }
 
 func readyToken(v *config.Values) (client.Credentials, Caller, error) {
 	value := strings.TrimSpace(v.String(config.ClientBearer))
-	as := Caller{name: "the holder of the token", wrong: "check the provider and the audience of the token", expired: expiry(value)}
+	as := Caller{
+		name: "the holder of the token", wrong: "check the provider and the audience of the token",
+		expired: expiry(value),
+	}
 	return client.Bearer(value), as, nil
 }
 
@@ -86,7 +94,8 @@ func userKey(v *config.Values) (client.Credentials, Caller, error) {
 	if err != nil {
 		return nil, Caller{}, err
 	}
-	return key, Caller{name: key.String(), wrong: "check that it still exists and that all replicas share their keys"}, nil
+	return key, Caller{name: key.String(), wrong: "check that it still exists and that all replicas share their keys"},
+		nil
 }
 
 // expiry returns when a token (JWT) expires; the zero time when it has no expiry. Nothing of it is
@@ -128,7 +137,9 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 	case e.OfHandshake():
 		return err // it is complete
 	case c.name == "":
-		return fmt.Errorf("%w: set the root token (%s, or --token-file), an API key (--key-id and --key-file) or a certificate (--client-cert)", err, config.RootToken)
+		return fmt.Errorf(
+			"%w: set the root token (%s, or --token-file), an API key (--key-id and --key-file) or a certificate "+
+				"(--client-cert)", err, config.RootToken)
 	case !c.expired.IsZero() && time.Now().After(c.expired):
 		return fmt.Errorf("%w: the token expired at %s", err, c.expired.Local().Format(time.DateTime))
 	}

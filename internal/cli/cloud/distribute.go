@@ -33,7 +33,8 @@ func (v *version) add(cmd *cobra.Command) {
 // chosen returns the selected version; tag is the one of TEMPLATE:TAG, or "".
 func (v *version) chosen(tag string) (client.Version, error) {
 	if tag != "" && v.tag != "" && tag != v.tag {
-		return client.Version{}, cli.Usage(fmt.Errorf("template tag %q and --tag %q are mutually exclusive", tag, v.tag))
+		return client.Version{},
+			cli.Usage(fmt.Errorf("template tag %q and --tag %q are mutually exclusive", tag, v.tag))
 	}
 	out := client.Version{Tag: cmp.Or(tag, v.tag)}
 	if v.numbered() {
@@ -58,7 +59,8 @@ func templateDelete(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var yes cli.Confirmation
 	cmd := a.Add(&cobra.Command{
-		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions", Args: cobra.MinimumNArgs(1),
+		Use: "delete TEMPLATE...", Aliases: []string{"rm"}, Short: "Delete templates with all their versions",
+		Args: cobra.MinimumNArgs(1),
 		Long: `delete removes templates with all their versions from the registry. Running VMs continue. Nodes keep
 their cached versions until "template evict" or until the cache needs the space.`,
 		Example:           `  buildyard template delete old-debian --yes`,
@@ -68,7 +70,8 @@ their cached versions until "template evict" or until the cache needs the space.
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s with all versions?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s with all versions?",
+			strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
@@ -93,7 +96,8 @@ func templateRevert(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s of %s and all newer ones?", v.text(), args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s of %s and all newer ones?", v.text(),
+			args[0]); err != nil {
 			return err
 		}
 		which, err := v.chosen("")
@@ -141,7 +145,8 @@ in use stay, and so does the template in the registry.`,
 		if err := yes.Ask(cmd.Context(), a.Streams, "Evict %s from node caches?", args[0]); err != nil {
 			return err
 		}
-		got, err := ask(ctx, func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
+		got, err := ask(ctx,
+			func(ctx context.Context) (api.RemoveAnswer, error) { return a.API.RemoveFromNodes(ctx, id, ids...) })
 		if err != nil {
 			return templates.named(err, args[0])
 		}
@@ -152,7 +157,8 @@ in use stay, and so does the template in the registry.`,
 		if err != nil || !w.wait || got.value.RequestID == "" {
 			return err
 		}
-		return w.during(ctx, "the eviction continues", func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
+		return w.during(ctx, "the eviction continues",
+			func(ctx context.Context) error { return a.removed(ctx, got.value.RequestID) })
 	})
 	cmd.Flags().StringArrayVar(&on, "node", nil, "only from this node; repeatable")
 	nodes.completeFlag(cmd, "node")
@@ -248,7 +254,8 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 	if err != nil || !o.wait {
 		return err
 	}
-	goesOn := fmt.Sprintf(`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
+	goesOn := fmt.Sprintf(
+		`the distribution continues; see "buildyard template distributions %s", or cancel it with "buildyard template cancel %[1]s"`, got.value)
 	return o.during(ctx, goesOn, func(ctx context.Context) error { return o.distributed(ctx, got.value) })
 }
 
@@ -319,7 +326,9 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 		ValidArgsFunction: distributions.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			look := func(ctx context.Context) ([]api.Distribution, error) { return a.API.Distributions(ctx, o.ListOptions) }
+			look := func(ctx context.Context) ([]api.Distribution, error) {
+				return a.API.Distributions(ctx, o.ListOptions)
+			}
 			return show(cmd.Context(), &a, &o, distributionView, look)
 		}
 		if o.watch {
@@ -329,14 +338,16 @@ func templateDistributions(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Distribution, error) { return a.API.Distribution(ctx, id) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.Distribution, error) { return a.API.Distribution(ctx, id) })
 		if err != nil {
 			return distributions.named(err, args[0])
 		}
 		return single(&a, got, id, func(g *cli.Grid, d api.Distribution) {
 			details(g, distributionView, d)
 			for _, node := range slices.Sorted(maps.Keys(d.Status)) {
-				g.Row("node "+node, fmt.Sprintf("%3d%%  %s", int(100*d.Status[node].Progress), nodeText(d.Status[node])))
+				g.Row("node "+node, fmt.Sprintf("%3d%%  %s", int(100*d.Status[node].Progress),
+					nodeText(d.Status[node])))
 			}
 		})
 	})

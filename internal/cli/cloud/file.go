@@ -84,7 +84,8 @@ replace an existing file.`,
 		defer func() { _ = s.Close() }()
 		return a.save(to, s)
 	})
-	cmd.Flags().StringVar(&to, "file", "", "destination file (default: the name of the file); - writes to standard output")
+	cmd.Flags().StringVar(&to, "file",
+		"", "destination file (default: the name of the file); - writes to standard output")
 	return cmd
 }
 

@@ -77,7 +77,8 @@ func groupCreate(s cli.Streams) *cobra.Command {
 		if description != "" {
 			r.Description = &description
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Group, error) { return a.API.CreateGroup(ctx, r) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.Group, error) { return a.API.CreateGroup(ctx, r) })
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,8 @@ func groupDelete(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Delete the node groups %s?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete the node groups %s?",
+			strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {

@@ -27,7 +27,8 @@ func instanceSave(s cli.Streams) *cobra.Command {
 }
 
 func imageCreate(s cli.Streams) *cobra.Command {
-	return saveCommand(s, "create INSTANCE", `  buildyard image create nightly --new-template debian-with-tools --tag v1 --wait`)
+	return saveCommand(s, "create INSTANCE",
+		`  buildyard image create nightly --new-template debian-with-tools --tag v1 --wait`)
 }
 
 func saveCommand(s cli.Streams, use, example string) *cobra.Command {
@@ -184,7 +185,8 @@ func imageShow(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.SaveImage, error) { return a.API.SaveStatus(ctx, id) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.SaveImage, error) { return a.API.SaveStatus(ctx, id) })
 		if err != nil {
 			return saves.named(err, args[0])
 		}

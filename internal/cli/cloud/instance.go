@@ -24,7 +24,8 @@ an id, a name or an external id.`,
 		Example: `  buildyard instance start debian --tag v12 --wait
   buildyard instance list --filter 'state:error age>10m'
   buildyard vm terminate --filter 'external_id:job-17*' --yes`,
-	}, instanceList(s), instanceShow(s), instanceStart(s), instanceTerminate(s), instanceUpdate(s), instanceConsole(s), instanceRestart(s), instanceWait(s),
+	}, instanceList(s), instanceShow(s), instanceStart(s), instanceTerminate(s), instanceUpdate(s), instanceConsole(s),
+		instanceRestart(s), instanceWait(s),
 		instanceWatch(s), instanceHistory(s), instanceExplain(s), instanceSave(s))
 }
 
@@ -152,7 +153,8 @@ func instanceShow(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.Instance, error) { return a.API.Instance(ctx, id) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.Instance, error) { return a.API.Instance(ctx, id) })
 		if err != nil {
 			return instances.named(err, args[0])
 		}
@@ -174,7 +176,8 @@ first, in the order of their score.`,
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (client.ExplainedInstance, error) { return a.API.Explain(ctx, id) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (client.ExplainedInstance, error) { return a.API.Explain(ctx, id) })
 		if err != nil {
 			return instances.named(err, args[0])
 		}
@@ -218,12 +221,16 @@ instance it shows the history of its states.`,
   buildyard instance history 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			look := func(ctx context.Context) ([]api.HistoryInstance, error) { return a.API.History(ctx, o.ListOptions) }
+			look := func(ctx context.Context) ([]api.HistoryInstance, error) {
+				return a.API.History(ctx, o.ListOptions)
+			}
 			return show(cmd.Context(), &a, &o, pastView, look)
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
-			return cli.Exit(cli.ExitNotFound, fmt.Errorf("instance %q not found in the history; a full id is required", args[0]))
+			return cli.Exit(cli.ExitNotFound,
+				fmt.Errorf("instance %q not found in the history; a full id is required", args[0]))
 		}
 		if err != nil {
 			return err
@@ -273,7 +280,9 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 }
 
 // show lists items, or watches them.
-func show[T any](ctx context.Context, a *Command, o *listing, v view[T], look func(context.Context) ([]T, error)) error {
+func show[T any](
+	ctx context.Context, a *Command, o *listing, v view[T], look func(context.Context) ([]T, error),
+) error {
 	if o.Limit < 0 {
 		return cli.Usage(errors.New("--limit must not be negative"))
 	}

@@ -34,7 +34,8 @@ The exit code is 7 when some of several terminations failed.`,
   buildyard instance terminate --filter 'state:error age>1h' --yes --wait`,
 		ValidArgsFunction: instances.complete(0),
 	}, func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) })
-	cmd.Flags().StringVar(&o.filter, "filter", "", "filter terms of the instances to terminate, such as 'state:error age>10m'")
+	cmd.Flags().StringVar(&o.filter, "filter", "",
+		"filter terms of the instances to terminate, such as 'state:error age>10m'")
 	o.addWait(cmd, "until their VMs are deleted")
 	o.yes.Add(cmd)
 	return cmd
@@ -55,7 +56,8 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	})
 	var cut error
 	if o.wait {
-		cut = o.during(ctx, "the termination continues", func(ctx context.Context) error { return o.gone(ctx, results) })
+		cut = o.during(ctx, "the termination continues",
+			func(ctx context.Context) error { return o.gone(ctx, results) })
 	}
 	if err := o.outcome(results); cut == nil {
 		return err
@@ -185,7 +187,9 @@ time to live. --ttl counts from now; 0 removes it.`,
 }
 
 // doOne runs an operation on one item and prints the result.
-func (a *Command) doOne(ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error) error {
+func (a *Command) doOne(
+	ctx context.Context, k kind, text, done string, do func(ctx context.Context, id string) error,
+) error {
 	id, err := k.find(ctx, a.API, text)
 	if err != nil {
 		return err

@@ -46,7 +46,8 @@ var (
 
 // ofEither lets a command call a registry instead of the controller.
 func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
-	a.registry = cmd.Flags().String("registry", "", "URL of a registry to call instead of the controller; disables contexts")
+	a.registry = cmd.Flags().String("registry", "",
+		"URL of a registry to call instead of the controller; disables contexts")
 	cmd.MarkFlagsMutuallyExclusive("registry", "controller")
 	cmd.MarkFlagsMutuallyExclusive("registry", "context")
 	return cmd
@@ -57,7 +58,8 @@ func (a *Command) without404(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
 	}
-	return fmt.Errorf("%s has no %s: its version is too old, or they are disabled (%s)", a.Keys.Address(), what, setting)
+	return fmt.Errorf("%s has no %s: its version is too old, or they are disabled (%s)", a.Keys.Address(), what,
+		setting)
 }
 
 func (a *Command) keyError(err error, id string) error {
@@ -234,10 +236,12 @@ existing pair instead. The id of an expired or deleted key can be used again.`,
 		return a.createKey(cmd.Context(), args[0], o)
 	}))
 	fs := cmd.Flags()
-	fs.BoolVar(&o.pem, "pem", false, "write the private key as PEM (default: true with --out, false on standard output)")
+	fs.BoolVar(&o.pem, "pem", false,
+		"write the private key as PEM (default: true with --out, false on standard output)")
 	fs.StringVar(&o.ttl, "ttl", "", "time to live in days such as 90d, or as a duration such as 12h")
 	fs.StringSliceVar(&o.groups, "groups", nil, "permission groups of the key")
-	fs.StringVar(&o.public, "public-key", "", "public key file of an existing pair (RSA, 2048 to 4096 bits, PEM or base64)")
+	fs.StringVar(&o.public, "public-key", "",
+		"public key file of an existing pair (RSA, 2048 to 4096 bits, PEM or base64)")
 	fs.StringVar(&o.out, "out", "", "new file for the private key (default: standard output)")
 	_ = cmd.MarkFlagRequired("ttl")
 	cmd.MarkFlagsMutuallyExclusive("public-key", "out")
@@ -269,7 +273,8 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 	case o.public != "":
 		return a.outcome([]result{{ID: id, Result: "created"}})
 	case private == "":
-		return fmt.Errorf("API key %q was created without a private key in the response; delete it and create another", id)
+		return fmt.Errorf("API key %q was created without a private key in the response; delete it and create another",
+			id)
 	case file == nil && (a.Output == cli.JSON || a.Output == cli.YAML):
 		err = a.Output.Document(a.Out, got.raw)
 	case file == nil:
@@ -290,7 +295,9 @@ func (a *Command) createKey(ctx context.Context, id string, o newKey) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("API key %q was created, but its private key could not be written; delete it and create another: %w", id, err)
+		return fmt.Errorf(
+			"API key %q was created, but its private key could not be written; delete it and create another: %w", id,
+			err)
 	}
 	_, _ = fmt.Fprintf(a.Err, "The private key of %s is shown only once\n", cli.Plain(id))
 	return nil
@@ -355,7 +362,8 @@ func publicKey(file string) (string, error) {
 	case block == nil:
 		return strings.Join(strings.Fields(string(raw)), ""), nil
 	case block.Type != "PUBLIC KEY":
-		return "", fmt.Errorf("--public-key: %s has a %s, want a public key (openssl rsa -in KEY -pubout)", file, strings.ToLower(block.Type))
+		return "", fmt.Errorf("--public-key: %s has a %s, want a public key (openssl rsa -in KEY -pubout)", file,
+			strings.ToLower(block.Type))
 	}
 	return base64.StdEncoding.EncodeToString(block.Bytes), nil
 }

@@ -65,7 +65,8 @@ func logList(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	var o listing
 	return a.addAll(&cobra.Command{
-		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a service", Args: cobra.ExactArgs(1),
+		Use: "list SERVICE", Aliases: []string{"ls"}, Short: "List the log files of a service",
+		Args:              cobra.ExactArgs(1),
 		Long:              `list shows the log files of a service, the oldest first.`,
 		Example:           `  buildyard log list node`,
 		ValidArgsFunction: completeServices,
@@ -78,7 +79,8 @@ func logList(s cli.Streams) *cobra.Command {
 // noService is the error about a service without logs.
 func noService(err error, service string) error {
 	if errors.Is(err, client.ErrNotFound) {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("logs of service %q not found; see \"buildyard log services\"", service))
+		return cli.Exit(cli.ExitNotFound,
+			fmt.Errorf("logs of service %q not found; see \"buildyard log services\"", service))
 	}
 	return err
 }
@@ -147,7 +149,8 @@ func (a *Command) text(s io.Reader) error {
 }
 
 func (a *Command) followLog(ctx context.Context, v client.LogView) error {
-	for row, err := range a.API.Logs().Follow(ctx, client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.interrupted}) {
+	for row, err := range a.API.Logs().Follow(ctx,
+		client.LogFollow{Service: v.Service, Last: v.Lines, OnInterrupt: a.interrupted}) {
 		switch {
 		case ctx.Err() != nil:
 			return nil

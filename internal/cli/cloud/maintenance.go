@@ -44,7 +44,8 @@ with the records of the cloud and survives a restart of the controller.`,
 		if length != 0 {
 			begin.For = length.String()
 		}
-		return a.showMaintenance(cmd.Context(), func(ctx context.Context) (api.Maintenance, error) { return a.API.BeginMaintenance(ctx, begin) })
+		return a.showMaintenance(cmd.Context(),
+			func(ctx context.Context) (api.Maintenance, error) { return a.API.BeginMaintenance(ctx, begin) })
 	})
 	cmd.Flags().DurationVar(&length, "for", 0, "duration, for example 2h (default: until disabled)")
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, shown in the status and in the log")

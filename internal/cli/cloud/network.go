@@ -57,7 +57,8 @@ func macCommand(s cli.Streams) *cobra.Command {
 SVC_MANAGE_MAC_ADDRESSES is on.`,
 		Example: `  buildyard mac list --in-use
   buildyard mac purge --yes && buildyard mac populate`,
-	}, macList(s), macChange(s, "populate", "Fill the pool from the range", "populated", (*client.Controller).PopulateMACs),
+	}, macList(s), macChange(s, "populate", "Fill the pool from the range", "populated",
+		(*client.Controller).PopulateMACs),
 		macChange(s, "purge", "Empty the pool (addresses in use stay)", "purged", (*client.Controller).PurgeMACs))
 }
 
@@ -110,7 +111,9 @@ address. --count prints their number instead.`,
 	return cmd
 }
 
-func macChange(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error) *cobra.Command {
+func macChange(
+	s cli.Streams, name, short, done string, do func(*client.Controller, context.Context) error,
+) *cobra.Command {
 	a := Command{Streams: s}
 	yes := cli.Confirmation(name != "purge") // populate is reversible and needs no confirmation
 	cmd := a.Add(&cobra.Command{

@@ -18,7 +18,8 @@ import (
 // NodeCommands returns the commands about nodes that call a controller.
 func NodeCommands(s cli.Streams) []*cobra.Command {
 	return []*cobra.Command{
-		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s), nodeGroup(s), nodeScan(s), adoptCommand(s),
+		nodeList(s), nodeShow(s), nodeConfig(s), nodeDrain(s), nodeUndrain(s), nodeDelete(s), nodeUpdate(s),
+		nodeGroup(s), nodeScan(s), adoptCommand(s),
 	}
 }
 
@@ -70,7 +71,8 @@ func nodeDetails(g *cli.Grid, n api.Node) {
 	put(g, "orphaned vms", n.UnknownVMs)
 	put(g, "vlans", strings.Join(n.VLANs, ","))
 	for _, u := range n.USBDevices {
-		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location, map[bool]string{true: "busy", false: "free"}[u.Busy]))
+		g.Row("usb device", fmt.Sprintf("%s at %s, %s", u.Name, u.Location,
+			map[bool]string{true: "busy", false: "free"}[u.Busy]))
 	}
 	for _, t := range n.Templates {
 		g.Row("cached template", joined(t.Name, t.Tag))
@@ -152,10 +154,13 @@ up to --capacity VMs; in mode resource as many as its cores and memory, or --vcp
 	fs.StringVar(&n.Host, "host", "", "address of its VMs; auto: as reported by the node")
 	fs.IntVar(&n.MaxVMCount, "capacity", 0, "maximum VMs")
 	fs.StringVar(&n.CapacityMode, "capacity-mode", "", "capacity mode: number or resource")
-	fs.IntVar(&vcpu, "vcpu-limit", 0, "virtual CPUs of all its VMs in capacity mode resource; 0: as reported by the node")
-	fs.IntVar(&ram, "ram-limit", 0, "memory of all its VMs in MiB in capacity mode resource; 0: as reported by the node")
+	fs.IntVar(&vcpu, "vcpu-limit", 0,
+		"virtual CPUs of all its VMs in capacity mode resource; 0: as reported by the node")
+	fs.IntVar(&ram, "ram-limit", 0,
+		"memory of all its VMs in MiB in capacity mode resource; 0: as reported by the node")
 	fs.BoolVar(&logs, "central-logging", true, "send its logs to the registry's central logs")
-	_ = cmd.RegisterFlagCompletionFunc("capacity-mode", cobra.FixedCompletions([]string{"number", "resource"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("capacity-mode",
+		cobra.FixedCompletions([]string{"number", "resource"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -233,7 +238,8 @@ removes its VMs and has to join again.`,
 		if err != nil {
 			return err
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s and terminate its instances?", strings.Join(args, ", ")); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Delete %s and terminate its instances?",
+			strings.Join(args, ", ")); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), ids, "deleted", func(ctx context.Context, id string) error {
@@ -266,7 +272,8 @@ command waits until the agents are updated or have failed; the controller retrie
 		if !w.wait {
 			return a.done("nodes", "updating")
 		}
-		return w.during(cmd.Context(), "the update continues", func(ctx context.Context) error { return a.updated(ctx, ids) })
+		return w.during(cmd.Context(), "the update continues",
+			func(ctx context.Context) error { return a.updated(ctx, ids) })
 	})
 	w.addWait(cmd, "until the updates have finished")
 	return cmd
@@ -314,7 +321,9 @@ func nodeGroup(s cli.Streams) *cobra.Command {
 }
 
 // memberCommand returns a command for a node and its groups.
-func memberCommand(s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error) *cobra.Command {
+func memberCommand(
+	s cli.Streams, name, short, done string, do func(*client.Controller, context.Context, string, ...string) error,
+) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: name + " NODE GROUP...", Short: short, Args: cobra.MinimumNArgs(2),
@@ -331,6 +340,7 @@ func memberCommand(s cli.Streams, name, short, done string, do func(*client.Cont
 		if err != nil {
 			return err
 		}
-		return a.doOne(cmd.Context(), nodes, args[0], done, func(ctx context.Context, id string) error { return do(a.API, ctx, id, ids...) })
+		return a.doOne(cmd.Context(), nodes, args[0], done,
+			func(ctx context.Context, id string) error { return do(a.API, ctx, id, ids...) })
 	})
 }

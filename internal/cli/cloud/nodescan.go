@@ -41,12 +41,18 @@ var findingView = view[api.HostVulnerability]{
 		{head: "VULNERABILITY", cell: func(v api.HostVulnerability) any { return v.Vulnerability.ID }},
 		{head: "SEVERITY", cell: func(v api.HostVulnerability) any { return v.Vulnerability.Severity }},
 		{head: "SCORE", cell: func(v api.HostVulnerability) any { return v.Vulnerability.Score }},
-		{head: "EXPLOITED", cell: func(v api.HostVulnerability) any { return map[bool]string{true: "yes"}[v.Vulnerability.Exploited] }},
+		{head: "EXPLOITED", cell: func(v api.HostVulnerability) any {
+			return map[bool]string{true: "yes"}[v.Vulnerability.Exploited]
+		}},
 		{head: "PACKAGE", cell: func(v api.HostVulnerability) any { return v.Package.Name }},
 		{head: "VERSION", cell: func(v api.HostVulnerability) any { return v.Package.Version }},
 		{head: "TYPE", cell: func(v api.HostVulnerability) any { return v.Package.Type }},
-		{head: "FIXED", cell: func(v api.HostVulnerability) any { return strings.Join(v.Vulnerability.FixedVersions, ",") }},
-		{head: "LOCATION", cell: func(v api.HostVulnerability) any { return firstPlace(v.Package.Locations) }, wide: true},
+		{head: "FIXED", cell: func(v api.HostVulnerability) any {
+			return strings.Join(v.Vulnerability.FixedVersions, ",")
+		}},
+		{head: "LOCATION", cell: func(v api.HostVulnerability) any {
+			return firstPlace(v.Package.Locations)
+		}, wide: true},
 	},
 }
 
@@ -71,7 +77,9 @@ findings when push-url is set in its configuration.`,
 		ValidArgsFunction: nodes.complete(1),
 	}, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			look := func(ctx context.Context) ([]api.NodeScanSummary, error) { return a.API.NodeScans(ctx, o.ListOptions) }
+			look := func(ctx context.Context) ([]api.NodeScanSummary, error) {
+				return a.API.NodeScans(ctx, o.ListOptions)
+			}
 			return show(cmd.Context(), &a, &o, scanSummaryView, look)
 		}
 		return a.showScan(cmd.Context(), args[0])
@@ -98,7 +106,8 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 	}
 	scan := got.value
 	slices.SortStableFunc(scan.Vulnerabilities, func(x, y api.HostVulnerability) int {
-		return cmp.Or(cmp.Compare(y.Vulnerability.Score, x.Vulnerability.Score), strings.Compare(x.Package.Name, y.Package.Name))
+		return cmp.Or(cmp.Compare(y.Vulnerability.Score, x.Vulnerability.Score),
+			strings.Compare(x.Package.Name, y.Package.Name))
 	})
 	a.sayScan(scan)
 	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
@@ -107,7 +116,8 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 // sayScan prints the header of a list of findings, with its gaps.
 func (a *Command) sayScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
-	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"), cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
+	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"),
+		cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))
 	if s.Database.IsZero() {
 		say("No vulnerability database: packages were not matched")
 	}

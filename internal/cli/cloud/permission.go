@@ -68,7 +68,8 @@ var resourceView = view[api.Resource]{
 func (a *Command) permissionError(err error, group string, resources bool) error {
 	switch {
 	case errors.Is(err, client.ErrNotFound) && group != "" && !cli.WithExitCode(err):
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("permission group %q not found; see \"buildyard permission list\"", group))
+		return cli.Exit(cli.ExitNotFound,
+			fmt.Errorf("permission group %q not found; see \"buildyard permission list\"", group))
 	case resources:
 		return a.without404(err, "resource rights", "SVC_ENABLE_RESOURCE_MANAGEMENT")
 	}
@@ -97,17 +98,20 @@ rights of a group on single nodes or templates.`,
 			return list(&a, got, permissionGroupView)
 		}
 		if resources {
-			got, err := ask(cmd.Context(), func(ctx context.Context) ([]api.Resource, error) { return a.Keys.Resources(ctx, args[0]) })
+			got, err := ask(cmd.Context(),
+				func(ctx context.Context) ([]api.Resource, error) { return a.Keys.Resources(ctx, args[0]) })
 			if err != nil {
 				return a.permissionError(err, args[0], true)
 			}
 			return list(&a, got, resourceView)
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.PermissionGroup, error) { return a.Keys.PermissionGroup(ctx, args[0]) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.PermissionGroup, error) { return a.Keys.PermissionGroup(ctx, args[0]) })
 		if err != nil {
 			return a.permissionError(err, args[0], false)
 		}
-		return single(&a, got, got.value.Name, func(g *cli.Grid, group api.PermissionGroup) { details(g, permissionGroupView, group) })
+		return single(&a, got, got.value.Name,
+			func(g *cli.Grid, group api.PermissionGroup) { details(g, permissionGroupView, group) })
 	}))
 	cmd.Flags().BoolVar(&resources, "resources", false, "show resource rights on single nodes or templates")
 	return cmd
@@ -159,7 +163,8 @@ controller, or templates of a registry.`,
 		}
 		flat.raw = got.raw
 		for _, p := range got.value {
-			flat.value = append(flat.value, permissionInfo{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
+			flat.value = append(flat.value,
+				permissionInfo{p.Area, p.Name, api.PermissionText{Label: p.Label, Description: p.Description}})
 		}
 		return list(&a, flat, knownView)
 	}))
@@ -179,7 +184,8 @@ func (a *Command) resource(ctx context.Context, text string) (api.Resource, erro
 	var err error
 	switch {
 	case kind != typeNode && kind != typeTemplate || id == "":
-		return api.Resource{}, cli.Usage(fmt.Errorf("invalid --on %q: want %s/ID or %s/ID", text, typeNode, typeTemplate))
+		return api.Resource{},
+			cli.Usage(fmt.Errorf("invalid --on %q: want %s/ID or %s/ID", text, typeNode, typeTemplate))
 	case kind == typeNode && a.API != nil:
 		id, err = nodes.find(ctx, a.API, id)
 	}
@@ -208,7 +214,8 @@ func (a *Command) changeOn(ctx context.Context, group string, on []string, right
 		case i >= 0:
 			all = slices.Delete(all, i, i+1)
 		default:
-			return cli.Exit(cli.ExitNotFound, fmt.Errorf("rights of permission group %q on %s %q not found", group, r.Type, r.ID))
+			return cli.Exit(cli.ExitNotFound,
+				fmt.Errorf("rights of permission group %q on %s %q not found", group, r.Type, r.ID))
 		}
 	}
 	return a.permissionError(a.Keys.SetResources(ctx, group, all), group, true)
@@ -235,7 +242,8 @@ group concurrently.`,
 			if len(on) > 0 {
 				return a.changeOn(ctx, group, on, names)
 			}
-			return a.permissionError(a.Keys.SetPermissionGroup(ctx, api.PermissionGroup{Name: group, Permissions: names}), "", false)
+			return a.permissionError(a.Keys.SetPermissionGroup(ctx,
+				api.PermissionGroup{Name: group, Permissions: names}), "", false)
 		}))
 	}))
 	cmd.Flags().StringSliceVar(&on, "on", nil, "nodes or templates of the rights: node/ID or template/ID")
@@ -258,7 +266,8 @@ resource rights on these nodes or templates only.`,
 		if len(on) > 0 {
 			what = "the resource rights on " + strings.Join(on, ", ")
 		}
-		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s of the permission group %s?", what, args[0]); err != nil {
+		if err := yes.Ask(cmd.Context(), a.Streams, "Remove %s of the permission group %s?", what,
+			args[0]); err != nil {
 			return err
 		}
 		return a.outcome(each(cmd.Context(), args, "deleted", func(ctx context.Context, group string) error {

@@ -185,22 +185,32 @@ func (k kind) completeFlag(cmd *cobra.Command, flag string) {
 }
 
 // kindOf returns the kind whose records are listed by list and named by by.
-func kindOf[T any](name, shown string, list func(*client.Controller, context.Context, client.ListOptions) ([]T, error), by func(T) entry) kind {
-	return kind{name: name, shown: shown, list: func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error) {
-		all, err := list(c, ctx, o)
-		out := make([]entry, len(all))
-		for i, one := range all {
-			out[i] = by(one)
-		}
-		return out, err
-	}}
+func kindOf[T any](
+	name, shown string, list func(*client.Controller, context.Context, client.ListOptions) ([]T, error),
+	by func(T) entry,
+) kind {
+	return kind{
+		name: name, shown: shown,
+		list: func(ctx context.Context, c *client.Controller, o client.ListOptions) ([]entry, error) {
+			all, err := list(c, ctx, o)
+			out := make([]entry, len(all))
+			for i, one := range all {
+				out[i] = by(one)
+			}
+			return out, err
+		},
+	}
 }
 
 // The kinds.
 var (
-	instances = manyOf(kindOf("instance", "instance list", (*client.Controller).Instances, func(i api.InstanceItem) entry {
-		return entry{id: i.InstanceID, names: []string{i.VM.Name, i.VM.ExternalID}, about: i.VM.InstanceState, past: i.VM.InstanceState == "Terminated"}
-	}))
+	instances = manyOf(kindOf("instance", "instance list",
+		(*client.Controller).Instances, func(i api.InstanceItem) entry {
+			return entry{
+				id: i.InstanceID, names: []string{i.VM.Name, i.VM.ExternalID}, about: i.VM.InstanceState,
+				past: i.VM.InstanceState == "Terminated",
+			}
+		}))
 	nodes = kindOf("node", "node list", (*client.Controller).Nodes, func(n api.Node) entry {
 		return entry{id: n.NodeID, names: []string{n.NodeName}, about: n.State}
 	})
@@ -213,9 +223,10 @@ var (
 	saves = kindOf("image", "image list", (*client.Controller).Saves, func(s api.SaveImage) entry {
 		return entry{id: s.ID, names: []string{""}, about: s.Request.Tag + " " + s.Status}
 	})
-	distributions = kindOf("distribution", "template distributions", (*client.Controller).Distributions, func(d api.Distribution) entry {
-		return entry{id: d.Request.RequestID, names: []string{""}, about: d.Request.Tag}
-	})
+	distributions = kindOf("distribution", "template distributions",
+		(*client.Controller).Distributions, func(d api.Distribution) entry {
+			return entry{id: d.Request.RequestID, names: []string{""}, about: d.Request.Tag}
+		})
 	removals = kindOf("removal", "template removals", (*client.Controller).Removals, func(r api.Removal) entry {
 		return entry{id: r.Request.RequestID, names: []string{""}}
 	})

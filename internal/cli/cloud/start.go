@@ -86,19 +86,22 @@ func (o *startOptions) flags(cmd *cobra.Command) {
 	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
 	fs.StringVar(&o.VLANTag, "vlan", "", "VLAN id")
 	fs.StringVar(&o.USBDevice, "usb", "", "USB device to attach (claim name or location)")
-	fs.StringArrayVarP(&o.ports, "port", "p", nil, "port rule name:guest[:host] (default: as in the template); repeatable")
+	fs.StringArrayVarP(&o.ports, "port", "p", nil,
+		"port rule name:guest[:host] (default: as in the template); repeatable")
 	fs.StringVar(&o.VNCPassword, "vnc-password", "", "VNC password of the console")
 	fs.StringVar(&o.VideoController, "video-controller", "", "video controller: fbuf or pg")
 	fs.StringVar(&o.HardwareSerial, "hw-serial", "", "hardware serial number of the VM")
 	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "hardware UUID of the VM")
 	nodes.completeFlag(cmd, "node")
 	groups.completeFlag(cmd, "group")
-	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"stop", "keep", "delete"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("on-failure",
+		cobra.FixedCompletions([]string{"stop", "keep", "delete"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // failHandlers are the values of --on-failure.
 var failHandlers = map[string]client.FailHandler{
-	"": client.StopOnFailure, "stop": client.StopOnFailure, "keep": client.KeepOnFailure, "delete": client.DeleteOnFailure,
+	"": client.StopOnFailure, "stop": client.StopOnFailure, "keep": client.KeepOnFailure,
+	"delete": client.DeleteOnFailure,
 }
 
 // request creates the request from the flags.

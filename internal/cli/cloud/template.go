@@ -20,7 +20,8 @@ func templateCommand(s cli.Streams) *cobra.Command {
 unique prefix of an id, or a name.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
-	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateEvict(s), templateRemove(s), templateDistribute(s),
+	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateEvict(s), templateRemove(s),
+		templateDistribute(s),
 		templateDistributions(s), templateCancel(s), templateRemovals(s))
 }
 
@@ -63,7 +64,8 @@ func templateShow(s cli.Streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		got, err := ask(cmd.Context(), func(ctx context.Context) (api.TemplateDetail, error) { return a.API.Template(ctx, id) })
+		got, err := ask(cmd.Context(),
+			func(ctx context.Context) (api.TemplateDetail, error) { return a.API.Template(ctx, id) })
 		if err != nil {
 			return templates.named(err, args[0])
 		}

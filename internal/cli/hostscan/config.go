@@ -57,13 +57,14 @@ type settings struct {
 	AllowedHosts []string `yaml:"allowed-hosts" live:"yes"` // host names that requests may use
 	ExcludePaths []string `yaml:"exclude-paths"`
 	Webhook      string   `yaml:"webhook"`
-	PushURL      string   `yaml:"push-url"`       // of the controller that receives findings; "node": that of the node on this host
-	PushNode     string   `yaml:"push-node"`      // node ID of this host; "": from push-node-file
-	PushNodeFile string   `yaml:"push-node-file"` // file with the identity of the node on this host
-	PushKeyID    string   `yaml:"push-key-id"`    // of an API key; "": the node credential of this host
-	PushKeyFile  string   `yaml:"push-key-file"`  // with its private key
-	PushCAFile   string   `yaml:"push-ca-file"`   // CAs to trust instead of the system's
-	PushInterval string   `yaml:"push-interval"`  // minimum time between two sends
+	// of the controller that receives findings; "node": that of the node on this host
+	PushURL      string `yaml:"push-url"`
+	PushNode     string `yaml:"push-node"`      // node ID of this host; "": from push-node-file
+	PushNodeFile string `yaml:"push-node-file"` // file with the identity of the node on this host
+	PushKeyID    string `yaml:"push-key-id"`    // of an API key; "": the node credential of this host
+	PushKeyFile  string `yaml:"push-key-file"`  // with its private key
+	PushCAFile   string `yaml:"push-ca-file"`   // CAs to trust instead of the system's
+	PushInterval string `yaml:"push-interval"`  // minimum time between two sends
 }
 
 // usual returns the default settings.
@@ -140,7 +141,10 @@ func (s *settings) fill(u settings) {
 	} {
 		*f.to = cmp.Or(*f.to, f.from)
 	}
-	for _, path := range []*string{&s.LogFile, &s.VulnDBPath, &s.DBBackendPath, &s.DBKey, &s.TokenFile, &s.PushNodeFile, &s.PushKeyFile, &s.PushCAFile} {
+	for _, path := range []*string{
+		&s.LogFile, &s.VulnDBPath, &s.DBBackendPath, &s.DBKey, &s.TokenFile, &s.PushNodeFile,
+		&s.PushKeyFile, &s.PushCAFile,
+	} {
 		if *path != "" {
 			if abs, err := filepath.Abs(*path); err == nil {
 				*path = abs
@@ -183,7 +187,8 @@ func (s settings) check() error {
 	case s.LogToFile && s.LogFile == "":
 		return errors.New("no home directory for the log; set log-file, or log-to-file to false")
 	case s.DBBackendPath == s.VulnDBPath:
-		return errors.New("vuln-db-path (vulnerability database) and db-backend-path (package inventory) must be different files")
+		return errors.New(
+			"vuln-db-path (vulnerability database) and db-backend-path (package inventory) must be different files")
 	}
 	for _, p := range s.ExcludePaths {
 		if !filepath.IsAbs(p) || filepath.Clean(p) == "/" {
@@ -217,7 +222,8 @@ const leastInterval = time.Minute
 func (s settings) interval() (time.Duration, error) {
 	d, err := time.ParseDuration(s.DBUpdateInterval)
 	if err != nil || d < leastInterval {
-		return 0, fmt.Errorf("invalid db-update-interval %q: want a duration of at least 1m, such as 24h", s.DBUpdateInterval)
+		return 0, fmt.Errorf("invalid db-update-interval %q: want a duration of at least 1m, such as 24h",
+			s.DBUpdateInterval)
 	}
 	return d, nil
 }

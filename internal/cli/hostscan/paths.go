@@ -57,7 +57,8 @@ func placesOf(system string, root bool, home string, env func(string) string) de
 		}
 		support := in(library, "Application Support", "buildyard")
 		p := defaultPaths{
-			Config: in(support, "hostscan.yml"), State: in(support, "hostscan"), Log: in(library, "Logs", "buildyard", "hostscan.log"),
+			Config: in(support, "hostscan.yml"), State: in(support, "hostscan"),
+			Log:      in(library, "Logs", "buildyard", "hostscan.log"),
 			Database: in(support, "vuln.db"),
 		}
 		if !root {
@@ -66,7 +67,8 @@ func placesOf(system string, root bool, home string, env func(string) string) de
 		return p
 	case root:
 		return defaultPaths{
-			Config: "/etc/buildyard/hostscan.yml", State: "/var/lib/buildyard/hostscan", Log: "/var/log/buildyard/hostscan.log",
+			Config: "/etc/buildyard/hostscan.yml", State: "/var/lib/buildyard/hostscan",
+			Log:      "/var/log/buildyard/hostscan.log",
 			Database: "/var/lib/buildyard/vuln.db",
 		}
 	}

@@ -44,7 +44,8 @@ func (s settings) checkPush() error {
 		}
 		return nil
 	}
-	if u, err := url.Parse(s.PushURL); s.PushURL != ofNode && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if u, err := url.Parse(s.PushURL); s.PushURL != ofNode &&
+		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return errors.New("invalid push-url: want the URL of a controller such as https://build.example:8090, or node")
 	}
 	if s.PushNode != "" && uuid.Validate(s.PushNode) != nil {
@@ -72,7 +73,9 @@ func (v *service) pushes(o *host.Options) {
 	}
 	every, _ := v.s.pushEvery() // already checked
 	name, _ := os.Hostname()
-	v.push = push.New(push.Options{Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger})
+	v.push = push.New(push.Options{
+		Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger,
+	})
 	told := o.OnChange
 	o.OnEnd = v.push.End
 	o.OnChange = func(e host.Event) {
@@ -103,7 +106,8 @@ const maxMember = 1 << 20
 func readMember(path string) (m nodeIdentity, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("node identity %s not found: join this host to a cloud, or set push-node and push-key-id", path)
+		return m, fmt.Errorf("node identity %s not found: join this host to a cloud, or set push-node and push-key-id",
+			path)
 	}
 	if err != nil {
 		return m, err
@@ -133,12 +137,14 @@ func (s settings) pushTo() (push.Target, error) {
 	}
 	node := cmp.Or(s.PushNode, m.NodeID)
 	if s.PushKeyID == "" && node != m.NodeID {
-		return push.Target{}, fmt.Errorf("push-node is not the node on this host, %s; set push-key-id to send for another node", m.NodeID)
+		return push.Target{},
+			fmt.Errorf("push-node is not the node on this host, %s; set push-key-id to send for another node", m.NodeID)
 	}
 	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
 	if address == ofNode {
 		address = m.Controller
-		trust = client.TLS{CAFile: cmp.Or(s.PushCAFile, m.TLS.CA), CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, SkipVerify: m.TLS.Insecure}
+		trust = client.TLS{CAFile: cmp.Or(s.PushCAFile,
+			m.TLS.CA), CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, SkipVerify: m.TLS.Insecure}
 	}
 	address = strings.TrimRight(address, "/")
 	if s.PushKeyID != "" {
@@ -154,7 +160,10 @@ func (s settings) pushTo() (push.Target, error) {
 			r.Header.Set("Authorization", "Bearer "+m.Credential)
 			return nil
 		},
-		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
+		Client: &http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
+			CheckRedirect: stay,
+		},
 	}, nil
 }
 
@@ -171,7 +180,8 @@ func (s settings) asKey(address, node string, trust client.TLS) (push.Target, er
 	if err != nil {
 		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}
-	c, err := client.NewController(address, client.Options{Credentials: key, TLS: trust, UserAgent: "buildyard-hostscan"})
+	c, err := client.NewController(address,
+		client.Options{Credentials: key, TLS: trust, UserAgent: "buildyard-hostscan"})
 	if err != nil {
 		return push.Target{}, err
 	}
@@ -180,7 +190,11 @@ func (s settings) asKey(address, node string, trust client.TLS) (push.Target, er
 		return push.Target{}, err
 	}
 	return push.Target{
-		URL: address + "/api/v1/node/scan?id=" + url.QueryEscape(node), Node: node, Method: http.MethodPut, Authorize: c.Authorize,
-		Client: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t}, CheckRedirect: stay},
+		URL: address + "/api/v1/node/scan?id=" + url.QueryEscape(node), Node: node, Method: http.MethodPut,
+		Authorize: c.Authorize,
+		Client: &http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
+			CheckRedirect: stay,
+		},
 	}, nil
 }

@@ -19,13 +19,30 @@ func TestWhereFindingsGo(t *testing.T) {
 		url  string
 		err  string
 	}{
-		"not joined":     {"", settings{PushURL: "node"}, "", "not found: join this host to a cloud"},
-		"damaged":        {`{"node_id":`, settings{PushURL: "node"}, "", "has no node identity"},
-		"the node's own": {`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090/"}`, settings{PushURL: "node"}, "http://c:8090/queue/v1/scan", ""},
-		"an address":     {`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090"}`, settings{PushURL: "https://d"}, "https://d/queue/v1/scan", ""},
-		"another node":   {`{"node_id":"x","credential":"secret"}`, settings{PushURL: "https://d", PushNode: aNode}, "", "push-node is not the node on this host"},
-		"no authorities": {`{"node_id":"` + aNode + `"}`, settings{PushURL: "https://d", PushCAFile: "/nowhere"}, "", "authorities to trust"},
-		"no key":         {"", settings{PushURL: "https://d", PushNode: aNode, PushKeyID: "k", PushKeyFile: "/nowhere"}, "", "push-key-file"},
+		"not joined": {"", settings{PushURL: "node"}, "", "not found: join this host to a cloud"},
+		"damaged":    {`{"node_id":`, settings{PushURL: "node"}, "", "has no node identity"},
+		"the node's own": {
+			`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090/"}`,
+			settings{PushURL: "node"},
+			"http://c:8090/queue/v1/scan", "",
+		},
+		"an address": {
+			`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090"}`,
+			settings{PushURL: "https://d"},
+			"https://d/queue/v1/scan", "",
+		},
+		"another node": {
+			`{"node_id":"x","credential":"secret"}`,
+			settings{PushURL: "https://d", PushNode: aNode},
+			"", "push-node is not the node on this host",
+		},
+		"no authorities": {`{"node_id":"` + aNode +
+			`"}`, settings{PushURL: "https://d", PushCAFile: "/nowhere"}, "", "authorities to trust"},
+		"no key": {
+			"",
+			settings{PushURL: "https://d", PushNode: aNode, PushKeyID: "k", PushKeyFile: "/nowhere"},
+			"", "push-key-file",
+		},
 	} {
 		_ = os.Remove(file)
 		if c.node != "" {
@@ -73,7 +90,11 @@ func TestPushSettings(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, s := range []settings{{}, {PushURL: "node", PushInterval: "10s"}, {PushURL: "https://build.example", PushInterval: "1m", PushNode: aNode}} {
+	for _, s := range []settings{
+		{},
+		{PushURL: "node", PushInterval: "10s"},
+		{PushURL: "https://build.example", PushInterval: "1m", PushNode: aNode},
+	} {
 		if err := s.checkPush(); err != nil {
 			t.Error(err)
 		}

@@ -76,11 +76,14 @@ func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
 	fs := cmd.Flags()
-	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: table, json, sarif, cyclonedx or spdx")
-	fs.StringVarP(&o.timestamp, "timestamp", "t", "", "show findings since this RFC 3339 time (default: the last start of a scan)")
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
+		"report format: table, json, sarif, cyclonedx or spdx")
+	fs.StringVarP(&o.timestamp, "timestamp", "t",
+		"", "show findings since this RFC 3339 time (default: the last start of a scan)")
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
 	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
-	fs.StringVarP(&o.columns, "display-columns", "c", "", "table columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
+	fs.StringVarP(&o.columns, "display-columns", "c", "",
+		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
 	complete := func(flag string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -90,7 +93,8 @@ func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command
 	complete("timestamp")
 	complete("min-score")
 	if of != packages {
-		fs.StringVar(&o.failOn, "fail-on", "", "exit with code 8 on findings of this severity (low to critical), score or kev; comma-separated")
+		fs.StringVar(&o.failOn, "fail-on", "",
+			"exit with code 8 on findings of this severity (low to critical), score or kev; comma-separated")
 		complete("fail-on", "low", "medium", "high", "critical", "kev")
 	}
 	return cmd
@@ -134,7 +138,8 @@ func (o *reportOptions) plan() (p plan, err error) {
 		return p, err
 	}
 	if p.format == report.SARIF && o.part == packages {
-		return p, errors.New("report format sarif has vulnerabilities only; want cyclonedx, spdx, json or table for packages")
+		return p,
+			errors.New("report format sarif has vulnerabilities only; want cyclonedx, spdx, json or table for packages")
 	}
 	if o.columns != "" {
 		if p.columns, err = report.ParseColumns(o.columns); err != nil {
@@ -152,7 +157,8 @@ func (o *reportOptions) plan() (p plan, err error) {
 	}
 	if o.timestamp != "" {
 		if p.from, err = time.Parse(time.RFC3339, strings.ToUpper(o.timestamp)); err != nil {
-			return p, fmt.Errorf("invalid --timestamp %q: want an RFC 3339 time such as 2026-01-31T15:04:05Z", o.timestamp)
+			return p, fmt.Errorf("invalid --timestamp %q: want an RFC 3339 time such as 2026-01-31T15:04:05Z",
+				o.timestamp)
 		}
 	}
 	if o.failOn != "" {
@@ -217,7 +223,8 @@ func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) e
 		return o.writeJSON(r)
 	}
 	doc := o.document(r, status)
-	return report.Write(o.Out, p.format, []report.Report{doc}, report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
+	return report.Write(o.Out, p.format, []report.Report{doc},
+		report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
 }
 
 // verdict returns the exit status.
@@ -230,7 +237,8 @@ func (o *reportOptions) verdict(p plan, r api.HostReport) error {
 		return nil
 	}
 	are := map[bool]string{true: "is", false: "are"}[bad == 1]
-	return cli.Exit(cli.ExitFound, fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"), are, o.failOn))
+	return cli.Exit(cli.ExitFound,
+		fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"), are, o.failOn))
 }
 
 // sortOrder is how a table is sorted.
@@ -243,7 +251,9 @@ const (
 	byType  sortOrder = 't'
 )
 
-var orders = map[string]sortOrder{"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType}
+var orders = map[string]sortOrder{
+	"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType,
+}
 
 func parseOrder(name string) (sortOrder, error) {
 	o, ok := orders[name]
@@ -263,5 +273,6 @@ func (o sortOrder) compare(a, b api.ScanMatch) int {
 	case byType:
 		first = cmp.Compare(x.Type, y.Type)
 	}
-	return cmp.Or(first, cmp.Compare(x.Name, y.Name), cmp.Compare(x.Type, y.Type), cmp.Compare(x.Version, y.Version), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID))
+	return cmp.Or(first, cmp.Compare(x.Name, y.Name), cmp.Compare(x.Type, y.Type), cmp.Compare(x.Version, y.Version),
+		cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID))
 }

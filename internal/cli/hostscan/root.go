@@ -60,7 +60,8 @@ Exit code 8: --fail-on matched a finding.`,
   hostscan report --fail-on critical,kev`,
 		Version: obs.FullVersion(),
 	},
-		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()))
+		serveCommand(g), fullScanCommand(g), realTimeCommand(g), statusCommand(g), reportCommand(g), licenseCommand(g),
+		cli.VersionCommand(g.Out, obs.FullVersion()))
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
@@ -86,6 +87,9 @@ func licenseCommand(g *globals) *cobra.Command {
 		Example: `  hostscan license show`,
 	},
 		&cobra.Command{Use: "show", Short: "Show that no license is needed", Args: cobra.NoArgs, RunE: tell},
-		&cobra.Command{Use: "activate [LICENSE-KEY]", Short: "Do nothing: no license is needed", Args: cobra.MaximumNArgs(1), RunE: tell},
+		&cobra.Command{
+			Use: "activate [LICENSE-KEY]", Short: "Do nothing: no license is needed",
+			Args: cobra.MaximumNArgs(1), RunE: tell,
+		},
 	)
 }

@@ -80,7 +80,10 @@ func left(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return cli.Exit(cli.ExitInterrupted, errors.New("interrupted: a running scan continues; see \"hostscan status\", stop it with \"hostscan real-time-scan stop\""))
+	return cli.Exit(cli.ExitInterrupted,
+		errors.New(
+			"interrupted: a running scan continues; see \"hostscan status\", stop it with \"hostscan real-time-scan "+
+				"stop\""))
 }
 
 // Times between two status requests during a scan.
@@ -112,7 +115,8 @@ func progress(p api.HostScan) string {
 	case p.Phase == "judging":
 		return fmt.Sprintf("Analyzing %s", cli.Plural(p.Packages, "package"))
 	case p.Wanted > 0:
-		return fmt.Sprintf("Cataloging: %d of %s read, %s", p.Read, cli.Plural(p.Wanted, "file"), cli.Plural(p.Packages, "package"))
+		return fmt.Sprintf("Cataloging: %d of %s read, %s", p.Read, cli.Plural(p.Wanted, "file"),
+			cli.Plural(p.Packages, "package"))
 	}
 	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Plural(p.Files, "file"), cli.Plural(p.Packages, "package"))
 }
@@ -129,7 +133,8 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	case l.Cancelled:
 		return errors.New("scan stopped before its end")
 	}
-	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"), cli.Plural(l.Read, "file"), l.Seconds)
+	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"),
+		cli.Plural(l.Read, "file"), l.Seconds)
 	if after.Database.Built == nil {
 		o.say("Vulnerability database %s not found: packages were not matched", after.Database.Path)
 	}
@@ -155,7 +160,9 @@ func partly(l api.HostScanResult) error {
 	if len(l.FirstUnread) > 0 {
 		what += "; the first is " + cli.Plain(l.FirstUnread[0])
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("scan partial: files that may contain packages could not be read: %s; see \"hostscan status\"", what))
+	return cli.Exit(cli.ExitPartly,
+		fmt.Errorf("scan partial: files that may contain packages could not be read: %s; see \"hostscan status\"",
+			what))
 }
 
 func realTimeCommand(g *globals) *cobra.Command {

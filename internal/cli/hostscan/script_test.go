@@ -49,7 +49,9 @@ func TestScripts(t *testing.T) {
 			env.Values["world"] = &world{}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemon": daemon, "hup": hup, "end": end, "until": until, "says": says, "signalled": signalled},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon": daemon, "hup": hup, "end": end, "until": until, "says": says, "signalled": signalled,
+		},
 	})
 }
 
@@ -175,7 +177,8 @@ func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	for i := range 3000 {
 		folder := ts.MkAbs(filepath.Join(args[0], fmt.Sprint(i), "node_modules", "x"))
 		ts.Check(os.MkdirAll(folder, 0o755))
-		ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), fmt.Appendf(nil, `{"name":"x%d","version":"1"}`, i), 0o644))
+		ts.Check(os.WriteFile(filepath.Join(folder, "package.json"),
+			fmt.Appendf(nil, `{"name":"x%d","version":"1"}`, i), 0o644))
 	}
 	var said bytes.Buffer
 	cmd := program(ts, "-p", ts.Getenv("PORT"), "full-scan", "-d", args[0])

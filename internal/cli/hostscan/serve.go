@@ -160,11 +160,15 @@ func (v *service) open(ctx context.Context) error {
 	v.pushes(&ho)
 	if v.host, err = host.Open(ho); err != nil {
 		if errors.Is(err, host.ErrInUse) {
-			return fmt.Errorf("another host scanner uses the inventory %s; stop it, or set another db-backend-path", v.s.DBBackendPath)
+			return fmt.Errorf("another host scanner uses the inventory %s; stop it, or set another db-backend-path",
+				v.s.DBBackendPath)
 		}
 		return fmt.Errorf("db-backend-path: %w", err)
 	}
-	ro := hostrest.Options{Host: v.host, Version: obs.FullVersion(), Access: access, Expose: obs.Metrics, Log: v.log.Logger}
+	ro := hostrest.Options{
+		Host: v.host, Version: obs.FullVersion(), Access: access, Expose: obs.Metrics,
+		Log: v.log.Logger,
+	}
 	if v.hook != nil {
 		ro.Metrics = v.hook.Families()
 	}
@@ -202,7 +206,10 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	l, err := c.Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("address %s in use, possibly by another host scanner; stop it, or set another listen-addr (or -p)", addr)
+		return nil,
+			fmt.Errorf(
+				"address %s in use, possibly by another host scanner; stop it, or set another listen-addr (or -p)",
+				addr)
 	case err != nil:
 		return nil, fmt.Errorf("listen-addr: %w", err)
 	}
@@ -212,13 +219,15 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 // announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
 	at := v.socket.Addr().String()
-	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "inventory", v.s.DBBackendPath, "database", v.s.VulnDBPath)
+	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "inventory",
+		v.s.DBBackendPath, "database", v.s.VulnDBPath)
 	_, _ = fmt.Fprintf(v.o.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
 	if v.s.LogToFile {
 		_, _ = fmt.Fprintf(v.o.Err, "Log file: %s\n", cli.Plain(v.s.LogFile))
 	}
 	if !hostrest.Loopback(v.s.ListenAddr) {
-		v.log.WarnContext(ctx, "token and responses are not encrypted; use a TLS proxy in front of the service on untrusted networks")
+		v.log.WarnContext(ctx,
+			"token and responses are not encrypted; use a TLS proxy in front of the service on untrusted networks")
 	}
 }
 

@@ -39,13 +39,16 @@ func (g *globals) asker() (*serviceClient, error) {
 		return nil, cli.Usage(fmt.Errorf("invalid --port %d: want 1 to 65535", g.port))
 	}
 	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext},
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps the token
 	}}
 	here := true
 	if g.url != "" {
 		u, err := url.Parse(g.url)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" ||
+			u.RawQuery != "" || u.User != nil {
 			return nil, cli.Usage(errors.New("invalid --url: want a URL such as http://build-7:8081"))
 		}
 		a.base, here = u.Scheme+"://"+u.Host, hostrest.Loopback(net.JoinHostPort(u.Hostname(), "0"))
@@ -100,7 +103,9 @@ func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
 	}
-	return cli.Exit(cli.ExitUnreachable, fmt.Errorf("host scanner at %s cannot be reached; start it with \"hostscan serve\", or set --port or --url: %w", a.base, err))
+	return cli.Exit(cli.ExitUnreachable,
+		fmt.Errorf("host scanner at %s cannot be reached; start it with \"hostscan serve\", or set --port or --url: %w",
+			a.base, err))
 }
 
 // read reads a response.
@@ -132,7 +137,8 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 		if a.token != "" {
 			what = "rejects this token"
 		}
-		return cli.Exit(cli.ExitDenied, fmt.Errorf("host scanner at %s %s; pass the token file with --token-file", a.base, what))
+		return cli.Exit(cli.ExitDenied,
+			fmt.Errorf("host scanner at %s %s; pass the token file with --token-file", a.base, what))
 	case http.StatusForbidden:
 		return cli.Exit(cli.ExitDenied, err)
 	case http.StatusServiceUnavailable:
@@ -143,7 +149,8 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 
 // status requests the status.
 func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime, cli.Exit(cli.ExitTimeout, errors.New("host scanner timed out")))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime,
+		cli.Exit(cli.ExitTimeout, errors.New("host scanner timed out")))
 	defer cancel()
 	var s api.HostStatus
 	err := a.get(ctx, "/v1/status", nil, &s)

@@ -14,7 +14,8 @@ import (
 func usualOf(t *testing.T) defaultPaths {
 	t.Helper()
 	dir := t.TempDir()
-	return defaultPaths{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir, "state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
+	return defaultPaths{Config: filepath.Join(dir, "hostscan.yml"), State: filepath.Join(dir,
+		"state"), Log: filepath.Join(dir, "log"), Database: filepath.Join(dir, "vuln.db")}
 }
 
 // TestDefaults: the defaults are those of the specification.
@@ -24,9 +25,12 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.LogLevel != "info" || !s.LogToFile || s.LogFile != p.Log || s.VulnDBPath != p.Database || s.DisableAutoUpdate || len(s.IgnorePackages) != 1 ||
-		s.IgnorePackages[0] != "cpe:/a:apple:icloud:1.0" || s.IgnoreCVEs == nil || len(s.IgnoreCVEs) != 0 || s.MinScore != 0 || s.MinSeverity != "low" ||
-		s.ListenAddr != "127.0.0.1:8081" || s.DBBackendPath != filepath.Join(p.State, "catalogue.db") || s.DBUpdateInterval != "24h" {
+	if s.LogLevel != "info" || !s.LogToFile || s.LogFile != p.Log || s.VulnDBPath != p.Database ||
+		s.DisableAutoUpdate || len(s.IgnorePackages) != 1 ||
+		s.IgnorePackages[0] != "cpe:/a:apple:icloud:1.0" || s.IgnoreCVEs == nil || len(s.IgnoreCVEs) != 0 ||
+		s.MinScore != 0 || s.MinSeverity != "low" ||
+		s.ListenAddr != "127.0.0.1:8081" || s.DBBackendPath != filepath.Join(p.State, "catalogue.db") ||
+		s.DBUpdateInterval != "24h" {
 		t.Errorf("%+v", s)
 	}
 	if d, err := s.database(); err != nil || d.Every != 24*time.Hour || d.Manual || d.Listing != "" {
@@ -37,7 +41,8 @@ func TestDefaults(t *testing.T) {
 // TestUsualFile: it is read when no other is named, and an empty value is ignored.
 func TestUsualFile(t *testing.T) {
 	p := usualOf(t)
-	text := "ignore-packages: [\"\"]\nmin-severity: high\nmin-score: 7.5\nlisten-addr: \"\"\ndisable-auto-update: true\ndb-update-interval: 90m\nlog-to-file: false\n"
+	text := "ignore-packages: [\"\"]\nmin-severity: high\nmin-score: 7.5\nlisten-addr: \"\"\ndisable-auto-update: " +
+		"true\ndb-update-interval: 90m\nlog-to-file: false\n"
 	if err := os.WriteFile(p.Config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +51,8 @@ func TestUsualFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := s.rules()
-	if err != nil || len(r.Packages) != 1 || r.Packages[0] != "" || r.MinSeverity != "high" || r.MinScore != 7.5 || s.ListenAddr != "127.0.0.1:8081" || s.LogToFile {
+	if err != nil || len(r.Packages) != 1 || r.Packages[0] != "" || r.MinSeverity != "high" || r.MinScore != 7.5 ||
+		s.ListenAddr != "127.0.0.1:8081" || s.LogToFile {
 		t.Errorf("%+v, %+v, %v", s, r, err)
 	}
 	if d, err := s.database(); err != nil || !d.Manual || d.Every != 90*time.Minute {
@@ -62,7 +68,8 @@ func TestUsualFile(t *testing.T) {
 
 // TestNoHome: a user without a home directory has to name the files.
 func TestNoHome(t *testing.T) {
-	if _, err := readSettings(t.Context(), "", defaultPaths{}); err == nil || !strings.Contains(err.Error(), "db-backend-path") {
+	if _, err := readSettings(t.Context(), "", defaultPaths{}); err == nil ||
+		!strings.Contains(err.Error(), "db-backend-path") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -74,12 +81,32 @@ func TestPlaces(t *testing.T) {
 		got  defaultPaths
 		want defaultPaths
 	}{
-		"linux root": {placesOf("linux", true, "", none), defaultPaths{"/etc/buildyard/hostscan.yml", "/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db"}},
-		"linux user": {placesOf("linux", false, "/h", none), defaultPaths{"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan", "/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
-		"XDG":        {placesOf("linux", false, "/h", env), defaultPaths{"/h/.config/buildyard/hostscan.yml", "/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db"}},
-		"mac root":   {placesOf("darwin", true, "/var/root", none), defaultPaths{"/Library/Application Support/buildyard/hostscan.yml", "/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log", "/Library/Application Support/buildyard/vuln.db"}},
-		"mac user":   {placesOf("darwin", false, "/Users/x", none), defaultPaths{"/Users/x/Library/Application Support/buildyard/hostscan.yml", "/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log", "/Users/x/Library/Caches/buildyard/vuln.db"}},
-		"nobody":     {placesOf("linux", false, "", none), defaultPaths{}},
+		"linux root": {placesOf("linux", true, "", none), defaultPaths{
+			"/etc/buildyard/hostscan.yml",
+			"/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db",
+		}},
+		"linux user": {placesOf("linux", false, "/h",
+			none), defaultPaths{
+			"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan",
+			"/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db",
+		}},
+		"XDG": {placesOf("linux", false, "/h", env), defaultPaths{
+			"/h/.config/buildyard/hostscan.yml",
+			"/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db",
+		}},
+		"mac root": {placesOf("darwin", true, "/var/root",
+			none), defaultPaths{
+			"/Library/Application Support/buildyard/hostscan.yml",
+			"/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log",
+			"/Library/Application Support/buildyard/vuln.db",
+		}},
+		"mac user": {placesOf("darwin", false, "/Users/x",
+			none), defaultPaths{
+			"/Users/x/Library/Application Support/buildyard/hostscan.yml",
+			"/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log",
+			"/Users/x/Library/Caches/buildyard/vuln.db",
+		}},
+		"nobody": {placesOf("linux", false, "", none), defaultPaths{}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %+v", name, c.got)
@@ -106,7 +133,10 @@ func TestTokens(t *testing.T) {
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
-	for text, says := range map[string]string{"": "is empty", " \n": "is empty", "a b\n": "must contain a single token", "a\x1b": "must contain a single token"} {
+	for text, says := range map[string]string{
+		"": "is empty", " \n": "is empty", "a b\n": "must contain a single token",
+		"a\x1b": "must contain a single token",
+	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +171,10 @@ func TestLater(t *testing.T) {
 // FuzzSettings: any file is refused with an error message or can be used.
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{
-		"", "log-level: info", "ignore-packages:\n  - cpe:/a:apple:icloud:1.0\n", "ignore-packages: null", "min-score: .nan", "min-score: 1e300", "- a", "a: &a [*a]",
-		"listen-addr: ':0'", "db-update-interval: 24h", "exclude-paths: [/]", "\x00", "? [a]\n: b", "min-severity: HIGH",
+		"", "log-level: info", "ignore-packages:\n  - cpe:/a:apple:icloud:1.0\n", "ignore-packages: null",
+		"min-score: .nan", "min-score: 1e300", "- a", "a: &a [*a]",
+		"listen-addr: ':0'", "db-update-interval: 24h", "exclude-paths: [/]", "\x00", "? [a]\n: b",
+		"min-severity: HIGH",
 	} {
 		f.Add(text)
 	}

@@ -17,7 +17,9 @@ func TestStatusText(t *testing.T) {
 	}
 	s := api.HostStatus{
 		HostState: api.HostState{State: api.HostRealTime}, Path: "/srv", Since: &at, Version: "1",
-		LastScan: &api.HostScanResult{Started: at, Packages: 1, Seconds: 1.25, Denied: 2, Unread: 1, FirstUnread: []string{"/srv/\x1b[2Jx"}},
+		LastScan: &api.HostScanResult{
+			Started: at, Packages: 1, Seconds: 1.25, Denied: 2, Unread: 1, FirstUnread: []string{"/srv/\x1b[2Jx"},
+		},
 		Mounts: []api.HostMount{
 			{Path: "/", Type: "ext4", Method: "fanotify"},
 			pseudo("/proc"),
@@ -25,7 +27,8 @@ func TestStatusText(t *testing.T) {
 			pseudo("/a"), pseudo("/b"), pseudo("/c"),
 			{Path: "/odd", Type: "fuse", Method: "poll", Why: "the system refuses it"},
 		},
-		Database: api.HostDatabase{Built: &db, Error: "no route to it"}, Pending: 1, Analyzing: true, Warnings: []string{"it is hot"},
+		Database: api.HostDatabase{Built: &db, Error: "no route to it"}, Pending: 1, Analyzing: true,
+		Warnings: []string{"it is hot"},
 	}
 	var out bytes.Buffer
 	g := &globals{Streams: Streams{Out: &out}}
@@ -33,9 +36,12 @@ func TestStatusText(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n", " of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
-		"Not Read: /srv/?[2Jx\n", "In Progress: 1 change pending, packages are being analyzed\n", "(4 days old), no route to it\n",
-		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n", "Not Watched: /net (nfs4): it is of another host\n",
+		"Service State: Active\nScan State: Real-Time\nWatching: /srv\n",
+		" of the whole host, 1 package in 1.2 s, 2 not permitted, 1 not readable\n",
+		"Not Read: /srv/?[2Jx\n", "In Progress: 1 change pending, packages are being analyzed\n",
+		"(4 days old), no route to it\n",
+		"Watched: / (ext4) by fanotify\n", "Watched: /odd (fuse) by poll: the system refuses it\n",
+		"Not Watched: /net (nfs4): it is of another host\n",
 		"Not Watched: /proc (proc), /a (proc) and 2 more: it contains no files\n", "Warning: it is hot\n",
 	}
 	for _, w := range want {

@@ -33,7 +33,10 @@ func TestTokenForChangesIsMade(t *testing.T) {
 	if off, err := (settings{ListenAddr: "127.0.0.1:8081"}).access(p); err != nil || off.Token != "" || off.ReadFree {
 		t.Errorf("without the setting: %+v, %v", off, err)
 	}
-	if err := (settings{LogLevel: "info", ListenAddr: "127.0.0.1:1", DBUpdateInterval: "24h", MinSeverity: "low", PushInterval: "1m", RequireToken: "always"}).check(); err == nil {
+	if err := (settings{
+		LogLevel: "info", ListenAddr: "127.0.0.1:1", DBUpdateInterval: "24h", MinSeverity: "low",
+		PushInterval: "1m", RequireToken: "always",
+	}).check(); err == nil {
 		t.Error("another value is taken")
 	}
 }

@@ -60,7 +60,8 @@ func (o *reportOptions) writeTables(p plan, r api.HostReport) error {
 				return err
 			}
 		}
-		if err := report.Write(o.Out, report.Table, []report.Report{t}, report.Options{Columns: p.columns}); err != nil {
+		if err := report.Write(o.Out, report.Table, []report.Report{t},
+			report.Options{Columns: p.columns}); err != nil {
 			return err
 		}
 	}
@@ -78,7 +79,10 @@ func sorted(r api.HostReport, by sortOrder) []api.ScanPackage {
 	}
 	rows := make([]api.ScanMatch, len(r.Packages))
 	for i, p := range r.Packages {
-		rows[i] = api.ScanMatch{Artifact: p.ScanPackage, Vulnerability: api.ScanVulnerability{BaseScore: worst[key{p.Type, p.Name, p.Version}]}}
+		rows[i] = api.ScanMatch{
+			Artifact:      p.ScanPackage,
+			Vulnerability: api.ScanVulnerability{BaseScore: worst[key{p.Type, p.Name, p.Version}]},
+		}
 	}
 	if by != 0 {
 		slices.SortStableFunc(rows, by.compare)
@@ -120,8 +124,12 @@ func (o *reportOptions) document(r api.HostReport, status api.HostStatus) report
 		name = o.url
 	}
 	d := report.Report{
-		Source: api.ScanSource{Type: "host", Target: name}, Matches: matches(r.Vulnerabilities), OnlyPackages: o.part == packages,
-		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Hidden: map[string]int{}},
+		Source: api.ScanSource{Type: "host", Target: name}, Matches: matches(r.Vulnerabilities),
+		OnlyPackages: o.part == packages,
+		Coverage: api.ScanCoverage{
+			Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
+			Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Hidden: map[string]int{},
+		},
 	}
 	for _, p := range r.Packages {
 		d.Packages = append(d.Packages, p.ScanPackage)

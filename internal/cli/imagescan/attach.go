@@ -30,7 +30,9 @@ type attachOptions struct {
 }
 
 func (o *attachOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.registry, "attach", "", "URL of the registry that stores the results with the template; uses the credentials of buildyard (SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
+	fs.StringVar(&o.registry, "attach", "",
+		"URL of the registry that stores the results with the template; uses the credentials of buildyard "+
+			"(SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
 }
 
 func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
@@ -73,8 +75,9 @@ func (o *attachOptions) open(g *globals) error {
 // explained adds advice to the error of a registry that rejects results.
 func (o *attachOptions) explained(ctx context.Context, err error) error {
 	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
-		return cli.Exit(cli.ExitDenied, fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
-			err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
+		return cli.Exit(cli.ExitDenied,
+			fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
+				err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
 	}
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
 		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registry, err)
@@ -122,8 +125,9 @@ func attached(r result) (api.TemplateScan, error) {
 	}
 	out := api.TemplateScan{
 		ScanSummary: api.ScanSummary{
-			Scanner: "imagescan", Version: obs.FullVersion(), Scanned: time.Now().UTC().Truncate(time.Second), Partial: r.Coverage.Partial,
-			Counts: counts(r.findings, len(r.Packages)),
+			Scanner: "imagescan", Version: obs.FullVersion(), Scanned: time.Now().UTC().Truncate(time.Second),
+			Partial: r.Coverage.Partial,
+			Counts:  counts(r.findings, len(r.Packages)),
 		},
 		ContentID: r.inventory.Content, Report: raw,
 	}
@@ -139,7 +143,10 @@ func counts(findings []match.Finding, packages int) api.ScanCounts {
 	for _, f := range findings {
 		by[string(f.Vulnerability.Score.Severity)]++
 	}
-	c := api.ScanCounts{Critical: by["critical"], High: by["high"], Medium: by["medium"], Low: by["low"], Packages: packages}
+	c := api.ScanCounts{
+		Critical: by["critical"], High: by["high"], Medium: by["medium"], Low: by["low"],
+		Packages: packages,
+	}
 	c.Unknown = len(findings) - c.Critical - c.High - c.Medium - c.Low
 	return c
 }

@@ -15,9 +15,13 @@ import (
 // A failure of one version does not affect the results of others; a failure of the registry is met
 // once.
 func TestAttachOthers(t *testing.T) {
-	ids := []string{"c0847bc9-5d2d-4dbc-ba6a-240f7ff08031", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08033", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08034"}
+	ids := []string{
+		"c0847bc9-5d2d-4dbc-ba6a-240f7ff08031", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032",
+		"c0847bc9-5d2d-4dbc-ba6a-240f7ff08033", "c0847bc9-5d2d-4dbc-ba6a-240f7ff08034",
+	}
 	answers := map[int]string{
-		200: `{"status": "OK"}`, 401: `{"status": "FAIL"}`, 403: `{"status": "FAIL"}`, 404: `{"status": "FAIL", "message": "VM not in the registry"}`,
+		200: `{"status": "OK"}`, 401: `{"status": "FAIL"}`, 403: `{"status": "FAIL"}`,
+		404: `{"status": "FAIL", "message": "VM not in the registry"}`,
 		405: `{"status": "FAIL"}`, 409: `{"status": "FAIL"}`,
 	}
 	for name, c := range map[string]struct {
@@ -45,15 +49,20 @@ func TestAttachOthers(t *testing.T) {
 		}
 		var found []result
 		for _, id := range ids {
-			found = append(found, result{inventory: &scan.Inventory{Source: scan.Source{Type: scan.Template, Target: id + ":v0"}, ID: id, Tag: "v0"}})
+			found = append(found,
+				result{inventory: &scan.Inventory{
+					Source: scan.Source{Type: scan.Template, Target: id + ":v0"}, ID: id, Tag: "v0",
+				}})
 		}
 		var said bytes.Buffer
-		err = (&attachOptions{registry: registry.URL, client: to}).send(t.Context(), &globals{Streams: cli.Streams{Err: &said}}, found)
+		err = (&attachOptions{registry: registry.URL, client: to}).send(t.Context(),
+			&globals{Streams: cli.Streams{Err: &said}}, found)
 		text := ""
 		if err != nil {
 			text = err.Error()
 		}
-		if strings.Count(text, "attach the results of") != c.told || strings.Count(said.String(), "Results attached to") != c.attached || cli.CodeOf(err) != c.exits {
+		if strings.Count(text, "attach the results of") != c.told ||
+			strings.Count(said.String(), "Results attached to") != c.attached || cli.CodeOf(err) != c.exits {
 			t.Errorf("%s: %v, %d, %q", name, err, cli.CodeOf(err), said.String())
 		}
 	}

@@ -25,7 +25,8 @@ func dbCommand(g *globals) *cobra.Command {
 db-path of the configuration file, or a file in the user's cache directory.`,
 		Example: `  imagescan db build advisories/
   imagescan db status`,
-	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g), dbPublishCommand(g))
+	}, dbBuildCommand(g), dbUpdateCommand(g), dbStatusCommand(g), dbImportCommand(g), dbExportCommand(g),
+		dbPublishCommand(g))
 }
 
 // database returns the path of the database.
@@ -153,8 +154,9 @@ type dbStatus struct {
 func statusOf(path string, i vulndb.Info, now time.Time) dbStatus {
 	return dbStatus{
 		Path: path, Size: i.Size, Schema: int(i.Schema), Built: i.Built, AgeHours: int(now.Sub(i.Built).Hours()),
-		Advisories: int64(i.Advisories), Vulnerabilities: int64(i.Vulnerabilities), Applicabilities: int64(i.Applicabilities),
-		Sources: database(i).Sources,
+		Advisories: int64(i.Advisories), Vulnerabilities: int64(i.Vulnerabilities),
+		Applicabilities: int64(i.Applicabilities),
+		Sources:         database(i).Sources,
 	}
 }
 

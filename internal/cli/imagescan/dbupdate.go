@@ -46,7 +46,8 @@ const otherMost = 10 * time.Second
 func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if s.DBUpdateURL == "" {
 		if st, err := update.Look(path); err == nil && st.Present {
-			g.say("Vulnerability database: built %s; not updated, db-update-url is not set", st.Info.Built.UTC().Format(time.DateOnly))
+			g.say("Vulnerability database: built %s; not updated, db-update-url is not set",
+				st.Info.Built.UTC().Format(time.DateOnly))
 		}
 		return
 	}
@@ -61,18 +62,21 @@ func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 			st, err = update.Update(ctx, o)
 			l.Clear()
 			if err == nil {
-				g.say("Vulnerability database: %s, built %s", words[st.Outcome], st.Info.Built.UTC().Format(time.DateOnly))
+				g.say("Vulnerability database: %s, built %s", words[st.Outcome],
+					st.Info.Built.UTC().Format(time.DateOnly))
 			}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		g.say("Vulnerability database: not updated: %s", strings.TrimPrefix(err.Error(), "update the vulnerability database: "))
+		g.say("Vulnerability database: not updated: %s",
+			strings.TrimPrefix(err.Error(), "update the vulnerability database: "))
 	}
 }
 
 // words are the outcomes of an update in messages.
 var words = map[update.Outcome]string{
-	update.Updated: "updated", update.Current: "up to date", update.NotChecked: "up to date", update.Failed: "not updated",
+	update.Updated: "updated", update.Current: "up to date", update.NotChecked: "up to date",
+	update.Failed: "not updated",
 }
 
 func dbUpdateCommand(g *globals) *cobra.Command {
@@ -89,7 +93,8 @@ downloads, verifies and installs it. On failure the old database stays.`,
 				return err
 			}
 			if s.DBUpdateURL == "" {
-				return cli.Usage(errors.New("db-update-url is not set; set it in a configuration file and pass the file with -c"))
+				return cli.Usage(
+					errors.New("db-update-url is not set; set it in a configuration file and pass the file with -c"))
 			}
 			l := g.line()
 			defer l.Clear()
@@ -109,7 +114,8 @@ func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err
 	}
-	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.Plain(path), words[st.Outcome], st.Info.Built.UTC().Format(time.RFC3339))
+	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.Plain(path), words[st.Outcome],
+		st.Info.Built.UTC().Format(time.RFC3339))
 	return err
 }
 
@@ -212,7 +218,8 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 		return err
 	}
 	listing := filepath.Join(folder, "latest.json")
-	if _, err := update.WriteListing(ctx, update.ListingOptions{Database: copied, Target: listing, Key: key}); err != nil {
+	if _, err := update.WriteListing(ctx,
+		update.ListingOptions{Database: copied, Target: listing, Key: key}); err != nil {
 		return err
 	}
 	if g.quiet {

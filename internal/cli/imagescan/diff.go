@@ -41,7 +41,8 @@ were added or removed in the second one.`,
 	o.inventoryOptions.add(cmd)
 	o.matchOptions.add(cmd)
 	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: json or table")
-	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("report-format",
+		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -126,7 +127,8 @@ func writeJSON(w io.Writer, v any) error {
 func diffTable(w io.Writer, d report.Difference) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	row := func(sign string, p api.ScanPackage, more string) {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", sign, cli.Plain(p.Type), cli.Plain(p.Name), cli.Plain(p.Version), more)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", sign, cli.Plain(p.Type), cli.Plain(p.Name), cli.Plain(p.Version),
+			more)
 	}
 	for _, part := range []struct {
 		sign     string

@@ -35,11 +35,15 @@ func (o *matchOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.noUpdate, "disable-db-update", "u", false, "do not update the vulnerability database automatically")
 	fs.Float32Var(&o.minScore, "min-score", 0, "minimum score of reported vulnerabilities")
-	fs.StringVar(&o.minSeverity, "min-severity", "", "minimum severity of reported vulnerabilities: low, medium, high or critical")
-	fs.DurationVar(&o.maxAge, "max-db-age", 0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
-	fs.StringArrayVar(&o.vex, "vex", nil, "OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
+	fs.StringVar(&o.minSeverity, "min-severity", "",
+		"minimum severity of reported vulnerabilities: low, medium, high or critical")
+	fs.DurationVar(&o.maxAge, "max-db-age",
+		0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
+	fs.StringArrayVar(&o.vex, "vex", nil,
+		"OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
 	fs.StringVar(&o.baseline, "baseline", "", "JSON report whose findings are suppressed")
-	_ = cmd.RegisterFlagCompletionFunc("min-severity", cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("min-severity",
+		cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // rules combines the rules of the flags and of the configuration.
@@ -111,7 +115,11 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	}
 	db, err := vulndb.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("vulnerability database %s not found; build it with \"imagescan db build\", import it with \"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db update\"", path)
+		return nil,
+			fmt.Errorf(
+				"vulnerability database %s not found; build it with \"imagescan db build\", import it with "+
+					"\"imagescan db import\", or set db-update-url in a configuration file and run \"imagescan db "+
+					"update\"", path)
 	}
 	if err != nil {
 		return nil, advised(err)
@@ -123,7 +131,9 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 	built := db.Info().Built
 	if age := time.Since(built); o.maxAge > 0 && age > o.maxAge {
 		_ = db.Close()
-		return nil, fmt.Errorf("vulnerability database is %s old (built %s), --max-db-age is %s; run \"imagescan db update\"", cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
+		return nil,
+			fmt.Errorf("vulnerability database is %s old (built %s), --max-db-age is %s; run \"imagescan db update\"",
+				cli.Age(age), built.UTC().Format(time.DateOnly), cli.Age(o.maxAge))
 	}
 	return db, nil
 }
@@ -157,7 +167,8 @@ func (j *evaluator) close() { _ = j.db.Close() }
 // report matches an inventory. A nil evaluator only lists its packages.
 func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
 	r := result{inventory: inv, Report: report.Report{
-		Source: api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target}, Packages: report.Packages(inv.Packages),
+		Source:   api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target},
+		Packages: report.Packages(inv.Packages),
 		Coverage: coverage(inv), OnlyPackages: j == nil,
 	}}
 	if j == nil {
@@ -182,7 +193,8 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 func hidden(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{
-		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline, "minimum": h.Minimum, "unknown-score": h.Unknown,
+		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline,
+		"minimum": h.Minimum, "unknown-score": h.Unknown,
 	} {
 		if n > 0 {
 			out[reason] = n
@@ -194,7 +206,9 @@ func hidden(h match.Suppressed) map[string]int {
 func unjudged(list []match.NotEvaluated) []api.ScanNotEvaluated {
 	var out []api.ScanNotEvaluated
 	for _, u := range list[:min(len(list), mostNamed)] {
-		out = append(out, api.ScanNotEvaluated{Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason})
+		out = append(out, api.ScanNotEvaluated{
+			Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason,
+		})
 	}
 	return out
 }
@@ -217,7 +231,8 @@ func covered(c *api.ScanCoverage, hidden int) string {
 	}
 	age := time.Since(c.Database.Built)
 	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s",
-		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"), c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
+		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"),
+		c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
 		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluated(c))
 }
 

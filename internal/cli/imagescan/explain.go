@@ -48,7 +48,8 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 	fs.StringVar(&o.bundle, "bundle-id", "", "bundle identifier of a macOS application")
 	fs.BoolVar(&o.cask, "cask", false, "the Homebrew package is a cask, not a formula")
 	fs.StringVarP(&o.format, "report-format", "f", "table", "report format: json or table")
-	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("report-format",
+		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -80,7 +81,8 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 		return err
 	}
 	defer j.close()
-	e, err := match.Explain(ctx, j.db, match.ExplainRequest{ID: vulnerabilityID(id), Package: p}, match.Options{Rules: j.rules})
+	e, err := match.Explain(ctx, j.db, match.ExplainRequest{ID: vulnerabilityID(id), Package: p},
+		match.Options{Rules: j.rules})
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,8 @@ type explained struct {
 func (o *explainOptions) write(e *match.Explanation) error {
 	if o.format == "json" {
 		e.Package.Locations = nil // no scan found it
-		return writeJSON(o.Out, explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
+		return writeJSON(o.Out,
+			explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {
 		if _, err := fmt.Fprintln(o.Out, cli.Plain(s)); err != nil {
@@ -147,8 +150,9 @@ func (o *explainOptions) write(e *match.Explanation) error {
 
 // purlKinds maps the types of package URLs to kinds.
 var purlKinds = map[string]catalog.PackageType{
-	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go, "cargo": catalog.Rust,
-	"brew": catalog.Brew, "cocoapods": catalog.Pod,
+	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
+	"cargo": catalog.Rust,
+	"brew":  catalog.Brew, "cocoapods": catalog.Pod,
 }
 
 // parsePackage parses type:name@version, or a package URL.

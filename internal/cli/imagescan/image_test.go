@@ -12,7 +12,8 @@ import (
 
 // lodash is a package of npm with known vulnerabilities.
 func lodash(path string) []apfstest.File {
-	return []apfstest.File{{Path: path + "/node_modules/lodash/package.json", Data: []byte(`{"name": "lodash", "version": "4.17.11"}`)}}
+	return []apfstest.File{{Path: path +
+		"/node_modules/lodash/package.json", Data: []byte(`{"name": "lodash", "version": "4.17.11"}`)}}
 }
 
 // macs are the images for scripts: a Mac, and one with an encrypted volume.
@@ -50,5 +51,6 @@ func template(ts *testscript.TestScript, neg bool, args []string) {
 		versions = append(versions, ts.MkAbs(name))
 	}
 	ts.Check(os.MkdirAll(ts.MkAbs(args[0]), 0o755))
-	ts.Check(disktest.WriteTemplate(context.Background(), ts.MkAbs(args[0]), disktest.Template{ID: args[1], Versions: versions, Format: "raw"}))
+	ts.Check(disktest.WriteTemplate(context.Background(), ts.MkAbs(args[0]),
+		disktest.Template{ID: args[1], Versions: versions, Format: "raw"}))
 }

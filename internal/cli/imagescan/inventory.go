@@ -31,12 +31,17 @@ func (o *inventoryOptions) add(cmd *cobra.Command) {
 }
 
 // take catalogs every selected source, and passes each inventory to do.
-func (o *inventoryOptions) take(ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error) error {
+func (o *inventoryOptions) take(
+	ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error,
+) error {
 	line := g.line()
 	defer line.Clear()
-	so := scan.Options{Storage: o.storage, IgnoreSystem: o.ignoreSystem, Progress: func(volume string, files, packages int) {
-		line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
-	}}
+	so := scan.Options{
+		Storage: o.storage, IgnoreSystem: o.ignoreSystem,
+		Progress: func(volume string, files, packages int) {
+			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
+		},
+	}
 	none := true
 	each := func(inv *scan.Inventory) error {
 		line.Clear()
@@ -161,7 +166,8 @@ func tellWarnings(g *globals, warnings []catalog.Warning) {
 		g.say("and %d more (listed in the JSON report)", unread-most)
 	}
 	if odd > 0 {
-		g.say("%s not match the file name (listed in the JSON report)", map[bool]string{true: "1 file does", false: fmt.Sprintf("%d files do", odd)}[odd == 1])
+		g.say("%s not match the file name (listed in the JSON report)",
+			map[bool]string{true: "1 file does", false: fmt.Sprintf("%d files do", odd)}[odd == 1])
 	}
 }
 
@@ -173,7 +179,8 @@ func (o *inventoryOptions) complete(_ *cobra.Command, args []string, word string
 	kind, target, ok := strings.Cut(word, ":")
 	switch {
 	case !ok:
-		return []string{"vm_image:", "registry_template:", "dir:"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+		return []string{"vm_image:", "registry_template:", "dir:"},
+			cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	case kind == string(scan.Template):
 		var out []string
 		for _, id := range scan.Templates(o.storage) {

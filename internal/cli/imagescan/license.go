@@ -82,7 +82,8 @@ func showCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(g.Out, "Product: %s\nVersion: %d.0\nExpiration Date: %s\n", l.Product, l.Version, expiration(l))
+			_, err = fmt.Fprintf(g.Out, "Product: %s\nVersion: %d.0\nExpiration Date: %s\n", l.Product, l.Version,
+				expiration(l))
 			return err
 		},
 	}

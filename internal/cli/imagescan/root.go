@@ -65,9 +65,14 @@ func newCommand(streams Streams) *cobra.Command {
 	fs := root.PersistentFlags()
 	fs.StringVarP(&g.config, "config", "c", "", "configuration file")
 	fs.StringVarP(&g.licenseFile, "license-file", "l", "", "license file (default scanner.lic)")
-	fs.BoolVarP(&g.quiet, "quiet", "q", false, "suppress messages and tables; only machine-readable reports are written")
-	fs.StringVar(&g.authority, "license-authority", "", "file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration directory)")
-	fs.StringVar(&g.dbPath, "db-path", "", "path of the vulnerability database (default: in the user's cache directory)")
-	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()), dbCommand(g), explainCommand(g), diffCommand(g))
+	fs.BoolVarP(&g.quiet, "quiet", "q", false,
+		"suppress messages and tables; only machine-readable reports are written")
+	fs.StringVar(&g.authority, "license-authority", "",
+		"file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration "+
+			"directory)")
+	fs.StringVar(&g.dbPath, "db-path",
+		"", "path of the vulnerability database (default: in the user's cache directory)")
+	root.AddCommand(licenseCommand(g), cli.VersionCommand(g.Out, obs.FullVersion()), dbCommand(g), explainCommand(g),
+		diffCommand(g))
 	return root
 }

@@ -62,16 +62,23 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "list packages only, without matching")
 	fs.StringVarP(&o.reportFile, "report-file", "o", "", "file for the report (default: standard output)")
-	fs.StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: json, table, sarif, cyclonedx or spdx")
-	fs.StringVar(&o.columns, "columns", "", "table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed versions, k known exploited, e EPSS (default tnvVsS)")
-	fs.StringVar(&o.failOn, "fail-on", "", "exit with code 8 on findings of this severity, score or kev; comma-separated")
+	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
+		"report format: json, table, sarif, cyclonedx or spdx")
+	fs.StringVar(&o.columns, "columns", "",
+		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location, f fixed "+
+			"versions, k known exploited, e EPSS (default tnvVsS)")
+	fs.StringVar(&o.failOn, "fail-on",
+		"", "exit with code 8 on findings of this severity, score or kev; comma-separated")
 	o.attach.add(fs)
 	formats := make([]string, len(report.Formats))
 	for i, f := range report.Formats {
 		formats[i] = string(f)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("report-format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("report-format",
+		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("fail-on",
+		cobra.FixedCompletions([]string{"low", "medium", "high", "critical", "kev"},
+			cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -149,7 +156,8 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, f := range found {
-		log.InfoContext(ctx, "scan finished", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages), "matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
+		log.InfoContext(ctx, "scan finished", "source", f.Source.Type+":"+f.Source.Target, "packages", len(f.Packages),
+			"matches", len(f.Matches), "partial", f.Coverage.Partial, "seconds", time.Since(began).Seconds())
 	}
 	if err := o.write(ctx, p, found); err != nil {
 		return err
@@ -220,7 +228,10 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	for i, r := range found {
 		reports[i] = r.Report
 	}
-	ro := report.Options{Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(), All: p.source.All()}
+	ro := report.Options{
+		Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(),
+		All: p.source.All(),
+	}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {
 			return nil
@@ -251,7 +262,8 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 		}
 	}
 	if bad > 0 {
-		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"), map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
+		err := fmt.Errorf("%s %s at or above --fail-on %s", cli.Plural(bad, "vulnerability"),
+			map[bool]string{true: "is", false: "are"}[bad == 1], o.failOn)
 		return cli.Exit(cli.ExitFound, errors.Join(err, partial))
 	}
 	return partial
@@ -274,7 +286,8 @@ func partly(c api.ScanCoverage) error {
 	if more > 1 {
 		what += fmt.Sprintf(", and %d more", more-1)
 	}
-	return cli.Exit(cli.ExitPartly, fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.Plain(what)))
+	return cli.Exit(cli.ExitPartly,
+		fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.Plain(what)))
 }
 
 // mostNamed limits the files of each list in a report.
@@ -283,10 +296,15 @@ const mostNamed = 100
 // coverage describes what a scan could and could not read.
 func coverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
-		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unread, Hidden: map[string]int{},
+		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
+		Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unread, Hidden: map[string]int{},
 	}
 	for _, v := range inv.Volumes {
-		c.Volumes = append(c.Volumes, api.ScanVolume{Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files), Packages: v.Packages, Notes: v.Notes})
+		c.Volumes = append(c.Volumes,
+			api.ScanVolume{
+				Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files),
+				Packages: v.Packages, Notes: v.Notes,
+			})
 	}
 	for _, s := range inv.Skipped {
 		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.Partial})

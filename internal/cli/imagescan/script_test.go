@@ -31,7 +31,10 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"licence": licence, "apfs": apfs, "template": template, "locked": locked, "evil": evil, "signalled": signalled},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"licence": licence, "apfs": apfs,
+			"template": template, "locked": locked, "evil": evil, "signalled": signalled,
+		},
 	})
 }
 
@@ -63,7 +66,8 @@ func locked(ts *testscript.TestScript, neg bool, args []string) {
 func evil(ts *testscript.TestScript, _ bool, _ []string) {
 	folder := ts.MkAbs("evil/node_modules/b")
 	ts.Check(os.MkdirAll(folder, 0o755))
-	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), []byte("{\"name\": \"b\u009b1m\u202ec\", \"version\": \"1\"}"), 0o644))
+	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"),
+		[]byte("{\"name\": \"b\u009b1m\u202ec\", \"version\": \"1\"}"), 0o644))
 	folder = ts.MkAbs("evil/x\na line of its own/node_modules/c")
 	ts.Check(os.MkdirAll(folder, 0o755))
 	ts.Check(os.WriteFile(filepath.Join(folder, "package.json"), nil, 0o644))
@@ -79,7 +83,8 @@ func signalled(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	fifo := ts.MkAbs("signalled." + args[0])
 	ts.Check(syscall.Mkfifo(fifo, 0o600))
-	ts.Check(ts.Exec("sh", "-c", "imagescan \"$@\" --vex "+fifo+" 2> said & pid=$!; exec 3> "+fifo+"; kill -"+args[0]+" $pid; wait $pid; echo status $? > status", "sh", args[2], args[3]))
+	ts.Check(ts.Exec("sh", "-c", "imagescan \"$@\" --vex "+fifo+" 2> said & pid=$!; exec 3> "+fifo+"; kill -"+args[0]+
+		" $pid; wait $pid; echo status $? > status", "sh", args[2], args[3]))
 	if got := ts.ReadFile("status"); got != "status "+args[1]+"\n" {
 		ts.Fatalf("%s and it said %s", got, ts.ReadFile("said"))
 	}

@@ -59,9 +59,11 @@ func (r *Relay) add(s *Session) error {
 	defer r.mu.Unlock()
 	switch {
 	case len(r.all[s.instance]) >= MaxPerInstance:
-		return farm.Errorf(farm.CodeBusy, "%d consoles of this instance are open already; close one of them", MaxPerInstance)
+		return farm.Errorf(farm.CodeBusy, "%d consoles of this instance are open already; close one of them",
+			MaxPerInstance)
 	case r.n >= MaxOpen:
-		return farm.Errorf(farm.CodeBusy, "%d consoles are open on this controller already; try again when one was closed", MaxOpen)
+		return farm.Errorf(farm.CodeBusy,
+			"%d consoles are open on this controller already; try again when one was closed", MaxOpen)
 	}
 	r.all[s.instance] = append(r.all[s.instance], s)
 	r.n++

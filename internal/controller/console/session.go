@@ -108,7 +108,8 @@ func (s *Session) Serve(viewer Conn) {
 		}
 		<-s.ctx.Done()
 	case <-time.After(nodeTimeout):
-		s.cancel(closeReason(fmt.Sprintf("The node has not answered within %s. Its agent may be busy or gone; try again", nodeTimeout)))
+		s.cancel(closeReason(
+			fmt.Sprintf("The node has not answered within %s. Its agent may be busy or gone; try again", nodeTimeout)))
 	case <-s.ctx.Done():
 	}
 	s.forget()
@@ -120,7 +121,8 @@ func (s *Session) Serve(viewer Conn) {
 	}
 	ends.Wait()
 	wg.Wait()
-	s.relay.db.Log.Info("a console was closed", "instance", s.instance, "node", s.node, "shown", node != nil, "took", s.relay.db.Now().Sub(began).String(), "why", why)
+	s.relay.db.Log.Info("a console was closed", "instance", s.instance, "node", s.node, "shown", node != nil, "took",
+		s.relay.db.Now().Sub(began).String(), "why", why)
 }
 
 // why returns why the console is over, as a sentence.

@@ -96,7 +96,8 @@ func (e *Log) told(changes []store.Change) []farm.Event {
 		case record.KindCacheJobResult:
 			id, node := record.SplitCacheJobResultID(change.ID())
 			of, _, known := e.db.Tables.CacheJobs.Get(id)
-			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done && of.Kind == farm.CacheJobDistribute {
+			if o, ok := change.Value().(*farm.CacheJobResult); ok && known && o.Done &&
+				of.Kind == farm.CacheJobDistribute {
 				list = append(list, pulled(of.Template, map[string]any{"node_id": node, "request_id": id}))
 			}
 		}
@@ -110,7 +111,8 @@ const maxEventNodes = 100
 // distributed returns the event of a distribution.
 func distributed(e *farm.CacheJob) farm.Event {
 	return farm.Event{Name: farm.EventDistribute, Extra: map[string]any{
-		"request_id": e.ID, "template_id": e.Template.ID, "template_name": e.Template.Name, "tag": e.Template.Tag, "version": e.Template.Version,
+		"request_id": e.ID, "template_id": e.Template.ID, "template_name": e.Template.Name, "tag": e.Template.Tag,
+		"version":    e.Template.Version,
 		"node_count": len(e.Nodes), "node_ids": e.Nodes[:min(len(e.Nodes), maxEventNodes)],
 	}}
 }

@@ -83,7 +83,8 @@ func (e *Log) serve(ctx context.Context, t *target) {
 		e.note(t, arrived)
 		failed := held.note(events, arrived)
 		if err != nil && ctx.Err() == nil {
-			e.db.Log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived", len(arrived), "of", len(events), "error", err)
+			e.db.Log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived",
+				len(arrived), "of", len(events), "error", err)
 		}
 		if len(arrived) > 0 {
 			pause = resendFirst
@@ -157,7 +158,8 @@ func (e *Log) tidy(ctx context.Context, term *record.Term) (more bool, err error
 	}
 	for _, t := range e.targets {
 		if n := old.lost[t.name]; n > 0 {
-			changes = e.say(ctx, changes, farm.Event{Name: farm.EventsDropped, Extra: map[string]any{"count": n, "target": t.name}})
+			changes = e.say(ctx, changes,
+				farm.Event{Name: farm.EventsDropped, Extra: map[string]any{"count": n, "target": t.name}})
 		}
 	}
 	if len(changes) == 0 {
@@ -258,7 +260,9 @@ func (e *Log) Alarms() (list []api.Alarm) {
 		if n := e.waiting(e.noted(t)); n >= e.max/2 {
 			list = append(list, api.Alarm{
 				Name: api.AlarmEvents, Subject: t.name, Action: "Look at why the target does not take them.",
-				Message: fmt.Sprintf("%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their target does not take them",
+				Message: fmt.Sprintf(
+					"%d events wait for their delivery (%s), and of more than %d the oldest go: look at why their "+
+						"target does not take them",
 					n, t.name, e.max),
 			})
 		}

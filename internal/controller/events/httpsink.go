@@ -40,7 +40,8 @@ var _ Target = (*HTTPSink)(nil)
 func NewHTTPSink(address string, log *slog.Logger) (*HTTPSink, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, errors.New("must be an address such as https://host/path") // which may be a secret: it is not repeated
+		// which may be a secret: it is not repeated
+		return nil, errors.New("must be an address such as https://host/path")
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: lanes, MaxConnsPerHost: lanes,
@@ -48,7 +49,8 @@ func NewHTTPSink(address string, log *slog.Logger) (*HTTPSink, error) {
 	}
 	client := &http.Client{
 		Transport: transport, Timeout: pushTime,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would lose the body
+		// it would lose the body
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &HTTPSink{url: u.String(), client: client, log: log, refused: map[string]int{}}, nil
 }
@@ -125,7 +127,8 @@ func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
 		p.forgive(event.ID)
 		return nil
 	case unwanted[resp.StatusCode] && p.giveUp(event.ID):
-		p.log.WarnContext(ctx, "an event is given up: its target does not want it", "event", event.ID, "status", resp.StatusCode)
+		p.log.WarnContext(ctx, "an event is given up: its target does not want it", "event", event.ID, "status",
+			resp.StatusCode)
 		return nil
 	}
 	return fmt.Errorf("the endpoint answers %s", resp.Status)

@@ -87,7 +87,8 @@ func New(db record.DB, o Options) *Log {
 		o.Actor = func(context.Context) farm.Actor { return farm.Actor{} }
 	}
 	e := &Log{
-		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1), arrived: make(chan struct{}),
+		db: db, max: cmp.Or(o.MaxStored, maxStored), machine: o.Machine, actor: o.Actor, seen: make(chan struct{}, 1),
+		arrived: make(chan struct{}),
 	}
 	for _, t := range []*target{{name: "file", to: o.File}, {name: "push", to: o.Push}} {
 		if t.to != nil {
@@ -239,7 +240,8 @@ func (e *Log) settle(rev int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slices.SortFunc(e.young, before)
-	n, _ := slices.BinarySearchFunc(e.young, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
+	n, _ := slices.BinarySearchFunc(e.young, rev+1,
+		func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	for _, h := range e.young[:n] {
 		i, known := slices.BinarySearchFunc(e.old, h, before)
 		if known {
@@ -284,7 +286,8 @@ func parsePosition(id string) (p position, ok bool) {
 func (e *Log) after(at position, limit int) (list []SentEvent, more <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(e.old, at.rev, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
+	i, _ := slices.BinarySearchFunc(e.old, at.rev,
+		func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	for last := int64(0); i < len(e.old) && (len(list) < limit || e.old[i].rev == last); i++ {
 		h := e.old[i]
 		last = h.rev

@@ -27,7 +27,8 @@ type Query struct {
 // until ctx ends, which is not an error.
 func (e *Log) Recent(ctx context.Context, q Query) ([]LoggedEvent, error) {
 	if e == nil {
-		return nil, farm.Refused("Events are not recorded: set SVC_ENABLE_EVENT_LOGGING or SVC_EVENT_LOG_URL on the controller")
+		return nil,
+			farm.Refused("Events are not recorded: set SVC_ENABLE_EVENT_LOGGING or SVC_EVENT_LOG_URL on the controller")
 	}
 	if q.After == "" {
 		return lastOf(e.newest(recentEvents), q), nil

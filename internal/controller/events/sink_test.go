@@ -70,7 +70,8 @@ func pushTo(t *testing.T, url string) *HTTPSink {
 func events(n int, subjects ...string) (list []SentEvent) {
 	for i := range n {
 		for _, s := range subjects {
-			list = append(list, SentEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
+			list = append(list,
+				SentEvent{ID: fmt.Sprint(s, i), Subject: s, Record: fmt.Appendf(nil, `{"of":"%s","n":%03d}`, s, i)})
 		}
 	}
 	return list
@@ -190,7 +191,8 @@ func TestPushHangs(t *testing.T) {
 	defer cancel()
 	begun := time.Now()
 	arrived, err := pushTo(t, r.URL).Send(ctx, events(3, "a", "b"))
-	if !errors.Is(err, context.DeadlineExceeded) || slices.Contains(arrived, true) || time.Since(begun) > 5*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || slices.Contains(arrived, true) ||
+		time.Since(begun) > 5*time.Second {
 		t.Errorf("%v, %v after %s", arrived, err, time.Since(begun))
 	}
 }
@@ -233,7 +235,8 @@ func TestRows(t *testing.T) {
 		got = string(Array(rows))
 		return fail
 	}}
-	if arrived, err := rows.Send(t.Context(), events(1, "a", "b")); !errors.Is(err, fail) || slices.Contains(arrived, true) {
+	if arrived, err := rows.Send(t.Context(), events(1, "a", "b")); !errors.Is(err, fail) ||
+		slices.Contains(arrived, true) {
 		t.Errorf("%v %v", arrived, err)
 	}
 	fail = nil

@@ -117,7 +117,8 @@ func (e *Log) unsent(t *target, held deliveryBackoffs, limit int) (list []SentEv
 
 // behindLocked returns the index of the first record that is later than a revision.
 func (e *Log) behindLocked(rev int64) int {
-	i, _ := slices.BinarySearchFunc(e.old, rev+1, func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
+	i, _ := slices.BinarySearchFunc(e.old, rev+1,
+		func(h pendingBatch, rev int64) int { return cmp.Compare(h.rev, rev) })
 	return i
 }
 

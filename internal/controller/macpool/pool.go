@@ -64,7 +64,8 @@ func New(db record.DB, opts Options) *Pool {
 }
 
 // errUnmanaged is the refusal of a controller that manages no addresses.
-var errUnmanaged = farm.Refused("MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES and SVC_MAC_ADDR_RANGE")
+var errUnmanaged = farm.Refused(
+	"MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES and SVC_MAC_ADDR_RANGE")
 
 // Fill fills the list if that has never been done.
 func (p *Pool) Fill(ctx context.Context) error {
@@ -74,7 +75,8 @@ func (p *Pool) Fill(ctx context.Context) error {
 	if _, _, ok := p.db.Tables.Settings.Get(settingRange); ok {
 		return nil
 	}
-	err := p.db.Store.Commit(ctx, store.Put(p.db.Tables.Settings, settingRange, &record.Setting{Value: p.opts.Range.String()}, store.IfAbsent))
+	err := p.db.Store.Commit(ctx, store.Put(p.db.Tables.Settings, settingRange,
+		&record.Setting{Value: p.opts.Range.String()}, store.IfAbsent))
 	if errors.Is(err, store.ErrConflict) { // another replica was first
 		return nil
 	}
@@ -98,7 +100,8 @@ func (p *Pool) Purge(ctx context.Context) error {
 }
 
 func (p *Pool) set(ctx context.Context, to farm.MACRange) error {
-	return p.db.Store.Commit(ctx, store.Put(p.db.Tables.Settings, settingRange, &record.Setting{Value: to.String()}, store.Any))
+	return p.db.Store.Commit(ctx, store.Put(p.db.Tables.Settings, settingRange, &record.Setting{Value: to.String()},
+		store.Any))
 }
 
 // list returns the addresses that may be assigned.
@@ -202,14 +205,16 @@ func (p *Pool) Check(o farm.StartOptions) error {
 	case o.MACAddress == "":
 		return nil
 	case p == nil:
-		return farm.Refused("mac_address cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled; leave it out")
+		return farm.Refused(
+			"mac_address cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled; leave it out")
 	}
 	a, err := farm.ParseMAC(o.MACAddress)
 	if err != nil {
 		return farm.Invalid("mac_address", "%s", err)
 	}
 	if list := p.list(); !list.Has(a) {
-		return farm.Refused("mac_address %s cannot be given: it is not in the list of managed addresses (%s)", a, cmp.Or(list.String(), "which is empty"))
+		return farm.Refused("mac_address %s cannot be given: it is not in the list of managed addresses (%s)",
+			a, cmp.Or(list.String(), "which is empty"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -373,7 +378,8 @@ func (p *Pool) Serve(ctx context.Context, term *record.Term) error {
 		n := inst.Clone()
 		release := p.Assign([]*farm.Instance{n})
 		if n.MAC != "" {
-			err := term.Commit(ctx, append(Take(p.db.Tables, n), store.Put(p.db.Tables.Instances, id, n, store.IfRev(rev)))...)
+			err := term.Commit(ctx,
+				append(Take(p.db.Tables, n), store.Put(p.db.Tables.Instances, id, n, store.IfRev(rev)))...)
 			if err != nil && !errors.Is(err, store.ErrConflict) { // after a concurrent change it is tried again
 				failed = err
 			}

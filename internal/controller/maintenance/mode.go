@@ -87,19 +87,22 @@ func (o *Mode) End(ctx context.Context) error {
 	return err
 }
 
-func (o *Mode) change(ctx context.Context, change func(record.Maintenance, time.Time) record.Maintenance) (record.Maintenance, error) {
+func (o *Mode) change(
+	ctx context.Context, change func(record.Maintenance, time.Time) record.Maintenance,
+) (record.Maintenance, error) {
 	var next record.Maintenance
-	_, err := store.Update(ctx, o.db.Store, o.db.Tables.Settings, setting, func(s *record.Setting) (*record.Setting, error) {
-		var was record.Maintenance
-		if s != nil && s.Maintenance != nil {
-			was = *s.Maintenance
-		}
-		next = change(was, o.db.Now())
-		if next == was {
-			return s, nil
-		}
-		return &record.Setting{Maintenance: &next}, nil
-	})
+	_, err := store.Update(ctx, o.db.Store, o.db.Tables.Settings,
+		setting, func(s *record.Setting) (*record.Setting, error) {
+			var was record.Maintenance
+			if s != nil && s.Maintenance != nil {
+				was = *s.Maintenance
+			}
+			next = change(was, o.db.Now())
+			if next == was {
+				return s, nil
+			}
+			return &record.Setting{Maintenance: &next}, nil
+		})
 	return next, err
 }
 

@@ -36,7 +36,8 @@ func protocol(version int) error {
 	if version >= 0 && version <= api.LinkProtocol {
 		return nil
 	}
-	return farm.Refused("This controller speaks version %d of the node link, the node version %d: update the controller",
+	return farm.Refused(
+		"This controller speaks version %d of the node link, the node version %d: update the controller",
 		api.LinkProtocol, version)
 }
 
@@ -108,7 +109,8 @@ func pollLists(r *api.PollRequest) error {
 	for i := range r.Held {
 		h := &r.Held[i]
 		if err := refuse(
-			name{"held.instance_id", h.InstanceID, MaxID}, name{"held.claim", h.Claim, MaxID}, name{"held.vm_id", h.VMID, MaxID},
+			name{"held.instance_id", h.InstanceID, MaxID}, name{"held.claim", h.Claim, MaxID},
+			name{"held.vm_id", h.VMID, MaxID},
 		); err != nil {
 			return err
 		}

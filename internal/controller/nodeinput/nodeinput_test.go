@@ -79,7 +79,8 @@ func bounded(v reflect.Value) (wrong []string) {
 			return
 		}
 		switch {
-		case v.Kind() == reflect.String && (len(v.String()) > MaxMessage || strings.ContainsFunc(v.String(), unprintable)),
+		case v.Kind() == reflect.String &&
+			(len(v.String()) > MaxMessage || strings.ContainsFunc(v.String(), unprintable)),
 			v.CanInt() && (v.Int() < -maxCode || v.Int() > maxNo),
 			v.CanFloat() && !(v.Float() >= 0 && v.Float() <= 1),
 			v.Kind() == reflect.Slice && v.Len() > MaxHeld:
@@ -132,7 +133,8 @@ func check[T any](t *testing.T, bound func(*T) error) {
 				if wrong := bounded(body); len(wrong) > 0 {
 					t.Errorf("value %d of %s is let through: %v", i, spoiled, wrong)
 				}
-			} else if code := farm.CodeOf(err); code != farm.CodeInvalid && code != farm.CodeRefused || len(err.Error()) > 300 {
+			} else if code := farm.CodeOf(err); code != farm.CodeInvalid && code != farm.CodeRefused ||
+				len(err.Error()) > 300 {
 				t.Errorf("%s: %s %.300s", spoiled, code, err)
 			}
 		}
@@ -181,7 +183,8 @@ func TestWhatIdentifiesIsRefused(t *testing.T) {
 // part is kept.
 func TestTextsForPeopleStay(t *testing.T) {
 	s := api.InstanceStatus{Message: strings.Repeat("x", MaxMessage) + "\n\tdisk is full: 日本"}
-	if err := status("", &s); err != nil || !strings.HasSuffix(s.Message, "x\n\tdisk is full: 日本") || len(s.Message) != MaxMessage {
+	if err := status("", &s); err != nil || !strings.HasSuffix(s.Message, "x\n\tdisk is full: 日本") ||
+		len(s.Message) != MaxMessage {
 		t.Errorf("%d bytes, %v", len(s.Message), err)
 	}
 	in := api.NodeInfo{OS: "Großes OS 1.2"}

@@ -9,7 +9,8 @@ import (
 // Report bounds a report.
 func Report(r *api.Report) error {
 	for _, err := range []error{
-		protocol(r.Protocol), tooLong("statuses", r.Statuses, MaxStatuses), tooLong("errands", r.CacheJobs, MaxStatuses),
+		protocol(r.Protocol), tooLong("statuses", r.Statuses, MaxStatuses),
+		tooLong("errands", r.CacheJobs, MaxStatuses),
 		refuse(name{"node_id", r.NodeID, MaxID}, name{"boot_id", r.BootID, MaxID}),
 	} {
 		if err != nil {

@@ -54,8 +54,9 @@ type Placer struct {
 
 	permitting lockorder.Mutex[lockorder.Permits] // held over a change of the permits, before mu
 
-	mu       lockorder.Mutex[lockorder.Placer] // guards what follows
-	starters map[string][]string               // node id -> groups of the index that it is in by permits; nil: permits are not in use
+	mu lockorder.Mutex[lockorder.Placer] // guards what follows
+	// node id -> groups of the index that it is in by permits; nil: permits are not in use
+	starters map[string][]string
 	index    *sched.Index
 	nodes    map[string]indexedNode
 	term     *record.Term // nil: another replica places

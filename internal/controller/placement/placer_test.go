@@ -36,14 +36,17 @@ func TestNewTermForgetsOldDecisions(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		db := record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+		db := record.DB{Store: record.NewStore(st,
+			nil), Tables: tables, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 		p := New(db, Options{
-			Blocker: open{}, Others: func(string) OtherUsage { return OtherUsage{} }, Settled: time.Now(), Round: func(time.Time) {},
+			Blocker: open{}, Others: func(string) OtherUsage { return OtherUsage{} }, Settled: time.Now(),
+			Round: func(time.Time) {},
 		})
 		node := &farm.Node{ID: "node", Name: "one", State: farm.NodeActive, Capacity: 1, Mode: farm.CapacityByVMs}
 		inst := &farm.Instance{
 			ID: "instance", State: farm.Scheduling, GroupID: "elsewhere", Created: time.Now(),
-			Template: farm.TemplateRef{Arch: "amd64", CPUs: 1}, Options: farm.StartOptions{Priority: farm.DefaultPriority},
+			Template: farm.TemplateRef{Arch: "amd64", CPUs: 1},
+			Options:  farm.StartOptions{Priority: farm.DefaultPriority},
 		}
 		err = st.Commit(t.Context(), store.Put(tables.Nodes, node.ID, node, store.IfAbsent),
 			store.Put(tables.Infos, node.ID, &farm.NodeInfo{NodeID: node.ID, Arch: "amd64"}, store.IfAbsent),

@@ -211,7 +211,8 @@ func (l *Loop) apply(ctx context.Context, r Rule, inst *farm.Instance, rev int64
 		return err
 	}
 	if n != nil && r.Name != "" {
-		l.db.Log.WarnContext(ctx, "instance deadline applied", "why", r.Name, "instance", inst.ID, "node", inst.NodeID, "was", string(inst.State), "message", n.Message)
+		l.db.Log.WarnContext(ctx, "instance deadline applied", "why", r.Name, "instance", inst.ID, "node", inst.NodeID,
+			"was", string(inst.State), "message", n.Message)
 	}
 	return l.o.Applied(ctx, inst, n)
 }

@@ -7,10 +7,12 @@ import "github.com/buildyard/buildyard/internal/farm"
 // orphaned VMs. A replica that decides node states, places or shows a node must know what the
 // others hear. A single replica writes none.
 type Digest struct {
-	No      int64             `json:"no"`                // grows, so that no two are equal
-	Keeps   bool              `json:"keeps,omitempty"`   // its replica holds the lease
-	Nodes   []byte            `json:"nodes"`             // 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
-	Loads   []byte            `json:"loads,omitempty"`   // of each of Nodes its processors' and its memory's, in hundredths
+	No    int64 `json:"no"`              // grows, so that no two are equal
+	Keeps bool  `json:"keeps,omitempty"` // its replica holds the lease
+	// 16 bytes of the node's id, 2 of the age in units of ageUnit, and so on
+	Nodes []byte `json:"nodes"`
+	// of each of Nodes its processors' and its memory's, in hundredths
+	Loads   []byte            `json:"loads,omitempty"`
 	Pulls   map[string][]byte `json:"pulls,omitempty"`   // cache job id -> 2 bytes of index in Nodes, 1 of percent, ...
 	Strange []OrphanReport    `json:"strange,omitempty"` // nodes with orphaned VMs
 	Vague   bool              `json:"vague,omitempty"`   // there are more of these

@@ -44,9 +44,16 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 			store.WithIndex(ByExternalID, func(i *farm.Instance) []string { return keyOf(i.ExternalID) }),
 			store.WithIndex(ByScript, func(i *farm.Instance) []string { return keyOf(i.Options.ScriptID) }),
 			store.WithIndex(ByAge, func(i *farm.Instance) []string { return []string{ageKey(i.Created)} }),
-			store.WithSums(CountByState, func(i *farm.Instance) (string, store.Amounts) { return string(i.State), store.Amounts{1} }),
-			store.WithSums(WaitingByCaller, func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
-			store.WithSums(WaitingOfAll, func(i *farm.Instance) (string, store.Amounts) { return AllCallers, waitingAmounts(i) }),
+			store.WithSums(CountByState, func(i *farm.Instance) (string, store.Amounts) {
+				return string(i.State),
+					store.Amounts{1}
+			}),
+			store.WithSums(WaitingByCaller,
+				func(i *farm.Instance) (string, store.Amounts) { return i.Caller, waitingAmounts(i) }),
+			store.WithSums(WaitingOfAll, func(i *farm.Instance) (string, store.Amounts) {
+				return AllCallers,
+					waitingAmounts(i)
+			}),
 			store.WithSums(UsageByNode, nodeUsage)),
 		Nodes:    store.NewTable[farm.Node](KindNode),
 		Infos:    store.NewTable[farm.NodeInfo](KindNodeInfo),
@@ -56,8 +63,14 @@ func NewTables(render func(*farm.Instance) []byte) *Tables {
 		Scripts:  newScriptTable(),
 		Saves: store.NewTable(KindSave,
 			store.WithIndex(ByStatus, func(s *farm.SaveRequest) []string { return []string{string(s.Status)} }),
-			store.WithSums(SavesByCaller, func(s *farm.SaveRequest) (string, store.Amounts) { return s.Caller, SaveAmounts(s) }),
-			store.WithSums(SavesOfAll, func(s *farm.SaveRequest) (string, store.Amounts) { return AllCallers, SaveAmounts(s) })),
+			store.WithSums(SavesByCaller, func(s *farm.SaveRequest) (string, store.Amounts) {
+				return s.Caller,
+					SaveAmounts(s)
+			}),
+			store.WithSums(SavesOfAll, func(s *farm.SaveRequest) (string, store.Amounts) {
+				return AllCallers,
+					SaveAmounts(s)
+			})),
 		SaveChunks:      store.NewTable[SaveChunk](KindSaveChunk),
 		History:         newHistoryTable(),
 		Digests:         store.NewTable[Digest](KindDigest),
@@ -84,7 +97,8 @@ func keyOf(value string) []string {
 // All returns every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
 	return []store.AnyTable{
-		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.SaveChunks, t.History, t.Digests, t.Released,
+		t.Instances, t.Nodes, t.Infos, t.Groups, t.Settings, t.Removed, t.Scripts, t.Saves, t.SaveChunks, t.History,
+		t.Digests, t.Released,
 		t.Events, t.MACs, t.Idempotency, t.CacheJobs, t.CacheJobResults, t.Scans, t.Series, t.KnownTemplates,
 	}
 }
@@ -129,8 +143,12 @@ func newScriptTable() *store.Table[Script] {
 	return store.NewTable(KindScript, store.WithPart(func(s *Script) *Script {
 		return &Script{Caller: s.Caller, Size: s.Size}
 	}),
-		store.WithSums(ScriptsByCaller, func(s *Script) (string, store.Amounts) { return s.Caller, store.Amounts{s.Size} }),
-		store.WithSums(ScriptsOfAll, func(s *Script) (string, store.Amounts) { return AllCallers, store.Amounts{s.Size} }))
+		store.WithSums(ScriptsByCaller,
+			func(s *Script) (string, store.Amounts) { return s.Caller, store.Amounts{s.Size} }),
+		store.WithSums(ScriptsOfAll, func(s *Script) (string, store.Amounts) {
+			return AllCallers,
+				store.Amounts{s.Size}
+		}))
 }
 
 func newHistoryTable() *store.Table[farm.InstanceHistory] {
@@ -149,7 +167,8 @@ func newEventTable() *store.Table[EventBatch] {
 
 // newIdempotencyTable creates the table of idempotency records.
 func newIdempotencyTable() *store.Table[IdempotencyRecord] {
-	return store.NewTable(KindIdempotency, store.WithSums(IdempotencyByCaller, func(k *IdempotencyRecord) (string, store.Amounts) {
-		return k.Caller, store.Amounts{1, len(k.Answer)}
-	}))
+	return store.NewTable(KindIdempotency,
+		store.WithSums(IdempotencyByCaller, func(k *IdempotencyRecord) (string, store.Amounts) {
+			return k.Caller, store.Amounts{1, len(k.Answer)}
+		}))
 }

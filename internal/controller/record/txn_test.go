@@ -48,14 +48,17 @@ func TestBulk(t *testing.T) {
 		}
 	}
 	w := &firstLost{Writer: st}
-	all := Bulk[farm.Node]{Writer: w, Limits: store.Limits{Ops: 10, Bytes: store.MaxBytes}, Table: tables.Nodes, Change: func(n *farm.Node) (*farm.Node, error) {
-		if n.ID == "n04" {
+	all := Bulk[farm.Node]{
+		Writer: w, Limits: store.Limits{Ops: 10, Bytes: store.MaxBytes}, Table: tables.Nodes,
+		Change: func(n *farm.Node) (*farm.Node, error) {
+			if n.ID == "n04" {
+				return n, nil
+			}
+			n = n.Clone()
+			n.Name = "new"
 			return n, nil
-		}
-		n = n.Clone()
-		n.Name = "new"
-		return n, nil
-	}}
+		},
+	}
 	if err := all.Update(t.Context(), ids); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,8 @@ func newCounters(db record.DB, started func(time.Duration)) *counters {
 	now := db.Now()
 	return &counters{
 		db: db, onStart: started, queued: metric.NewHistogram(metric.Long), booted: metric.NewHistogram(metric.Long),
-		placements: metric.NewWindow(now), starts: metric.NewWindow(now), failures: metric.NewWindow(now), ends: metric.NewWindow(now),
+		placements: metric.NewWindow(now), starts: metric.NewWindow(now), failures: metric.NewWindow(now),
+		ends: metric.NewWindow(now),
 		seen: map[string]countedInstance{}, states: map[farm.InstanceState]int{}, waiting: map[string]time.Time{},
 	}
 }

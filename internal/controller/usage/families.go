@@ -24,9 +24,13 @@ func (u *Usage) Families() []metric.Family {
 			_, capacity := u.nodeCount()
 			return float64(capacity)
 		}),
-		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes", at(func(n Snapshot) float64 { return float64(n.Slots) })),
-		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node", at(func(n Snapshot) float64 { return float64(n.Queue) })),
-		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds", "How long the oldest request that waits for a node has waited", at(func(n Snapshot) float64 { return seconds(n.Oldest) })),
+		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes",
+			at(func(n Snapshot) float64 { return float64(n.Slots) })),
+		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node",
+			at(func(n Snapshot) float64 { return float64(n.Queue) })),
+		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds",
+			"How long the oldest request that waits for a node has waited",
+			at(func(n Snapshot) float64 { return seconds(n.Oldest) })),
 		metric.HistogramFamily("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
 		metric.HistogramFamily("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
 		metric.CounterFamily("buildyard_instances_placed_total", "Instances that got a node", &t.placed),

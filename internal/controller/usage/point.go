@@ -115,7 +115,10 @@ func mean(sum, n int) float64 { return math.Round(100*float64(sum)/float64(n)) /
 
 // stored returns a point in its stored form.
 func (p *point) stored() record.SeriesStep {
-	f := record.SeriesStep{At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak, Pulled: p.pulled}
+	f := record.SeriesStep{
+		At: p.at, Samples: p.samples, Running: p.running, Queue: p.queue, Peak: p.peak,
+		Pulled: p.pulled,
+	}
 	if p.starts != nil {
 		for class, n := range p.starts {
 			if n > 0 {

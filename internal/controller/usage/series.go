@@ -261,7 +261,8 @@ var spans = []seriesRange{
 func (u *Usage) Series(over string) (api.Series, error) {
 	i := slices.IndexFunc(spans, func(s seriesRange) bool { return s.name == over })
 	if i < 0 {
-		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter, api.RangeDay, api.RangeWeek)
+		return api.Series{}, farm.Invalid("range", "must be %s, %s, %s or %s", api.RangeHour, api.RangeQuarter,
+			api.RangeDay, api.RangeWeek)
 	}
 	return u.series.over(spans[i]), nil
 }

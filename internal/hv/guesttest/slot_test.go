@@ -115,7 +115,14 @@ func TestTurnOfAParentIsItsChildrens(t *testing.T) {
 		name string
 		want bool
 	}{
-		{"TestA", true}, {"TestA", false}, {"TestA/b", false}, {"TestA/b/c", false}, {"TestAB", true}, {"TestB/x", true}, {"TestB/y", true}, {"TestB/x/y", false},
+		{"TestA", true},
+		{"TestA", false},
+		{"TestA/b", false},
+		{"TestA/b/c", false},
+		{"TestAB", true},
+		{"TestB/x", true},
+		{"TestB/y", true},
+		{"TestB/x/y", false},
 	} {
 		if got := n.enter(step.name); got != step.want {
 			t.Errorf("%s: %v", step.name, got)

@@ -25,8 +25,10 @@ func (s *suite) commands(t *testing.T, id string) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Code != c.code || string(got.Stdout) != c.stdout || string(got.Stderr) != c.stderr || got.TimedOut || got.Errors != nil {
-					t.Errorf("got code %d, stdout %.200q, stderr %.200q, timed out %v, errors %q; want %d, %.200q, %.200q",
+				if got.Code != c.code || string(got.Stdout) != c.stdout || string(got.Stderr) != c.stderr ||
+					got.TimedOut || got.Errors != nil {
+					t.Errorf(
+						"got code %d, stdout %.200q, stderr %.200q, timed out %v, errors %q; want %d, %.200q, %.200q",
 						got.Code, got.Stdout, got.Stderr, got.TimedOut, got.Errors, c.code, c.stdout, c.stderr)
 				}
 			})
@@ -61,8 +63,11 @@ var execCases = []struct {
 		name: "large stdin", cmd: hv.Command{Path: "cat", Stdin: bytes.Repeat([]byte("0123456789abcde\n"), 16<<10)},
 		stdout: strings.Repeat("0123456789abcde\n", 16<<10),
 	},
-	{name: "environment", cmd: hv.Command{Path: "/bin/sh", Args: []string{"-c", "echo $GREETING"}, Env: []string{"GREETING=a b=c"}}, stdout: "a b=c\n"},
-	{name: "script", cmd: hv.Script([]byte("A=1\necho one\nexit 4\necho two\n"), time.Minute), code: 4, stdout: "one\n"},
+	{name: "environment", cmd: hv.Command{
+		Path: "/bin/sh", Args: []string{"-c", "echo $GREETING"}, Env: []string{"GREETING=a b=c"},
+	}, stdout: "a b=c\n"},
+	{name: "script", cmd: hv.Script([]byte("A=1\necho one\nexit 4\necho two\n"),
+		time.Minute), code: 4, stdout: "one\n"},
 	{name: "empty script", cmd: hv.Script(nil, time.Minute)},
 }
 
@@ -165,7 +170,8 @@ func (s *suite) parallel(t *testing.T, id string) {
 	errs := make(chan error, n)
 	for i := range n {
 		go func() {
-			r, err := s.Driver.Exec(t.Context(), id, hv.Command{Path: "echo", Args: []string{"number", strconv.Itoa(i)}})
+			r, err := s.Driver.Exec(t.Context(), id,
+				hv.Command{Path: "echo", Args: []string{"number", strconv.Itoa(i)}})
 			got[i] = string(r.Stdout)
 			errs <- err
 		}()

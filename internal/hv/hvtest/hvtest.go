@@ -47,7 +47,8 @@ type Subject struct {
 // long lists the checks that a short run leaves out. Each boots or resumes separate guests although
 // it differs little from a check of a short run.
 var long = []string{
-	"start after stop", "forced stop", "restart", "restart given up", "ended in a save", "save of a stopped guest", "save of a stopped VM",
+	"start after stop", "forced stop", "restart", "restart given up", "ended in a save", "save of a stopped guest",
+	"save of a stopped VM",
 }
 
 // suite is one part of a run, with its own Subject.

@@ -105,7 +105,8 @@ func (s *suite) life(t *testing.T) {
 
 func (s *suite) started(t *testing.T, spec hv.Spec, vm hv.VM, before time.Time) {
 	switch {
-	case vm.ID != spec.ID, vm.Name != spec.Name, vm.UUID != spec.UUID, vm.CPUs != spec.CPUs, vm.MemoryMB != spec.MemoryMB:
+	case vm.ID != spec.ID, vm.Name != spec.Name, vm.UUID != spec.UUID, vm.CPUs != spec.CPUs,
+		vm.MemoryMB != spec.MemoryMB:
 		t.Errorf("the VM is not what was asked for: %+v", vm)
 	case vm.Status != hv.Running, vm.Failure != "", !vm.StoppedAt.IsZero():
 		t.Errorf("the VM does not run: %+v", vm)

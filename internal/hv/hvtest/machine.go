@@ -57,8 +57,11 @@ func (s *suite) looks(t *testing.T, d hv.Driver, vm hv.VM) {
 	if !s.host.Can(hv.CanBoot) {
 		return
 	}
-	got := s.run(t, d, vm.ID, "cd /sys/class/dmi/id; cat product_uuid product_serial /sys/class/net/eth0/address /sys/bus/pci/devices/0000:00:01.0/vendor")
-	if want := strings.ToLower(askedUUID) + "\n" + askedSerial + "\n" + strings.ToLower(askedMAC) + "\n0x1af4\n"; got != want {
+	got := s.run(t, d, vm.ID,
+		"cd /sys/class/dmi/id; cat product_uuid product_serial /sys/class/net/eth0/address "+
+			"/sys/bus/pci/devices/0000:00:01.0/vendor")
+	if want := strings.ToLower(askedUUID) + "\n" + askedSerial + "\n" + strings.ToLower(askedMAC) +
+		"\n0x1af4\n"; got != want {
 		t.Errorf("the guest sees\n%swant\n%s", got, want)
 	}
 }
@@ -99,7 +102,8 @@ func (s *suite) grows(t *testing.T, d hv.Driver, id string, size int64) {
 	}
 	small := s.Spec()
 	small.DiskBytes = 1 << 20
-	if _, err := d.Start(t.Context(), small); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "can only grow") {
+	if _, err := d.Start(t.Context(), small); !errors.Is(err, hv.ErrRefused) ||
+		!strings.Contains(err.Error(), "can only grow") {
 		t.Errorf("a disk smaller than its image: %v", err)
 	}
 	if got := s.run(t, d, id, "cat /sys/block/vda/size"); got != fmt.Sprintln(size/512) {
@@ -236,13 +240,14 @@ func (s *suite) sticks(t *testing.T, id, want string) {
 func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 	s.need(t, hv.CanSave)
 	s.run(t, s.Driver, from.ID, "echo machine >/root/machine")
-	_, err := saver(s.Driver).Save(t.Context(), from.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
-		if at != hv.SavePaused {
-			return nil
-		}
-		s.Driver = s.Reopen(t)
-		return errHook // the old agent has ended here
-	}})
+	_, err := saver(s.Driver).Save(t.Context(),
+		from.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
+			if at != hv.SavePaused {
+				return nil
+			}
+			s.Driver = s.Reopen(t)
+			return errHook // the old agent has ended here
+		}})
 	if !errors.Is(err, errHook) {
 		t.Errorf("a save whose agent ended: %v", err)
 	}
@@ -263,7 +268,8 @@ func (s *suite) savedMachine(t *testing.T, from hv.Spec) {
 		spec := next.Clone()
 		change(&spec)
 		_, err := d.Start(t.Context(), spec)
-		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "leave it out") {
+		if !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "leave it out") {
 			t.Errorf("%s: %v, want it refused by name", name, err)
 		}
 	}

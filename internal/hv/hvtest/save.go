@@ -151,7 +151,8 @@ func (s *suite) resume(t *testing.T, d hv.Driver, clone hv.Spec, source hv.VM, s
 	}
 	now := strings.TrimSpace(s.run(t, d, clone.ID, "date +%s"))
 	if off := time.Since(time.Unix(int64(number(now)), 0)); off.Abs() > 5*time.Second {
-		t.Errorf("the clone's clock is off by %s; in the guest:\n%s", off, s.run(t, d, clone.ID, "cat /sys/devices/system/clocksource/*/current_clocksource /proc/uptime; date +%s; dmesg | tail -n 5"))
+		t.Errorf("the clone's clock is off by %s; in the guest:\n%s", off, s.run(t, d, clone.ID,
+			"cat /sys/devices/system/clocksource/*/current_clocksource /proc/uptime; date +%s; dmesg | tail -n 5"))
 	}
 }
 
@@ -235,10 +236,12 @@ func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
 		got, err := os.ReadFile(d.Path)
 		want, werr := os.ReadFile(first.Disks[i].Path)
 		if err != nil || werr != nil || !bytes.Equal(got, want) {
-			t.Errorf("disk %d: the delta has %d bytes, and %d in the save that shut the guest down (%v, %v)", i, len(got), len(want), err, werr)
+			t.Errorf("disk %d: the delta has %d bytes, and %d in the save that shut the guest down (%v, %v)",
+				i, len(got), len(want), err, werr)
 		}
 	}
-	if _, err := saver(s.Driver).Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+	if _, err := saver(s.Driver).Save(t.Context(), spec.ID,
+		hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
 		t.Errorf("a save of a stopped VM with its memory: %v, want ErrNotRunning", err)
 	}
 }
@@ -247,7 +250,8 @@ func (s *suite) saveAgain(t *testing.T, spec hv.Spec, first hv.Saved) {
 func (s *suite) saveStopped(t *testing.T, d hv.Driver, spec hv.Spec, dir string) hv.Saved {
 	s.run(t, s.Driver, spec.ID, "echo last >/root/last")
 	saved := s.save(t, spec, dir, false)
-	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" || saved.Pin != (hv.Compat{}) {
+	if vm := s.get(t, spec.ID); vm.Status != hv.Stopped || vm.Failure != "" || saved.State != "" ||
+		saved.Pin != (hv.Compat{}) {
 		t.Errorf("the VM is %+v, the save %+v", vm, saved)
 	}
 	next := s.clone(spec, saved)

@@ -19,13 +19,14 @@ func (s *suite) failingSaves(t *testing.T, vm hv.VM) (failed []hv.SaveStep) {
 		failed = append(failed, step)
 		s.run(t, s.Driver, vm.ID, "echo "+string(step)+" >"+markOf(step)+"\nsync")
 		dir, seen := t.TempDir(), []hv.SaveStep(nil)
-		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
-			seen = append(seen, at)
-			if at == step {
-				return errHook
-			}
-			return nil
-		}})
+		_, err := saver(s.Driver).Save(t.Context(),
+			vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
+				seen = append(seen, at)
+				if at == step {
+					return errHook
+				}
+				return nil
+			}})
 		if !errors.Is(err, errHook) || len(seen) == 0 || seen[len(seen)-1] != step {
 			t.Errorf("%s: %v after %v", step, err, seen)
 		}
@@ -34,10 +35,12 @@ func (s *suite) failingSaves(t *testing.T, vm hv.VM) (failed []hv.SaveStep) {
 		}
 		s.lives(t, vm, string(step))
 	}
-	if _, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: "relative"}); !errors.Is(err, hv.ErrRefused) {
+	if _, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: "relative"}); !errors.Is(err,
+		hv.ErrRefused) {
 		t.Errorf("a relative directory: %v, want ErrRefused", err)
 	}
-	if _, err := saver(s.Driver).Save(t.Context(), "nobody", hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err, hv.ErrNotFound) {
+	if _, err := saver(s.Driver).Save(t.Context(), "nobody", hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err,
+		hv.ErrNotFound) {
 		t.Errorf("an unknown VM: %v, want ErrNotFound", err)
 	}
 	return failed
@@ -50,12 +53,13 @@ func (s *suite) givenUpSaves(t *testing.T, vm hv.VM) {
 	for _, step := range s.some(hv.SaveSteps()[:5]) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
-		_, err := saver(s.Driver).Save(ctx, vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
-			if at == step {
-				cancel()
-			}
-			return nil
-		}})
+		_, err := saver(s.Driver).Save(ctx,
+			vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
+				if at == step {
+					cancel()
+				}
+				return nil
+			}})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want context.Canceled", step, err)
 		}
@@ -70,12 +74,13 @@ func (s *suite) givenUpSaves(t *testing.T, vm hv.VM) {
 // endedInSave kills the hypervisor while it saves; the disks can be saved then.
 func (s *suite) endedInSave(t *testing.T, clone hv.Spec) {
 	vm, dir := s.start(t, clone), t.TempDir()
-	_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
-		if at == hv.SaveFrozen {
-			s.Kill(t, vm)
-		}
-		return nil
-	}})
+	_, err := saver(s.Driver).Save(t.Context(),
+		vm.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: func(at hv.SaveStep) error {
+			if at == hv.SaveFrozen {
+				s.Kill(t, vm)
+			}
+			return nil
+		}})
 	if err == nil {
 		t.Error("the save of a VM that was killed succeeded")
 	}
@@ -158,13 +163,14 @@ func (s *suite) lives(t *testing.T, vm hv.VM, after string) {
 // interruptedSaves replaces the agent between the steps of a save.
 func (s *suite) interruptedSaves(t *testing.T, vm hv.VM) {
 	for _, step := range s.some([]hv.SaveStep{hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState}) {
-		_, err := saver(s.Driver).Save(t.Context(), vm.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
-			if at != step {
-				return nil
-			}
-			s.Driver = s.Reopen(t)
-			return errHook // the old agent has ended here
-		}})
+		_, err := saver(s.Driver).Save(t.Context(),
+			vm.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(at hv.SaveStep) error {
+				if at != step {
+					return nil
+				}
+				s.Driver = s.Reopen(t)
+				return errHook // the old agent has ended here
+			}})
 		if !errors.Is(err, errHook) {
 			t.Errorf("%s: %v", step, err)
 		}

@@ -32,8 +32,12 @@ var capabilities = []capability{
 	{"port rules", hv.CanForward, []string{"port rules", "port rules of a clone"}},
 	{"outlives the agent", hv.CanPersist, []string{"new agent"}},
 	{"save", hv.CanSave, []string{"save", "source goes on", "save of a stopped guest", "save of a stopped VM"}},
-	{"resume elsewhere", hv.CanSave, []string{"resume elsewhere", "save of a resumed VM", "state that does not fit", "damaged state"}},
-	{"failed save harms nothing", hv.CanSave, []string{"failing steps", "new agent in a save", "ended in a save", "save given up"}},
+	{"resume elsewhere", hv.CanSave, []string{
+		"resume elsewhere", "save of a resumed VM", "state that does not fit", "damaged state",
+	}},
+	{"failed save harms nothing", hv.CanSave, []string{
+		"failing steps", "new agent in a save", "ended in a save", "save given up",
+	}},
 	{"restart", hv.CanRestart, []string{"restart", "restart given up"}},
 	{"restart with changes", hv.CanRestart, []string{"restart with changes"}},
 	{"machine options", "", []string{"machine options", "machine defaults"}},
@@ -117,7 +121,8 @@ func (s *suite) judge(checks []string) (word string, how []string) {
 	}
 	if word == "NO" {
 		how = slices.DeleteFunc(how, func(h string) bool {
-			return !slices.ContainsFunc(checks, func(c string) bool { return s.verdicts[c].word == "NO" && strings.HasPrefix(h, c+" ") })
+			return !slices.ContainsFunc(checks,
+				func(c string) bool { return s.verdicts[c].word == "NO" && strings.HasPrefix(h, c+" ") })
 		})
 	}
 	return word, how
@@ -128,7 +133,8 @@ func (s *suite) judge(checks []string) (word string, how []string) {
 func (s *suite) report(t *testing.T) {
 	text, unseen := s.table()
 	h := s.host
-	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s\n%s", h.Driver, h.Version, h.Accelerator, h.Machine, h.CPU, text)
+	t.Logf("driver %s %s, accelerator %s, machine %s, cpu %s\n%s", h.Driver, h.Version, h.Accelerator, h.Machine, h.CPU,
+		text)
 	if f := flag.Lookup("test.run"); s.Short || (f != nil && strings.Contains(f.Value.String(), "/")) {
 		return
 	}

@@ -86,17 +86,20 @@ func commandLine(l launchSpec) []string {
 		"-chardev", fmt.Sprintf("ringbuf,id=serial,size=%d", serialBytes), "-device", "isa-serial,chardev=serial",
 		"-device", "vmgenid,guid=auto", // lets a resumed guest detect that it is a clone
 		// QEMU opens no port: connections to the screen are passed to it.
-		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxScreens), "-device", videos[s.Video].device + ",id=vga,addr=0x1",
+		"-vnc", fmt.Sprintf("none,password=on,connections=%d", maxScreens), "-device",
+		videos[s.Video].device + ",id=vga,addr=0x1",
 		"-device", "virtio-serial-pci,id=vserial,addr=0x2",
 		"-chardev", fmt.Sprintf("socket,id=qga,fd=%d,server=on,wait=off", l.qga),
 		"-device", "virtserialport,chardev=qga,id=qga0,name=org.qemu.guest_agent.0",
 		"-object", "rng-builtin,id=rng", "-device", "virtio-rng-pci,id=rng0,rng=rng,addr=0x3",
 		"-device", "pvpanic",
-		"-netdev", netdev(s, ports, l.tap), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC + ",addr=0x4",
+		"-netdev", netdev(s, ports, l.tap), "-device", "virtio-net-pci,id=nic0,netdev=net0,romfile=,mac=" + s.MAC +
+			",addr=0x4",
 		"-device", "qemu-xhci,id=usb,addr=0x5",
 	}
 	for i := range rootPorts {
-		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,addr=0x6.%d,multifunction=on", i, i+1, i))
+		args = append(args, "-device",
+			fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,addr=0x6.%d,multifunction=on", i, i+1, i))
 	}
 	if table := smbios(s); table != "" {
 		args = append(args, "-smbios", table)
@@ -189,7 +192,8 @@ func diskArgs(i int, d diskFiles, sets *fdSets, noFlush bool) []string {
 		boot = ",bootindex=1"
 	}
 	return append(args, "-blockdev", object(top), "-device",
-		fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=%s,addr=%#x,werror=stop,rerror=stop%s", i, overlayName(i, d.generation), firstDiskSlot+i, boot))
+		fmt.Sprintf("virtio-blk-pci,id=vd%d,drive=%s,addr=%#x,werror=stop,rerror=stop%s", i,
+			overlayName(i, d.generation), firstDiskSlot+i, boot))
 }
 
 func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", disk, generation) }
@@ -200,8 +204,12 @@ func overlayName(disk, generation int) string { return fmt.Sprintf("disk%d-%d", 
 func overlayNode(disk, generation int, file string, noFlush bool) map[string]any {
 	cache := map[string]any{"direct": false, "no-flush": noFlush}
 	return map[string]any{
-		"driver": "qcow2", "node-name": overlayName(disk, generation), "backing": nil, "discard": "unmap", "cache": cache,
-		"file": map[string]any{"driver": "file", "filename": file, "locking": "off", "discard": "unmap", "cache": cache},
+		"driver": "qcow2", "node-name": overlayName(disk, generation), "backing": nil, "discard": "unmap",
+		"cache": cache,
+		"file": map[string]any{
+			"driver": "file", "filename": file, "locking": "off", "discard": "unmap",
+			"cache": cache,
+		},
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 func TestCommandLine(t *testing.T) {
 	got := commandLine(launchSpec{
 		spec: hv.Spec{
-			UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512, MAC: "52:54:00:01:02:03",
+			UUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c11", Name: "a,b=c", CPUs: 2, MemoryMB: 512,
+			MAC:   "52:54:00:01:02:03",
 			Video: hv.VideoVGA, HardwareUUID: "6f1c2f5e-0a67-4d3e-9f6a-0d2f6a6f7c12", Serial: "C02,uuid=x",
 		},
 		ports: []hv.PortRule{
@@ -27,7 +28,10 @@ func TestCommandLine(t *testing.T) {
 		host: hv.Host{Machine: "pc-q35-7.2", Accelerator: "tcg", CPU: "max"},
 		qmp:  7, qga: 8, sandbox: true,
 		disks: []diskFiles{
-			{layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rw: 3, ro: 10},
+			{
+				layers: []layerFile{{"disk0-layer0", "qcow2", 4}, {"disk0-layer1", "qcow2", 9}}, generation: 2, rw: 3,
+				ro: 10,
+			},
 			{layers: []layerFile{{"disk1-layer0", "raw", 6}}, rw: 5, ro: 11},
 		},
 	})

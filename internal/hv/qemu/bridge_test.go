@@ -83,7 +83,8 @@ func bridged(t *testing.T, image string) {
 		t.Fatalf("the guest has the address %q", vm.IP)
 	}
 	taps := onBridge(t, "by-test0")
-	if len(taps) != 1 || taps[0].MTU != 1400 || taps[0].HardwareAddr.String() != "fe:54:00:77:00:02" || taps[0].Flags&net.FlagUp == 0 {
+	if len(taps) != 1 || taps[0].MTU != 1400 || taps[0].HardwareAddr.String() != "fe:54:00:77:00:02" ||
+		taps[0].Flags&net.FlagUp == 0 {
 		t.Errorf("on the bridge: %+v", taps)
 	}
 	reachBoth(t, d, vm)
@@ -109,7 +110,8 @@ func resumeBridged(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	defer remove(t, d, clone.ID)
 	other := clone
 	other.Network = hv.NetworkShared
-	if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "network mode") {
+	if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) ||
+		!strings.Contains(err.Error(), "network mode") {
 		t.Errorf("saved on a bridge, started behind NAT: %v", err)
 	}
 	vm, err := d.Start(t.Context(), clone)
@@ -159,14 +161,16 @@ func onBridge(t *testing.T, bridge string) (out []net.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(i net.Interface) bool { return !strings.Contains(string(text), ": "+i.Name+": ") })
+	return slices.DeleteFunc(all,
+		func(i net.Interface) bool { return !strings.Contains(string(text), ": "+i.Name+": ") })
 }
 
 func serveDHCP(t *testing.T, device string) {
 	t.Helper()
 	dir := t.TempDir()
 	leases, conf := filepath.Join(dir, "leases"), filepath.Join(dir, "conf")
-	text := fmt.Sprintf("start 10.77.0.100\nend 10.77.0.150\ninterface %s\nlease_file %s\npidfile %s\noption subnet 255.255.255.0\n",
+	text := fmt.Sprintf(
+		"start 10.77.0.100\nend 10.77.0.150\ninterface %s\nlease_file %s\npidfile %s\noption subnet 255.255.255.0\n",
 		device, leases, filepath.Join(dir, "pid"))
 	for name, content := range map[string]string{leases: "", conf: text} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
@@ -190,14 +194,17 @@ func command(t *testing.T, name string, args ...string) {
 // Without a bridge the mode is refused, with advice.
 func TestNoBridge(t *testing.T) {
 	image := guesttest.Disk(t)
-	for bridge, want := range map[string]string{"": "given no bridge", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x"} {
+	for bridge, want := range map[string]string{
+		"": "given no bridge", "no-such-br": "no-such-br", "lo": "lo", "../x": "../x",
+	} {
 		d, err := qemu.Open(t.Context(), qemu.Options{Dir: t.TempDir(), Bridge: bridge})
 		if err != nil {
 			t.Fatal(err)
 		}
 		spec := newSpec(image, "qcow2")
 		spec.Network = hv.NetworkBridge
-		if _, err := d.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
+		if _, err := d.Start(t.Context(), spec); !errors.Is(err, hv.ErrRefused) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("bridge %q: %v", bridge, err)
 		}
 		if h, _ := d.Describe(t.Context()); h.Can(hv.CanBridge) {

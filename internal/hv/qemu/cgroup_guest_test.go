@@ -106,7 +106,8 @@ func cgroup2(t *testing.T) string {
 	t.Helper()
 	for _, tree := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var s unix.Statfs_t
-		if err := unix.Statfs(tree, &s); err == nil && s.Type == unix.CGROUP2_SUPER_MAGIC && unix.Access(tree, unix.W_OK) == nil {
+		if err := unix.Statfs(tree, &s); err == nil && s.Type == unix.CGROUP2_SUPER_MAGIC &&
+			unix.Access(tree, unix.W_OK) == nil {
 			return tree
 		}
 	}

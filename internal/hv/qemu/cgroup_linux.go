@@ -60,10 +60,12 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	}
 	var fstype unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(parent), &fstype); err != nil || fstype.Type != unix.CGROUP2_SUPER_MAGIC {
-		return nil, fmt.Errorf("%s is not a cgroup v2 hierarchy; boot the host with systemd.unified_cgroup_hierarchy=1", filepath.Dir(parent))
+		return nil, fmt.Errorf("%s is not a cgroup v2 hierarchy; boot the host with systemd.unified_cgroup_hierarchy=1",
+			filepath.Dir(parent))
 	}
 	sum := sha256.Sum256([]byte(opt.Dir))
-	g := &cgroups{dir: filepath.Join(parent, fmt.Sprintf("vms-%x", sum[:6])), beside: memoryBeside, weak: opt.weakCgroups}
+	g := &cgroups{dir: filepath.Join(parent,
+		fmt.Sprintf("vms-%x", sum[:6])), beside: memoryBeside, weak: opt.weakCgroups}
 	if accelerator == "tcg" {
 		g.beside = memoryBesideTCG
 	}

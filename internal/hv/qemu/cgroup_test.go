@@ -66,7 +66,8 @@ func TestCgroups(t *testing.T) {
 		if err := setLimit(g.of("p"), "cgroup.kill", "1"); err != nil {
 			t.Error(err)
 		}
-		for end := time.Now().Add(time.Minute); strings.Contains(read(t, g, "p", "cgroup.events"), "populated 1"); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); strings.Contains(read(t, g, "p", "cgroup.events"),
+			"populated 1"); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) { // a slow guest takes its time to end so many
 				t.Fatalf("processes that do not end: %s", read(t, g, "p", "cgroup.procs"))
 			}
@@ -168,7 +169,8 @@ func TestNoCgroups(t *testing.T) {
 		filepath.Join(t.TempDir(), "x"): "cgroup v2",
 		"/no/such/tree/x":               "cgroup v2",
 	} {
-		if g, err := openCgroups(Options{Dir: t.TempDir(), CgroupParent: parent}, "tcg"); err == nil || !strings.Contains(err.Error(), want) {
+		if g, err := openCgroups(Options{Dir: t.TempDir(), CgroupParent: parent}, "tcg"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", parent, g, err)
 		}
 	}

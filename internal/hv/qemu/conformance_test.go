@@ -69,7 +69,9 @@ func subject(t *testing.T, image string) hvtest.Subject {
 		Short: !fulltest.All(),
 		Steps: func(steps []hv.SaveStep) []hv.SaveStep { return fulltest.Some(t, 1, steps) },
 		More: []hvtest.Check{
-			{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) { confined(t, dir, vm) }},
+			{Ability: hv.CanSandbox, Name: "process without rights", Run: func(t *testing.T, vm hv.VM) {
+				confined(t, dir, vm)
+			}},
 			{Ability: hv.CanLimit, Name: "control group", Run: limited},
 		},
 	}
@@ -121,7 +123,10 @@ func confined(t *testing.T, dir string, vm hv.VM) {
 	if groups := fields["Groups"]; os.Geteuid() == 0 && groups != "" && groups != acceleratorGroup() {
 		t.Errorf("QEMU has the groups %s", groups)
 	}
-	want := map[string]string{"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0000000000000000", "CapPrm": "0000000000000000"}
+	want := map[string]string{
+		"Seccomp": "2", "NoNewPrivs": "1", "CapEff": "0000000000000000",
+		"CapPrm": "0000000000000000",
+	}
 	for k, v := range want {
 		if fields[k] != v {
 			t.Errorf("%s is %s, want %s", k, fields[k], v)

@@ -71,16 +71,17 @@ func saveInChild(t *testing.T, d *qemu.Driver, id string) {
 		t.Fatal(err)
 	}
 	run(t, d, id, "echo last >/root/last") // which a shutdown puts on the disk
-	_, err = d.Save(t.Context(), id, hv.SaveSpec{Dir: dir, Suspend: os.Getenv(childSave) == "suspended", Step: func(s hv.SaveStep) error {
-		switch string(s) {
-		case os.Getenv(childStep):
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
-		case os.Getenv(childFail):
-			return errStep
-		}
-		return nil
-	}})
+	_, err = d.Save(t.Context(),
+		id, hv.SaveSpec{Dir: dir, Suspend: os.Getenv(childSave) == "suspended", Step: func(s hv.SaveStep) error {
+			switch string(s) {
+			case os.Getenv(childStep):
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			case os.Getenv(childFail):
+				return errStep
+			}
+			return nil
+		}})
 	t.Fatalf("the save came to its end: %v", err)
 }
 

@@ -46,7 +46,8 @@ func TestDelta(t *testing.T) {
 	under := base
 	for k := range 3 {
 		over := filepath.Join(dir, "o"+strconv.Itoa(k))
-		imageRun(t, imageTool, "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", under, "-o", "extended_l2=on,cluster_size=128k", over)
+		imageRun(t, imageTool, "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", under, "-o",
+			"extended_l2=on,cluster_size=128k", over)
 		args := []string{"qemu-io", "-f", "qcow2", "-c", "write -P 99 " + strconv.Itoa(size-512) + " 512"}
 		for range 60 {
 			at := r.Int64N(9<<20) / 4096 * 4096
@@ -120,7 +121,8 @@ func TestDeltaOfBadOverlay(t *testing.T) {
 	if err := os.WriteFile(lying, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{good: "", lying: "damaged", dir: "regular file", filepath.Join(dir, "none"): "no such file"} {
+	for name, want := range map[string]string{good: "", lying: "damaged", dir: "regular file", filepath.Join(dir,
+		"none"): "no such file"} {
 		_, err := writeDelta(t.Context(), filepath.Join(t.TempDir(), "d"), []string{good, name})
 		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", name, err, want)
@@ -190,7 +192,8 @@ func TestReseedProgram(t *testing.T) {
 }
 
 func TestCPUName(t *testing.T) {
-	one := "processor\t: 0\nmodel name\t: A B\nflags\t\t: x y\nbogus : 1\n\nprocessor\t: 1\nmodel name\t: C\nflags\t\t: z\n"
+	one := "processor\t: 0\nmodel name\t: A B\nflags\t\t: x y\nbogus : 1\n\nprocessor\t: 1\nmodel name\t: " +
+		"C\nflags\t\t: z\n"
 	got := cpuName([]byte(one))
 	if !strings.HasPrefix(got, "A B ") || got == cpuName([]byte(strings.Replace(one, "x y", "x", 1))) {
 		t.Errorf("got %q", got)

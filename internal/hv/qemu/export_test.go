@@ -26,7 +26,8 @@ func PluggedKinds(ctx context.Context, d *Driver, id string) ([]string, error) {
 	var kinds []string
 	for _, id := range slices.Sorted(maps.Keys(plugged)) {
 		var kind string
-		if err := q.call(ctx, "qom-get", map[string]string{"path": "/machine/peripheral/" + id, "property": "type"}, &kind); err != nil {
+		if err := q.call(ctx, "qom-get", map[string]string{"path": "/machine/peripheral/" + id, "property": "type"},
+			&kind); err != nil {
 			return nil, err
 		}
 		kinds = append(kinds, strings.TrimPrefix(kind, "usb-"))

@@ -63,9 +63,11 @@ func (m *machine) failure(reason string, at time.Time) string {
 	m.mu.Lock()
 	c := m.cfg
 	m.mu.Unlock()
-	return fmt.Sprintf("VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
+	return fmt.Sprintf(
+		"VM %s %q, %s\n%s\nQEMU %s, %s, %s\n\n--- what QEMU printed ---\n%s\n--- end of the serial console ---\n%s\n",
 		m.id, c.Spec.Name, at.Format(time.RFC3339), printable([]byte(reason)), c.Version, c.Machine, c.Accelerator,
-		printable(endOf(filepath.Join(m.dir, logFile), failedTail)), printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
+		printable(endOf(filepath.Join(m.dir, logFile), failedTail)),
+		printable(endOf(filepath.Join(m.dir, serialFile), serialBytes)))
 }
 
 var _ hv.FailureLogger = (*Driver)(nil)

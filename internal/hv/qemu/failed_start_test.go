@@ -33,7 +33,9 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 	}
 	defer l.Close()
 	busy := newSpec(image, "qcow2")
-	busy.Ports = []hv.PortRule{{Name: "ssh", GuestPort: 22, HostPort: l.Addr().(*net.TCPAddr).Port, HostIP: "127.0.0.1"}}
+	busy.Ports = []hv.PortRule{
+		{Name: "ssh", GuestPort: 22, HostPort: l.Addr().(*net.TCPAddr).Port, HostIP: "127.0.0.1"},
+	}
 
 	broken := newSpec(image, "qcow2")
 	state := filepath.Join(t.TempDir(), "state")
@@ -61,7 +63,8 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 			}
 			if name == "never ready" {
 				vm, _ := d.Get(t.Context(), test.spec.ID)
-				if !errors.Is(err, hv.ErrBootTimeout) || !strings.Contains(err.Error(), "no-way-to-go-on") || !strings.Contains(vm.Failure, "no-way-to-go-on") {
+				if !errors.Is(err, hv.ErrBootTimeout) || !strings.Contains(err.Error(), "no-way-to-go-on") ||
+					!strings.Contains(vm.Failure, "no-way-to-go-on") {
 					t.Errorf("Start: %v, Failure %q; want a boot time-out with the end of the console", err, vm.Failure)
 				}
 			}
@@ -98,7 +101,8 @@ func TestKilledBeforeItsRefresh(t *testing.T) {
 		}
 	})
 	defer func() { remove(t, d, spec.ID) }()
-	if _, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "QEMU ended (signal: killed)") {
+	if _, err := d.Start(t.Context(), spec); err == nil ||
+		!strings.Contains(err.Error(), "QEMU ended (signal: killed)") {
 		t.Errorf("Start of a VM whose QEMU was killed: %v", err)
 	}
 }

@@ -46,7 +46,9 @@ func TestFailedLog(t *testing.T) {
 	if err != nil || len(b) > 3*failedTail {
 		t.Fatalf("%d bytes, %v", len(b), err)
 	}
-	for _, want := range []string{"VM vm-1", "it would not start", "7.2.22", "last of QEMU", "first of console", "end\n"} {
+	for _, want := range []string{
+		"VM vm-1", "it would not start", "7.2.22", "last of QEMU", "first of console", "end\n",
+	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("the log lacks %q", want)
 		}
@@ -81,7 +83,8 @@ func TestFailureLog(t *testing.T) {
 	}
 	m.end.Failure = "signal: killed"
 	m.d.machines = map[string]*machine{"vm-1": m}
-	if b, err := m.d.FailureLog("vm-1"); !strings.Contains(string(b), "signal: killed") || !strings.Contains(string(b), "last of QEMU") || err != nil {
+	if b, err := m.d.FailureLog("vm-1"); !strings.Contains(string(b), "signal: killed") ||
+		!strings.Contains(string(b), "last of QEMU") || err != nil {
 		t.Errorf("of one that has ended since: %.200q, %v", b, err)
 	}
 }

@@ -108,8 +108,20 @@ func TestSettle(t *testing.T) {
 		{"running, old", "running", []string{"{}"}, rootsOld, drop, false},
 		{"paused, old", "paused", []string{"{}"}, rootsOld, append([]string{"cont"}, drop...), false},
 		{"paused, new", "paused", []string{"{}"}, rootsNew, []string{"cont"}, true},
-		{"state on its way", "finish-migrate", []string{status("active"), status("cancelling"), status("cancelled")}, rootsNew, []string{"migrate_cancel", "cont"}, true},
-		{"ended before the cancel", "postmigrate", []string{status("active"), status("completed")}, rootsNew, []string{"migrate_cancel", "cont"}, true},
+		{
+			"state on its way", "finish-migrate",
+			[]string{status("active"), status("cancelling"), status("cancelled")},
+			rootsNew,
+			[]string{"migrate_cancel", "cont"},
+			true,
+		},
+		{
+			"ended before the cancel", "postmigrate",
+			[]string{status("active"), status("completed")},
+			rootsNew,
+			[]string{"migrate_cancel", "cont"},
+			true,
+		},
 		{"state failed", "paused", []string{status("failed")}, rootsNew, []string{"cont"}, true},
 		{"state whole", "postmigrate", []string{status("completed")}, rootsNew, []string{"cont"}, true},
 		{"goes on already", "running", []string{status("completed")}, rootsNew, nil, true},
@@ -133,7 +145,8 @@ func TestSettle(t *testing.T) {
 				want = append(want, 3)
 			}
 			var noted config
-			if err := readJSON(r.m.dir, configFile, &noted); err != nil || !slices.Equal(noted.Generations, want) || noted.Saving != 0 {
+			if err := readJSON(r.m.dir, configFile, &noted); err != nil || !slices.Equal(noted.Generations, want) ||
+				noted.Saving != 0 {
 				t.Errorf("noted %v, saving %d, %v; want %v", noted.Generations, noted.Saving, err, want)
 			}
 			if _, err := os.Stat(r.m.overlay(1, 3)); (err == nil) != c.adopted {
@@ -151,7 +164,8 @@ func TestSettleAgain(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fakeQEMU{answers: map[string][]string{
-				"query-status": {status("paused")}, "query-migrate": {"{}"}, "query-block": {rootsNew}, "cont": {"!", "!", "!", "{}"},
+				"query-status": {status("paused")}, "query-migrate": {"{}"}, "query-block": {rootsNew},
+				"cont": {"!", "!", "!", "{}"},
 			}}
 			if dies {
 				f.answers["cont"] = []string{"!"}
@@ -210,7 +224,8 @@ func TestNotSavable(t *testing.T) {
 	f = &fakeQEMU{answers: map[string][]string{"query-migrate": {blocked}, "qom-list": {"[]"}}}
 	r = fakeRun(t, f)
 	r.m.cfg.Spec.Disks = nil
-	if err := r.m.prepare(t.Context(), r.qmp, 3, nil); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "device x") {
+	if err := r.m.prepare(t.Context(), r.qmp, 3, nil); !errors.Is(err, hv.ErrRefused) ||
+		!strings.Contains(err.Error(), "device x") {
 		t.Errorf("a device that cannot be saved: %v", err)
 	}
 	r.m.cfg.Generations = make([]int, maxOverlays)

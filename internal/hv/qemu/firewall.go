@@ -33,7 +33,8 @@ func newFirewall(d *Driver) (*firewall, error) {
 	case runtime.GOOS != "linux":
 		return nil, errors.New("the rules are made for Linux; give guests that are not trusted a node with Linux")
 	case d.cred == nil:
-		return nil, errors.New("QEMU has the agent's own user, by which its connections cannot be told; run the agent as root")
+		return nil,
+			errors.New("QEMU has the agent's own user, by which its connections cannot be told; run the agent as root")
 	}
 	names := []string{"nft", "/usr/sbin/nft", "/sbin/nft"}
 	if d.opt.nft != "" {
@@ -66,7 +67,8 @@ func (f *firewall) load(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("nft: %w", ctx.Err())
 	case err != nil:
-		return fmt.Errorf("nft: %w: %s; the kernel needs nf_tables with conntrack and reject", err, legible(text.Bytes()))
+		return fmt.Errorf("nft: %w: %s; the kernel needs nf_tables with conntrack and reject", err,
+			legible(text.Bytes()))
 	}
 	return nil
 }

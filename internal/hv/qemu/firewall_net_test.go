@@ -51,7 +51,8 @@ func newNetwork(t *testing.T) *network {
 		fmt.Sprintf("link add here type veth peer name there netns %d", tid),
 		"address add 198.51.100.1/24 dev here", "link set here up", "route add "+credentials+"/32 dev here")
 	in(func() {
-		ip(t, "address add "+outside+"/24 dev there", "address add "+credentials+"/32 dev there", "link set there up", "link set lo up")
+		ip(t, "address add "+outside+"/24 dev there", "address add "+credentials+"/32 dev there", "link set there up",
+			"link set lo up")
 		n.targets[serve(t, outside, outside)] = target{guarded: true}
 		n.targets[serve(t, credentials, credentials)] = target{}
 	})

@@ -53,7 +53,8 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), namespaceChild+"="+string(spec))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET |
+		syscall.CLONE_NEWNS, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestIsolationChild")) {
 		t.Errorf("%v\n%s", err, out)
@@ -221,7 +222,8 @@ func ruleset(t *testing.T) string {
 
 func dropRules(t *testing.T) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet", "buildyard").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "nft", "delete", "table", "inet",
+		"buildyard").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
@@ -247,12 +249,14 @@ func TestNoFirewall(t *testing.T) {
 	if h, err := d.Describe(t.Context()); err != nil || h.Can(hv.CanIsolate) {
 		t.Errorf("Describe: %+v, %v", h, err)
 	}
-	if s := log.String(); !strings.Contains(s, "guests can reach every service") || !strings.Contains(s, "why=") || !strings.Contains(s, "do=") {
+	if s := log.String(); !strings.Contains(s, "guests can reach every service") || !strings.Contains(s, "why=") ||
+		!strings.Contains(s, "do=") {
 		t.Errorf("logged: %s", s)
 	}
 	spec := newSpec(image, "qcow2")
 	defer remove(t, d, spec.ID)
-	if vm, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "kept off the services of this node") {
+	if vm, err := d.Start(t.Context(), spec); err == nil ||
+		!strings.Contains(err.Error(), "kept off the services of this node") {
 		t.Errorf("Start: %+v, %v", vm, err)
 	}
 }

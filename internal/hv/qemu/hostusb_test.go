@@ -18,9 +18,12 @@ func TestHostUSBDevice(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
 	host := t.TempDir()
-	for name, text := range map[string]string{"tree/3-1.2/busnum": "3\n", "tree/3-1.2/devnum": "7\n", "nodes/003/007": "no device"} {
+	for name, text := range map[string]string{
+		"tree/3-1.2/busnum": "3\n", "tree/3-1.2/devnum": "7\n", "nodes/003/007": "no device",
+	} {
 		path := filepath.Join(host, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,10 +32,12 @@ func TestHostUSBDevice(t *testing.T) {
 	spec.USB = []hv.USBDevice{{Location: "3-1.2"}}
 	defer remove(t, d, spec.ID)
 	_, err := d.Start(t.Context(), spec)
-	if err == nil || !strings.Contains(err.Error(), "USB device 3-1.2 cannot be attached") || !strings.Contains(err.Error(), "failed to open host usb device /dev/fdset/") {
+	if err == nil || !strings.Contains(err.Error(), "USB device 3-1.2 cannot be attached") ||
+		!strings.Contains(err.Error(), "failed to open host usb device /dev/fdset/") {
 		t.Errorf("Start: %v", err)
 	}
-	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || !strings.Contains(vm.Failure, "3-1.2") {
+	if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped ||
+		!strings.Contains(vm.Failure, "3-1.2") {
 		t.Errorf("%+v, %v", vm, err)
 	}
 }

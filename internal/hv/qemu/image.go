@@ -58,7 +58,8 @@ func CreateDisk(ctx context.Context, path, format string, size int64) error {
 		return hv.Refuse("%d bytes: a disk is a positive multiple of 512", size)
 	}
 	return placed(path, func(part string) error {
-		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", format, "--", part, strconv.FormatInt(size, 10))
+		_, err := runTool(ctx, imageQuick, imageTool, "create", "-q", "-f", format, "--", part,
+			strconv.FormatInt(size, 10))
 		return err
 	})
 }
@@ -75,7 +76,8 @@ func Convert(ctx context.Context, src hv.Disk, dst hv.Disk) error {
 	}
 	defer f.Close()
 	return placed(dst.Path, func(part string) error {
-		_, err := runTool(ctx, imageLong, imageTool, "convert", "-q", "-f", src.Format, "-O", dst.Format, "--", src.Path, part)
+		_, err := runTool(ctx, imageLong, imageTool, "convert", "-q", "-f", src.Format, "-O", dst.Format, "--",
+			src.Path, part)
 		return err
 	})
 }

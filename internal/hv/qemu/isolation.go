@@ -23,7 +23,8 @@ func (d *Driver) isolate(ctx context.Context) {
 	}
 	if err != nil {
 		d.unguarded = err
-		d.log.WarnContext(ctx, "guests can reach every service that listens on this node, those on its loopback address too",
+		d.log.WarnContext(ctx,
+			"guests can reach every service that listens on this node, those on its loopback address too",
 			"why", err, "do", "mend that, or let only guests run here that you trust")
 		return
 	}

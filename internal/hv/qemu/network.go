@@ -12,9 +12,13 @@ func (d *Driver) acceptNetwork(s hv.Spec) error {
 	case s.VLAN != 0:
 		return d.acceptVLAN(s)
 	case d.opt.Bridge == "":
-		return hv.Refuse("network mode %q: this node has been given no bridge; use %s, or have its administrator name one", s.Network, hv.NetworkShared)
+		return hv.Refuse(
+			"network mode %q: this node has been given no bridge; use %s, or have its administrator name one",
+			s.Network, hv.NetworkShared)
 	case !isBridge(d.opt.Bridge):
-		return hv.Refuse("network mode %q: the bridge %s that this node has been given does not exist; make it, or use %s", s.Network, d.opt.Bridge, hv.NetworkShared)
+		return hv.Refuse(
+			"network mode %q: the bridge %s that this node has been given does not exist; make it, or use %s",
+			s.Network, d.opt.Bridge, hv.NetworkShared)
 	}
 	return nil
 }

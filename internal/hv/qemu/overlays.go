@@ -24,7 +24,10 @@ type diskTop struct {
 func (m *machine) beginSave(ctx context.Context) (generation int, tops []diskTop, err error) {
 	present := m.generations()
 	if len(present) >= maxOverlays {
-		return 0, nil, hv.Refuse("it was saved %d times while it ran, and its disks can have no more layers; save it without its memory, and start a new one from that", len(present)-1)
+		return 0, nil,
+			hv.Refuse(
+				"it was saved %d times while it ran, and its disks can have no more layers; save it without "+
+					"its memory, and start a new one from that", len(present)-1)
 	}
 	m.mu.Lock()
 	disks, generation := len(m.cfg.Spec.Disks), m.cfg.LastUsed+1

@@ -53,9 +53,14 @@ func (m *machine) portConflict() (opened, bool) {
 func avoidPort(avoid map[int]bool, o opened) error {
 	switch {
 	case !o.chosen:
-		return fmt.Errorf("port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may open it, or the address is not the node's; leave the host port out, or ask for another", o.rule.Name, o.rule.HostPort, o.rule.HostIP)
+		return fmt.Errorf(
+			"port rule %q: host port %d of %s cannot be opened on this node: another program has it, or only root may "+
+				"open it, or the address is not the node's; leave the host port out, or ask for another", o.rule.Name,
+			o.rule.HostPort, o.rule.HostIP)
 	case len(avoid) == portTries:
-		return fmt.Errorf("port rule %q: %d host ports that were free were taken before they could be opened; the last was %d", o.rule.Name, portTries, o.rule.HostPort)
+		return fmt.Errorf(
+			"port rule %q: %d host ports that were free were taken before they could be opened; the last was %d",
+			o.rule.Name, portTries, o.rule.HostPort)
 	}
 	avoid[o.rule.HostPort] = true
 	return nil
@@ -63,7 +68,9 @@ func avoidPort(avoid map[int]bool, o opened) error {
 
 // choosePorts fills in the rules' host ports. Ports are reserved for the VM
 // until releasePorts; those in avoid have just been found busy.
-func (d *Driver) choosePorts(ctx context.Context, id string, rules []hv.PortRule, avoid map[int]bool) ([]hv.PortRule, error) {
+func (d *Driver) choosePorts(
+	ctx context.Context, id string, rules []hv.PortRule, avoid map[int]bool,
+) ([]hv.PortRule, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := slices.Clone(rules)

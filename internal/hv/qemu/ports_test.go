@@ -21,7 +21,10 @@ func TestRefusedPort(t *testing.T) {
 		chosen     bool
 	}{
 		{"Could not set up host forwarding rule 'tcp:0.0.0.0:10000-:22'\r\n", "ssh", true},
-		{"QEMU ended (exit status 1): qemu: -netdev user,hostfwd=udp:127.0.0.1:1000-:2: Could not set up host forwarding rule 'udp:127.0.0.1:1000-:2'", "web", false},
+		{
+			"QEMU ended (exit status 1): qemu: -netdev user,hostfwd=udp:127.0.0.1:1000-:2: Could not set up host " +
+				"forwarding rule 'udp:127.0.0.1:1000-:2'", "web", false,
+		},
 		{"Could not set up host forwarding rule 'tcp:127.0.0.1:1000-:2'", "", false},
 		{"invalid host forwarding rule 'tcp:0.0.0.0:10000-:22'", "", false},
 		{"", "", false},
@@ -36,7 +39,8 @@ func TestRefusedPort(t *testing.T) {
 // A running network gets its rules: a port that the driver chose and that is taken is chosen again,
 // a limited number of times, and one that was requested is reported as taken.
 func TestOpenPorts(t *testing.T) {
-	const ours, theirs = `"Could not set up host forwarding rule 'tcp:127.0.0.1:1-:22'\r\n"`, `"Could not set up host forwarding rule 'tcp:127.0.0.1:7-:22'\r\n"`
+	const ours, theirs = `"Could not set up host forwarding rule 'tcp:127.0.0.1:1-:22'\r\n"`,
+		`"Could not set up host forwarding rule 'tcp:127.0.0.1:7-:22'\r\n"`
 	rule := hv.PortRule{Name: "ssh", GuestPort: 22, HostIP: "127.0.0.1", Protocol: "tcp"}
 	with := func(port int) []hv.PortRule {
 		p := rule
@@ -50,8 +54,16 @@ func TestOpenPorts(t *testing.T) {
 		says         string // "" = another port is chosen
 	}{
 		{"taken", with(0), with(1), []string{ours, `""`}, ""},
-		{"asked for", with(7), with(7), []string{theirs}, `port rule "ssh": host port 7 of 127.0.0.1 cannot be opened on this node`},
-		{"another reason", with(0), with(1), []string{`"device 'net0' not found\r\n"`}, `port rule "ssh": device 'net0' not found`},
+		{
+			"asked for", with(7), with(7),
+			[]string{theirs},
+			`port rule "ssh": host port 7 of 127.0.0.1 cannot be opened on this node`,
+		},
+		{
+			"another reason", with(0), with(1),
+			[]string{`"device 'net0' not found\r\n"`},
+			`port rule "ssh": device 'net0' not found`,
+		},
 		{"refused", with(0), with(1), []string{"!"}, "refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -63,7 +75,8 @@ func TestOpenPorts(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%+v, %v", got, err)
 				}
-			case err != nil || got[0].HostPort < firstHostPort || r.m.d.reserved[got[0].HostPort] != "vm" || c.ports[0].HostPort != 1:
+			case err != nil || got[0].HostPort < firstHostPort || r.m.d.reserved[got[0].HostPort] != "vm" ||
+				c.ports[0].HostPort != 1:
 				t.Errorf("%+v, %v, reserved %v", got, err, r.m.d.reserved)
 			}
 		})

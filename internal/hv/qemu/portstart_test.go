@@ -31,7 +31,8 @@ func takeChosenPort(t *testing.T, dir, id string) (port int) {
 		return 0
 	}
 	port = config.Ports[0].HostPort
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", net.JoinHostPort("0.0.0.0", strconv.Itoa(port)))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4",
+		net.JoinHostPort("0.0.0.0", strconv.Itoa(port)))
 	if err != nil {
 		t.Errorf("the test cannot take port %d: %v", port, err)
 		return port
@@ -54,7 +55,9 @@ func checkChosenAgain(t *testing.T, vm hv.VM, err error, taken int) {
 // when the guest boots and when it resumes from a state.
 func TestPortTakenMeanwhile(t *testing.T) {
 	t.Parallel()
-	for at, spec := range map[string]hv.Spec{"start: begun": newSpec(guest(t), "qcow2"), "start: resumed": warmSpec(t)} {
+	for at, spec := range map[string]hv.Spec{
+		"start: begun": newSpec(guest(t), "qcow2"), "start: resumed": warmSpec(t),
+	} {
 		t.Run(at, func(t *testing.T) {
 			dir, taken := t.TempDir(), 0
 			d := open(t, dir)
@@ -84,7 +87,8 @@ func TestPortTakenFromAdopted(t *testing.T) {
 	spec := newSpec(guest(t), "qcow2")
 	spec.Ports = sshRule()
 	slow, start := filepath.Join(tools, "slow-qemu"), filepath.Join(tools, "start")
-	script := "#!/bin/sh\ncase \"$*\" in *-uuid*) while [ ! -e " + start + " ]; do sleep 0.1; done ;; esac\nexec qemu-system-x86_64 \"$@\"\n"
+	script := "#!/bin/sh\ncase \"$*\" in *-uuid*) while [ ! -e " + start +
+		" ]; do sleep 0.1; done ;; esac\nexec qemu-system-x86_64 \"$@\"\n"
 	if err := os.WriteFile(slow, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +139,8 @@ func TestPortAskedForIsTaken(t *testing.T) {
 			spec.Ports = sshRule()
 			spec.Ports[0].HostIP, spec.Ports[0].HostPort = "127.0.0.1", l.Addr().(*net.TCPAddr).Port
 			defer remove(t, d, spec.ID)
-			if vm, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "leave the host port out, or ask for another") {
+			if vm, err := d.Start(t.Context(), spec); err == nil ||
+				!strings.Contains(err.Error(), "leave the host port out, or ask for another") {
 				t.Errorf("%+v, %v", vm.Ports, err)
 			}
 			if vm, err := d.Get(t.Context(), spec.ID); err != nil || vm.Status != hv.Stopped || vm.Failure == "" {

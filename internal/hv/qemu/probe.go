@@ -101,7 +101,8 @@ func (d *Driver) boots(ctx context.Context, machine, accel string) bool {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.opt.Binary, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", machine, "-accel", accel, "-m", "32", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
-		"-add-fd", "fd=3,set=1", "-blockdev", "driver=raw,node-name=d,read-only=on,file.driver=file,file.filename=/dev/fdset/1",
+		"-add-fd", "fd=3,set=1", "-blockdev",
+		"driver=raw,node-name=d,read-only=on,file.driver=file,file.filename=/dev/fdset/1",
 		"-device", "virtio-blk-pci,drive=d")
 	cmd.ExtraFiles = []*os.File{ro}
 	cmd.Env, cmd.Dir = toolEnv(), "/"

@@ -53,10 +53,14 @@ func credential(name string) (*syscall.Credential, error) {
 func ownCredential() (*syscall.Credential, error) {
 	id := strconv.Itoa(ownID)
 	if u, err := user.LookupId(id); err == nil {
-		return nil, fmt.Errorf("user id %s, as which QEMU would run, is that of user %s: make a user buildyard for QEMU", id, u.Username)
+		return nil,
+			fmt.Errorf("user id %s, as which QEMU would run, is that of user %s: make a user buildyard for QEMU", id,
+				u.Username)
 	}
 	if g, err := user.LookupGroupId(id); err == nil {
-		return nil, fmt.Errorf("group id %s, as which QEMU would run, is that of group %s: make a user buildyard for QEMU", id, g.Name)
+		return nil,
+			fmt.Errorf("group id %s, as which QEMU would run, is that of group %s: make a user buildyard for QEMU",
+				id, g.Name)
 	}
 	return &syscall.Credential{Uid: ownID, Gid: ownID, Groups: deviceGroups()}, nil
 }

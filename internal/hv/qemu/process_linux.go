@@ -58,7 +58,8 @@ func pidsOf(uuid string) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		if args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil && machineUUID(args) == uuid {
+		if args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")); err == nil &&
+			machineUUID(args) == uuid {
 			out = append(out, pid)
 		}
 	}

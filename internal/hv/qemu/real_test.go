@@ -26,7 +26,8 @@ func TestGuestPowersOff(t *testing.T) {
 	if _, err := d.Start(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("poweroff -f"), time.Minute)); !errors.Is(err, hv.ErrNotRunning) {
+	if _, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("poweroff -f"), time.Minute)); !errors.Is(err,
+		hv.ErrNotRunning) {
 		t.Errorf("Exec: %v, want ErrNotRunning", err)
 	}
 	waitStopped(t, d, spec.ID)
@@ -60,11 +61,18 @@ func TestGrowFileSystemSays(t *testing.T) {
 	}
 	for _, step := range []struct{ before, says string }{
 		{"mv /sbin/sfdisk /root/", "neither growpart nor sfdisk and partx"},
-		{"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx -a --nr 2 /dev/vda", "partition vda2 is past"},
-		{"partx -d --nr 2 /dev/vda && sfdisk --force --no-reread --delete /dev/vda 2 && mv /sbin/resize2fs /root/", "no resize2fs"},
+		{
+			"mv /root/sfdisk /sbin/; echo start=3000000,size=2048 | sfdisk --force --no-reread -a /dev/vda && partx " +
+				"-a --nr 2 /dev/vda", "partition vda2 is past",
+		},
+		{
+			"partx -d --nr 2 /dev/vda && sfdisk --force --no-reread --delete /dev/vda 2 && mv /sbin/resize2fs /root/",
+			"no resize2fs",
+		},
 		{"mv /root/resize2fs /sbin/", ""},
 	} {
-		if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(step.before), time.Minute)); err != nil || r.Code != 0 {
+		if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte(step.before), time.Minute)); err != nil ||
+			r.Code != 0 {
 			t.Fatalf("%s: %+v, %v", step.before, r, err)
 		}
 		r, err := d.Exec(t.Context(), spec.ID, hv.GrowFileSystem(time.Minute))
@@ -107,14 +115,16 @@ func TestImages(t *testing.T) {
 		t.Errorf("CreateDisk over an image: %v, want a refusal", err)
 	}
 	overlay := filepath.Join(dir, "overlay.qcow2")
-	if out, err := exec.CommandContext(t.Context(), "qemu-img", "create", "-f", "qcow2", "-F", "qcow2", "-b", base, overlay).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "qemu-img", "create", "-f", "qcow2", "-F", "qcow2", "-b", base,
+		overlay).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if _, err := qemu.ImageInfo(t.Context(), overlay, "qcow2"); !errors.Is(err, hv.ErrRefused) {
 		t.Errorf("an image with a backing file: %v, want a refusal", err)
 	}
 	d := open(t, filepath.Join(dir, "vms"))
-	for path, format := range map[string]string{overlay: "qcow2", base: "vmdk", dir: "raw", filepath.Join(dir, "none"): "raw"} {
+	for path, format := range map[string]string{overlay: "qcow2", base: "vmdk", dir: "raw", filepath.Join(dir,
+		"none"): "raw"} {
 		spec := newSpec(path, format)
 		if _, err := d.Start(t.Context(), spec); err == nil {
 			t.Errorf("%s as %s was started", path, format)

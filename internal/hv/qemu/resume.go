@@ -18,7 +18,8 @@ const clockSlack = 5 * time.Second
 // compatOf returns what a state of such a VM would depend on here. The spec has its defaults.
 func (d *Driver) compatOf(s hv.Spec) hv.Compat {
 	h, c := d.host, s.Requirements()
-	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator, h.CPU, h.HostCPU
+	c.Driver, c.Version, c.Machine, c.Accelerator, c.CPU, c.HostCPU = h.Driver, h.Version, h.Machine, h.Accelerator,
+		h.CPU, h.HostCPU
 	c.Layout = videos[s.Video].layout
 	return c
 }
@@ -177,7 +178,8 @@ func (r *run) openPorts(ctx context.Context, asked, ports []hv.PortRule) ([]hv.P
 
 // addPort adds one rule. said is empty unless QEMU could not add it.
 func addPort(ctx context.Context, q *qmpConn, p hv.PortRule) (said string, err error) {
-	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)}, &said)
+	err = q.call(ctx, "human-monitor-command", map[string]string{"command-line": "hostfwd_add net0 " + forward(p)},
+		&said)
 	return said, err
 }
 

@@ -10,7 +10,8 @@ import (
 
 // Changes here change what guests can reach on hosts: they are decisions (docs/decisions/17-guest-isolation.md).
 func TestRules(t *testing.T) {
-	conf := "# nameserver 1.1.1.1\nsearch lan\nnameserver 127.0.0.53\nnameserver ::1\nnameserver fe80::1%lo\nnameserver\nnameserver 192.0.2.9 # x\nnameserver 127.0.0.53\nnameserver 1; flush ruleset\n"
+	conf := "# nameserver 1.1.1.1\nsearch lan\nnameserver 127.0.0.53\nnameserver ::1\nnameserver " +
+		"fe80::1%lo\nnameserver\nnameserver 192.0.2.9 # x\nnameserver 127.0.0.53\nnameserver 1; flush ruleset\n"
 	got := rules(65525, resolvers([]byte(conf)))
 	want := `add table inet buildyard
 add chain inet buildyard refuse

@@ -49,7 +49,8 @@ func TestKilledInASave(t *testing.T) {
 			}
 			lives(t, d, vm, "after the agent was killed")
 			run(t, d, spec.ID, "echo more >/root/more; sync")
-			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil || saved.Disks[0].Bytes == 0 {
+			if saved, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); err != nil ||
+				saved.Disks[0].Bytes == 0 {
 				t.Errorf("the next save: %+v, %v", saved, err)
 			}
 			lives(t, d, vm, "after the next save")
@@ -108,7 +109,8 @@ func TestKilledInAStoppedSave(t *testing.T) {
 	if err != nil || s.Disks[0].Bytes == 0 || s.State != "" || s.Pin != (hv.Compat{}) {
 		t.Fatalf("the save again: %+v, %v", s, err)
 	}
-	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err,
+		hv.ErrNotRunning) {
 		t.Errorf("a save of a stopped VM with its memory: %v, want ErrNotRunning", err)
 	}
 	clone := cloneSpec(spec, s)
@@ -130,7 +132,8 @@ func readFiles(t *testing.T, disk hv.Disk, paths ...string) string {
 		chain = fmt.Sprintf(`{"driver":"qcow2","file":{"driver":"file","filename":%q}%s}`, path, chain)
 	}
 	raw := filepath.Join(t.TempDir(), "raw")
-	if out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-O", "raw", "json:"+chain, raw).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "qemu-img", "convert", "-O", "raw", "json:"+chain,
+		raw).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	debugfs, err := exec.LookPath("debugfs")
@@ -189,7 +192,8 @@ func TestBothKilledInASave(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil || r.Code != 0 {
+	if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("echo kept >/root/x; sync"), time.Minute)); err != nil ||
+		r.Code != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	_, err = d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: func(s hv.SaveStep) error {

@@ -101,7 +101,8 @@ func TestSaveWithoutRoom(t *testing.T) {
 				_ = full(c.full)()
 			}
 		})
-		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: c.dir, Suspend: true, Step: at(hv.SaveStep(c.at), full(c.full))})
+		_, err := d.Save(t.Context(), spec.ID,
+			hv.SaveSpec{Dir: c.dir, Suspend: true, Step: at(hv.SaveStep(c.at), full(c.full))})
 		free()
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), "no space left") {
 			t.Fatalf("%s: %v", c.name, err)
@@ -140,10 +141,12 @@ func TestQEMUKilledInASave(t *testing.T) {
 		if vm, _ := d.Get(t.Context(), spec.ID); vm.Status != hv.Stopped || vm.Failure == "" {
 			t.Errorf("%s: %+v", step, vm)
 		}
-		if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err, hv.ErrNotRunning) {
+		if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true}); !errors.Is(err,
+			hv.ErrNotRunning) {
 			t.Errorf("%s: a suspended save of a VM that ended: %v", step, err)
 		}
-		if off, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || off.Disks[0].Bytes == 0 || off.State != "" {
+		if off, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil ||
+			off.Disks[0].Bytes == 0 || off.State != "" {
 			t.Errorf("%s: a save of its disks: %+v, %v", step, off, err)
 		}
 		remove(t, d, spec.ID)
@@ -170,8 +173,11 @@ func TestEightFailedSaves(t *testing.T) {
 	for i := range 8 {
 		step := steps[i%len(steps)]
 		// Some of it is on the disk when the save fails, so that it is in the overlay of that time.
-		run(t, d, spec.ID, fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4, i))
-		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error { return errStep })})
+		run(t, d, spec.ID,
+			fmt.Sprintf("head -c 100000 /dev/urandom >/root/f%d; rm -f /root/f%d; sync; echo %d >>/root/log", i, i-4,
+				i))
+		_, err := d.Save(t.Context(), spec.ID,
+			hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error { return errStep })})
 		if !errors.Is(err, errStep) {
 			t.Fatalf("%s: %v", step, err)
 		}
@@ -184,7 +190,8 @@ func TestEightFailedSaves(t *testing.T) {
 			each = files() - before
 		}
 		if got := files(); got != before+frozen*each {
-			t.Errorf("after %d saves, %d of them frozen: QEMU has %d open files, want %d+%d*%d", i+1, frozen, got, before, frozen, each)
+			t.Errorf("after %d saves, %d of them frozen: QEMU has %d open files, want %d+%d*%d", i+1, frozen,
+				got, before, frozen, each)
 		}
 	}
 	if each < 1 || each > 4 {

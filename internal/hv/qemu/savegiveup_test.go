@@ -77,7 +77,8 @@ func TestTerminatedInARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range fulltest.Some(t, 1, []string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
+	for _, step := range fulltest.Some(t, 1,
+		[]string{"start: overlay", "start: begun", "start: forked", "start: pid", ""}) {
 		spec := warmSpec(t)
 		start(t, d, spec)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -110,12 +111,14 @@ func TestSaveAmongOthers(t *testing.T) {
 	for range 2 {
 		dir := t.TempDir()
 		wg.Go(func() {
-			if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true}); err != nil || s.State == "" {
+			if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true}); err != nil ||
+				s.State == "" {
 				t.Errorf("one of two saves: %+v, %v", s, err)
 			}
 		})
 		wg.Go(func() {
-			if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("sleep 1; cat /dev/shm/warm"), time.Minute)); err != nil || string(r.Stdout) != "warm\n" {
+			if r, err := d.Exec(t.Context(), spec.ID, hv.Script([]byte("sleep 1; cat /dev/shm/warm"),
+				time.Minute)); err != nil || string(r.Stdout) != "warm\n" {
 				t.Errorf("a command beside them: %+v, %v", r, err)
 			}
 		})
@@ -126,24 +129,27 @@ func TestSaveAmongOthers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SavedGuest, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if _, err := d.Save(ctx, spec.ID, hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a save that waits for another: %v", err)
-		}
-		return nil
-	})})
+	_, err := d.Save(t.Context(),
+		spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SavedGuest, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := d.Save(ctx, spec.ID, hv.SaveSpec{Dir: t.TempDir()}); !errors.Is(err,
+				context.DeadlineExceeded) {
+				t.Errorf("a save that waits for another: %v", err)
+			}
+			return nil
+		})})
 	if err != nil {
 		t.Error(err)
 	}
 	lives(t, d, vm, "the saves")
 	stopped := make(chan error, 1)
-	_, err = d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SaveFrozen, func() error {
-		go func() { stopped <- d.Stop(t.Context(), spec.ID, hv.StopForce) }()
-		waitStopped(t, d, spec.ID)
-		return nil
-	})})
+	_, err = d.Save(t.Context(),
+		spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SaveFrozen, func() error {
+			go func() { stopped <- d.Stop(t.Context(), spec.ID, hv.StopForce) }()
+			waitStopped(t, d, spec.ID)
+			return nil
+		})})
 	if err == nil {
 		t.Error("the save of a VM that was stopped in it succeeded")
 	}
@@ -173,7 +179,8 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
 	go whenAsked(t, d, spec.ID, func() { _ = syscall.Kill(vm.PID, syscall.SIGKILL) })
-	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown") {
+	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil ||
+		!strings.Contains(err.Error(), "end of its shutdown") {
 		t.Errorf("the save of a guest that was killed in its shutdown: %v", err)
 	}
 	empty(t, dir, "killed")
@@ -199,7 +206,8 @@ echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
 	run(t, d, spec.ID, "head -c 20000000 /dev/urandom >/root/lost")
 	fill(t, vms)
 	shrink(t, filepath.Join(vms, "filler"), 1<<20) // fits the intent, but not the guest's last writes
-	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil || !strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
+	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil ||
+		!strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}
 	empty(t, dir, "no room")
@@ -224,14 +232,16 @@ func TestStoppedSaveOfSlowGuest(t *testing.T) {
 	spec := warmSpec(t)
 	d := openWith(t, qemu.Options{Dir: t.TempDir(), StopTimeout: 200 * time.Millisecond})
 	vm := start(t, d, spec)
-	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "in time") {
+	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err == nil ||
+		!strings.Contains(err.Error(), "in time") {
 		t.Errorf("the save of a slow guest: %v", err)
 	}
 	if got, _ := d.Get(t.Context(), spec.ID); got.Status != hv.Running || got.PID != vm.PID {
 		t.Errorf("the slow guest was ended: %+v", got)
 	}
 	waitStopped(t, d, spec.ID)
-	if got, _ := d.Get(t.Context(), spec.ID); got.StoppedAt.IsZero() || !strings.Contains(got.Failure, "powered itself off") {
+	if got, _ := d.Get(t.Context(), spec.ID); got.StoppedAt.IsZero() ||
+		!strings.Contains(got.Failure, "powered itself off") {
 		t.Errorf("when it is off: %+v", got)
 	}
 	if s, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir()}); err != nil || s.Disks[0].Bytes == 0 {

@@ -66,7 +66,8 @@ func TestSavesUnderLoad(t *testing.T) {
 	fulltest.Only(t) // TestConformance saves and resumes a guest
 	t.Parallel()
 	image, raw := guest(t), filepath.Join(t.TempDir(), "base.raw")
-	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"}, hv.Disk{Path: raw, Format: "raw"}); err != nil {
+	if err := qemu.Convert(t.Context(), hv.Disk{Path: image, Format: "qcow2"},
+		hv.Disk{Path: raw, Format: "raw"}); err != nil {
 		t.Fatal(err)
 	}
 	second := filepath.Join(t.TempDir(), "second,disk.qcow2")
@@ -86,7 +87,9 @@ func TestSavesUnderLoad(t *testing.T) {
 		run(t, d, spec.ID, fmt.Sprintf(newData, round))
 		want := run(t, d, spec.ID, sums)
 		if round%2 == 0 {
-			_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SaveSteps()[round/2+1], func() error { return errStep })})
+			_, err := d.Save(t.Context(), spec.ID,
+				hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SaveSteps()[round/2+1],
+					func() error { return errStep })})
 			if !errors.Is(err, errStep) {
 				t.Fatal(err)
 			}
@@ -97,7 +100,8 @@ func TestSavesUnderLoad(t *testing.T) {
 		}
 		clone, begun := cloneSpec(spec, saved), time.Now()
 		start(t, other, clone)
-		t.Logf("round %d: pause %s, %d + %d bytes, resumed in %s", round, saved.Pause, saved.Disks[0].Bytes, saved.Disks[1].Bytes, time.Since(begun))
+		t.Logf("round %d: pause %s, %d + %d bytes, resumed in %s", round, saved.Pause, saved.Disks[0].Bytes,
+			saved.Disks[1].Bytes, time.Since(begun))
 		if bad := run(t, other, clone.ID, consistent); bad != "" {
 			t.Errorf("round %d: the files of the load: %s", round, bad)
 		}

@@ -41,7 +41,10 @@ func (t *text) String() string {
 func TestScreenIsBounded(t *testing.T) {
 	t.Parallel()
 	var log text
-	d, err := qemu.Open(t.Context(), qemu.Options{Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	d, err := qemu.Open(t.Context(),
+		qemu.Options{
+			Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,8 @@ func TestScreenIsBounded(t *testing.T) {
 	}
 	defer busy.Close()
 	spec.VNC.Port = busy.Addr().(*net.TCPAddr).Port
-	if _, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "VNC port") || strings.Contains(err.Error(), "hunter2") {
+	if _, err := d.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "VNC port") ||
+		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a port that is in use: %v", err)
 	}
 }

@@ -14,7 +14,8 @@ const maxSockPath = 103
 func sockPath(dir, name string) (path string, done func(), err error) {
 	path = filepath.Join(dir, name)
 	if len(path) > maxSockPath {
-		return "", nil, fmt.Errorf("%s is longer than a socket address (%d bytes); use a shorter directory", path, maxSockPath)
+		return "", nil, fmt.Errorf("%s is longer than a socket address (%d bytes); use a shorter directory", path,
+			maxSockPath)
 	}
 	return path, func() {}, nil
 }

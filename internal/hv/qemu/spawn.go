@@ -49,7 +49,10 @@ func (m *machine) spawn(ctx context.Context, spec hv.Spec, avoid map[int]bool) (
 	if err := m.settleDead(); err != nil {
 		return nil, err
 	}
-	l := launchSpec{incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux", noFlush: m.d.opt.UnsafeCache}
+	l := launchSpec{
+		incoming: m.resumes(spec), spec: spec, host: m.d.host, sandbox: runtime.GOOS == "linux",
+		noFlush: m.d.opt.UnsafeCache,
+	}
 	if l.incoming { // an earlier attempt may have written
 		if err := m.removeOverlays(0); err != nil {
 			return nil, err
@@ -126,7 +129,8 @@ func (m *machine) openDisk(ctx context.Context, i int, l launchSpec, files *inhe
 			return d, err
 		}
 		size = n
-		d.layers = append(d.layers, layerFile{node: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
+		d.layers = append(d.layers,
+			layerFile{node: fmt.Sprintf("disk%d-layer%d", i, k), format: image.Format, fd: files.add(f)})
 	}
 	generations := m.generations()
 	last := len(generations) - 1

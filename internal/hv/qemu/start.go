@@ -246,7 +246,9 @@ func (r *run) askAddress(ctx context.Context) error {
 
 // cutOff reports whether a connection to QEMU ended, which is the first sign of its end.
 func cutOff(err error) bool {
-	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED}, func(sign error) bool {
+	return slices.ContainsFunc([]error{
+		io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
+	}, func(sign error) bool {
 		return errors.Is(err, sign)
 	})
 }

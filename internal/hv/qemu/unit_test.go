@@ -21,7 +21,8 @@ import (
 )
 
 func TestNewestMachine(t *testing.T) {
-	help := "pc-q35-9.2 x\npc-q35-10.0           Standard PC (Q35 + ICH9, 2009)\npc-q35-10.1   old (deprecated)\nq35 (alias of pc-q35-10.0)\npc-i440fx-11.0 y\n"
+	help := "pc-q35-9.2 x\npc-q35-10.0           Standard PC (Q35 + ICH9, 2009)\npc-q35-10.1   old (deprecated)\nq35 " +
+		"(alias of pc-q35-10.0)\npc-i440fx-11.0 y\n"
 	if got, err := newestMachine([]byte(help)); err != nil || got != "pc-q35-10.0" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -61,7 +62,9 @@ func TestMachineUUIDIsNotTakenFromAName(t *testing.T) {
 	if got := machineUUID([]byte(args)); got != "2" {
 		t.Errorf("got %q", got)
 	}
-	if state, ticks, err := parseStat([]byte("12 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20")); err != nil || state != 'S' || ticks != 4242 {
+	if state, ticks, err := parseStat(
+		[]byte("12 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20")); err != nil || state != 'S' ||
+		ticks != 4242 {
 		t.Errorf("parseStat: %c %d %v", state, ticks, err)
 	}
 }
@@ -118,15 +121,19 @@ func TestChoosePorts(t *testing.T) {
 	if free(t.Context(), hv.PortRule{HostIP: "127.0.0.1", Protocol: "tcp"}, busy) {
 		t.Errorf("port %d counts as free", busy)
 	}
-	rules := []hv.PortRule{{GuestPort: 1}, {GuestPort: 2, HostPort: 10000}, {GuestPort: 3, Protocol: "udp", HostIP: "127.0.0.1"}}
+	rules := []hv.PortRule{
+		{GuestPort: 1}, {GuestPort: 2, HostPort: 10000}, {GuestPort: 3, Protocol: "udp", HostIP: "127.0.0.1"},
+	}
 	got, err := d.choosePorts(t.Context(), "a", rules, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got[0].HostPort <= 10000 || got[0].HostIP != "0.0.0.0" || got[0].Protocol != "tcp" || got[2].HostPort == got[0].HostPort {
+	if got[0].HostPort <= 10000 || got[0].HostIP != "0.0.0.0" || got[0].Protocol != "tcp" ||
+		got[2].HostPort == got[0].HostPort {
 		t.Errorf("got %+v", got)
 	}
-	other, err := d.choosePorts(t.Context(), "b", []hv.PortRule{{GuestPort: 1}}, map[int]bool{got[2].HostPort + 1: true})
+	other, err := d.choosePorts(t.Context(), "b", []hv.PortRule{{GuestPort: 1}},
+		map[int]bool{got[2].HostPort + 1: true})
 	if err != nil || other[0].HostPort <= got[2].HostPort+1 {
 		t.Errorf("the second VM got %+v, %v", other, err)
 	}
@@ -184,7 +191,8 @@ func FuzzQcow2Size(f *testing.F) {
 func FuzzParseQMP(f *testing.F) {
 	for _, s := range []string{
 		`{"QMP": {"version": {}, "capabilities": []}}`, `{"return": {}, "id": 3}`, `{"return": {}, "id": "x"}`,
-		`{"error": {"class": "GenericError", "desc": "no"}, "id": 1}`, `{"timestamp": {}, "event": "STOP", "data": {}}`, `{}`, `[`,
+		`{"error": {"class": "GenericError", "desc": "no"}, "id": 1}`, `{"timestamp": {}, "event": "STOP", "data": {}}`,
+		`{}`, `[`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -198,7 +206,8 @@ func FuzzParseQMP(f *testing.F) {
 
 func FuzzParseQGA(f *testing.F) {
 	for _, s := range []string{
-		`{"return": {"pid": 12}}`, `{"return": 5}`, `{"error": {"class": "x", "desc": "y"}}`, `{"return": {"exited": true, "exitcode": 1, "out-data": "YQ=="}}`, `null`,
+		`{"return": {"pid": 12}}`, `{"return": 5}`, `{"error": {"class": "x", "desc": "y"}}`,
+		`{"return": {"exited": true, "exitcode": 1, "out-data": "YQ=="}}`, `null`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -257,7 +266,8 @@ func TestQMPOrder(t *testing.T) {
 		say(c, `{"event": "RESUME"}`+"\n"+`{"return": {}}`+"\n")
 		_, _ = r.ReadString('\n')
 		_, _ = r.ReadString('\n')
-		say(c, `{"return": {}, "id": 77}`+"\n"+`{"timestamp": {"seconds": 3, "microseconds": 4}, "event": "STOP", "data": {"reason": "x"}}`+"\n")
+		say(c, `{"return": {}, "id": 77}`+"\n"+
+			`{"timestamp": {"seconds": 3, "microseconds": 4}, "event": "STOP", "data": {"reason": "x"}}`+"\n")
 		say(c, `{"return": {"n": 2}, "id": 2}`+"\n"+`{"error": {"class": "C", "desc": "refused"}, "id": 1}`+"\n")
 		_, _ = r.ReadString('\n')
 	})
@@ -282,7 +292,8 @@ func TestQMPOrder(t *testing.T) {
 	if err := <-first; !errors.As(err, &refused) || refused.Desc != "refused" {
 		t.Errorf("one: %v", err)
 	}
-	if got := <-events; got.Event != "STOP" || string(got.Data) != `{"reason": "x"}` || !got.At.time().Equal(time.Unix(3, 4000)) {
+	if got := <-events; got.Event != "STOP" || string(got.Data) != `{"reason": "x"}` ||
+		!got.At.time().Equal(time.Unix(3, 4000)) {
 		t.Errorf("event %+v", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

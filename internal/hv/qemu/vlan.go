@@ -72,7 +72,9 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 	case !given:
 		return hv.Refuse("VLAN %d: this node has not been given it", s.VLAN)
 	case bridge != "" && !isBridge(bridge):
-		return hv.Refuse("VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN", s.VLAN, bridge)
+		return hv.Refuse(
+			"VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN",
+			s.VLAN, bridge)
 	case !slices.Contains(d.host.VLANs, s.VLAN):
 		return hv.Refuse("VLAN %d: this node could not offer it when its agent began; its log says why", s.VLAN)
 	}

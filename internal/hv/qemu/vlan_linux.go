@@ -192,9 +192,11 @@ func describe(name string, kind linkKind, parent int) (attributes []linkAttribut
 		info = append(info, attribute(infoData, data)...)
 	}
 	if parent != 0 {
-		attributes = append(attributes, linkAttribute{unix.IFLA_LINK, binary.NativeEndian.AppendUint32(nil, uint32(parent))})
+		attributes = append(attributes,
+			linkAttribute{unix.IFLA_LINK, binary.NativeEndian.AppendUint32(nil, uint32(parent))})
 	}
-	return append(attributes, linkAttribute{unix.IFLA_IFNAME, append([]byte(name), 0)}, linkAttribute{unix.IFLA_LINKINFO, info})
+	return append(attributes, linkAttribute{unix.IFLA_IFNAME, append([]byte(name), 0)},
+		linkAttribute{unix.IFLA_LINKINFO, info})
 }
 
 // dropVLANs removes the bridges and tagged devices of VLANs that have no other port.

@@ -60,7 +60,8 @@ func TestVLAN(t *testing.T) {
 func uplink(t *testing.T) (tagged bool) {
 	t.Helper()
 	command(t, "ip", "link", "set", "lo", "up")
-	if err := exec.CommandContext(t.Context(), "ip", "link", "add", "up0", "type", "veth", "peer", "name", "far0").Run(); err != nil {
+	if err := exec.CommandContext(t.Context(), "ip", "link", "add", "up0", "type", "veth", "peer", "name",
+		"far0").Run(); err != nil {
 		t.Skipf("no pairs of network devices in this kernel: %v", err)
 	}
 	if err := exec.CommandContext(t.Context(), "ip", "link", "add", "br20", "type", "bridge").Run(); err != nil {
@@ -101,7 +102,8 @@ func overUplink(t *testing.T, image string) {
 	if names, err := qemu.Links(); err != nil || names["by-vlan77"] || !names["by-vlanx"] {
 		t.Errorf("there are %v, %v", names, err)
 	}
-	if h, err := d.Describe(t.Context()); err != nil || !slices.Equal(h.VLANs, []int{10, 20}) || !strings.Contains(log.String(), "no bridge no-such-br") {
+	if h, err := d.Describe(t.Context()); err != nil || !slices.Equal(h.VLANs, []int{10, 20}) ||
+		!strings.Contains(log.String(), "no bridge no-such-br") {
 		t.Fatalf("%+v, %v, %s", h.VLANs, err, log.String())
 	}
 	spec := newSpec(image, "qcow2")
@@ -109,7 +111,8 @@ func overUplink(t *testing.T, image string) {
 	for vlan, want := range map[int]string{30: "no-such-br", 40: "has not been given it"} {
 		other := spec
 		other.VLAN = vlan
-		if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), want) {
+		if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("VLAN %d: %v", vlan, err)
 		}
 	}
@@ -169,7 +172,8 @@ func resumeInVLAN(t *testing.T, d *qemu.Driver, spec hv.Spec, saved hv.Saved) {
 	defer remove(t, d, clone.ID)
 	other := clone
 	other.VLAN = 20
-	if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) || !strings.Contains(err.Error(), "VLAN 20 cannot be set") {
+	if _, err := d.Start(t.Context(), other); !errors.Is(err, hv.ErrRefused) ||
+		!strings.Contains(err.Error(), "VLAN 20 cannot be set") {
 		t.Errorf("saved in VLAN 10, started in 20: %v", err)
 	}
 	vm, err := d.Start(t.Context(), clone)
@@ -188,7 +192,8 @@ func TestTaggedDevice(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes are those of a machine that is little-endian")
 	}
-	want := []byte("\x4c\x00\x00\x00\x10\x00\x05\x06\x01\x00\x00\x00\x00\x00\x00\x00" + // 76 bytes, RTM_NEWLINK, REQUEST|ACK|EXCL|CREATE
+	// 76 bytes, RTM_NEWLINK, REQUEST|ACK|EXCL|CREATE
+	want := []byte("\x4c\x00\x00\x00\x10\x00\x05\x06\x01\x00\x00\x00\x00\x00\x00\x00" +
 		strings.Repeat("\x00", 16) +
 		"\x08\x00\x05\x00\x01\x00\x00\x00" + // IFLA_LINK 1
 		"\x0c\x00\x03\x00by-up10\x00" + // IFLA_IFNAME
@@ -204,7 +209,8 @@ func TestTaggedDevice(t *testing.T) {
 func TestVLANsThatCannotBe(t *testing.T) {
 	var log bytes.Buffer
 	d, err := qemu.Open(t.Context(), qemu.Options{
-		Dir: t.TempDir(), VLANs: map[int]string{10: "", 20: "lo"}, Uplink: "no-such-dev", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Dir: t.TempDir(), VLANs: map[int]string{10: "", 20: "lo"}, Uplink: "no-such-dev",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,8 @@ func CanTag(uplink string) error { return canTag(uplink, tagged) }
 
 // TaggedMessage is the request to the kernel for a tagged device.
 func TaggedMessage(name string, id, parent int) []byte {
-	return linkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{}, describe(name, tagged(id), parent))
+	return linkMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHead{},
+		describe(name, tagged(id), parent))
 }
 
 // Links returns the names of the host's network devices.

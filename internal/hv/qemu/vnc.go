@@ -38,7 +38,8 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	if v.Port != 0 {
 		l, err := d.listenVNC(ctx, v.Port)
 		if err != nil {
-			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or ask for another: %w", v.Port, err)
+			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or ask for another: %w",
+				v.Port, err)
 		}
 		d.reserved[v.Port] = id
 		return l, nil

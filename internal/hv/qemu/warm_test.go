@@ -50,7 +50,8 @@ func suspend(image string) (saved hv.Saved, err error) {
 		return saved, err
 	}
 	defer func() { err = errors.Join(err, d.Delete(ctx, spec.ID)) }()
-	r, err := d.Exec(ctx, spec.ID, hv.Script([]byte("echo warm >/dev/shm/warm; echo warm >/root/warm; sync"), time.Minute))
+	r, err := d.Exec(ctx, spec.ID,
+		hv.Script([]byte("echo warm >/dev/shm/warm; echo warm >/root/warm; sync"), time.Minute))
 	if err != nil || r.Code != 0 {
 		return saved, fmt.Errorf("%+v, %w", r, err)
 	}
@@ -141,7 +142,8 @@ func saveAndCheck(t testing.TB, d *qemu.Driver, spec hv.Spec, file string) {
 	other := open(t, t.TempDir())
 	clone := cloneSpec(spec, saved)
 	start(t, other, clone)
-	if got := run(t, other, clone.ID, "cat /dev/shm/warm; cat /root/warm; echo 3 >/proc/sys/vm/drop_caches; cat "+file); got != "warm\nwarm\n"+want {
+	if got := run(t, other, clone.ID, "cat /dev/shm/warm; cat /root/warm; echo 3 >/proc/sys/vm/drop_caches; cat "+
+		file); got != "warm\nwarm\n"+want {
 		t.Errorf("the clone has %q, want %q", got, want)
 	}
 }

@@ -65,7 +65,10 @@ func TestWrapper(t *testing.T) {
 			stdout, stderr string
 		}{
 			{name: "silent", command: []string{"true"}},
-			{name: "all three", stdin: "in", command: []string{"sh", "-c", "cat; echo err >&2; exit 9"}, code: 9, stdout: "in", stderr: "err\n"},
+			{
+				name: "all three", stdin: "in", command: []string{"sh", "-c", "cat; echo err >&2; exit 9"}, code: 9,
+				stdout: "in", stderr: "err\n",
+			},
 			{name: "arguments", command: []string{"printf", "%s.", "a b", "", "*", "$x", "'"}, stdout: "a b..*.$x.'."},
 			{name: "binary", stdin: "\x00\xff\n\x00", command: []string{"cat"}, stdout: "\x00\xff\n\x00"},
 			{name: "signal", command: []string{"sh", "-c", "kill -9 $$"}, code: 137},
@@ -73,10 +76,12 @@ func TestWrapper(t *testing.T) {
 		} {
 			code, stdout, stderr := wrap(t, shell, c.stdin, ".exec-"+token(), c.command...)
 			if code != c.code || stdout != c.stdout || (stderr != c.stderr && c.name != "signal") {
-				t.Errorf("%s: got %d, %q, %q; want %d, %q, %q", c.name, code, stdout, stderr, c.code, c.stdout, c.stderr)
+				t.Errorf("%s: got %d, %q, %q; want %d, %q, %q", c.name, code, stdout, stderr, c.code, c.stdout,
+					c.stderr)
 			}
 		}
-		if code, _, stderr := wrap(t, shell, "", ".exec-"+token(), "/no/such/program"); code != hv.CodeNotFound || stderr == "" {
+		if code, _, stderr := wrap(t, shell, "", ".exec-"+token(), "/no/such/program"); code != hv.CodeNotFound ||
+			stderr == "" {
 			t.Errorf("missing program: %d, %q", code, stderr)
 		}
 	})
@@ -86,13 +91,16 @@ func TestWrapper(t *testing.T) {
 func TestWrapperKeepsTheEnd(t *testing.T) {
 	eachShell(t, func(t *testing.T, shell []string) {
 		name := ".exec-" + token()
-		_, stdout, _ := wrap(t, shell, "", name, "sh", "-c", "head -c 67108864 /dev/zero | tr '\\0' x; printf END; du -sk /tmp/"+name+" | cut -f1 >&2")
+		_, stdout, _ := wrap(t, shell, "", name, "sh", "-c",
+			"head -c 67108864 /dev/zero | tr '\\0' x; printf END; du -sk /tmp/"+name+" | cut -f1 >&2")
 		if len(stdout) != hv.MaxOutput || !strings.HasSuffix(stdout, "xEND") {
 			t.Errorf("kept %d bytes ending in %q", len(stdout), stdout[max(0, len(stdout)-8):])
 		}
 		// Many small writes: every read is short, so the parts are small, too.
-		_, stdout, stderr := wrap(t, shell, "", ".exec-"+token(), "sh", "-c", "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo done >&2")
-		if !strings.HasPrefix(stdout, "line 0\nline 1\n") || !strings.HasSuffix(stdout, "\nline 2999\n") || stderr != "done\n" {
+		_, stdout, stderr := wrap(t, shell, "", ".exec-"+token(), "sh", "-c",
+			"i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo done >&2")
+		if !strings.HasPrefix(stdout, "line 0\nline 1\n") || !strings.HasSuffix(stdout, "\nline 2999\n") ||
+			stderr != "done\n" {
 			t.Errorf("small writes: %d bytes, stderr %q", len(stdout), stderr)
 		}
 		if _, err := os.Stat("/tmp/" + name); !errors.Is(err, os.ErrNotExist) {

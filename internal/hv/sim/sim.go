@@ -88,7 +88,9 @@ func New(opt Options) (*Host, error) {
 func (h *Host) Describe(context.Context) (hv.Host, error) {
 	d := hv.Host{Driver: "sim", Version: Version, Accelerator: "sim", Machine: "sim-1", CPU: "sim", Arch: "amd64"}
 	d.License, d.Expires = h.opt.License, h.opt.Expires
-	d.Abilities = []hv.Capability{hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanConsole, hv.CanUSB, hv.CanBridge}
+	d.Abilities = []hv.Capability{
+		hv.CanRestart, hv.CanSave, hv.CanResize, hv.CanVNC, hv.CanConsole, hv.CanUSB, hv.CanBridge,
+	}
 	if h.opt.Dir != "" {
 		d.Abilities = append(d.Abilities, hv.CanPersist)
 	}
@@ -200,7 +202,9 @@ func (h *Host) await(ctx context.Context, spec hv.Spec, started time.Time) (hv.V
 
 // look returns a VM that is ready, an error for one that will never be, or how long to wait before
 // the next look.
-func (h *Host) look(id string, started time.Time, timeout time.Duration) (hv.VM, time.Duration, <-chan struct{}, error) {
+func (h *Host) look(
+	id string, started time.Time, timeout time.Duration,
+) (hv.VM, time.Duration, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]

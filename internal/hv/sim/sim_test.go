@@ -295,7 +295,8 @@ func TestDeleteTakesTime(t *testing.T) {
 			t.Errorf("after a removal that was broken off: %+v, %v", now, err)
 		}
 		began := time.Now()
-		if err := h.Delete(t.Context(), vm.ID); err != nil || time.Since(began) < 2*time.Second || time.Since(began) > 5*time.Second {
+		if err := h.Delete(t.Context(), vm.ID); err != nil || time.Since(began) < 2*time.Second ||
+			time.Since(began) > 5*time.Second {
 			t.Errorf("removed after %s, %v", time.Since(began), err)
 		}
 		began = time.Now()

@@ -38,7 +38,8 @@ func Fill(base string, s Shape) error {
 }
 
 func (s Shape) template(base string, i int) error {
-	t := layout.Template{Schema: layout.Schema, ID: ID(i), Name: fmt.Sprintf("template %d", i), Arch: "arm64", Gen: int64(s.Versions + 1)}
+	t := layout.Template{Schema: layout.Schema, ID: ID(i), Name: fmt.Sprintf("template %d",
+		i), Arch: "arm64", Gen: int64(s.Versions + 1)}
 	var chain []layout.Layer
 	for n := range s.Versions {
 		if len(chain) == s.Depth {
@@ -52,7 +53,8 @@ func (s Shape) template(base string, i int) error {
 		t.Versions = append(t.Versions, layout.Version{
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: fmt.Sprintf("%064x", i*s.Versions+n), Arch: t.Arch,
 			Created: 1_700_000_000, LastPush: 1_700_000_000 + int64(n),
-			Files: []layout.File{{Name: "disk.img", Kind: layout.Disk, Format: "raw", Size: 64 << 30, Layers: append([]layout.Layer{}, chain...)}},
+			Files: []layout.File{{Name: "disk.img", Kind: layout.Disk, Format: "raw", Size: 64 <<
+				30, Layers: append([]layout.Layer{}, chain...)}},
 		})
 	}
 	if err := t.Validate(); err != nil {
@@ -84,7 +86,10 @@ func layer(base string, number int64, chain []layout.Layer) (layout.Layer, error
 		return layout.Layer{}, err
 	}
 	foot := x.Footer()
-	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
+	l := layout.Layer{
+		Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
+		IndexLength: foot.IndexLength,
+	}
 	return l, os.WriteFile(filepath.Join(base, layout.ImagesDir, l.FileName()), x.Tail(), 0o600)
 }
 

@@ -48,7 +48,8 @@ func TestArchive(t *testing.T) {
 	if err := l.Events([][]byte{[]byte(`{"n":1}`)}); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"node/a.2026-03-04.log": content(t, dir, "node/a.2026-03-04.log"), "event/event.log": content(t, dir, "event/event.log")}
+	want := map[string]string{"node/a.2026-03-04.log": content(t, dir,
+		"node/a.2026-03-04.log"), "event/event.log": content(t, dir, "event/event.log")}
 	nodes, err := l.Archive("node")
 	if err != nil {
 		t.Fatal(err)

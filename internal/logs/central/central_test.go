@@ -93,14 +93,21 @@ func TestRows(t *testing.T) {
 		{row("node", "mac-1", "ends\r\n\n"), "mac-1", "mac-1 10.0.0.1 ends"},
 		{row("node", "mac-1", "two\nlines\tand \\n"), "mac-1", `mac-1 10.0.0.1 two\nlines` + "\t" + `and \n`},
 		{row("node", "mac-1", "\x1b[31mred\x00\x7f\u009b"), "mac-1", `mac-1 10.0.0.1 \x1b[31mred\x00\x7f\x9b`},
-		{row("node", "mac-1", "over\u2028ein \u202eßЖ\U0001F600 \xff"), "mac-1", `mac-1 10.0.0.1 over\u2028ein \u202eßЖ` + "\U0001F600 \uFFFD"},
+		{
+			row("node", "mac-1", "over\u2028ein \u202eßЖ\U0001F600 \xff"), "mac-1",
+			`mac-1 10.0.0.1 over\u2028ein \u202eßЖ` + "\U0001F600 \uFFFD",
+		},
 		{api.LogRow{Service: "node"}, "unknown", "unknown - "},
 		{row("node", "../../etc/passwd", "x"), "_._.._etc_passwd", "_._.._etc_passwd 10.0.0.1 x"},
 		{row("node", "-rf ~", "x"), "_rf__", "_rf__ 10.0.0.1 x"},
 		{row("node", strings.Repeat("ü", 100), "x"), strings.Repeat("_", 32), strings.Repeat("_", 32) + " 10.0.0.1 x"},
 		{api.LogRow{Service: "node", MachineName: "m", Host: "a b\nc", Content: "x"}, "m", `m a_b\nc x`},
 		{api.LogRow{Service: "Some.Other-service_2", MachineName: "m", Content: "x"}, "m", `m - x`},
-		{api.LogRow{Service: "Some Other Service", MachineName: "i-0a1b | Mac", Content: "x"}, "i-0a1b___Mac", `i-0a1b___Mac - x`},
+		{
+			api.LogRow{Service: "Some Other Service", MachineName: "i-0a1b | Mac", Content: "x"},
+			"i-0a1b___Mac",
+			`i-0a1b___Mac - x`,
+		},
 	} {
 		add(t, l, c.row)
 		text := content(t, dir, c.row.Service+"/"+c.file+".2026-03-04.log")
@@ -109,7 +116,8 @@ func TestRows(t *testing.T) {
 		}
 	}
 	add(t, l, row("node", "long", strings.Repeat("x", maxContent+1)))
-	if text := content(t, dir, "node/long.2026-03-04.log"); !strings.HasSuffix(text, "xx ... [cut]\n") || len(text) > maxContent+100 {
+	if text := content(t, dir, "node/long.2026-03-04.log"); !strings.HasSuffix(text, "xx ... [cut]\n") ||
+		len(text) > maxContent+100 {
 		t.Errorf("a long row has %d bytes", len(text))
 	}
 }
@@ -118,13 +126,16 @@ func TestHostileServices(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	for _, name := range []string{
-		"", ".", "..", "../x", "a/b", "/etc", `a\b`, ".hidden", "-x", "_x", " a", "a ", "a\tb", "a\x00", "ä", "a\n", strings.Repeat("a", 65), "event", "EVENT",
+		"", ".", "..", "../x", "a/b", "/etc", `a\b`, ".hidden", "-x", "_x", " a", "a ", "a\tb", "a\x00", "ä", "a\n",
+		strings.Repeat("a", 65), "event", "EVENT",
 	} {
 		taken, err := l.Append([]api.LogRow{row("ok", "m", "x"), row(name, "m", "x")})
-		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "rows[1].service: ") || taken.Rows != 0 {
+		if farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "rows[1].service: ") ||
+			taken.Rows != 0 {
 			t.Errorf("%q: %+v, %v", name, taken, err)
 		}
-		if _, err := l.Append([]api.LogRow{row(name, "m", "x")}); err == nil || !strings.HasPrefix(err.Error(), "service: ") {
+		if _, err := l.Append([]api.LogRow{row(name, "m", "x")}); err == nil ||
+			!strings.HasPrefix(err.Error(), "service: ") {
 			t.Errorf("%q: %v", name, err)
 		}
 		if name == "event" || name == "EVENT" {
@@ -157,7 +168,8 @@ func second[T any](_ T, err error) error { return err }
 func TestSymlinksLeadNowhere(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	if err := errors.Join(os.Symlink(outside, dir+"/linked"), os.Mkdir(dir+"/node", 0o755),
-		os.Symlink(outside+"/secret.log", dir+"/node/m.2026-03-04.log"), os.WriteFile(outside+"/secret.log", []byte("secret\n"), 0o600)); err != nil {
+		os.Symlink(outside+"/secret.log", dir+"/node/m.2026-03-04.log"),
+		os.WriteFile(outside+"/secret.log", []byte("secret\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, dir, Options{Now: newClock().Now})
@@ -219,7 +231,8 @@ func TestPartsAndOldestFirst(t *testing.T) {
 	files, _ := l.Files("node")
 	for _, f := range files {
 		info, err := os.Stat(filepath.Join(dir, "node", f.Name))
-		if err != nil || info.Size() != f.Size || f.Size > 10<<10 && strings.HasPrefix(f.Name, "a") || f.MachineName != "a.b" && f.MachineName != "c" {
+		if err != nil || info.Size() != f.Size || f.Size > 10<<10 && strings.HasPrefix(f.Name, "a") ||
+			f.MachineName != "a.b" && f.MachineName != "c" {
 			t.Errorf("%+v: %v", f, err)
 		}
 		sum += f.Size
@@ -229,7 +242,8 @@ func TestPartsAndOldestFirst(t *testing.T) {
 	}
 	// a smaller limit applies from the start on
 	_ = l.Close()
-	if again := open(t, dir, Options{Now: c.Now, MaxBytes: 30 << 10}).Stats(); again.Bytes > 30<<10 || again.Files == 0 {
+	if again := open(t, dir, Options{Now: c.Now, MaxBytes: 30 << 10}).Stats(); again.Bytes > 30<<10 ||
+		again.Files == 0 {
 		t.Errorf("after a restart with less: %+v", again)
 	}
 }
@@ -297,7 +311,8 @@ func TestBoundOfFiles(t *testing.T) {
 	for i := range l.most {
 		add(t, l, row("s", fmt.Sprint("m", i), "x"))
 	}
-	if s := l.Stats(); s.Files != l.most || len(names(t, l, "node")) != 1 || slices.Contains(names(t, l, "s"), "m0.2026-03-04.log") {
+	if s := l.Stats(); s.Files != l.most || len(names(t, l, "node")) != 1 ||
+		slices.Contains(names(t, l, "s"), "m0.2026-03-04.log") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -339,13 +354,16 @@ func TestAFloodTakesItsOwnRoom(t *testing.T) {
 
 func TestTornRow(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
-	if err := errors.Join(os.Mkdir(dir+"/node", 0o755), os.WriteFile(dir+"/node/m.2026-03-04.log", []byte("whole\nhal"), 0o644),
-		os.WriteFile(dir+"/node/notes.txt", []byte("not ours"), 0o644), os.Mkdir(dir+"/node/dir.log", 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/node", 0o755),
+		os.WriteFile(dir+"/node/m.2026-03-04.log", []byte("whole\nhal"), 0o644),
+		os.WriteFile(dir+"/node/notes.txt", []byte("not ours"), 0o644),
+		os.Mkdir(dir+"/node/dir.log", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, dir, Options{Now: c.Now})
 	add(t, l, row("node", "m", "x"))
-	if got := content(t, dir, "node/m.2026-03-04.log"); !strings.HasPrefix(got, "whole\nhal\n2026-") || int64(len(got)) != l.Stats().Bytes {
+	if got := content(t, dir, "node/m.2026-03-04.log"); !strings.HasPrefix(got, "whole\nhal\n2026-") ||
+		int64(len(got)) != l.Stats().Bytes {
 		t.Errorf("%q, %+v", got, l.Stats())
 	}
 	if got := names(t, l, "node"); len(got) != 1 {
@@ -360,11 +378,13 @@ func TestNoRoom(t *testing.T) {
 	var full atomic.Bool
 	var free atomic.Int64
 	free.Store(1 << 30)
-	l := open(t, dir, Options{Now: c.Now, Full: full.Load, Free: func() (int64, int64, error) { return free.Load(), 100 << 30, nil }})
+	l := open(t, dir,
+		Options{Now: c.Now, Full: full.Load, Free: func() (int64, int64, error) { return free.Load(), 100 << 30, nil }})
 	add(t, l, row("node", "m", "first"))
 	full.Store(true)
 	for range 2 {
-		if taken, err := l.Append([]api.LogRow{row("node", "m", "a"), row("node", "n", "b")}); err != nil || taken.Dropped != 2 || taken.Rows != 0 {
+		if taken, err := l.Append([]api.LogRow{row("node", "m", "a"), row("node", "n", "b")}); err != nil ||
+			taken.Dropped != 2 || taken.Rows != 0 {
 			t.Errorf("%+v, %v", taken, err)
 		}
 	}
@@ -382,7 +402,8 @@ func TestNoRoom(t *testing.T) {
 	c.advance(lookEvery)
 	add(t, l, row("node", "m", "last"))
 	lines := strings.Split(content(t, dir, "node/m.2026-03-04.log"), "\n")
-	if len(lines) != 4 || !strings.HasSuffix(lines[1], " 5 rows are missing here: they could not be written") || !strings.HasSuffix(lines[2], "last") {
+	if len(lines) != 4 || !strings.HasSuffix(lines[1], " 5 rows are missing here: they could not be written") ||
+		!strings.HasSuffix(lines[2], "last") {
 		t.Errorf("%q", lines)
 	}
 	if s := l.Stats(); s.Dropped != 5 || s.Rows != 3 {
@@ -393,16 +414,21 @@ func TestNoRoom(t *testing.T) {
 func TestEvents(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now})
-	if err := l.Events([][]byte{[]byte(`{"type":"apiAction","name":"StartVM","a":{"z":1,"b":null},"time":1601991691,"u":"<&>"}`), []byte(` {"b":1,"a":1e3} `)}); err != nil {
+	if err := l.Events([][]byte{
+		[]byte(`{"type":"apiAction","name":"StartVM","a":{"z":1,"b":null},"time":1601991691,"u":"<&>"}`),
+		[]byte(` {"b":1,"a":1e3} `),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	want := "Log file created at: 2026/03/04 05:06:07\n" +
-		`{"a":{"b":null,"z":1},"name":"StartVM","time":1601991691,"type":"apiAction","u":"<&>"}` + "\n" + `{"a":1e3,"b":1}` + "\n"
+		`{"a":{"b":null,"z":1},"name":"StartVM","time":1601991691,"type":"apiAction","u":"<&>"}` + "\n" +
+		`{"a":1e3,"b":1}` + "\n"
 	if got := content(t, dir, "event/event.log"); got != want {
 		t.Errorf("%s", got)
 	}
 	for _, bad := range []string{`[]`, `1`, `null`, `{`, ``, `{"a":"` + strings.Repeat("x", maxEvent) + `"}`} {
-		if err := l.Events([][]byte{[]byte(`{}`), []byte(bad)}); farm.CodeOf(err) != farm.CodeInvalid || !strings.HasPrefix(err.Error(), "events[1]: ") {
+		if err := l.Events([][]byte{[]byte(`{}`), []byte(bad)}); farm.CodeOf(err) != farm.CodeInvalid ||
+			!strings.HasPrefix(err.Error(), "events[1]: ") {
 			t.Errorf("%.20s: %v", bad, err)
 		}
 	}
@@ -446,7 +472,8 @@ func TestEventLogRotates(t *testing.T) {
 		t.Errorf("%v, %+v", all, s)
 	}
 	for _, name := range all {
-		if text := content(t, dir, "event/"+name); !strings.HasPrefix(text, eventHeader) || len(text) > 1<<10 || !strings.HasSuffix(text, "}\n") {
+		if text := content(t, dir, "event/"+name); !strings.HasPrefix(text, eventHeader) || len(text) > 1<<10 ||
+			!strings.HasSuffix(text, "}\n") {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
@@ -466,14 +493,17 @@ func TestViews(t *testing.T) {
 	for _, n := range []int{1, 10, 3000, 5000, MaxLines} {
 		text, err := v.Tail(n)
 		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-		if err != nil || len(lines) != min(n, 5000) || !strings.Contains(lines[len(lines)-1], "row 4999-") || !strings.Contains(lines[0], fmt.Sprint("row ", 5000-len(lines), "-")) {
+		if err != nil || len(lines) != min(n, 5000) || !strings.Contains(lines[len(lines)-1], "row 4999-") ||
+			!strings.Contains(lines[0], fmt.Sprint("row ", 5000-len(lines), "-")) {
 			t.Errorf("%d: %d lines, %v", n, len(lines), err)
 		}
 	}
-	if raw, err := io.ReadAll(v.Content()); err != nil || int64(len(raw)) != v.Size || bytes.Contains(raw, []byte("later")) {
+	if raw, err := io.ReadAll(v.Content()); err != nil || int64(len(raw)) != v.Size ||
+		bytes.Contains(raw, []byte("later")) {
 		t.Errorf("%d bytes of %d, %v", len(raw), v.Size, err)
 	}
-	if text, err := v.tail(100, 1000); err != nil || len(text) > 1000 || len(text) < 800 || !bytes.HasPrefix(text, []byte("20")) {
+	if text, err := v.tail(100, 1000); err != nil || len(text) > 1000 || len(text) < 800 ||
+		!bytes.HasPrefix(text, []byte("20")) {
 		t.Errorf("a bounded tail: %q, %v", text, err)
 	}
 }
@@ -537,7 +567,8 @@ func FuzzRows(f *testing.F) {
 			t.Fatalf("%+v", taken)
 		}
 		line, _ := s.Next(t.Context())
-		if bytes.Count(line, []byte("\n")) != 1 || bytes.ContainsAny(line, "\r\x00\x1b") || len(strings.SplitN(string(line), " ", 4)) != 4 {
+		if bytes.Count(line, []byte("\n")) != 1 || bytes.ContainsAny(line, "\r\x00\x1b") ||
+			len(strings.SplitN(string(line), " ", 4)) != 4 {
 			t.Fatalf("%q", line)
 		}
 	})

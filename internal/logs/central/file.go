@@ -39,7 +39,8 @@ func (l *Logs) load() error {
 				l.stats.Files++
 				l.stats.Bytes += info.Size()
 				s.files[e.Name()] = &file{
-					service: s, machine: machineOf(s.name, e.Name()), name: e.Name(), size: info.Size(), begun: info.ModTime(), last: info.ModTime(),
+					service: s, machine: machineOf(s.name, e.Name()), name: e.Name(), size: info.Size(),
+					begun: info.ModTime(), last: info.ModTime(),
 				}
 			}
 		}
@@ -126,7 +127,8 @@ func (l *Logs) fits(f *file, add int64) bool { return f.size == 0 || f.size+add 
 // day, or a full one, is renamed.
 func (l *Logs) currentEvents(s *service, now time.Time, add int64) *file {
 	f := s.current[""]
-	if f != nil && (!l.fits(f, add) || f.begun.UTC().Format(dayForm) != now.UTC().Format(dayForm)) && l.setAside(f, now) {
+	if f != nil && (!l.fits(f, add) || f.begun.UTC().Format(dayForm) != now.UTC().Format(dayForm)) &&
+		l.setAside(f, now) {
 		f = nil
 	}
 	if f == nil {

@@ -51,7 +51,8 @@ func writeForEver(dir, round string) error {
 	for w := range 3 {
 		label := fmt.Sprint("w", w)
 		go write(label, func(text string) error {
-			rows := []api.LogRow{row("node", fmt.Sprint("m", w%2), text), row("other", "m", strings.Repeat("much ", 100*w)+text)}
+			rows := []api.LogRow{row("node", fmt.Sprint("m", w%2), text), row("other", "m",
+				strings.Repeat("much ", 100*w)+text)}
 			taken, err := l.Append(rows)
 			if err == nil && taken.Dropped > 0 {
 				err = fmt.Errorf("%+v", taken)

@@ -106,7 +106,10 @@ func Open(o Options) (*Logs, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Logs{o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), most: maxFiles, services: map[string]*service{}, streams: map[string]map[*Stream]bool{}}
+	l := &Logs{
+		o: o, part: min(maxPart, max(1, o.MaxBytes/parts)), most: maxFiles, services: map[string]*service{},
+		streams: map[string]map[*Stream]bool{},
+	}
 	if err := l.load(); err != nil {
 		return nil, err
 	}
@@ -174,7 +177,8 @@ func (l *Logs) enough(rows []api.LogRow) error {
 			continue
 		}
 		if fresh[name] = true; len(l.services)+len(fresh) > maxServices {
-			return farm.Refused("There are logs of %d services already, and those of %q would be too many", maxServices, name)
+			return farm.Refused("There are logs of %d services already, and those of %q would be too many", maxServices,
+				name)
 		}
 	}
 	return nil

@@ -52,7 +52,8 @@ func (l *Logs) Files(name string) ([]api.LogFile, error) {
 	defer l.mu.Unlock()
 	list := []api.LogFile{}
 	for _, f := range l.sorted(name) {
-		list = append(list, api.LogFile{Service: name, Name: f.name, MachineName: f.machine, Size: f.size, LastWrite: f.last.UTC()})
+		list = append(list,
+			api.LogFile{Service: name, Name: f.name, MachineName: f.machine, Size: f.size, LastWrite: f.last.UTC()})
 	}
 	if len(list) == 0 {
 		return nil, farm.NotFound()

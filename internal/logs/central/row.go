@@ -30,8 +30,11 @@ func CheckService(name string) error {
 	switch {
 	case name == "":
 		return farm.Invalid("service", "is required")
-	case len(name) > maxName || strings.ContainsRune(".-_ ", rune(name[0])) || name[len(name)-1] == ' ' || strings.ContainsFunc(name, oddInService):
-		return farm.Invalid("service", "must be 1 to %d letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit and ending in no space", maxName)
+	case len(name) > maxName || strings.ContainsRune(".-_ ", rune(name[0])) || name[len(name)-1] == ' ' ||
+		strings.ContainsFunc(name, oddInService):
+		return farm.Invalid("service",
+			"must be 1 to %d letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit "+
+				"and ending in no space", maxName)
 	}
 	return nil
 }
@@ -84,7 +87,8 @@ func appendRow(line []byte, r *api.LogRow, now time.Time) []byte {
 	if r.Host == "" {
 		line = append(line, '-')
 	}
-	line = appendVisible(line, strings.ReplaceAll(strings.ToValidUTF8(r.Host[:min(len(r.Host), maxHost)], "_"), " ", "_"))
+	line = appendVisible(line, strings.ReplaceAll(strings.ToValidUTF8(r.Host[:min(len(r.Host), maxHost)], "_"), " ",
+		"_"))
 	line = append(line, ' ')
 	content := strings.TrimRight(r.Content, "\r\n")
 	cut := len(content) > maxContent
@@ -124,7 +128,8 @@ func appendRune(line []byte, c rune) []byte {
 		return append(line, `\r`...)
 	case c < ' ' || c >= 0x7f && c < 0xa0:
 		return fmt.Appendf(line, `\x%02x`, c)
-	case c == '\u2028' || c == '\u2029' || c >= '\u202a' && c <= '\u202e' || c >= '\u2066' && c <= '\u2069': // line ends, directions
+	// line ends, directions
+	case c == '\u2028' || c == '\u2029' || c >= '\u202a' && c <= '\u202e' || c >= '\u2066' && c <= '\u2069':
 		return fmt.Appendf(line, `\u%04x`, c)
 	default:
 		return utf8.AppendRune(line, c)

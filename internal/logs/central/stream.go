@@ -56,7 +56,8 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stats.Streams >= maxStreams {
-		return nil, nil, farm.Errorf(farm.CodeBusy, "%d streams of logs are open already; close one and try again", maxStreams)
+		return nil, nil, farm.Errorf(farm.CodeBusy, "%d streams of logs are open already; close one and try again",
+			maxStreams)
 	}
 	l.stats.Streams++
 	s := &Stream{l: l, service: service, wake: make(chan struct{}, 1)}

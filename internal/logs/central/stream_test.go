@@ -68,14 +68,16 @@ func TestSlowReader(t *testing.T) {
 	}
 	add(t, l, row("node", "m", "after what is skipped")) // and so skipped, too, although it is small
 	next, err := s.Next(t.Context())
-	if err != nil || len(next) > maxPending+100 || !strings.HasSuffix(string(next), "\n... 4 rows are skipped here: they come faster than they are read\n") {
+	if err != nil || len(next) > maxPending+100 ||
+		!strings.HasSuffix(string(next), "\n... 4 rows are skipped here: they come faster than they are read\n") {
 		t.Errorf("%d bytes, %.100q, %v", len(next), next[max(0, len(next)-100):], err)
 	}
 	if n := l.Stats().Skipped; n != 4 {
 		t.Errorf("%d skipped", n)
 	}
 	add(t, l, row("node", "m", "again"))
-	if next, err := s.Next(t.Context()); err != nil || !strings.HasSuffix(string(next), " again\n") || strings.Count(string(next), "\n") != 1 {
+	if next, err := s.Next(t.Context()); err != nil || !strings.HasSuffix(string(next), " again\n") ||
+		strings.Count(string(next), "\n") != 1 {
 		t.Errorf("%.100q, %v", next, err)
 	}
 }
@@ -92,7 +94,8 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 	long := row("node", strings.Repeat("m", maxName), strings.Repeat("\x01", maxContent+1))
 	long.Host = strings.Repeat("\x01", maxHost)
 	add(t, l, long)
-	if next, err := s.Next(t.Context()); err != nil || bytes.Count(next, []byte("\n")) != 1 || !bytes.HasSuffix(next, []byte("[cut]\n")) {
+	if next, err := s.Next(t.Context()); err != nil || bytes.Count(next, []byte("\n")) != 1 ||
+		!bytes.HasSuffix(next, []byte("[cut]\n")) {
 		t.Errorf("%d bytes, %v", len(next), err)
 	}
 	many := make([]api.LogRow, 1000)
@@ -101,7 +104,9 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 	}
 	add(t, l, many...)
 	next, err := s.Next(t.Context())
-	if kept := bytes.Count(next, []byte("\n")) - 1; err != nil || len(next) > maxPending+100 || kept < 60 || !bytes.HasSuffix(next, fmt.Appendf(nil, "... %d rows are skipped here: they come faster than they are read\n", 1000-kept)) {
+	if kept := bytes.Count(next, []byte("\n")) - 1; err != nil || len(next) > maxPending+100 || kept < 60 ||
+		!bytes.HasSuffix(next, fmt.Appendf(nil, "... %d rows are skipped here: they come faster than they are read\n",
+			1000-kept)) {
 		t.Errorf("%d rows in %d bytes, %v", kept, len(next), err)
 	}
 }
@@ -109,7 +114,8 @@ func TestAStreamOfManyAtOnce(t *testing.T) {
 // TestThePastOfATornRow: a stream never joins a partial row that a kill left with the next one.
 func TestThePastOfATornRow(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(dir+"/node", 0o755), os.WriteFile(dir+"/node/m.2026-03-04.log", []byte("2026-03-04T05:06:07.008Z m - whole\n2026-03-04T05:06:08.008Z m - hal"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(dir+"/node", 0o755), os.WriteFile(dir+"/node/m.2026-03-04.log",
+		[]byte("2026-03-04T05:06:07.008Z m - whole\n2026-03-04T05:06:08.008Z m - hal"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, dir, Options{Now: newClock().Now})

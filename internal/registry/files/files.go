@@ -274,7 +274,8 @@ const logShares = 16
 func (s *Store) sweep(now time.Time) {
 	all := s.logFiles()
 	slices.SortFunc(all, func(a, b logFile) int { return a.at.Compare(b.at) })
-	tooOld, _ := slices.BinarySearchFunc(all, now.Add(-s.o.Keep), func(f logFile, limit time.Time) int { return f.at.Compare(limit) })
+	tooOld, _ := slices.BinarySearchFunc(all, now.Add(-s.o.Keep),
+		func(f logFile, limit time.Time) int { return f.at.Compare(limit) })
 	for _, f := range all[:tooOld] {
 		s.drop(f)
 	}

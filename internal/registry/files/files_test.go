@@ -76,10 +76,12 @@ func TestPutAndGet(t *testing.T) {
 			t.Errorf("sum %s: %v", bad, err)
 		}
 	}
-	if list, err := s.List(""); err != nil || len(list) != 1 || !list[0].Dir || list[0].Name != "a b" || list[0].Size != 0 {
+	if list, err := s.List(""); err != nil || len(list) != 1 || !list[0].Dir || list[0].Name != "a b" ||
+		list[0].Size != 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if list, err := s.List("/a b/"); err != nil || len(list) != 1 || list[0].Dir || list[0].Size != 5 || list[0].Modified.IsZero() {
+	if list, err := s.List("/a b/"); err != nil || len(list) != 1 || list[0].Dir || list[0].Size != 5 ||
+		list[0].Modified.IsZero() {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if err := s.Remove("a b"); farm.CodeOf(err) != farm.CodeRefused {
@@ -105,18 +107,22 @@ func second[T any](_ T, err error) error { return err }
 func TestHostileNames(t *testing.T) {
 	base := t.TempDir()
 	dir, outside := base+"/files", base+"/outside"
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(outside, 0o755), os.WriteFile(outside+"/secret", []byte("secret"), 0o600),
-		os.Symlink(outside, dir+"/out"), os.Symlink("there", dir+"/in"), os.Mkdir(dir+"/there", 0o755), os.WriteFile(dir+"/there/f", []byte("f"), 0o600),
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Mkdir(outside, 0o755),
+		os.WriteFile(outside+"/secret", []byte("secret"), 0o600),
+		os.Symlink(outside, dir+"/out"), os.Symlink("there", dir+"/in"), os.Mkdir(dir+"/there", 0o755),
+		os.WriteFile(dir+"/there/f", []byte("f"), 0o600),
 		os.Symlink("there/f", dir+"/file"), syscall.Mkfifo(dir+"/pipe", 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, dir, Options{})
 	for _, name := range []string{
-		"", ".", "..", "../outside/secret", "a/../../outside/secret", "/etc/passwd", "a//b", "a/", ".hidden", "a/.upload-x", `a\b`, "a\x00b", "a\nb", "\xff",
+		"", ".", "..", "../outside/secret", "a/../../outside/secret", "/etc/passwd", "a//b", "a/", ".hidden",
+		"a/.upload-x", `a\b`, "a\x00b", "a\nb", "\xff",
 		strings.Repeat("a", 256), strings.Repeat("a/", 16) + "a", strings.Repeat(strings.Repeat("a", 200)+"/", 6) + "a",
 		"central-logs", "central-logs/node/x.log", "Central-Logs/event/event.log", "logs", "LOGS", "out/new", "in/new",
 	} {
-		if err := put(s, name, "x"); farm.CodeOf(err) != farm.CodeInvalid && !strings.Contains(fmt.Sprint(err), "escapes") {
+		if err := put(s, name, "x"); farm.CodeOf(err) != farm.CodeInvalid &&
+			!strings.Contains(fmt.Sprint(err), "escapes") {
 			t.Errorf("put %q: %v", name, err)
 		}
 		if err := second(s.File(name)); farm.CodeOf(err) != farm.CodeNotFound {
@@ -168,7 +174,8 @@ func TestCutUpload(t *testing.T) {
 	if err := put(s, "d/f", "old"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Put(Upload{Name: "d/f", Body: broken{strings.NewReader("new")}}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := s.Put(Upload{Name: "d/f", Body: broken{strings.NewReader("new")}}); !errors.Is(err,
+		io.ErrUnexpectedEOF) {
 		t.Errorf("%v", err)
 	}
 	if got, _ := get(s, "d/f"); got != "old" {
@@ -268,18 +275,22 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 func TestBounds(t *testing.T) {
 	dir := t.TempDir()
 	full, free := false, int64(1<<40)
-	s := open(t, dir, Options{MaxBytes: 10, MaxLogs: 100, Full: func() bool { return full }, Free: func() (int64, int64, error) { return free, 1 << 40, nil }})
+	s := open(t, dir, Options{MaxBytes: 10, MaxLogs: 100, Full: func() bool {
+		return full
+	}, Free: func() (int64, int64, error) { return free, 1 << 40, nil }})
 	if _, err := s.Put(Upload{Name: "a", Body: zeros{}, Size: MaxFile + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("too large: %v", err)
 	}
-	if _, err := s.Put(Upload{Name: "logs/vm/x", Body: zeros{}, Size: MaxLog + 1}); farm.CodeOf(err) != farm.CodeTooLarge {
+	if _, err := s.Put(Upload{Name: "logs/vm/x", Body: zeros{}, Size: MaxLog +
+		1}); farm.CodeOf(err) != farm.CodeTooLarge {
 		t.Errorf("too large for a log: %v", err)
 	}
 	if err := put(s, "a", "12345678"); err != nil {
 		t.Error(err)
 	}
 	for _, size := range []int64{3, -1} {
-		if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size}); farm.CodeOf(err) != farm.CodeUnavailable {
+		if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size}); farm.CodeOf(err) !=
+			farm.CodeUnavailable {
 			t.Errorf("too many bytes, announced %d: %v", size, err)
 		}
 	}
@@ -290,7 +301,8 @@ func TestBounds(t *testing.T) {
 	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("1"), Size: 1}); err != nil {
 		t.Errorf("just enough room: %v", err)
 	}
-	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2}); farm.CodeOf(err) != farm.CodeUnavailable {
+	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2}); farm.CodeOf(err) !=
+		farm.CodeUnavailable {
 		t.Errorf("a byte too much: %v", err)
 	}
 	free = floor - 1
@@ -322,9 +334,13 @@ func TestLogsOfOneUploader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, now := t.TempDir(), time.Now()
-			s := open(t, dir, Options{MaxLogs: kept, Now: func() time.Time { return now }, Sync: func(*os.File) error { return nil }})
+			s := open(t, dir,
+				Options{MaxLogs: kept, Now: func() time.Time { return now }, Sync: func(*os.File) error { return nil }})
 			upload := func(caller, name string, size int, age time.Duration) {
-				_, err := s.Put(Upload{Name: name, Body: strings.NewReader(strings.Repeat("x", size)), Size: int64(size), Caller: caller})
+				_, err := s.Put(Upload{
+					Name: name, Body: strings.NewReader(strings.Repeat("x", size)),
+					Size: int64(size), Caller: caller,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -345,7 +361,8 @@ func TestLogsOfOneUploader(t *testing.T) {
 					t.Errorf("%s: %v", dir, err)
 				}
 			}
-			if s.logs.bytes > kept || s.logs.files > maxFiles || len(s.uploaders) != s.logs.files-1 || len(s.underway) != 0 {
+			if s.logs.bytes > kept || s.logs.files > maxFiles || len(s.uploaders) != s.logs.files-1 ||
+				len(s.underway) != 0 {
 				t.Errorf("%+v, %d uploaders, %v", s.logs, len(s.uploaders), s.underway)
 			}
 		})
@@ -376,7 +393,11 @@ func TestUploadsOfOneCaller(t *testing.T) {
 	for _, by := range []struct{ caller, says string }{
 		{"node h", ""},
 		{"node h", ""},
-		{"node h", "You are uploading 134217728 bytes of logs of failed VMs; one caller may upload 134217728 at a time: a quarter of the setting SVC_MAX_LOG_SIZE (536870912)"},
+		{
+			"node h",
+			"You are uploading 134217728 bytes of logs of failed VMs; one caller may upload 134217728 at a time: " +
+				"a quarter of the setting SVC_MAX_LOG_SIZE (536870912)",
+		},
 		{"node a", ""},
 	} {
 		c, err := s.claim(Upload{Name: "logs/own/x.log", Caller: by.caller}, MaxLog)
@@ -461,7 +482,10 @@ func TestManyAtOnce(t *testing.T) {
 
 // FuzzNames: a file of any name is there under that name, or refused with a reason, and nothing is ever outside.
 func FuzzNames(f *testing.F) {
-	for _, name := range []string{"a/b.log", "../x", "logs/vm/x", "logs", "central-logs/x", "a/../../x", "\xff", strings.Repeat("a/", 20), "ü/\u202e.log", "C:\\x"} {
+	for _, name := range []string{
+		"a/b.log", "../x", "logs/vm/x", "logs", "central-logs/x", "a/../../x", "\xff",
+		strings.Repeat("a/", 20), "ü/\u202e.log", "C:\\x",
+	} {
 		f.Add(name)
 	}
 	base := f.TempDir()

@@ -29,7 +29,9 @@ func Check(name string) error {
 	}
 	for _, p := range parts {
 		if p == "" || p[0] == '.' || len(p) > maxPart || strings.ContainsFunc(p, control) {
-			return farm.Invalid("name", "must have parts of 1 to %d bytes between slashes, which do not begin with a dot and have no control characters", maxPart)
+			return farm.Invalid("name",
+				"must have parts of 1 to %d bytes between slashes, which do not begin with a dot and have no control "+
+					"characters", maxPart)
 		}
 	}
 	return nil

@@ -134,8 +134,9 @@ func (c *reservation) take(files int, bytes int64) error {
 		most = s.o.MaxLogs
 		mine, share := s.underway[c.caller], max(farm.CallerShare(most), MaxLog)
 		if c.caller != "" && mine+bytes > share {
-			return farm.Busy(retryUpload, "You are uploading %d bytes of logs of failed VMs; one caller may upload %d at a time: "+
-				"a quarter of the setting SVC_MAX_LOG_SIZE (%d)", mine, share, most)
+			return farm.Busy(retryUpload,
+				"You are uploading %d bytes of logs of failed VMs; one caller may upload %d at a time: "+
+					"a quarter of the setting SVC_MAX_LOG_SIZE (%d)", mine, share, most)
 		}
 		if h.bytes+bytes > most || h.files+files > maxFiles {
 			s.sweep(s.o.Now())
@@ -146,7 +147,8 @@ func (c *reservation) take(files int, bytes int64) error {
 		if h == &s.logs {
 			what = "The directory of the logs of failed VMs (setting SVC_MAX_LOG_SIZE)"
 		}
-		return farm.Errorf(farm.CodeUnavailable, "%s holds %d bytes in %d files and takes at most %d in %d; remove some",
+		return farm.Errorf(farm.CodeUnavailable,
+			"%s holds %d bytes in %d files and takes at most %d in %d; remove some",
 			what, h.bytes, h.files, most, maxFiles)
 	}
 	s.count(c.name, files, bytes)

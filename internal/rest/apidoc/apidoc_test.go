@@ -12,7 +12,10 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-var service = Service{Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config", Tags: []string{"Controller"}}
+var service = Service{
+	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: "get_config",
+	Tags: []string{"Controller"},
+}
 
 func get(t *testing.T, path string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -34,14 +37,19 @@ func TestPage(t *testing.T) {
 	w := get(t, "/api")
 	text := w.Body.String()
 	for _, want := range []string{
-		`id="post-api-v1-vm"`, `port_forwarding_override[].guest_port`, `1 to 1000; 1 by default`, `<code>start_vm</code>`,
-		`href="#schema-Instance"`, `id="schema-VMInfo"`, `fbuf, pg`, `href="/api/v1/openapi.yaml"`, `<code>Not found</code>`,
+		`id="post-api-v1-vm"`, `port_forwarding_override[].guest_port`, `1 to 1000; 1 by default`,
+		`<code>start_vm</code>`,
+		`href="#schema-Instance"`, `id="schema-VMInfo"`, `fbuf, pg`, `href="/api/v1/openapi.yaml"`,
+		`<code>Not found</code>`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %s", want)
 		}
 	}
-	for _, bad := range []string{"/registry/v2/push/{session}/commit</span>", "<script", "javascript:", "<img", "<link", "@import", "url("} {
+	for _, bad := range []string{
+		"/registry/v2/push/{session}/commit</span>", "<script", "javascript:", "<img", "<link",
+		"@import", "url(",
+	} {
 		if strings.Contains(text, bad) {
 			t.Errorf("the page has %s", bad)
 		}
@@ -68,14 +76,16 @@ func TestFile(t *testing.T) {
 	if w.Body.String() != string(api.OpenAPI) {
 		t.Error("the file is another one")
 	}
-	if again := get(t, "/api/v1/openapi.yaml", "If-None-Match", w.Header().Get("ETag")); again.Code != http.StatusNotModified {
+	if again := get(t, "/api/v1/openapi.yaml", "If-None-Match",
+		w.Header().Get("ETag")); again.Code != http.StatusNotModified {
 		t.Errorf("asked again: %d", again.Code)
 	}
 	var doc struct {
 		OpenAPI string
 		Paths   map[string]any
 	}
-	if err := json.Unmarshal(get(t, "/api/v1/openapi.json").Body.Bytes(), &doc); err != nil || len(doc.Paths) < 30 || doc.OpenAPI == "" {
+	if err := json.Unmarshal(get(t, "/api/v1/openapi.json").Body.Bytes(), &doc); err != nil || len(doc.Paths) < 30 ||
+		doc.OpenAPI == "" {
 		t.Errorf("as JSON: %v, %d paths", err, len(doc.Paths))
 	}
 }

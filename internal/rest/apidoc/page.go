@@ -63,7 +63,10 @@ type schema struct {
 
 // build makes the page of the operations that have one of the tags.
 func build(t tree, service string, tags []string) page {
-	p := page{Title: t.at("info", "title").text(), Service: service, About: prose(t.at("info", "description").text()), Style: style}
+	p := page{
+		Title: t.at("info", "title").text(), Service: service, About: prose(t.at("info", "description").text()),
+		Style: style,
+	}
 	for _, tag := range t.at("tags").items() {
 		name := tag.at("name").text()
 		if !slices.Contains(tags, name) {
@@ -83,7 +86,8 @@ func build(t tree, service string, tags []string) page {
 		if s.at("properties", "status").is() && s.at("properties", "message").is() && s.at("properties", "body").is() {
 			continue // an envelope: operations show its body
 		}
-		p.Schemas = append(p.Schemas, schema{s.name, prose(s.at("description").text()), typeOf(s.tree), rows(s.tree, "", "")})
+		p.Schemas = append(p.Schemas,
+			schema{s.name, prose(s.at("description").text()), typeOf(s.tree), rows(s.tree, "", "")})
 	}
 	return p
 }
@@ -106,7 +110,8 @@ func operation(path, method field) op {
 	for _, p := range slices.Concat(path.at("parameters").items(), method.at("parameters").items()) {
 		p, _ := p.ref()
 		o.Params = append(o.Params, row{
-			Name: p.at("name").text(), In: p.at("in").text(), Type: typeOf(p.at("schema")), Limits: limits(p.at("schema")),
+			Name: p.at("name").text(), In: p.at("in").text(), Type: typeOf(p.at("schema")),
+			Limits:   limits(p.at("schema")),
 			Required: p.at("required").text() == "true", About: prose(p.at("description").text()),
 		})
 	}
@@ -199,7 +204,11 @@ func limits(s tree) string {
 		list = append(list, "at least "+lo)
 	}
 	for _, f := range []struct{ key, words string }{
-		{"format", ""}, {"maxLength", "at most # characters"}, {"maxItems", "at most # elements"}, {"pattern", ""}, {"default", "# by default"},
+		{"format", ""},
+		{"maxLength", "at most # characters"},
+		{"maxItems", "at most # elements"},
+		{"pattern", ""},
+		{"default", "# by default"},
 	} {
 		if value := s.at(f.key).text(); value != "" {
 			list = append(list, cmp.Or(strings.ReplaceAll(f.words, "#", value), value))

@@ -28,7 +28,8 @@ func (s Service) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET " + s.File + ".yaml", Permission: s.Permission, Raw: serve("application/yaml", fileText)},
 		{Pattern: "GET " + s.File + ".json", Permission: s.Permission, Raw: serve("application/json", jsonText)},
-		{Pattern: "GET " + s.Page, Permission: s.Permission, Raw: serve("text/html; charset=utf-8", sync.OnceValues(s.html))},
+		{Pattern: "GET " + s.Page, Permission: s.Permission, Raw: serve("text/html; charset=utf-8",
+			sync.OnceValues(s.html))},
 	}
 }
 
@@ -65,7 +66,8 @@ func (s Service) html() ([]byte, error) {
 // policy lets a browser use nothing but the page's own style.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }()
 
 // serve answers a text that does not change while the program runs.

@@ -35,8 +35,10 @@ func TestChangesOfOtherReplicas(t *testing.T) {
 	c := s.client(t)
 	for _, what := range []string{
 		"GET /api/v1/apikey", "POST /api/v1/apikey", "PUT /api/v1/apikey", "DELETE /api/v1/apikey",
-		"GET /admin/api/v1/permission/group", "GET /admin/v1/api/permission/group/a", "POST /admin/api/v1/permission/group/a",
-		"DELETE /admin/api/v1/permission/group/a", "GET /admin/api/v1/permission/group/a/resources", "POST /admin/api/v1/permission/group/a/resources",
+		"GET /admin/api/v1/permission/group", "GET /admin/v1/api/permission/group/a",
+		"POST /admin/api/v1/permission/group/a",
+		"DELETE /admin/api/v1/permission/group/a", "GET /admin/api/v1/permission/group/a/resources",
+		"POST /admin/api/v1/permission/group/a/resources",
 	} {
 		b.err = nil
 		before := b.asked.Load()
@@ -45,12 +47,14 @@ func TestChangesOfOtherReplicas(t *testing.T) {
 			t.Errorf("%s did not ask", what)
 		}
 		b.err = errors.New("the store is away")
-		if a := s.do(t, c, what, `{"id":"x"}`, "Authorization", rootBasic(rootToken)); a.code != http.StatusServiceUnavailable {
+		if a := s.do(t, c, what, `{"id":"x"}`, "Authorization",
+			rootBasic(rootToken)); a.code != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s", what, a.code, a.text)
 		}
 	}
 	before := b.asked.Load()
-	if a := s.do(t, c, "GET /vm", "", "Authorization", rootBasic(rootToken)); a.code != http.StatusOK || b.asked.Load() != before {
+	if a := s.do(t, c, "GET /vm", "", "Authorization", rootBasic(rootToken)); a.code != http.StatusOK ||
+		b.asked.Load() != before {
 		t.Errorf("other routes: %d, asked %d times", a.code, b.asked.Load()-before)
 	}
 }

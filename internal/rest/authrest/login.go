@@ -194,7 +194,8 @@ func (s *server) logout(w http.ResponseWriter, r *http.Request) error {
 // pages of other sites.
 func (s *server) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	c := &http.Cookie{
-		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode,
 	}
 	if r.TLS != nil || s.o.Proxied && r.Header.Get("X-Forwarded-Proto") == "https" {
 		c.Name, c.Secure = auth.SecureLoginCookie, true

@@ -20,7 +20,8 @@ func TestConfig(t *testing.T) {
 	s := newSite(t, farm.ServiceController)
 	const form = `{"user_name_field":"preferred_username","groups_field":"groups","provider_url":%q}`
 	provider := fmt.Sprintf(form, s.idp.URL)
-	if a := s.do(t, s.client(t), "GET /config/v1/auth", ""); a.text != `{"status":"OK","message":"","body":{"oidc":`+provider+`},"oidc":`+provider+"}\n" {
+	if a := s.do(t, s.client(t), "GET /config/v1/auth",
+		""); a.text != `{"status":"OK","message":"","body":{"oidc":`+provider+`},"oidc":`+provider+"}\n" {
 		t.Error(a.text)
 	}
 	s = newSite(t, farm.ServiceRegistry, func(o *authrest.Options) { o.Provider = nil })
@@ -49,23 +50,30 @@ func TestLoginWithTheToken(t *testing.T) {
 	s := newSite(t, farm.ServiceController)
 	c := s.client(t)
 	a := s.do(t, c, "GET /login?return=/vm%3Fa%3D%22b", "")
-	for _, want := range []string{`action="/login"`, `type="password"`, `value="/vm?a=&#34;b"`, `Log in with The &lt;Firm&gt;`, `/login/oidc?return=`} {
+	for _, want := range []string{
+		`action="/login"`, `type="password"`, `value="/vm?a=&#34;b"`,
+		`Log in with The &lt;Firm&gt;`, `/login/oidc?return=`,
+	} {
 		if !strings.Contains(a.text, want) {
 			t.Errorf("no %s in %s", want, a.text)
 		}
 	}
-	if a.code != 200 || !strings.HasPrefix(a.header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-") || a.header.Get("X-Content-Type-Options") != "nosniff" {
+	if a.code != 200 || !strings.HasPrefix(a.header.Get("Content-Security-Policy"),
+		"default-src 'none'; style-src 'sha256-") || a.header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Error(a.code, a.header)
 	}
 	form := func(token, back string) string { return url.Values{"token": {token}, "return": {back}}.Encode() }
-	for back, want := range map[string]string{"/vm": "/vm", "": "/", "https://evil.test/": "/", "//evil.test/": "/", "/a/../vm?x=1": "/vm?x=1"} {
+	for back, want := range map[string]string{
+		"/vm": "/vm", "": "/", "https://evil.test/": "/", "//evil.test/": "/", "/a/../vm?x=1": "/vm?x=1",
+	} {
 		c := s.client(t)
 		a := s.do(t, c, "POST /login", form(rootToken, back), "Accept", page, "Origin", s.url)
 		if a.code != 303 || a.header.Get("Location") != want {
 			t.Errorf("%s: %d %s", back, a.code, a.header.Get("Location"))
 		}
 		kept := cookieOf(t, s, a)
-		if kept.Name != auth.SecureLoginCookie || !kept.Secure || !kept.HttpOnly || kept.SameSite != http.SameSiteStrictMode || kept.Path != "/" || kept.Domain != "" || kept.MaxAge != 8*3600 {
+		if kept.Name != auth.SecureLoginCookie || !kept.Secure || !kept.HttpOnly ||
+			kept.SameSite != http.SameSiteStrictMode || kept.Path != "/" || kept.Domain != "" || kept.MaxAge != 8*3600 {
 			t.Errorf("%+v", kept)
 		}
 		if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 200 {
@@ -74,7 +82,8 @@ func TestLoginWithTheToken(t *testing.T) {
 		if a := s.do(t, c, "POST /logout", "", "Origin", "https://evil.test"); a.code != 403 {
 			t.Errorf("another site logs out: %d", a.code)
 		}
-		if a := s.do(t, c, "POST /logout", "", "Accept", page); a.code != 303 || a.header.Get("Location") != "/login" || cookieOf(t, s, a).MaxAge >= 0 {
+		if a := s.do(t, c, "POST /logout", "", "Accept", page); a.code != 303 || a.header.Get("Location") != "/login" ||
+			cookieOf(t, s, a).MaxAge >= 0 {
 			t.Errorf("log-out: %+v", a)
 		}
 		if a := s.do(t, c, "GET /api/v1/apikey", ""); a.code != 401 {
@@ -84,10 +93,12 @@ func TestLoginWithTheToken(t *testing.T) {
 	if a := s.do(t, c, "POST /logout", ""); a.code != 401 {
 		t.Errorf("somebody logs out who is not in: %d", a.code)
 	}
-	if a := s.do(t, c, "POST /login", `{"token":"`+rootToken+`"}`); a.code != 200 || a.text != `{"status":"OK","message":""}`+"\n" || cookieOf(t, s, a).Value == "" {
+	if a := s.do(t, c, "POST /login", `{"token":"`+rootToken+`"}`); a.code != 200 ||
+		a.text != `{"status":"OK","message":""}`+"\n" || cookieOf(t, s, a).Value == "" {
 		t.Errorf("as JSON: %+v", a)
 	}
-	if n := strings.Count(s.logged(), `who=root method=root key="" address=127.0.0.1 verb=POST route="POST /login" outcome=done`); n != 6 {
+	if n := strings.Count(s.logged(),
+		`who=root method=root key="" address=127.0.0.1 verb=POST route="POST /login" outcome=done`); n != 6 {
 		t.Errorf("%d log-ins are in the audit", n)
 	}
 }
@@ -100,7 +111,8 @@ func TestWrongTokens(t *testing.T) {
 		t.Errorf("another site logs its visitors in: %+v", evil)
 	}
 	for body, want := range map[string]int{
-		`{"token":"wrong"}`: 401, `{}`: 401, ``: 401, `{"token":`: 400, `{"token":7}`: 400, "token=%zz": 400, "token=" + strings.Repeat("x", 1<<20): 413,
+		`{"token":"wrong"}`: 401, `{}`: 401, ``: 401, `{"token":`: 400, `{"token":7}`: 400, "token=%zz": 400,
+		"token=" + strings.Repeat("x", 1<<20): 413,
 	} {
 		a := s.do(t, c, "POST /login", body)
 		if a.code != want || a.code == 401 && a.text != rest.AuthenticationRequired || cookieOf(t, s, a).Value != "" {
@@ -108,7 +120,8 @@ func TestWrongTokens(t *testing.T) {
 		}
 	}
 	a := s.do(t, c, "POST /login", "token=wrong&return=/vm", "Accept", page)
-	if a.code != 403 || !strings.Contains(a.text, "The token is wrong.") || !strings.Contains(a.text, `value="/vm"`) || strings.Contains(a.text, `"wrong"`) {
+	if a.code != 403 || !strings.Contains(a.text, "The token is wrong.") || !strings.Contains(a.text, `value="/vm"`) ||
+		strings.Contains(a.text, `"wrong"`) {
 		t.Errorf("%d %s", a.code, a.text)
 	}
 	// The limit is shared with wrong tokens in headers. A right token waits too, for seconds: otherwise the
@@ -183,7 +196,8 @@ func TestLoginAtTheProvider(t *testing.T) {
 	if a := s.do(t, c, "GET /vm", ""); a.code != 403 || !strings.Contains(a.text, "list_vms") {
 		t.Errorf("%d %s", a.code, a.text)
 	}
-	if !strings.Contains(s.logged(), `who=ann method=oidc key="" address=127.0.0.1 verb=GET route="GET /oidc/v1/callback" outcome=done`) {
+	if !strings.Contains(s.logged(),
+		`who=ann method=oidc key="" address=127.0.0.1 verb=GET route="GET /oidc/v1/callback" outcome=done`) {
 		t.Error("the log-in is not in the audit")
 	}
 
@@ -197,10 +211,12 @@ func TestLoginAtTheProvider(t *testing.T) {
 		}
 	}
 	s.idp.LogsIn("", nil)
-	if a, _ := s.follow(t, s.client(t), "/login/oidc"); a.code != 403 || !strings.Contains(a.text, "has not let you in") || !strings.Contains(a.text, "Begin again") {
+	if a, _ := s.follow(t, s.client(t), "/login/oidc"); a.code != 403 ||
+		!strings.Contains(a.text, "has not let you in") || !strings.Contains(a.text, "Begin again") {
 		t.Errorf("%d %s", a.code, a.text)
 	}
-	if a := s.do(t, s.client(t), "GET /oidc/v1/callback?code=x&state=y", ""); a.code != 400 || cookieOf(t, s, a).Value != "" {
+	if a := s.do(t, s.client(t), "GET /oidc/v1/callback?code=x&state=y", ""); a.code != 400 ||
+		cookieOf(t, s, a).Value != "" {
 		t.Errorf("%d %s", a.code, a.text)
 	}
 }
@@ -229,7 +245,8 @@ func TestTokensOfTheProvider(t *testing.T) {
 		"root":              mine(map[string]any{"aud": clientID, "preferred_username": "root"}),
 		"cut":               good[:len(good)-10],
 	} {
-		if a := s.do(t, c, "GET /vm", "", "Authorization", token); a.code != 401 || a.text != rest.AuthenticationRequired {
+		if a := s.do(t, c, "GET /vm", "", "Authorization", token); a.code != 401 ||
+			a.text != rest.AuthenticationRequired {
 			t.Errorf("%s: %d %s", name, a.code, a.text)
 		}
 	}
@@ -248,12 +265,15 @@ func TestPlainCookies(t *testing.T) {
 		"proxy": {true, "https", auth.SecureLoginCookie}, "plain proxy": {true, "http", auth.LoginCookie},
 	} {
 		signer := auth.NewSigner(auth.NewRing(time.Now()))
-		h := rest.Handler(authrest.Routes(authrest.Options{Logins: auth.NewLogins(signer, root, ""), Root: root, Proxied: c.proxied}), nil)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login", strings.NewReader("token="+url.QueryEscape(rootToken)))
+		h := rest.Handler(authrest.Routes(
+			authrest.Options{Logins: auth.NewLogins(signer, root, ""), Root: root, Proxied: c.proxied}), nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login",
+			strings.NewReader("token="+url.QueryEscape(rootToken)))
 		r.Header.Set("X-Forwarded-Proto", c.header)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if kept := w.Result().Cookies(); len(kept) != 1 || kept[0].Name != c.want || kept[0].Secure != (c.want == auth.SecureLoginCookie) {
+		if kept := w.Result().Cookies(); len(kept) != 1 || kept[0].Name != c.want ||
+			kept[0].Secure != (c.want == auth.SecureLoginCookie) {
 			t.Errorf("%s: %v", name, kept)
 		}
 	}

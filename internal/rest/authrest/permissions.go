@@ -41,7 +41,8 @@ func (s *server) permissionRoutes() (all []rest.Route) {
 			all = append(all,
 				rest.Route{Pattern: "GET " + path + "/resources/permissions", Permission: permView, Do: s.listRights},
 				rest.Route{Pattern: "GET " + group + "/resources", Permission: permViewGroups, Do: s.listResources},
-				rest.Route{Pattern: "POST " + group + "/resources", Permission: permUpdate, Typed: true, Do: s.setResources},
+				rest.Route{Pattern: "POST " + group +
+					"/resources", Permission: permUpdate, Typed: true, Do: s.setResources},
 			)
 		}
 	}
@@ -51,7 +52,8 @@ func (s *server) permissionRoutes() (all []rest.Route) {
 func (s *server) listPermissions(*rest.Request) (any, error) {
 	list := []api.Permission{}
 	for _, p := range farm.AllPermissions(s.o.Service) {
-		list = append(list, api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
+		list = append(list,
+			api.Permission{Name: string(p.Name), Area: p.Area, Label: p.Label, Description: p.Description})
 	}
 	return list, nil
 }
@@ -142,7 +144,8 @@ func (s *server) listRights(*rest.Request) (any, error) {
 func (s *server) listResources(r *rest.Request) (any, error) {
 	list := []api.Resource{}
 	for _, on := range s.o.Grants.Grants().Resources[r.PathValue(groupName)] {
-		list = append(list, api.Resource{ID: on.ID, IDType: on.IDType, Type: string(on.Type), Permissions: texts(on.Permissions)})
+		list = append(list,
+			api.Resource{ID: on.ID, IDType: on.IDType, Type: string(on.Type), Permissions: texts(on.Permissions)})
 	}
 	return list, nil
 }

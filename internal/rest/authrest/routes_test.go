@@ -39,7 +39,8 @@ func TestTable(t *testing.T) {
 		s := newSite(t, service)
 		open, seen := []string{}, map[string]bool{}
 		for _, r := range authrest.Routes(s.options) {
-			listed := slices.ContainsFunc(farm.AllPermissions(service), func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
+			listed := slices.ContainsFunc(farm.AllPermissions(service),
+				func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
 			switch {
 			case r.Permission == rest.Open:
 				open = append(open, r.Pattern)
@@ -53,7 +54,8 @@ func TestTable(t *testing.T) {
 		}
 		slices.Sort(open)
 		if want := []string{
-			"GET /config/v1/auth", "GET /login", "GET /login/oidc", "GET /oidc/v1/callback", "POST /login", "POST /tap/v1/hand", "POST /tap/v1/shake",
+			"GET /config/v1/auth", "GET /login", "GET /login/oidc", "GET /oidc/v1/callback", "POST /login",
+			"POST /tap/v1/hand", "POST /tap/v1/shake",
 		}; !slices.Equal(open, want) {
 			t.Errorf("open are %q; want %q", open, want)
 		}
@@ -63,10 +65,12 @@ func TestTable(t *testing.T) {
 		sets[r.Permission] = append(sets[r.Permission], r.Pattern)
 	}
 	for kind, want := range map[string]string{
-		rest.Open:        "[GET /livez GET /readyz GET /livez GET /readyz]",
-		rest.Node:        "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST /queue/v1/disjoin POST /queue/v1/scan]",
+		rest.Open: "[GET /livez GET /readyz GET /livez GET /readyz]",
+		rest.Node: "[POST /queue/v1/poll POST /queue/v1/report POST /queue/v1/pass GET /queue/v1/console POST " +
+			"/queue/v1/disjoin POST /queue/v1/scan]",
 		rest.NodeOrKnown: "[POST /queue/v1/join GET /pkg/manifest GET /pkg/{name}]",
-		rest.Known: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET /api/v1/openapi.json GET /api " +
+		rest.Known: "[GET /api/v1/status GET /api/v1/rights GET /api/v1/openapi.yaml GET /api/v1/openapi.json GET " +
+			"/api " +
 			"GET /registry/openapi.yaml GET /registry/openapi.json GET /registry/api GET /registry/v2/rights]",
 	} {
 		if got := fmt.Sprint(sets[kind]); got != want {
@@ -74,9 +78,11 @@ func TestTable(t *testing.T) {
 		}
 	}
 	// Disabled features have no routes.
-	bare := authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: auth.NewGrantTable(auth.Grants{}, nil)})
+	bare := authrest.Routes(authrest.Options{Service: farm.ServiceController, Grants: auth.NewGrantTable(auth.Grants{},
+		nil)})
 	for _, r := range bare {
-		if strings.Contains(r.Pattern, "resources") || strings.Contains(r.Pattern, "key") || strings.Contains(r.Pattern, "tap") || strings.Contains(r.Pattern, "log") {
+		if strings.Contains(r.Pattern, "resources") || strings.Contains(r.Pattern, "key") ||
+			strings.Contains(r.Pattern, "tap") || strings.Contains(r.Pattern, "log") {
 			t.Errorf("%s is served", r.Pattern)
 		}
 	}
@@ -92,17 +98,21 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("%d %s", a.code, a.text)
 		}
 		one, two := s.hand(t, c, "ci", key), s.hand(t, c, "ci", key) // several may be open
-		if len(one) != 27 || strings.Trim(one, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		if len(one) != 27 ||
+			strings.Trim(one, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 			t.Errorf("the secret is %q", one)
 		}
 		shake := func(secret string) answer {
-			return s.do(t, c, "POST /tap/v1/shake", `{"id":"ci","secret":"`+secret+`"}`+"\n", "Content-Type", "application/x-www-form-urlencoded")
+			return s.do(t, c, "POST /tap/v1/shake", `{"id":"ci","secret":"`+secret+`"}`+"\n", "Content-Type",
+				"application/x-www-form-urlencoded")
 		}
 		first := shake(two)
-		if first.code != 200 || first.header.Get("Content-Type") != "application/json" || first.header.Get("Cache-Control") != "no-store" {
+		if first.code != 200 || first.header.Get("Content-Type") != "application/json" ||
+			first.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%+v", first)
 		}
-		for name, secret := range map[string]string{"used": two, "cut": one[:26], "longer": one + "A", "wrong": strings.Repeat("A", 27), "of the other alphabet": "+/" + one[2:]} {
+		for name, secret := range map[string]string{"used": two, "cut": one[:26], "longer": one +
+			"A", "wrong": strings.Repeat("A", 27), "of the other alphabet": "+/" + one[2:]} {
 			if a := shake(secret); a.code != 401 || a.text != rest.AuthenticationRequired {
 				t.Errorf("%s: %d %s", name, a.code, a.text)
 			}
@@ -111,19 +121,22 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("the first of two: %d %s", a.code, a.text)
 		}
 		for body, code := range map[string]int{
-			`{"id":"nobody"}`: 200, `{"id":"root"}`: 200, `{}`: 400, ``: 400, `[]`: 400, `{"id":7}`: 400, `{"id":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
+			`{"id":"nobody"}`: 200, `{"id":"root"}`: 200, `{}`: 400, ``: 400, `[]`: 400, `{"id":7}`: 400,
+			`{"id":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
 		} {
 			if a := s.do(t, c, "POST /tap/v1/hand", body); a.code != code {
 				t.Errorf("%.40s: %d %s; want %d", body, a.code, a.text, code)
 			}
 		}
-		if a := s.do(t, c, "POST /tap/v1/shake", `{"id":"ci"}`); a.code != 400 || !strings.Contains(a.text, "secret: is missing") {
+		if a := s.do(t, c, "POST /tap/v1/shake", `{"id":"ci"}`); a.code != 400 ||
+			!strings.Contains(a.text, "secret: is missing") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
 		if a := s.do(t, c, "GET /tap/v1/hand", ""); a.code != 401 {
 			t.Errorf("another method: %d", a.code)
 		}
-		if n := strings.Count(s.logged(), "key=ci address=127.0.0.1 verb=POST route=\"POST /tap/v1/shake\" outcome=unauthenticated"); n != 5 {
+		if n := strings.Count(s.logged(),
+			"key=ci address=127.0.0.1 verb=POST route=\"POST /tap/v1/shake\" outcome=unauthenticated"); n != 5 {
 			t.Errorf("%d refused shakes of the key are in the audit:\n%s", n, s.logged())
 		}
 	})
@@ -140,13 +153,20 @@ func TestBearerForms(t *testing.T) {
 	v := s.sessions.Open(k)
 	s.hush(v.Token)
 	forms := map[string]string{
-		"order and space": fmt.Sprintf("{ \"token\": %q,\n \"sessionId\": %q, \"userName\": %q }", v.Token, v.SessionID, v.UserName),
-		"a line end":      fmt.Sprintf("{\"userName\":%q,\"sessionId\":%q,\"token\":%q}\n", v.UserName, v.SessionID, v.Token),
-		"more fields":     fmt.Sprintf("{\"userName\":%q,\"sessionId\":%q,\"token\":%q,\"x\":null}", v.UserName, v.SessionID, v.Token),
+		"order and space": fmt.Sprintf("{ \"token\": %q,\n \"sessionId\": %q, \"userName\": %q }", v.Token, v.SessionID,
+			v.UserName),
+		"a line end": fmt.Sprintf("{\"userName\":%q,\"sessionId\":%q,\"token\":%q}\n", v.UserName, v.SessionID,
+			v.Token),
+		"more fields": fmt.Sprintf("{\"userName\":%q,\"sessionId\":%q,\"token\":%q,\"x\":null}", v.UserName,
+			v.SessionID, v.Token),
 	}
 	for name, text := range forms {
-		for coding, e := range map[string]*base64.Encoding{"standard": base64.StdEncoding, "URL": base64.URLEncoding, "raw": base64.RawURLEncoding, "raw standard": base64.RawStdEncoding} {
-			if a := s.do(t, c, "GET /vm", "", "Authorization", "Bearer "+e.EncodeToString([]byte(text))); a.code != 200 {
+		for coding, e := range map[string]*base64.Encoding{
+			"standard": base64.StdEncoding, "URL": base64.URLEncoding,
+			"raw": base64.RawURLEncoding, "raw standard": base64.RawStdEncoding,
+		} {
+			if a := s.do(t, c, "GET /vm", "", "Authorization",
+				"Bearer "+e.EncodeToString([]byte(text))); a.code != 200 {
 				t.Errorf("%s, %s: %d %s", name, coding, a.code, a.text)
 			}
 		}
@@ -154,10 +174,14 @@ func TestBearerForms(t *testing.T) {
 	good := base64.StdEncoding.EncodeToString([]byte(forms["a line end"]))
 	foreign := strings.Replace(forms["a line end"], v.UserName, "other", 1)
 	for name, value := range map[string]string{
-		"cut": good[:len(good)-12], "half": good[:len(good)/2], "of another user": base64.StdEncoding.EncodeToString([]byte(foreign)),
-		"no base64": "{" + good, "a JWT of nobody": "eyJhbGciOiJub25lIn0.e30.", "long": strings.Repeat("A", 20<<10), "empty": "",
+		"cut": good[:len(good)-12], "half": good[:len(good)/2],
+		"of another user": base64.StdEncoding.EncodeToString([]byte(foreign)),
+		"no base64":       "{" + good, "a JWT of nobody": "eyJhbGciOiJub25lIn0.e30.",
+		"long":  strings.Repeat("A", 20<<10),
+		"empty": "",
 	} {
-		if a := s.do(t, c, "GET /vm", "", "Authorization", "Bearer "+value); a.code != 401 || a.text != rest.AuthenticationRequired {
+		if a := s.do(t, c, "GET /vm", "", "Authorization", "Bearer "+value); a.code != 401 ||
+			a.text != rest.AuthenticationRequired {
 			t.Errorf("%s: %d %s", name, a.code, a.text)
 		}
 	}
@@ -206,10 +230,11 @@ func (s *site) hostile() map[string][]string {
 		"60 KB of cookies":     {"Cookie", strings.Repeat("buildyard_session=x; ", 2800)},
 		"the token alone":      {"Authorization", rootToken},
 		"the token as Bearer":  {"Authorization", "Bearer " + rootToken},
-		"another user":         {"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:"+rootToken))},
-		"half the token":       {"Authorization", rootBasic(rootToken[:12])},
-		"as a user":            {rest.UserHeader, "ci"},
-		"as a certificate":     {"Ssl-Client-Verify", "SUCCESS", "Ssl-Client-Cert", "x"},
+		"another user": {"Authorization", "Basic " +
+			base64.StdEncoding.EncodeToString([]byte("admin:"+rootToken))},
+		"half the token":   {"Authorization", rootBasic(rootToken[:12])},
+		"as a user":        {rest.UserHeader, "ci"},
+		"as a certificate": {"Ssl-Client-Verify", "SUCCESS", "Ssl-Client-Cert", "x"},
 	}
 }
 
@@ -219,13 +244,15 @@ func TestHostile(t *testing.T) {
 		c := s.client(t)
 		key := s.makeKey(t, c, "ci")
 		secret := s.hand(t, c, "ci", key)
-		routes := slices.Concat(authrest.Routes(s.options), []rest.Route{{Pattern: "GET /vm"}, {Pattern: "POST /" + url.PathEscape(rootToken)}})
+		routes := slices.Concat(authrest.Routes(s.options),
+			[]rest.Route{{Pattern: "GET /vm"}, {Pattern: "POST /" + url.PathEscape(rootToken)}})
 		for name, header := range s.hostile() {
 			for _, r := range routes {
 				if r.Permission == rest.Open {
 					continue
 				}
-				what := strings.ReplaceAll(r.Pattern, "{groupName}", secret) + "?token=" + url.QueryEscape(rootToken) + "&id=" + secret
+				what := strings.ReplaceAll(r.Pattern, "{groupName}", secret) + "?token=" + url.QueryEscape(rootToken) +
+					"&id=" + secret
 				a := s.do(t, c, what, `{"id":"`+secret+`","token":"`+rootToken+`"}`, header...)
 				large := strings.HasPrefix(name, "a megabyte")
 				if large && a.code != 431 || !large && a.code != 401 && a.code != 429 {
@@ -236,10 +263,13 @@ func TestHostile(t *testing.T) {
 		// Secrets in place of IDs and names, sent by an authenticated caller.
 		for _, what := range []string{
 			"POST /tap/v1/hand", "POST /tap/v1/shake", "POST /login", "DELETE /vm", "GET /config/v1/auth/" + secret,
-			"GET /admin/api/v1/permission/group/" + secret, "POST /admin/v1/api/permission/group/" + secret, "GET /" + secret,
-			"POST /admin/api/v1/permission/group/x/resources", "GET /oidc/v1/callback?code=" + secret + "&state=" + secret, "GET /login/oidc?return=" + secret,
+			"GET /admin/api/v1/permission/group/" + secret, "POST /admin/v1/api/permission/group/" + secret,
+			"GET /" + secret,
+			"POST /admin/api/v1/permission/group/x/resources", "GET /oidc/v1/callback?code=" + secret + "&state=" +
+				secret, "GET /login/oidc?return=" + secret,
 		} {
-			a := s.do(t, c, what, `{"id":"`+secret+`","secret":"`+secret+`","token":"`+secret+`","permissions":["`+secret+`"]}`, "Authorization", rootBasic(rootToken))
+			a := s.do(t, c, what, `{"id":"`+secret+`","secret":"`+secret+`","token":"`+secret+`","permissions":["`+
+				secret+`"]}`, "Authorization", rootBasic(rootToken))
 			if a.code >= 500 {
 				t.Errorf("%s: %d %s", what, a.code, a.text)
 			}
@@ -261,7 +291,9 @@ var largeKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.Gene
 func TestKeys(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
 		c := s.client(t)
-		path := map[farm.Service]string{farm.ServiceController: "/api/v1/apikey", farm.ServiceRegistry: "/v1/apikey"}[s.options.Service]
+		path := map[farm.Service]string{
+			farm.ServiceController: "/api/v1/apikey", farm.ServiceRegistry: "/v1/apikey",
+		}[s.options.Service]
 		own, err := largeKey()
 		must(t, err)
 		public := publicText(t, own)
@@ -292,11 +324,15 @@ func TestKeys(t *testing.T) {
 		groups := map[string][]string{}
 		for _, k := range list("") {
 			groups[k.ID] = k.Groups
-			if left := time.Until(k.Expiration); left > time.Minute || left < 30*time.Second || time.Since(k.Created) > time.Minute {
+			if left := time.Until(k.Expiration); left > time.Minute || left < 30*time.Second ||
+				time.Since(k.Created) > time.Minute {
 				t.Errorf("%+v", k)
 			}
 		}
-		want := map[string][]string{"json": {"a", "b,c"}, "own": {}, "query": {"a", "b"}, "commas": {"a", "b"}, "both": {"a", "b"}}
+		want := map[string][]string{
+			"json": {"a", "b,c"}, "own": {}, "query": {"a", "b"}, "commas": {"a", "b"},
+			"both": {"a", "b"},
+		}
 		if !maps.EqualFunc(groups, want, slices.Equal) {
 			t.Errorf("%v", groups)
 		}
@@ -321,7 +357,8 @@ func TestKeys(t *testing.T) {
 			{"POST ", `{"id":`, "FAIL", "The request body is not a JSON object", 400},
 			{"PUT ", `{"id":"own","groups":["z"],"ttl":7200}`, "OK", "", 200},
 			{"PUT ", `{"id":"own","groups":["z"],"publicKey":"` + public + `"}`, "OK", "", 200},
-			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"` + public + `"}`, "FAIL", "publicKey: cannot be changed", 400},
+			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"` + public +
+				`"}`, "FAIL", "publicKey: cannot be changed", 400},
 			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"x"}`, "FAIL", "publicKey: cannot be changed", 400},
 			{"PUT ?id=query&groups=y,z", "", "OK", "", 200},
 			{"PUT ", `{"id":"nobody","groups":[]}`, "FAIL", "Not found", 200},
@@ -334,7 +371,8 @@ func TestKeys(t *testing.T) {
 			method, query, _ := strings.Cut(f.what, " ")
 			a := s.do(t, c, method+" "+path+query, f.body, "Authorization", rootBasic(rootToken))
 			status, message, body := a.message(t)
-			if a.code != f.code || status != f.status || !strings.HasPrefix(message, f.message) || f.message == "" && message != "" || body != nil {
+			if a.code != f.code || status != f.status || !strings.HasPrefix(message, f.message) ||
+				f.message == "" && message != "" || body != nil {
 				t.Errorf("%s %s: %d %s", f.what, f.body, a.code, a.text)
 			}
 		}
@@ -346,7 +384,8 @@ func TestKeys(t *testing.T) {
 		}
 		// The registry accepts a change of only the lifetime.
 		a := s.do(t, c, "PUT "+path, `{"id":"own","ttl":60}`, "Authorization", rootBasic(rootToken))
-		if registry := s.options.Service == farm.ServiceRegistry; registry != (a.code == 200) || !registry && !strings.Contains(a.text, "groups: is required") {
+		if registry := s.options.Service == farm.ServiceRegistry; registry != (a.code == 200) ||
+			!registry && !strings.Contains(a.text, "groups: is required") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
 		// Only the root user may use these routes, whatever permissions other callers were granted.
@@ -355,7 +394,8 @@ func TestKeys(t *testing.T) {
 			all = append(all, p.Name)
 		}
 		s.grant(t, "own", all...)
-		if a := s.do(t, c, "GET "+path, "", "Authorization", s.session(t, c, "own", own)); a.code != 403 || !strings.Contains(a.text, "Only the root user may do this") {
+		if a := s.do(t, c, "GET "+path, "", "Authorization", s.session(t, c, "own", own)); a.code != 403 ||
+			!strings.Contains(a.text, "Only the root user may do this") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
 	})
@@ -379,12 +419,18 @@ func TestPermissions(t *testing.T) {
 				{"PUT " + group, `{}`, `"permissions: is required"`},
 				{"PUT " + group, `{"permissions":["root"]}`, `permissions: unknown permission`},
 				{"PUT " + path + "/group/root", `{"permissions":[]}`, `group: root has every permission`},
-				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `","permissions":["` + right + `"]},{"id":"y","id_type":"id","type":"` + kind + `","permissions":[]}]`, `{"status":"OK","message":"Saved"}`},
-				{"GET " + group + "/resources", "", `"body":[{"id":"x","id_type":"id","type":"` + kind + `","permissions":["` + right + `"]},{"id":"y","id_type":"id","type":"` + kind + `","permissions":[]}]`},
-				{"POST " + group + "/resources", `[{"id":"z","type":"` + kind + `","permissions":["` + right + `"]}]`, `"message":"Saved"}`},
+				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `","permissions":["` + right +
+					`"]},{"id":"y","id_type":"id","type":"` + kind +
+					`","permissions":[]}]`, `{"status":"OK","message":"Saved"}`},
+				{"GET " + group +
+					"/resources", "", `"body":[{"id":"x","id_type":"id","type":"` + kind + `","permissions":["` +
+					right + `"]},{"id":"y","id_type":"id","type":"` + kind + `","permissions":[]}]`},
+				{"POST " + group + "/resources", `[{"id":"z","type":"` + kind + `","permissions":["` + right +
+					`"]}]`, `"message":"Saved"}`},
 				{"GET " + group + "/resources", "", `"body":[{"id":"z"`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + other + `","permissions":[]}]`, `type: the `},
-				{"POST " + group + "/resources", `[{"id":"x","id_type":"name","type":"` + kind + `","permissions":[]}]`, `id_type: must be id`},
+				{"POST " + group + "/resources", `[{"id":"x","id_type":"name","type":"` + kind +
+					`","permissions":[]}]`, `id_type: must be id`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `"}]`, `permissions: is required`},
 				{"POST " + group + "/resources", `[{"type":"` + kind + `"}]`, `permissions: is required`},
 				{"POST " + group + "/resources", `{}`, `is required`},
@@ -395,7 +441,8 @@ func TestPermissions(t *testing.T) {
 				{"GET " + group + "/resources", "", `"body":[]`},
 				{"GET " + path + "/group", "", `"body":[]`},
 				{"GET " + path, "", `{"name":"view_prmission_groups"`},
-				{"GET " + path + "/resources/permissions", "", `"body":[{"resource_type":"` + kind + `","permissions":{"`},
+				{"GET " + path + "/resources/permissions", "", `"body":[{"resource_type":"` + kind +
+					`","permissions":{"`},
 				{"GET " + path + "/resources/permissions", "", `"` + right + `":{"label":"`},
 			} {
 				a := s.do(t, c, f.what, f.body, "Authorization", rootBasic(rootToken))
@@ -408,11 +455,14 @@ func TestPermissions(t *testing.T) {
 		key := s.makeKey(t, c, "admin")
 		session := s.session(t, c, "admin", key)
 		for what, p := range map[string]farm.Permission{
-			"GET /admin/api/v1/permission": "view_permissions", "GET /admin/v1/api/permission/group": "view_prmission_groups",
-			"PUT /admin/api/v1/permission/group/x": "update_permission_groups", "DELETE /admin/api/v1/permission/group/x": "delete_permission_groups",
+			"GET /admin/api/v1/permission":            "view_permissions",
+			"GET /admin/v1/api/permission/group":      "view_prmission_groups",
+			"PUT /admin/api/v1/permission/group/x":    "update_permission_groups",
+			"DELETE /admin/api/v1/permission/group/x": "delete_permission_groups",
 		} {
 			s.grant(t, "admin")
-			if a := s.do(t, c, what, `{"permissions":[]}`, "Authorization", session); a.code != 403 || !strings.Contains(a.text, string(p)) {
+			if a := s.do(t, c, what, `{"permissions":[]}`, "Authorization", session); a.code != 403 ||
+				!strings.Contains(a.text, string(p)) {
 				t.Errorf("%s: %d %s", what, a.code, a.text)
 			}
 			s.grant(t, "admin", p)

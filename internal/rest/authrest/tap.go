@@ -15,8 +15,10 @@ const maxTap = 16 << 10
 // handshake before every request.
 func (s *server) tapRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST " + api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
-		{Pattern: "POST " + api.PathShake, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.shake},
+		{Pattern: "POST " +
+			api.PathHand, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.hand},
+		{Pattern: "POST " +
+			api.PathShake, Permission: rest.Open, Steady: true, Typed: true, MaxBody: maxTap, Do: s.shake},
 	}
 }
 

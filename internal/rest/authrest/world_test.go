@@ -101,8 +101,9 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 
 	signer := auth.NewSigner(auth.NewRing(time.Now()))
 	provider, err := oidc.New(oidc.Options{
-		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL, DisplayName: "The <Firm>",
-		Signer: signer, Logger: log, Fail: authrest.FailPage,
+		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL,
+		DisplayName: "The <Firm>",
+		Signer:      signer, Logger: log, Fail: authrest.FailPage,
 	})
 	must(t, err)
 	s.idp.Client(t, clientID, clientSecret, s.url+oidc.CallbackPath)
@@ -114,26 +115,35 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
 	logins, guesses := auth.NewLogins(signer, root, s.idp.URL), &auth.GuessLimiter{}
 	s.options = authrest.Options{
-		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MemoryNonces{}), Grants: s.grants, Resources: true,
-		Logins: logins, Root: root, Provider: provider, Guesses: guesses,
+		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
+		Resources: true,
+		Logins:    logins, Root: root, Provider: provider, Guesses: guesses,
 	}
 	for _, c := range change {
 		c(&s.options)
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: &auth.Authenticator{Root: root, Sessions: s.sessions, Logins: logins, Certificate: clients.Identity, JWT: provider.Verify},
+		Who: &auth.Authenticator{
+			Root: root, Sessions: s.sessions, Logins: logins, Certificate: clients.Identity,
+			JWT: provider.Verify,
+		},
 		Judge: auth.NewJudge(auth.Policy{
 			Service: service, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, s.grants),
 		Guesses: guesses, Logger: log,
 	})
 	must(t, err)
-	routes := append(authrest.Routes(s.options), rest.Route{Pattern: "GET /vm", Permission: "list_vms", Do: func(r *rest.Request) (any, error) {
-		return rest.CallerOf(r.Context()).Name, nil
-	}}, rest.Route{Pattern: "GET /{$}", Permission: rest.Known, Do: func(*rest.Request) (any, error) { return "front", nil }})
+	routes := append(authrest.Routes(s.options),
+		rest.Route{Pattern: "GET /vm", Permission: "list_vms", Do: func(r *rest.Request) (any, error) {
+			return rest.CallerOf(r.Context()).Name, nil
+		}}, rest.Route{Pattern: "GET /{$}", Permission: rest.Known, Do: func(*rest.Request) (any, error) {
+			return "front",
+				nil
+		}})
 	server := &http.Server{
-		Handler: guard.Handler(routes, log), TLSConfig: pair.Config(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: guard.Handler(routes, log), TLSConfig: pair.Config(), ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() {
@@ -152,9 +162,13 @@ func (s *site) client(t *testing.T, pairs ...tls.Certificate) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	must(t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: certstest.Pool(s.ca), Certificates: pairs}, MaxIdleConnsPerHost: 8}
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{RootCAs: certstest.Pool(s.ca), Certificates: pairs},
+		MaxIdleConnsPerHost: 8,
+	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Jar: jar, Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error {
+	return &http.Client{Jar: jar, Transport: transport, Timeout: 20 *
+		time.Second, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
 }
@@ -218,7 +232,9 @@ func (s *site) makeKey(t testing.TB, c *http.Client, id string, groups ...string
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"id": id, "ttl": 3600, "groups": append([]string{}, groups...)})
 	must(t, err)
-	path := map[farm.Service]string{farm.ServiceController: "/api/v1/apikey", farm.ServiceRegistry: "/v1/apikey"}[s.options.Service]
+	path := map[farm.Service]string{
+		farm.ServiceController: "/api/v1/apikey", farm.ServiceRegistry: "/v1/apikey",
+	}[s.options.Service]
 	_, _, text := s.asRoot(t, c, "POST "+path, string(body)).message(t)
 	var private string
 	must(t, json.Unmarshal(text, &private))
@@ -248,7 +264,8 @@ func (s *site) session(t testing.TB, c *http.Client, id string, key *rsa.Private
 	t.Helper()
 	a := s.do(t, c, "POST /tap/v1/shake", `{"id":"`+id+`","secret":"`+s.hand(t, c, id, key)+`"}`)
 	var got map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(a.text), &got); err != nil || a.code != 200 || len(got) != 2 || string(got["id"]) != `"`+id+`"` {
+	if err := json.Unmarshal([]byte(a.text), &got); err != nil || a.code != 200 || len(got) != 2 ||
+		string(got["id"]) != `"`+id+`"` {
 		t.Fatalf("%d %s %v", a.code, a.text, err)
 	}
 	return s.bearer(t, got["data"])
@@ -266,5 +283,6 @@ func (s *site) bearer(t testing.TB, data []byte) string {
 // grant returns a permission group permissions.
 func (s *site) grant(t testing.TB, group string, list ...farm.Permission) {
 	t.Helper()
-	must(t, s.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(s.options.Service, group, list) }))
+	must(t, s.grants.Change(t.Context(),
+		func(g auth.Grants) (auth.Grants, error) { return g.SetGroup(s.options.Service, group, list) }))
 }

@@ -18,7 +18,9 @@ const backupIdle = 30 * time.Second
 // for complete.
 func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 	if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r) {
-		return farm.Errorf(farm.CodeForbidden, "A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing asks callers who they are")
+		return farm.Errorf(farm.CodeForbidden,
+			"A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing "+
+				"asks callers who they are")
 	}
 	stream, size, err := s.c.Backup(r.Context())
 	if err != nil {

@@ -69,7 +69,8 @@ func TestBackupIsTakenHere(t *testing.T) {
 	h := backups(t, whole{mem.New()})
 	for peer, want := range map[string]int{
 		"127.0.0.1:4711": http.StatusOK, "[::1]:4711": http.StatusOK, "[::ffff:127.0.0.1]:4711": http.StatusOK,
-		"192.0.2.1:4711": http.StatusForbidden, "[2001:db8::1]:4711": http.StatusForbidden, "nobody": http.StatusForbidden,
+		"192.0.2.1:4711": http.StatusForbidden, "[2001:db8::1]:4711": http.StatusForbidden,
+		"nobody": http.StatusForbidden,
 	} {
 		req := httptest.NewRequest(http.MethodGet, api.PathBackup, nil)
 		req.RemoteAddr = peer
@@ -87,7 +88,8 @@ func TestBackupIsRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := auth.NewKeys(auth.NewKeyTable([]farm.APIKey{{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}}, nil))
+	keys := auth.NewKeys(
+		auth.NewKeyTable([]farm.APIKey{{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}}, nil))
 	open := auth.NewSessions(keys, auth.NewSigner(auth.NewRing(time.Now())), 0)
 	ci, err := keys.Get("ci")
 	if err != nil {
@@ -99,7 +101,8 @@ func TestBackupIsRoots(t *testing.T) {
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
 		Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: slog.New(slog.DiscardHandler),
-		Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic}, auth.NewGrantTable(auth.Grants{}, nil)),
+		Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic},
+			auth.NewGrantTable(auth.Grants{}, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +137,8 @@ func backups(t *testing.T, b store.Backend, change ...func(*controllerrest.Optio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	c, err := controller.New(t.Context(), st, tables, controller.Options{Registry: shelf{}, RegistryAddress: "http://registry"})
+	c, err := controller.New(t.Context(), st, tables,
+		controller.Options{Registry: shelf{}, RegistryAddress: "http://registry"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +160,7 @@ func TestTornBackupLooksTorn(t *testing.T) {
 	defer func() { _ = resp.Body.Close() }()
 	got, err := io.ReadAll(resp.Body)
 	if err == nil || resp.Header.Get(api.HeaderBackupSize) != "200000" {
-		t.Errorf("read %d bytes without an error, %s of %s foretold", len(got), resp.Header.Get(api.HeaderBackupSize), api.HeaderBackupSize)
+		t.Errorf("read %d bytes without an error, %s of %s foretold", len(got), resp.Header.Get(api.HeaderBackupSize),
+			api.HeaderBackupSize)
 	}
 }

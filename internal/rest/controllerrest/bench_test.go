@@ -38,11 +38,13 @@ func benchServer(b *testing.B, n int, running bool) string {
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
-	c, err := controller.New(ctx, st, tables, controller.Options{Registry: shelf{}, RegistryAddress: "http://registry", Logger: log})
+	c, err := controller.New(ctx, st, tables,
+		controller.Options{Registry: shelf{}, RegistryAddress: "http://registry", Logger: log})
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{Controller: c, RequestTimeout: time.Minute, Logger: log}))
+	server := httptest.NewServer(
+		controllerrest.Handler(controllerrest.Options{Controller: c, RequestTimeout: time.Minute, Logger: log}))
 	b.Cleanup(server.Close)
 	return server.URL
 }
@@ -53,14 +55,19 @@ func benchInstance(running bool) *farm.Instance {
 	inst := &farm.Instance{
 		ID: id.String(), State: farm.Scheduling, Registry: "http://10.0.0.1:8089", Created: now, Updated: now,
 		ExternalID: "http://ci.example/job/" + id.String(), Owner: "ci.example",
-		Template: farm.TemplateRef{ID: templateID, Name: "base", Tag: "v1", ContentID: "c", Arch: "amd64", CPUs: 2, MemoryMB: 4096},
-		Options:  farm.StartOptions{Priority: 1000},
+		Template: farm.TemplateRef{
+			ID: templateID, Name: "base", Tag: "v1", ContentID: "c", Arch: "amd64", CPUs: 2,
+			MemoryMB: 4096,
+		},
+		Options: farm.StartOptions{Priority: 1000},
 	}
 	if running {
 		inst.State, inst.NodeID, inst.NodeName, inst.Claim = farm.Started, uuid.NewString(), "node-1", uuid.NewString()
 		inst.VM = &farm.VMInfo{
-			UUID: uuid.NewString(), Name: "mgmtManaged-base-1732222222222222222", Status: farm.VMRunning, CPUs: 2, MemoryMB: 4096,
-			IP: "10.0.2.15", HostIP: "10.1.1.1", Ports: []farm.Port{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
+			UUID: uuid.NewString(), Name: "mgmtManaged-base-1732222222222222222", Status: farm.VMRunning, CPUs: 2,
+			MemoryMB: 4096,
+			IP:       "10.0.2.15", HostIP: "10.1.1.1",
+			Ports: []farm.Port{{Name: "ssh", GuestPort: 22, HostPort: 10022, Protocol: "tcp"}},
 		}
 	}
 	return inst
@@ -110,7 +117,8 @@ func benchGet(b *testing.B, url string, header ...string) {
 // BenchmarkStart requests single instances over real connections; nothing is placed.
 func BenchmarkStart(b *testing.B) {
 	url := benchServer(b, 0, false) + "/api/v1/vm"
-	const body = `{"vmid":"` + templateID + `","tag":"v1+x","external_id":"http://ci.example/job/1","name":"n","count":1}`
+	const body = `{"vmid":"` + templateID +
+		`","tag":"v1+x","external_id":"http://ci.example/job/1","name":"n","count":1}`
 	b.ReportAllocs()
 	for b.Loop() {
 		req, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, url, strings.NewReader(body))

@@ -97,7 +97,8 @@ const maxMessage = 1 << 20
 func acceptLine(w http.ResponseWriter, r *http.Request) *consoleConn {
 	// The guard has already checked the origin of the request, with more knowledge than the library has. The
 	// content was compressed as its viewer asks.
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	conn, err := websocket.Accept(w, r,
+		&websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		return nil
 	}

@@ -60,7 +60,9 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 }
 
 // listCacheJobs returns one cache job of a kind, or a list of them.
-func listCacheJobs[T any](s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T) (any, error) {
+func listCacheJobs[T any](
+	s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T,
+) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	seen := s.sightOf(r)
@@ -89,7 +91,8 @@ func listCacheJobs[T any](s *server, r *rest.Request, kind farm.CacheJobKind, sh
 func distribution(v controller.CacheJobView) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
-			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag, Version: v.Template.Version,
+			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag,
+			Version: v.Template.Version,
 		},
 		Status: make(map[string]api.DistributeStatus, len(v.On)),
 	}
@@ -112,7 +115,8 @@ func removal(v controller.CacheJobView) api.Removal {
 }
 
 func (s *server) removeFromNodes(r *rest.Request) (any, error) {
-	id, ask := r.Params.Required("id"), controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
+	id, ask := r.Params.Required("id"),
+		controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}

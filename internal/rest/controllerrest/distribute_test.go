@@ -19,7 +19,8 @@ import (
 // memberNode adds a node, which has not described itself yet.
 func (c *cloud) memberNode(name string) api.JoinAnswer {
 	c.t.Helper()
-	answer, err := c.Join(c.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Arch: "amd64"})
+	answer, err := c.Join(c.t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Arch: "amd64"})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.CacheJob {
 	c.t.Helper()
 	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
-		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", Info: info, HasHeld: true,
+		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", Info: info,
+		HasHeld: true,
 	}, wait)
 	if err != nil {
 		c.t.Fatal(err)
@@ -41,11 +43,14 @@ func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Durati
 // reports sends cache job statuses of a node.
 func (c *cloud) reports(node api.JoinAnswer, statuses ...api.CacheJobStatus) {
 	c.t.Helper()
-	body, err := json.Marshal(api.Report{Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, CacheJobs: statuses})
+	body, err := json.Marshal(api.Report{
+		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Seq: 1, CacheJobs: statuses,
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.call("POST", api.PathReport, string(body), "Authorization", "Bearer "+node.Credential).into(c.t, &api.ReportAnswer{})
+	c.call("POST", api.PathReport, string(body), "Authorization", "Bearer "+node.Credential).into(c.t,
+		&api.ReportAnswer{})
 }
 
 const distributePath = "/api/v1/registry/vm/distribute"
@@ -69,18 +74,23 @@ func (c *cloud) object(path string) map[string]any {
 func TestDistributeOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	a, b := c.memberNode("a"), c.memberNode("b")
-	id := c.distribute(distributePath, `{"template_id":"`+templateID+`","tag":"v1+x","node_ids":null,"group_id":"","group":""}`+"\n",
+	id := c.distribute(distributePath,
+		`{"template_id":"`+templateID+`","tag":"v1+x","node_ids":null,"group_id":"","group":""}`+"\n",
 		"Content-Type", "application/x-www-form-urlencoded")
 	at := distributePath + "?id=" + id
 	got := c.object(at)
 	request := got["request"].(map[string]any)
-	if asked, err := time.Parse(time.RFC3339Nano, fmt.Sprint(request["time_requested"])); err != nil || time.Since(asked) > time.Minute {
+	if asked, err := time.Parse(time.RFC3339Nano, fmt.Sprint(request["time_requested"])); err != nil ||
+		time.Since(asked) > time.Minute {
 		t.Errorf("asked at %v, %v", asked, err)
 	}
 	delete(request, "time_requested")
 	want := map[string]any{
-		"request":           map[string]any{"request_id": id, "template_id": templateID, "tag": "v1+x", "version": 0.0},
-		"distribute_status": map[string]any{a.NodeID: map[string]any{"status": false, "progress": 0.0}, b.NodeID: map[string]any{"status": false, "progress": 0.0}},
+		"request": map[string]any{"request_id": id, "template_id": templateID, "tag": "v1+x", "version": 0.0},
+		"distribute_status": map[string]any{
+			a.NodeID: map[string]any{"status": false, "progress": 0.0},
+			b.NodeID: map[string]any{"status": false, "progress": 0.0},
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("first answer (-want +got):\n%s", diff)
@@ -97,13 +107,15 @@ func TestDistributeOverTheWire(t *testing.T) {
 		t.Errorf("while it is pulled (-want +got):\n%s", diff)
 	}
 	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
-	if a := c.call("DELETE", distributePath, `{"id":"`+id+`"}`); a.code != http.StatusOK || a.Status != "OK" || a.Body != nil {
+	if a := c.call("DELETE", distributePath, `{"id":"`+id+`"}`); a.code != http.StatusOK || a.Status != "OK" ||
+		a.Body != nil {
 		t.Errorf("the cancel answers %+v", a)
 	}
 	if diff := cmp.Diff(map[string]any{"status": true, "progress": 1.0}, status(a)); diff != "" {
 		t.Errorf("done (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]any{"status": false, "progress": 0.0, "error": "request canceled"}, status(b)); diff != "" {
+	if diff := cmp.Diff(map[string]any{"status": false, "progress": 0.0, "error": "request canceled"},
+		status(b)); diff != "" {
 		t.Errorf("cancelled (-want +got):\n%s", diff)
 	}
 }
@@ -117,11 +129,14 @@ func TestListOfDistributions(t *testing.T) {
 	query := url.Values{"template_id": {templateID}, "number": {"0"}, "node_ids": {a.NodeID}}
 	ids := []string{
 		c.distribute(distributePath+"?"+query.Encode(), ""),
-		c.distribute(distributePath, `{"template_id":"`+strings.ToUpper(templateID)+`","version":"0","tag":"v1+x","node_ids":[]}`),
-		c.distribute(distributePath, `{"template_id":"`+templateID+`","node_ids":["`+a.NodeID+`"]}`, "Content-Type", "application/json"),
+		c.distribute(distributePath, `{"template_id":"`+strings.ToUpper(templateID)+
+			`","version":"0","tag":"v1+x","node_ids":[]}`),
+		c.distribute(distributePath, `{"template_id":"`+templateID+`","node_ids":["`+a.NodeID+`"]}`, "Content-Type",
+			"application/json"),
 	}
 	for path, want := range map[string][]string{
-		"": ids, "?limit=2": ids[:2], "?after=" + ids[0]: ids[1:], "?limit=1&after=" + strings.ToUpper(ids[1]): ids[2:], "?after=" + ids[2]: {},
+		"": ids, "?limit=2": ids[:2], "?after=" + ids[0]: ids[1:], "?limit=1&after=" + strings.ToUpper(ids[1]): ids[2:],
+		"?after=" + ids[2]: {},
 	} {
 		var list []api.Distribution
 		c.call("GET", distributePath+path, "").into(t, &list)
@@ -155,10 +170,14 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 		{"template by name", "POST", distributePath, `{"template_id":"base"}`, 200, "Not found"},
 		{"unknown tag", "POST", distributePath, `{` + ok + `,"tag":"v1 x"}`, 200, "No such tag v1 x"},
 		{"unknown version", "POST", distributePath, `{` + ok + `,"version":5}`, 200, "No such tag 5"},
-		{"version below 0", "POST", distributePath, `{` + ok + `,"version":-1}`, 400, "version: must be an integer between 0 and 2147483647"},
-		{"version and number", "POST", distributePath, `{` + ok + `,"version":0,"number":1}`, 400, "number: version and number differ"},
-		{"nodes of another type", "POST", distributePath, `{` + ok + `,"node_ids":"all"}`, 400, "node_ids: must be an array of strings"},
-		{"too many nodes", "POST", distributePath, `{` + ok + `,"node_ids":[` + many + `]}`, 400, "node_ids: must have at most 10000 elements"},
+		{"version below 0", "POST", distributePath, `{` + ok +
+			`,"version":-1}`, 400, "version: must be an integer between 0 and 2147483647"},
+		{"version and number", "POST", distributePath, `{` + ok +
+			`,"version":0,"number":1}`, 400, "number: version and number differ"},
+		{"nodes of another type", "POST", distributePath, `{` + ok +
+			`,"node_ids":"all"}`, 400, "node_ids: must be an array of strings"},
+		{"too many nodes", "POST", distributePath, `{` + ok + `,"node_ids":[` + many +
+			`]}`, 400, "node_ids: must have at most 10000 elements"},
 		{"unknown node", "POST", distributePath, `{` + ok + `,"node_ids":["x"]}`, 200, "Not found"},
 		{"unknown group", "POST", distributePath, `{` + ok + `,"group_id":"x"}`, 200, "Not found"},
 		{"unknown request", "GET", distributePath + "?id=" + unknown, "", 200, "Not found"},
@@ -169,15 +188,18 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 		{"after", "GET", distributePath + "?after=x", "", 400, "after: must be the id of a request"},
 		{"removal of nothing", "DELETE", "/api/v1/registry/vm/remove", `{"node_ids":[]}`, 400, "id: is required"},
 		{"removal of an unknown template", "DELETE", "/api/v1/registry/vm/remove?id=" + unknown, "", 200, "Not found"},
-		{"removal on an unknown node", "DELETE", "/api/v1/registry/vm/remove?id=" + templateID, `{"node_ids":["x"]}`, 200, "Not found"},
+		{"removal on an unknown node", "DELETE", "/api/v1/registry/vm/remove?id=" +
+			templateID, `{"node_ids":["x"]}`, 200, "Not found"},
 		{"unknown removal", "GET", "/api/v1/registry/vm/remove?id=" + unknown, "", 200, "Not found"},
 		{"delete of nothing", "DELETE", "/api/v1/registry/vm", "", 400, "id: is required"},
 		{"delete of an unknown template", "DELETE", "/api/v1/registry/vm?id=" + unknown, "", 200, "Not found"},
 		{"delete by name", "DELETE", "/api/v1/registry/vm?id=base", "", 200, "Not found"},
 		{"revert of nothing", "DELETE", "/api/v1/registry/revert", `{"tag":"v1"}`, 400, "id: is required"},
 		{"revert of an unknown template", "DELETE", "/api/v1/registry/revert?id=" + unknown, "", 200, "Not found"},
-		{"revert of an unknown tag", "DELETE", "/api/v1/registry/revert?id=" + templateID + "&tag=v1%2By", "", 200, "No such tag v1+y"},
-		{"revert of an unknown number", "DELETE", "/api/v1/registry/revert?id=" + templateID, `{"number":3}`, 200, "No such tag 3"},
+		{"revert of an unknown tag", "DELETE", "/api/v1/registry/revert?id=" + templateID +
+			"&tag=v1%2By", "", 200, "No such tag v1+y"},
+		{"revert of an unknown number", "DELETE", "/api/v1/registry/revert?id=" +
+			templateID, `{"number":3}`, 200, "No such tag 3"},
 		{"version of the list", "GET", "/api/v1/registry/vm?apiVer=v3", "", 400, "apiVer: must be one of v1, v2"},
 	} {
 		a := c.call(tt.method, tt.path, tt.body)
@@ -210,17 +232,22 @@ func TestRemoveOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	const path = "/api/v1/registry/vm/remove"
 	a, b := c.memberNode("a"), c.memberNode("b")
-	if got := string(c.call("DELETE", path+"?id="+templateID, `{"node_ids":null}`).Body); got != `{"requests_sent":0,"node_ids":[],"request_id":""}` {
+	if got := string(c.call("DELETE", path+"?id="+templateID,
+		`{"node_ids":null}`).Body); got != `{"requests_sent":0,"node_ids":[],"request_id":""}` {
 		t.Errorf("of one that no node has: %s", got)
 	}
-	info := &api.NodeInfo{Arch: "amd64", Driver: "sim", Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x", ContentID: "c0"}}}
+	info := &api.NodeInfo{
+		Arch: "amd64", Driver: "sim",
+		Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x", ContentID: "c0"}},
+	}
 	c.polled(a, info, 0)
 	var made api.RemoveAnswer
 	c.call("DELETE", path, `{"id":"`+templateID+`"}`).into(t, &made)
 	if made.RequestsSent != 1 || !slices.Equal(made.NodeIDs, []string{a.NodeID}) {
 		t.Fatalf("answer is %+v", made)
 	}
-	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.CacheJobRemove || list[0].TemplateID != templateID {
+	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.CacheJobRemove ||
+		list[0].TemplateID != templateID {
 		t.Fatalf("the node gets %+v", list)
 	}
 	c.reports(a, api.CacheJobStatus{ID: made.RequestID, Stage: api.CacheJobDone, Removed: 1})

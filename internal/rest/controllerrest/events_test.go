@@ -48,7 +48,8 @@ func TestEvents(t *testing.T) {
 	}
 	id := c.start(`,"priority":5`)
 	first := c.events("", 1)[0]
-	if first.Name != "StartVM" || first.Type != "apiAction" || first.Instance != id || first.ID == "" || first.Time == 0 {
+	if first.Name != "StartVM" || first.Type != "apiAction" || first.Instance != id || first.ID == "" ||
+		first.Time == 0 {
 		t.Errorf("event %+v", first)
 	}
 	var fields []map[string]any
@@ -74,7 +75,10 @@ func TestEvents(t *testing.T) {
 	want(t, "filtered", c.events(filtered("type:api* -name:start* age<1h"), 1)[0].Name, "TerminateVM")
 	want(t, "by instance", len(c.events(filtered("instance:"+id), 3)), 3)
 	want(t, "the newest", c.events("?limit=1", 1)[0].Name, "VMTerminated")
-	for query, field := range map[string]string{"?after=x": "after", "?limit=0": "limit", "?limit=1001": "limit", "?wait=2m&after=1-1": "wait", "?wait=5s": "wait", "?filter=x:y": "filter"} {
+	for query, field := range map[string]string{
+		"?after=x": "after", "?limit=0": "limit", "?limit=1001": "limit",
+		"?wait=2m&after=1-1": "wait", "?wait=5s": "wait", "?filter=x:y": "filter",
+	} {
 		if a := c.call("GET", "/api/v1/events"+query, ""); a.code != 400 || !strings.HasPrefix(a.Message, field+": ") {
 			t.Errorf("%s: %d %s", query, a.code, a.Message)
 		}

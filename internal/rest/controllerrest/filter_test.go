@@ -19,9 +19,12 @@ func TestFilterInstances(t *testing.T) {
 	a := c.start(`,"name":"mac one","external_id":"http://ci/1"`)
 	b := c.start(`,"name":"linux","vcpu":4`)
 	for text, want := range map[string][]string{
-		"state:scheduling": {a, b}, "state:started": {}, "-state:started": {a, b}, "name:mac*": {a}, `name:"mac one"`: {a}, "linux": {b},
-		"id:" + b: {b}, "template:base tag:v1+x": {a, b}, "template:" + templateID: {a, b}, "external_id:http://ci/*": {a}, "owner:ci": {a},
-		"age<1h": {a, b}, "age>1h": {}, "cpus:4": {b}, "ram>=512MB": {a, b}, "arch:amd64 version:0": {a, b}, "message:*node*": {a, b}, "ip:*": {}, "ttl>0": {},
+		"state:scheduling": {a, b}, "state:started": {}, "-state:started": {a, b}, "name:mac*": {a},
+		`name:"mac one"`: {a}, "linux": {b},
+		"id:" + b: {b}, "template:base tag:v1+x": {a, b}, "template:" + templateID: {a, b},
+		"external_id:http://ci/*": {a}, "owner:ci": {a},
+		"age<1h": {a, b}, "age>1h": {}, "cpus:4": {b}, "ram>=512MB": {a, b}, "arch:amd64 version:0": {a, b},
+		"message:*node*": {a, b}, "ip:*": {}, "ttl>0": {},
 	} {
 		if got := c.list(filtered(text)); strings.Join(got, " ") != strings.Join(want, " ") {
 			t.Errorf("%s: %v, want %v", text, got, want)
@@ -48,19 +51,23 @@ func TestFilterInstances(t *testing.T) {
 func TestFilterOtherLists(t *testing.T) {
 	c := newCloud(t)
 	for path, text := range map[string]string{
-		"/api/v1/vm/history": "state:started ended<1h -node:x*", "/api/v1/node": "state:active vms>0 disk>4GB group:x template:y",
+		"/api/v1/vm/history":  "state:started ended<1h -node:x*",
+		"/api/v1/node":        "state:active vms>0 disk>4GB group:x template:y",
 		"/api/v1/registry/vm": "name:nothing* size>1TB", "/api/v1/image": "state:pending template:x age>10m",
-		"/api/v1/group": "name:x", "/api/v1/registry/vm/distribute": "state:open node:x age<1d nodes>1", "/api/v1/registry/vm/remove": "template:x",
+		"/api/v1/group": "name:x", "/api/v1/registry/vm/distribute": "state:open node:x age<1d nodes>1",
+		"/api/v1/registry/vm/remove": "template:x",
 	} {
 		a := c.call("GET", path+filtered(text), "")
 		if a.code != 200 || a.Status != "OK" || string(a.Body) != "[]" {
 			t.Errorf("%s: %d %s %s", path, a.code, a.Message, a.Body)
 		}
-		if a := c.call("GET", path+"?filter=none:x", ""); a.code != 400 || !strings.HasPrefix(a.Message, "filter: at 1: ") {
+		if a := c.call("GET", path+"?filter=none:x", ""); a.code != 400 ||
+			!strings.HasPrefix(a.Message, "filter: at 1: ") {
 			t.Errorf("%s: %d %s", path, a.code, a.Message)
 		}
 	}
-	if a := c.call("GET", "/api/v1/registry/vm"+filtered("name:b* size<1KB"), ""); !strings.Contains(string(a.Body), templateID) {
+	if a := c.call("GET", "/api/v1/registry/vm"+filtered("name:b* size<1KB"), ""); !strings.Contains(string(a.Body),
+		templateID) {
 		t.Errorf("templates: %s", a.Body)
 	}
 }
@@ -128,7 +135,8 @@ func (c *cloud) tagged(path, have string) (code int, tag, body string) {
 func TestTagsOfInstances(t *testing.T) {
 	c := newCloud(t)
 	id := c.start("")
-	for _, path := range []string{"/api/v1/vm", "/api/v1/vm?id=" + id, "/api/v1/vm?limit=5", "/api/v1/vm" + filtered("state:s*"), "/api/v1/node", "/api/v1/image"} {
+	for _, path := range []string{"/api/v1/vm", "/api/v1/vm?id=" + id, "/api/v1/vm?limit=5", "/api/v1/vm" +
+		filtered("state:s*"), "/api/v1/node", "/api/v1/image"} {
 		_, tag, _ := c.tagged(path, "")
 		code, again, body := c.tagged(path, tag)
 		if code != http.StatusNotModified || again != tag || body != "" {
@@ -137,7 +145,8 @@ func TestTagsOfInstances(t *testing.T) {
 	}
 	c.start("")
 	_, first, _ := c.tagged("/api/v1/vm?limit=1", "")
-	if _, second, _ := c.tagged("/api/v1/vm?limit=1&after="+c.list("")[0], ""); first == second { // a body may contain the same
+	// a body may contain the same
+	if _, second, _ := c.tagged("/api/v1/vm?limit=1&after="+c.list("")[0], ""); first == second {
 		t.Error("two pages have one tag")
 	}
 	_, tag, _ := c.tagged("/api/v1/vm", "")
@@ -180,7 +189,8 @@ func TestTagsAreNeverWrong(t *testing.T) {
 				} else {
 					same++
 				}
-				if number(kept, "name-") < number(name, "name-") || number(kept, "external_id-") < number(external, "external_id-") {
+				if number(kept, "name-") < number(name, "name-") ||
+					number(kept, "external_id-") < number(external, "external_id-") {
 					t.Errorf("%s: %s and %s were written, and this is kept: %s", path, name, external, kept)
 					return
 				}

@@ -14,13 +14,16 @@ import (
 func (c *cloud) joined(name string) (id string, bearer []string) {
 	c.t.Helper()
 	var answer api.JoinAnswer
-	join, _ := json.Marshal(api.JoinRequest{Protocol: 1, Token: c.JoinToken(), Name: name, Host: "10.1.1.1", Arch: "amd64"})
+	join, _ := json.Marshal(api.JoinRequest{
+		Protocol: 1, Token: c.JoinToken(), Name: name, Host: "10.1.1.1", Arch: "amd64",
+	})
 	c.call("POST", api.PathJoin, string(join)).into(c.t, &answer)
 	bearer = []string{"Authorization", "Bearer " + answer.Credential}
 	c.polls(answer.NodeID, bearer, api.PollRequest{
 		Info: &api.NodeInfo{
-			Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", Hypervisor: "1.0", Accelerator: "sim", AgentVersion: "1.2.3",
-			DiskSize: 100, FreeDisk: 40, CacheUsage: 7, License: "enterprise", Expires: "2999-01-01",
+			Arch: "amd64", OS: "linux", CPUs: 4, MemoryMB: 8192, Driver: "sim", Hypervisor: "1.0", Accelerator: "sim",
+			AgentVersion: "1.2.3",
+			DiskSize:     100, FreeDisk: 40, CacheUsage: 7, License: "enterprise", Expires: "2999-01-01",
 			Templates: []api.NodeTemplate{{ID: "t", Name: "base", Tag: "v1", ContentID: "c"}},
 		},
 		HasHeld: true, Usage: &api.Usage{CPU: 7.5, RAM: 0.25, VMs: 2, VCPUs: 3, VRAM: 512},
@@ -54,7 +57,8 @@ func (c *cloud) wantFail(code int, message, method, path, body string) {
 
 func (c *cloud) wantOK(method, path, body string) {
 	c.t.Helper()
-	if a := c.call(method, path, body); a.code != http.StatusOK || a.Status != "OK" || a.Message != "" || a.Body != nil {
+	if a := c.call(method, path, body); a.code != http.StatusOK || a.Status != "OK" || a.Message != "" ||
+		a.Body != nil {
 		c.t.Errorf("%s %s %s: %+v", method, path, body, a)
 	}
 }
@@ -63,7 +67,8 @@ func TestGroupRoutes(t *testing.T) {
 	c := newCloud(t)
 	want(t, "no groups", string(c.call("GET", "/api/v1/group", "").Body), "[]")
 	a := c.group(`"name":" linux ","description":"x86"`)
-	raw := c.call("POST", "/api/v1/group", `{"name":"mac","description":null,"fallback_group_id":"`+a.ID+`"}`+"\n", "Content-Type", "text/plain")
+	raw := c.call("POST", "/api/v1/group", `{"name":"mac","description":null,"fallback_group_id":"`+a.ID+`"}`+"\n",
+		"Content-Type", "text/plain")
 	want(t, "keys", keys(t, raw.Body), []string{"description", "fallback_group_id", "id", "name"})
 	var b api.Group
 	raw.into(t, &b)
@@ -94,11 +99,15 @@ func TestGroupRoutes(t *testing.T) {
 		{400, "name: must have at most 255 bytes", "POST", "", `"name":"` + strings.Repeat("x", 256) + `"`},
 		{400, "name: must be a string", "POST", "", `"name":5`},
 		{400, "name: must not look like the id of a group", "POST", "", `"name":"` + a.ID + `"`},
-		{400, "description: must have at most 1024 bytes", "POST", "", `"name":"x","description":"` + strings.Repeat("x", 1025) + `"`},
+		{400, "description: must have at most 1024 bytes", "POST", "", `"name":"x","description":"` +
+			strings.Repeat("x", 1025) + `"`},
 		{400, "fallback_group_id: must be a string", "POST", "", `"name":"x","fallback_group_id":[]`},
 		{200, "Not found", "POST", "", `"name":"x","fallback_group_id":"linux"`},
 		{200, `There is a node group named "linux" already; choose another name`, "POST", "", `"name":"linux"`},
-		{200, "fallback_group_id cannot be set: it would make a loop: linux -> linux", "PUT", a.ID, `"fallback_group_id":"` + a.ID + `"`},
+		{
+			200, "fallback_group_id cannot be set: it would make a loop: linux -> linux", "PUT", a.ID,
+			`"fallback_group_id":"` + a.ID + `"`,
+		},
 		{200, `There is a node group named "linux" already; choose another name`, "PUT", b.ID, `"name":"linux"`},
 		{200, "Not found", "PUT", "linux", `"name":"y"`},
 		{400, "id: is required", "PUT", "", `"name":"y"`},
@@ -173,9 +182,12 @@ func TestNodeConfigRoute(t *testing.T) {
 	var raw []json.RawMessage
 	plain.into(t, &raw)
 	want(t, "keys", keys(t, raw[0]), []string{
-		"agent_version", "anka_disk_usage", "anka_version", "capacity", "capacity_mode", "cpu_count", "cpu_util", "disk_size",
-		"free_disk_space", "groups", "host_arch", "ip_address", "last_updated", "node_id", "node_name", "ram", "ram_override",
-		"ram_util", "state", "state_since", "templates", "timestamp", "usb_devices", "vcpu_count", "vcpu_override", "vm_count", "vram",
+		"agent_version", "anka_disk_usage", "anka_version", "capacity", "capacity_mode", "cpu_count", "cpu_util",
+		"disk_size",
+		"free_disk_space", "groups", "host_arch", "ip_address", "last_updated", "node_id", "node_name", "ram",
+		"ram_override",
+		"ram_util", "state", "state_since", "templates", "timestamp", "usb_devices", "vcpu_count", "vcpu_override",
+		"vm_count", "vram",
 	})
 	first := show()
 	want(t, "seen", time.Since(first.LastUpdated) < time.Minute && first.Timestamp == first.LastUpdated.Unix(), true)
@@ -183,7 +195,9 @@ func TestNodeConfigRoute(t *testing.T) {
 	want(t, "node", first, api.Node{
 		NodeID: node, NodeName: "one", CPUCount: 4, RAM: 8, CPUUtil: 1, RAMUtil: 0.25,
 		IPAddress: "10.1.1.1", State: "Active", Capacity: 2, Groups: []api.Group{},
-		AnkaVersion:  api.ProductVersion{Product: "sim", Version: "1.0", Build: "sim", License: "enterprise", Expires: "2999-01-01"},
+		AnkaVersion: api.ProductVersion{
+			Product: "sim", Version: "1.0", Build: "sim", License: "enterprise", Expires: "2999-01-01",
+		},
 		CapacityMode: "number", DiskSize: 100, FreeDisk: 40, DiskUsage: 7, HostArch: "amd64",
 		Templates: []api.NodeTag{{UUID: "t", Name: "base", Tag: "v1"}}, AgentVersion: "1.2.3",
 	})
@@ -191,38 +205,54 @@ func TestNodeConfigRoute(t *testing.T) {
 	c.wantOK("POST", "/api/v1/node/config", config(`,"max_vm_count":"7","name":"first","host":"b1","capacity_mode":"resource",
 		"vcpu_override":12,"ram_override":4096,"disable_central_logging":true,"drain_mode":true,"drain_reason":"new disk","drain_deadline":"2h"`))
 	n := show()
-	want(t, "configured", []any{n.Capacity, n.NodeName, n.IPAddress, n.CapacityMode, n.VCPUOverride, n.RAMOverride, n.NoCentralLog, n.State, n.StateReason},
+	want(t, "configured",
+		[]any{
+			n.Capacity, n.NodeName, n.IPAddress, n.CapacityMode, n.VCPUOverride, n.RAMOverride, n.NoCentralLog,
+			n.State, n.StateReason,
+		},
 		[]any{7, "first", "b1", "resource", 12, 4096, true, "Drain Mode", "new disk"})
-	want(t, "drain", []any{n.Drain.Reason, n.Drain.Remaining, n.Drain.Deadline.Sub(n.Drain.Since), n.Drain.Since.Equal(n.StateSince)},
+	want(t, "drain",
+		[]any{
+			n.Drain.Reason, n.Drain.Remaining, n.Drain.Deadline.Sub(n.Drain.Since),
+			n.Drain.Since.Equal(n.StateSince),
+		},
 		[]any{"new disk", 0, 2 * time.Hour, true})
-	c.wantOK("POST", "/api/v1/node/config", config(`,"max_vm_count":null,"name":"","drain_mode":null,"drain_deadline":0`))
+	c.wantOK("POST", "/api/v1/node/config",
+		config(`,"max_vm_count":null,"name":"","drain_mode":null,"drain_deadline":0`))
 	want(t, "deadline lifted", show().Drain.Deadline.IsZero(), true)
 	c.wantOK("POST", "/api/v1/node/config?node_id="+node+"&drain_mode=false&host=auto", "")
 	c.polls(node, bearer, api.PollRequest{Host: "10.1.1.2"})
 	n = show()
-	want(t, "after the drain", []any{n.State, n.Drain == nil, n.StateReason, n.IPAddress, n.Capacity}, []any{"Active", true, "", "10.1.1.2", 7})
+	want(t, "after the drain", []any{n.State, n.Drain == nil, n.StateReason, n.IPAddress, n.Capacity},
+		[]any{"Active", true, "", "10.1.1.2", 7})
 
 	for fields, message := range map[string]string{
-		`,"max_vm_count":0`:                             "max_vm_count: must be an integer between 1 and 1000",
-		`,"max_vm_count":1001`:                          "max_vm_count: must be an integer between 1 and 1000",
-		`,"vcpu_override":-1`:                           "vcpu_override: must be an integer between 0 and 4096",
-		`,"ram_override":16777217`:                      "ram_override: must be an integer between 0 and 16777216",
-		`,"capacity_mode":"cpu"`:                        "capacity_mode: must be one of number, resource",
-		`,"name":" "`:                                   "name: must not be empty",
-		`,"host":"a b"`:                                 "host: must be an address or a host name, or auto for the one that the node says",
-		`,"drain_mode":"perhaps"`:                       "drain_mode: must be true or false",
-		`,"disable_central_logging":1`:                  "disable_central_logging: must be true or false",
-		`,"drain_mode":false,"drain_reason":"x"`:        "drain_reason: needs drain_mode to be true",
-		`,"drain_mode":false,"drain_deadline":5`:        "drain_deadline: needs drain_mode to be true",
-		`,"drain_mode":true,"drain_deadline":"31d"`:     "drain_deadline: must be seconds or a duration such as 90s or 2h, at most 720h0m0s",
-		`,"drain_mode":true,"drain_deadline":999999999`: "drain_deadline: must be seconds or a duration such as 90s or 2h, at most 720h0m0s",
+		`,"max_vm_count":0`:        "max_vm_count: must be an integer between 1 and 1000",
+		`,"max_vm_count":1001`:     "max_vm_count: must be an integer between 1 and 1000",
+		`,"vcpu_override":-1`:      "vcpu_override: must be an integer between 0 and 4096",
+		`,"ram_override":16777217`: "ram_override: must be an integer between 0 and 16777216",
+		`,"capacity_mode":"cpu"`:   "capacity_mode: must be one of number, resource",
+		`,"name":" "`:              "name: must not be empty",
+		`,"host":"a b"`: "host: must be an address or a host name, or auto for the " +
+			"one that the node says",
+		`,"drain_mode":"perhaps"`:                "drain_mode: must be true or false",
+		`,"disable_central_logging":1`:           "disable_central_logging: must be true or false",
+		`,"drain_mode":false,"drain_reason":"x"`: "drain_reason: needs drain_mode to be true",
+		`,"drain_mode":false,"drain_deadline":5`: "drain_deadline: needs drain_mode to be true",
+		`,"drain_mode":true,"drain_deadline":"31d"`: "drain_deadline: must be seconds or a duration such as 90s " +
+			"or 2h, at most 720h0m0s",
+		`,"drain_mode":true,"drain_deadline":999999999`: "drain_deadline: must be seconds or a duration such as 90s " +
+			"or 2h, at most 720h0m0s",
 	} {
 		c.wantFail(400, message, "POST", "/api/v1/node/config", config(fields))
 	}
 	c.wantFail(400, "node_id: is required", "POST", "/api/v1/node/config", `{"max_vm_count":1}`)
 	c.wantFail(200, "Not found", "POST", "/api/v1/node/config", `{"node_id":"one"}`)
-	c.wantFail(200, "ram_override cannot be 9000 MiB: node first has 8192 MiB of memory", "POST", "/api/v1/node/config", config(`,"ram_override":9000`))
-	c.wantFail(200, "vcpu_override counts in the capacity mode resource only, and node first is in the mode number; set capacity_mode to resource as well",
+	c.wantFail(200, "ram_override cannot be 9000 MiB: node first has 8192 MiB of memory", "POST", "/api/v1/node/config",
+		config(`,"ram_override":9000`))
+	c.wantFail(200,
+		"vcpu_override counts in the capacity mode resource only, and node first is in the mode number; set "+
+			"capacity_mode to resource as well",
 		"POST", "/api/v1/node/config", config(`,"vcpu_override":1,"capacity_mode":"number"`))
 	c.wantFail(200, "Node first is not drained; a reason or a deadline for that needs drain_mode to be true as well",
 		"POST", "/api/v1/node/config", config(`,"drain_reason":"x"`))

@@ -66,8 +66,11 @@ func TestNobodyGetsIn(t *testing.T) {
 	}
 	open := map[string]bool{"GET /livez": true, "GET /readyz": true}
 	for _, r := range controllerrest.Routes() {
-		method, path, _ := strings.Cut(strings.NewReplacer("{name}", "x", "{path...}", "x", "{$}", "").Replace(r.Pattern), " ")
-		for name, header := range map[string][]string{"none": nil, "wrong": {"Authorization", "Bearer x"}, "guess": {"Authorization", "Basic cm9vdDp4"}} {
+		method, path, _ := strings.Cut(
+			strings.NewReplacer("{name}", "x", "{path...}", "x", "{$}", "").Replace(r.Pattern), " ")
+		for name, header := range map[string][]string{
+			"none": nil, "wrong": {"Authorization", "Bearer x"}, "guess": {"Authorization", "Basic cm9vdDp4"},
+		} {
 			a := c.call(method, path, `{"protocol":1,"node_id":"x","nodes":[]}`, header...)
 			if want := !open[r.Pattern]; want != (a.code == 401 || a.code == 429) || want && a.Status != "FAIL" {
 				t.Errorf("%s, %s: %d %s", r.Pattern, name, a.code, a.Message)
@@ -79,15 +82,19 @@ func TestNobodyGetsIn(t *testing.T) {
 // TestNodesKeepTheirWay: the node API authenticates nodes by their own credentials, with or without a guard.
 func TestNodesKeepTheirWay(t *testing.T) {
 	c, sessions := newGuarded(t)
-	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	joined, err := c.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	poll, err := json.Marshal(api.PollRequest{Protocol: 1, NodeID: joined.NodeID, BootID: "b", Info: &api.NodeInfo{Arch: "amd64"}, HasHeld: true})
+	poll, err := json.Marshal(api.PollRequest{
+		Protocol: 1, NodeID: joined.NodeID, BootID: "b", Info: &api.NodeInfo{Arch: "amd64"}, HasHeld: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for credential, want := range map[string]int{"Bearer " + joined.Credential: 200, "Bearer x": 401, sessions["root"]: 401} {
+	for credential, want := range map[string]int{"Bearer " +
+		joined.Credential: 200, "Bearer x": 401, sessions["root"]: 401} {
 		if a := c.call("POST", api.PathPoll+"?wait=0s", string(poll), "Authorization", credential); a.code != want {
 			t.Errorf("%.10s: %d %s", credential, a.code, a.Message)
 		}
@@ -105,7 +112,8 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 	c, sessions := newGuarded(t, "ann", "ben")
 	ids, asked := map[string]string{}, map[string]string{}
 	for _, who := range []string{"ann", "ben", "ann"} {
-		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions[who], "Idempotency-Key", "job")
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions[who],
+			"Idempotency-Key", "job")
 		var list []string
 		a.into(t, &list)
 		if before := ids[who]; before != "" && before != list[0] {
@@ -114,7 +122,8 @@ func TestCallersOwnWhatTheyStart(t *testing.T) {
 		ids[who] = list[0]
 	}
 	for _, who := range []string{"carl", "dora"} { // users of a program that calls as root
-		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions["root"], rest.UserHeader, who, "Idempotency-Key", "job")
+		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`"}`, "Authorization", sessions["root"],
+			rest.UserHeader, who, "Idempotency-Key", "job")
 		var list []string
 		a.into(t, &list)
 		if slices.Contains(slices.Collect(maps.Values(ids)), list[0]) {
@@ -145,8 +154,9 @@ func TestToldRoutes(t *testing.T) {
 	told := map[string]farm.EventName{
 		"POST /api/v1/vm": farm.EventStartVM, "DELETE /api/v1/vm": farm.EventTerminateVM,
 		"POST /api/v1/node/config": farm.EventConfigNode, "DELETE /api/v1/node": farm.EventDeleteNode,
-		"POST /api/v1/registry/vm/distribute": farm.EventDistribute, "DELETE /api/v1/registry/vm": farm.EventDeleteRegistryVM,
-		"PUT /api/v1/node/scan": farm.EventNodeScanned, // when its numbers are others than before
+		"POST /api/v1/registry/vm/distribute": farm.EventDistribute,
+		"DELETE /api/v1/registry/vm":          farm.EventDeleteRegistryVM,
+		"PUT /api/v1/node/scan":               farm.EventNodeScanned, // when its numbers are others than before
 	}
 	for _, r := range controllerrest.Routes() {
 		if r.Told != (told[r.Pattern] != "") {
@@ -162,14 +172,16 @@ func TestToldRoutes(t *testing.T) {
 // TestLargeReportsOfNobody: a large report without a node's credential is not read.
 func TestLargeReportsOfNobody(t *testing.T) {
 	c, _ := newGuarded(t)
-	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	joined, err := c.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	large := `{"protocol":1,"node_id":"` + joined.NodeID + `"` + strings.Repeat(" ", 300<<10) + `}`
 	for _, path := range []string{api.PathReport, api.PathPoll + "?wait=0s"} {
 		for credential, refused := range map[string]bool{joined.Credential: false, "x": true} {
-			if a := c.call("POST", path, large, "Authorization", "Bearer "+credential); refused != (a.code == 401) || a.code == 413 {
+			if a := c.call("POST", path, large, "Authorization", "Bearer "+credential); refused != (a.code == 401) ||
+				a.code == 413 {
 				t.Errorf("%s, refused %v: %d %s", path, refused, a.code, a.Message)
 			}
 		}
@@ -177,8 +189,11 @@ func TestLargeReportsOfNobody(t *testing.T) {
 	if err := c.DeleteNode(t.Context(), joined.NodeID); err != nil {
 		t.Fatal(err)
 	}
-	before := c.call("POST", api.PathPoll+"?wait=0s", `{"protocol":1,"node_id":"`+joined.NodeID+`"}`, "Authorization", "Bearer "+joined.Credential)
-	if a := c.call("POST", api.PathPoll+"?wait=0s", large, "Authorization", "Bearer "+joined.Credential); a.code != before.code || a.Message != before.Message {
-		t.Errorf("a node that was removed: %d %s, with a small body %d %s", a.code, a.Message, before.code, before.Message)
+	before := c.call("POST", api.PathPoll+"?wait=0s", `{"protocol":1,"node_id":"`+joined.NodeID+`"}`, "Authorization",
+		"Bearer "+joined.Credential)
+	if a := c.call("POST", api.PathPoll+"?wait=0s", large, "Authorization",
+		"Bearer "+joined.Credential); a.code != before.code || a.Message != before.Message {
+		t.Errorf("a node that was removed: %d %s, with a small body %d %s", a.code, a.Message, before.code,
+			before.Message)
 	}
 }

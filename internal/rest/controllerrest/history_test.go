@@ -16,7 +16,8 @@ func TestTimeToLive(t *testing.T) {
 		a.into(t, &i)
 		return string(a.Body), i
 	}
-	for field, want := range map[string]time.Duration{`"ttl":90`: 90 * time.Second, `"ttl":"90"`: 90 * time.Second, `"ttl":"2h"`: 2 * time.Hour} {
+	for field, want := range map[string]time.Duration{`"ttl":90`: 90 * time.Second, `"ttl":"90"`: 90 *
+		time.Second, `"ttl":"2h"`: 2 * time.Hour} {
 		if _, i := shown(c.start("," + field)); i.TTL != int64(want/time.Second) || i.Expires.Sub(i.CRTime) != want {
 			t.Errorf("%s: ttl %d, expires %s after its creation", field, i.TTL, i.Expires.Sub(i.CRTime))
 		}
@@ -66,7 +67,8 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		last := gone.Transitions[len(gone.Transitions)-1]
-		if gone.InstanceID != id || gone.TemplateName != "base" || last.State != "Terminated" || gone.Finished.IsZero() {
+		if gone.InstanceID != id || gone.TemplateName != "base" || last.State != "Terminated" ||
+			gone.Finished.IsZero() {
 			t.Errorf("history = %+v", gone)
 		}
 	}
@@ -90,7 +92,8 @@ func TestHistory(t *testing.T) {
 	if a := c.call("GET", "/api/v1/vm/history?limit=0", ""); a.code != 400 {
 		t.Errorf("limit=0: %d", a.code)
 	}
-	if a := c.call("GET", "/api/v1/vm/history", ""); strings.Contains(string(a.Body), "secret") || strings.Contains(string(a.Body), "c2VjcmV0") {
+	if a := c.call("GET", "/api/v1/vm/history", ""); strings.Contains(string(a.Body), "secret") ||
+		strings.Contains(string(a.Body), "c2VjcmV0") {
 		t.Errorf("a script is in the history: %s", a.Body)
 	}
 }

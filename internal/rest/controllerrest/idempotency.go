@@ -38,11 +38,15 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 				what = append(what, caller.For.Name)
 			}
 		}
-		ask := controller.IdempotentRequest{ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request)}
+		ask := controller.IdempotentRequest{
+			ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request),
+		}
 		if answer, known, err := s.c.LookupIdempotent(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}
-		body, err := do(&rest.Request{Request: r.WithContext(controller.WithIdempotency(r.Context(), ask)), Params: r.Params})
+		body, err := do(&rest.Request{
+			Request: r.WithContext(controller.WithIdempotency(r.Context(), ask)), Params: r.Params,
+		})
 		if err == nil {
 			return body, nil
 		}

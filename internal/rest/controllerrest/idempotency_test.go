@@ -20,20 +20,24 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 	want(t, "instances", len(c.list("")), 2)
 	other := start("job 4711/1", `,"name":"n","count":3`)
-	if other.code != 200 || other.Status != "FAIL" || other.Message != "This Idempotency-Key was used for another request: use a new one" {
+	if other.code != 200 || other.Status != "FAIL" ||
+		other.Message != "This Idempotency-Key was used for another request: use a new one" {
 		t.Errorf("another body: %d %s", other.code, other.Message)
 	}
-	if a := c.call("POST", "/api/v1/image", `{"id":"x","tag":"t","new_template_name":"n"}`, "Idempotency-Key", "job 4711/1"); a.Message != "Not found" {
+	if a := c.call("POST", "/api/v1/image", `{"id":"x","tag":"t","new_template_name":"n"}`, "Idempotency-Key",
+		"job 4711/1"); a.Message != "Not found" {
 		t.Errorf("another route: %d %s", a.code, a.Message)
 	}
 	for range 2 { // a failure is not remembered
-		if a := c.call("POST", "/api/v1/vm", `{"vmid":"nothing"}`, "Idempotency-Key", "bad"); a.Message != "VM not in the registry" {
+		if a := c.call("POST", "/api/v1/vm", `{"vmid":"nothing"}`, "Idempotency-Key",
+			"bad"); a.Message != "VM not in the registry" {
 			t.Errorf("a failure: %d %s", a.code, a.Message)
 		}
 	}
 	want(t, "after a failure", start("bad", "").Status, "OK")
 	for _, key := range []string{strings.Repeat("k", 256), "ü", "a\tb"} {
-		if a := start(key, ""); a.code != http.StatusBadRequest || !strings.HasPrefix(a.Message, "Idempotency-Key: must have") {
+		if a := start(key, ""); a.code != http.StatusBadRequest ||
+			!strings.HasPrefix(a.Message, "Idempotency-Key: must have") {
 			t.Errorf("%q: %d %s", key, a.code, a.Message)
 		}
 	}

@@ -112,7 +112,8 @@ func image(s *farm.SaveRequest) api.SaveImage {
 			RequestID: s.ID, Priority: farm.DefaultPriority, Timestamp: s.Created, ReserveExpiryTimestamp: time.Time{},
 			RegistryAddr: s.Registry, VMID: s.VMUUID, InstanceID: o.InstanceID, NodeID: s.NodeID,
 			TemplateID: o.TemplateID, NewTemplateName: o.NewTemplateName, Tag: o.Tag, Description: o.Description,
-			Suspend: o.Suspend, DoSuspendTest: o.SanityTest, RevertBeforePush: o.RevertBeforePush, RevertTag: o.RevertTag,
+			Suspend: o.Suspend, DoSuspendTest: o.SanityTest, RevertBeforePush: o.RevertBeforePush,
+			RevertTag:             o.RevertTag,
 			CancelOnScriptFailure: o.CancelOnScriptFailure,
 		},
 	}

@@ -24,7 +24,8 @@ type node struct {
 
 func (c *cloud) join() *node {
 	c.t.Helper()
-	joined, err := c.Join(c.t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Capacity: 9})
+	joined, err := c.Join(c.t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Capacity: 9})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -38,8 +39,13 @@ func (n *node) orders(wait time.Duration) []api.Order {
 	n.c.t.Helper()
 	poll := func(acks []api.Ack, wait time.Duration) []api.Order {
 		answer, err := n.c.Poll(n.c.t.Context(), n.cred, api.PollRequest{
-			Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", HeldHash: uuid.NewString(), Acks: acks, Held: n.held, HasHeld: true,
-			Info: &api.NodeInfo{Arch: "amd64", Driver: "sim", CPUs: 512, MemoryMB: 16 << 20, USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}, Abilities: []string{"bridge"}, VLANs: []int{100, 20}},
+			Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", HeldHash: uuid.NewString(),
+			Acks: acks, Held: n.held, HasHeld: true,
+			Info: &api.NodeInfo{
+				Arch: "amd64", Driver: "sim", CPUs: 512, MemoryMB: 16 <<
+					20, USB: []api.USBDevice{{Name: "phone", Location: "1-2"}}, Abilities: []string{"bridge"},
+				VLANs: []int{100, 20},
+			},
 		}, wait)
 		if err != nil {
 			n.c.t.Fatal(err)
@@ -73,7 +79,10 @@ func (n *node) say(o api.Order, task *api.TaskStatus) {
 	_, err := n.c.Report(n.c.t.Context(), n.cred, api.Report{
 		Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", Seq: n.no, Statuses: []api.InstanceStatus{{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseRunning, Task: task,
-			VM: &api.NodeVM{UUID: "vm-1", Name: "vm", Status: "running", HostIP: "10.1.1.1", VNCPort: 5901, MAC: "52:54:00:00:00:01"},
+			VM: &api.NodeVM{
+				UUID: "vm-1", Name: "vm", Status: "running", HostIP: "10.1.1.1", VNCPort: 5901,
+				MAC: "52:54:00:00:00:01",
+			},
 		}},
 	})
 	if err != nil {
@@ -113,7 +122,8 @@ func TestSaveImage(t *testing.T) {
 	n := c.join()
 	o := n.started("")
 	script := base64.StdEncoding.EncodeToString([]byte("echo $TOKEN\n"))
-	id := c.save(o.InstanceID, `,"new_template_name":"fresh","description":"two\nlines","script":"`+script+`","do_suspend_sanity_test":true,"cancel_on_script_failure":true`)
+	id := c.save(o.InstanceID, `,"new_template_name":"fresh","description":"two\nlines","script":"`+script+
+		`","do_suspend_sanity_test":true,"cancel_on_script_failure":true`)
 	image, raw := c.image(id)
 	want(t, "keys", keys(t, raw), []string{"error", "id", "request", "script_result", "status"})
 	var fields map[string]json.RawMessage
@@ -121,14 +131,23 @@ func TestSaveImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, "keys of the request", keys(t, fields["request"]), []string{
-		"CancelOnScriptFailure", "Description", "DoSuspendTest", "InstanceID", "NewTemplateName", "NodeID", "Priority", "RegistryAddr",
-		"RequestId", "ReserveExpiryTimestamp", "RevertBeforePush", "RevertTag", "Script", "Suspend", "Tag", "TemplateID", "Timestamp", "VMID",
+		"CancelOnScriptFailure", "Description", "DoSuspendTest", "InstanceID", "NewTemplateName", "NodeID", "Priority",
+		"RegistryAddr",
+		"RequestId", "ReserveExpiryTimestamp", "RevertBeforePush", "RevertTag", "Script", "Suspend", "Tag",
+		"TemplateID", "Timestamp", "VMID",
 	})
 	want(t, "nulls", []string{string(fields["error"]), string(fields["script_result"])}, []string{"null", "null"})
 	r := image.Request
-	want(t, "request", []any{image.ID, image.Status, r.RequestID, r.Priority, r.RegistryAddr, r.VMID, r.InstanceID, r.NodeID, r.NewTemplateName, r.Tag},
+	want(t, "request",
+		[]any{
+			image.ID, image.Status, r.RequestID, r.Priority, r.RegistryAddr, r.VMID, r.InstanceID, r.NodeID,
+			r.NewTemplateName, r.Tag,
+		},
 		[]any{id, "pending", id, 1000, "http://registry", "vm-1", o.InstanceID, n.id, "fresh", "v2"})
-	want(t, "more of it", []any{r.Description, r.Suspend, r.Script, r.DoSuspendTest, r.RevertBeforePush, r.RevertTag, r.CancelOnScriptFailure, r.ReserveExpiryTimestamp},
+	want(t, "more of it", []any{
+		r.Description, r.Suspend, r.Script, r.DoSuspendTest, r.RevertBeforePush, r.RevertTag,
+		r.CancelOnScriptFailure, r.ReserveExpiryTimestamp,
+	},
 		[]any{"two\nlines", true, "[redacted]", true, false, "", true, time.Time{}})
 	if uuid.Validate(r.TemplateID) != nil || r.Timestamp.IsZero() {
 		t.Errorf("template %q, time %s", r.TemplateID, r.Timestamp)
@@ -137,18 +156,27 @@ func TestSaveImage(t *testing.T) {
 	want(t, "script in the order", string(s.Save.Script), "echo $TOKEN\n")
 	want(t, "template in the order", s.Save.TemplateID, r.TemplateID)
 
-	n.say(o, &api.TaskStatus{ID: s.Task, Stage: api.TaskFailed, Code: 3, Script: &api.ScriptStatus{Code: 3, Stdout: "out", Stderr: "err"}})
+	n.say(o,
+		&api.TaskStatus{
+			ID: s.Task, Stage: api.TaskFailed, Code: 3,
+			Script: &api.ScriptStatus{Code: 3, Stdout: "out", Stderr: "err"},
+		})
 	_, raw = c.image(id)
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "end", []string{string(fields["status"]), string(fields["error"]), string(fields["script_result"])}, []string{
-		`"error"`, `{"Message":"Script execution failed","Code":3}`, `{"return_code":3,"did_timeout":false,"stdout":"out","stderr":"err"}`,
-	})
+	want(t, "end",
+		[]string{string(fields["status"]), string(fields["error"]), string(fields["script_result"])}, []string{
+			`"error"`, `{"Message":"Script execution failed","Code":3}`,
+			`{"return_code":3,"did_timeout":false,"stdout":"out","stderr":"err"}`,
+		})
 
-	second := c.save(o.InstanceID, `,"target_vm_id":"`+templateID+`","suspend":"false","revert_before_push":true,"revert_tag":"v1+x"`)
+	second := c.save(o.InstanceID,
+		`,"target_vm_id":"`+templateID+`","suspend":"false","revert_before_push":true,"revert_tag":"v1+x"`)
 	s = n.order(api.OrderSave)
-	want(t, "order", s.Save, &api.SaveOrder{Registry: "http://registry", TemplateID: templateID, Tag: "v2", Revert: &api.PushRevert{Tag: "v1+x"}})
+	want(t, "order", s.Save, &api.SaveOrder{
+		Registry: "http://registry", TemplateID: templateID, Tag: "v2", Revert: &api.PushRevert{Tag: "v1+x"},
+	})
 	n.say(o, &api.TaskStatus{ID: s.Task, Stage: api.TaskFailed, Message: "no room"})
 	image, _ = c.image(second)
 	want(t, "error", image.Error, &api.SaveImageError{Message: "no room", Type: "save.Error"})
@@ -158,7 +186,8 @@ func TestSaveImage(t *testing.T) {
 	s = n.order(api.OrderSave)
 	n.say(o, &api.TaskStatus{ID: s.Task, Stage: api.TaskDone})
 	image, _ = c.image(third)
-	want(t, "done", []any{image.Status, image.Error, image.ScriptResult}, []any{"done", (*api.SaveImageError)(nil), (*api.ScriptResult)(nil)})
+	want(t, "done", []any{image.Status, image.Error, image.ScriptResult},
+		[]any{"done", (*api.SaveImageError)(nil), (*api.ScriptResult)(nil)})
 
 	list := func(query string, ids ...string) {
 		t.Helper()
@@ -187,7 +216,8 @@ func TestScriptThatIsNotBase64(t *testing.T) {
 	} {
 		image, _ := c.image(c.save(o.InstanceID, `,"new_template_name":"x","script":"`+script+`"`))
 		want(t, script, image.Error, &api.SaveImageError{Message: message, Type: "base64.CorruptInputError"})
-		want(t, "shown", []any{image.Status, image.Request.Script, image.ScriptResult == nil}, []any{"error", "[redacted]", true})
+		want(t, "shown", []any{image.Status, image.Request.Script, image.ScriptResult == nil},
+			[]any{"error", "[redacted]", true})
 	}
 	var inst api.Instance
 	c.call("GET", "/api/v1/vm?id="+o.InstanceID, "").into(t, &inst)
@@ -206,32 +236,44 @@ func TestBadSaveParameters(t *testing.T) {
 		{"image", `{"id":"x","new_template_name":"n"}`, "tag: is required"},
 		{"image", `{"id":"x","tag":"  ","new_template_name":"n"}`, "tag: is required"},
 		{"image", `{"id":"x","tag":"a\nb","new_template_name":"n"}`, "tag: must not contain control characters"},
-		{"image", `{"id":"x","tag":"` + strings.Repeat("x", 256) + `","new_template_name":"n"}`, "tag: must have at most 255 bytes"},
+		{"image", `{"id":"x","tag":"` + strings.Repeat("x", 256) +
+			`","new_template_name":"n"}`, "tag: must have at most 255 bytes"},
 		{"image", `{"id":"x","tag":"t"}`, "new_template_name: is required unless target_vm_id is given"},
-		{"image", `{"id":"x","tag":"t","new_template_name":"","target_vm_id":null}`, "new_template_name: is required unless target_vm_id is given"},
+		{
+			"image", `{"id":"x","tag":"t","new_template_name":"","target_vm_id":null}`,
+			"new_template_name: is required unless target_vm_id is given",
+		},
 		{"image", `{"id":"x","tag":"t","new_template_name":" "}`, "new_template_name: is nothing but spaces"},
-		{"image", `{"id":"x","tag":"t","new_template_name":"` + strings.Repeat("x", 256) + `"}`, "new_template_name: must have at most 255 bytes"},
-		{"image", `{` + ok + `,"description":"` + strings.Repeat("x", 4097) + `"}`, "description: must have at most 4096 bytes"},
+		{"image", `{"id":"x","tag":"t","new_template_name":"` + strings.Repeat("x", 256) +
+			`"}`, "new_template_name: must have at most 255 bytes"},
+		{"image", `{` + ok + `,"description":"` + strings.Repeat("x", 4097) +
+			`"}`, "description: must have at most 4096 bytes"},
 		{"image", `{` + ok + `,"description":5}`, "description: must be a string"},
 		{"image", `{` + ok + `,"suspend":"perhaps"}`, "suspend: must be true or false"},
 		{"image", `{` + ok + `,"script":5}`, "script: must be a string"},
-		{"image", `{` + ok + `,"script":"` + strings.Repeat("AAAA", 90000) + `"}`, "script: must have at most 262144 bytes when decoded"},
+		{"image", `{` + ok + `,"script":"` + strings.Repeat("AAAA", 90000) +
+			`"}`, "script: must have at most 262144 bytes when decoded"},
 		{"image", `{` + ok + `,"revert_before_push":true}`, "revert_before_push: needs target_vm_id"},
 		{"image", `{` + ok + `,"revert_before_push":2}`, "revert_before_push: must be true or false"},
 		{"image", `{` + ok + `,"do_suspend_sanity_test":"x"}`, "do_suspend_sanity_test: must be true or false"},
 		{"image", `{` + ok + `,"cancel_on_script_failure":"x"}`, "cancel_on_script_failure: must be true or false"},
 		{"image", `[`, "The request body is not a JSON object: unexpected end of JSON input (at byte 1)"},
 		{"rpc/vm/restart", `{}`, "instance_id: is required"},
-		{"rpc/vm/restart", `{"instance_id":"x","vnc_password":"123456789"}`, "vnc_password: must have 1 to 8 bytes, since VNC keeps no more of a password"},
+		{
+			"rpc/vm/restart", `{"instance_id":"x","vnc_password":"123456789"}`,
+			"vnc_password: must have 1 to 8 bytes, since VNC keeps no more of a password",
+		},
 		{"rpc/vm/restart", `{"instance_id":"x","usb_device":5}`, "usb_device: must be a string"},
 	} {
 		a := c.call("POST", "/api/v1/"+tc.path, tc.body)
 		if a.code != http.StatusBadRequest || a.Status != "FAIL" || a.Message != tc.message {
-			t.Errorf("%s: answer %d %s %q, want %q", tc.body[:min(len(tc.body), 120)], a.code, a.Status, a.Message, tc.message)
+			t.Errorf("%s: answer %d %s %q, want %q", tc.body[:min(len(tc.body), 120)], a.code, a.Status, a.Message,
+				tc.message)
 		}
 	}
 	for query, message := range map[string]string{
-		"limit=0": "limit: must be an integer between 1 and 10000", "after=x": "after: must be the id of a save request",
+		"limit=0": "limit: must be an integer between 1 and 10000",
+		"after=x": "after: must be the id of a save request",
 	} {
 		if a := c.call("GET", "/api/v1/image?"+query, ""); a.code != http.StatusBadRequest || a.Message != message {
 			t.Errorf("%s: %d %q", query, a.code, a.Message)
@@ -251,7 +293,8 @@ func TestSaveAndRestartRefusals(t *testing.T) {
 		{"POST", "image", `{"id":"` + unknown + `","tag":"t","new_template_name":"n","script":"***"}`, "Not found"},
 		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"t","target_vm_id":"` + unknown + `"}`, "Not found"},
 		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"t","target_vm_id":"base"}`, "Not found"},
-		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"v1+x","target_vm_id":"` + templateID + `"}`, "Template base has the tag v1+x already"},
+		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"v1+x","target_vm_id":"` + templateID +
+			`"}`, "Template base has the tag v1+x already"},
 		{
 			"POST", "image", `{"id":"` + waiting + `","tag":"t","new_template_name":"n"}`,
 			"Instance " + waiting + " cannot be saved: it is Scheduling, and only one that is Started can be",
@@ -259,7 +302,8 @@ func TestSaveAndRestartRefusals(t *testing.T) {
 		{"GET", "image?id=" + unknown, "", "Not found"},
 		{"GET", "image?id=x/../y", "", "Not found"},
 		{"POST", "rpc/vm/restart", `{"instance_id":"` + unknown + `"}`, "Not found"},
-		{"POST", "rpc/vm/restart", `{"instance_id":"` + o.InstanceID + `","usb_device":"u"}`, "usb_device u cannot be attached: node n1 offers no such device"},
+		{"POST", "rpc/vm/restart", `{"instance_id":"` + o.InstanceID +
+			`","usb_device":"u"}`, "usb_device u cannot be attached: node n1 offers no such device"},
 	} {
 		a := c.call(tc.method, "/api/v1/"+tc.path, tc.body)
 		if a.code != http.StatusOK || a.Status != "FAIL" || a.Message != tc.message || a.Body != nil {
@@ -272,7 +316,8 @@ func TestRestartByREST(t *testing.T) {
 	c := newCloud(t)
 	n := c.join()
 	o := n.started("")
-	a := c.call("POST", "/api/v1/rpc/vm/restart", `{"instance_id":"`+o.InstanceID+`","usb_device":"1-2","vnc_password":""}`)
+	a := c.call("POST", "/api/v1/rpc/vm/restart",
+		`{"instance_id":"`+o.InstanceID+`","usb_device":"1-2","vnc_password":""}`)
 	want(t, "answer", a, answer{code: 200, Status: "OK"})
 	r := n.order(api.OrderRestart)
 	location := "1-2"
@@ -280,7 +325,8 @@ func TestRestartByREST(t *testing.T) {
 	n.say(o, &api.TaskStatus{ID: r.Task, Stage: api.TaskDone})
 	var inst api.Instance
 	c.call("GET", "/api/v1/vm?id="+o.InstanceID, "").into(t, &inst)
-	want(t, "instance", []any{inst.InstanceState, inst.USBDevice, inst.MACAddress, inst.VMInfo.VNCPort, inst.VMInfo.VNC},
+	want(t, "instance",
+		[]any{inst.InstanceState, inst.USBDevice, inst.MACAddress, inst.VMInfo.VNCPort, inst.VMInfo.VNC},
 		[]any{"Started", "1-2", "52:54:00:00:00:01", 5901, "vnc://10.1.1.1:5901"})
 }
 
@@ -309,7 +355,8 @@ func TestMachineParameters(t *testing.T) {
 		`"vnc_password":"12345678"`:               {VNCPassword: "12345678"},
 		`"usb_device":"phone"`:                    {USB: "phone", USBDevice: "1-2"},
 		`"network_mode":"bridge","vlan_tag":"20"`: {Network: "bridge", VLAN: 20},
-		`"disk":{"size":"1G","skip_container_resize":true},"vcpu":2`:            {DiskBytes: 1 << 30, KeepFileSys: true, CPUs: 2},
+		`"disk":{"size":"1G","skip_container_resize":true},"vcpu":2`: {DiskBytes: 1 <<
+			30, KeepFileSys: true, CPUs: 2},
 		`"vcpu":null,"vram":"","disk":null,"hw_uuid":"","vnc_password":""`:      {},
 		`"network_mode":null,"network_local":"","usb_device":"","hvapic":""`:    {},
 		`"video_controller":"","hw_serial":null,"mac_address":"","vlan_tag":""`: {},
@@ -325,9 +372,10 @@ func TestMachineParameters(t *testing.T) {
 		}
 		n.order(api.OrderTerminate)
 		n.no++
-		if _, err := c.Report(t.Context(), n.cred, api.Report{NodeID: n.id, BootID: "boot", Statuses: []api.InstanceStatus{
-			{InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseTerminated},
-		}}); err != nil {
+		if _, err := c.Report(t.Context(),
+			n.cred, api.Report{NodeID: n.id, BootID: "boot", Statuses: []api.InstanceStatus{
+				{InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseTerminated},
+			}}); err != nil {
 			t.Fatal(err)
 		}
 		n.held = nil
@@ -340,9 +388,14 @@ func TestSecretsStayInside(t *testing.T) {
 	c := newCloud(t)
 	n := c.join()
 	encoded := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	secrets := []string{"start-secret", "vnc-one", "save-secret", "vnc-two", "bad-secret", encoded("start-secret"), encoded("save-secret")}
-	o := n.started(`,"startup_script":"` + encoded("start-secret") + `","script_monitoring":true,"vnc_password":"vnc-one"`)
-	c.call("POST", "/api/v1/vm", `{"vmid":"nothing","vnc_password":"vnc-one","startup_script":"`+encoded("start-secret")+`"}`)
+	secrets := []string{
+		"start-secret", "vnc-one", "save-secret", "vnc-two", "bad-secret", encoded("start-secret"),
+		encoded("save-secret"),
+	}
+	o := n.started(`,"startup_script":"` + encoded("start-secret") +
+		`","script_monitoring":true,"vnc_password":"vnc-one"`)
+	c.call("POST", "/api/v1/vm", `{"vmid":"nothing","vnc_password":"vnc-one","startup_script":"`+
+		encoded("start-secret")+`"}`)
 	c.call("POST", "/api/v1/vm", `{"vmid":"nothing","vnc_password":"vnc-one and more","startup_script":"bad-secret"}`)
 	c.call("POST", "/api/v1/rpc/vm/restart", `{"instance_id":"`+o.InstanceID+`","vnc_password":"vnc-two and more"}`)
 	c.call("POST", "/api/v1/rpc/vm/restart", `{"instance_id":"`+o.InstanceID+`","vnc_password":"vnc-two"}`)
@@ -390,7 +443,9 @@ func TestLargeOutput(t *testing.T) {
 	noise := strings.Repeat("\x00", 1<<20)
 	report, _ := json.Marshal(api.Report{Protocol: 1, NodeID: n.id, BootID: "boot", Statuses: []api.InstanceStatus{{
 		InstanceID: o.InstanceID, Claim: o.Claim, No: n.no + 1, Phase: api.PhaseRunning,
-		Task: &api.TaskStatus{ID: s.Task, Stage: api.TaskSaving, Script: &api.ScriptStatus{Stdout: noise, Stderr: noise}},
+		Task: &api.TaskStatus{
+			ID: s.Task, Stage: api.TaskSaving, Script: &api.ScriptStatus{Stdout: noise, Stderr: noise},
+		},
 	}}})
 	want(t, "report", c.call("POST", api.PathReport, string(report), "Authorization", "Bearer "+n.cred).Status, "OK")
 	image, _ := c.image(id)

@@ -33,7 +33,8 @@ var anyVM = rapid.Custom(func(t *rapid.T) *farm.VMInfo {
 		VNCPort: rapid.IntRange(0, 65535).Draw(t, "vnc"), Started: anyTime.Draw(t, "started"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "ports") {
-		vm.Ports = append(vm.Ports, farm.Port{Name: anyText.Draw(t, "port"), GuestPort: rapid.IntRange(0, 65535).Draw(t, "guest")})
+		vm.Ports = append(vm.Ports,
+			farm.Port{Name: anyText.Draw(t, "port"), GuestPort: rapid.IntRange(0, 65535).Draw(t, "guest")})
 	}
 	return vm
 })
@@ -43,19 +44,24 @@ var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
 	inst := &farm.Instance{
 		ID: anyText.Draw(t, "id"), Name: anyText.Draw(t, "name"), ExternalID: anyText.Draw(t, "external"),
 		State: rapid.SampledFrom(farm.InstanceStates).Draw(t, "state"), Message: anyText.Draw(t, "message"),
-		Template: farm.TemplateRef{ID: anyText.Draw(t, "template"), Tag: anyText.Draw(t, "tag"), Version: rapid.IntRange(0, 9).Draw(t, "version"), Arch: "amd64"},
-		NodeID:   anyText.Draw(t, "node"), Registry: anyText.Draw(t, "registry"), Progress: rapid.Float64Range(0, 1).Draw(t, "progress"),
-		Created: anyTime.Draw(t, "created"), Updated: anyTime.Draw(t, "updated"),
+		Template: farm.TemplateRef{ID: anyText.Draw(t, "template"), Tag: anyText.Draw(t,
+			"tag"), Version: rapid.IntRange(0, 9).Draw(t, "version"), Arch: "amd64"},
+		NodeID: anyText.Draw(t, "node"), Registry: anyText.Draw(t, "registry"),
+		Progress: rapid.Float64Range(0, 1).Draw(t, "progress"),
+		Created:  anyTime.Draw(t, "created"), Updated: anyTime.Draw(t, "updated"),
 	}
 	if rapid.Bool().Draw(t, "has metadata") {
-		inst.Metadata = map[string]any{anyText.Draw(t, "key"): anyText.Draw(t, "value"), "n": rapid.Int64().Draw(t, "n"), "b": true, "instance_state": "Scheduling"}
+		inst.Metadata = map[string]any{anyText.Draw(t, "key"): anyText.Draw(t, "value"), "n": rapid.Int64().Draw(t,
+			"n"), "b": true, "instance_state": "Scheduling"}
 	}
 	if rapid.Bool().Draw(t, "has vm") {
 		inst.VM = anyVM.Draw(t, "vm")
 	}
 	if rapid.Bool().Draw(t, "has script") {
 		inst.Options.ScriptMonitoring = true
-		inst.Script = &farm.ScriptResult{Code: rapid.IntRange(-1, 255).Draw(t, "code"), Stdout: []byte(anyText.Draw(t, "stdout"))}
+		inst.Script = &farm.ScriptResult{
+			Code: rapid.IntRange(-1, 255).Draw(t, "code"), Stdout: []byte(anyText.Draw(t, "stdout")),
+		}
 	}
 	return inst
 })
@@ -78,7 +84,8 @@ func TestElementsAreWhatEncodingGives(t *testing.T) {
 			shown := record.Clone()
 			shown.Message = inst.Message
 			whole = append(whole, api.InstanceItem{
-				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name), VM: instance(shown),
+				InstanceID: shown.ID, ExternalID: orNull(shown.ExternalID), Name: orNull(shown.Name),
+				VM: instance(shown),
 			})
 		}
 		same(t, elements(list, false), whole)

@@ -167,7 +167,8 @@ func memory(mb int) string {
 
 func scriptResult(s *farm.ScriptResult) *api.ScriptResult {
 	return &api.ScriptResult{
-		ReturnCode: s.Code, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: string(s.Stdout), Stderr: string(s.Stderr),
+		ReturnCode: s.Code, Errors: s.Errors, DidTimeout: s.TimedOut, Stdout: string(s.Stdout),
+		Stderr: string(s.Stderr),
 	}
 }
 

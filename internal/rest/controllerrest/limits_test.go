@@ -28,7 +28,8 @@ func TestLimitsOfCallers(t *testing.T) {
 	const start = `{"vmid":"` + templateID + `"`
 	c.call("POST", "/api/v1/vm", start+"}", "Idempotency-Key", "first")
 	for _, tt := range []struct{ method, path, body, key, retry, want string }{
-		{"POST", "/api/v1/vm", start + "}", "", "30", "one caller may have a quarter of the setting SVC_MAX_WAITING (4)"},
+		{"POST", "/api/v1/vm", start +
+			"}", "", "30", "one caller may have a quarter of the setting SVC_MAX_WAITING (4)"},
 		{"POST", "/api/v1/vm", start + "}", "second", "30", "a quarter of the setting SVC_MAX_IDEMPOTENCY_KEYS (4)"},
 		{"GET", "/api/v1/vm/watch", "", "", "5", "a quarter of the setting SVC_MAX_WATCHES (4)"},
 		{"GET", "/api/v1/events?after=x&wait=1m", "", "", "5", "a quarter of the setting SVC_MAX_WATCHES (4)"},
@@ -45,8 +46,10 @@ func TestLimitsOfCallers(t *testing.T) {
 		}
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != tt.retry || !strings.Contains(string(text), tt.want) {
-			t.Errorf("%s %s: %s, Retry-After %q, %s", tt.method, tt.path, resp.Status, resp.Header.Get("Retry-After"), text)
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != tt.retry ||
+			!strings.Contains(string(text), tt.want) {
+			t.Errorf("%s %s: %s, Retry-After %q, %s", tt.method, tt.path, resp.Status, resp.Header.Get("Retry-After"),
+				text)
 		}
 	}
 	for _, path := range []string{"/api/v1/vm", "/api/v1/events"} {

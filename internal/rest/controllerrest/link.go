@@ -48,7 +48,9 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 }
 
 // nodePass returns a node token for the registry, for the purpose that the node names.
-func (s *server) nodePass(ctx context.Context, r *http.Request, in api.RegistryTokenRequest) (api.RegistryTokenResponse, error) {
+func (s *server) nodePass(
+	ctx context.Context, r *http.Request, in api.RegistryTokenRequest,
+) (api.RegistryTokenResponse, error) {
 	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))
 	if err == nil {
 		err = nodeinput.Pass(&in)

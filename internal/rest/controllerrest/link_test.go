@@ -21,7 +21,9 @@ import (
 
 // newJoinable opens a cloud with enforced permissions, with the keys builder, which may join nodes, and clerk,
 // which may not. The header Test-CN replaces a certificate.
-func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, time.Duration)) (c *cloud, sessions map[string]string) {
+func newJoinable(
+	t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, time.Duration),
+) (c *cloud, sessions map[string]string) {
 	t.Helper()
 	keys := []farm.APIKey{
 		{ID: "builder", Generation: "g", Expires: time.Now().Add(time.Hour), Groups: []string{"builders"}},
@@ -59,7 +61,9 @@ func newJoinable(t *testing.T, passes func(*farm.Node, auth.NodeScope) (string, 
 func (c *cloud) behind(door rest.JoinPolicy) *cloud {
 	c.t.Helper()
 	server := httptest.NewUnstartedServer(c.handler)
-	server.Config.BaseContext = func(net.Listener) context.Context { return rest.WithJoinPolicy(context.Background(), door) }
+	server.Config.BaseContext = func(net.Listener) context.Context {
+		return rest.WithJoinPolicy(context.Background(), door)
+	}
 	server.Start()
 	c.t.Cleanup(server.Close)
 	return &cloud{Controller: c.Controller, t: c.t, url: server.URL, log: c.log}
@@ -67,18 +71,24 @@ func (c *cloud) behind(door rest.JoinPolicy) *cloud {
 
 func TestWhoMayJoin(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
-	ports := map[rest.JoinPolicy]*cloud{"": c, rest.JoinByCertificate: c.behind(rest.JoinByCertificate), rest.JoinOpen: c.behind(rest.JoinOpen)}
+	ports := map[rest.JoinPolicy]*cloud{
+		"": c, rest.JoinByCertificate: c.behind(rest.JoinByCertificate), rest.JoinOpen: c.behind(rest.JoinOpen),
+	}
 	for name, who := range map[string]struct {
 		token  string
 		header []string
 		want   [3]int // guarded, certified, open
 		key    string
 	}{
-		"the token":                  {c.JoinToken(), nil, [3]int{200, 200, 200}, ""},
-		"a wrong token":              {"x", nil, [3]int{401, 401, 401}, ""},
-		"nothing":                    {"", nil, [3]int{401, 401, 200}, ""},
-		"a key that may":             {"", []string{"Authorization", sessions["builder"]}, [3]int{200, 200, 200}, "builder"},
-		"a key that may not":         {"", []string{"Authorization", sessions["clerk"]}, [3]int{403, 403, 200}, "clerk"},
+		"the token":     {c.JoinToken(), nil, [3]int{200, 200, 200}, ""},
+		"a wrong token": {"x", nil, [3]int{401, 401, 401}, ""},
+		"nothing":       {"", nil, [3]int{401, 401, 200}, ""},
+		"a key that may": {
+			"", []string{"Authorization", sessions["builder"]}, [3]int{200, 200, 200}, "builder",
+		},
+		"a key that may not": {
+			"", []string{"Authorization", sessions["clerk"]}, [3]int{403, 403, 200}, "clerk",
+		},
 		"a key and a wrong token":    {"x", []string{"Authorization", sessions["builder"]}, [3]int{401, 401, 401}, ""},
 		"an unknown session":         {"", []string{"Authorization", "Bearer x"}, [3]int{401, 401, 200}, ""},
 		"a certificate":              {"", []string{"Test-CN", "anna"}, [3]int{403, 200, 200}, ""},
@@ -87,7 +97,9 @@ func TestWhoMayJoin(t *testing.T) {
 		"the token, a stale session": {c.JoinToken(), []string{"Authorization", "Bearer x"}, [3]int{200, 200, 200}, ""},
 	} {
 		for i, door := range []rest.JoinPolicy{"", rest.JoinByCertificate, rest.JoinOpen} {
-			body, err := json.Marshal(api.JoinRequest{Protocol: api.LinkProtocol, Token: who.token, Name: "n", Host: "10.0.0.1"})
+			body, err := json.Marshal(api.JoinRequest{
+				Protocol: api.LinkProtocol, Token: who.token, Name: "n", Host: "10.0.0.1",
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +127,8 @@ func TestJoinsAreAudited(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
 	var first, second api.JoinAnswer
 	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+c.JoinToken()+`"}`).into(t, &first)
-	c.call("POST", api.PathJoin, `{"protocol":1,"name":"m","host":"h"}`, "Authorization", sessions["builder"]).into(t, &second)
+	c.call("POST", api.PathJoin, `{"protocol":1,"name":"m","host":"h"}`, "Authorization", sessions["builder"]).into(t,
+		&second)
 	for _, want := range []string{
 		`"who":"` + first.NodeID + `","method":"node"`, `"who":"builder","method":"key","key":"builder"`,
 	} {
@@ -132,11 +145,13 @@ func TestJoinsAreAudited(t *testing.T) {
 func TestHowANodeJoinedLast(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
 	var is api.JoinAnswer
-	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t, &is)
+	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t,
+		&is)
 	again := func(token string, header ...string) *farm.Node {
 		t.Helper()
 		var now api.JoinAnswer
-		c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+token+`","node_id":"`+is.NodeID+`","credential":"`+is.Credential+`"}`, header...).into(t, &now)
+		c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+token+`","node_id":"`+is.NodeID+
+			`","credential":"`+is.Credential+`"}`, header...).into(t, &now)
 		node, err := c.AuthenticateNode(is.NodeID, is.Credential)
 		if err != nil || now.NodeID != is.NodeID || now.Credential != is.Credential {
 			t.Fatalf("%+v, %v", now, err)
@@ -157,7 +172,8 @@ func TestPassesOfNodes(t *testing.T) {
 		return "pass of " + node.ID + " by " + node.KeyID, 10 * time.Minute
 	})
 	var is api.JoinAnswer
-	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t, &is)
+	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h"}`, "Authorization", sessions["builder"]).into(t,
+		&is)
 	ask := `{"protocol":1,"node_id":"` + is.NodeID + `"}`
 	var got api.RegistryTokenResponse
 	c.call("POST", api.PathPass, ask, "Authorization", "Bearer "+is.Credential).into(t, &got)
@@ -176,8 +192,10 @@ func TestPassesOfNodes(t *testing.T) {
 		t.Errorf("a removed node: %d %s", a.code, a.Body)
 	}
 	plain := newCloud(t)
-	plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+plain.JoinToken()+`"}`).into(t, &is)
-	plain.call("POST", api.PathPass, `{"protocol":1,"node_id":"`+is.NodeID+`"}`, "Authorization", "Bearer "+is.Credential).into(t, &got)
+	plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+plain.JoinToken()+`"}`).into(t,
+		&is)
+	plain.call("POST", api.PathPass, `{"protocol":1,"node_id":"`+is.NodeID+`"}`, "Authorization",
+		"Bearer "+is.Credential).into(t, &got)
 	if got != (api.RegistryTokenResponse{}) {
 		t.Errorf("where there are none: %+v", got)
 	}

@@ -20,14 +20,16 @@ func TestListTag(t *testing.T) {
 	}
 	list := func(messages ...string) (list []controller.InstanceView) {
 		for i, m := range messages {
-			list = append(list, controller.InstanceView{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
+			list = append(list,
+				controller.InstanceView{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
 		}
 		return list
 	}
 	seen := map[string]int{}
 	for i, l := range [][]controller.InstanceView{
 		{},
-		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"), list("xy", ""), list("", "", "x"),
+		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"),
+		list("xy", ""), list("", "", "x"),
 		list("x", "", "x"), list("x", "x", ""), list("x", "x", "x"), list("x\x000", "x"),
 	} {
 		tag := tagOf(l, false)

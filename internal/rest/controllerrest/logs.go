@@ -35,9 +35,12 @@ func (s *server) logRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/registry/files/{path...}", Permission: permFiles, Hangs: true, Raw: s.passFile},
 	}
 	for _, what := range []string{"services", "files", "view", path.Base(logPage), "archive"} {
-		list = append(list, rest.Route{Pattern: "GET /api/v1/log/" + what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what)})
+		list = append(list, rest.Route{Pattern: "GET /api/v1/log/" +
+			what, Permission: permLogs, Hangs: true, Raw: s.pass("/registry/log/" + what)})
 	}
-	return append(list, rest.Route{Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream})
+	return append(list, rest.Route{
+		Pattern: "GET /api/v1/log/stream", Permission: permLogs, Hangs: true, Follows: true, Raw: s.logStream,
+	})
 }
 
 // logStream proxies a stream of logs, within the limit of open streams.
@@ -165,7 +168,8 @@ const maxFileList = 4 << 20
 func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	ctx, cancel := context.WithTimeout(ctx, passing)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.registry+"/registry/files?dir="+url.QueryEscape(dir), nil) //nolint:gosec // the address is a setting, and dir is made of a UUID
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.registry+"/registry/files?dir="+url.QueryEscape(dir),
+		nil) //nolint:gosec // the address is a setting, and dir is made of a UUID
 	if err != nil {
 		return nil, s.away(err)
 	}

@@ -73,11 +73,14 @@ func get(ctx context.Context, t *testing.T, url string) *http.Response {
 
 func TestLogsThroughTheController(t *testing.T) {
 	url, reg, c, secrets := withRegistry(t)
-	if _, err := reg.Logs().Append([]api.LogRow{{Service: "node", MachineName: "m", Content: "one"}, {Service: "node", MachineName: "m", Content: "two"}}); err != nil {
+	if _, err := reg.Logs().Append([]api.LogRow{
+		{Service: "node", MachineName: "m", Content: "one"}, {Service: "node", MachineName: "m", Content: "two"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	const vm, other = "aaaaaaaa-0000-4000-8000-000000000001", "bbbbbbbb-0000-4000-8000-000000000001"
-	for _, name := range []string{"logs/" + vm + "/20260304T050607.000Z-start.log", "logs/" + vm + "/20260304T050608.000Z-save.log", "a b/ü+%2F.log"} {
+	for _, name := range []string{"logs/" + vm + "/20260304T050607.000Z-start.log", "logs/" + vm +
+		"/20260304T050608.000Z-save.log", "a b/ü+%2F.log"} {
 		if _, err := reg.Files().Put(files.Upload{Name: name, Body: strings.NewReader("text of " + name)}); err != nil {
 			t.Fatal(err)
 		}
@@ -100,8 +103,12 @@ func TestLogsThroughTheController(t *testing.T) {
 		{"/api/v1/registry/files/a%20b/%C3%BC+%252F.log", 200, "text/plain; charset=utf-8", "text of a b/ü+%2F.log"},
 		{"/api/v1/registry/files/..%2fvm_dir", 200, "application/json", "Not found"},
 		{"/api/v1/registry/files/x%3Fdir=y", 200, "application/json", "Not found"},
-		{"/api/v1/vm/logs?id=" + vm, 200, "application/json", `{"status":"OK","message":"","body":[{"name":"20260304T050607.000Z-start.log","dir":false,"size":`},
-		{"/api/v1/vm/logs?id=" + strings.ToUpper(vm) + "&file=20260304T050608.000Z-save.log", 200, "text/plain; charset=utf-8", "text of logs/" + vm},
+		{
+			"/api/v1/vm/logs?id=" + vm, 200, "application/json",
+			`{"status":"OK","message":"","body":[{"name":"20260304T050607.000Z-start.log","dir":false,"size":`,
+		},
+		{"/api/v1/vm/logs?id=" + strings.ToUpper(vm) +
+			"&file=20260304T050608.000Z-save.log", 200, "text/plain; charset=utf-8", "text of logs/" + vm},
 		{"/api/v1/vm/logs?id=" + vm + "&file=..%2f..%2fa%20b", 200, "application/json", "Not found"},
 		{"/api/v1/vm/logs?id=" + vm + "&file=..", 200, "application/json", "Not found"},
 		{"/api/v1/vm/logs?id=" + live, 200, "application/json", `{"status":"OK","message":"","body":[]}`},
@@ -111,13 +118,18 @@ func TestLogsThroughTheController(t *testing.T) {
 	} {
 		resp := get(t.Context(), t, url+tt.path)
 		raw, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != tt.code || resp.Header.Get("Content-Type") != tt.kind || !strings.Contains(string(raw), tt.holds) || len(resp.Header.Values("X-Request-Id")) != 1 {
+		if err != nil || resp.StatusCode != tt.code || resp.Header.Get("Content-Type") != tt.kind ||
+			!strings.Contains(string(raw), tt.holds) || len(resp.Header.Values("X-Request-Id")) != 1 {
 			t.Errorf("%s: %v, %s %v %.300s", tt.path, err, resp.Status, resp.Header, raw)
 		}
 	}
-	for path, want := range map[string]string{"/api/v1/log/view?service=node": "sandbox", "/api/v1/registry/files/no": "sandbox", "/api/v1/log/page?service=node": "default-src 'none'"} {
+	for path, want := range map[string]string{
+		"/api/v1/log/view?service=node": "sandbox",
+		"/api/v1/registry/files/no":     "sandbox", "/api/v1/log/page?service=node": "default-src 'none'",
+	} {
 		h := get(t.Context(), t, url+path).Header
-		if !strings.HasPrefix(h.Get("Content-Security-Policy"), want) || h.Get("X-Content-Type-Options") != "nosniff" || h["Set-Cookie"] != nil {
+		if !strings.HasPrefix(h.Get("Content-Security-Policy"), want) || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h["Set-Cookie"] != nil {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
@@ -154,9 +166,15 @@ func TestNoRegistryForLogs(t *testing.T) {
 		"":                   "This controller knows no registry",
 		"http://127.0.0.1:1": "The registry at http://127.0.0.1:1 cannot be reached; try again",
 	} {
-		s := httptest.NewServer(controllerrest.Handler(controllerrest.Options{Controller: c.Controller, RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registry: registry}))
+		s := httptest.NewServer(controllerrest.Handler(controllerrest.Options{
+			Controller:     c.Controller,
+			RequestTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler), Registry: registry,
+		}))
 		defer s.Close()
-		for _, path := range []string{"/api/v1/log/services", "/api/v1/registry/files/x", "/api/v1/vm/logs?id=aaaaaaaa-0000-4000-8000-000000000001&file=x"} {
+		for _, path := range []string{
+			"/api/v1/log/services", "/api/v1/registry/files/x",
+			"/api/v1/vm/logs?id=aaaaaaaa-0000-4000-8000-000000000001&file=x",
+		} {
 			resp := get(t.Context(), t, s.URL+path)
 			raw, _ := io.ReadAll(resp.Body)
 			if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(raw), message) {

@@ -29,7 +29,8 @@ func machine(p *rest.Params, o *farm.StartOptions) {
 	o.CPUs = p.Int("vcpu", 0, 1, maxVCPU)
 	o.MemoryMB = p.Int("vram", 0, minVRAM, maxVRAM)
 	o.Video = p.OneOf("video_controller", "fbuf", "pg")
-	o.NetworkMode = p.OneOf("network_mode", farm.NetworkShared, farm.NetworkNAT, farm.NetworkHost, farm.NetworkBridge, farm.NetworkDisconnected)
+	o.NetworkMode = p.OneOf("network_mode", farm.NetworkShared, farm.NetworkNAT, farm.NetworkHost, farm.NetworkBridge,
+		farm.NetworkDisconnected)
 	o.NetworkLocal = p.OneOf("network_local", "forceOn", "forceOff")
 	o.HardwareSerial = p.Text("hw_serial", maxName)
 	o.HardwareUUID = hardwareUUID(p)

@@ -66,7 +66,8 @@ func TestMACAddressesAreNotManaged(t *testing.T) {
 		a := c.call(call[0], "/api/v1/macaddr"+call[1], "")
 		want(t, call[0], a, answer{
 			code: http.StatusOK, Status: "FAIL",
-			Message: "MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES and SVC_MAC_ADDR_RANGE",
+			Message: "MAC addresses are not managed by this controller: set SVC_MANAGE_MAC_ADDRESSES " +
+				"and SVC_MAC_ADDR_RANGE",
 		})
 	}
 }
@@ -76,11 +77,13 @@ func TestMACAddressesByREST(t *testing.T) {
 	n := c.join()
 	o := n.started(`,"mac_address":"52-54-00-00-00-03"`)
 	item := func(last, instance string) string {
-		raw, _ := json.Marshal(api.MACAddress{MACAddress: "52:54:00:00:00:0" + last, InUse: instance != "", InstanceID: instance})
+		raw, _ := json.Marshal(api.MACAddress{MACAddress: "52:54:00:00:00:0" +
+			last, InUse: instance != "", InstanceID: instance})
 		return string(raw)
 	}
 	for query, body := range map[string]string{
-		"?count": "4", "?count=true": "4", "?count=1": "4", "?in_use": "1", "?in_use=1": "1", "?in_use=true": "1", "?in_use=false": "3", "?count&in_use": "1",
+		"?count": "4", "?count=true": "4", "?count=1": "4", "?in_use": "1", "?in_use=1": "1", "?in_use=true": "1",
+		"?in_use=false": "3", "?count&in_use": "1",
 		"?limit=2":                            "[" + item("1", "") + "," + item("2", "") + "]",
 		"?limit=9&last=52:54:00:00:00:02":     "[" + item("3", o.InstanceID) + "," + item("4", "") + "]",
 		"?limit=9&last=525400000004":          "[]",
@@ -92,13 +95,17 @@ func TestMACAddressesByREST(t *testing.T) {
 			t.Errorf("%s: %s %q %s, want %s", query, a.Status, a.Message, a.Body, body)
 		}
 	}
-	if a := c.call("GET", "/api/v1/macaddr", `{"limit":"1","in_use":true}`); string(a.Body) != "["+item("3", o.InstanceID)+"]" {
+	if a := c.call("GET", "/api/v1/macaddr",
+		`{"limit":"1","in_use":true}`); string(a.Body) != "["+item("3", o.InstanceID)+"]" {
 		t.Errorf("in the body: %+v", a)
 	}
 	for query, message := range map[string]string{
-		"": "count: give count, in_use or limit", "?count=false": "count: give count, in_use or limit", "?in_use=perhaps": "in_use: must be true or false",
-		"?limit=0": "limit: must be an integer between 1 and 10000", "?limit=10001": "limit: must be an integer between 1 and 10000",
-		"?limit=2&last=x": "last: must be six pairs of hexadecimal digits with colons between them", "?count&last=525400000001": "last: needs limit",
+		"": "count: give count, in_use or limit", "?count=false": "count: give count, in_use or limit",
+		"?in_use=perhaps":          "in_use: must be true or false",
+		"?limit=0":                 "limit: must be an integer between 1 and 10000",
+		"?limit=10001":             "limit: must be an integer between 1 and 10000",
+		"?limit=2&last=x":          "last: must be six pairs of hexadecimal digits with colons between them",
+		"?count&last=525400000001": "last: needs limit",
 	} {
 		a := c.call("GET", "/api/v1/macaddr"+query, "")
 		want(t, query, a, answer{code: http.StatusBadRequest, Status: "FAIL", Message: message})
@@ -107,7 +114,8 @@ func TestMACAddressesByREST(t *testing.T) {
 	c.call("GET", "/api/v1/vm?id="+o.InstanceID, "").into(t, &inst)
 	want(t, "order", o.Start.Machine, &api.Machine{MAC: "52:54:00:00:00:03"})
 	for body, message := range map[string]string{
-		`"52:54:00:00:00:05"`: "mac_address 52:54:00:00:00:05 cannot be given: it is not in the list of managed addresses (52:54:00:00:00:01-52:54:00:00:00:04)",
+		`"52:54:00:00:00:05"`: "mac_address 52:54:00:00:00:05 cannot be given: it is not in the list of managed " +
+			"addresses (52:54:00:00:00:01-52:54:00:00:00:04)",
 		`"52:54:00:00:00:03"`: "mac_address 52:54:00:00:00:03 cannot be given: instance " + o.InstanceID + " has it",
 	} {
 		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","mac_address":`+body+`}`)

@@ -62,7 +62,8 @@ func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
 		p.Fail("name", "must not be empty")
 	}
 	hostOf(p, conf.Host)
-	if mode := farm.CapacityMode(p.OneOf("capacity_mode", string(farm.CapacityByVMs), string(farm.CapacityByResources))); mode != "" {
+	if mode := farm.CapacityMode(p.OneOf("capacity_mode", string(farm.CapacityByVMs),
+		string(farm.CapacityByResources))); mode != "" {
 		conf.Mode = &mode
 	}
 	drainOf(p, &conf)

@@ -75,8 +75,9 @@ func node(v controller.NodeView, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
-		Capacity: n.Slots(&info), CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride, RAMOverride: n.RAMOverride,
-		VCPULimit: v.VCPULimit, RAMLimit: v.RAMLimit,
+		Capacity: n.Slots(&info), CapacityMode: string(n.Mode), VCPUOverride: n.VCPUOverride,
+		RAMOverride: n.RAMOverride,
+		VCPULimit:   v.VCPULimit, RAMLimit: v.RAMLimit,
 		CPUCount: info.CPUs, RAM: (info.MemoryMB + 512) / 1024,
 		VMCount: max(v.Usage.VMs, 0), VCPUCount: max(v.Usage.VCPUs, 0), VRAM: max(v.Usage.VRAM, 0),
 		CPUUtil: share(v.Usage.CPU), RAMUtil: share(v.Usage.RAM),
@@ -120,7 +121,10 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 	if u.Tries == 0 {
 		next = time.Time{} // as soon as the node polls
 	}
-	return &api.NodeUpdate{Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next, Failure: u.Failure}
+	return &api.NodeUpdate{
+		Version: u.Version, Asked: u.Asked, Begun: u.Begun, Tries: u.Tries, Next: next,
+		Failure: u.Failure,
+	}
 }
 
 // share limits a share to the range 0 to 1, whatever a node reports.

@@ -22,8 +22,11 @@ func TestTagOfNodes(t *testing.T) {
 		change func(*api.Node)
 		other  bool
 	}{
-		"nothing":        {func(*api.Node) {}, false},
-		"a poll":         {func(n *api.Node) { n.LastUpdated, n.Timestamp = n.LastUpdated.Add(time.Hour), n.Timestamp+3600 }, false},
+		"nothing": {func(*api.Node) {}, false},
+		"a poll": {func(n *api.Node) {
+			n.LastUpdated, n.Timestamp = n.LastUpdated.Add(time.Hour),
+				n.Timestamp+3600
+		}, false},
 		"a state":        {func(n *api.Node) { n.State = "Offline" }, true},
 		"a VM":           {func(n *api.Node) { n.VMCount++ }, true},
 		"a template":     {func(n *api.Node) { n.Templates = []api.NodeTag{{UUID: "t"}} }, true},

@@ -31,7 +31,8 @@ func withPackages(t *testing.T) *cloud {
 	if _, err := release.SignDir(secret, dir, "1.2.3-abc"); err != nil {
 		t.Fatal(err)
 	}
-	return newCloudWith(t, controller.Options{Packages: release.NewRepository(dir, slog.New(slog.DiscardHandler)), NoNodeUpgrades: true})
+	return newCloudWith(t,
+		controller.Options{Packages: release.NewRepository(dir, slog.New(slog.DiscardHandler)), NoNodeUpgrades: true})
 }
 
 // load requests a package.
@@ -91,30 +92,37 @@ func TestPackagesAreServed(t *testing.T) {
 	} {
 		resp, got := c.load(tt.name, tt.user, tt.password, tt.header...)
 		if resp.StatusCode != tt.code || !strings.Contains(got, tt.want) {
-			t.Errorf("%s as %q with %q: %d %q, want %d %q", tt.name, tt.user, tt.header, resp.StatusCode, got, tt.code, tt.want)
+			t.Errorf("%s as %q with %q: %d %q, want %d %q", tt.name, tt.user, tt.header, resp.StatusCode, got, tt.code,
+				tt.want)
 		}
 	}
 	resp, _ := c.load("buildnode-linux-amd64.tar.gz", "", token)
 	if tag := resp.Header.Get("ETag"); len(tag) != 66 {
 		t.Errorf("ETag %q", tag)
-	} else if again, _ := c.load("buildnode-linux-amd64.tar.gz", "", token, "If-None-Match", tag); again.StatusCode != http.StatusNotModified {
+	} else if again, _ := c.load("buildnode-linux-amd64.tar.gz", "", token, "If-None-Match",
+		tag); again.StatusCode != http.StatusNotModified {
 		t.Errorf("what is known already: %d", again.StatusCode)
 	}
 	var list []api.AgentPackage
 	c.call("GET", "/pkg/manifest", "", "Authorization", "Bearer "+token).into(t, &list)
-	if len(list) != 2 || list[0].Name != "buildnode-linux-amd64.tar.gz" || list[0].Signed == "" || list[1].OS != "darwin" {
+	if len(list) != 2 || list[0].Name != "buildnode-linux-amd64.tar.gz" || list[0].Signed == "" ||
+		list[1].OS != "darwin" {
 		t.Errorf("%+v", list)
 	}
 }
 
 func TestNodeUpdateRoute(t *testing.T) {
 	c := withPackages(t)
-	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "h"})
+	joined, err := c.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	info := &api.NodeInfo{OS: "linux", Arch: "amd64", AgentVersion: "1.0.0-old"}
-	poll := api.PollRequest{Protocol: api.LinkProtocol, NodeID: joined.NodeID, BootID: "b", InfoHash: "i", HeldHash: "h", Info: info, HasHeld: true}
+	poll := api.PollRequest{
+		Protocol: api.LinkProtocol, NodeID: joined.NodeID, BootID: "b", InfoHash: "i",
+		HeldHash: "h", Info: info, HasHeld: true,
+	}
 	if _, err := c.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -127,16 +135,19 @@ func TestNodeUpdateRoute(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	for body, want := range map[string]string{
-		`{"node_ids":["` + joined.NodeID + `","x"]}`: "Not found", `{"node_ids":7}`: "node_ids: must be an array of strings",
+		`{"node_ids":["` + joined.NodeID + `","x"]}`: "Not found",
+		`{"node_ids":7}`: "node_ids: must be an array of strings",
 	} {
 		if a := c.call("PUT", "/api/v1/node/update", body); a.Status != "FAIL" || a.Message != want {
 			t.Errorf("%s: %+v", body, a)
 		}
 	}
-	if a := c.call("PUT", "/api/v1/node/update", ""); a.code != 200 || a.Status != "OK" || a.Message != "" || a.Body != nil {
+	if a := c.call("PUT", "/api/v1/node/update", ""); a.code != 200 || a.Status != "OK" || a.Message != "" ||
+		a.Body != nil {
 		t.Errorf("%+v", a)
 	}
-	if n := node(); n.State != "Updating" || n.StateReason != "its agent becomes 1.2.3-abc" || n.Update == nil || n.Update.Tries != 1 || n.Update.Begun.IsZero() || !n.Update.Next.IsZero() {
+	if n := node(); n.State != "Updating" || n.StateReason != "its agent becomes 1.2.3-abc" || n.Update == nil ||
+		n.Update.Tries != 1 || n.Update.Begun.IsZero() || !n.Update.Next.IsZero() {
 		t.Errorf("%+v %+v", n, n.Update)
 	}
 	poll.Info, poll.HasHeld = nil, false
@@ -155,17 +166,20 @@ func TestNodeUpdateRoute(t *testing.T) {
 	if _, err := c.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
 		t.Fatal(err)
 	}
-	if n := node(); n.State != "Active" || n.Update.Failure != "no room" || n.Update.Next.IsZero() || !n.Update.Begun.IsZero() {
+	if n := node(); n.State != "Active" || n.Update.Failure != "no room" || n.Update.Next.IsZero() ||
+		!n.Update.Begun.IsZero() {
 		t.Errorf("%+v %+v", n, n.Update)
 	}
 }
 
 func TestWithoutPackages(t *testing.T) {
 	c := newCloud(t)
-	if a := c.call("PUT", "/api/v1/node/update", "{}"); a.code != 200 || a.Status != "FAIL" || a.Message != "No node can be updated. This controller has no agent packages" {
+	if a := c.call("PUT", "/api/v1/node/update", "{}"); a.code != 200 || a.Status != "FAIL" ||
+		a.Message != "No node can be updated. This controller has no agent packages" {
 		t.Errorf("%+v", a)
 	}
-	if resp, got := c.load("AnkaAgent.pkg", "", c.JoinToken()); resp.StatusCode != 404 || !strings.Contains(got, "no agent packages") {
+	if resp, got := c.load("AnkaAgent.pkg", "", c.JoinToken()); resp.StatusCode != 404 ||
+		!strings.Contains(got, "no agent packages") {
 		t.Errorf("%d %q", resp.StatusCode, got)
 	}
 }

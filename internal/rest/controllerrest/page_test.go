@@ -51,7 +51,8 @@ func TestInstancePages(t *testing.T) {
 		"limit=0": "limit", "limit=10001": "limit", "limit=-1": "limit", "limit=x": "limit", "after=x": "after",
 		"external_id=a%00b": "external_id",
 	} {
-		if a := c.call("GET", "/api/v1/vm?"+query, ""); a.code != http.StatusBadRequest || !strings.HasPrefix(a.Message, field+": ") {
+		if a := c.call("GET", "/api/v1/vm?"+query, ""); a.code != http.StatusBadRequest ||
+			!strings.HasPrefix(a.Message, field+": ") {
 			t.Errorf("%s: %d %q", query, a.code, a.Message)
 		}
 	}

@@ -31,11 +31,13 @@ func BenchmarkPoll(b *testing.B) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	c, err := controller.New(ctx, st, tables, controller.Options{Registry: shelf{}, RegistryAddress: "http://registry", Logger: log})
+	c, err := controller.New(ctx, st, tables,
+		controller.Options{Registry: shelf{}, RegistryAddress: "http://registry", Logger: log})
 	if err != nil {
 		b.Fatal(err)
 	}
-	server := httptest.NewServer(controllerrest.Handler(controllerrest.Options{Controller: c, RequestTimeout: time.Minute, Logger: log}))
+	server := httptest.NewServer(
+		controllerrest.Handler(controllerrest.Options{Controller: c, RequestTimeout: time.Minute, Logger: log}))
 	b.Cleanup(func() {
 		server.Close()
 		_ = st.Close()
@@ -54,7 +56,9 @@ func BenchmarkPoll(b *testing.B) {
 	}
 	poll.Info, poll.HasHeld = nil, false
 	body, _ := json.Marshal(poll)
-	request := fmt.Sprintf("POST %s?wait=0s HTTP/1.1\r\nHost: x\r\nUser-Agent: buildnode\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s",
+	request := fmt.Sprintf(
+		"POST %s?wait=0s HTTP/1.1\r\nHost: x\r\nUser-Agent: buildnode\r\nContent-Length: %d\r\nAuthorization: Bearer "+
+			"%s\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n%s",
 		api.PathPoll, len(body), joined.Credential, body)
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(server.URL, "http://"))

@@ -21,7 +21,8 @@ func TestReferenceOfRoutes(t *testing.T) {
 				notes = append(notes, "`"+g.param+"`: license tier `"+string(g.needs)+"`")
 			}
 		}
-		rows = append(rows, referencetest.Route{Pattern: r.Pattern, Permission: r.Permission, Note: strings.Join(notes, "; ")})
+		rows = append(rows,
+			referencetest.Route{Pattern: r.Pattern, Permission: r.Permission, Note: strings.Join(notes, "; ")})
 	}
 	referencetest.Section(t, "permissions.md", "Routes of the controller", referencetest.Routes(rows))
 }

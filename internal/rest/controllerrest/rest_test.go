@@ -38,7 +38,9 @@ func (shelf) Detail(_ context.Context, id string) (api.TemplateDetail, error) {
 	}
 	return api.TemplateDetail{
 		Template: api.Template{ID: templateID, Name: "base", Size: 5, Arch: "amd64"},
-		Versions: []api.TemplateVersion{{Tag: "v1+x", Number: 0, ContentID: "c0", Arch: "amd64", Images: []string{}, StateFiles: []string{}}},
+		Versions: []api.TemplateVersion{
+			{Tag: "v1+x", Number: 0, ContentID: "c0", Arch: "amd64", Images: []string{}, StateFiles: []string{}},
+		},
 	}, nil
 }
 
@@ -106,7 +108,8 @@ func newCloudWith(t *testing.T, o controller.Options, change ...func(*controller
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Registry, o.RegistryAddress, o.VMNamePrefix, o.Version, o.Logger = shelf{}, "http://registry", "mgmtManaged-", "1.2.3-abc", log
+	o.Registry, o.RegistryAddress, o.VMNamePrefix, o.Version, o.Logger = shelf{}, "http://registry", "mgmtManaged-",
+		"1.2.3-abc", log
 	o.Files = filestest.Open(t)
 	c, err := controller.New(ctx, st, tables, o)
 	if err != nil {
@@ -242,21 +245,37 @@ func TestBadStartParameters(t *testing.T) {
 		{"disk of nothing", `{` + ok + `,"disk":{"size":"0G"}}`, "disk: size"},
 		{"disk in small letters", `{` + ok + `,"disk":{"size":"1g"}}`, "disk: size"},
 		{"disk of another type", `{` + ok + `,"disk":{"size":10}}`, "disk: size"},
-		{"skip that is no truth value", `{` + ok + `,"disk":{"size":"1G","skip_container_resize":"perhaps"}}`, "disk: skip_container_resize"},
+		{"skip that is no truth value", `{` + ok +
+			`,"disk":{"size":"1G","skip_container_resize":"perhaps"}}`, "disk: skip_container_resize"},
 		{"disk without size", `{` + ok + `,"disk":{}}`, "disk"},
 		{"disk size", `{` + ok + `,"disk":{"size":"10"}}`, "disk"},
 		{"disk text", `{` + ok + `,"disk":"10G"}`, "disk"},
 		{"ports text", `{` + ok + `,"port_forwarding_override":"22"}`, "port_forwarding_override"},
-		{"port without name", `{` + ok + `,"port_forwarding_override":[{"guest_port":22}]}`, "port_forwarding_override"},
-		{"port without guest port", `{` + ok + `,"port_forwarding_override":[{"name":"ssh"}]}`, "port_forwarding_override"},
-		{"port 70000", `{` + ok + `,"port_forwarding_override":[{"name":"ssh","guest_port":70000}]}`, "port_forwarding_override"},
-		{"host port twice", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_port":9},{"name":"b","guest_port":2,"host_port":9}]}`, "port_forwarding_override"},
-		{"host ip of IPv6", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1"}]}`, "port_forwarding_override"},
-		{"host ip with a zone", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1%,id=x"}]}`, "port_forwarding_override: host_ip"},
-		{"host ip mapped", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::ffff:1.2.3.4"}]}`, "port_forwarding_override"},
+		{"port without name", `{` + ok +
+			`,"port_forwarding_override":[{"guest_port":22}]}`, "port_forwarding_override"},
+		{"port without guest port", `{` + ok +
+			`,"port_forwarding_override":[{"name":"ssh"}]}`, "port_forwarding_override"},
+		{"port 70000", `{` + ok +
+			`,"port_forwarding_override":[{"name":"ssh","guest_port":70000}]}`, "port_forwarding_override"},
+		{"host port twice", `{` + ok +
+			`,"port_forwarding_override":[{"name":"a","guest_port":1,"host_port":9},{"name":"b","guest_port":2,"host_port":9}]}`, "port_forwarding_override"},
+		{"host ip of IPv6", `{` + ok +
+			`,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1"}]}`, "port_forwarding_override"},
+		{
+			"host ip with a zone", `{` + ok +
+				`,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::1%,id=x"}]}`,
+			"port_forwarding_override: host_ip",
+		},
+		{
+			"host ip mapped", `{` + ok +
+				`,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"::ffff:1.2.3.4"}]}`,
+			"port_forwarding_override",
+		},
 		{"long name template", `{` + ok + `,"name_template":"` + strings.Repeat("a", 244) + `"}`, "name_template"},
-		{"name template that grows", `{` + ok + `,"name_template":"` + strings.Repeat("$node_id", 7) + `"}`, "name_template"},
-		{"host ip", `{` + ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"here"}]}`, "port_forwarding_override"},
+		{"name template that grows", `{` + ok + `,"name_template":"` + strings.Repeat("$node_id", 7) +
+			`"}`, "name_template"},
+		{"host ip", `{` + ok +
+			`,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"here"}]}`, "port_forwarding_override"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -305,7 +324,8 @@ func TestRefusedStartParameters(t *testing.T) {
 	group := `{"vmid":"` + templateID + `","template_id":"` + templateID + `","group":"g"}`
 	start, distribute := c.call("POST", "/api/v1/vm", group), c.call("POST", distributePath, group)
 	if start.Message != distribute.Message || distribute.Status != "FAIL" {
-		t.Errorf("a start is refused with %q, a distribution with %s %q", start.Message, distribute.Status, distribute.Message)
+		t.Errorf("a start is refused with %q, a distribution with %s %q", start.Message, distribute.Status,
+			distribute.Message)
 	}
 }
 
@@ -320,13 +340,16 @@ func TestLiberalStarts(t *testing.T) {
 		"upper case id":    `{"vmid":"` + strings.ToUpper(templateID) + `"}`,
 		"tag with plus":    ok + `,"tag":"v1+x"}`,
 		"defaults said":    ok + `,"script_timeout":90,"script_fail_handler":0,"script_monitoring":false}`,
-		"port rules":       ok + `,"port_forwarding_override":[{"rule_name":"ssh","guest_port":"22","host_port":"10022"}]}`,
-		"name template":    ok + `,"name_template":"` + strings.Repeat("a", 243) + `"}`,
-		"all variables":    ok + `,"name_template":"$template_name-$template_id-$instance_id-$node_name-$ts"}`,
-		"host ip":          ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"127.0.0.1"}]}`,
-		"url-safe script":  ok + `,"startup_script":"ZWNobyA_Cg"}`,
+		"port rules": ok +
+			`,"port_forwarding_override":[{"rule_name":"ssh","guest_port":"22","host_port":"10022"}]}`,
+		"name template":   ok + `,"name_template":"` + strings.Repeat("a", 243) + `"}`,
+		"all variables":   ok + `,"name_template":"$template_name-$template_id-$instance_id-$node_name-$ts"}`,
+		"host ip":         ok + `,"port_forwarding_override":[{"name":"a","guest_port":1,"host_ip":"127.0.0.1"}]}`,
+		"url-safe script": ok + `,"startup_script":"ZWNobyA_Cg"}`,
 	} {
-		for _, header := range [][]string{nil, {"Content-Type", "application/json"}, {"Content-Type", "application/x-www-form-urlencoded"}} {
+		for _, header := range [][]string{
+			nil, {"Content-Type", "application/json"}, {"Content-Type", "application/x-www-form-urlencoded"},
+		} {
 			if a := c.call("POST", "/api/v1/vm", body, header...); a.code != http.StatusOK || a.Status != "OK" {
 				t.Errorf("%s %v: %d %s %q", name, header, a.code, a.Status, a.Message)
 			}

@@ -47,19 +47,32 @@ func newManaged(t *testing.T) *managed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &managed{sessions: map[string]string{}, templates: map[string][]string{templateID: {"list", "pull", "save_image"}}}
+	m := &managed{
+		sessions: map[string]string{}, templates: map[string][]string{templateID: {"list", "pull", "save_image"}},
+	}
 	m.grants = auth.NewGrantTable(auth.Grants{}, nil)
-	m.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, m.grants)
+	m.judge = auth.NewJudge(auth.Policy{
+		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
+	}, m.grants)
 	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
-	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
-	options := controller.Options{Events: events.Options{Machine: "host", Push: nobody{}}, Permits: opened{m.judge}, Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
-		if rest.CallerOf(ctx).Unlimited() {
-			return nil, nil // everything
-		}
-		return &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms", "revert", "delete_vm"}, Templates: m.templates}, nil
-	}}
+	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)),
+		auth.NewSigner(auth.NewRing(time.Now())), 0)
+	options := controller.Options{
+		Events: events.Options{Machine: "host", Push: nobody{}}, Permits: opened{m.judge},
+		Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {
+			if rest.CallerOf(ctx).Unlimited() {
+				return nil, nil // everything
+			}
+			return &api.CallerRights{
+				Enforced: true, Managed: true,
+				Permissions: []string{"list_vms", "revert", "delete_vm"}, Templates: m.templates,
+			}, nil
+		},
+	}
 	m.cloud = newCloudWith(t, options, func(o *controllerrest.Options) {
-		o.Guard, err = rest.NewGuard(rest.GuardOptions{Who: &auth.Authenticator{Root: root, Sessions: sessions}, Judge: m.judge, Logger: o.Logger})
+		o.Guard, err = rest.NewGuard(rest.GuardOptions{
+			Who: &auth.Authenticator{Root: root, Sessions: sessions}, Judge: m.judge, Logger: o.Logger,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +85,10 @@ func newManaged(t *testing.T) *managed {
 	m.sessions["root"] = "Basic " + base64.StdEncoding.EncodeToString([]byte("root:"+guardToken))
 	m.open, m.seen, m.hidden = m.memberNode("open"), m.memberNode("seen"), m.memberNode("hidden")
 	for _, n := range []api.JoinAnswer{m.open, m.seen, m.hidden} {
-		info := &api.NodeInfo{Arch: "amd64", Driver: "sim", VLANs: []int{7}, Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x"}}}
+		info := &api.NodeInfo{
+			Arch: "amd64", Driver: "sim", VLANs: []int{7},
+			Templates: []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1+x"}},
+		}
 		if n == m.hidden {
 			info.VLANs, info.USB = []int{8}, []api.USBDevice{{Name: "phone", Location: "1-1"}}
 		}
@@ -112,10 +128,12 @@ func (m *managed) grant(group string, more farm.Permission) {
 // as makes a request as a user: their code and message, with the names of nodes for their ids.
 func (m *managed) as(who, request, body string) (answer, string) {
 	m.t.Helper()
-	ids := strings.NewReplacer("OPEN", m.open.NodeID, "SEEN", m.seen.NodeID, "HIDDEN", m.hidden.NodeID, "TEMPLATE", templateID)
+	ids := strings.NewReplacer("OPEN", m.open.NodeID, "SEEN", m.seen.NodeID, "HIDDEN", m.hidden.NodeID, "TEMPLATE",
+		templateID)
 	method, path, _ := strings.Cut(request, " ")
 	a := m.call(method, ids.Replace(path), ids.Replace(body), "Authorization", m.sessions[who])
-	message := strings.NewReplacer(m.open.NodeID, "OPEN", m.seen.NodeID, "SEEN", m.hidden.NodeID, "HIDDEN", templateID, "TEMPLATE").Replace(a.Message)
+	message := strings.NewReplacer(m.open.NodeID, "OPEN", m.seen.NodeID, "SEEN", m.hidden.NodeID, "HIDDEN", templateID,
+		"TEMPLATE").Replace(a.Message)
 	return a, fmt.Sprintf("%d %s", a.code, message)
 }
 
@@ -138,9 +156,15 @@ func TestRightsOnNodes(t *testing.T) {
 	}{
 		{"POST /api/v1/node/config", `{"node_id":"NODE","max_vm_count":3}`, "change_config", false, "200 "},
 		{"POST /api/v1/node/group", `{"node_ids":["NODE"],"group_ids":["x"]}`, "change_config", false, "200 Not found"},
-		{"DELETE /api/v1/node/group", `{"node_ids":["NODE"],"group_ids":["x"]}`, "change_config", false, "200 Not found"},
+		{
+			"DELETE /api/v1/node/group", `{"node_ids":["NODE"],"group_ids":["x"]}`, "change_config", false,
+			"200 Not found",
+		},
 		{"POST /api/v1/node/adopt", `{"node":"NODE","action":"keep"}`, "change_config", false, "200 "},
-		{"PUT /api/v1/node/update", `{"node_ids":["NODE"]}`, "force_upgrade", false, "200 Node open cannot be updated. This controller has no agent packages"},
+		{
+			"PUT /api/v1/node/update", `{"node_ids":["NODE"]}`, "force_upgrade", false,
+			"200 Node open cannot be updated. This controller has no agent packages",
+		},
 		{"DELETE /api/v1/registry/vm/remove?id=TEMPLATE", `{"node_ids":["NODE"]}`, "delete_template", false, "200 "},
 		{"POST /api/v1/registry/vm/distribute", distributes + `"NODE"]}`, "distribute", true, "200 "},
 		{"POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci","node_id":"NODE"}`, "create_instance", true, "200 "},
@@ -155,7 +179,8 @@ func TestRightsOnNodes(t *testing.T) {
 			refusal = groupNeeds
 		}
 		m.grant("ci", "")
-		want := map[string]string{"HIDDEN": hidden, "SEEN": fmt.Sprintf(refusal, c.right, "SEEN"), "OPEN": fmt.Sprintf(refusal, c.right, "OPEN"), "00000000-0000-4000-8000-00000000000f": hidden}
+		want := map[string]string{"HIDDEN": hidden, "SEEN": fmt.Sprintf(refusal, c.right,
+			"SEEN"), "OPEN": fmt.Sprintf(refusal, c.right, "OPEN"), "00000000-0000-4000-8000-00000000000f": hidden}
 		if c.right == "create_instance" {
 			delete(want, "OPEN")
 		}
@@ -188,7 +213,9 @@ func TestNodesShown(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	for query, want := range map[string]string{"": "[open seen]", "?filter=name%3Dhidden": "[]", "?id=SEEN": "[seen]", "?limit=3": "[open seen]"} {
+	for query, want := range map[string]string{
+		"": "[open seen]", "?filter=name%3Dhidden": "[]", "?id=SEEN": "[seen]", "?limit=3": "[open seen]",
+	} {
 		if got := fmt.Sprint(list("ann", query)); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
@@ -196,7 +223,8 @@ func TestNodesShown(t *testing.T) {
 	if got := fmt.Sprint(list("root", "")); got != "[hidden open seen]" {
 		t.Errorf("root sees %s", got)
 	}
-	a := m.call("GET", "/api/v1/node", "", "Authorization", m.sessions["root"], rest.UserHeader, "ben", rest.GroupHeader, "ci")
+	a := m.call("GET", "/api/v1/node", "", "Authorization", m.sessions["root"], rest.UserHeader, "ben",
+		rest.GroupHeader, "ci")
 	if a.into(t, &nodes); len(nodes) != 2 { // root for a user sees what the user sees
 		t.Errorf("root for a user: %d nodes", len(nodes))
 	}
@@ -211,12 +239,17 @@ func TestNodesShown(t *testing.T) {
 	if _, got := m.as("ann", "GET /api/v1/node?id=HIDDEN", ""); got != hidden {
 		t.Errorf("a hidden node: %s", got)
 	}
-	for path, want := range map[string]string{"/api/v1/vlan": `[]`, "/api/v1/usb": `{"phone":{"available":1,"busy":0}}`} {
+	for path, want := range map[string]string{
+		"/api/v1/vlan": `[]`, "/api/v1/usb": `{"phone":{"available":1,"busy":0}}`,
+	} {
 		if a, _ := m.as("root", "GET "+path, ""); string(a.Body) != want {
 			t.Errorf("root, %s: %s %s", path, a.Message, a.Body)
 		}
 	}
-	for path, want := range map[string]string{"/api/v1/vlan": `["7"]`, "/api/v1/node/adopt?node=hidden": "[]", "/api/v1/node/adopt?node=nobody": "[]", "/api/v1/usb": "{}"} {
+	for path, want := range map[string]string{
+		"/api/v1/vlan": `["7"]`, "/api/v1/node/adopt?node=hidden": "[]",
+		"/api/v1/node/adopt?node=nobody": "[]", "/api/v1/usb": "{}",
+	} {
 		if a, _ := m.as("ann", "GET "+path, ""); a.Status != "OK" || string(a.Body) != want {
 			t.Errorf("%s: %s %s", path, a.Message, a.Body)
 		}
@@ -230,22 +263,27 @@ func TestActingGroups(t *testing.T) {
 	m.grant("ci", "distribute")
 	for _, path := range []string{"POST /api/v1/vm", "POST /api/v1/registry/vm/distribute"} {
 		for fields, want := range map[string]string{
-			``:                             "400 group: is required: the name of the permission group for which the request is made",
-			`,"group":""`:                  "400 group: is required: the name of the permission group for which the request is made",
-			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while permissions on single resources count; use group",
-			`,"group":"ops"`:               "403 You do not belong to the permission group ops",
-			`,"group":"ci"`:                "200 ",
+			``: "400 group: is required: the name of the permission group for which the " +
+				"request is made",
+			`,"group":""`: "400 group: is required: the name of the permission group for which the " +
+				"request is made",
+			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while permissions on single resources " +
+				"count; use group",
+			`,"group":"ops"`: "403 You do not belong to the permission group ops",
+			`,"group":"ci"`:  "200 ",
 		} {
 			if _, got := m.as("ann", path, `{"vmid":"TEMPLATE","template_id":"TEMPLATE"`+fields+`}`); got != want {
 				t.Errorf("%s %s: %s, want %s", path, fields, got, want)
 			}
 		}
 	}
-	if _, got := m.as("root", "POST /api/v1/vm", `{"vmid":"TEMPLATE"}`); !strings.HasPrefix(got, "400 group: is required") {
+	if _, got := m.as("root", "POST /api/v1/vm", `{"vmid":"TEMPLATE"}`); !strings.HasPrefix(got,
+		"400 group: is required") {
 		t.Errorf("root without a group: %s", got)
 	}
 	m.templates = nil
-	if _, got := m.as("ann", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci"}`); got != "200 VM not in the registry" {
+	if _, got := m.as("ann", "POST /api/v1/vm",
+		`{"vmid":"TEMPLATE","group":"ci"}`); got != "200 VM not in the registry" {
 		t.Errorf("a hidden template: %s", got)
 	}
 	if _, got := m.as("root", "POST /api/v1/vm", `{"vmid":"TEMPLATE","group":"ci"}`); got != "200 " {
@@ -290,7 +328,8 @@ func TestStartsFollowTheRights(t *testing.T) {
 	}
 	waits := start()
 	soon(func() bool { show(waits); return vm.Message != "" })
-	if vm.Message != "no node that is open to the permission group ci has a free slot (1 node: 1 full)" || len(vm.Explain.Nodes) != 2 {
+	if vm.Message != "no node that is open to the permission group ci has a free slot (1 node: 1 full)" ||
+		len(vm.Explain.Nodes) != 2 {
 		t.Errorf("waits because %q; %+v", vm.Message, vm.Explain)
 	}
 	for _, n := range vm.Explain.Nodes {
@@ -298,14 +337,16 @@ func TestStartsFollowTheRights(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
-	if err := m.grants.Change(t.Context(), func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("ci") }); err != nil {
+	if err := m.grants.Change(t.Context(),
+		func(g auth.Grants) (auth.Grants, error) { return g.DeleteGroup("ci") }); err != nil {
 		t.Fatal(err)
 	}
 	soon(func() bool {
 		inst, err := m.Instance(t.Context(), waits)
 		return err != nil || inst.Message != vm.Message
 	})
-	if inst, err := m.Instance(t.Context(), waits); err != nil || inst.Message != "no node is allowed for the permission group ci may start instances" {
+	if inst, err := m.Instance(t.Context(), waits); err != nil ||
+		inst.Message != "no node is allowed for the permission group ci may start instances" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
 	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing
@@ -337,7 +378,8 @@ func TestCacheJobsFollowTheRights(t *testing.T) {
 		a.into(t, &d)
 		names := []string{}
 		for id := range d.Status {
-			names = append(names, map[string]string{m.open.NodeID: "open", m.seen.NodeID: "seen", m.hidden.NodeID: "hidden"}[id])
+			names = append(names,
+				map[string]string{m.open.NodeID: "open", m.seen.NodeID: "seen", m.hidden.NodeID: "hidden"}[id])
 		}
 		slices.Sort(names)
 		return names
@@ -358,14 +400,17 @@ func TestCacheJobsFollowTheRights(t *testing.T) {
 	if got := fmt.Sprint(nodes("ann", others), nodes("root", others)); got != "[seen] [hidden seen]" {
 		t.Errorf("shown are %s", got)
 	}
-	for query, want := range map[string]int{"?filter=node%3DHIDDEN": 0, "?filter=node%3DSEEN": 1, "?filter=nodes%3E1": 0, "": 2} {
+	for query, want := range map[string]int{
+		"?filter=node%3DHIDDEN": 0, "?filter=node%3DSEEN": 1, "?filter=nodes%3E1": 0, "": 2,
+	} {
 		var list []api.Distribution
 		a, _ := m.as("ann", "GET "+at+query, "")
 		if a.into(t, &list); len(list) != want {
 			t.Errorf("%s: %d, want %d", query, len(list), want)
 		}
 	}
-	if _, got := m.as("ann", "DELETE "+at+"?id="+others, ""); got != fmt.Sprintf(needs, "distribute", "SEEN") && got != hidden {
+	if _, got := m.as("ann", "DELETE "+at+"?id="+others, ""); got != fmt.Sprintf(needs, "distribute", "SEEN") &&
+		got != hidden {
 		t.Errorf("cancelled another group's: %s", got)
 	}
 	if _, got := m.as("ann", "DELETE "+at+"?id="+own, ""); got != "200 " {
@@ -399,7 +444,9 @@ func TestEventsFollowTheRights(t *testing.T) {
 		return ids
 	}
 	soon(func() bool { return len(nodes("root", "")) == 2 })
-	for query, want := range map[string][]string{"": {m.seen.NodeID}, "?filter=node%3Dhidden": nil, "?filter=node%3Dseen": {m.seen.NodeID}} {
+	for query, want := range map[string][]string{
+		"": {m.seen.NodeID}, "?filter=node%3Dhidden": nil, "?filter=node%3Dseen": {m.seen.NodeID},
+	} {
 		if got := nodes("ann", query); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
@@ -428,12 +475,14 @@ func TestOwnRights(t *testing.T) {
 	var got api.Rights
 	ask := func(who string) {
 		t.Helper()
-		a, _ := m.as(who, "GET /api/v1/rights?nodes=OPEN,SEEN,HIDDEN,00000000-0000-4000-8000-00000000000f&template=TEMPLATE", "")
+		a, _ := m.as(who,
+			"GET /api/v1/rights?nodes=OPEN,SEEN,HIDDEN,00000000-0000-4000-8000-00000000000f&template=TEMPLATE", "")
 		got = api.Rights{}
 		a.into(t, &got)
 	}
 	ask("ann")
-	if got.Root || !got.Enforced || !got.Managed || fmt.Sprint(got.Groups) != "[ann ci]" || !slices.Contains(got.Permissions, "start_vm") {
+	if got.Root || !got.Enforced || !got.Managed || fmt.Sprint(got.Groups) != "[ann ci]" ||
+		!slices.Contains(got.Permissions, "start_vm") {
 		t.Errorf("%+v", got)
 	}
 	want := map[string][]string{m.open.NodeID: {"list", "create_instance"}, m.seen.NodeID: {"list"}}
@@ -444,13 +493,15 @@ func TestOwnRights(t *testing.T) {
 			t.Errorf("%s: %v", id, rights)
 		}
 	}
-	if len(got.Nodes) != len(want) || got.Registry == nil || !got.Registry.On(templateID, "pull") || got.Registry.On(templateID, "delete_revert") {
+	if len(got.Nodes) != len(want) || got.Registry == nil || !got.Registry.On(templateID, "pull") ||
+		got.Registry.On(templateID, "delete_revert") {
 		t.Errorf("%+v, %+v", got.Nodes, got.Registry)
 	}
 	if ask("root"); !got.Root || got.Registry != nil || len(got.Groups) != 0 {
 		t.Errorf("root: %+v", got)
 	}
-	if _, said := m.as("ann", "GET /api/v1/rights?nodes="+strings.Repeat("x,", 1001), ""); !strings.HasPrefix(said, "400 nodes: must name at most") {
+	if _, said := m.as("ann", "GET /api/v1/rights?nodes="+strings.Repeat("x,", 1001), ""); !strings.HasPrefix(said,
+		"400 nodes: must name at most") {
 		t.Error(said)
 	}
 }

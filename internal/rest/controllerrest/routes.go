@@ -28,15 +28,16 @@ type Options struct {
 	VMNamePrefix   string        // of every VM, as the controller puts it
 	RequestTimeout time.Duration // of every call except polls
 	Logger         *slog.Logger
-	Meter          *rest.Meter            // nil: requests are not counted
-	Registry       string                 // address of the registry as the controller reaches it; "": logs and files are not passed on
-	ToRegistry     http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
-	Packages       PackageFiles           // nil: there are no agent packages
-	Guard          *rest.Guard            // nil: every caller may do everything
-	Auth           []rest.Route           // the routes of authentication
-	Watches        *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
-	LogStreams     *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
-	Consoles       *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
+	Meter          *rest.Meter // nil: requests are not counted
+	// address of the registry as the controller reaches it; "": logs and files are not passed on
+	Registry   string
+	ToRegistry http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
+	Packages   PackageFiles           // nil: there are no agent packages
+	Guard      *rest.Guard            // nil: every caller may do everything
+	Auth       []rest.Route           // the routes of authentication
+	Watches    *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
+	LogStreams *rest.ConcurrencyLimit // of the streams of logs that are passed on; nil: not bounded
+	Consoles   *rest.ConcurrencyLimit // of the consoles of viewers; nil: only bounded in total
 	// Passes makes a node token for the registry, restricted to a scope, and returns its lifetime. nil: nodes
 	// need no token there, or none that can be made here.
 	Passes func(node *farm.Node, scope auth.NodeScope) (pass string, life time.Duration)
@@ -95,9 +96,11 @@ func serve(o Options, routes []rest.Route) http.Handler {
 
 func newServer(o Options) *server {
 	s := &server{
-		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"), toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
+		c: o.Controller, prefix: o.VMNamePrefix, registry: strings.TrimSuffix(o.Registry, "/"),
+		toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
-		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller), scans: make(chan struct{}, maxScans),
+		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller),
+		scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
@@ -112,7 +115,8 @@ func Routes() []rest.Route { return new(server).all() }
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: rest.Known, Tags: []string{"Controller", "Node link"},
+	Name: "Controller", File: "/api/v1/openapi", Page: "/api", Permission: rest.Known,
+	Tags: []string{"Controller", "Node link"},
 }
 
 // maxReport is the largest report of a node that is read: the output of a save's script
@@ -124,7 +128,8 @@ func (s *server) all() []rest.Route { return slices.Concat(s.routes(), descripti
 
 // routes is the table of routes of the API.
 func (s *server) routes() []rest.Route {
-	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(), s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
+	return slices.Concat(s.coreRoutes(), s.templateRoutes(), s.eventRoutes(), s.groupRoutes(), s.configRoutes(),
+		s.networkRoutes(), s.logRoutes(), s.packageRoutes(), s.scanRoutes())
 }
 
 // coreRoutes are the routes that every build cloud has.
@@ -166,8 +171,12 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Hangs: true, Raw: s.backup},
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
-		{Pattern: "POST " + api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.vouch, Do: s.poll},
-		{Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport, Vouch: s.vouch, Do: link(s.report)},
+		{Pattern: "POST " +
+			api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.vouch, Do: s.poll},
+		{
+			Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport,
+			Vouch: s.vouch, Do: link(s.report),
+		},
 		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodePass)},
 		{Pattern: "GET " + api.PathConsole, Permission: rest.Node, Steady: true, Hangs: true, Raw: s.nodeConsole},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},

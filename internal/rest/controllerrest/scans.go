@@ -21,8 +21,15 @@ func (s *server) scanRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
 		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Do: s.nodeScans},
-		{Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", Told: true, Typed: true, MaxBody: api.MaxNodeScan, Do: s.putScan},
-		{Pattern: "POST " + api.PathScan, Permission: rest.Node, Steady: true, Typed: true, MaxBody: api.MaxNodeScan, Vouch: s.vouch, Do: s.ownScan},
+		{
+			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", Told: true, Typed: true,
+			MaxBody: api.MaxNodeScan,
+			Do:      s.putScan,
+		},
+		{
+			Pattern: "POST " + api.PathScan, Permission: rest.Node, Steady: true, Typed: true, MaxBody: api.MaxNodeScan,
+			Vouch: s.vouch, Do: s.ownScan,
+		},
 	}
 }
 

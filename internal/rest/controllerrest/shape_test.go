@@ -81,16 +81,19 @@ func TestInstanceShapes(t *testing.T) {
 	}
 
 	explained := c.call("GET", "/api/v1/vm?explain=1&id="+id, "")
-	want(t, "explained", strings.HasSuffix(string(explained.Body), `,"explain":{"reason":"there are no nodes","nodes":[],"transitions":[]}}`), true)
+	want(t, "explained", strings.HasSuffix(string(explained.Body),
+		`,"explain":{"reason":"there are no nodes","nodes":[],"transitions":[]}}`), true)
 	want(t, "explained keys", len(keys(t, explained.Body)), len(bare)+1)
 	want(t, "not explained", c.call("GET", "/api/v1/vm?explain=0&id="+id, ""), one)
-	want(t, "explain", c.call("GET", "/api/v1/vm?explain=2&id="+id, "").Message, "explain: must be one of 0, 1, false, true")
+	want(t, "explain", c.call("GET", "/api/v1/vm?explain=2&id="+id, "").Message,
+		"explain: must be one of 0, 1, false, true")
 
 	full := c.start(`,"name":"n","external_id":"http://ci/job/1","metadata":{"a":"x","b":2,"c":true}`)
 	c.call("GET", "/api/v1/vm?id="+full, "").into(t, &inst)
 	want(t, "metadata", inst["metadata"], any(map[string]any{"a": "x", "b": 2.0, "c": true}))
 	want(t, "names", []any{inst["name"], inst["external_id"]}, []any{"n", "http://ci/job/1"})
-	want(t, "update", c.call("PUT", "/api/v1/vm?id="+full, `{"name":"m","metadata":{"d":1}}`), answer{code: 200, Status: "OK"})
+	want(t, "update", c.call("PUT", "/api/v1/vm?id="+full, `{"name":"m","metadata":{"d":1}}`),
+		answer{code: 200, Status: "OK"})
 	c.call("GET", "/api/v1/vm?id="+full, "").into(t, &inst)
 	want(t, "updated", []any{inst["name"], inst["external_id"], inst["metadata"]},
 		[]any{"m", "http://ci/job/1", map[string]any{"d": 1.0}})
@@ -100,7 +103,9 @@ func TestInstanceShapes(t *testing.T) {
 func TestStartedInstance(t *testing.T) {
 	c := newCloud(t)
 	var joined api.JoinAnswer
-	join, _ := json.Marshal(api.JoinRequest{Protocol: 1, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Arch: "arm64"})
+	join, _ := json.Marshal(api.JoinRequest{
+		Protocol: 1, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Arch: "arm64",
+	})
 	c.call("POST", api.PathJoin, string(join)).into(t, &joined)
 	bearer := []string{"Authorization", "Bearer " + joined.Credential}
 	poll := func(wait string, req api.PollRequest) (out api.PollAnswer) {
@@ -112,17 +117,23 @@ func TestStartedInstance(t *testing.T) {
 	if !poll("5s", api.PollRequest{}).NeedFull {
 		t.Error("a first poll without a description must be asked for one")
 	}
-	poll("0s", api.PollRequest{Info: &api.NodeInfo{Arch: "amd64", CPUs: 4, MemoryMB: 8192, Driver: "sim"}, HasHeld: true})
+	poll("0s",
+		api.PollRequest{Info: &api.NodeInfo{Arch: "amd64", CPUs: 4, MemoryMB: 8192, Driver: "sim"}, HasHeld: true})
 	id := c.start(`,"script_monitoring":true,"startup_script":"dHJ1ZSDp/w=="`)
 	order := poll("5s", api.PollRequest{}).Orders[0]
 	want(t, "script in the order", string(order.Start.Script.Text), "true \xe9\xff") // not UTF-8, and kept
-	report, _ := json.Marshal(api.Report{Protocol: 1, NodeID: joined.NodeID, BootID: "boot", Statuses: []api.InstanceStatus{{
-		InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK, Script: &api.ScriptStatus{Stdout: "hi"},
-		VM: &api.NodeVM{
-			UUID: "u", Name: order.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 1024, IP: "10.0.2.15", HostIP: "10.1.1.1",
-			Ports: []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10000, Protocol: "tcp"}},
-		},
-	}}})
+	report, _ := json.Marshal(api.Report{
+		Protocol: 1, NodeID: joined.NodeID, BootID: "boot",
+		Statuses: []api.InstanceStatus{{
+			InstanceID: id, Claim: order.Claim, No: 1, Phase: api.PhaseScriptOK,
+			Script: &api.ScriptStatus{Stdout: "hi"},
+			VM: &api.NodeVM{
+				UUID: "u", Name: order.Start.VMName, Status: "running", CPUs: 2, MemoryMB: 1024, IP: "10.0.2.15",
+				HostIP: "10.1.1.1",
+				Ports:  []api.NodePortRule{{Name: "ssh", GuestPort: 22, HostPort: 10000, Protocol: "tcp"}},
+			},
+		}},
+	})
 	want(t, "report", c.call("POST", api.PathReport, string(report), bearer...).Status, "OK")
 	var inst api.Instance
 	one := c.call("GET", "/api/v1/vm?id="+id, "")
@@ -133,8 +144,13 @@ func TestStartedInstance(t *testing.T) {
 		"anka_registry", "arch", "cr_time", "group_id", "instance_id", "instance_state", "node_id", "progress",
 		"startup_script", "tag", "ts", "usb_device", "vlan", "vmid", "vminfo",
 	})
-	want(t, "ports", inst.VMInfo.PortForwarding, []api.Port{{GuestPort: 22, HostPort: 10000, Protocol: "tcp", Name: "ssh"}})
-	want(t, "vminfo", []string{inst.VMInfo.UUID, inst.VMInfo.Status, inst.VMInfo.IP, inst.VMInfo.HostIP, inst.VMInfo.NodeID, inst.VMInfo.RAM},
+	want(t, "ports", inst.VMInfo.PortForwarding,
+		[]api.Port{{GuestPort: 22, HostPort: 10000, Protocol: "tcp", Name: "ssh"}})
+	want(t, "vminfo",
+		[]string{
+			inst.VMInfo.UUID, inst.VMInfo.Status, inst.VMInfo.IP, inst.VMInfo.HostIP, inst.VMInfo.NodeID,
+			inst.VMInfo.RAM,
+		},
 		[]string{"u", "running", "10.0.2.15", "10.1.1.1", joined.NodeID, "1G"})
 
 	for _, path := range []string{"/api/v1/node", "/api/v1/node?id=" + joined.NodeID} {
@@ -145,7 +161,9 @@ func TestStartedInstance(t *testing.T) {
 			[]any{1, joined.NodeID, "n1", "Active", "amd64", 2, "number", 8})
 	}
 	want(t, "node removed", c.call("DELETE", "/api/v1/node", `{"node_id":"`+joined.NodeID+`"}`).Status, "OK")
-	want(t, "poll of a removed node", string(c.call("POST", api.PathPoll, `{"protocol":1,"node_id":"`+joined.NodeID+`","boot_id":"b"}`, bearer...).Body), `{"removed":true}`)
+	want(t, "poll of a removed node",
+		string(c.call("POST", api.PathPoll, `{"protocol":1,"node_id":"`+joined.NodeID+`","boot_id":"b"}`,
+			bearer...).Body), `{"removed":true}`)
 }
 
 func TestOtherShapes(t *testing.T) {
@@ -158,17 +176,21 @@ func TestOtherShapes(t *testing.T) {
 		"status": "Running", "version": "1.2.3-abc", "registry_address": "http://registry",
 		"registry_status": "Running", "license": "enterprise plus",
 	})
-	want(t, "short list", string(c.call("GET", "/api/v1/registry/vm?apiVer=v1", "").Body), `[{"id":"`+templateID+`","name":"base"}]`)
+	want(t, "short list", string(c.call("GET", "/api/v1/registry/vm?apiVer=v1", "").Body),
+		`[{"id":"`+templateID+`","name":"base"}]`)
 	var list []json.RawMessage
 	c.call("GET", "/api/v1/registry/vm", "").into(t, &list)
 	want(t, "template", keys(t, list[0]), []string{"arch", "id", "last_pull", "last_push", "name", "size"})
 	one := c.call("GET", "/api/v1/registry/vm?id="+templateID, "")
-	want(t, "template detail", keys(t, one.Body), []string{"arch", "id", "last_pull", "last_push", "name", "size", "versions"})
+	want(t, "template detail", keys(t, one.Body),
+		[]string{"arch", "id", "last_pull", "last_push", "name", "size", "versions"})
 	for _, path := range []string{"/livez", "/readyz"} {
 		want(t, path, c.call("GET", path, ""), answer{code: 200, Status: "OK"})
 	}
 	want(t, "unknown route", c.call("GET", "/api/v1/nothing", "").code, 404)
-	for _, path := range []string{"/api/v1//vm", "//api/v1/vm", "/api/v1/./vm", "/api/../api/v1/vm", "/api/v1/vm/", "/", "//"} {
+	for _, path := range []string{
+		"/api/v1//vm", "//api/v1/vm", "/api/v1/./vm", "/api/../api/v1/vm", "/api/v1/vm/", "/", "//",
+	} {
 		a := c.call("POST", path, `{"vmid":"`+templateID+`"}`)
 		want(t, path, []any{a.code, a.Status}, []any{404, "FAIL"})
 	}

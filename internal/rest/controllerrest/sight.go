@@ -97,7 +97,9 @@ func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.T
 	if !v.narrow {
 		return all
 	}
-	return with(all, filter.Field[controller.InstanceView]{Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) }})
+	return with(all, filter.Field[controller.InstanceView]{
+		Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) },
+	})
 }
 
 // pastFields are the filter fields of terminated instances for this caller.
@@ -105,7 +107,9 @@ func (v visibility) pastFields() filter.Table[*farm.InstanceHistory] {
 	if !v.narrow {
 		return pastFields
 	}
-	return with(pastFields, filter.Field[*farm.InstanceHistory]{Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) }})
+	return with(pastFields, filter.Field[*farm.InstanceHistory]{
+		Name: nodeField, Texts: func(p *farm.InstanceHistory) []string { return v.named(p.NodeID, p.NodeName) },
+	})
 }
 
 // cacheJobFields are the filter fields of cache jobs for this caller.
@@ -117,7 +121,9 @@ func (v visibility) cacheJobFields() filter.Table[*farm.CacheJob] {
 		return slices.DeleteFunc(slices.Clone(e.Nodes), func(id string) bool { return !v.node(id) })
 	}
 	t := with(cacheJobFields, filter.Field[*farm.CacheJob]{Name: nodeField, Texts: seen})
-	return with(t, filter.Field[*farm.CacheJob]{Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) }})
+	return with(t, filter.Field[*farm.CacheJob]{
+		Name: "nodes", Number: func(e *farm.CacheJob) float64 { return float64(len(seen(e))) },
+	})
 }
 
 // nodeField is the name of the field that contains the nodes of an object.

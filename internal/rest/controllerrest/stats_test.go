@@ -33,7 +33,8 @@ func TestStatusSaysTheLicence(t *testing.T) {
 	if err := json.Unmarshal(c.call("GET", "/api/v1/status", "").Body, &basic); err != nil {
 		t.Fatal(err)
 	}
-	if basic.License != "basic" || basic.LicenseExpires.Year() != 2030 || !slices.Equal(basic.Alarms, []string{"look at the license"}) {
+	if basic.License != "basic" || basic.LicenseExpires.Year() != 2030 ||
+		!slices.Equal(basic.Alarms, []string{"look at the license"}) {
 		t.Errorf("with one: %+v", basic)
 	}
 }
@@ -43,19 +44,52 @@ func TestStatusSaysTheLicence(t *testing.T) {
 func TestBasicRefusesByName(t *testing.T) {
 	start := func(more string) string { return `{"vmid":"` + templateID + `"` + more + `}` }
 	for name, c := range map[string]struct{ path, body, want string }{
-		"priority":           {"/api/v1/vm", start(`,"priority":1`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"priority as text":   {"/api/v1/vm", start(`,"priority":"999"`), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"priority in query":  {"/api/v1/vm?priority=5", start(``), "priority needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"usb":                {"/api/v1/vm", start(`,"usb_device":"phone"`), "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"group":              {"/api/v1/vm", start(`,"group_id":"x"`), "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"usb of a restart":   {"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`, "usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"group of templates": {"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID + `","group_id":"x"}`, "group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"groups at join":     {api.PathJoin, `{"protocol":1,"groups":["a"]}`, "groups needs the tier enterprise, and this controller has basic: leave it out, or install a license (SVC_LICENSE_FILE)"},
-		"nothing":            {"/api/v1/vm", start(``), ""},
-		"what is empty":      {"/api/v1/vm", start(`,"group_id":"","usb_device":null,"priority":null`), ""},
-		"no priority":        {"/api/v1/vm", start(`,"priority":0`), ""},
-		"default priority":   {"/api/v1/vm", start(`,"priority":1000`), ""},
-		"default as text":    {"/api/v1/vm", start(`,"priority":"1000"`), ""},
+		"priority": {
+			"/api/v1/vm", start(`,"priority":1`),
+			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"priority as text": {
+			"/api/v1/vm", start(`,"priority":"999"`),
+			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"priority in query": {
+			"/api/v1/vm?priority=5", start(``),
+			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"usb": {
+			"/api/v1/vm", start(`,"usb_device":"phone"`),
+			"usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"group": {
+			"/api/v1/vm", start(`,"group_id":"x"`),
+			"group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"usb of a restart": {
+			"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`,
+			"usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"group of templates": {
+			"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID +
+				`","group_id":"x"}`,
+			"group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"groups at join": {
+			api.PathJoin, `{"protocol":1,"groups":["a"]}`,
+			"groups needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+				"(SVC_LICENSE_FILE)",
+		},
+		"nothing":          {"/api/v1/vm", start(``), ""},
+		"what is empty":    {"/api/v1/vm", start(`,"group_id":"","usb_device":null,"priority":null`), ""},
+		"no priority":      {"/api/v1/vm", start(`,"priority":0`), ""},
+		"default priority": {"/api/v1/vm", start(`,"priority":1000`), ""},
+		"default as text":  {"/api/v1/vm", start(`,"priority":"1000"`), ""},
 	} {
 		cloud := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
 		got := cloud.call("POST", c.path, c.body)
@@ -75,12 +109,15 @@ func TestBasicHasNoGroups(t *testing.T) {
 	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
 	for route, what := range map[string]string{
 		"GET /api/v1/group": "Node groups", "POST /api/v1/group": "Node groups", "PUT /api/v1/group": "Node groups",
-		"DELETE /api/v1/group": "Node groups", "POST /api/v1/node/group": "Node groups", "DELETE /api/v1/node/group": "Node groups",
-		"GET /api/v1/usb": "USB devices",
+		"DELETE /api/v1/group": "Node groups", "POST /api/v1/node/group": "Node groups",
+		"DELETE /api/v1/node/group": "Node groups",
+		"GET /api/v1/usb":           "USB devices",
 	} {
 		method, path, _ := strings.Cut(route, " ")
 		got := c.call(method, path, `{"name":"a"}`)
-		if got.code != 200 || got.Status != "FAIL" || got.Message != what+" need the tier enterprise, and this controller has basic: install a license (SVC_LICENSE_FILE)" {
+		if got.code != 200 || got.Status != "FAIL" ||
+			got.Message != what+
+				" need the tier enterprise, and this controller has basic: install a license (SVC_LICENSE_FILE)" {
 			t.Errorf("%s: %d %s %q", route, got.code, got.Status, got.Message)
 		}
 	}
@@ -128,7 +165,8 @@ func TestStatsHaveTheirShape(t *testing.T) {
 	}
 	states, _ := got["instances"].(map[string]any)
 	nodes, _ := got["nodes"].(map[string]any)
-	if len(got) != 12 || len(states) != 9 || states["Scheduling"] != 2.0 || len(nodes) != 6 || nodes["Drain Mode"] != 0.0 {
+	if len(got) != 12 || len(states) != 9 || states["Scheduling"] != 2.0 || len(nodes) != 6 ||
+		nodes["Drain Mode"] != 0.0 {
 		t.Errorf("%v", got)
 	}
 }

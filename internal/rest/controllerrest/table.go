@@ -64,7 +64,8 @@ func (s *server) pageVMs(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	last := len(text) - 1 // the brace, after which the list is inserted
-	return slices.Concat(rest.Fragments{text[:last], []byte(`,"instances":`)}, elements(rows, false), rest.Fragments{text[last:]}), nil
+	return slices.Concat(rest.Fragments{text[:last], []byte(`,"instances":`)}, elements(rows, false),
+		rest.Fragments{text[last:]}), nil
 }
 
 // pageHeader is an api.InstancePage without its instances, which are already JSON text.
@@ -77,7 +78,9 @@ type pageHeader struct {
 
 // partOfVMs returns a part of the instances, with the number of matching instances in each state. The portal's
 // default view needs no iteration over all instances.
-func (s *server) partOfVMs(fits func(controller.InstanceView) bool, part part[controller.InstanceView]) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
+func (s *server) partOfVMs(
+	fits func(controller.InstanceView) bool, part part[controller.InstanceView],
+) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
 		return s.c.NewestInstances(part.skip, part.limit)
 	}
@@ -143,10 +146,18 @@ var templateRowFields = func() (t filter.Table[api.TemplateRow]) {
 	}
 	return append(t,
 		filter.Field[api.TemplateRow]{Name: "tag", Text: func(r api.TemplateRow) string { return r.LatestTag }},
-		filter.Field[api.TemplateRow]{Name: "versions", Number: func(r api.TemplateRow) float64 { return float64(r.VersionCount) }},
-		filter.Field[api.TemplateRow]{Name: "nodes", Number: func(r api.TemplateRow) float64 { return float64(r.Nodes) }},
-		filter.Field[api.TemplateRow]{Name: "pushed", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPush) }},
-		filter.Field[api.TemplateRow]{Name: "pulled", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPull) }},
+		filter.Field[api.TemplateRow]{
+			Name: "versions", Number: func(r api.TemplateRow) float64 { return float64(r.VersionCount) },
+		},
+		filter.Field[api.TemplateRow]{
+			Name: "nodes", Number: func(r api.TemplateRow) float64 { return float64(r.Nodes) },
+		},
+		filter.Field[api.TemplateRow]{
+			Name: "pushed", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPush) },
+		},
+		filter.Field[api.TemplateRow]{
+			Name: "pulled", Since: func(r api.TemplateRow) time.Time { return epoch(r.LastPull) },
+		},
 	)
 }()
 

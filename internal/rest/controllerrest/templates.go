@@ -14,7 +14,8 @@ func (s *server) templateRoutes() []rest.Route {
 		{Pattern: "GET " + templates, Permission: "registry_list", Do: s.listTemplates},
 		{Pattern: "GET " + templates + "/page", Permission: "registry_list", Do: s.pageTemplates},
 		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Do: s.listHolders},
-		{Pattern: "GET " + templates + "/scan", Permission: "registry_list", Hangs: true, Raw: s.pass("/registry/v2/vm/scan")},
+		{Pattern: "GET " + templates +
+			"/scan", Permission: "registry_list", Hangs: true, Raw: s.pass("/registry/v2/vm/scan")},
 		{Pattern: "DELETE " + templates, Permission: "registry_delete", Told: true, Do: s.deleteTemplate},
 		{Pattern: "DELETE /api/v1/registry/revert", Permission: "registry_delete", Do: s.revertTemplate},
 

@@ -77,7 +77,8 @@ func TestEverythingGatedIsInTheTable(t *testing.T) {
 	params, found := described(t), 0
 	for _, pattern := range theRoutes() {
 		_, path, _ := strings.Cut(pattern, " ")
-		if slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return part == "group" || part == "usb" }) && !has(pattern, "") {
+		if slices.ContainsFunc(strings.Split(path, "/"),
+			func(part string) bool { return part == "group" || part == "usb" }) && !has(pattern, "") {
 			t.Errorf("%s is open to every licence", pattern)
 		}
 		for _, param := range gatedParams {
@@ -98,9 +99,14 @@ func TestEverythingGatedIsInTheTable(t *testing.T) {
 func TestTheSpecIsInTheTable(t *testing.T) {
 	const start, distribute = "POST /api/v1/vm", "POST /api/v1/registry/vm/distribute"
 	for _, marked := range [][2]string{
-		{start, "group_id"}, {start, "priority"}, {start, "usb_device"}, {distribute, "group_id"}, {distribute, "group"},
+		{start, "group_id"},
+		{start, "priority"},
+		{start, "usb_device"},
+		{distribute, "group_id"},
+		{distribute, "group"},
 	} {
-		if !slices.ContainsFunc(gates, func(g tierGate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
+		if !slices.ContainsFunc(gates,
+			func(g tierGate) bool { return g.pattern == marked[0] && g.param == marked[1] }) {
 			t.Errorf("%s of %s is open to every licence", marked[1], marked[0])
 		}
 	}

@@ -84,7 +84,8 @@ func inBubble(t *testing.T, test func(t *testing.T, c *bubble)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := controller.New(ctx, st, tables, controller.Options{Registry: shelf{}, RegistryAddress: "http://registry"})
+		c, err := controller.New(ctx, st, tables,
+			controller.Options{Registry: shelf{}, RegistryAddress: "http://registry"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,8 @@ func (c *bubble) watch(query string) (lines *bufio.Scanner, end func()) {
 	go func() {
 		defer close(done)
 		defer func() { _ = to.Close() }()
-		c.handler.ServeHTTP(pipe{to, http.Header{}, deadline}, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/vm/watch"+query, nil))
+		c.handler.ServeHTTP(pipe{to, http.Header{}, deadline},
+			httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/vm/watch"+query, nil))
 	}()
 	return bufio.NewScanner(from), func() {
 		cancel()

@@ -47,7 +47,11 @@ func (s *Server) SetAccess(a Access) error {
 	if a.ReadFree && a.Token == "" {
 		return errors.New("changes need a token, and there is none")
 	}
-	d := &accessCheck{read: a.ReadFree && Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "", names: []string{plainName(listen)}}
+	d := &accessCheck{
+		read: a.ReadFree &&
+			Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "",
+		names: []string{plainName(listen)},
+	}
 	for _, n := range a.Names {
 		d.names = append(d.names, plainName(n))
 	}
@@ -88,7 +92,12 @@ func (d *accessCheck) admit(r *http.Request, to route) error {
 	if !d.knows(r) {
 		// A foreign domain name may resolve to this host, so that a browser takes its page for one of this
 		// host.
-		return failure{http.StatusForbidden, fmt.Sprintf("The host scanner is not asked by the name %q: use localhost or its address, or add the name to allowed-hosts", clipped(r.Host))}
+		return failure{
+			http.StatusForbidden,
+			fmt.Sprintf(
+				"The host scanner is not asked by the name %q: use localhost or its address, or add the name "+
+					"to allowed-hosts", clipped(r.Host)),
+		}
 	}
 	if fromPage(r) {
 		return failure{http.StatusForbidden, "The host scanner answers no pages of the web"}

@@ -47,13 +47,16 @@ func TestPages(t *testing.T) {
 		if c.headers != "" {
 			headers = strings.Split(c.headers, " | ")
 		}
-		for _, target := range []string{"GET /v1/status", "GET /v1/report", "POST /v1/report/reset", "GET /metrics", "GET /livez"} {
+		for _, target := range []string{
+			"GET /v1/status", "GET /v1/report", "POST /v1/report/reset", "GET /metrics", "GET /livez",
+		} {
 			method, path, _ := strings.Cut(target, " ")
 			r := w.do(method, path, "", headers...)
 			if r.code != c.code || c.code != 200 && r.Status != api.StatusFail {
 				t.Errorf("%s with %q: %d %s", target, c.headers, r.code, r.raw)
 			}
-			if r.header.Get("Access-Control-Allow-Origin") != "" || r.header.Get("X-Content-Type-Options") != "nosniff" {
+			if r.header.Get("Access-Control-Allow-Origin") != "" ||
+				r.header.Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%s with %q: %v", target, c.headers, r.header)
 			}
 		}
@@ -85,7 +88,10 @@ func TestToken(t *testing.T) {
 		{[]string{"Authorization: Bearer " + token, "Authorization: Bearer x"}, false},
 		{[]string{"Authorization: Bearer " + token, "Origin: http://evil.example.test"}, false},
 	} {
-		for target, code := range map[string]int{"GET /v1/status": 200, "POST /v1/report/reset": 200, "GET /metrics": 200, "GET /v1/nothing": 404, "GET /v1/report?min_score=x": 400} {
+		for target, code := range map[string]int{
+			"GET /v1/status": 200, "POST /v1/report/reset": 200,
+			"GET /metrics": 200, "GET /v1/nothing": 404, "GET /v1/report?min_score=x": 400,
+		} {
 			method, path, _ := strings.Cut(target, " ")
 			r := w.do(method, path, "", c.headers...)
 			switch {
@@ -111,7 +117,10 @@ func TestToken(t *testing.T) {
 // does.
 func TestTokenForChanges(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.Access.Token, o.Access.ReadFree = token, true })
-	changes := []string{"POST /v1/report/reset", "POST /v1/full-scan", "POST /v1/real-time-scan/start", "POST /v1/real-time-scan/stop"}
+	changes := []string{
+		"POST /v1/report/reset", "POST /v1/full-scan", "POST /v1/real-time-scan/start",
+		"POST /v1/real-time-scan/stop",
+	}
 	for _, target := range changes {
 		method, path, _ := strings.Cut(target, " ")
 		if r := w.do(method, path, ""); r.code != http.StatusUnauthorized {
@@ -147,7 +156,8 @@ func TestTokenForChanges(t *testing.T) {
 func TestWhoNeedsAToken(t *testing.T) {
 	for listen, needs := range map[string]bool{
 		"127.0.0.1:8081": false, "localhost:8081": false, "[::1]:8081": false, "127.1.2.3:0": false,
-		"0.0.0.0:8081": true, ":8081": true, "[::]:8081": true, "192.0.2.1:8081": true, "build-7:8081": true, "[::ffff:192.0.2.1]:1": true,
+		"0.0.0.0:8081": true, ":8081": true, "[::]:8081": true, "192.0.2.1:8081": true, "build-7:8081": true,
+		"[::ffff:192.0.2.1]:1": true,
 	} {
 		s := &Server{}
 		if err := s.SetAccess(Access{Listen: listen}); (err != nil) != needs {
@@ -197,7 +207,8 @@ func TestCrowds(t *testing.T) {
 	for range maxReports {
 		w.rest.reports <- struct{}{}
 	}
-	if r := w.do("GET", "/v1/report", ""); r.code != 503 || r.Status != api.StatusFail || r.header.Get("Retry-After") == "" {
+	if r := w.do("GET", "/v1/report", ""); r.code != 503 || r.Status != api.StatusFail ||
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", r.code, r.raw)
 	}
 	w.state("GET", "/v1/status", "Idle")

@@ -91,12 +91,14 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	switch f.code {
 	case http.StatusInternalServerError:
-		s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", clipped(r.URL.Path), "error", err.Error())
+		s.log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", clipped(r.URL.Path), "error",
+			err.Error())
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="hostscan"`)
 		fallthrough
 	default:
-		s.log.DebugContext(r.Context(), "request refused", "method", r.Method, "path", clipped(r.URL.Path), "code", f.code, "error", f.text)
+		s.log.DebugContext(r.Context(), "request refused", "method", r.Method, "path", clipped(r.URL.Path), "code",
+			f.code, "error", f.text)
 	}
 	if f.code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")

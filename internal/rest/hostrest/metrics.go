@@ -55,36 +55,50 @@ func (s *Server) families() []metric.Family {
 		return metric.GaugeFamily(prefix+name, help, func() float64 { return read(shot.status()) })
 	}
 	counter := func(name, help string, read func(host.Work) uint64) metric.Family {
-		return metric.Family{Name: prefix + name + "_total", Kind: metric.KindCounter, Help: help, Read: func(to *metric.Series) {
+		return metric.Family{Name: prefix + name +
+			"_total", Kind: metric.KindCounter, Help: help, Read: func(to *metric.Series) {
 			to.Value(float64(read(shot.status().Work)))
 		}}
 	}
 	return []metric.Family{
 		states(shot), mounts(shot),
-		gauge("packages", "Packages in the inventory", func(s host.Status) float64 { return float64(s.Counts.Packages) }),
-		gauge("vulnerabilities", "Vulnerabilities of these packages, also those that the configuration hides", func(s host.Status) float64 { return float64(s.Counts.Findings) }),
-		gauge("files", "Files that the inventory knows", func(s host.Status) float64 { return float64(s.Counts.Files) }),
-		gauge("catalogue_bytes", "Size of the inventory on disk", func(s host.Status) float64 { return float64(s.Counts.Bytes) }),
-		gauge("pending_changes", "Changes that wait to be read", func(s host.Status) float64 { return float64(s.Pending) }),
-		gauge("warnings", "Warnings that the status has", func(s host.Status) float64 { return float64(len(s.Warnings)) }),
-		gauge("database_built_timestamp_seconds", "When the vulnerability database was built; 0 when there is none", built),
+		gauge("packages", "Packages in the inventory",
+			func(s host.Status) float64 { return float64(s.Counts.Packages) }),
+		gauge("vulnerabilities", "Vulnerabilities of these packages, also those that the configuration hides",
+			func(s host.Status) float64 { return float64(s.Counts.Findings) }),
+		gauge("files", "Files that the inventory knows",
+			func(s host.Status) float64 { return float64(s.Counts.Files) }),
+		gauge("catalogue_bytes", "Size of the inventory on disk",
+			func(s host.Status) float64 { return float64(s.Counts.Bytes) }),
+		gauge("pending_changes", "Changes that wait to be read",
+			func(s host.Status) float64 { return float64(s.Pending) }),
+		gauge("warnings", "Warnings that the status has",
+			func(s host.Status) float64 { return float64(len(s.Warnings)) }),
+		gauge("database_built_timestamp_seconds", "When the vulnerability database was built; 0 when there is none",
+			built),
 		gauge("last_full_scan_timestamp_seconds", "When the last full scan began; 0 is never", lastScan),
 		counter("full_scans", "Full scans that were begun", func(w host.Work) uint64 { return w.FullScans }),
 		counter("changes", "Changes of files that were noticed", func(w host.Work) uint64 { return w.Changes }),
-		counter("rescans", "Directories that were looked through because of changes", func(w host.Work) uint64 { return w.Rescans }),
+		counter("rescans", "Directories that were looked through because of changes",
+			func(w host.Work) uint64 { return w.Rescans }),
 		counter("files_read", "Files that were read", func(w host.Work) uint64 { return w.FilesRead }),
 		counter("packages_catalogued", "Packages that were cataloged", func(w host.Work) uint64 { return w.Packages }),
-		counter("vulnerabilities_found", "Vulnerabilities that became known", func(w host.Work) uint64 { return w.Findings }),
-		counter("packages_compared", "Packages that were compared with a database", func(w host.Work) uint64 { return w.Judged }),
-		counter("database_updates", "Updates that brought a newer database", func(w host.Work) uint64 { return w.Updates }),
-		counter("database_update_failures", "Updates of the database that failed", func(w host.Work) uint64 { return w.Failures }),
+		counter("vulnerabilities_found", "Vulnerabilities that became known",
+			func(w host.Work) uint64 { return w.Findings }),
+		counter("packages_compared", "Packages that were compared with a database",
+			func(w host.Work) uint64 { return w.Judged }),
+		counter("database_updates", "Updates that brought a newer database",
+			func(w host.Work) uint64 { return w.Updates }),
+		counter("database_update_failures", "Updates of the database that failed",
+			func(w host.Work) uint64 { return w.Failures }),
 		metric.CounterFamily(prefix+"requests_refused_total", "Requests that were not let in", &s.refused),
 	}
 }
 
 func states(shot *snapshots) metric.Family {
 	return metric.Family{
-		Name: prefix + "state", Kind: metric.KindGauge, Labels: []string{"state"}, Help: "1 for the state of the scanner, 0 for the others",
+		Name: prefix + "state", Kind: metric.KindGauge, Labels: []string{"state"},
+		Help: "1 for the state of the scanner, 0 for the others",
 		Read: func(to *metric.Series) {
 			now := shot.status().State
 			for _, state := range []host.State{host.Idle, host.RealTime, host.RunningFull} {
@@ -97,7 +111,8 @@ func states(shot *snapshots) metric.Family {
 func mounts(shot *snapshots) metric.Family {
 	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
 	return metric.Family{
-		Name: prefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"}, Help: "File systems by how they are watched",
+		Name: prefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"},
+		Help: "File systems by how they are watched",
 		Read: func(to *metric.Series) {
 			count := map[string]int{}
 			for _, m := range shot.status().Mounts {

@@ -31,7 +31,8 @@ type query struct {
 func readQuery(w http.ResponseWriter, r *http.Request) (query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return query{}, failure{http.StatusBadRequest, "The query cannot be read: write characters such as % and ; as %25 and %3B"}
+		return query{},
+			failure{http.StatusBadRequest, "The query cannot be read: write characters such as % and ; as %25 and %3B"}
 	}
 	if err := readBody(w, r, values); err != nil {
 		return query{}, err
@@ -50,7 +51,8 @@ func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too large: %d bytes are enough", maxBody)}
+		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too large: %d bytes are enough",
+			maxBody)}
 	}
 	if err != nil {
 		return failure{http.StatusBadRequest, "The body did not arrive whole"}
@@ -119,7 +121,8 @@ func parseQuery(values url.Values) (q query, err error) {
 	if v := given["fromTime"]; v != "" {
 		// An unescaped plus is a space here.
 		if q.From, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
-			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z", clipped(v))
+			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z",
+				clipped(v))
 		}
 	}
 	if v := given["min_score"]; v != "" {

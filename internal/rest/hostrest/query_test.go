@@ -11,7 +11,8 @@ import (
 
 func FuzzQuery(f *testing.F) {
 	for _, q := range []string{
-		"", "path=/a/../b&real_time=1", "fromTime=2026-01-31T12:00:00+02:00&min_score=7.5", "min_score=.", "min_score=10.00000001", "min_score=0x5",
+		"", "path=/a/../b&real_time=1", "fromTime=2026-01-31T12:00:00+02:00&min_score=7.5", "min_score=.",
+		"min_score=10.00000001", "min_score=0x5",
 		"path=%00", "path=/a;b", "fromTime=2026-01-31t12:00:00.123456789z", "a=b&&&=", "min_score=9&min_score=9",
 	} {
 		f.Add(q, "", "")
@@ -30,7 +31,9 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		if q.Path != "" && (!filepath.IsAbs(q.Path) || q.Path != filepath.Clean(q.Path) || strings.ContainsRune(q.Path, 0) || len(q.Path) > maxPath) {
+		if q.Path != "" &&
+			(!filepath.IsAbs(q.Path) || q.Path != filepath.Clean(q.Path) || strings.ContainsRune(q.Path, 0) ||
+				len(q.Path) > maxPath) {
 			t.Errorf("path %q", q.Path)
 		}
 		if !(q.MinScore >= 0 && q.MinScore <= 10) { // a NaN is neither

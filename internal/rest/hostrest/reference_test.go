@@ -13,7 +13,8 @@ import (
 // TestReferenceOfRoutes: the page of the permissions has the routes of the host scanner.
 func TestReferenceOfRoutes(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("The service has no permissions but one token, which it requires unless it listens on a loopback address.\n\n")
+	b.WriteString(
+		"The service has no permissions but one token, which it requires unless it listens on a loopback address.\n\n")
 	b.WriteString("| route | needs the token |\n|---|---|\n")
 	for _, r := range (&Server{}).routes() {
 		needs := "where there is one; with `require-token: changes` only at other than loopback addresses"

@@ -60,7 +60,8 @@ type Server struct {
 
 // New makes the API of a scanner.
 func New(o Options) (*Server, error) {
-	s := &Server{o: o, log: o.Log, places: make(chan struct{}, maxRequests), queue: make(chan struct{}, maxQueue), reports: make(chan struct{}, maxReports)}
+	s := &Server{o: o, log: o.Log, places: make(chan struct{}, maxRequests), queue: make(chan struct{},
+		maxQueue), reports: make(chan struct{}, maxReports)}
 	s.metrics = s.exposition()
 	s.paths = map[string]map[string]route{}
 	for _, r := range s.routes() {

@@ -42,7 +42,8 @@ func TestOneAtATime(t *testing.T) {
 	w.hold = make(chan struct{})
 	w.state("POST", "/v1/full-scan?path="+w.dir, "Running Full")
 	for _, target := range []string{"/v1/full-scan", "/v1/real-time-scan/start?path=" + w.dir} {
-		if r := w.do("POST", target, ""); r.code != http.StatusConflict || r.Status != api.StatusFail || !strings.Contains(r.Error, "a full scan is running") {
+		if r := w.do("POST", target, ""); r.code != http.StatusConflict || r.Status != api.StatusFail ||
+			!strings.Contains(r.Error, "a full scan is running") {
 			t.Errorf("%s: %d %s", target, r.code, r.raw)
 		}
 	}
@@ -62,7 +63,8 @@ func TestOneAtATime(t *testing.T) {
 // TestReport compares the answers with what clients know.
 func TestReport(t *testing.T) {
 	w := newWorld(t, nil)
-	if r := w.do("GET", "/v1/report", ""); r.raw != `{"status":"OK","body":{"packages":[],"vulnerabilities":[]},"error":""}`+"\n" {
+	if r := w.do("GET", "/v1/report",
+		""); r.raw != `{"status":"OK","body":{"packages":[],"vulnerabilities":[]},"error":""}`+"\n" {
 		t.Errorf("empty report: %s", r.raw)
 	}
 	w.scanned()
@@ -72,12 +74,14 @@ func TestReport(t *testing.T) {
 		t.Fatalf("%v", r)
 	}
 	p := packages[slices.IndexFunc(packages, func(p map[string]any) bool { return p["name"] == "lodash" })]
-	if at, _ := p["creation_time"].(string); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}Z$`).MatchString(at) {
+	if at, _ := p["creation_time"].(string); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{1,9}Z$`).
+		MatchString(at) {
 		t.Errorf("creation_time %q", at)
 	}
 	delete(p, "creation_time")
 	want := `{"cpes":["cpe:2.3:a:lodash:lodash:4.17.11:*:*:*:*:*:*:*","cpe:2.3:a:lodash:lodash:4.17.11:*:*:*:*:node.js:*:*"],` +
-		`"language":"javascript","licenses":[],"locations":[{"path":"` + w.dir + `/node_modules/lodash/package.json"}],"metadata":null,` +
+		`"language":"javascript","licenses":[],"locations":[{"path":"` + w.dir +
+		`/node_modules/lodash/package.json"}],"metadata":null,` +
 		`"name":"lodash","purl":"pkg:npm/lodash@4.17.11","type":"npm","version":"4.17.11"}`
 	if got := text(t, p); got != want {
 		t.Errorf("package\n%s\nwant\n%s", got, want)
@@ -88,7 +92,8 @@ func TestReport(t *testing.T) {
 			`"TargetSW":"","TargetHW":"","Other":"","Language":""},"Constraint":"< 4.17.12","Version":"4.17.11","MatchType":"Semantic"}],` +
 			`"ID":"CVE-2019-10744","Namespace":"ghsa:npm","Score":9.1,"URL":"https://nvd.nist.gov/vuln/detail/CVE-2019-10744",` +
 			`"RelatedVulnerabilities":[{"ID":"GHSA-jf85-cpcp-j695","Namespace":"ghsa"}],"Severity":"critical","FixedVersions":["4.17.12"],"Known":"`,
-		`"Name":"lodash","Version":"4.17.11","Type":"npm","Locations":[{"path":"` + w.dir + `/node_modules/lodash/package.json"}]`,
+		`"Name":"lodash","Version":"4.17.11","Type":"npm","Locations":[{"path":"` + w.dir +
+			`/node_modules/lodash/package.json"}]`,
 	} {
 		if !strings.Contains(raw, want) {
 			t.Errorf("no %s in\n%s", want, raw)
@@ -110,7 +115,8 @@ func text(t *testing.T, v any) string {
 func TestQueries(t *testing.T) {
 	w := newWorld(t, nil)
 	w.scanned()
-	before, after := time.Now().Add(-time.Hour).Format(time.RFC3339), time.Now().Add(time.Hour).In(time.FixedZone("", 7200)).Format(time.RFC3339Nano)
+	before, after := time.Now().Add(-time.Hour).Format(time.RFC3339),
+		time.Now().Add(time.Hour).In(time.FixedZone("", 7200)).Format(time.RFC3339Nano)
 	for _, c := range []struct {
 		query              string
 		packages, findings int
@@ -141,8 +147,10 @@ func TestQueries(t *testing.T) {
 			packages := body[[]api.HostPackage](w, r("/v1/report/packages"))
 			found := body[[]api.HostVulnerability](w, r("/v1/report/vulnerabilities"))
 			both := body[api.HostReport](w, r("/v1/report"))
-			if len(packages) != c.packages || len(found) != c.findings || len(both.Packages) != c.packages || len(both.Vulnerabilities) != c.findings {
-				t.Errorf("%s %s: %d packages, %d vulnerabilities, want %d, %d", name, c.query, len(packages), len(found), c.packages, c.findings)
+			if len(packages) != c.packages || len(found) != c.findings || len(both.Packages) != c.packages ||
+				len(both.Vulnerabilities) != c.findings {
+				t.Errorf("%s %s: %d packages, %d vulnerabilities, want %d, %d", name, c.query, len(packages),
+					len(found), c.packages, c.findings)
 			}
 		}
 	}
@@ -184,7 +192,8 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/full-scan", "{" + strings.Repeat(" ", maxBody), 413, "The body is too large"},
 	} {
 		r := w.do(c.method, c.target, c.body)
-		if r.code != c.code || r.Status != api.StatusFail || !strings.Contains(r.Error, c.says) || string(r.Body) != "null" {
+		if r.code != c.code || r.Status != api.StatusFail || !strings.Contains(r.Error, c.says) ||
+			string(r.Body) != "null" {
 			t.Errorf("%s %.60s: %d %.200s", c.method, c.target, r.code, r.raw)
 		}
 	}
@@ -201,7 +210,8 @@ func TestRefusals(t *testing.T) {
 // TestStatus returns everything that the command shows.
 func TestStatus(t *testing.T) {
 	w := newWorld(t, nil)
-	if s := body[api.HostStatus](w, w.do("GET", "/v1/status", "")); s.Since != nil || s.LastScan != nil || s.Progress != nil || s.Mounts == nil || s.Warnings == nil {
+	if s := body[api.HostStatus](w, w.do("GET", "/v1/status", "")); s.Since != nil || s.LastScan != nil ||
+		s.Progress != nil || s.Mounts == nil || s.Warnings == nil {
 		t.Errorf("%+v", s)
 	}
 	w.hold = make(chan struct{})
@@ -213,7 +223,8 @@ func TestStatus(t *testing.T) {
 	must(t, w.host.Wait(t.Context()))
 	w.state("POST", "/v1/real-time-scan/start", "Real-Time")
 	s := body[api.HostStatus](w, w.do("GET", "/v1/status", ""))
-	if s.Version != "1.2.3" || s.Since == nil || s.LastScan == nil || s.LastScan.Packages != 2 || s.Counts.Packages != 2 || s.Counts.Vulnerabilities != 1 ||
+	if s.Version != "1.2.3" || s.Since == nil || s.LastScan == nil || s.LastScan.Packages != 2 ||
+		s.Counts.Packages != 2 || s.Counts.Vulnerabilities != 1 ||
 		s.Database.Built == nil || s.Progress != nil || len(s.Mounts) != 1 || s.Mounts[0].Method != "poll" {
 		t.Errorf("%+v", s)
 	}
@@ -225,8 +236,10 @@ func TestMetrics(t *testing.T) {
 	w.scanned()
 	r := w.do("GET", "/metrics", "")
 	for _, want := range []string{
-		`buildyard_hostscan_state{state="Idle"} 1`, `buildyard_hostscan_state{state="Real-Time"} 0`, "buildyard_hostscan_packages 2",
-		"buildyard_hostscan_vulnerabilities 1", "buildyard_hostscan_full_scans_total 1", "buildyard_hostscan_database_built_timestamp_seconds 1.7e+09",
+		`buildyard_hostscan_state{state="Idle"} 1`, `buildyard_hostscan_state{state="Real-Time"} 0`,
+		"buildyard_hostscan_packages 2",
+		"buildyard_hostscan_vulnerabilities 1", "buildyard_hostscan_full_scans_total 1",
+		"buildyard_hostscan_database_built_timestamp_seconds 1.7e+09",
 		"buildyard_test 4", "process_resident_memory_bytes ",
 	} {
 		if !strings.Contains(r.raw, want) {
@@ -250,7 +263,8 @@ func TestLongReport(t *testing.T) {
 	if r := w.do("GET", "/v1/report", ""); len(r.raw) < part || len(body[api.HostReport](w, r).Packages) != 402 {
 		t.Errorf("%d bytes, %d", len(r.raw), r.code)
 	}
-	if r := w.do("HEAD", "/v1/report", ""); r.code != 200 || r.raw != "" || r.header.Get("Content-Type") != "application/json" {
+	if r := w.do("HEAD", "/v1/report", ""); r.code != 200 || r.raw != "" ||
+		r.header.Get("Content-Type") != "application/json" {
 		t.Errorf("HEAD: %d %v", r.code, r.header)
 	}
 }

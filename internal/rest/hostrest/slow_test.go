@@ -49,9 +49,12 @@ func TestSlowClients(t *testing.T) {
 		within time.Duration // the connection ends
 		lives  bool
 	}{
-		"no request":        {"", true, headerTime, false},
-		"half a header":     {"GET /wait HTTP/1.1\r\nHost: loc", true, headerTime, false},
-		"half a body":       {"POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", true, readTime, false},
+		"no request":    {"", true, headerTime, false},
+		"half a header": {"GET /wait HTTP/1.1\r\nHost: loc", true, headerTime, false},
+		"half a body": {
+			"POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", true, readTime,
+			false,
+		},
 		"reads nothing":     {"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n", false, writeTime, false},
 		"waits":             {"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n", true, time.Hour, true},
 		"is done, and idle": {"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", true, idleTime, false},
@@ -143,7 +146,8 @@ func TestTheEnd(t *testing.T) {
 		resp, err := http.ReadResponse(bufio.NewReader(here), nil)
 		must(t, err)
 		defer resp.Body.Close()
-		if raw, err := io.ReadAll(resp.Body); resp.StatusCode != 503 || err != nil || !strings.Contains(string(raw), `"status":"FAIL"`) {
+		if raw, err := io.ReadAll(resp.Body); resp.StatusCode != 503 || err != nil ||
+			!strings.Contains(string(raw), `"status":"FAIL"`) {
 			t.Errorf("%d %s %v", resp.StatusCode, raw, err)
 		}
 		must(t, <-ended)

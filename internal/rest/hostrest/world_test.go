@@ -75,7 +75,8 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	must(t, err)
 	w.url = "http://" + l.Addr().String()
 	o := Options{
-		Host: w.host, Version: "1.2.3", Access: Access{Listen: l.Addr().String()}, Log: slog.New(slog.DiscardHandler), Expose: obs.Metrics,
+		Host: w.host, Version: "1.2.3", Access: Access{Listen: l.Addr().String()}, Log: slog.New(slog.DiscardHandler),
+		Expose:  obs.Metrics,
 		Metrics: []metric.Family{metric.GaugeFamily("buildyard_test", "Nothing", func() float64 { return 4 })},
 	}
 	if change != nil {
@@ -127,11 +128,13 @@ func database(t *testing.T, path string) {
 	d, err := vulndb.NewWriter(f, time.Unix(1.7e9, 0))
 	must(t, err)
 	must(t, d.Vulnerability(vulndb.Vulnerability{
-		ID: "CVE-2019-10744", URL: "https://nvd.nist.gov/vuln/detail/CVE-2019-10744", Related: []string{"GHSA-jf85-cpcp-j695"},
-		Score: vulndb.Score{Base: 9.1, Severity: vulndb.Critical, Version: "3.1"},
+		ID: "CVE-2019-10744", URL: "https://nvd.nist.gov/vuln/detail/CVE-2019-10744",
+		Related: []string{"GHSA-jf85-cpcp-j695"},
+		Score:   vulndb.Score{Base: 9.1, Severity: vulndb.Critical, Version: "3.1"},
 	}))
 	must(t, d.Advisory(vulndb.Advisory{
-		ID: "GHSA-jf85-cpcp-j695", Source: vulndb.GHSA, CVEs: []string{"CVE-2019-10744"}, Ecosystem: vulndb.NPM, Name: "lodash",
+		ID: "GHSA-jf85-cpcp-j695", Source: vulndb.GHSA, CVEs: []string{"CVE-2019-10744"}, Ecosystem: vulndb.NPM,
+		Name:   "lodash",
 		Ranges: []vulndb.Range{{Fixed: "4.17.12"}},
 	}))
 	must(t, d.Close([]vulndb.SourceInfo{{Name: "test", Date: time.Unix(1.7e9, 0), Records: 1}}))

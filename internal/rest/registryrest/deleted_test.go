@@ -88,7 +88,8 @@ func TestGrantsEndBeforeAnIdIsUsedAgain(t *testing.T) {
 	if ended = nil; v.reg.EndDeletedGrants(t.Context()) != nil || ended != nil {
 		t.Errorf("of a template that is there: %v", ended)
 	}
-	if a := v.call("root", "DELETE /registry/vm?id="+second, ""); a.Status != "OK" || !slices.Equal(ended, []string{second}) {
+	if a := v.call("root", "DELETE /registry/vm?id="+second, ""); a.Status != "OK" ||
+		!slices.Equal(ended, []string{second}) {
 		t.Errorf("after a deletion: %v %s", ended, a.raw)
 	}
 }

@@ -65,7 +65,8 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 	body := rest.NewBody(w, r, idle, leastRate)
 	defer func() { _ = body.Close() }()
 	receipt, err := s.reg.Files().Put(files.Upload{
-		Name: r.PathValue("path"), Body: body, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"), Caller: rest.CallerName(r),
+		Name: r.PathValue("path"), Body: body, Size: r.ContentLength, Sum: r.URL.Query().Get("sha256"),
+		Caller: rest.CallerName(r),
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ const plainText = "text/plain; charset=utf-8"
 
 func (s service) logRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST " + api.PathLog, Permission: permSendRow, Ordered: true, Steady: true, Typed: true, Do: s.takeRows},
+		{Pattern: "POST " +
+			api.PathLog, Permission: permSendRow, Ordered: true, Steady: true, Typed: true, Do: s.takeRows},
 		{Pattern: "POST " + api.PathLogEvent, Permission: permSendEvent, Steady: true, Typed: true, Do: s.takeEvents},
 		{Pattern: "GET /registry/log/services", Permission: permStream, Do: s.logServices},
 		{Pattern: "GET /registry/log/files", Permission: permStream, Do: s.logFiles},
@@ -49,7 +50,8 @@ func (s service) takeRows(r *rest.Request) (any, error) {
 	rows := make([]api.LogRow, len(items))
 	for i, p := range items {
 		rows[i] = api.LogRow{
-			MachineName: p.String("machine_name"), Service: p.String("service"), Host: p.String("host"), Content: p.String("content"),
+			MachineName: p.String("machine_name"), Service: p.String("service"), Host: p.String("host"),
+			Content: p.String("content"),
 		}
 		if err := p.Err(); err != nil && len(items) > 1 {
 			return nil, farm.Errorf(farm.CodeInvalid, "rows[%d].%s", i, err)
@@ -71,7 +73,8 @@ func (s service) takeEvents(r *rest.Request) (any, error) {
 		}
 	}
 	if len(events) > maxRows {
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(events), maxRows)
+		return nil, farm.Errorf(farm.CodeInvalid, "The request body has %d elements; want at most %d", len(events),
+			maxRows)
 	}
 	list := make([][]byte, len(events))
 	for i, e := range events {

@@ -62,7 +62,9 @@ func fetch(t testing.TB, s *httptest.Server, path string, header ...string) (*ht
 
 func TestLogAnswers(t *testing.T) {
 	s, _, dir := serveLogs(t)
-	const notFound, badName = "Not found", "must be 1 to 64 letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit and ending in no space"
+	const notFound, badName = "Not found",
+		"must be 1 to 64 letters, digits, dots, dashes, underscores and spaces, beginning with a letter or digit " +
+			"and ending in no space"
 	for _, c := range []struct {
 		request, body string
 		code          int
@@ -73,21 +75,39 @@ func TestLogAnswers(t *testing.T) {
 		{"GET /registry/log/files?service=node", "", 200, notFound, ""},
 		{"GET /registry/log/view?service=node", "", 200, notFound, ""},
 		{"GET /registry/log/archive?service=node", "", 200, notFound, ""},
-		{"POST /log", `{"machine_name":"mac-1","service":"node","host":"10.0.0.1","content":"one"}` + "\n", 200, "", `{"rows":1,"dropped":0}`},
+		{"POST /log", `{"machine_name":"mac-1","service":"node","host":"10.0.0.1","content":"one"}` +
+			"\n", 200, "", `{"rows":1,"dropped":0}`},
 		{"POST /log?service=node&machine_name=mac-1&content=two", "", 200, "", `{"rows":1,"dropped":0}`},
 		{"POST /log?service=node", `{"content":"three","more":{}}`, 200, "", `{"rows":1,"dropped":0}`},
-		{"POST /log", `[{"service":"node","content":"a"},{"service":"controller","content":"b"}]`, 200, "", `{"rows":2,"dropped":0}`},
+		{
+			"POST /log", `[{"service":"node","content":"a"},{"service":"controller","content":"b"}]`, 200,
+			"", `{"rows":2,"dropped":0}`,
+		},
 		{"POST /log", `[]`, 200, "", `{"rows":0,"dropped":0}`},
 		{"POST /log", "", 400, "service: is required", ""},
 		{"POST /log", `{"service":"../node","content":"x"}`, 400, "service: " + badName, ""},
-		{"POST /log", `{"service":"event","content":"x"}`, 400, "service: event takes events only: POST /log/event", ""},
+		{
+			"POST /log", `{"service":"event","content":"x"}`, 400, "service: event takes events only: POST /log/event",
+			"",
+		},
 		{"POST /log", `{"service":7}`, 400, "service: must be a string", ""},
-		{"POST /log", `[{"service":"node"},{"service":"node","content":[]}]`, 400, "rows[1].content: must be a string", ""},
+		{
+			"POST /log", `[{"service":"node"},{"service":"node","content":[]}]`, 400,
+			"rows[1].content: must be a string",
+			"",
+		},
 		{"POST /log", `[{"service":"node"},{}]`, 400, "rows[1].service: is required", ""},
-		{"POST /log", `[{"service":`, 400, "The request body is not an array of JSON objects: unexpected end of JSON input (at byte 12)", ""},
+		{
+			"POST /log", `[{"service":`, 400,
+			"The request body is not an array of JSON objects: unexpected end of JSON input (at byte 12)", "",
+		},
 		{"POST /log", `[1]`, 400, "The request body is not an array of JSON objects: found number", ""},
-		{"POST /log", `{"service":`, 400, "The request body is not a JSON object: unexpected end of JSON input (at byte 11)", ""},
-		{"POST /log", "[" + strings.Repeat("{},", 1000) + "{}]", 400, "The request body has 1001 elements; want at most 1000", ""},
+		{
+			"POST /log", `{"service":`, 400,
+			"The request body is not a JSON object: unexpected end of JSON input (at byte 11)", "",
+		},
+		{"POST /log", "[" + strings.Repeat("{},", 1000) +
+			"{}]", 400, "The request body has 1001 elements; want at most 1000", ""},
 		{"POST /log/event", `{"type":"apiAction","name":"StartVM"}`, 200, "", `{"rows":1,"dropped":0}`},
 		{"POST /log/event", ` [{"b":1},{"a":2}] `, 200, "", `{"rows":2,"dropped":0}`},
 		{"POST /log/event", `[]`, 200, "", `{"rows":0,"dropped":0}`},
@@ -97,7 +117,10 @@ func TestLogAnswers(t *testing.T) {
 		{"POST /log/event", `[{}`, 400, "The request body is not an array of JSON objects", ""},
 		{"GET /registry/log/services", "", 200, "", `[{"service":"controller","files":1,"size":`},
 		{"GET /registry/log/files?service=node", "", 200, "", `"machine_name":"mac-1","size":`},
-		{"GET /registry/log/files", `{"service":"event"}`, 200, "", `[{"service":"event","name":"event.log","machine_name":"",`},
+		{
+			"GET /registry/log/files", `{"service":"event"}`, 200, "",
+			`[{"service":"event","name":"event.log","machine_name":"",`,
+		},
 		{"GET /registry/log/files", "", 400, "service: is required", ""},
 		{"GET /registry/log/files?service=../vm_dir", "", 200, notFound, ""},
 		{"GET /registry/log/view?service=node&file=../event/event.log", "", 200, notFound, ""},
@@ -105,19 +128,24 @@ func TestLogAnswers(t *testing.T) {
 		{"GET /registry/log/view", "", 400, "service: is required", ""},
 		{"GET /registry/log/stream", "", 400, "service: is required", ""},
 		{"GET /registry/log/stream?service=..", "", 400, "service: " + badName, ""},
-		{"GET /registry/log/stream?service=node&lines=-1", "", 400, "lines: must be an integer between 0 and 10000", ""},
+		{
+			"GET /registry/log/stream?service=node&lines=-1", "", 400, "lines: must be an integer between 0 and 10000",
+			"",
+		},
 		{"GET /registry/log/page?service=%3Cscript%3E", "", 400, "service: " + badName, ""},
 		{"GET /registry/log/archive", "", 400, "service: is required", ""},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
 		a := send(t, s, method, path, c.body)
 		status := map[bool]string{true: "OK", false: "FAIL"}[c.message == ""]
-		if a.code != c.code || a.Status != status || a.Message != c.message || !strings.Contains(string(a.Body), c.holds) {
+		if a.code != c.code || a.Status != status || a.Message != c.message ||
+			!strings.Contains(string(a.Body), c.holds) {
 			t.Errorf("%s %.80s: %d %s", c.request, c.body, a.code, a.raw)
 		}
 	}
 	raw, err := os.ReadFile(dir + "/files/central-logs/event/event.log")
-	if lines := strings.Split(string(raw), "\n"); err != nil || len(lines) != 5 || !strings.HasPrefix(lines[0], "Log file created at: 20") ||
+	if lines := strings.Split(string(raw), "\n"); err != nil || len(lines) != 5 ||
+		!strings.HasPrefix(lines[0], "Log file created at: 20") ||
 		strings.Join(lines[1:], "") != `{"name":"StartVM","type":"apiAction"}{"b":1}{"a":2}` {
 		t.Errorf("%s, %v", raw, err)
 	}
@@ -155,14 +183,17 @@ func TestLogViews(t *testing.T) {
 		send(t, s, "POST", "/log", fmt.Sprintf(`{"service":"node","machine_name":"m","content":"<b>row %d</b>"}`, i))
 	}
 	resp, whole := fetch(t, s, "/registry/log/view?service=node")
-	if strings.Count(whole, "\n") != 20 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" || resp.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if strings.Count(whole, "\n") != 20 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%v\n%s", resp.Header, whole)
 	}
-	if _, tail := fetch(t, s, "/registry/log/view?service=node&lines=2"); strings.Count(tail, "\n") != 2 || !strings.HasSuffix(whole, tail) {
+	if _, tail := fetch(t, s, "/registry/log/view?service=node&lines=2"); strings.Count(tail, "\n") != 2 ||
+		!strings.HasSuffix(whole, tail) {
 		t.Errorf("tail %q", tail)
 	}
 	files, _ := reg.Logs().Files("node")
-	if resp, part := fetch(t, s, "/registry/log/view?service=node&file="+files[0].Name, "Range", "bytes=10-19"); part != whole[10:20] || resp.StatusCode != http.StatusPartialContent {
+	if resp, part := fetch(t, s, "/registry/log/view?service=node&file="+files[0].Name, "Range",
+		"bytes=10-19"); part != whole[10:20] || resp.StatusCode != http.StatusPartialContent {
 		t.Errorf("range %q", part)
 	}
 	resp, raw := fetch(t, s, "/registry/log/archive?service=node")
@@ -172,7 +203,8 @@ func TestLogViews(t *testing.T) {
 	}
 	in := tar.NewReader(zip)
 	head, err := in.Next()
-	if err != nil || head.Name != "node/"+files[0].Name || resp.Header.Get("Content-Disposition") != `attachment; filename="node.tar.gz"` {
+	if err != nil || head.Name != "node/"+files[0].Name ||
+		resp.Header.Get("Content-Disposition") != `attachment; filename="node.tar.gz"` {
 		t.Fatalf("%+v, %v, %v", head, err, resp.Header)
 	}
 	if text, err := io.ReadAll(in); err != nil || string(text) != whole {
@@ -181,7 +213,9 @@ func TestLogViews(t *testing.T) {
 }
 
 // follow opens a stream and returns its lines.
-func follow(ctx context.Context, t *testing.T, s *httptest.Server, query, accept string) (*http.Response, *bufio.Reader) {
+func follow(
+	ctx context.Context, t *testing.T, s *httptest.Server, query, accept string,
+) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/registry/log/stream?"+query, nil)
 	if err != nil {
@@ -199,7 +233,9 @@ func follow(ctx context.Context, t *testing.T, s *httptest.Server, query, accept
 func TestLogStreams(t *testing.T) {
 	s, reg, _ := serveLogs(t)
 	post := func(text string) {
-		send(t, s, "POST", "/log", `[{"service":"other","content":"not here"},{"service":"node","machine_name":"m","host":"h","content":"`+text+`"}]`)
+		send(t, s, "POST", "/log",
+			`[{"service":"other","content":"not here"},{"service":"node","machine_name":"m","host":"h","content":"`+
+				text+`"}]`)
 	}
 	post("old")
 	post("first")
@@ -210,7 +246,8 @@ func TestLogStreams(t *testing.T) {
 		t.Errorf("type %s", got)
 	}
 	resp, events := follow(ctx, t, s, "service=node", "text/event-stream")
-	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("type %s", got)
 	}
 	post("second\\nline")
@@ -219,7 +256,8 @@ func TestLogStreams(t *testing.T) {
 			t.Errorf("%q, %v", line, err)
 		}
 	}
-	if line, err := events.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: 20") || !strings.HasSuffix(line, ` m h second\nline`+"\n") {
+	if line, err := events.ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: 20") ||
+		!strings.HasSuffix(line, ` m h second\nline`+"\n") {
 		t.Errorf("%q, %v", line, err)
 	}
 	if line, err := events.ReadString('\n'); err != nil || line != "\n" {
@@ -260,7 +298,8 @@ func TestPages(t *testing.T) {
 		policy := resp.Header.Get("Content-Security-Policy")
 		_, nonce, _ := strings.Cut(policy, "'nonce-")
 		nonce, _, _ = strings.Cut(nonce, "'")
-		if !strings.Contains(text, holds) || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(policy, "default-src 'none';") ||
+		if !strings.Contains(text, holds) || resp.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
+			!strings.HasPrefix(policy, "default-src 'none';") ||
 			len(nonce) < 20 || nonces[nonce] || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: %v\n%s", path, resp.Header, text)
 		}
@@ -272,7 +311,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	resp, text := fetch(t, s, "/")
-	if !strings.HasPrefix(text, "Buildyard registry 1.2.3\n") || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if !strings.HasPrefix(text, "Buildyard registry 1.2.3\n") ||
+		resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%v\n%s", resp.Header, text)
 	}
 	for line := range strings.Lines(text) {
@@ -297,14 +337,31 @@ func TestFileServer(t *testing.T) {
 		holds         string
 	}{
 		{"GET /registry/files", "", 200, "", `[{"name":"central-logs","dir":true,"size":0,"modified":"`},
-		{"PUT /registry/files/logs/vm/start.log?sha256=" + sum, "text", 200, "", `{"name":"logs/vm/start.log","size":4,"sha256":"` + sum + `"}`},
+		{"PUT /registry/files/logs/vm/start.log?sha256=" +
+			sum, "text", 200, "", `{"name":"logs/vm/start.log","size":4,"sha256":"` + sum + `"}`},
 		{"PUT /registry/files/a%20b/c+d%2Be.html", "<script>", 200, "", `{"name":"a b/c+d+e.html","size":8,`},
 		{"PUT /registry/files/empty", "", 200, "", `"size":0`},
-		{"PUT /registry/files/x?sha256=" + sum, "other", 400, "sha256: the bytes that came have the sum d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa", ""},
+		{
+			"PUT /registry/files/x?sha256=" +
+				sum, "other", 400,
+			"sha256: the bytes that came have the sum d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
+			"",
+		},
 		{"PUT /registry/files/x?sha256=7", "other", 400, "sha256: must be 64 hex digits", ""},
-		{"PUT /registry/files/central-logs/node/x.log", "x", 400, "name: central-logs is written by the log server alone", ""},
-		{"PUT /registry/files/..%2f..%2fvm_dir%2fx", "x", 400, "name: must have parts of 1 to 255 bytes between slashes, which do not begin with a dot and have no control characters", ""},
-		{"PUT /registry/files/", "x", 400, "name: must have parts of 1 to 255 bytes between slashes, which do not begin with a dot and have no control characters", ""},
+		{
+			"PUT /registry/files/central-logs/node/x.log", "x", 400,
+			"name: central-logs is written by the log server alone", "",
+		},
+		{
+			"PUT /registry/files/..%2f..%2fvm_dir%2fx", "x", 400,
+			"name: must have parts of 1 to 255 bytes between slashes, which do not begin with a dot and have " +
+				"no control characters", "",
+		},
+		{
+			"PUT /registry/files/", "x", 400,
+			"name: must have parts of 1 to 255 bytes between slashes, which do not begin with a dot and have " +
+				"no control characters", "",
+		},
 		{"GET /registry/files?dir=logs/vm", "", 200, "", `[{"name":"start.log","dir":false,"size":4,"modified":"`},
 		{"GET /registry/files?dir=logs/none", "", 200, "Not found", ""},
 		{"GET /registry/files?dir=..", "", 200, "Not found", ""},
@@ -321,39 +378,47 @@ func TestFileServer(t *testing.T) {
 		method, path, _ := strings.Cut(c.request, " ")
 		a := send(t, s, method, path, c.body)
 		status := map[bool]string{true: "OK", false: "FAIL"}[c.message == ""]
-		if a.code != c.code || a.Status != status || a.Message != c.message || !strings.Contains(string(a.Body), c.holds) {
+		if a.code != c.code || a.Status != status || a.Message != c.message ||
+			!strings.Contains(string(a.Body), c.holds) {
 			t.Errorf("%s: %d %s", c.request, a.code, a.raw)
 		}
 	}
-	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=1-2"); text != "ex" || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=1-2"); text != "ex" ||
+		resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%q, %v", text, resp.Header)
 	}
 	// a download that broke off continues where it was only when the file is still the same
 	resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log")
 	tag := resp.Header.Get("ETag")
-	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range", tag); text != "xt" || resp.StatusCode != http.StatusPartialContent || tag == "" {
+	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range",
+		tag); text != "xt" || resp.StatusCode != http.StatusPartialContent || tag == "" {
 		t.Errorf("%s %q", resp.Status, text)
 	}
-	if resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log", "If-None-Match", tag); resp.StatusCode != http.StatusNotModified {
+	if resp, _ := fetch(t, s, "/registry/files/logs/vm/start.log", "If-None-Match",
+		tag); resp.StatusCode != http.StatusNotModified {
 		t.Errorf("%s", resp.Status)
 	}
 	send(t, s, "PUT", "/registry/files/logs/vm/start.log", "longer")
-	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range", tag); text != "longer" || resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
+	if resp, text := fetch(t, s, "/registry/files/logs/vm/start.log", "Range", "bytes=2-", "If-Range",
+		tag); text != "longer" || resp.StatusCode != http.StatusOK || resp.Header.Get("ETag") == tag {
 		t.Errorf("%s %q", resp.Status, text)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/registry/files/logs/vm/start.log", strings.NewReader("rest"))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/registry/files/logs/vm/start.log",
+		strings.NewReader("rest"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Range", "bytes 4-7/8")
-	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusBadRequest || resp.Body.Close() != nil {
+	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusBadRequest ||
+		resp.Body.Close() != nil {
 		t.Errorf("a part of an upload: %v, %v", resp, err)
 	}
 	if _, text := fetch(t, s, "/registry/files/logs/vm/start.log"); text != "longer" {
 		t.Errorf("the file is %q", text)
 	}
 	resp, text := fetch(t, s, "/registry/files/a%20b/c+d%2Be.html")
-	if text != "<script>" || resp.Header.Get("Content-Type") != "application/octet-stream" || resp.Header.Get("Content-Disposition") != "attachment" ||
+	if text != "<script>" || resp.Header.Get("Content-Type") != "application/octet-stream" ||
+		resp.Header.Get("Content-Disposition") != "attachment" ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%q, %v", text, resp.Header)
 	}

@@ -104,7 +104,8 @@ func (s service) logPage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return page(w, logsPage, logsData{Nonce: rand.Text(), Service: name, Lines: lines, Services: s.reg.Logs().Services()})
+	return page(w, logsPage,
+		logsData{Nonce: rand.Text(), Service: name, Lines: lines, Services: s.reg.Logs().Services()})
 }
 
 type logsData struct {
@@ -152,7 +153,8 @@ func page(w http.ResponseWriter, t *template.Template, data interface{ nonce() s
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src "+nonce+"; script-src "+nonce+"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'")
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src "+nonce+"; script-src "+nonce+
+		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'")
 	_, _ = w.Write(out.Bytes())
 	return nil
 }

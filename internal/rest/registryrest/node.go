@@ -42,7 +42,8 @@ func nodeMayPush(c rest.Caller, req api.PushRequest) (layers []string, err error
 		name = req.Name == save.Name
 	}
 	if !ok || id == "" || id != want || req.Tag != save.Tag || !name || !sameRevert(req.Revert, save.Revert) {
-		return nil, c.Unordered(permOffer, fmt.Sprintf("push the tag %s of the template %s like this", quoted(req.Tag), quoted(req.ID)))
+		return nil, c.Unordered(permOffer,
+			fmt.Sprintf("push the tag %s of the template %s like this", quoted(req.Tag), quoted(req.ID)))
 	}
 	return []string{want, save.Base}, nodeMayRevert(c, save)
 }
@@ -53,7 +54,8 @@ func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
 		return mayCreate(c, t)
 	}
 	save, ok := c.Scope.SaveOf(t.ResumeKey)
-	if want, _ := registry.ParseID(save.Template); !ok || want != t.Template || save.Tag != t.Tag || save.Reverts() != t.Reverts {
+	if want, _ := registry.ParseID(save.Template); !ok || want != t.Template || save.Tag != t.Tag ||
+		save.Reverts() != t.Reverts {
 		return c.Unordered(permPush, "resume this push")
 	}
 	return nodeMayRevert(c, save)

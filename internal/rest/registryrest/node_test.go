@@ -31,8 +31,10 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 	v.t.Helper()
 	x, _, _ := disk(v.t, "saved")
 	body := map[string]any{
-		"id": first, "tag": "r", "must_exist": true, "arch": "amd64", "resume_key": "save-1", "revert": map[string]string{"tag": "one"},
-		"config": json.RawMessage(`{"hard_drives":[{"file":"d"}]}`), "files": []map[string]any{{"name": "d", "kind": "disk", "size": x.Size()}},
+		"id": first, "tag": "r", "must_exist": true, "arch": "amd64", "resume_key": "save-1",
+		"revert": map[string]string{"tag": "one"},
+		"config": json.RawMessage(`{"hard_drives":[{"file":"d"}]}`),
+		"files":  []map[string]any{{"name": "d", "kind": "disk", "size": x.Size()}},
 	}
 	maps.Copy(body, fields)
 	raw, err := json.Marshal(body)
@@ -55,7 +57,8 @@ func TestNamedUsersHaveNoShares(t *testing.T) {
 		v.header = []string{rest.UserHeader, fmt.Sprint("u", i), rest.GroupHeader, "dev"}
 		a, _ := v.offer("dev", none, fmt.Sprint("v", i), "")
 		if refused = a.code == http.StatusTooManyRequests; refused {
-			if want := farm.CallerShare(registry.DefaultMaxPushes); i != want || !strings.Contains(a.Message, "limit per caller") {
+			if want := farm.CallerShare(registry.DefaultMaxPushes); i != want ||
+				!strings.Contains(a.Message, "limit per caller") {
 				t.Errorf("push %d: %s", i, a.raw)
 			}
 			break
@@ -95,7 +98,8 @@ func TestANodePushesItsSaveAlone(t *testing.T) {
 		}
 	}
 	_, foreign := v.offer("root", first, "x", "")
-	for _, request := range []string{"GET " + foreign, "PUT " + foreign + "/d?off=0", "POST " + foreign + "/commit", "DELETE " + foreign} {
+	for _, request := range []string{"GET " + foreign, "PUT " + foreign + "/d?off=0", "POST " + foreign +
+		"/commit", "DELETE " + foreign} {
 		if a := v.call("saving node", request, "{}"); a.code != 403 {
 			t.Errorf("%s of somebody else's push: %d %s", request, a.code, a.raw)
 		}
@@ -116,7 +120,8 @@ func TestANodePushesItsSaveAlone(t *testing.T) {
 	if a := v.call("saving node", "GET /registry/v2/pull?id="+first+"&tag=r&look=true", ""); a.Status != "OK" {
 		t.Errorf("a look at what it has pushed: %s", a.raw)
 	}
-	for _, query := range []string{"id=" + first + "&tag=r", "id=" + first + "&look=true", "id=" + second + "&tag=two&look=true"} {
+	for _, query := range []string{"id=" + first + "&tag=r", "id=" + first + "&look=true", "id=" + second +
+		"&tag=two&look=true"} {
 		if a := v.call("saving node", "GET /registry/v2/pull?"+query, ""); a.code != 403 {
 			t.Errorf("pull?%s: %d %s", query, a.code, a.raw)
 		}
@@ -179,7 +184,8 @@ func TestANodesPushRestsOnItsOwnLayers(t *testing.T) {
 	if a := v.call("saving node", "POST "+session+"/commit", `{"roots":{"d":"`+foreign+`"}}`); a.Status == "OK" {
 		t.Errorf("it got the layer: %s", a.raw)
 	}
-	if a := v.finish("saving node", session, none+"secret"); a.Status != "OK" { // a node that has the bytes may push them
+	// a node that has the bytes may push them
+	if a := v.finish("saving node", session, none+"secret"); a.Status != "OK" {
 		t.Errorf("with the bytes: %s", a.raw)
 	}
 }
@@ -206,8 +212,10 @@ func TestANodesPulls(t *testing.T) {
 func TestANodesFiles(t *testing.T) {
 	v := newVault(t)
 	for path, code := range map[string]int{
-		"logs/instance-1/a.log": 200, "logs/instance-1/b/a.log": 403, "logs/instance-2/a.log": 403, "logs/a.log": 403, "a.log": 403,
-		"node-scans/instance-1/a.log": 403, "logs/instance-1/": 403, "logs/instance-1%2Fx/a.log": 403, "Logs/instance-1/a.log": 403,
+		"logs/instance-1/a.log": 200, "logs/instance-1/b/a.log": 403, "logs/instance-2/a.log": 403, "logs/a.log": 403,
+		"a.log":                       403,
+		"node-scans/instance-1/a.log": 403, "logs/instance-1/": 403, "logs/instance-1%2Fx/a.log": 403,
+		"Logs/instance-1/a.log":                   403,
 		"logs/instance-2/%2e%2e/instance-1/a.log": 403,
 	} {
 		if a := v.call("saving node", "PUT /registry/files/"+path, "text"); a.code != code {
@@ -248,7 +256,8 @@ func TestRoutesOfNodes(t *testing.T) {
 		}
 		method, path, _ := strings.Cut(r.Pattern, " ")
 		path = strings.NewReplacer("{$}", "", "{path...}", "x").Replace(path)
-		if a := v.call("saving node", method+" "+path, "{}"); a.code != 403 || !strings.Contains(a.Message, fmt.Sprintf("permission %s here", r.Permission)) {
+		if a := v.call("saving node", method+" "+path, "{}"); a.code != 403 ||
+			!strings.Contains(a.Message, fmt.Sprintf("permission %s here", r.Permission)) {
 			t.Errorf("%s: %d %s", r.Pattern, a.code, a.raw)
 		}
 	}

@@ -11,8 +11,11 @@ import (
 // TestRoutesNamePermissions: a permission that is in no table cannot be granted.
 func TestRoutesNamePermissions(t *testing.T) {
 	for _, r := range Routes(nil) {
-		listed := slices.ContainsFunc(farm.AllPermissions(farm.ServiceRegistry), func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
-		if !listed && !slices.Contains([]string{rest.Open, rest.Known, rest.Node, rest.NodeOrKnown, string(farm.PermRoot)}, r.Permission) {
+		listed := slices.ContainsFunc(farm.AllPermissions(farm.ServiceRegistry),
+			func(p farm.PermissionInfo) bool { return string(p.Name) == r.Permission })
+		if !listed &&
+			!slices.Contains([]string{rest.Open, rest.Known, rest.Node, rest.NodeOrKnown, string(farm.PermRoot)},
+				r.Permission) {
 			t.Errorf("%s needs %q, which there is not", r.Pattern, r.Permission)
 		}
 	}

@@ -69,8 +69,9 @@ func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 	if !t.Deleted || caller.Need(permDelete) == nil {
 		return nil
 	}
-	return farm.Errorf(farm.CodeForbidden, "You need the permission %s to push the template %s, which was deleted, again: "+
-		"push under another id", permDelete, t.Template)
+	return farm.Errorf(farm.CodeForbidden,
+		"You need the permission %s to push the template %s, which was deleted, again: "+
+			"push under another id", permDelete, t.Template)
 }
 
 // mayGoOn authorizes the continuation of a push like the start of one. An unknown push is not refused here: the

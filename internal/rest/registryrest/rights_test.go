@@ -39,7 +39,10 @@ func (as) Identify(r *http.Request) (auth.Identity, error) {
 	case "saving node":
 		return auth.Identity{Name: "node-1", Method: auth.ByNode, Scope: savingScope}, nil
 	case "keyed node":
-		return auth.Identity{Name: "node-2", Method: auth.ByNode, KeyID: "k", Groups: []string{"nodes"}, Scope: savingScope}, nil
+		return auth.Identity{
+			Name: "node-2", Method: auth.ByNode, KeyID: "k", Groups: []string{"nodes"},
+			Scope: savingScope,
+		}, nil
 	default:
 		return auth.Identity{Name: "u", Groups: []string{who}, Method: auth.ByKey, KeyID: "u"}, nil
 	}
@@ -77,7 +80,9 @@ func openVault(t *testing.T, base string) *vault {
 	if v.reg, err = registry.Open(t.Context(), registry.Options{Base: v.base, Version: "1.2.3"}); err != nil {
 		t.Fatal(err)
 	}
-	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true}, v.grants)
+	judge := auth.NewJudge(auth.Policy{
+		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
+	}, v.grants)
 	log := slog.New(slog.DiscardHandler)
 	guard, err := rest.NewGuard(rest.GuardOptions{Who: as{}, Judge: judge, Logger: log})
 	if err != nil {
@@ -95,10 +100,11 @@ func openVault(t *testing.T, base string) *vault {
 func disk(t *testing.T, content string) (x *blob.Index, stored []byte, frames []blob.PartFrame) {
 	t.Helper()
 	data := bytes.Repeat([]byte(content+strings.Repeat(".", 64-len(content))), 100)
-	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)}, blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
-		stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
-		return nil
-	})
+	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)},
+		blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
+			stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +125,12 @@ func (v *vault) grant(without []farm.Permission, rights ...farm.Permission) {
 		if err != nil {
 			return g, err
 		}
-		if g, err = g.SetGroup(farm.ServiceRegistry, "nodes", slices.DeleteFunc(all, func(p farm.Permission) bool { return p == "revert" || p == "save_revert" })); err != nil {
+		if g, err = g.SetGroup(farm.ServiceRegistry, "nodes", slices.DeleteFunc(all,
+			func(p farm.Permission) bool { return p == "revert" || p == "save_revert" })); err != nil {
 			return g, err
 		}
-		return g.SetResources(farm.ServiceRegistry, "dev", []farm.ResourcePermission{{ID: first, Type: farm.ResourceTemplate, Permissions: rights}})
+		return g.SetResources(farm.ServiceRegistry, "dev",
+			[]farm.ResourcePermission{{ID: first, Type: farm.ResourceTemplate, Permissions: rights}})
 	})
 	if err != nil {
 		v.t.Fatal(err)
@@ -218,7 +226,10 @@ func TestRightsOnTemplates(t *testing.T) {
 		{"GET /registry/v2/pull?id=ID", "", "pull", "200 "},
 		{"GET /registry/v2/pull?id=ID&look=true", "", "pull", "200 "},
 		{"PUT /registry/vm/arch", `{"id":"ID","arch":"amd64"}`, "set_arch", "200 "},
-		{"POST /registry/v2/push", `{"id":"ID","tag":"x","must_exist":true,"arch":"amd64","config":{},"files":[]}`, "push_tag", "200 "},
+		{
+			"POST /registry/v2/push", `{"id":"ID","tag":"x","must_exist":true,"arch":"amd64","config":{},"files":[]}`,
+			"push_tag", "200 ",
+		},
 		{"DELETE /registry/revert?id=ID&tag=none", "", "delete_revert", "400 Did not find any versions with tag none"},
 		{"DELETE /registry/vm?id=ID", "", "delete_revert", "200 "},
 	} {
@@ -234,7 +245,8 @@ func TestRightsOnTemplates(t *testing.T) {
 		}
 		if c.right != "list" {
 			v.grant(nil, "list")
-			if got, want := on(first), fmt.Sprintf("403 You need the permission %s on the template FIRST", c.right); got != want {
+			if got, want := on(first), fmt.Sprintf("403 You need the permission %s on the template FIRST",
+				c.right); got != want {
 				t.Errorf("%s: %s, want %s", c.request, got, want)
 			}
 		}
@@ -343,7 +355,8 @@ func TestPushesAreJudged(t *testing.T) {
 	}
 	v.grant(nil, "list")
 	const no = "403 You need the permission push_tag on the template FIRST"
-	for _, request := range []string{"GET " + base, "PUT " + base + "/d?off=0", "POST " + base + "/commit", "DELETE " + base} {
+	for _, request := range []string{"GET " + base, "PUT " + base + "/d?off=0", "POST " + base + "/commit", "DELETE " +
+		base} {
 		if got := v.says("dev", request, ""); got != no {
 			t.Errorf("%s after the right was taken: %s", request, got)
 		}
@@ -368,9 +381,16 @@ func TestPushesThatRevert(t *testing.T) {
 		rights  []farm.Permission
 		want    string // "" is none
 	}{
-		{"dev", []farm.Permission{"revert"}, []farm.Permission{"push_tag", "delete_revert"}, "You need the permission revert"},
-		{"dev", nil, []farm.Permission{"push_tag", "list"}, "You need the permission delete_revert on the template " + first},
-		{"dev", nil, []farm.Permission{"delete_revert", "list"}, "You need the permission push_tag on the template " + first},
+		{
+			"dev",
+			[]farm.Permission{"revert"},
+			[]farm.Permission{"push_tag", "delete_revert"},
+			"You need the permission revert",
+		},
+		{"dev", nil, []farm.Permission{"push_tag", "list"}, "You need the permission delete_revert on the template " +
+			first},
+		{"dev", nil, []farm.Permission{"delete_revert", "list"}, "You need the permission push_tag on the template " +
+			first},
 		{"dev", nil, []farm.Permission{"push_tag", "delete_revert"}, ""},
 	} {
 		v.grant(c.without, c.rights...)
@@ -386,22 +406,26 @@ func TestRightsAnswered(t *testing.T) {
 	v.grant([]farm.Permission{"revert"}, "pull", "list")
 	var r api.CallerRights
 	for query, want := range map[string]map[string][]string{
-		"": {first: {"list", "pull"}}, "?id=" + strings.ToUpper(first): {first: {"list", "pull"}}, "?id=" + second: {}, "?id=" + none: {},
+		"": {first: {"list", "pull"}}, "?id=" + strings.ToUpper(first): {first: {"list", "pull"}}, "?id=" + second: {},
+		"?id=" + none: {},
 	} {
 		r = api.CallerRights{}
 		if err := json.Unmarshal(v.call("dev", "GET /registry/v2/rights"+query, "").Body, &r); err != nil {
 			t.Fatal(err)
 		}
-		if !r.Enforced || !r.Managed || r.Allows("revert") || !r.Allows("delete_vm") || fmt.Sprint(r.Templates) != fmt.Sprint(want) {
+		if !r.Enforced || !r.Managed || r.Allows("revert") || !r.Allows("delete_vm") ||
+			fmt.Sprint(r.Templates) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v", query, r)
 		}
 	}
-	if a := v.call("nobody knows", "GET /registry/v2/rights", ""); string(a.Body) != `{"permissions":[],"enforced":true,"managed":true,"templates":{}}` {
+	if a := v.call("nobody knows", "GET /registry/v2/rights",
+		""); string(a.Body) != `{"permissions":[],"enforced":true,"managed":true,"templates":{}}` {
 		t.Errorf("of a user without rights: %s", a.Body)
 	}
 	s := serve(t)
 	pushEmpty(t, s, id, "debian", "v1")
-	if err := json.Unmarshal(send(t, s, "GET", "/registry/v2/rights", "").Body, &r); err != nil || r.Enforced || r.Managed || !r.Allows("revert") || !r.On(id, "pull") {
+	if err := json.Unmarshal(send(t, s, "GET", "/registry/v2/rights", "").Body,
+		&r); err != nil || r.Enforced || r.Managed || !r.Allows("revert") || !r.On(id, "pull") {
 		t.Errorf("without authentication: %+v, %v", r, err)
 	}
 }

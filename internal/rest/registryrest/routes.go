@@ -41,7 +41,8 @@ type service struct {
 
 // description configures the URLs of the API's description.
 var description = apidoc.Service{
-	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: rest.Known, Tags: []string{"Registry", "Push and pull"},
+	Name: "Registry", File: "/registry/openapi", Page: "/registry/api", Permission: rest.Known,
+	Tags: []string{"Registry", "Push and pull"},
 }
 
 // Routes returns the registry's table of routes.
@@ -86,7 +87,10 @@ func (s service) storageRoutes() []rest.Route {
 
 		{Pattern: "POST /registry/v2/push", Permission: permOffer, Ordered: true, Do: s.negotiate},
 		{Pattern: "GET /registry/v2/push/{session}", Permission: permOffer, Ordered: true, Do: s.session},
-		{Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Ordered: true, Steady: true, Raw: s.put},
+		{
+			Pattern: "PUT /registry/v2/push/{session}/{file}", Permission: permPush, Ordered: true, Steady: true,
+			Raw: s.put,
+		},
 		{Pattern: "POST /registry/v2/push/{session}/commit", Permission: permPush, Ordered: true, Do: s.commit},
 		{Pattern: "DELETE /registry/v2/push/{session}", Permission: permPush, Ordered: true, Do: s.abort},
 

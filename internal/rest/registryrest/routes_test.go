@@ -76,7 +76,8 @@ func send(t testing.TB, s *httptest.Server, method, path, body string) answer {
 // pushEmpty publishes a version that has a configuration and no files.
 func pushEmpty(t testing.TB, s *httptest.Server, id, name, tag string) {
 	t.Helper()
-	body := fmt.Sprintf(`{"id":%q,"name":%q,"tag":%q,"description":"d","arch":"amd64","config":{"ram":"4G"},"files":[]}`, id, name, tag)
+	body := fmt.Sprintf(
+		`{"id":%q,"name":%q,"tag":%q,"description":"d","arch":"amd64","config":{"ram":"4G"},"files":[]}`, id, name, tag)
 	a := send(t, s, "POST", "/registry/v2/push", body)
 	var session api.PushSession
 	if err := json.Unmarshal(a.Body, &session); err != nil || a.code != 200 {
@@ -109,8 +110,13 @@ func TestAnswers(t *testing.T) {
 		{"POST /registry/pause", `{"seconds":601}`, 400, "seconds: must be an integer between 0 and 600", ""},
 		{"POST /registry/pause", "", 400, "seconds: is required", ""},
 		{"GET /registry/vm", "", 200, "", `[{"` + id + `":"debian"}]`},
-		{"GET /registry/v2/vm", "", 200, "", `"id":"` + id + `","name":"debian","size":0,"arch":"amd64","last_pull":0,"last_push":`},
-		{"GET /registry/v2/vm?id=" + id, "", 200, "", `"versions":[{"tag":"v1","number":0,"description":"d","images":[],"state_files":[],"state_file":"","config_file":"` + id + `.yaml","nvram":"","size":0,"arch":"amd64","creation_date":`},
+		{"GET /registry/v2/vm", "", 200, "", `"id":"` + id +
+			`","name":"debian","size":0,"arch":"amd64","last_pull":0,"last_push":`},
+		{
+			"GET /registry/v2/vm?id=" +
+				id, "", 200, "",
+			`"versions":[{"tag":"v1","number":0,"description":"d","images":[],"state_files":[],"state_file":"","config_file":"` + id + `.yaml","nvram":"","size":0,"arch":"amd64","creation_date":`,
+		},
 		{"GET /registry/v2/vm?id=" + strings.ToUpper(id), "", 200, "", `"versions":[`},
 		{"GET /registry/v2/vm", `{"id":"` + id + `"}`, 200, "", `"versions":[`},
 		{"GET /registry/vm?id=" + id, "", 200, "", `"versions":[{"tag":"v1"`},
@@ -121,12 +127,18 @@ func TestAnswers(t *testing.T) {
 		{"GET /registry/vm/info?id=" + id, "", 200, "", `{"name":"debian","ram":"4G","uuid":"` + id + `"}`},
 		{"GET /registry/vm/info?id=" + id + "&tag=a%2Bb%20c/d%23e:f", "", 200, "", `"ram"`},
 		{"GET /registry/vm/info?id=" + id + "&version=1", "", 200, "", `"ram"`},
-		{"GET /registry/vm/info", `{"id":"` + id + `","version":"1","tag":"a+b c/d#e:f","more":{}}` + "\n", 200, "", `"ram"`},
+		{"GET /registry/vm/info", `{"id":"` + id + `","version":"1","tag":"a+b c/d#e:f","more":{}}` +
+			"\n", 200, "", `"ram"`},
 		{"GET /registry/vm/info?id=" + id + "&tag=&version=", "", 200, "", `"ram"`},
 		{"GET /registry/vm/info?id=" + id + "&tag=no", "", 400, "Did not find any versions with tag no", ""},
-		{"GET /registry/vm/info?id=" + id + "&tag=v1&version=2", "", 400, "Did not find any versions with tag v1 and number 2: tag v1 is version 0", ""},
+		{
+			"GET /registry/vm/info?id=" + id +
+				"&tag=v1&version=2", "", 400, "Did not find any versions with tag v1 and number 2: tag v1 is version 0",
+			"",
+		},
 		{"GET /registry/vm/info?id=" + id + "&version=9", "", 400, "Did not find any versions with number 9", ""},
-		{"GET /registry/vm/info?id=" + id + "&version=-1", "", 400, "version: must be an integer between 0 and 2147483647", ""},
+		{"GET /registry/vm/info?id=" + id +
+			"&version=-1", "", 400, "version: must be an integer between 0 and 2147483647", ""},
 		{"GET /registry/vm/info?id=" + id + "&version=1&number=2", "", 400, "number: version and number differ", ""},
 		{"GET /registry/vm/info", "", 400, "id: is required", ""},
 		{"GET /registry/vm/info?id=" + unknown, "", 200, notFound, ""},
@@ -143,7 +155,8 @@ func TestAnswers(t *testing.T) {
 		{"DELETE /registry/v2/push/0123", "", 200, notFound, ""},
 		{"PUT /registry/v2/push/0123/disk?off=0", "x", 200, notFound, ""},
 		{"PUT /registry/v2/push/0123/disk", "x", 400, "off: must be an integer between 0 and 9223372036854775807", ""},
-		{"POST /registry/v2/push", `{"id":"` + id + `","tag":"v1","config":{}}`, 200, "Template debian has the tag v1 already", ""},
+		{"POST /registry/v2/push", `{"id":"` + id +
+			`","tag":"v1","config":{}}`, 200, "Template debian has the tag v1 already", ""},
 		{"POST /registry/v2/push", `{"id":"` + id + `","config":{}}`, 400, "tag: is required", ""},
 		{"POST /registry/v2/push", `{"id":"` + id + `","tag":"v9"}`, 400, "config: is required", ""},
 		{"POST /registry/v2/push", `{"tag":"v9","config":{}}`, 400, "name: is required for a new template", ""},
@@ -151,7 +164,10 @@ func TestAnswers(t *testing.T) {
 		{"PUT /registry/vm/arch?id=" + id + "&arch=arm64", "", 200, "", ""},
 		{"PUT /registry/vm/arch", `{"id":"` + id + `","arch":"x86"}`, 400, "arch: must be amd64 or arm64", ""},
 		{"PUT /registry/vm/arch", `{"id":"` + id + `"}`, 400, "arch: is required", ""},
-		{"PUT /registry/vm/arch", `{"id":`, 400, "The request body is not a JSON object: unexpected end of JSON input (at byte 6)", ""},
+		{
+			"PUT /registry/vm/arch", `{"id":`,
+			400, "The request body is not a JSON object: unexpected end of JSON input (at byte 6)", "",
+		},
 		{"PUT /registry/vm/arch", `{"id":"` + unknown + `","arch":"arm64"}`, 200, notFound, ""},
 		{"DELETE /registry/revert", `{"id":"` + id + `","tag":"no"}`, 400, "Did not find any versions with tag no", ""},
 		{"DELETE /registry/revert?id=" + id, `{"tag":"v3"}`, 200, "", "null"},
@@ -172,7 +188,8 @@ func TestAnswers(t *testing.T) {
 		if a.code != c.code || a.Status != status || a.Message != c.message || !strings.Contains(a.raw, `"message":`) {
 			t.Errorf("%s %s: %d %s", c.request, c.body, a.code, a.raw)
 		}
-		if !strings.Contains(string(a.Body), c.holds) && !(c.holds == "null" && strings.Contains(a.raw, `"body":null`)) {
+		if !strings.Contains(string(a.Body), c.holds) &&
+			!(c.holds == "null" && strings.Contains(a.raw, `"body":null`)) {
 			t.Errorf("%s %s: %s lacks %s", c.request, c.body, a.raw, c.holds)
 		}
 	}
@@ -184,14 +201,16 @@ func TestBlobRanges(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1000)
 	var stored []byte
 	var frames []blob.PartFrame
-	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)}, blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
-		stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
-		return nil
-	})
+	x, err := blob.Encode(t.Context(), source{bytes.NewReader(data)},
+		blob.EncodeOptions{Size: int64(len(data))}, func(f blob.Frame, _ int64, p []byte) error {
+			stored, frames = append(stored, p...), append(frames, blob.PartFrame{Stored: f.Stored, Sum: f.Sum})
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := send(t, s, "POST", "/registry/v2/push", fmt.Sprintf(`{"name":"n","tag":"t","config":{},"files":[{"name":"d","kind":"disk","size":%d}]}`, len(data)))
+	a := send(t, s, "POST", "/registry/v2/push",
+		fmt.Sprintf(`{"name":"n","tag":"t","config":{},"files":[{"name":"d","kind":"disk","size":%d}]}`, len(data)))
 	var session api.PushSession
 	if err := json.Unmarshal(a.Body, &session); err != nil {
 		t.Fatal(a.raw)
@@ -210,7 +229,8 @@ func TestBlobRanges(t *testing.T) {
 	}
 	whole := append(bytes.Clone(stored), x.Tail()...)
 	for rng, want := range map[string]string{
-		"": string(whole), "bytes=0-9": string(whole[:10]), "bytes=5-": string(whole[5:]), "bytes=-64": string(whole[len(whole)-64:]),
+		"": string(whole), "bytes=0-9": string(whole[:10]), "bytes=5-": string(whole[5:]),
+		"bytes=-64": string(whole[len(whole)-64:]),
 	} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/registry/v2/blob/"+root, nil)
 		if rng != "" {
@@ -222,7 +242,9 @@ func TestBlobRanges(t *testing.T) {
 		}
 		got, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if string(got) != want || resp.Header.Get("ETag") != `"`+root+`"` || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("Content-Encoding") != "" {
+		if string(got) != want || resp.Header.Get("ETag") != `"`+root+`"` ||
+			!strings.Contains(resp.Header.Get("Cache-Control"), "immutable") ||
+			resp.Header.Get("Content-Encoding") != "" {
 			t.Errorf("range %q: %d bytes, %v", rng, len(got), resp.Header)
 		}
 	}
@@ -237,7 +259,8 @@ func TestBlobRanges(t *testing.T) {
 		t.Errorf("known blob: %s", resp.Status)
 	}
 	figures, sent := metric.ReadValues(reg.Families()), float64(2*len(whole)-5+10+64)
-	if figures["buildyard_registry_sent_bytes_total"] != sent || figures["buildyard_registry_received_bytes_total"] != float64(len(stored)) {
+	if figures["buildyard_registry_sent_bytes_total"] != sent ||
+		figures["buildyard_registry_received_bytes_total"] != float64(len(stored)) {
 		t.Errorf("%v, want %v sent and %d received", figures, sent, len(stored))
 	}
 }
@@ -253,7 +276,8 @@ func TestEveryRouteNamesAPermission(t *testing.T) {
 			t.Errorf("route %q", r.Pattern)
 		}
 		seen[r.Pattern] = true
-		if open := r.Permission == rest.Open; open != (strings.HasSuffix(r.Pattern, "/livez") || strings.HasSuffix(r.Pattern, "/readyz")) {
+		if open := r.Permission == rest.Open; open != (strings.HasSuffix(r.Pattern, "/livez") ||
+			strings.HasSuffix(r.Pattern, "/readyz")) {
 			t.Errorf("route %q is open: %v", r.Pattern, open)
 		}
 	}

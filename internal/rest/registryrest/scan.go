@@ -64,7 +64,9 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer stored.Close()
-	head, err := json.Marshal(api.TemplateScan{ScanSummary: stored.ScanSummary, ContentID: stored.ContentID, Report: json.RawMessage("0")})
+	head, err := json.Marshal(api.TemplateScan{
+		ScanSummary: stored.ScanSummary, ContentID: stored.ContentID, Report: json.RawMessage("0"),
+	})
 	if err != nil {
 		return err
 	}

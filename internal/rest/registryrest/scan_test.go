@@ -41,7 +41,9 @@ func TestScanRoutes(t *testing.T) {
 	if a := send(t, s, "GET", scanPath, ""); a.code != 200 || a.Message != "Not found" {
 		t.Error(a.raw)
 	}
-	if a := send(t, s, "PUT", scanPath+"&tag=a%2Bb%20c/d%23e:f", " \n"+scanText(`,"partial":true,"content_id":null,"more":[{}]`)+"\n"); a.code != 200 || a.raw != `{"status":"OK","message":""}`+"\n" {
+	if a := send(t, s, "PUT", scanPath+"&tag=a%2Bb%20c/d%23e:f",
+		" \n"+scanText(`,"partial":true,"content_id":null,"more":[{}]`)+"\n"); a.code != 200 ||
+		a.raw != `{"status":"OK","message":""}`+"\n" {
 		t.Fatal(a.raw)
 	}
 	const short = `"scanner":"imagescan","version":"1.0","database":"2026-01-02T03:04:05Z","scanned":"2026-02-03T03:05:06Z","partial":true,` +
@@ -49,16 +51,20 @@ func TestScanRoutes(t *testing.T) {
 	for _, ask := range []string{"", "&tag=v1", "&number=1", "&version=1", "&tag=a%2Bb%20c/d%23e:f"} {
 		a := send(t, s, "GET", scanPath+ask, "")
 		var got api.TemplateScan
-		if err := json.Unmarshal(a.Body, &got); err != nil || !strings.HasPrefix(string(a.Body), "{"+short+`,"content_id":"`) || string(got.Report) != `{"matches":[{"id":"CVE-1"}]}` {
+		if err := json.Unmarshal(a.Body, &got); err != nil ||
+			!strings.HasPrefix(string(a.Body), "{"+short+`,"content_id":"`) ||
+			string(got.Report) != `{"matches":[{"id":"CVE-1"}]}` {
 			t.Errorf("%s: %s", ask, a.raw)
 		}
 	}
-	for path, want := range map[string]int{"/registry/v2/vm": 0, "/registry/v2/vm?id=" + id: 2, "/registry/vm?id=" + id: 0} {
+	for path, want := range map[string]int{"/registry/v2/vm": 0, "/registry/v2/vm?id=" + id: 2, "/registry/vm?id=" +
+		id: 0} {
 		if a := send(t, s, "GET", path, ""); strings.Count(a.raw, `"scan":{`+short+`}`) != want {
 			t.Errorf("%s: %s", path, a.raw)
 		}
 	}
-	if a := send(t, s, "DELETE", scanPath, ""); a.code != 200 || a.raw != `{"status":"OK","message":"","body":null}`+"\n" {
+	if a := send(t, s, "DELETE", scanPath, ""); a.code != 200 ||
+		a.raw != `{"status":"OK","message":"","body":null}`+"\n" {
 		t.Error(a.raw)
 	}
 	for _, method := range []string{"GET", "DELETE"} {
@@ -120,16 +126,24 @@ func TestScanRefusals(t *testing.T) {
 		{"", scanText(`,"partial":"maybe"`), 400, "partial: must be true or false"},
 		{"", scanText(`,"counts":[]`), 400, "counts: must be an object"},
 		{"", scanText(`,"counts":{"critical":1,"high":1}`), 400, "counts.medium: is required"},
-		{"", strings.Replace(scanText(""), `"high":2`, `"high":-1`, 1), 400, "counts.high: must be an integer between 0 and"},
+		{"", strings.Replace(scanText(""), `"high":2`, `"high":-1`,
+			1), 400, "counts.high: must be an integer between 0 and"},
 		{"", strings.Replace(scanText(""), `"high":2`, `"high":1.5`, 1), 400, "counts.high: must be an integer"},
 		{"", strings.Replace(scanText(""), `"low":4`, `"low":1e99`, 1), 400, "counts.low: must be an integer"},
 		{"", strings.Replace(scanText(""), `"low":4`, `"low":null`, 1), 400, "counts.low: is required"},
-		{"", scanText(`,"content_id":"` + other + `"`), 409, "The version is of another content: " + other + " was scanned, it has "},
+		{"", scanText(`,"content_id":"` + other + `"`), 409, "The version is of another content: " + other +
+			" was scanned, it has "},
 		{"", scanText(`,"content_id":7`), 400, "content_id: must be a string"},
-		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `[]`, 1), 400, "report: must be a JSON object"},
-		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `null`, 1), 400, "report: must be a JSON object"},
-		{"", strings.Replace(scanText(""), `"CVE-1"`, strings.Repeat("[", 101)+strings.Repeat("]", 101), 1), 400, "The request body has values that lie more than 100 deep"},
-		{"", scanText(`,"more":` + strings.Repeat(`{"a":`, 1_000_000)), 400, "The request body has values that lie more than 100 deep"},
+		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `[]`,
+			1), 400, "report: must be a JSON object"},
+		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `null`,
+			1), 400, "report: must be a JSON object"},
+		{"", strings.Replace(scanText(""), `"CVE-1"`, strings.Repeat("[", 101)+strings.Repeat("]", 101),
+			1), 400, "The request body has values that lie more than 100 deep"},
+		{
+			"", scanText(`,"more":` + strings.Repeat(`{"a":`, 1_000_000)), 400,
+			"The request body has values that lie more than 100 deep",
+		},
 	} {
 		path := scanPath
 		if c.query != "" && strings.HasPrefix(c.query, "?t") || strings.HasPrefix(c.query, "?n") {
@@ -158,7 +172,8 @@ func TestScanReports(t *testing.T) {
 		"repeated": `{"a":1,"a":2}`,
 	} {
 		spaced := strings.NewReplacer(",", " ,\n", ":", " : ").Replace(report)
-		if a := send(t, s, "PUT", scanPath, strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, spaced, 1)); a.Status != "OK" {
+		if a := send(t, s, "PUT", scanPath,
+			strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, spaced, 1)); a.Status != "OK" {
 			t.Fatalf("%s: %.200s", name, a.raw)
 		}
 		a := send(t, s, "GET", scanPath, "")
@@ -200,7 +215,8 @@ func TestScanCaches(t *testing.T) {
 		resp, plain := ask("GET", "Accept", "*/*")
 		tag := resp.Header.Get("Etag")
 		tags[tag] = true
-		if again, raw := ask("GET", "If-None-Match", tag); again.StatusCode != http.StatusNotModified || len(raw) > 0 || tag == "" {
+		if again, raw := ask("GET", "If-None-Match", tag); again.StatusCode != http.StatusNotModified || len(raw) > 0 ||
+			tag == "" {
 			t.Errorf("%s: %d", tag, again.StatusCode)
 		}
 		packed, raw := ask("GET", "Accept-Encoding", "gzip")
@@ -208,10 +224,12 @@ func TestScanCaches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := io.ReadAll(zip); err != nil || !bytes.Equal(got, plain) || packed.Header.Get("Content-Encoding") != "gzip" {
+		if got, err := io.ReadAll(zip); err != nil || !bytes.Equal(got, plain) ||
+			packed.Header.Get("Content-Encoding") != "gzip" {
 			t.Errorf("packed: %s, %v", got, err)
 		}
-		if head, raw := ask("HEAD", "Accept", "*/*"); head.StatusCode != http.StatusOK || len(raw) > 0 || head.Header.Get("Etag") != tag {
+		if head, raw := ask("HEAD", "Accept", "*/*"); head.StatusCode != http.StatusOK || len(raw) > 0 ||
+			head.Header.Get("Etag") != tag {
 			t.Errorf("head: %d, %d bytes", head.StatusCode, len(raw))
 		}
 	}
@@ -245,7 +263,8 @@ func TestScanBodyWithoutEnd(t *testing.T) {
 		"white space": {`{"report":`, "        "},
 	}
 	for _, name := range fulltest.Some(t, 1, slices.Sorted(maps.Keys(bodies))) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+scanPath, io.LimitReader(bodies[name], 40<<20))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+scanPath,
+			io.LimitReader(bodies[name], 40<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +304,8 @@ func TestRightsOnScans(t *testing.T) {
 			}
 		}
 		v.grant(nil, "list")
-		if got, want := v.says("dev", step.method+" "+path+first, body), fmt.Sprintf("403 You need the permission %s on the template FIRST", step.right); got != want {
+		if got, want := v.says("dev", step.method+" "+path+first, body),
+			fmt.Sprintf("403 You need the permission %s on the template FIRST", step.right); got != want {
 			t.Errorf("%s: %s, want %s", step.method, got, want)
 		}
 		v.grant(nil, farm.Permission(step.right))

@@ -16,7 +16,8 @@ const maxScanField = 4 << 10
 
 // scanNames are the fields that are stored in addition to the report; others are ignored.
 var scanNames = map[string]bool{
-	"scanner": true, "version": true, "database": true, "scanned": true, "partial": true, "content_id": true, "counts": true,
+	"scanner": true, "version": true, "database": true, "scanned": true, "partial": true, "content_id": true,
+	"counts": true,
 }
 
 // splitScan reads a JSON object, writes its field "report", which must be an object, and returns the other

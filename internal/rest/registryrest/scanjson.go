@@ -21,7 +21,8 @@ type jsonCopy struct {
 // maxDepth is the maximum nesting depth of values.
 const maxDepth = 100
 
-var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others", maxDepth)
+var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others",
+	maxDepth)
 
 // jsonFault is the error for text that is not JSON.
 type jsonFault struct {

@@ -29,9 +29,12 @@ func copied(from io.Reader) (string, error) {
 }
 
 var jsonSeeds = []string{
-	`{}`, `[]`, `[[],{}]`, `{"a":1,"b":[true,false,null,-0.5e+10,"x\u00e9\n"]}`, ` { "a" : [ 1 , 2 ] } `, `"ü€𝄞"`, `0`, `-1`, `1E5`, `1e-5`, `0.0`,
-	``, ` `, `{`, `[1,]`, `{"a":1,}`, `{,}`, `[,]`, `{"a"}`, `{a:1}`, `01`, `-`, `1.`, `.5`, `1e`, `+1`, `tru`, `truE`, `"\x"`, `"\u12g4"`, "\"\x01\"", `"a`, `1 2`, `[1 2]`,
-	`{"a":1]`, `[1}`, `nul`, "\"\xff\"", `{"a":{"b":{"c":[{"d":[]}]}}}`, `"\ud800"`, "\ufeff1", `[1,2`, "\"\u2028<&>\"", `NaN`, `"\/"`, `'a'`,
+	`{}`, `[]`, `[[],{}]`, `{"a":1,"b":[true,false,null,-0.5e+10,"x\u00e9\n"]}`, ` { "a" : [ 1 , 2 ] } `, `"ü€𝄞"`, `0`,
+	`-1`, `1E5`, `1e-5`, `0.0`,
+	``, ` `, `{`, `[1,]`, `{"a":1,}`, `{,}`, `[,]`, `{"a"}`, `{a:1}`, `01`, `-`, `1.`, `.5`, `1e`, `+1`, `tru`, `truE`,
+	`"\x"`, `"\u12g4"`, "\"\x01\"", `"a`, `1 2`, `[1 2]`,
+	`{"a":1]`, `[1}`, `nul`, "\"\xff\"", `{"a":{"b":{"c":[{"d":[]}]}}}`, `"\ud800"`, "\ufeff1", `[1,2`, "\"\u2028<&>\"",
+	`NaN`, `"\/"`, `'a'`,
 }
 
 // sameAsLibrary describes how a copy differs from the output of the standard library; "" if it does not.
@@ -65,7 +68,8 @@ func TestJSONCopy(t *testing.T) {
 		t.Error(err)
 	}
 	broken := errors.New("broken")
-	if _, err := copied(io.MultiReader(strings.NewReader(`{"a":"b`), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, err := copied(io.MultiReader(strings.NewReader(`{"a":"b`), iotest.ErrReader(broken))); !errors.Is(err,
+		broken) {
 		t.Error(err)
 	}
 }
@@ -83,7 +87,9 @@ func FuzzJSONCopy(f *testing.F) {
 
 // FuzzScanBody: a body is accepted or refused by name, and an accepted one is one object.
 func FuzzScanBody(f *testing.F) {
-	f.Add([]byte(`{"scanner":"s","version":"1","database":"2026-01-02T03:04:05Z","scanned":"2026-01-02T03:04:05Z","counts":{"high":1},"report":{"a":[1]}}`))
+	f.Add(
+		[]byte(
+			`{"scanner":"s","version":"1","database":"2026-01-02T03:04:05Z","scanned":"2026-01-02T03:04:05Z","counts":{"high":1},"report":{"a":[1]}}`))
 	f.Add([]byte(`{"report":{},"report":{}}`))
 	f.Add([]byte(`{"\u0072eport":{"a":"\u0000"},"counts":null}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -112,7 +118,8 @@ func TestScanBodyFails(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
-	_, err := readScan(io.MultiReader(strings.NewReader(`{"report":{`), iotest.ErrReader(iotest.ErrTimeout)), io.Discard)
+	_, err := readScan(io.MultiReader(strings.NewReader(`{"report":{`), iotest.ErrReader(iotest.ErrTimeout)),
+		io.Discard)
 	if farm.CodeOf(err) != farm.CodeInvalid || err.Error() != "The request body could not be read" {
 		t.Error(err)
 	}

@@ -18,7 +18,8 @@ func (s service) readyz(r *rest.Request) (any, error) { return nil, s.reg.Ready(
 // status leaves out the reports on templates that the caller may not list.
 func (s service) status(r *rest.Request) (any, error) {
 	caller, out := rest.CallerOf(r.Context()), s.reg.Status()
-	out.Damaged = slices.DeleteFunc(out.Damaged, func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })
+	out.Damaged = slices.DeleteFunc(out.Damaged,
+		func(d api.RegistryDamage) bool { return !caller.Sees(farm.ResourceTemplate, d.ID) })
 	return out, nil
 }
 

@@ -30,7 +30,8 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 	p := r.Params
 	req := api.PushRequest{
 		ID: p.String("id"), Name: p.String("name"), MustExist: p.Bool("must_exist", false), Tag: p.Required("tag"),
-		Description: p.String("description"), Arch: p.OneOf("arch", "amd64", "arm64"), ResumeKey: p.String("resume_key"),
+		Description: p.String("description"), Arch: p.OneOf("arch", "amd64", "arm64"),
+		ResumeKey: p.String("resume_key"),
 	}
 	p.JSON("gen", &req.Gen)
 	p.JSON("revert", &req.Revert)
@@ -192,7 +193,8 @@ func newSteady(w http.ResponseWriter) *idleWriter {
 
 var _ io.ReaderFrom = (*idleWriter)(nil)
 
-func (s *idleWriter) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) } // a connection without deadlines has no limit
+// a connection without deadlines has no limit
+func (s *idleWriter) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) }
 
 func (s *idleWriter) Write(p []byte) (int, error) {
 	s.goOn()

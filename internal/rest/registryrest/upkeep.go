@@ -12,7 +12,9 @@ func (s service) stats(r *rest.Request) (any, error) { return s.reg.Stats(r.Cont
 func operator(do rest.HandlerFunc) rest.HandlerFunc {
 	return func(r *rest.Request) (any, error) {
 		if !rest.CallerOf(r.Context()).Is() && !rest.IsLoopbackRequest(r.Request) {
-			return nil, farm.Errorf(farm.CodeForbidden, "The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks callers who they are")
+			return nil, farm.Errorf(farm.CodeForbidden,
+				"The upkeep of the storage is asked for on the registry's own machine, as long as nothing asks "+
+					"callers who they are")
 		}
 		return do(r)
 	}
@@ -21,7 +23,8 @@ func operator(do rest.HandlerFunc) rest.HandlerFunc {
 func (s service) beginUpkeep(r *rest.Request) (any, error) {
 	p := r.Params
 	req := api.StorageJobRequest{
-		Do: p.Required("do"), Deep: p.Bool("deep", false), EmptyTrash: p.Bool("empty_trash", false), DryRun: p.Bool("dry_run", false),
+		Do: p.Required("do"), Deep: p.Bool("deep", false), EmptyTrash: p.Bool("empty_trash", false),
+		DryRun: p.Bool("dry_run", false),
 	}
 	p.JSON("rate", &req.Rate)
 	if err := p.Err(); err != nil {

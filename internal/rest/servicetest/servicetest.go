@@ -61,19 +61,23 @@ func New(o Options) *Service {
 	if err != nil {
 		panic(err)
 	}
-	who := &auth.Authenticator{Root: root, Sessions: auth.NewSessions(s.Keys, s.Signer, o.TTL), Certificate: o.Certificate}
+	who := &auth.Authenticator{Root: root, Sessions: auth.NewSessions(s.Keys, s.Signer,
+		o.TTL), Certificate: o.Certificate}
 	if o.JWT != "" {
 		who.JWT = s.jwt
 	}
 	log := slog.New(slog.DiscardHandler)
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: who, Judge: auth.NewJudge(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true}, s.Grants), Logger: log,
+		Who: who,
+		Judge: auth.NewJudge(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true},
+			s.Grants), Logger: log,
 	})
 	if err != nil {
 		panic(err)
 	}
 	routes := authrest.Routes(authrest.Options{
-		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants, Resources: true,
+		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants,
+		Resources: true,
 	})
 	s.handler = guard.Handler(append(routes, rest.Route{Pattern: "/", Permission: rest.Known, Raw: s.behind}), log)
 	return s

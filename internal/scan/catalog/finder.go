@@ -106,7 +106,8 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)
 	}
 	slices.SortFunc(out.Wanted, func(a, b Wanted) int { return cmp.Compare(a.Path, b.Path) })
-	out.Warnings, out.Skipped, out.Files, out.Folders, out.Unread = w.warnings.cut(), w.skipped.cut(), w.files, w.folders, w.unread+w.unlisted
+	out.Warnings, out.Skipped, out.Files, out.Folders, out.Unread = w.warnings.cut(), w.skipped.cut(), w.files,
+		w.folders, w.unread+w.unlisted
 	return &out, nil
 }
 
@@ -169,7 +170,9 @@ func (f *Finder) Mark(name string) (FileStamp, error) {
 	}
 	changed, inode := times(info)
 	h := uint64(14695981039346656037) // FNV-1a, of 64 bits
-	for _, v := range [...]uint64{uint64(info.Size()), uint64(info.ModTime().UnixNano()), uint64(changed.UnixNano()), inode, uint64(info.Mode())} {
+	for _, v := range [...]uint64{
+		uint64(info.Size()), uint64(info.ModTime().UnixNano()), uint64(changed.UnixNano()), inode, uint64(info.Mode()),
+	} {
 		for range 8 {
 			h = (h ^ v&0xff) * 1099511628211
 			v >>= 8

@@ -18,7 +18,8 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"real/node_modules/ws/package.json": `{"name":"ws","version":"8.0.0"}`,
-		"real/readme.md":                    "", "real/tool": strings.Repeat("x", 1000), "real/data": strings.Repeat("x", 1000),
+		"real/readme.md":                    "", "real/tool": strings.Repeat("x", 1000),
+		"real/data": strings.Repeat("x", 1000),
 	} {
 		full := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
@@ -65,7 +66,8 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 			t.Errorf("the name of %s does not", name)
 		}
 		if name == "real/node_modules/ws/package.json" {
-			if found := f.Read(t.Context(), w); len(found.Packages) != 1 || found.Packages[0].Locations[0] != dir+"/"+name {
+			if found := f.Read(t.Context(), w); len(found.Packages) != 1 ||
+				found.Packages[0].Locations[0] != dir+"/"+name {
 				t.Errorf("%+v", found)
 			}
 		}

@@ -20,7 +20,9 @@ func folder(t *testing.T) (fs.FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
-	for name, text := range map[string]string{"root/a/list": "gem a 1", "root/b/c/list": "gem b 1", "secret": "gem secret 1"} {
+	for name, text := range map[string]string{
+		"root/a/list": "gem a 1", "root/b/c/list": "gem b 1", "secret": "gem secret 1",
+	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -30,7 +32,8 @@ func folder(t *testing.T) (fs.FS, string) {
 		}
 	}
 	for name, target := range map[string]string{
-		"inside": "a/list", "absolute": "/a/list", "out": "../secret", "far": filepath.Join(dir, "secret"), "loop": "loop", "folder": "b", "b/up": "../../../../a/list",
+		"inside": "a/list", "absolute": "/a/list", "out": "../secret", "far": filepath.Join(dir, "secret"),
+		"loop": "loop", "folder": "b", "b/up": "../../../../a/list",
 	} {
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
@@ -75,7 +78,10 @@ func (s sorted) Open(name string) (fs.File, error) { return s.FS.Open(name) }
 
 func TestLinksNeverLeaveTheTree(t *testing.T) {
 	tree, _ := folder(t)
-	for name, want := range map[string]string{"inside": "gem a 1", "folder/c/list": "gem b 1", "out": "", "far": "", "loop": "", "../secret": "", "/etc/passwd": ""} {
+	for name, want := range map[string]string{
+		"inside": "gem a 1", "folder/c/list": "gem b 1", "out": "", "far": "",
+		"loop": "", "../secret": "", "/etc/passwd": "",
+	} {
 		data, err := fs.ReadFile(tree, name)
 		if (err == nil) != (want != "") || string(data) != want {
 			t.Errorf("%s: %q, %v", name, data, err)
@@ -159,7 +165,8 @@ func TestKernelsFilesAreSkipped(t *testing.T) {
 	}
 	defer closer.Close()
 	var skip *catalog.SkipDirError
-	if _, err := fs.ReadDir(tree, "proc"); !errors.As(err, &skip) || skip.Why != "a file system of type proc is not scanned" {
+	if _, err := fs.ReadDir(tree, "proc"); !errors.As(err, &skip) ||
+		skip.Why != "a file system of type proc is not scanned" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -168,13 +175,19 @@ func TestWithinPackage(t *testing.T) {
 	for path, want := range map[string]bool{
 		"a/node_modules/b/yarn.lock": true, "node_modules/b/yarn.lock": true, "a/my_node_modules/yarn.lock": false,
 		"usr/lib/python3/site-packages/x/requirements.txt": true,
-		"root/go/pkg/mod/x.test/y@v1.0.0/go.sum":           true, "root/go/pkg/mod/cache/download/x/go.mod": true, "src/x@v1/": false, "src/user@vm/go.mod": false,
-		"x.test/y@v1.0.0/go.sum": true, "cache/download/x.test/y/@v/go.mod": false, "x.test/y/@v/go.mod": false, "root/go/pkg/mod/x.test/y@v2.0.0+incompatible/a/go.mod": true,
-		"srv/app@v2/package-lock.json": false, "home/u/site@v1.2/Gemfile.lock": false, "srv/app@v1.2.3/package-lock.json": false, "www.x.test/app@v2/yarn.lock": false,
-		"var/lib/gems/3.1.0/gems/rack-3.0/Gemfile.lock": true, "src/gems/rack/Gemfile.lock": false, "x/bundler/gems/rack-3a/Gemfile.lock": false,
+		"root/go/pkg/mod/x.test/y@v1.0.0/go.sum":           true, "root/go/pkg/mod/cache/download/x/go.mod": true,
+		"src/x@v1/": false, "src/user@vm/go.mod": false,
+		"x.test/y@v1.0.0/go.sum": true, "cache/download/x.test/y/@v/go.mod": false, "x.test/y/@v/go.mod": false,
+		"root/go/pkg/mod/x.test/y@v2.0.0+incompatible/a/go.mod": true,
+		"srv/app@v2/package-lock.json":                          false, "home/u/site@v1.2/Gemfile.lock": false,
+		"srv/app@v1.2.3/package-lock.json": false, "www.x.test/app@v2/yarn.lock": false,
+		"var/lib/gems/3.1.0/gems/rack-3.0/Gemfile.lock": true, "src/gems/rack/Gemfile.lock": false,
+		"x/bundler/gems/rack-3a/Gemfile.lock":    false,
 		"c/registry/src/idx/time-1.0/Cargo.lock": true, "c/registry/src/Cargo.lock": false,
-		"srv/registry/src/web/app/package-lock.json": false, "srv/registry/src/web/app-2/package-lock.json": false, "srv/gems/site-2024/Gemfile.lock": false,
-		"var/lib/gems/3.1.0/gems/nokogiri-1.13.3-x86_64-linux/Gemfile.lock": true, "c/registry/src/idx/md-5-0.10.6/a/Cargo.lock": true,
+		"srv/registry/src/web/app/package-lock.json": false, "srv/registry/src/web/app-2/package-lock.json": false,
+		"srv/gems/site-2024/Gemfile.lock":                                   false,
+		"var/lib/gems/3.1.0/gems/nokogiri-1.13.3-x86_64-linux/Gemfile.lock": true,
+		"c/registry/src/idx/md-5-0.10.6/a/Cargo.lock":                       true,
 	} {
 		if got := catalog.WithinPackage(path); got != want {
 			t.Errorf("%s: %v", path, got)

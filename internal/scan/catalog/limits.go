@@ -113,5 +113,8 @@ func more(left int, what string) []Warning {
 	if left == 0 {
 		return nil
 	}
-	return []Warning{{Path: "/", What: fmt.Sprintf("the tree exceeds the limits of a scan: %d further %s; scan parts of it separately", left, what)}}
+	return []Warning{
+		{Path: "/", What: fmt.Sprintf(
+			"the tree exceeds the limits of a scan: %d further %s; scan parts of it separately", left, what)},
+	}
 }

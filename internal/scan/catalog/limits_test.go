@@ -17,7 +17,8 @@ import (
 func crowd() catalogtest.Files {
 	files := catalogtest.Files{}
 	for i := range 400 {
-		files[fmt.Sprintf("d%d/e%03d/list", i%7, i)] = fmt.Sprintf("gem g%03d 1.0\npython P.%d 1\npython p-%d 1\nfail", i, i%50, i%50)
+		files[fmt.Sprintf("d%d/e%03d/list", i%7, i)] = fmt.Sprintf("gem g%03d 1.0\npython P.%d 1\npython p-%d 1\nfail",
+			i, i%50, i%50)
 	}
 	return files
 }
@@ -29,14 +30,17 @@ func TestLimits(t *testing.T) {
 		limits catalog.Limits
 		want   string
 	}{
-		"none":     {catalog.Limits{}, "450 packages, 400 warnings, 0 unread: "},
-		"packages": {catalog.Limits{Packages: 100}, "100 packages, 401 warnings, 1 unread: 1100 further entries of packages"},
+		"none": {catalog.Limits{}, "450 packages, 400 warnings, 0 unread: "},
+		"packages": {
+			catalog.Limits{Packages: 100}, "100 packages, 401 warnings, 1 unread: 1100 further entries of packages",
+		},
 		"warnings": {catalog.Limits{Warnings: 30}, "450 packages, 31 warnings, 1 unread: 370 further warnings"},
 		"text":     {catalog.Limits{Text: 100_000}, "packages"},
 	} {
 		var first *catalog.Result
 		for workers := range 5 {
-			r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()), catalog.Options{Extractors: list("list"), Workers: workers, Limits: c.limits})
+			r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()),
+				catalog.Options{Extractors: list("list"), Workers: workers, Limits: c.limits})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,11 +53,13 @@ func TestLimits(t *testing.T) {
 		}
 		var told []string
 		for _, w := range first.Warnings {
-			if text, ok := strings.CutPrefix(w.What, "the tree exceeds the limits of a scan: "); ok && w.Path == "/" && !w.Odd {
+			if text, ok := strings.CutPrefix(w.What, "the tree exceeds the limits of a scan: "); ok && w.Path == "/" &&
+				!w.Odd {
 				told = append(told, strings.TrimSuffix(text, "; scan parts of it separately"))
 			}
 		}
-		got := fmt.Sprintf("%d packages, %d warnings, %d unread: %s", len(first.Packages), len(first.Warnings), first.Unread, strings.Join(told, ", "))
+		got := fmt.Sprintf("%d packages, %d warnings, %d unread: %s", len(first.Packages), len(first.Warnings),
+			first.Unread, strings.Join(told, ", "))
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -65,14 +71,16 @@ func TestLimits(t *testing.T) {
 
 // A kept package has all its locations, even those found after a cut.
 func TestKeptPackagesAreWhole(t *testing.T) {
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()), catalog.Options{Extractors: list("list"), Limits: catalog.Limits{Packages: 402, Warnings: 1}})
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(crowd()),
+		catalog.Options{Extractors: list("list"), Limits: catalog.Limits{Packages: 402, Warnings: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p := r.Packages[0]; p.Kind != catalog.Python || len(p.Locations) != 8 {
 		t.Errorf("%+v", p)
 	}
-	if l := (catalog.Limits{Packages: 500, Warnings: 2, Text: 1}).After(r); l.Packages != 98 || l.Warnings != 1 || l.Text != 1 {
+	if l := (catalog.Limits{Packages: 500, Warnings: 2, Text: 1}).After(r); l.Packages != 98 || l.Warnings != 1 ||
+		l.Text != 1 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -109,7 +117,8 @@ func TestLargeFilesWait(t *testing.T) {
 		files[fmt.Sprintf("%d/list", i)] = strings.Repeat(" ", 20<<20)
 	}
 	h := heavy{lines{catalog.Patterns{Names: []string{"list"}}}, &atomic.Int32{}, &atomic.Int32{}}
-	if _, err := catalog.Scan(t.Context(), catalogtest.Tree(files), catalog.Options{Extractors: []catalog.Extractor{h}, Workers: 8}); err != nil {
+	if _, err := catalog.Scan(t.Context(), catalogtest.Tree(files),
+		catalog.Options{Extractors: []catalog.Extractor{h}, Workers: 8}); err != nil {
 		t.Fatal(err)
 	}
 	if n := h.most.Load(); n != 1 {

@@ -12,7 +12,8 @@ func grown(times int) *packageSet {
 	for i := range times {
 		text := fmt.Sprintf("com.example.%06d", i)
 		s.add(Package{
-			Kind: MacOSApp, Name: "App", Version: "1", BundleIDs: []string{text}, Licenses: []string{text, text}, Locations: []string{text},
+			Kind: MacOSApp, Name: "App", Version: "1", BundleIDs: []string{text}, Licenses: []string{text, text},
+			Locations: []string{text},
 		})
 	}
 	return s
@@ -22,7 +23,8 @@ func grown(times int) *packageSet {
 func TestShelfCountsWhatGrows(t *testing.T) {
 	s := grown(100)
 	h := s.first.list[0]
-	if len(s.first.list) != 1 || s.first.used != h.size() || len(h.BundleIDs) != 100 || len(h.Licenses) != 100 || len(h.Locations) != 100 {
+	if len(s.first.list) != 1 || s.first.used != h.size() || len(h.BundleIDs) != 100 || len(h.Licenses) != 100 ||
+		len(h.Locations) != 100 {
 		t.Errorf("%d packages of %d bytes; the first has %d, and %d, %d, %d of each list",
 			len(s.first.list), s.first.used, h.size(), len(h.BundleIDs), len(h.Licenses), len(h.Locations))
 	}

@@ -49,7 +49,8 @@ func (c careless) Extract(ctx context.Context, f *catalog.File) ([]catalog.Packa
 // error.
 func TestCarelessExtractors(t *testing.T) {
 	tree := broken{fstest.MapFS{"half/list": {Data: []byte("gem a 1")}}}
-	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
+	r, err := catalog.Scan(t.Context(), tree,
+		catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
 	if err != nil || r.Unread != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd {
 		t.Errorf("%v: %+v", err, r)
 	}

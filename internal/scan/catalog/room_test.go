@@ -11,7 +11,10 @@ import (
 func TestRoom(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a caller that waits stops
-	r := &reading{room: semaphore.NewWeighted(room), claims: newClaims(nil), report: &progress{}, shelf: newShelf(usual)}
+	r := &reading{
+		room: semaphore.NewWeighted(room), claims: newClaims(nil), report: &progress{},
+		shelf: newShelf(usual),
+	}
 	r.read(ctx, wanted{path: "small"})
 	if r.result.Read != 1 {
 		t.Error("a small file waited for room")

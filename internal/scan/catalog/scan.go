@@ -80,7 +80,10 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	o.Limits = o.Limits.orUsual()
 	p := &progress{tell: o.Progress}
 	defer p.start()()
-	r := &reading{root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits), room: semaphore.NewWeighted(room)}
+	r := &reading{
+		root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits),
+		room: semaphore.NewWeighted(room),
+	}
 	r.walk = newWalk(r)
 	if err := r.walk.run(ctx, o.Workers); err != nil {
 		return nil, fmt.Errorf("scanning: %w", err)
@@ -183,7 +186,9 @@ var errTime = errors.New("reading it took too long")
 
 // extract runs one extractor. A file that makes it panic is handled as unreadable; odd reports a
 // file whose bytes were readable and invalid.
-func (r *reading) extract(ctx context.Context, e Extractor, w wanted) (packages []Package, n int64, odd bool, err error) {
+func (r *reading) extract(
+	ctx context.Context, e Extractor, w wanted,
+) (packages []Package, n int64, odd bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.FileTime, errTime)
 	defer cancel()
 	f := &File{Path: w.path, Link: w.link, ctx: ctx, root: r.root, entry: w.entry}

@@ -64,7 +64,8 @@ func TestScan(t *testing.T) {
 		"a/c/other":       "-> /nowhere",
 		"a/not":           "gem not 1.0",
 	},
-		"gem rack 1.0 /a/list /list", "python Flask 2.0 /a/list /list", "gem rack 2.0 /a/other", "brew link 1 /a/c/other",
+		"gem rack 1.0 /a/list /list", "python Flask 2.0 /a/list /list", "gem rack 2.0 /a/other",
+		"brew link 1 /a/c/other",
 		"! /a/other: lines: it is damaged", "! /a/b/list: lines: its reader failed: index out of range [5]",
 	)
 }
@@ -79,7 +80,8 @@ func TestScanIsDeterministic(t *testing.T) {
 	}
 	var first *catalog.Result
 	for workers := range 9 {
-		r, err := catalog.Scan(t.Context(), catalogtest.Tree(files), catalog.Options{Extractors: list("list"), Workers: workers})
+		r, err := catalog.Scan(t.Context(), catalogtest.Tree(files),
+			catalog.Options{Extractors: list("list"), Workers: workers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,15 +92,23 @@ func TestScanIsDeterministic(t *testing.T) {
 			t.Fatalf("%d goroutines give another result", workers)
 		}
 	}
-	if first.Files != 600 || first.Folders != 1+7+300+300 || first.Read != 600 || first.Unread != 0 || !first.Warnings[0].Odd || len(first.Warnings) != 300 {
-		t.Errorf("counts: %d files, %d folders, %d read, %d unread, %d warnings", first.Files, first.Folders, first.Read, first.Unread, len(first.Warnings))
+	if first.Files != 600 || first.Folders != 1+7+300+300 || first.Read != 600 || first.Unread != 0 ||
+		!first.Warnings[0].Odd || len(first.Warnings) != 300 {
+		t.Errorf("counts: %d files, %d folders, %d read, %d unread, %d warnings", first.Files, first.Folders,
+			first.Read, first.Unread, len(first.Warnings))
 	}
 }
 
 func TestPackagesAreFinished(t *testing.T) {
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"list": "npm @babel/core 7.0.0\ngo github.com/BurntSushi/toml v1.6.0\njava org.x:y 1\n" +
-		"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\ngem a 1-java\nrust b 1+c\npod D 1\nmacos macOS 14"}),
-		catalog.Options{Extractors: list("list"), CPEs: func(p catalog.Package) []string { return []string{"cpe of " + p.Name} }})
+	r, err := catalog.Scan(t.Context(),
+		catalogtest.Tree(
+			catalogtest.Files{"list": "npm @babel/core 7.0.0\ngo github.com/BurntSushi/toml v1.6.0\njava org.x:y 1\n" +
+				"python Zope.Interface_x 1\nbrew openssl@3 3.0_1\nmacos-app App 1\ngem a 1\ngem a 1-java\nrust " +
+				"b 1+c\npod " +
+				"D 1\nmacos macOS 14"}),
+		catalog.Options{Extractors: list("list"), CPEs: func(p catalog.Package) []string {
+			return []string{"cpe of " + p.Name}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +117,13 @@ func TestPackagesAreFinished(t *testing.T) {
 		got[p.PURL+" "+p.Language+" "+p.CPEs[0]] = true
 	}
 	for _, want := range []string{
-		"pkg:npm/%40babel/core@7.0.0 javascript cpe of @babel/core", "pkg:golang/github.com/burntsushi/toml@v1.6.0 go cpe of github.com/BurntSushi/toml",
+		"pkg:npm/%40babel/core@7.0.0 javascript cpe of @babel/core",
+		"pkg:golang/github.com/burntsushi/toml@v1.6.0 go cpe of github.com/BurntSushi/toml",
 		"pkg:maven/org.x/y@1 java cpe of org.x:y", "pkg:pypi/zope.interface-x@1 python cpe of Zope.Interface_x",
-		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App", "pkg:gem/a@1 ruby cpe of a", "pkg:gem/a@1?platform=java ruby cpe of a",
-		"pkg:cargo/b@1%2Bc rust cpe of b", "pkg:cocoapods/D@1 swift cpe of D", "pkg:generic/macos/macOS@14  cpe of macOS",
+		"pkg:brew/openssl%403@3.0_1  cpe of openssl@3", "pkg:generic/macos/App@1  cpe of App",
+		"pkg:gem/a@1 ruby cpe of a", "pkg:gem/a@1?platform=java ruby cpe of a",
+		"pkg:cargo/b@1%2Bc rust cpe of b", "pkg:cocoapods/D@1 swift cpe of D",
+		"pkg:generic/macos/macOS@14  cpe of macOS",
 	} {
 		if !got[want] {
 			t.Errorf("%q is not in %v", want, got)
@@ -125,12 +138,14 @@ func TestScanEnds(t *testing.T) {
 	if _, err := catalog.Scan(ctx, fstest.MapFS{"list": {}}, catalog.Options{}); !errors.Is(err, stopped) {
 		t.Errorf("got %v", err)
 	}
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"list": "gem a 1\nwait", "b/list": "gem b 1"}),
+	r, err := catalog.Scan(t.Context(),
+		catalogtest.Tree(catalogtest.Files{"list": "gem a 1\nwait", "b/list": "gem b 1"}),
 		catalog.Options{Extractors: list("list"), FileTime: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(catalogtest.Lines(r)); !strings.Contains(got, "! /list: lines: reading it took too long") || !strings.Contains(got, "gem b 1") {
+	if got := fmt.Sprint(catalogtest.Lines(r)); !strings.Contains(got, "! /list: lines: reading it took too long") ||
+		!strings.Contains(got, "gem b 1") {
 		t.Errorf("got %s", got)
 	}
 }
@@ -167,7 +182,8 @@ func (h hostile) ReadDir(name string) ([]fs.DirEntry, error) {
 func (h hostile) Open(string) (fs.File, error) { return h.MapFS.Open("a/list") }
 
 func TestHostileTree(t *testing.T) {
-	r, err := catalog.Scan(t.Context(), hostile{catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1"})}, catalog.Options{Extractors: list("list")})
+	r, err := catalog.Scan(t.Context(), hostile{catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1"})},
+		catalog.Options{Extractors: list("list")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +199,8 @@ func TestHostileTree(t *testing.T) {
 		}
 	}
 	if deep != 1 || names == 0 || damaged != 1 || len(r.Packages) != 1 || len(r.Packages[0].Locations) != 513 {
-		t.Errorf("%d too deep, %d names, %d damaged, %d warnings; packages %d", deep, names, damaged, len(r.Warnings), len(r.Packages))
+		t.Errorf("%d too deep, %d names, %d damaged, %d warnings; packages %d", deep, names, damaged, len(r.Warnings),
+			len(r.Packages))
 	}
 }
 
@@ -221,21 +238,26 @@ func (n numbered) ReadDir(name string) ([]fs.DirEntry, error) {
 }
 
 func TestFolderIsReadOnce(t *testing.T) {
-	tree := numbered{catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "a/b/list": "gem b 1", "cc/list": "gem c 1"})}
+	tree := numbered{
+		catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "a/b/list": "gem b 1", "cc/list": "gem c 1"}),
+	}
 	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: list("list"), Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(catalogtest.Lines(r)), "[! /a/b: the directory was already read under another name gem a 1 /a/list gem c 1 /cc/list]"; got != want {
+	if got, want := fmt.Sprint(catalogtest.Lines(r)),
+		"[! /a/b: the directory was already read under another name gem a 1 /a/list gem c 1 /cc/list]"; got != want {
 		t.Errorf("got %s", got)
 	}
 }
 
 func TestLeaveAndProgress(t *testing.T) {
 	calls := 0
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "b/list": "gem b 1"}), catalog.Options{
-		Extractors: list("list"), Leave: func(path string) bool { return path == "a" }, Progress: func(int, int) { calls++ },
-	})
+	r, err := catalog.Scan(t.Context(),
+		catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "b/list": "gem b 1"}), catalog.Options{
+			Extractors: list("list"), Leave: func(path string) bool { return path == "a" },
+			Progress: func(int, int) { calls++ },
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

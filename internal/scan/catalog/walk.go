@@ -75,7 +75,8 @@ type walk struct {
 
 func newWalk(r *reading) *walk {
 	w := &walk{
-		root: r.root, claims: r.claims, leave: r.options.Leave, begin: r.options.begin, report: r.report, seen: map[uint64]struct{}{},
+		root: r.root, claims: r.claims, leave: r.options.Leave, begin: r.options.begin, report: r.report,
+		seen:     map[uint64]struct{}{},
 		warnings: newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
 		read: r.read,
 	}
@@ -332,7 +333,8 @@ func (b *batch) folder(f folder, full string) {
 		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the directory is too deep and was not read"})
 		b.unread++
 	case !b.walk.first(f.entry):
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the directory was already read under another name", Odd: true})
+		b.warnings = append(b.warnings,
+			Warning{Path: shown(full), What: "the directory was already read under another name", Odd: true})
 	default:
 		f.entry = alone(f.entry)
 		b.folders = append(b.folders, f)

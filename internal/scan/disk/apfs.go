@@ -37,7 +37,8 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 			skipped = append(skipped, failed(name, err))
 			continue
 		}
-		vols = append(vols, Volume{Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes()})
+		vols = append(vols,
+			Volume{Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes()})
 	}
 	for _, err := range c.Lost() {
 		skipped = append(skipped, failed("an APFS container", err))

@@ -25,9 +25,12 @@ func BenchmarkForms(b *testing.B) {
 		b.Fatal(err)
 	}
 	run(b, dir, mke2fs(b), "-q", "-F", "-t", "ext4", "-N", "150000", "-d", tree, image, "1G")
-	open := map[string]func() (*disk.Volume, func() error, error){"raw": func() (*disk.Volume, func() error, error) { return first(image) }}
+	open := map[string]func() (*disk.Volume, func() error, error){
+		"raw": func() (*disk.Volume, func() error, error) { return first(image) },
+	}
 	for name, o := range map[string][]string{
-		"qcow2": {}, "qcow2 zlib": {"-c", "-o", "compression_type=zlib"}, "qcow2 zstd": {"-c", "-o", "compression_type=zstd"},
+		"qcow2": {}, "qcow2 zlib": {"-c", "-o", "compression_type=zlib"},
+		"qcow2 zstd": {"-c", "-o", "compression_type=zstd"},
 	} {
 		file := filepath.Join(dir, name)
 		run(b, dir, append(append([]string{"qemu-img", "convert", "-O", "qcow2"}, o...), image, file)...)
@@ -101,7 +104,8 @@ func layers(b *testing.B, base, image string, depth int) {
 		}
 		versions = append([]string{name}, versions...)
 	}
-	if err := disktest.WriteTemplate(b.Context(), base, disktest.Template{ID: templateID, Versions: versions, Format: "raw"}); err != nil {
+	if err := disktest.WriteTemplate(b.Context(), base,
+		disktest.Template{ID: templateID, Versions: versions, Format: "raw"}); err != nil {
 		b.Fatal(err)
 	}
 }

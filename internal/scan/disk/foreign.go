@@ -7,7 +7,8 @@ import (
 )
 
 // ErrNoDisk reports that a file is not a disk: nothing in it is what disks have at their beginning.
-var ErrNoDisk = errors.New("it is not a disk: there is neither a partition table in it nor a file system that is known here")
+var ErrNoDisk = errors.New(
+	"it is not a disk: there is neither a partition table in it nor a file system that is known here")
 
 // Advice about files other than disks.
 const (

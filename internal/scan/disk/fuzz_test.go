@@ -122,8 +122,10 @@ func FuzzTemplate(f *testing.F) {
 	from := filepath.Join(f.TempDir(), "storage")
 	one, two := filepath.Join(f.TempDir(), "one"), filepath.Join(f.TempDir(), "two")
 	writeAll(f, filepath.Dir(one), map[string][]byte{"one": bytes.Repeat([]byte("one-"), 5000)})
-	writeAll(f, filepath.Dir(two), map[string][]byte{"two": append(make([]byte, 8192), bytes.Repeat([]byte("two-"), 5000)...)})
-	if err := disktest.WriteTemplate(f.Context(), from, disktest.Template{ID: templateID, Versions: []string{one, two}, Format: "raw"}); err != nil {
+	writeAll(f, filepath.Dir(two),
+		map[string][]byte{"two": append(make([]byte, 8192), bytes.Repeat([]byte("two-"), 5000)...)})
+	if err := disktest.WriteTemplate(f.Context(), from,
+		disktest.Template{ID: templateID, Versions: []string{one, two}, Format: "raw"}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add([]byte{}, []byte{})

@@ -98,7 +98,8 @@ func TestChain(t *testing.T) {
 	raw(t, filepath.Join(dir, "sub", "base.raw"), 3<<20)
 	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "base.raw", "-F", "raw", "sub/one.qcow2", "4M")
 	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", "sub/one.qcow2", "-F", "qcow2", "two.qcow2", "6M")
-	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "compat=0.10", "-b", filepath.Join(dir, "two.qcow2"), "-F", "qcow2", "top.qcow2")
+	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "compat=0.10", "-b", filepath.Join(dir, "two.qcow2"),
+		"-F", "qcow2", "top.qcow2")
 	for _, w := range [][]string{
 		{"sub/one.qcow2", "write -P 5 100000 70000", "write -z 400000 90000"},
 		{"two.qcow2", "write -P 6 130000 10000", "write -P 7 5M 5000", "discard 1M 128k"},
@@ -122,7 +123,8 @@ func TestChain(t *testing.T) {
 	if err := errors.Join(os.Symlink(filepath.Join(dir, "top.qcow2"), link), os.Symlink(dir, folder)); err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", filepath.Join(folder, "top.qcow2"), "-F", "qcow2", "over.qcow2")
+	run(t, dir, "qemu-img", "create", "-q", "-f", "qcow2", "-b", filepath.Join(folder, "top.qcow2"), "-F", "qcow2",
+		"over.qcow2")
 	for _, name := range []string{link, filepath.Join(folder, "top.qcow2"), filepath.Join(folder, "over.qcow2")} {
 		if !bytes.Equal(content(t, name), want) {
 			t.Errorf("by a link of the user's, %s, the chain differs", filepath.Base(name))

@@ -107,12 +107,14 @@ func readHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
 	le := binary.LittleEndian
 	length, want := int64(le.Uint32(b[12:])), le.Uint32(b[16:])
 	clear(b[16:20])
-	if length < gptHeader || length > sector || crc32.ChecksumIEEE(b[:length]) != want || le.Uint64(b[24:]) != uint64(at/sector) {
+	if length < gptHeader || length > sector || crc32.ChecksumIEEE(b[:length]) != want ||
+		le.Uint64(b[24:]) != uint64(at/sector) {
 		return nil, damaged("the header of its partition table is not what its checksum says")
 	}
 	table, count, entry := le.Uint64(b[72:]), int64(le.Uint32(b[80:])), int64(le.Uint32(b[84:]))
 	switch {
-	case entry < gptEntry || entry > maxGPTEntry || entry&(entry-1) != 0 || count > maxPartitions || count*entry > maxGPTTable*4:
+	case entry < gptEntry || entry > maxGPTEntry || entry&(entry-1) != 0 || count > maxPartitions ||
+		count*entry > maxGPTTable*4:
 		return nil, damaged("its partition table has %d entries of %d bytes", count, entry)
 	case table > uint64(size/sector) || int64(table)*sector > size-count*entry:
 		return nil, damaged("its partition table is past its end")
@@ -253,7 +255,8 @@ func extended(kind byte) bool {
 }
 
 func (e mbrEntry) partition(index int, from int64) Partition {
-	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from + e.start*sectorMBR, Length: e.sectors * sectorMBR}
+	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from +
+		e.start*sectorMBR, Length: e.sectors * sectorMBR}
 }
 
 // logical follows the list of tables in an extended partition, each of which has one partition and

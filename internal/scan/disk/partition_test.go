@@ -105,12 +105,25 @@ func TestLostLogical(t *testing.T) {
 		parts  int // that are known
 		told   string
 	}{
-		"whole":         {func(m memory) memory { return m }, 3, ""},
-		"no first mark": {func(m memory) memory { m[table+510]++; return m }, 1, "is cut off at sector 4096, which is not a table"},
-		"no other mark": {func(m memory) memory { m[next+510]++; return m }, 2, "is cut off at sector 6144, which is not a table"},
-		"cut":           {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
-		"in the first":  {func(m memory) memory { m.entry(446, 0x82, 2048, 4096); m[table+510]++; return m }, 1, "is cut off at sector 4096, which is not a table"},
-		"a circle":      {func(m memory) memory { m.entry(next+462, 0x05, 2048, 2048); return m }, 3, "goes back from sector 6144 to 6144"},
+		"whole": {func(m memory) memory { return m }, 3, ""},
+		"no first mark": {func(m memory) memory {
+			m[table+510]++
+			return m
+		}, 1, "is cut off at sector 4096, which is not a table"},
+		"no other mark": {func(m memory) memory {
+			m[next+510]++
+			return m
+		}, 2, "is cut off at sector 6144, which is not a table"},
+		"cut": {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
+		"in the first": {func(m memory) memory {
+			m.entry(446, 0x82, 2048, 4096)
+			m[table+510]++
+			return m
+		}, 1, "is cut off at sector 4096, which is not a table"},
+		"a circle": {func(m memory) memory {
+			m.entry(next+462, 0x05, 2048, 2048)
+			return m
+		}, 3, "goes back from sector 6144 to 6144"},
 		"without end": {func(m memory) memory {
 			for at := 2048; at < 2048+200; at++ {
 				m.entry((4096+at)*512+462, 0x05, uint32(at+1), 1)
@@ -136,7 +149,8 @@ func TestLostLogical(t *testing.T) {
 		case err != nil || len(skipped) != c.parts+len(told):
 			t.Errorf("%s: %+v, %v", name, skipped, err)
 		case c.told == "" && len(told) == 0:
-		case len(told) != 1 || !strings.HasPrefix(told[0], "partition 2 (the extended partition): ") || !strings.HasSuffix(told[0], c.told):
+		case len(told) != 1 || !strings.HasPrefix(told[0], "partition 2 (the extended partition): ") ||
+			!strings.HasSuffix(told[0], c.told):
 			t.Errorf("%s: %q", name, told)
 		}
 	}
@@ -229,20 +243,25 @@ func TestLyingTables(t *testing.T) {
 		"table at 2^55":     {func(h, _ []byte) { le.PutUint64(h[72:], 1<<55) }, "past its end"},
 		"header at 2^60":    {func(h, _ []byte) { le.PutUint64(h[24:], 1<<60) }, "checksum"},
 		"huge header":       {func(h, _ []byte) { le.PutUint32(h[12:], 1<<32-1) }, "checksum"},
-		"begins at 2^60":    {func(_, e []byte) { le.PutUint64(e[32:], 1<<60); le.PutUint64(e[40:], 1<<60) }, "from sector 1152921504606846976"},
-		"ends at 2^53":      {func(_, e []byte) { le.PutUint64(e[40:], 1<<52) }, ""},
-		"ends before":       {func(_, e []byte) { le.PutUint64(e[40:], 1) }, "from sector 80 to 1"},
-		"all the same":      {func(_, e []byte) { copy(e[128:], e[:128]) }, ""},
+		"begins at 2^60": {func(_, e []byte) {
+			le.PutUint64(e[32:], 1<<60)
+			le.PutUint64(e[40:], 1<<60)
+		}, "from sector 1152921504606846976"},
+		"ends at 2^53": {func(_, e []byte) { le.PutUint64(e[40:], 1<<52) }, ""},
+		"ends before":  {func(_, e []byte) { le.PutUint64(e[40:], 1) }, "from sector 80 to 1"},
+		"all the same": {func(_, e []byte) { copy(e[128:], e[:128]) }, ""},
 	} {
 		m := make(memory, 1<<18)
-		if err := disktest.WriteGPT(m, int64(len(m)), 512, disktest.Part{Type: disktest.Linux, Name: "one", Start: 40960, Length: 65536}); err != nil {
+		if err := disktest.WriteGPT(m, int64(len(m)), 512,
+			disktest.Part{Type: disktest.Linux, Name: "one", Start: 40960, Length: 65536}); err != nil {
 			t.Fatal(err)
 		}
 		clear(m[len(m)-512:]) // the copy
 		c.lie(m[512:1024], m[1024:])
 		m.seal(512)
 		list, err := disk.Partitions(bytes.NewReader(m), int64(len(m)))
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, disk.ErrDamaged)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, disk.ErrDamaged)) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, p := range list {
@@ -259,7 +278,10 @@ func FuzzPartitions(f *testing.F) {
 	const size = 1 << 18
 	bases := []memory{make(memory, size), make(memory, size), make(memory, size)}
 	for k, sector := range []int64{512, 4096} {
-		parts := []disktest.Part{{Type: disktest.EFI, Name: "one", Start: 40960, Length: 65536}, {Type: disktest.Linux, Start: 114688, Length: 65536}}
+		parts := []disktest.Part{
+			{Type: disktest.EFI, Name: "one", Start: 40960, Length: 65536},
+			{Type: disktest.Linux, Start: 114688, Length: 65536},
+		}
 		if err := disktest.WriteGPT(bases[k], size, sector, parts...); err != nil {
 			f.Fatal(err)
 		}

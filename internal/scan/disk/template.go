@@ -136,7 +136,8 @@ func (s *Storage) try(id, tag string) (*Template, error) {
 	for i := range v.Files {
 		if f := &v.Files[i]; f.Kind == layout.Disk {
 			if err := t.add(f); err != nil {
-				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err), t.Close())
+				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err),
+					t.Close())
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func storage(t testing.TB) (base string, versions [][]byte) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{templateID, secondID} {
-		if err := disktest.WriteTemplate(t.Context(), base, disktest.Template{ID: id, Versions: []string{one, two}, Format: "raw"}); err != nil {
+		if err := disktest.WriteTemplate(t.Context(), base,
+			disktest.Template{ID: id, Versions: []string{one, two}, Format: "raw"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +76,9 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
-	if _, err := disk.OpenTemplate(t.TempDir(), templateID, ""); err == nil || !strings.Contains(err.Error(), "no registry storage") && !strings.Contains(err.Error(), "not a registry storage") {
+	if _, err := disk.OpenTemplate(t.TempDir(), templateID, ""); err == nil ||
+		!strings.Contains(err.Error(), "no registry storage") &&
+			!strings.Contains(err.Error(), "not a registry storage") {
 		t.Errorf("%v", err)
 	}
 }
@@ -130,7 +133,11 @@ func TestTemplateOfQCOW2(t *testing.T) {
 	}
 	for format, want := range map[string][]byte{"": want, "raw": file} {
 		base := t.TempDir()
-		if err := disktest.WriteTemplate(t.Context(), base, disktest.Template{ID: templateID, Versions: []string{filepath.Join(dir, "disk.qcow2")}, Format: format}); err != nil {
+		if err := disktest.WriteTemplate(t.Context(), base,
+			disktest.Template{
+				ID: templateID, Versions: []string{filepath.Join(dir, "disk.qcow2")},
+				Format: format,
+			}); err != nil {
 			t.Fatal(err)
 		}
 		tpl, err := disk.OpenTemplate(base, templateID, "")

@@ -64,7 +64,8 @@ func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
 		return nil, []Skipped{failed(p.describe("the extended partition"), p.Err)}
 	}
 	if p.Length == 0 {
-		return nil, []Skipped{{Name: p.describe("a partition"), Reason: "it is past the end of the disk", Partial: true}}
+		return nil,
+			[]Skipped{{Name: p.describe("a partition"), Reason: "it is past the end of the disk", Partial: true}}
 	}
 	section := io.NewSectionReader(r, p.Start, p.Length)
 	k, err := detect(section, p)

@@ -146,7 +146,8 @@ func TestVolumesOfAPFS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := disktest.WriteGPT(m, int64(len(m)), 4096, disktest.Part{Type: disktest.APFS, Start: start, Length: 30 * mib}); err != nil {
+	if err := disktest.WriteGPT(m, int64(len(m)), 4096,
+		disktest.Part{Type: disktest.APFS, Start: start, Length: 30 * mib}); err != nil {
 		t.Fatal(err)
 	}
 	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
@@ -159,11 +160,13 @@ func TestVolumesOfAPFS(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s %q %q %v %v", v.Partition, v.Format, v.Name, v.Role, v.Group != "", err))
 	}
 	for _, s := range skipped {
-		got = append(got, fmt.Sprintf("%d %s: %v, %v", s.Partition, s.Name, s.Partial, errors.Is(s.Err, apfs.ErrEncrypted)))
+		got = append(got, fmt.Sprintf("%d %s: %v, %v", s.Partition, s.Name, s.Partial,
+			errors.Is(s.Err, apfs.ErrEncrypted)))
 	}
 	want := []string{
 		`1 apfs "Macintosh HD" "system" true <nil>`, `1 apfs "Data" "data" true <nil>`, `1 apfs "Other" "" false <nil>`,
-		`1 volume "Preboot" (preboot): false, false`, `1 volume "VM" (vm): false, false`, `1 volume "Secret": true, true`,
+		`1 volume "Preboot" (preboot): false, false`, `1 volume "VM" (vm): false, false`,
+		`1 volume "Secret": true, true`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
@@ -173,12 +176,16 @@ func TestVolumesOfAPFS(t *testing.T) {
 // A volume of a container whose superblock is damaged may have had packages.
 func TestLostVolume(t *testing.T) {
 	m := make(memory, 8*mib)
-	if _, err := apfstest.Write(m, apfstest.Container{Volumes: []apfstest.Volume{{Name: "System", Role: 1}, {Name: "Data", Role: 0x40}}}); err != nil {
+	if _, err := apfstest.Write(m,
+		apfstest.Container{
+			Volumes: []apfstest.Volume{{Name: "System", Role: 1}, {Name: "Data", Role: 0x40}},
+		}); err != nil {
 		t.Fatal(err)
 	}
 	m[bytes.Index(m, []byte("Data\x00"))]++
 	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
-	if err != nil || len(vols) != 1 || len(skipped) != 1 || !skipped[0].Partial || !errors.Is(skipped[0].Err, apfs.ErrDamaged) {
+	if err != nil || len(vols) != 1 || len(skipped) != 1 || !skipped[0].Partial ||
+		!errors.Is(skipped[0].Err, apfs.ErrDamaged) {
 		t.Errorf("%+v, %+v, %v", vols, skipped, err)
 	}
 }

@@ -83,7 +83,8 @@ func (l *realTimeScan) lookBack(before time.Time) error {
 	l.host.tell(s)
 	if err != nil && l.ctx.Err() == nil {
 		l.host.failed(err, "What was missed could not be looked for.")
-		l.host.warn("what happened before real-time scanning of " + l.root + " began could not be looked for at once: " + err.Error())
+		l.host.warn("what happened before real-time scanning of " + l.root +
+			" began could not be looked for at once: " + err.Error())
 	}
 	return err
 }

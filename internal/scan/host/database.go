@@ -87,7 +87,8 @@ func (h *Host) fetch(ctx context.Context, every time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, updateTime)
 	defer cancel()
 	st, err := update.Update(ctx, update.Options{
-		Target: h.o.Database.Path, Listing: h.o.Database.Listing, Key: h.o.Database.Key, Every: every - every/shareJitter,
+		Target: h.o.Database.Path, Listing: h.o.Database.Listing, Key: h.o.Database.Key,
+		Every: every - every/shareJitter,
 	})
 	h.mu.Lock()
 	defer h.mu.Unlock()

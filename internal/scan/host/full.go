@@ -98,7 +98,10 @@ func (h *Host) scan(ctx context.Context, f *fullScan, s *step, out *ScanResult) 
 		return err
 	}
 	defer closer.Close()
-	p := &treeScan{host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s, meter: &f.meter}
+	p := &treeScan{
+		host: h, finder: finder, from: inTree(folder), reads: everything, workers: workers(), step: s,
+		meter: &f.meter,
+	}
 	found, err := p.run(ctx)
 	if found.listing != nil {
 		out.note(found, h.silent.missed)

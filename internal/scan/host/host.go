@@ -94,12 +94,17 @@ func Open(o Options) (*Host, error) {
 	for i, l := range o.Leave {
 		o.Leave[i] = filepath.Clean(l)
 	}
-	h := &Host{o: o, log: o.Log, names: catalog.NewNames(extractors.All()), state: Idle, on: make(chan struct{}), damage: make(chan error, 1)}
+	h := &Host{
+		o: o, log: o.Log, names: catalog.NewNames(extractors.All()), state: Idle, on: make(chan struct{}),
+		damage: make(chan error, 1),
+	}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err
 	}
 	var err error
-	h.book, err = inventorydb.Open(inventorydb.Options{Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done})
+	h.book, err = inventorydb.Open(inventorydb.Options{
+		Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done,
+	})
 	if h.book == nil {
 		return nil, err
 	}
@@ -400,7 +405,10 @@ func (h *Host) await(f *fullScan) {
 	h.warn("a full scan that was stopped is left behind: a file system does not answer")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.memory.Last = &ScanResult{Path: f.order.Path, Started: f.order.Started, Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true}
+	h.memory.Last = &ScanResult{
+		Path: f.order.Path, Started: f.order.Started,
+		Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true,
+	}
 }
 
 // Reset empties the report: packages are cataloged again when a full scan finds them, or when their

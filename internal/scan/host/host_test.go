@@ -82,7 +82,8 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 		Watch: func(o WatchOptions) (Watcher, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.watch = &told{options: o, news: make(chan []Change, 100), flushes: make(chan chan struct{}), closed: make(chan struct{})}
+			b.watch = &told{options: o, news: make(chan []Change,
+				100), flushes: make(chan chan struct{}), closed: make(chan struct{})}
 			return b.watch, nil
 		},
 		OnChange: func(e Event) {
@@ -301,7 +302,8 @@ func database(t *testing.T, path string, built time.Time, names ...string) {
 		t.Fatal(err, out)
 	}
 	for _, n := range names {
-		if err := w.Vulnerability(vulndb.Vulnerability{ID: "CVE-2026-" + n, Score: vulndb.Score{Base: 7.5, Severity: vulndb.High, Version: "3.1"}}); err != nil {
+		if err := w.Vulnerability(vulndb.Vulnerability{ID: "CVE-2026-" +
+			n, Score: vulndb.Score{Base: 7.5, Severity: vulndb.High, Version: "3.1"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -47,13 +47,15 @@ func (m machine) Mounts() []Mount {
 
 // shared are the package directories common to all users of a machine.
 var shared = []string{
-	"/usr/lib/node_modules", "/usr/local/lib", "/usr/lib/python3", "/usr/lib/ruby", "/usr/share/nodejs", "/var/lib/gems", "/usr/local/bin",
+	"/usr/lib/node_modules", "/usr/local/lib", "/usr/lib/python3", "/usr/lib/ruby", "/usr/share/nodejs",
+	"/var/lib/gems", "/usr/local/bin",
 	"/opt", "/usr/local/Cellar", "/usr/local/Caskroom", "/Applications", "/Library/Ruby", "/Library/Python", "/srv",
 }
 
 // ofUser are those of each user, relative to the home directory.
 var ofUser = []string{
-	"go/bin", "go/pkg/mod", ".cargo", ".npm", ".nvm", ".gem", ".rbenv", ".local", ".pyenv", ".m2/repository", ".gradle/caches", ".cocoapods",
+	"go/bin", "go/pkg/mod", ".cargo", ".npm", ".nvm", ".gem", ".rbenv", ".local", ".pyenv", ".m2/repository",
+	".gradle/caches", ".cocoapods",
 	"Applications", "Library/Python", "src", "work", "Projects", "Developer",
 }
 

@@ -33,7 +33,8 @@ func TestThisMachine(t *testing.T) {
 	t.Logf("a package after %v", time.Since(begun).Round(10*time.Millisecond))
 	b.shell(`mv a b; rm -r node_modules/old`)
 	b.expect("npm x 1.0.0 b/node_modules/x/package.json")
-	b.shell(`for i in $(seq 200); do mkdir -p many/node_modules/p$i; echo "{\"name\":\"p$i\",\"version\":\"1.0.0\"}" > many/node_modules/p$i/package.json; done`)
+	b.shell(
+		`for i in $(seq 200); do mkdir -p many/node_modules/p$i; echo "{\"name\":\"p$i\",\"version\":\"1.0.0\"}" > many/node_modules/p$i/package.json; done`)
 	b.stopped()
 	live := b.list(Query{})
 	if len(live) != 201 {

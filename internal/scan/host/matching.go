@@ -198,7 +198,8 @@ func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 		packages[i], verdicts[i].Package = p.Package, p
 		index[keyOf(&p.Package)] = i
 	}
-	result, err := match.Match(ctx, j.db, packages, match.Options{Rules: match.Rules{Packages: []string{}}, Begin: yield})
+	result, err := match.Match(ctx, j.db, packages,
+		match.Options{Rules: match.Rules{Packages: []string{}}, Begin: yield})
 	if err != nil {
 		return err
 	}

@@ -128,7 +128,8 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 		if err != nil {
 			continue // it was removed
 		}
-		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Mark: m.Print}), append(marks, m), append(still, w)
+		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Mark: m.Print}), append(marks, m),
+			append(still, w)
 	}
 	known := make([]inventorydb.Knowledge, len(seen))
 	if p.reads != everything {
@@ -139,7 +140,8 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	c.wanted = still
 	for i, w := range still {
 		switch {
-		case known[i] == inventorydb.Same && !leans(w.Path) || known[i] == inventorydb.Silent || known[i] == inventorydb.Noted && p.reads == whatDiffers:
+		case known[i] == inventorydb.Same && !leans(w.Path) || known[i] == inventorydb.Silent ||
+			known[i] == inventorydb.Noted && p.reads == whatDiffers:
 		case known[i] == inventorydb.Unknown && marks[i].Changed.Before(p.before):
 			c.files = append(c.files, inventorydb.File{Path: w.Path, Mark: seen[i].Mark, Quiet: true})
 		default:
@@ -157,7 +159,8 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 // leans reports whether the packages of a file also depend on its neighbors: copies of casks on the
 // directories of their versions, kegs and lists of requirements on other files.
 func leans(path string) bool {
-	return strings.Contains(path, "Caskroom/") || strings.HasSuffix(path, "/INSTALL_RECEIPT.json") || strings.HasSuffix(path, ".txt")
+	return strings.Contains(path, "Caskroom/") || strings.HasSuffix(path, "/INSTALL_RECEIPT.json") ||
+		strings.HasSuffix(path, ".txt")
 }
 
 // one reads one file.

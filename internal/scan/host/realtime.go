@@ -46,7 +46,8 @@ const flushMost = 10 * time.Second
 
 // newLive begins to watch a directory. No later change is missed.
 func (h *Host) newLive(root string) (*realTimeScan, error) {
-	l := &realTimeScan{host: h, root: root, pending: newPending(root, h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
+	l := &realTimeScan{host: h, root: root, pending: newPending(root,
+		h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
 	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
 		return nil, err
@@ -219,7 +220,10 @@ func (l *realTimeScan) wants(at string) bool {
 
 // pass creates one for a directory.
 func (l *realTimeScan) pass(s *step, from string, before time.Time) *treeScan {
-	return &treeScan{host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1, step: s, meter: &l.meter}
+	return &treeScan{
+		host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1,
+		step: s, meter: &l.meter,
+	}
 }
 
 // readFiles reads single files.
@@ -282,7 +286,8 @@ func (l *realTimeScan) end() {
 	if l.host.life.Err() == nil {
 		l.know()
 		if list := l.pending.all(); len(list) > 0 && l.absorb(l.host.life, list) != nil {
-			l.host.warn("what changed last before real-time scanning of " + l.root + " ended is not in the report: a full scan finds it")
+			l.host.warn("what changed last before real-time scanning of " + l.root +
+				" ended is not in the report: a full scan finds it")
 		}
 	}
 	l.closer.Close()

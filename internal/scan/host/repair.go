@@ -12,7 +12,9 @@ func (h *Host) repairLocked(damage error) error {
 		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
 	}
 	h.memory.Full = &scanRequest{Path: h.memory.Path, Started: h.now()}
-	h.warnLocked(fmt.Sprintf("the inventory could not be read (%v): it is set aside as %s since %s, and a full scan rebuilds it", damage, aside, moment(h.now())))
+	h.warnLocked(
+		fmt.Sprintf("the inventory could not be read (%v): it is set aside as %s since %s, and a full scan rebuilds it",
+			damage, aside, moment(h.now())))
 	h.rememberLocked()
 	return nil
 }

@@ -252,7 +252,8 @@ func TestStopEndsWhatIsBeingRead(t *testing.T) {
 	var list []Change
 	for i := range packages {
 		full := filepath.Join(b.dir, fmt.Sprintf("node_modules/p%d/package.json", i))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, fmt.Appendf(nil, `{"name":"p%d","version":"1.0.0"}`, i), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755),
+			os.WriteFile(full, fmt.Appendf(nil, `{"name":"p%d","version":"1.0.0"}`, i), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, Change{full, FileChanged})
@@ -379,10 +380,12 @@ func TestADamagedCatalogueIsRebuilt(t *testing.T) {
 	b.open()
 	b.expect("npm a 1.0.0 node_modules/a/package.json")
 	b.until("real-time scanning", func() bool { return b.Status().State == RealTime })
-	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.Catalogue+".damaged-") {
+	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.Catalogue+
+		".damaged-") {
 		t.Errorf("%q", w)
 	}
-	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 || strings.HasSuffix(left[0], "-20260101T000000.000Z") {
+	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 ||
+		strings.HasSuffix(left[0], "-20260101T000000.000Z") {
 		t.Errorf("%q", left)
 	}
 }
@@ -459,7 +462,8 @@ func TestFindingsAndRules(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return slices.ContainsFunc(b.events, func(e Event) bool {
-			return e.Cause == ByDatabase && e.Counts == Counts{Findings: 1} && e.Findings[0].Vulnerability.ID == "CVE-2026-b"
+			return e.Cause == ByDatabase && e.Counts == Counts{Findings: 1} &&
+				e.Findings[0].Vulnerability.ID == "CVE-2026-b"
 		})
 	})
 	// Another one of the same date counts as well: an older advisory was added.
@@ -478,14 +482,16 @@ func TestFindingsAndRules(t *testing.T) {
 func TestUpdatesComeByListing(t *testing.T) {
 	offered := filepath.Join(t.TempDir(), "vuln.db")
 	b := newBench(t, func(o *Options) {
-		o.Database = Database{Path: filepath.Join(filepath.Dir(o.Catalogue), "vuln.db"), Listing: filepath.Join(filepath.Dir(offered), "listing.json")}
+		o.Database = Database{Path: filepath.Join(filepath.Dir(o.Catalogue),
+			"vuln.db"), Listing: filepath.Join(filepath.Dir(offered), "listing.json")}
 	})
 	b.npm("a", "1.0.0")
 	b.full()
 	if s := b.Status(); len(s.Warnings) == 0 || s.Database.Present {
 		t.Errorf("%+v", s)
 	}
-	if err := b.UpdateDatabase(t.Context()); err == nil || b.Status().Database.Error == "" || b.Status().Work.Failures == 0 {
+	if err := b.UpdateDatabase(t.Context()); err == nil || b.Status().Database.Error == "" ||
+		b.Status().Work.Failures == 0 {
 		t.Errorf("%v %+v", err, b.Status().Database)
 	}
 	database(t, offered, vulndbtest.Built, "a")
@@ -503,7 +509,8 @@ func TestUpdatesComeByListing(t *testing.T) {
 
 func listing(t *testing.T, database string) {
 	t.Helper()
-	_, err := update.WriteListing(t.Context(), update.ListingOptions{Database: database, Target: filepath.Join(filepath.Dir(database), "listing.json")})
+	_, err := update.WriteListing(t.Context(),
+		update.ListingOptions{Database: database, Target: filepath.Join(filepath.Dir(database), "listing.json")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +553,8 @@ func TestManyCallsAtOnce(t *testing.T) {
 }
 
 func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
-	if _, err := Open(Options{Catalogue: filepath.Join(t.TempDir(), "c"), Rules: Rules{Packages: []string{"openssl"}}}); err == nil {
+	if _, err := Open(Options{Catalogue: filepath.Join(t.TempDir(),
+		"c"), Rules: Rules{Packages: []string{"openssl"}}}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -574,7 +582,8 @@ func TestADamagedDatabaseIsTold(t *testing.T) {
 		database(t, o.Database.Path, vulndbtest.Built, "a")
 	})
 	b.start()
-	if err := b.Host.notCompared(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil || !strings.Contains(b.Status().Database.Error, "damaged") {
+	if err := b.Host.notCompared(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil ||
+		!strings.Contains(b.Status().Database.Error, "damaged") {
 		t.Errorf("%v %q", err, b.Status().Database.Error)
 	}
 	b.npm("a", "1.0.0") // the next comparison succeeds

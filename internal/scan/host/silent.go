@@ -110,6 +110,7 @@ func (s *hungMounts) has(path string) bool {
 // lookAround finds file systems that do not answer, and warns of them.
 func (h *Host) lookAround(ctx context.Context) {
 	for _, point := range h.silent.look(ctx) {
-		h.warn("the file system at " + point + " does not answer: what lies there is not seen until a full scan finds that it does")
+		h.warn("the file system at " + point +
+			" does not answer: what lies there is not seen until a full scan finds that it does")
 	}
 }

@@ -52,13 +52,15 @@ func TestAFileSystemThatHangs(t *testing.T) {
 	b.shell(`mkdir -p node_modules/b; echo '{"name":"b","version":"1.0.0"}' > node_modules/b/package.json`)
 	b.expect("npm a 1.0.0 node_modules/a/package.json", "npm b 1.0.0 node_modules/b/package.json")
 	b.full()
-	if l := b.Status().LastScan; l.Unread != 1 || len(l.FirstUnread) != 1 || l.FirstUnread[0] != hang+": the file system does not answer" {
+	if l := b.Status().LastScan; l.Unread != 1 || len(l.FirstUnread) != 1 ||
+		l.FirstUnread[0] != hang+": the file system does not answer" {
 		t.Errorf("%+v", l)
 	}
 	if w := strings.Join(b.Status().Warnings, "\n"); strings.Count(w, hang+" does not answer") != 1 {
 		t.Error(w)
 	}
-	if _, err := b.FullScan(Scan{Path: filepath.Join(hang, "x")}); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := b.FullScan(Scan{Path: filepath.Join(hang, "x")}); err == nil ||
+		!strings.Contains(err.Error(), "does not answer") {
 		t.Error(err)
 	}
 	b.stopped()

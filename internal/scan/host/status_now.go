@@ -17,7 +17,10 @@ func (h *Host) Status() Status {
 	s := Status{
 		State: h.state, Path: h.memory.Path, Since: h.memory.Since, Reset: h.memory.Reset, LastScan: h.memory.Last,
 		Database: db, Judging: h.judges.Load(), Warnings: slices.Clone(h.warnings), Work: h.work.now(),
-		Counts: Contents{Files: totals.Files, Packages: totals.Packages, Findings: totals.Findings, Bytes: totals.Bytes},
+		Counts: Contents{
+			Files: totals.Files, Packages: totals.Packages, Findings: totals.Findings,
+			Bytes: totals.Bytes,
+		},
 	}
 	s.Database.Next, s.Database.Judged = h.nextLook, totals.Judged.Built
 	for _, err := range []error{h.unread, h.looked} {
@@ -27,7 +30,8 @@ func (h *Host) Status() Status {
 	}
 	if totals.Refused > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf(
-			"the inventory is full (at most %d packages and %d bytes): packages of %d files are not in it", h.o.MaxPackages, h.o.MaxBytes, totals.Refused))
+			"the inventory is full (at most %d packages and %d bytes): packages of %d files are not in it",
+			h.o.MaxPackages, h.o.MaxBytes, totals.Refused))
 	}
 	if !db.Present {
 		s.Warnings = append(s.Warnings, "no vulnerability database: packages are cataloged, not matched")
@@ -75,6 +79,7 @@ func (f *fullScan) progress() *Progress {
 func (w *workCounters) now() Work {
 	return Work{
 		FullScans: w.fullScans.Load(), Changes: w.changes.Load(), Rescans: w.rescans.Load(), FilesRead: w.read.Load(),
-		Packages: w.packages.Load(), Findings: w.findings.Load(), Judged: w.judged.Load(), Updates: w.updates.Load(), Failures: w.failures.Load(),
+		Packages: w.packages.Load(), Findings: w.findings.Load(), Judged: w.judged.Load(), Updates: w.updates.Load(),
+		Failures: w.failures.Load(),
 	}
 }

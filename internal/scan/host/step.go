@@ -65,7 +65,8 @@ func (h *Host) tell(s *step) {
 		e.New = append(e.New, shown(p))
 	}
 	for _, g := range s.gone {
-		e.Gone = append(e.Gone, Package{ID: g.ID, Package: catalog.Package{Kind: g.Kind, Name: g.Name, Version: g.Version}})
+		e.Gone = append(e.Gone,
+			Package{ID: g.ID, Package: catalog.Package{Kind: g.Kind, Name: g.Name, Version: g.Version}})
 	}
 	h.o.OnChange(e)
 }

@@ -165,9 +165,11 @@ func parsePacked(b []byte) (h header, length int, err error) {
 	}
 	h = header{
 		raw:      int(le.Uint32(b[4:])),
-		literals: bits(0, 0, 20), literalBytes: bits(0, 20, 20), matches: bits(0, 40, 20), literalBits: bits(0, 60, 3) - 7,
-		matchBytes: bits(1, 40, 20), matchBits: bits(1, 60, 3) - 7,
-		lengthState: uint16(bits(2, 32, 10)), matchState: uint16(bits(2, 42, 10)), distanceState: uint16(bits(2, 52, 10)),
+		literals: bits(0, 0, 20), literalBytes: bits(0, 20, 20), matches: bits(0, 40, 20),
+		literalBits: bits(0, 60, 3) - 7,
+		matchBytes:  bits(1, 40, 20), matchBits: bits(1, 60, 3) - 7,
+		lengthState: uint16(bits(2, 32, 10)), matchState: uint16(bits(2, 42, 10)),
+		distanceState: uint16(bits(2, 52, 10)),
 	}
 	for i := range h.literalState {
 		h.literalState[i] = uint16(bits(1, 10*i, 10))
@@ -182,8 +184,14 @@ func parsePacked(b []byte) (h header, length int, err error) {
 // Codes of packed frequencies by their five low bits: how many bits there are, and the
 // value. Those of eight and fourteen bits have it in the bits above four.
 var (
-	frequencyBits  = [32]uint8{2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14, 2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14}
-	frequencyValue = [32]uint8{0, 2, 1, 4, 0, 3, 1, 0, 0, 2, 1, 5, 0, 3, 1, 0, 0, 2, 1, 6, 0, 3, 1, 0, 0, 2, 1, 7, 0, 3, 1, 0}
+	frequencyBits = [32]uint8{
+		2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14, 2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5,
+		2, 3, 2, 14,
+	}
+	frequencyValue = [32]uint8{
+		0, 2, 1, 4, 0, 3, 1, 0, 0, 2, 1, 5, 0, 3, 1, 0, 0, 2, 1, 6, 0, 3, 1, 0, 0, 2, 1, 7, 0,
+		3, 1, 0,
+	}
 )
 
 // unpack decodes packed frequencies. A header may have none at all.

@@ -85,7 +85,8 @@ func TestDamage(t *testing.T) {
 			for range 1 + r.IntN(3) {
 				b[r.IntN(len(b))] = byte(r.Uint32())
 			}
-			if n, err := f.decode(make([]byte, len(want)), b); err != nil && !errors.Is(err, lzfse.ErrDamaged) || n > len(want) {
+			if n, err := f.decode(make([]byte, len(want)), b); err != nil && !errors.Is(err, lzfse.ErrDamaged) ||
+				n > len(want) {
 				t.Fatalf("%s: %d bytes, %v", f.name, n, err)
 			}
 		}

@@ -62,5 +62,6 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 
 // Has reports whether the baseline has a finding.
 func (b *Baseline) Has(f *Finding) bool {
-	return b != nil && b.known[findingKey{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
+	return b != nil &&
+		b.known[findingKey{f.Vulnerability.ID, string(f.Package.Kind), f.Package.Name, f.Package.Version}]
 }

@@ -50,7 +50,8 @@ var kindOf = map[vulndb.Ecosystem]catalog.PackageType{
 }
 
 // mix is the frequency of each kind in a large tree: of a hundred packages.
-var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
+var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) +
+	strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
 var letters = map[byte]catalog.PackageType{
@@ -71,10 +72,14 @@ func manyPackages(t testing.TB, db *vulndb.DB, n int) []catalog.Package {
 		if name := string(a.Ecosystem) + a.Name; len(a.Ranges) > 0 && !seen[name] {
 			seen[name] = true
 			r := a.Ranges[0]
-			known = append(known, pkg(kindOf[a.Ecosystem], a.Name, cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
+			known = append(known,
+				pkg(kindOf[a.Ecosystem], a.Name, cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
 		}
 	}
-	brews := []string{"openssl@3", "curl", "git", "python@3.12", "vim", "ffmpeg", "node", "imagemagick", "go", "postgresql@16"}
+	brews := []string{
+		"openssl@3", "curl", "git", "python@3.12", "vim", "ffmpeg", "node", "imagemagick", "go",
+		"postgresql@16",
+	}
 	var out []catalog.Package
 	for i := range n {
 		switch {

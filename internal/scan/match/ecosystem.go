@@ -30,7 +30,9 @@ var ecosystems = map[catalog.PackageType]ecosystem{
 }
 
 // byProduct are the kinds that are matched against NVD's statements about products.
-var byProduct = map[catalog.PackageType]bool{catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true}
+var byProduct = map[catalog.PackageType]bool{
+	catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true,
+}
 
 // rank is the position of a source in the precedence; sources outside of it come last.
 func (e ecosystem) rank(s vulndb.Source) int {
@@ -81,6 +83,7 @@ func inBinary(locations []string) bool {
 func onPlatform(p *catalog.Package, platform string) bool {
 	names := append([]string{p.Version}, p.Locations...)
 	return slices.ContainsFunc(names, func(s string) bool {
-		return strings.HasSuffix(s, "-java") || strings.Contains(s, "-java/") || strings.Contains(s, "-java.") || strings.Contains(s, platform)
+		return strings.HasSuffix(s, "-java") || strings.Contains(s, "-java/") || strings.Contains(s, "-java.") ||
+			strings.Contains(s, platform)
 	})
 }

@@ -84,7 +84,8 @@ func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
 	var out []advisoryGroup
 	for _, t := range all {
 		records := slices.Concat(t.deciding, t.overruled)
-		named := slices.ContainsFunc(records, func(a *vulndb.Advisory) bool { return a.ID == id || slices.Contains(a.Related, id) })
+		named := slices.ContainsFunc(records,
+			func(a *vulndb.Advisory) bool { return a.ID == id || slices.Contains(a.Related, id) })
 		if t.id != id && !named {
 			continue
 		}
@@ -133,7 +134,8 @@ func (s *trace) tellAdvisory(a *vulndb.Advisory) {
 	if s == nil {
 		return
 	}
-	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"), many(len(a.Versions), "single version"))
+	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"),
+		many(len(a.Versions), "single version"))
 	if a.Unconfirmed {
 		s.tell("Not reviewed: a match by an open-ended range is marked and fails no build.")
 	}

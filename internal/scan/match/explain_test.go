@@ -13,7 +13,8 @@ import (
 
 func TestExplain(t *testing.T) {
 	ghsa := fixed("GHSA-1", vulndb.GHSA, "3.0.0", "CVE-2024-1")
-	db := inEcosystem(vulndb.Crates, fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0", "CVE-2024-1"), ghsa, fixed("RUSTSEC-2", vulndb.RustSec, "9.0.0", "CVE-2024-2"))
+	db := inEcosystem(vulndb.Crates, fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0", "CVE-2024-1"), ghsa,
+		fixed("RUSTSEC-2", vulndb.RustSec, "9.0.0", "CVE-2024-2"))
 	db.applicabilities = applies(anyOf(criterion("a:v:app:*"+rest, "<", "2.0")), anyOf(platform(win))).applicabilities
 	replaced := pkg(catalog.Rust, "p", "1.0.0")
 	replaced.Replaced = true
@@ -27,20 +28,70 @@ func TestExplain(t *testing.T) {
 		want []string // each in one of the steps
 		has  bool
 	}{
-		{"affected", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{
-			"GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first", "1.0.0 is within < 2.0.0", "So p 1.0.0 has CVE-2024-1",
-		}, true},
-		{"fixed", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "2.0.0")}, named("v"), []string{
-			"2.0.0 is outside of < 2.0.0", "So CVE-2024-1 is not reported",
-		}, false},
-		{"by another name", match.ExplainRequest{ID: "RUSTSEC-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"1.0.0 is within < 2.0.0"}, true},
-		{"replaced", match.ExplainRequest{ID: "CVE-2024-1", Package: replaced}, named("v"), []string{"its code was replaced"}, false},
-		{"not comparable", match.ExplainRequest{ID: "CVE-2024-1", Package: odd}, named("v"), []string{`not a version of SemVer: "odd"`}, false},
-		{"unknown", match.ExplainRequest{ID: "CVE-2024-9", Package: pkg(catalog.Rust, "p", "1.0.0")}, named("v"), []string{"Nothing in the database"}, false},
-		{"ignored", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")}, ruled, []string{"It is left out: CVE-2024-1 is ignored"}, false},
-		{"product", match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.MacOSApp, "app", "1.0")}, named("v"), []string{
-			"(< 2.0) holds for version 1.0", "windows:-:*:*:*:*:*:*:* (= -) does not hold", "does not hold as a whole",
-		}, false},
+		{
+			"affected",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")},
+			named("v"),
+			[]string{
+				"GHSA-1 (ghsa) is not asked: RUSTSEC-1 (rustsec) comes first", "1.0.0 is within < 2.0.0",
+				"So p 1.0.0 has CVE-2024-1",
+			},
+			true,
+		},
+		{
+			"fixed",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "2.0.0")},
+			named("v"),
+			[]string{
+				"2.0.0 is outside of < 2.0.0", "So CVE-2024-1 is not reported",
+			},
+			false,
+		},
+		{
+			"by another name",
+			match.ExplainRequest{ID: "RUSTSEC-1", Package: pkg(catalog.Rust, "p", "1.0.0")},
+			named("v"),
+			[]string{"1.0.0 is within < 2.0.0"},
+			true,
+		},
+		{
+			"replaced",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: replaced},
+			named("v"),
+			[]string{"its code was replaced"},
+			false,
+		},
+		{
+			"not comparable",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: odd},
+			named("v"),
+			[]string{`not a version of SemVer: "odd"`},
+			false,
+		},
+		{
+			"unknown",
+			match.ExplainRequest{ID: "CVE-2024-9", Package: pkg(catalog.Rust, "p", "1.0.0")},
+			named("v"),
+			[]string{"Nothing in the database"},
+			false,
+		},
+		{
+			"ignored",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.Rust, "p", "1.0.0")},
+			ruled,
+			[]string{"It is left out: CVE-2024-1 is ignored"},
+			false,
+		},
+		{
+			"product",
+			match.ExplainRequest{ID: "CVE-2024-1", Package: pkg(catalog.MacOSApp, "app", "1.0")},
+			named("v"),
+			[]string{
+				"(< 2.0) holds for version 1.0", "windows:-:*:*:*:*:*:*:* (= -) does not hold",
+				"does not hold as a whole",
+			},
+			false,
+		},
 	}
 	for _, tt := range tests {
 		e, err := match.Explain(t.Context(), db, tt.q, tt.o)
@@ -66,10 +117,12 @@ func TestExplain(t *testing.T) {
 func TestExplainDecidesAsMatch(t *testing.T) {
 	ghsa := fixed("GHSA-1", vulndb.GHSA, "1.0.0")
 	ghsa.Related = []string{"PYSEC-1"}
-	db := inEcosystem(vulndb.PyPI, ghsa, fixed("PYSEC-1", vulndb.PyPA, "3.0.0", "CVE-2024-1"), fixed("PYSEC-2", vulndb.PyPA, "3.0.0", "CVE-2024-2"))
+	db := inEcosystem(vulndb.PyPI, ghsa, fixed("PYSEC-1", vulndb.PyPA, "3.0.0", "CVE-2024-1"),
+		fixed("PYSEC-2", vulndb.PyPA, "3.0.0", "CVE-2024-2"))
 	for version, affected := range map[string]bool{"0.9.0": true, "2.0.0": false} {
 		p := pkg(catalog.Python, "p", version)
-		found := slices.ContainsFunc(run(t, db, match.Options{}, p).Findings, func(f match.Finding) bool { return f.Vulnerability.ID == "CVE-2024-1" })
+		found := slices.ContainsFunc(run(t, db, match.Options{}, p).Findings,
+			func(f match.Finding) bool { return f.Vulnerability.ID == "CVE-2024-1" })
 		if found != affected {
 			t.Errorf("%s: the match says %v", version, found)
 		}
@@ -79,7 +132,8 @@ func TestExplainDecidesAsMatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			all := strings.Join(e.Steps, "\n")
-			if (e.Finding != nil) != affected || !strings.Contains(all, "PYSEC-1 (pypa) is not asked") || strings.Contains(all, "CVE-2024-2") {
+			if (e.Finding != nil) != affected || !strings.Contains(all, "PYSEC-1 (pypa) is not asked") ||
+				strings.Contains(all, "CVE-2024-2") {
 				t.Errorf("%s of %s: got %v, want %v:\n%s", id, version, e.Finding != nil, affected, all)
 			}
 		}
@@ -91,12 +145,15 @@ func TestExplainSteps(t *testing.T) {
 	cask := pkg(catalog.Brew, "p", "1.0")
 	cask.Locations = []string{"/opt/homebrew/Caskroom/p/1.0"}
 	unreviewed := fixed("GO-1", vulndb.GoVuln, "", "CVE-2024-1")
-	unreviewed.Ranges, unreviewed.Versions, unreviewed.Unconfirmed = []vulndb.Range{{Introduced: "9.0.0"}, {Fixed: "odd"}}, []string{"1.0.0"}, true
+	unreviewed.Ranges, unreviewed.Versions, unreviewed.Unconfirmed = []vulndb.Range{
+		{Introduced: "9.0.0"}, {Fixed: "odd"},
+	}, []string{"1.0.0"}, true
 	jruby := fixed("RUBYSEC-1", vulndb.RubySec, "2.0.0", "CVE-2024-1")
 	jruby.Platform = "jruby"
 	alias := fixed("GHSA-1", vulndb.GHSA, "2.0.0")
 	alias.Related = []string{"X-1"}
-	first, second := fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0"), fixed("GHSA-1", vulndb.GHSA, "3.0.0", "CVE-2024-2", "CVE-2024-1")
+	first, second := fixed("RUSTSEC-1", vulndb.RustSec, "2.0.0"),
+		fixed("GHSA-1", vulndb.GHSA, "3.0.0", "CVE-2024-2", "CVE-2024-1")
 	first.Related = []string{"GHSA-1", "GHSA-2"}
 	formula := fixed("BREW-1", vulndb.HomebrewOSV, "0.5", "CVE-2024-1")
 	nvd := func(nodes ...vulndb.Node) *memory {

@@ -33,7 +33,10 @@ func ParseFailOn(s string) (FailOn, error) {
 		default:
 			severity, err := ParseSeverity(value)
 			if key != "" && key != "severity" || err != nil {
-				return FailOn{}, fmt.Errorf("invalid fail condition %q: want a severity (low, medium, high, critical), a score (0.1 to 10) or kev", part)
+				return FailOn{},
+					fmt.Errorf(
+						"invalid fail condition %q: want a severity (low, medium, high, critical), a score (0.1 to "+
+							"10) or kev", part)
 			}
 			out.Severity = severity
 		}

@@ -80,7 +80,8 @@ func (r *Result) add(other *Result) {
 // packages likewise.
 func (r *Result) sort(found []*Finding) {
 	slices.SortFunc(found, func(a, b *Finding) int {
-		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID), cmp.Compare(a.Package.Kind, b.Package.Kind))
+		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID),
+			cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})
 	r.Findings = make([]Finding, len(found))
 	for i, f := range found {
@@ -92,5 +93,6 @@ func (r *Result) sort(found []*Finding) {
 }
 
 func comparePackages(a, b *catalog.Package) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version), slices.Compare(a.Locations, b.Locations))
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version),
+		slices.Compare(a.Locations, b.Locations))
 }

@@ -112,7 +112,8 @@ func (j *matcher) judgePackage(e ecosystem, p *catalog.Package, topics []advisor
 // judgeTopic evaluates the source that decides on a vulnerability.
 func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error {
 	for _, a := range t.overruled {
-		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID, t.deciding[0].Source)
+		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID,
+			t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // a confirmed one takes precedence
 	for _, a := range t.deciding {

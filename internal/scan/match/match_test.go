@@ -62,7 +62,8 @@ func TestOneSourceDecides(t *testing.T) {
 			db := inEcosystem(k.eco, list...)
 			r := run(t, db, match.Options{}, pkg(k.kind, "p", "1.0.0"), pkg(k.kind, "p", "2.0.0"))
 			expect(t, found(r), "p 1.0.0 CVE-2024-1 < 2.0.0")
-			if f := r.Findings[0]; f.Advisory != "BETTER-1" || f.Source != k.better || f.Type != "Semantic" || f.Fixed[0] != "2.0.0" {
+			if f := r.Findings[0]; f.Advisory != "BETTER-1" || f.Source != k.better || f.Type != "Semantic" ||
+				f.Fixed[0] != "2.0.0" {
 				t.Errorf("%s: got %+v", k.kind, f)
 			}
 			expect(t, r.Findings[0].Vulnerability.Related, "BETTER-1")
@@ -76,11 +77,13 @@ func TestOtherNames(t *testing.T) {
 	a.Related = []string{"GHSA-1"}
 	b := fixed("GHSA-1", vulndb.GHSA, "3.0.0")
 	c := fixed("GHSA-2", vulndb.GHSA, "4.0.0")
-	r := run(t, inEcosystem(vulndb.Crates, a, b, c), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"), pkg(catalog.Rust, "p", "2.0.0"))
+	r := run(t, inEcosystem(vulndb.Crates, a, b, c), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"),
+		pkg(catalog.Rust, "p", "2.0.0"))
 	expect(t, found(r), "p 1.0.0 GHSA-2 < 4.0.0", "p 1.0.0 RUSTSEC-1 < 2.0.0", "p 2.0.0 GHSA-2 < 4.0.0")
 
 	b.CVEs = []string{"CVE-2024-7", "CVE-2024-8"}
-	r = run(t, inEcosystem(vulndb.Crates, a, b), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"), pkg(catalog.Rust, "p", "2.0.0"))
+	r = run(t, inEcosystem(vulndb.Crates, a, b), match.Options{}, pkg(catalog.Rust, "p", "1.0.0"),
+		pkg(catalog.Rust, "p", "2.0.0"))
 	expect(t, found(r), "p 1.0.0 CVE-2024-7 < 2.0.0", "p 1.0.0 CVE-2024-8 < 2.0.0")
 	expect(t, r.Findings[0].Vulnerability.Related, "RUSTSEC-1")
 }
@@ -129,7 +132,10 @@ func TestRanges(t *testing.T) {
 // A package without a version, or without the code of its version, is never matched; a version that
 // cannot be compared is reported.
 func TestNotJudged(t *testing.T) {
-	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", Ranges: []vulndb.Range{{}}, Versions: []string{"odd"}}
+	a := vulndb.Advisory{
+		ID: "GO-1", Source: vulndb.GoVuln, Name: "p", Ranges: []vulndb.Range{{}},
+		Versions: []string{"odd"},
+	}
 	std := a
 	std.Name = "stdlib"
 	db := inEcosystem(vulndb.Go, a, std)
@@ -139,8 +145,10 @@ func TestNotJudged(t *testing.T) {
 	modules.Locations = []string{"/src/go.mod"}
 	binary := pkg(catalog.Go, "stdlib", "go1.21.0")
 	binary.Locations = []string{"/bin/x"}
-	r := run(t, db, match.Options{}, replaced, modules, binary, pkg(catalog.Go, "p", "(devel)"), pkg(catalog.Go, "p", "v0.0.0-00010101000000-000000000000"),
-		pkg(catalog.Go, "p", "odd"), pkg(catalog.Go, "p", "odder"), pkg(catalog.Go, "p", strings.Repeat("9", 1<<20)), pkg(catalog.Go, "p", "1\x00"))
+	r := run(t, db, match.Options{}, replaced, modules, binary, pkg(catalog.Go, "p", "(devel)"),
+		pkg(catalog.Go, "p", "v0.0.0-00010101000000-000000000000"),
+		pkg(catalog.Go, "p", "odd"), pkg(catalog.Go, "p", "odder"), pkg(catalog.Go, "p", strings.Repeat("9", 1<<20)),
+		pkg(catalog.Go, "p", "1\x00"))
 	expect(t, found(r), "p odd GO-1 = odd", "stdlib go1.21.0 GO-1 >= 0")
 	if len(r.Unjudged) != 3 || r.Packages != 9 {
 		t.Errorf("got %+v", r)
@@ -170,7 +178,8 @@ func TestOnlyGo(t *testing.T) {
 		{pkg(catalog.NPM, "stdlib", "go1.21.0"), false}, // no version of its kind
 	} {
 		db := &memory{advisories: []vulndb.Advisory{{
-			ID: "X-1", Ecosystem: vulndb.Go, Name: tt.p.Name, Source: vulndb.GHSA, Ranges: []vulndb.Range{{Fixed: "2.0.0"}}, Versions: []string{"(devel)"},
+			ID: "X-1", Ecosystem: vulndb.Go, Name: tt.p.Name, Source: vulndb.GHSA,
+			Ranges: []vulndb.Range{{Fixed: "2.0.0"}}, Versions: []string{"(devel)"},
 		}}}
 		if tt.p.Kind == catalog.NPM {
 			db.advisories[0].Ecosystem = vulndb.NPM
@@ -184,7 +193,11 @@ func TestOnlyGo(t *testing.T) {
 // Bounds of a record that cannot be compared decide nothing, and are reported.
 func TestOddBounds(t *testing.T) {
 	for _, r := range []vulndb.Range{
-		{Introduced: "odd", Fixed: "2.0.0"}, {Introduced: "odd", LastAffected: "2.0.0"}, {Introduced: "odd"}, {Fixed: "odd"}, {LastAffected: "odd"},
+		{Introduced: "odd", Fixed: "2.0.0"},
+		{Introduced: "odd", LastAffected: "2.0.0"},
+		{Introduced: "odd"},
+		{Fixed: "odd"},
+		{LastAffected: "odd"},
 	} {
 		a := fixed("GHSA-1", vulndb.GHSA, "")
 		a.Ranges = []vulndb.Range{r}
@@ -218,8 +231,12 @@ func TestLocalVersions(t *testing.T) {
 		{"0.1", "2.0", "0!2.0", true},
 		{"0.1", "2.0", "1!2.0", false},
 	} {
-		a := vulndb.Advisory{ID: "PYSEC-1", Source: vulndb.PyPA, Name: "p", Ranges: []vulndb.Range{{LastAffected: tt.last}}, Versions: []string{tt.listed}}
-		if got := len(run(t, inEcosystem(vulndb.PyPI, a), match.Options{}, pkg(catalog.Python, "p", tt.version)).Findings) == 1; got != tt.want {
+		a := vulndb.Advisory{
+			ID: "PYSEC-1", Source: vulndb.PyPA, Name: "p",
+			Ranges: []vulndb.Range{{LastAffected: tt.last}}, Versions: []string{tt.listed},
+		}
+		if got := len(run(t, inEcosystem(vulndb.PyPI, a), match.Options{},
+			pkg(catalog.Python, "p", tt.version)).Findings) == 1; got != tt.want {
 			t.Errorf("%+v: affected is %v", tt, got)
 		}
 	}
@@ -230,9 +247,13 @@ func TestFixedAndRelated(t *testing.T) {
 	within := fixed("GHSA-1", vulndb.GHSA, "", "CVE-2024-1")
 	within.Ranges = []vulndb.Range{{Fixed: "10.0.0"}, {Fixed: "2.0.0"}, {Fixed: "2.0.0"}, {Fixed: "0.9.0"}, {}}
 	listed := fixed("GHSA-2", vulndb.GHSA, "", "CVE-2024-2")
-	listed.Ranges, listed.Versions = []vulndb.Range{{Fixed: "0.9.0"}, {Introduced: "3.0.0", Fixed: "4.0.0"}, {Introduced: "2.0.0"}}, []string{"1.0.0"}
+	listed.Ranges, listed.Versions = []vulndb.Range{
+		{Fixed: "0.9.0"}, {Introduced: "3.0.0", Fixed: "4.0.0"}, {Introduced: "2.0.0"},
+	}, []string{"1.0.0"}
 	db := inEcosystem(vulndb.NPM, within, listed)
-	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Related: []string{"A-1", "X-1"}}, {ID: "CVE-2024-2", Related: []string{"GHSA-2"}}}
+	db.vulnerabilities = []vulndb.Vulnerability{
+		{ID: "CVE-2024-1", Related: []string{"A-1", "X-1"}}, {ID: "CVE-2024-2", Related: []string{"GHSA-2"}},
+	}
 	r := run(t, db, match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
 	expect(t, found(r), "p 1.0.0 CVE-2024-1 < 10.0.0", "p 1.0.0 CVE-2024-2 = 1.0.0")
 	expect(t, r.Findings[0].Fixed, "2.0.0", "10.0.0")
@@ -250,9 +271,12 @@ func TestFixedAndRelated(t *testing.T) {
 }
 
 func TestGoItself(t *testing.T) {
-	a := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "stdlib", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{
-		{Fixed: "1.20.12"}, {Introduced: "1.21.0-0", Fixed: "1.21.5"},
-	}}
+	a := vulndb.Advisory{
+		ID: "GO-1", Source: vulndb.GoVuln, Name: "stdlib", CVEs: []string{"CVE-2024-1"},
+		Ranges: []vulndb.Range{
+			{Fixed: "1.20.12"}, {Introduced: "1.21.0-0", Fixed: "1.21.5"},
+		},
+	}
 	tests := []struct {
 		version string
 		want    bool
@@ -286,13 +310,17 @@ func TestGoItself(t *testing.T) {
 // A finding from a range with an end, or from a list, is confirmed, whatever another part of a
 // record contains.
 func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
-	open := vulndb.Advisory{ID: "GO-1", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-1"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	open := vulndb.Advisory{
+		ID: "GO-1", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-1"},
+		Ranges: []vulndb.Range{{}}, Unconfirmed: true,
+	}
 	bounded := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1")
 	both := open
 	both.Ranges = []vulndb.Range{{}, {Fixed: "2.0.0"}}
 	listed := open
 	listed.Ranges, listed.Versions = []vulndb.Range{{Introduced: "2.0.0"}}, []string{"1.0.0", "2.0.0"}
-	for _, db := range []*memory{inEcosystem(vulndb.Go, open, bounded), inEcosystem(vulndb.Go, both), inEcosystem(vulndb.Go, listed)} {
+	for _, db := range []*memory{inEcosystem(vulndb.Go, open, bounded), inEcosystem(vulndb.Go,
+		both), inEcosystem(vulndb.Go, listed)} {
 		for _, version := range []string{"v1.0.0", "v2.0.0"} {
 			r := run(t, db, match.Options{}, pkg(catalog.Go, "p", version))
 			if len(r.Findings) != 1 || r.Findings[0].Unconfirmed != (version == "v2.0.0") {
@@ -304,7 +332,10 @@ func TestConfirmedCountsBeforeUnconfirmed(t *testing.T) {
 
 func TestRejectedAndUnconfirmed(t *testing.T) {
 	a := fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2", "CVE-2024-4")
-	b := vulndb.Advisory{ID: "GO-2", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	b := vulndb.Advisory{
+		ID: "GO-2", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"},
+		Ranges: []vulndb.Range{{}}, Unconfirmed: true,
+	}
 	db := inEcosystem(vulndb.Go, a, b)
 	db.vulnerabilities = []vulndb.Vulnerability{
 		{ID: "CVE-2024-1", Rejected: true},
@@ -313,7 +344,8 @@ func TestRejectedAndUnconfirmed(t *testing.T) {
 	}
 	r := run(t, db, match.Options{}, pkg(catalog.Go, "p", "v1.0.0"))
 	expect(t, found(r), "p v1.0.0 CVE-2024-2 < 2.0.0", "p v1.0.0 CVE-2024-3 >= 0", "p v1.0.0 GO-1 < 2.0.0")
-	if r.UnknownScores != 2 || !r.Findings[1].Unconfirmed || r.Findings[0].Vulnerability.Score.Severity != vulndb.Unknown {
+	if r.UnknownScores != 2 || !r.Findings[1].Unconfirmed ||
+		r.Findings[0].Vulnerability.Score.Severity != vulndb.Unknown {
 		t.Errorf("got %+v", r)
 	}
 	fail, err := match.ParseFailOn("low,kev,0.1")
@@ -325,7 +357,8 @@ func TestRejectedAndUnconfirmed(t *testing.T) {
 func TestMatchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := match.Match(ctx, &memory{}, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := match.Match(ctx, &memory{}, []catalog.Package{pkg(catalog.Go, "p", "1")},
+		match.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
@@ -334,11 +367,13 @@ func TestMatchEnds(t *testing.T) {
 	if _, err := match.Match(ctx, db, many, match.Options{}); !errors.Is(err, context.Canceled) || len(db.names) != 1 {
 		t.Errorf("got %v after %q", err, db.names)
 	}
-	if _, err := match.Explain(ctx, &memory{}, match.ExplainRequest{Package: many[0]}, match.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := match.Explain(ctx, &memory{}, match.ExplainRequest{Package: many[0]}, match.Options{}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	broken := &memory{err: errors.New("broken")}
-	if _, err := match.Match(t.Context(), broken, []catalog.Package{pkg(catalog.Go, "p", "1")}, match.Options{}); err == nil || !strings.Contains(err.Error(), "match go p") {
+	if _, err := match.Match(t.Context(), broken, []catalog.Package{pkg(catalog.Go, "p", "1")},
+		match.Options{}); err == nil || !strings.Contains(err.Error(), "match go p") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -379,7 +414,8 @@ func TestAskedOnce(t *testing.T) {
 	}
 	begun := 0
 	o := match.Options{Begin: func() { begun++ }} // so few packages are the work of one goroutine
-	r := run(t, db, o, pkg(catalog.NPM, "c", "1.0.0"), pkg(catalog.NPM, "a", "1.1.0"), pkg(catalog.NPM, "b", "1.0.0"), pkg(catalog.NPM, "a", "1.0.0"))
+	r := run(t, db, o, pkg(catalog.NPM, "c", "1.0.0"), pkg(catalog.NPM, "a", "1.1.0"), pkg(catalog.NPM, "b", "1.0.0"),
+		pkg(catalog.NPM, "a", "1.0.0"))
 	if len(r.Findings) != 4 || begun != 1 {
 		t.Errorf("got %q, begun %d times", found(r), begun)
 	}
@@ -412,23 +448,33 @@ func (f *faulty) EachApplicability(vendor, product string) iter.Seq2[vulndb.Appl
 
 // Any unreadable part of a database fails the match: findings would be missing.
 func TestUnreadable(t *testing.T) {
-	open := vulndb.Advisory{ID: "GO-3", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"}, Ranges: []vulndb.Range{{}}, Unconfirmed: true}
+	open := vulndb.Advisory{
+		ID: "GO-3", Source: vulndb.GoVuln, Name: "p", CVEs: []string{"CVE-2024-3"},
+		Ranges: []vulndb.Range{{}}, Unconfirmed: true,
+	}
 	db := inEcosystem(vulndb.Go, fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1", "CVE-2024-2"), open)
 	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-2", Rejected: true}}
 	for _, id := range []string{"CVE-2024-8", "CVE-2024-9"} {
-		db.applicabilities = append(db.applicabilities, vulndb.Applicability{ID: id, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*" + rest))}})
+		db.applicabilities = append(db.applicabilities,
+			vulndb.Applicability{ID: id, Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*" + rest))}})
 	}
 	for _, f := range []struct {
 		kind     catalog.PackageType
 		id       string // that cannot be read
 		products bool
 	}{
-		{catalog.Go, "CVE-2024-1", false}, {catalog.Go, "CVE-2024-3", false}, {catalog.Go, "GO-1", false}, // last: rejected
-		{catalog.Brew, "CVE-2024-8", false}, {catalog.Brew, "CVE-2024-9", false}, {catalog.Brew, "", true},
+		// last: rejected
+		{catalog.Go, "CVE-2024-1", false},
+		{catalog.Go, "CVE-2024-3", false},
+		{catalog.Go, "GO-1", false},
+		{catalog.Brew, "CVE-2024-8", false},
+		{catalog.Brew, "CVE-2024-9", false},
+		{catalog.Brew, "", true},
 	} {
 		broken := &faulty{memory: *db, id: f.id, products: f.products}
 		p := pkg(f.kind, "p", "1.0.0")
-		if _, err := match.Match(t.Context(), broken, []catalog.Package{p}, named("v")); !errors.Is(err, errFaulty) || !strings.Contains(err.Error(), "p 1.0.0") {
+		if _, err := match.Match(t.Context(), broken, []catalog.Package{p}, named("v")); !errors.Is(err, errFaulty) ||
+			!strings.Contains(err.Error(), "p 1.0.0") {
 			t.Errorf("%+v: the match says %v", f, err)
 		}
 		for _, id := range []string{cmp.Or(f.id, "CVE-2024-8"), "X-1"} {
@@ -438,7 +484,9 @@ func TestUnreadable(t *testing.T) {
 			}
 		}
 	}
-	if _, err := match.Explain(t.Context(), &faulty{id: "X-1"}, match.ExplainRequest{ID: "X-1", Package: pkg(catalog.Go, "p", "1.0.0")}, named("v")); !errors.Is(err, errFaulty) {
+	if _, err := match.Explain(t.Context(), &faulty{id: "X-1"},
+		match.ExplainRequest{ID: "X-1", Package: pkg(catalog.Go, "p", "1.0.0")},
+		named("v")); !errors.Is(err, errFaulty) {
 		t.Errorf("an id that cannot be read: %v", err)
 	}
 }
@@ -455,8 +503,10 @@ func TestPlatform(t *testing.T) {
 		return p
 	}
 	r := run(t, db, match.Options{}, pkg(catalog.Gem, "p", "1.0.0"), pkg(catalog.Gem, "p", "1.0.0-java"), inJRuby,
-		at("1.0.2", "/gems/p-1.0.2-java/lib"), at("1.0.3", "/gems/p-1.0.3-java.gemspec"), at("1.0.4", "/gems/javascript-java_script/lib"))
-	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0", "p 1.0.2 CVE-2024-1 < 2.0.0", "p 1.0.3 CVE-2024-1 < 2.0.0")
+		at("1.0.2", "/gems/p-1.0.2-java/lib"), at("1.0.3", "/gems/p-1.0.3-java.gemspec"),
+		at("1.0.4", "/gems/javascript-java_script/lib"))
+	expect(t, found(r), "p 1.0.0-java CVE-2024-1 < 2.0.0", "p 1.0.1 CVE-2024-1 < 2.0.0", "p 1.0.2 CVE-2024-1 < 2.0.0",
+		"p 1.0.3 CVE-2024-1 < 2.0.0")
 }
 
 // The order of the input and the number of concurrent matchers change nothing.
@@ -468,13 +518,15 @@ func TestManyPackages(t *testing.T) {
 		a := fixed("GHSA-"+name, vulndb.GHSA, "2.0.0", "CVE-2024-"+strconv.Itoa(i%7))
 		a.Ecosystem, a.Name = vulndb.NPM, name
 		db.advisories = append(db.advisories, a)
-		packages = append(packages, pkg(catalog.NPM, name, "1.0.0"), pkg(catalog.NPM, name, "2.0.0"), pkg(catalog.NPM, name, "odd"), pkg(catalog.Rust, name, "1.0.0"))
+		packages = append(packages, pkg(catalog.NPM, name, "1.0.0"), pkg(catalog.NPM, name, "2.0.0"),
+			pkg(catalog.NPM, name, "odd"), pkg(catalog.Rust, name, "1.0.0"))
 	}
 	o := match.Options{Rules: match.Rules{CVEs: []string{"CVE-2024-3"}}}
 	first := run(t, db, o, packages...)
 	slices.Reverse(packages)
 	second := run(t, db, o, packages...)
-	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.Unjudged) != 300 || first.Packages != 1200 {
+	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.Unjudged) != 300 ||
+		first.Packages != 1200 {
 		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.Unjudged), first.Hidden)
 	}
 	if !reflect.DeepEqual(first, second) {
@@ -495,14 +547,16 @@ func FuzzMatch(f *testing.F) {
 			vulndb.Criterion{CPE: name, Vulnerable: true, StartIncluding: from, EndExcluding: to},
 			vulndb.Criterion{CPE: name, Vulnerable: true}, criterion("a:v:p:"+version+rest))}}}}
 		for e := range kindOf {
-			db.advisories = append(db.advisories, vulndb.Advisory{ID: "X-1", Ecosystem: e, Name: "p", Ranges: ranges, Versions: []string{from, to}})
+			db.advisories = append(db.advisories,
+				vulndb.Advisory{ID: "X-1", Ecosystem: e, Name: "p", Ranges: ranges, Versions: []string{from, to}})
 		}
 		r := run(t, db, named("v"), p)
 		for _, found := range r.Findings {
 			if found.Constraint == "" || found.Version != version || found.Vulnerability.ID == "" {
 				t.Errorf("got %+v", found)
 			}
-			if _, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: found.Vulnerability.ID, Package: p}, named("v")); err != nil {
+			if _, err := match.Explain(t.Context(), db, match.ExplainRequest{ID: found.Vulnerability.ID, Package: p},
+				named("v")); err != nil {
 				t.Error(err)
 			}
 		}

@@ -15,7 +15,10 @@ func TestParseCPE(t *testing.T) {
 		targetSW                 string
 	}{
 		{"cpe:2.3:a:openssl:openssl:1.1.1w:*:*:*:*:*:*:*", true, "openssl", "openssl", "1.1.1w", "*"},
-		{`cpe:2.3:a:notepad-plus-plus:notepad\+\+:7.1:*:*:*:*:*:*:*`, true, "notepad-plus-plus", "notepad++", "7.1", "*"},
+		{
+			`cpe:2.3:a:notepad-plus-plus:notepad\+\+:7.1:*:*:*:*:*:*:*`, true, "notepad-plus-plus", "notepad++", "7.1",
+			"*",
+		},
 		{`cpe:2.3:a:a\:b:c\\:1\:2:*:*:*:*:node.js:*:*`, true, "a:b", `c\`, "1:2", "node.js"},
 		{`cpe:2.3:a:\*:\-:-:*:*:*:*:*:*:*`, true, `\*`, `\-`, "-", "*"},
 		{"cpe:2.3:a:v:p:1:*:*:*:*:*:*", false, "", "", "", ""},
@@ -26,7 +29,8 @@ func TestParseCPE(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c, ok := parseCPE(tt.in)
-		if ok != tt.ok || c.vendor != tt.vendor || c.product != tt.product || c.version != tt.version || c.targetSW != tt.targetSW {
+		if ok != tt.ok || c.vendor != tt.vendor || c.product != tt.product || c.version != tt.version ||
+			c.targetSW != tt.targetSW {
 			t.Errorf("%s: got %+v, %v", tt.in, c, ok)
 		}
 	}
@@ -39,12 +43,15 @@ func FuzzParseCPE(f *testing.F) {
 	f.Add("a", "a:b", `c\d`, "1.0:*", "node.js")
 	f.Add("o", "*", "-", "", "~")
 	f.Fuzz(func(t *testing.T, part, vendor, product, version, target string) {
-		c, ok := parseCPE(strings.Join([]string{"cpe:2.3", part, vendor, product, version, "*:*:*:*", target, "*:*"}, ":"))
+		c, ok := parseCPE(strings.Join([]string{"cpe:2.3", part, vendor, product, version, "*:*:*:*", target, "*:*"},
+			":"))
 		if ok && len(c.vendor)+len(c.product) > len(vendor)+len(product)+len(part)+len(version)+len(target) {
 			t.Errorf("parts grew: %+v", c)
 		}
 		a := wfn.Attributes{Part: "a"}
-		for to, from := range map[*string]string{&a.Vendor: vendor, &a.Product: product, &a.Version: version, &a.TargetSW: target} {
+		for to, from := range map[*string]string{
+			&a.Vendor: vendor, &a.Product: product, &a.Version: version, &a.TargetSW: target,
+		} {
 			name, err := wfn.WFNize(from)
 			if err != nil || name == "" || strings.ContainsAny(name, "*?") {
 				return
@@ -54,8 +61,10 @@ func FuzzParseCPE(f *testing.F) {
 		text := a.BindToFmtString()
 		c, ok = parseCPE(text)
 		plain := strings.NewReplacer(`\`, "")
-		if !ok || plain.Replace(c.vendor) != plain.Replace(a.Vendor) || plain.Replace(c.product) != plain.Replace(a.Product) ||
-			plain.Replace(c.version) != plain.Replace(a.Version) || plain.Replace(c.targetSW) != plain.Replace(a.TargetSW) {
+		if !ok || plain.Replace(c.vendor) != plain.Replace(a.Vendor) ||
+			plain.Replace(c.product) != plain.Replace(a.Product) ||
+			plain.Replace(c.version) != plain.Replace(a.Version) ||
+			plain.Replace(c.targetSW) != plain.Replace(a.TargetSW) {
 			t.Errorf("%s of %+v: got %+v, %v", text, a, c, ok)
 		}
 	})

@@ -27,8 +27,9 @@ var (
 		targets:   []string{"linux", "linux_kernel"},
 	}
 	apple = system{ // a pod is built into programs for any of them
-		platforms: append([]string{"apple:iphone_os", "apple:ipados", "apple:ios", "apple:tvos", "apple:watchos"}, macOS.platforms...),
-		targets:   append([]string{"iphone_os", "ipados", "ios", "tvos", "watchos"}, macOS.targets...),
+		platforms: append([]string{"apple:iphone_os", "apple:ipados", "apple:ios", "apple:tvos", "apple:watchos"},
+			macOS.platforms...),
+		targets: append([]string{"iphone_os", "ipados", "ios", "tvos", "watchos"}, macOS.targets...),
 	}
 	either = system{
 		platforms: slices.Concat(macOS.platforms, linux.platforms),
@@ -61,7 +62,10 @@ func systemOf(p *catalog.Package) system {
 
 // editions are those that a package of unknown edition may be: the free ones, and those that differ
 // in their numbers alone. Paid ones ("enterprise") are other products.
-var editions = []string{"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard", "continuous", "classic"}
+var editions = []string{
+	"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard",
+	"continuous", "classic",
+}
 
 // productQuery is a package that is matched by products.
 type productQuery struct {
@@ -72,7 +76,8 @@ type productQuery struct {
 }
 
 func (j *matcher) newItem(p *catalog.Package) productQuery {
-	it := productQuery{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(vercmp.NVD, cpe.MakersVersion(*p))}
+	it := productQuery{part: "a", products: j.options.Products(*p), system: systemOf(p), subject: newSubject(vercmp.NVD,
+		cpe.MakersVersion(*p))}
 	if p.Kind == catalog.System {
 		it.part = "o"
 	}
@@ -91,7 +96,8 @@ func (it *productQuery) is(c *name) bool {
 	}
 	return slices.ContainsFunc(it.products, func(p cpe.Product) bool {
 		return strings.EqualFold(p.Vendor, c.vendor) && strings.EqualFold(p.Product, c.product) &&
-			(isOpen(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) || slices.Contains(it.system.targets, c.targetSW))
+			(isOpen(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) ||
+				slices.Contains(it.system.targets, c.targetSW))
 	}) && slices.Contains(editions, c.swEdition)
 }
 

@@ -65,7 +65,10 @@ func TestCriteria(t *testing.T) {
 		{"included end", applies(anyOf(criterion("a:v:p:*"+rest, ">", "1.0", "<=", "2.0"))), "2.0", "> 1.0, <= 2.0"},
 		{"exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.8", "= 0.1.8"},
 		{"exact, of a build", applies(anyOf(criterion("a:v:p:5.17.5" + rest))), "5.17.5 (29101)", "= 5.17.5"},
-		{"included end, of a build", applies(anyOf(criterion("a:v:p:*"+rest, "<=", "5.17.5"))), "5.17.5 (29101)", "<= 5.17.5"},
+		{
+			"included end, of a build", applies(anyOf(criterion("a:v:p:*"+rest, "<=", "5.17.5"))), "5.17.5 (29101)",
+			"<= 5.17.5",
+		},
 		{"not exact", applies(anyOf(criterion("a:v:p:0.1.8" + rest))), "0.1.80", ""},
 		{"a commit", applies(anyOf(criterion("a:v:p:7a3e91c2d" + rest))), "8", ""},
 		{"update", applies(anyOf(criterion("a:v:p:9.3:p2:*:*:*:*:*:*"))), "9.3p2", "= 9.3 p2"},
@@ -98,22 +101,38 @@ func TestCriteria(t *testing.T) {
 		{"on macOS", applies(anyOf(below), anyOf(platform(win), platform(mac))), "1.5", ">= 1.0, < 2.0"},
 		{"on Windows", applies(anyOf(below), anyOf(platform(win))), "1.5", ""},
 		{"on hardware", applies(anyOf(below), anyOf(platform("h:x:y:-"+rest))), "1.5", ""},
-		{"not on Windows", applies(anyOf(below), vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(win)}}), "1.5", ">= 1.0, < 2.0"},
-		{"not on macOS", applies(anyOf(below), vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(mac)}}), "1.5", ""},
-		{"all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(mac)}}), "1.5", ">= 1.0, < 2.0"},
-		{"not all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(win)}}), "1.5", ""},
+		{"not on Windows", applies(anyOf(below),
+			vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(win)}}), "1.5", ">= 1.0, < 2.0"},
+		{"not on macOS", applies(anyOf(below),
+			vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{platform(mac)}}), "1.5", ""},
+		{
+			"all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(mac)}}), "1.5",
+			">= 1.0, < 2.0",
+		},
+		{
+			"not all of one", applies(vulndb.Node{All: true, Criteria: []vulndb.Criterion{below, platform(win)}}),
+			"1.5",
+			"",
+		},
 		{"only negated", applies(vulndb.Node{Negate: true, Criteria: []vulndb.Criterion{below}}), "3.0", ""},
-		{"with another that is there", applies(anyOf(below), anyOf(platform("a:v:other:-"+rest))), "1.5", ">= 1.0, < 2.0"},
+		{"with another that is there", applies(anyOf(below),
+			anyOf(platform("a:v:other:-"+rest))), "1.5", ">= 1.0, < 2.0"},
 		{"with another version of it", applies(anyOf(below), anyOf(platform("a:v:other:2.0"+rest))), "1.5", ""},
-		{"with this version of it", applies(anyOf(below), anyOf(platform("a:v:other:1.0"+rest))), "1.5", ">= 1.0, < 2.0"},
-		{"with another edition of it", applies(anyOf(below), anyOf(platform("a:v:other:-:*:*:*:enterprise:*:*:*"))), "1.5", ""},
+		{"with this version of it", applies(anyOf(below),
+			anyOf(platform("a:v:other:1.0"+rest))), "1.5", ">= 1.0, < 2.0"},
+		{"with another edition of it", applies(anyOf(below),
+			anyOf(platform("a:v:other:-:*:*:*:enterprise:*:*:*"))), "1.5", ""},
 		{"with a module of that name", applies(anyOf(below), anyOf(platform("a:v:module:-"+rest))), "1.5", ""},
 		{"with another that is not", applies(anyOf(below), anyOf(platform("a:v:none:-"+rest))), "1.5", ""},
-		{"a damaged CPE", applies(anyOf(vulndb.Criterion{CPE: "cpe:2.3:a:v", Vulnerable: true}, below)), "1.5", ">= 1.0, < 2.0"},
+		{
+			"a damaged CPE", applies(anyOf(vulndb.Criterion{CPE: "cpe:2.3:a:v", Vulnerable: true}, below)), "1.5",
+			">= 1.0, < 2.0",
+		},
 		{"no nodes", applies(), "1.5", ""},
 	}
 	for _, tt := range tests {
-		r := run(t, tt.db, named("v"), pkg(catalog.MacOSApp, "p", tt.version), pkg(catalog.MacOSApp, "other", "1.0"), pkg(catalog.NPM, "module", "1.0"))
+		r := run(t, tt.db, named("v"), pkg(catalog.MacOSApp, "p", tt.version), pkg(catalog.MacOSApp, "other", "1.0"),
+			pkg(catalog.NPM, "module", "1.0"))
 		got := ""
 		for _, f := range r.Findings {
 			got = f.Constraint
@@ -135,7 +154,8 @@ func TestHomebrewBeforeNVD(t *testing.T) {
 		ID: "BREW-p-1", Source: vulndb.HomebrewOSV, Ecosystem: vulndb.Homebrew, Name: "p", CVEs: []string{"CVE-2024-1"},
 		Ranges: []vulndb.Range{{Introduced: "0", Fixed: "6.0_8"}},
 	}}
-	db.applicabilities = append(db.applicabilities, vulndb.Applicability{ID: "CVE-2024-2", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "6.0"))}})
+	db.applicabilities = append(db.applicabilities,
+		vulndb.Applicability{ID: "CVE-2024-2", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "6.0"))}})
 	tests := []struct {
 		version string
 		want    []string
@@ -160,13 +180,15 @@ func TestCasks(t *testing.T) {
 	db.advisories = append(db.advisories, inside)
 	db.applicabilities = applies(anyOf(criterion("a:v:p:*"+rest, "<", "4.31"))).applicabilities
 	caskroom := []string{"/opt/homebrew/Caskroom/p/x"}
-	cask, within, latest := pkg(catalog.Brew, "p", "4.30.0,149282"), pkg(catalog.NPM, "p", "1.0.0"), pkg(catalog.Brew, "p", "latest")
+	cask, within, latest := pkg(catalog.Brew, "p", "4.30.0,149282"), pkg(catalog.NPM, "p", "1.0.0"),
+		pkg(catalog.Brew, "p", "latest")
 	cask.Locations, within.Locations, latest.Locations = caskroom, caskroom, caskroom
 	head, both := pkg(catalog.Brew, "p", "HEAD-1a2b3c4"), pkg(catalog.Brew, "p", "26.0.0")
 	both.Locations = append([]string{"/opt/homebrew/Cellar/p/26.0.0"}, caskroom...)
 
 	r := run(t, db, named("v"), cask, within, latest, head, both, pkg(catalog.Brew, "p", "27.1.0"))
-	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 26.0.0 CVE-2024-1 < 27.1.1", "p 27.1.0 CVE-2024-1 < 27.1.1", "p 4.30.0,149282 CVE-2024-1 < 4.31")
+	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 26.0.0 CVE-2024-1 < 27.1.1", "p 27.1.0 CVE-2024-1 < 27.1.1",
+		"p 4.30.0,149282 CVE-2024-1 < 4.31")
 	var not []string
 	for _, u := range r.Unjudged {
 		not = append(not, u.Package.Version)
@@ -220,7 +242,8 @@ func TestNames(t *testing.T) {
 			part = "o:"
 		}
 		db.applicabilities = append(db.applicabilities, vulndb.Applicability{
-			ID: "CVE-2024-" + string(rune('1'+i)), Nodes: []vulndb.Node{anyOf(criterion(part+name+":*"+rest, "<", "200"))},
+			ID:    "CVE-2024-" + string(rune('1'+i)),
+			Nodes: []vulndb.Node{anyOf(criterion(part+name+":*"+rest, "<", "200"))},
 		})
 	}
 	app := func(name string, bundles ...string) catalog.Package {
@@ -228,10 +251,15 @@ func TestNames(t *testing.T) {
 		p.BundleIDs = bundles
 		return p
 	}
-	r := run(t, db, match.Options{}, app("Google Chrome", "com.google.Chrome"), app("Chrome", "com.evil.Chrome"), app("nobody", ""), app("Tool", "com.maker.Tool"),
-		app("Beside", "com.evil.Chrome", "com.google.Chrome"), app("Tool", "", "com.evil.Tool", "com.maker.Tool"), app("nobody", "", "com.evil.nobody"),
-		pkg(catalog.Brew, "openssl@3", "3.0.8_1"), pkg(catalog.System, "macOS", "14.5"), pkg(catalog.NPM, "openssl", "1.0.0"))
-	expect(t, found(r), "Beside 1.0 CVE-2024-1 < 200", "Google Chrome 1.0 CVE-2024-1 < 200", "Tool 1.0 CVE-2024-5 < 200", "Tool 1.0 CVE-2024-5 < 200", "macOS 14.5 CVE-2024-2 < 200", "openssl@3 3.0.8_1 CVE-2024-3 < 200")
+	r := run(t, db, match.Options{}, app("Google Chrome", "com.google.Chrome"), app("Chrome", "com.evil.Chrome"),
+		app("nobody", ""), app("Tool", "com.maker.Tool"),
+		app("Beside", "com.evil.Chrome", "com.google.Chrome"), app("Tool", "", "com.evil.Tool", "com.maker.Tool"),
+		app("nobody", "", "com.evil.nobody"),
+		pkg(catalog.Brew, "openssl@3", "3.0.8_1"), pkg(catalog.System, "macOS", "14.5"),
+		pkg(catalog.NPM, "openssl", "1.0.0"))
+	expect(t, found(r), "Beside 1.0 CVE-2024-1 < 200", "Google Chrome 1.0 CVE-2024-1 < 200",
+		"Tool 1.0 CVE-2024-5 < 200", "Tool 1.0 CVE-2024-5 < 200", "macOS 14.5 CVE-2024-2 < 200",
+		"openssl@3 3.0.8_1 CVE-2024-3 < 200")
 }
 
 // The version of macOS counts once it was found.
@@ -267,7 +295,8 @@ func TestVersionOfSystem(t *testing.T) {
 		}
 		return []cpe.Product{{Vendor: "v", Product: p.Name}}
 	}
-	expect(t, found(run(t, applies(anyOf(below), anyOf(platform(mac))), o, p, pkg(catalog.System, "macOS", "13.0"))), "p 1.0 CVE-2024-1 < 2.0")
+	expect(t, found(run(t, applies(anyOf(below), anyOf(platform(mac))), o, p, pkg(catalog.System, "macOS", "13.0"))),
+		"p 1.0 CVE-2024-1 < 2.0")
 }
 
 // products returns options with these names for every package.
@@ -285,7 +314,11 @@ func TestProductOfCriterion(t *testing.T) {
 	}{
 		{"a:*:p:*" + rest, cpe.Product{Vendor: "*", Product: "p"}, ""},
 		{"a:v:*:*" + rest, cpe.Product{Vendor: "v", Product: "*"}, ""},
-		{"a:v:p:*:*:*:*:*:wordpress:*:*", cpe.Product{Vendor: "v", Product: "p", TargetSW: "WordPress"}, "p 1 CVE-2024-1 >= 0"},
+		{
+			"a:v:p:*:*:*:*:*:wordpress:*:*",
+			cpe.Product{Vendor: "v", Product: "p", TargetSW: "WordPress"},
+			"p 1 CVE-2024-1 >= 0",
+		},
 		{"a:v:p:*:*:*:*:*:wordpress:*:*", cpe.Product{Vendor: "v", Product: "p", TargetSW: "drupal"}, ""},
 	} {
 		got := found(run(t, applies(anyOf(criterion(tt.cpe))), products(tt.is), pkg(catalog.Brew, "p", "1")))
@@ -303,7 +336,9 @@ func TestFindingOfProduct(t *testing.T) {
 			{ID: "CVE-2024-2", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "2"))}},
 			{ID: "CVE-2024-3", Nodes: []vulndb.Node{anyOf(criterion("a:v:p:*"+rest, "<=", "2"))}},
 		},
-		vulnerabilities: []vulndb.Vulnerability{{ID: "CVE-2024-1", Related: []string{"X-1"}}, {ID: "CVE-2024-3", Rejected: true}},
+		vulnerabilities: []vulndb.Vulnerability{
+			{ID: "CVE-2024-1", Related: []string{"X-1"}}, {ID: "CVE-2024-3", Rejected: true},
+		},
 	}
 	p := pkg(catalog.Brew, "p", "1")
 	p.CPEs = nil
@@ -320,6 +355,7 @@ func TestFindingOfProduct(t *testing.T) {
 
 func TestMakersVersion(t *testing.T) {
 	db := applies(anyOf(criterion("a:v:p:4.26.1" + rest)))
-	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "4.26.1,131620"))), "p 4.26.1,131620 CVE-2024-1 = 4.26.1")
+	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "4.26.1,131620"))),
+		"p 4.26.1,131620 CVE-2024-1 = 4.26.1")
 	expect(t, found(run(t, db, named("v"), pkg(catalog.Brew, "p", "4.26.1_2"))), "p 4.26.1_2 CVE-2024-1 = 4.26.1")
 }

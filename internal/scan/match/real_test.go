@@ -21,11 +21,14 @@ func TestRealBounds(t *testing.T) {
 		one.CVEs, one.Versions, one.Platform = nil, nil, ""
 		for _, r := range a.Ranges {
 			one.Ranges = []vulndb.Range{r}
-			for version, want := range map[string]bool{r.Introduced: !r.IntroducedOpen, r.Fixed: false, r.LastAffected: true} {
+			for version, want := range map[string]bool{
+				r.Introduced: !r.IntroducedOpen, r.Fixed: false, r.LastAffected: true,
+			} {
 				if version == "" || version == "0" {
 					continue
 				}
-				if core, first := strings.CutSuffix(version, "-0"); first && (a.Name == "stdlib" || a.Name == "toolchain") {
+				if core, first := strings.CutSuffix(version, "-0"); first &&
+					(a.Name == "stdlib" || a.Name == "toolchain") {
 					version = core + "-alpha" // no builder of Go uses the suffix "-0"
 				}
 				bounds++

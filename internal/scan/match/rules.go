@@ -65,7 +65,8 @@ func (r *Rules) ignored() (map[string]bool, error) {
 			continue
 		}
 		if !strings.HasPrefix(uri, "cpe:/") {
-			return nil, fmt.Errorf("ignored package %q is not a CPE in its URI form (cpe:/a:vendor:product:version)", uri)
+			return nil, fmt.Errorf("ignored package %q is not a CPE in its URI form (cpe:/a:vendor:product:version)",
+				uri)
 		}
 		a, err := wfn.UnbindURI(uri)
 		if err != nil {

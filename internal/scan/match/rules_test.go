@@ -63,8 +63,18 @@ func TestRules(t *testing.T) {
 		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Suppressed{VEX: 1}},
 		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Suppressed{Baseline: 1}},
 		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Suppressed{Packages: 6}},
-		{"another version", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
-		{"any version", match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
+		{
+			"another version",
+			match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}},
+			"1 2 3 4 5 GHSA-6",
+			match.Suppressed{},
+		},
+		{
+			"any version",
+			match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}},
+			"1 2 3 4 5 GHSA-6",
+			match.Suppressed{},
+		},
 	}
 	for _, tt := range tests {
 		r := run(t, scored(), match.Options{Rules: tt.rules}, pkg(catalog.NPM, "p", "1.0.0"))
@@ -73,7 +83,8 @@ func TestRules(t *testing.T) {
 		}
 	}
 	for bad, want := range map[string]string{
-		"apple:icloud": "cpe:/a:vendor:product:version", "cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*": "cpe:/a:vendor:product:version", "cpe:/a:apple:icloud:%zz": "",
+		"apple:icloud": "cpe:/a:vendor:product:version",
+		"cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*": "cpe:/a:vendor:product:version", "cpe:/a:apple:icloud:%zz": "",
 	} {
 		rules := match.Rules{Packages: []string{bad}}
 		_, matching := match.Match(t.Context(), scored(), nil, match.Options{Rules: rules})
@@ -93,12 +104,17 @@ func TestRules(t *testing.T) {
 // A filter keeps the same findings of a match without rules that a match with them returns.
 func TestSieve(t *testing.T) {
 	all := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0")).Findings
-	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}} // of another program's report
+	// of another program's report
+	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}}
 	if s, err := match.NewSieve(match.Rules{MinSeverity: vulndb.Low}); err != nil || s.Keep(&bare) {
 		t.Errorf("a finding without a severity is kept: %v", err)
 	}
 	for _, rules := range []match.Rules{
-		{}, {MinScore: 7.5}, {MinSeverity: vulndb.Low}, {CVEs: []string{"CVE-2024-1"}}, {Packages: []string{"cpe:/a:p:p:1.0.0"}},
+		{},
+		{MinScore: 7.5},
+		{MinSeverity: vulndb.Low},
+		{CVEs: []string{"CVE-2024-1"}},
+		{Packages: []string{"cpe:/a:p:p:1.0.0"}},
 	} {
 		s, err := match.NewSieve(rules)
 		if err != nil {
@@ -110,7 +126,8 @@ func TestSieve(t *testing.T) {
 				kept = append(kept, all[i])
 			}
 		}
-		if want := ids(run(t, scored(), match.Options{Rules: rules}, pkg(catalog.NPM, "p", "1.0.0")).Findings); ids(kept) != want {
+		if want := ids(run(t, scored(), match.Options{Rules: rules},
+			pkg(catalog.NPM, "p", "1.0.0")).Findings); ids(kept) != want {
 			t.Errorf("%+v keeps %s, want %s", rules, ids(kept), want)
 		}
 	}
@@ -122,7 +139,9 @@ func TestSieve(t *testing.T) {
 // A score of 0.0 is unknown like a missing one, also when computed from a vector.
 func TestZeroScore(t *testing.T) {
 	db := inEcosystem(vulndb.NPM, fixed("GHSA-1", vulndb.GHSA, "2.0.0", "CVE-2024-1"))
-	db.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Score: vulndb.Score{Severity: vulndb.Unknown, Version: "3.1"}}}
+	db.vulnerabilities = []vulndb.Vulnerability{
+		{ID: "CVE-2024-1", Score: vulndb.Score{Severity: vulndb.Unknown, Version: "3.1"}},
+	}
 	for _, rules := range []match.Rules{{}, {MinScore: 0.1}, {MinSeverity: vulndb.Low}} {
 		r := run(t, db, match.Options{Rules: rules}, pkg(catalog.NPM, "p", "1.0.0"))
 		if r.UnknownScores+r.Hidden.Unknown != 1 || r.Hidden.Minimum != 0 {
@@ -149,7 +168,14 @@ func TestDefaultIgnored(t *testing.T) {
 func TestFailOn(t *testing.T) {
 	r := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
 	tests := []struct{ on, want string }{
-		{"critical", "1"}, {"severity=high", "1 2 5"}, {"HIGH", "1 2 5"}, {"low", "1 2 3 4 5"}, {"7.5", "1 2"}, {"score=2.1", "1 2 3 4"}, {"kev", "4"}, {"critical, kev", "1 4"},
+		{"critical", "1"},
+		{"severity=high", "1 2 5"},
+		{"HIGH", "1 2 5"},
+		{"low", "1 2 3 4 5"},
+		{"7.5", "1 2"},
+		{"score=2.1", "1 2 3 4"},
+		{"kev", "4"},
+		{"critical, kev", "1 4"},
 	}
 	for _, tt := range tests {
 		f, err := match.ParseFailOn(tt.on)
@@ -160,7 +186,10 @@ func TestFailOn(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.on, got, tt.want)
 		}
 	}
-	for _, bad := range []string{"", "unknown", "severe", "severity=7", "score=high", "11", "0", "-1", "NaN", "x=high", "kev="} {
+	for _, bad := range []string{
+		"", "unknown", "severe", "severity=7", "score=high", "11", "0", "-1", "NaN", "x=high",
+		"kev=",
+	} {
 		if f, err := match.ParseFailOn(bad); err == nil {
 			t.Errorf("%q is taken as %+v", bad, f)
 		}
@@ -172,7 +201,8 @@ func TestFailOn(t *testing.T) {
 	}
 	for on, want := range map[string]int{"kev": 1, "low": 0, "0.1": 0, "low,kev": 1} { // without a score
 		f, err := match.ParseFailOn(on)
-		if got := f.Fails(unscored); err != nil || len(got) != want || want > 0 && got[0].Vulnerability.ID != "CVE-2024-7" {
+		if got := f.Fails(unscored); err != nil || len(got) != want ||
+			want > 0 && got[0].Vulnerability.ID != "CVE-2024-7" {
 			t.Errorf("%s: %+v, %v", on, got, err)
 		}
 	}

@@ -18,8 +18,11 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	bom.SerialNumber = "urn:uuid:" + uuid.NewString()
 	bom.Metadata = &cdx.Metadata{
 		Timestamp: o.Now.UTC().Format(time.RFC3339),
-		Component: &cdx.Component{BOMRef: "source", Type: cdx.ComponentTypeFile, Name: r.Source.Type + ":" + r.Source.Target},
-		Tools:     &cdx.ToolsChoice{Components: &[]cdx.Component{{Type: cdx.ComponentTypeApplication, Name: o.Tool, Version: o.Version}}},
+		Component: &cdx.Component{BOMRef: "source", Type: cdx.ComponentTypeFile, Name: r.Source.Type + ":" +
+			r.Source.Target},
+		Tools: &cdx.ToolsChoice{
+			Components: &[]cdx.Component{{Type: cdx.ComponentTypeApplication, Name: o.Tool, Version: o.Version}},
+		},
 	}
 	components := make([]cdx.Component, len(r.Packages))
 	for i, p := range r.Packages {
@@ -88,7 +91,10 @@ func cdxVulnerability(v api.ScanVulnerability) cdx.Vulnerability {
 	if v.BaseScore > 0 {
 		rating.Score = &v.BaseScore
 	}
-	out := cdx.Vulnerability{BOMRef: v.ID, ID: v.ID, Ratings: &[]cdx.VulnerabilityRating{rating}, Affects: &[]cdx.Affects{}}
+	out := cdx.Vulnerability{
+		BOMRef: v.ID, ID: v.ID, Ratings: &[]cdx.VulnerabilityRating{rating},
+		Affects: &[]cdx.Affects{},
+	}
 	if v.URL != "" {
 		out.Source = &cdx.Source{URL: v.URL}
 	}

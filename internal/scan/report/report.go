@@ -86,7 +86,9 @@ func Write(w io.Writer, f Format, reports []Report, o Options) error {
 func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer, []Report, Options) error {
 	return func(w io.Writer, reports []Report, o Options) error {
 		if len(reports) != 1 {
-			return fmt.Errorf("a document in the format %s describes one source, and these are %d: scan them one by one", f, len(reports))
+			return fmt.Errorf(
+				"a document in the format %s describes one source, and these are %d: scan them one by one", f,
+				len(reports))
 		}
 		return write(w, reports[0], o)
 	}

@@ -19,7 +19,8 @@ import (
 func pack(kind, name, version string, paths ...string) api.ScanPackage {
 	p := api.ScanPackage{
 		Type: kind, Name: name, Version: version, Language: "javascript", Licenses: []string{},
-		CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"}, PURL: "pkg:" + kind + "/" + name + "@" + version,
+		CPEs:      []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"},
+		PURL:      "pkg:" + kind + "/" + name + "@" + version,
 		Locations: []api.ScanLocation{},
 	}
 	for _, path := range paths {
@@ -30,9 +31,12 @@ func pack(kind, name, version string, paths ...string) api.ScanPackage {
 
 func matchOf(p api.ScanPackage, id string, score float64, severity string) api.ScanMatch {
 	return api.ScanMatch{
-		Vulnerability: api.ScanVulnerability{ID: id, BaseScore: score, Severity: severity, URL: "https://nvd.example/" + id, Related: []string{"GHSA-x"}, FixedVersions: []string{"4.17.12"}, EPSS: 0.125},
-		MatchDetails:  []api.ScanDetail{{CPE: p.CPEs[0], Version: p.Version, Constraint: "< 4.17.12", Type: "Semantic"}},
-		Artifact:      p,
+		Vulnerability: api.ScanVulnerability{ID: id, BaseScore: score, Severity: severity, URL: "https://nvd.example/" +
+			id, Related: []string{"GHSA-x"}, FixedVersions: []string{"4.17.12"}, EPSS: 0.125},
+		MatchDetails: []api.ScanDetail{
+			{CPE: p.CPEs[0], Version: p.Version, Constraint: "< 4.17.12", Type: "Semantic"},
+		},
+		Artifact: p,
 	}
 }
 
@@ -48,8 +52,12 @@ func sample() Report {
 	return Report{
 		Source:   api.ScanSource{Type: "dir", Target: "/srv"},
 		Packages: []api.ScanPackage{lodash, odd},
-		Matches:  []api.ScanMatch{matchOf(at(0), "CVE-2019-10744", 9.1, "critical"), matchOf(at(1), "CVE-2019-10744", 9.1, "critical"), matchOf(odd, "GHSA-1", 0, "unknown")},
-		Coverage: api.ScanCoverage{Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{}, Unread: []api.ScanUnreadable{}, Hidden: map[string]int{}},
+		Matches: []api.ScanMatch{matchOf(at(0), "CVE-2019-10744", 9.1, "critical"), matchOf(at(1), "CVE-2019-10744",
+			9.1, "critical"), matchOf(odd, "GHSA-1", 0, "unknown")},
+		Coverage: api.ScanCoverage{
+			Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
+			Unread: []api.ScanUnreadable{}, Hidden: map[string]int{},
+		},
 	}
 }
 
@@ -88,7 +96,9 @@ func TestTables(t *testing.T) {
 			"CVE-2019-10744  lodash         4.17.11  npm   critical  9.1    4.17.12  -    12.5%  /a/package.json\n" +
 			"CVE-2019-10744  lodash         4.17.11  npm   critical  9.1    4.17.12  -    12.5%  /b/package.json\n" +
 			"GHSA-1          odd?[2J?name   1        npm   unknown   -      4.17.12  -    12.5%  /odd\n"},
-		"packages":        {packages, nil, "TYPE  NAME           VERSION\nnpm   lodash         4.17.11\nnpm   odd?[2J?name   1\n"},
+		"packages": {
+			packages, nil, "TYPE  NAME           VERSION\nnpm   lodash         4.17.11\nnpm   odd?[2J?name   1\n",
+		},
 		"nothing found":   {none, nil, "No vulnerabilities found\n"},
 		"nothing in here": {empty, nil, "No packages found\n"},
 	} {
@@ -125,7 +135,9 @@ func TestJSONHasTheShapeOfTheSpecification(t *testing.T) {
 	}
 	first := got["matches"].([]any)[0].(map[string]any)
 	artifact := first["artifact"].(map[string]any)
-	for _, field := range []string{"name", "version", "type", "locations", "language", "licenses", "cpes", "purl", "metadata"} {
+	for _, field := range []string{
+		"name", "version", "type", "locations", "language", "licenses", "cpes", "purl", "metadata",
+	} {
 		if _, ok := artifact[field]; !ok {
 			t.Errorf("the artifact has no %s", field)
 		}
@@ -133,12 +145,16 @@ func TestJSONHasTheShapeOfTheSpecification(t *testing.T) {
 	if artifact["metadata"] != nil || len(artifact["licenses"].([]any)) != 0 {
 		t.Errorf("metadata %v, licenses %v", artifact["metadata"], artifact["licenses"])
 	}
-	want := map[string]any{"matched-cpe": "cpe:2.3:a:lodash:lodash:4.17.11:*:*:*:*:*:*:*", "matched-version": "4.17.11", "matched-constraint": "< 4.17.12", "match-type": "Semantic"}
+	want := map[string]any{
+		"matched-cpe": "cpe:2.3:a:lodash:lodash:4.17.11:*:*:*:*:*:*:*", "matched-version": "4.17.11",
+		"matched-constraint": "< 4.17.12", "match-type": "Semantic",
+	}
 	if diff := cmp.Diff(want, first["matchDetails"].([]any)[0]); diff != "" {
 		t.Error(diff)
 	}
 	vulnerability := first["vulnerability"].(map[string]any)
-	if vulnerability["id"] != "CVE-2019-10744" || vulnerability["base-score"] != 9.1 || vulnerability["severity"] != "critical" {
+	if vulnerability["id"] != "CVE-2019-10744" || vulnerability["base-score"] != 9.1 ||
+		vulnerability["severity"] != "critical" {
 		t.Errorf("vulnerability %v", vulnerability)
 	}
 	if diff := cmp.Diff(map[string]any{"type": "dir", "target": "/srv"}, got["source"]); diff != "" {
@@ -147,7 +163,8 @@ func TestJSONHasTheShapeOfTheSpecification(t *testing.T) {
 	if text := write(t, JSON, options, Report{}); !strings.Contains(text, `"matches": []`) {
 		t.Errorf("a report of nothing: %s", text)
 	}
-	if text := write(t, JSON, Options{All: true}, sample()); !strings.Contains(text, `"reports": [`) || !strings.Contains(text, `"target": "*"`) {
+	if text := write(t, JSON, Options{All: true}, sample()); !strings.Contains(text, `"reports": [`) ||
+		!strings.Contains(text, `"target": "*"`) {
 		t.Errorf("all of a registry that has one: %s", text)
 	}
 }
@@ -167,11 +184,13 @@ func TestSARIFIsValid(t *testing.T) {
 
 func TestCycloneDXAndSPDXAreRead(t *testing.T) {
 	bom := new(cdx.BOM)
-	if err := cdx.NewBOMDecoder(strings.NewReader(write(t, CycloneDX, options, sample())), cdx.BOMFileFormatJSON).Decode(bom); err != nil {
+	if err := cdx.NewBOMDecoder(strings.NewReader(write(t, CycloneDX, options, sample())),
+		cdx.BOMFileFormatJSON).Decode(bom); err != nil {
 		t.Fatal(err)
 	}
 	vulnerabilities := *bom.Vulnerabilities
-	if len(*bom.Components) != 2 || len(vulnerabilities) != 2 || len(*vulnerabilities[0].Affects) != 1 || (*vulnerabilities[0].Affects)[0].Ref != "npm:lodash@4.17.11" {
+	if len(*bom.Components) != 2 || len(vulnerabilities) != 2 || len(*vulnerabilities[0].Affects) != 1 ||
+		(*vulnerabilities[0].Affects)[0].Ref != "npm:lodash@4.17.11" {
 		t.Errorf("components %v, vulnerabilities %v", bom.Components, vulnerabilities)
 	}
 	doc, err := spdxjson.Read(strings.NewReader(write(t, SPDX, options, sample())))
@@ -182,7 +201,8 @@ func TestCycloneDXAndSPDXAreRead(t *testing.T) {
 		t.Errorf("packages %v", doc.Packages)
 	}
 	for _, f := range []Format{CycloneDX, SPDX} {
-		if err := Write(new(bytes.Buffer), f, []Report{sample(), sample()}, options); err == nil || !strings.Contains(err.Error(), "one by one") {
+		if err := Write(new(bytes.Buffer), f, []Report{sample(), sample()}, options); err == nil ||
+			!strings.Contains(err.Error(), "one by one") {
 			t.Errorf("%s of two: %v", f, err)
 		}
 	}
@@ -200,7 +220,8 @@ func TestDiff(t *testing.T) {
 	if len(d.AddedMatches) != 1 || d.AddedMatches[0].Vulnerability.ID != "CVE-2020-1" || len(d.RemovedMatches) != 1 {
 		t.Errorf("matches: added %v, removed %v", d.AddedMatches, d.RemovedMatches)
 	}
-	if same := Diff(from, from); len(same.AddedMatches)+len(same.RemovedMatches)+len(same.AddedPackages)+len(same.RemovedPackages) != 0 {
+	if same := Diff(from, from); len(same.AddedMatches)+len(same.RemovedMatches)+len(same.AddedPackages)+
+		len(same.RemovedPackages) != 0 {
 		t.Errorf("a report differs from itself: %v", same)
 	}
 }
@@ -209,7 +230,10 @@ func TestDiff(t *testing.T) {
 func TestNothingSteersTheTerminal(t *testing.T) {
 	const evil = "a\u0085\u009b1m\x7f\u202e\u2066\x1b[2J"
 	p := pack("npm", evil, evil, "/"+evil)
-	r := Report{Source: api.ScanSource{Type: "dir", Target: evil}, Packages: []api.ScanPackage{p}, Matches: []api.ScanMatch{matchOf(p, "CVE-2019-1", 9.1, "critical")}}
+	r := Report{
+		Source: api.ScanSource{Type: "dir", Target: evil}, Packages: []api.ScanPackage{p},
+		Matches: []api.ScanMatch{matchOf(p, "CVE-2019-1", 9.1, "critical")},
+	}
 	r.Coverage.Unread = []api.ScanUnreadable{{Path: evil, Reason: evil}}
 	for _, f := range Formats {
 		out := write(t, f, options, r)
@@ -221,13 +245,16 @@ func TestNothingSteersTheTerminal(t *testing.T) {
 		}
 	}
 	var back api.ScanReport
-	if err := json.Unmarshal([]byte(write(t, JSON, options, r)), &back); err != nil || back.Matches[0].Artifact.Name != evil {
+	if err := json.Unmarshal([]byte(write(t, JSON, options, r)), &back); err != nil ||
+		back.Matches[0].Artifact.Name != evil {
 		t.Errorf("it means %+v, %v", back, err)
 	}
 }
 
 func TestEPSS(t *testing.T) {
-	for value, want := range map[float64]string{0: "", 0.00001: "<0.01%", 0.00043: "0.04%", 0.12345: "12.3%", 0.97: "97.0%"} {
+	for value, want := range map[float64]string{
+		0: "", 0.00001: "<0.01%", 0.00043: "0.04%", 0.12345: "12.3%", 0.97: "97.0%",
+	} {
 		if got := epss(api.ScanMatch{Vulnerability: api.ScanVulnerability{EPSS: value}}); got != want {
 			t.Errorf("%v: got %q, want %q", value, got, want)
 		}

@@ -13,7 +13,9 @@ import (
 )
 
 // levels maps severities to those of SARIF.
-var levels = map[string]string{"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "note"}
+var levels = map[string]string{
+	"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "note",
+}
 
 func writeSARIF(w io.Writer, reports []Report, o Options) error {
 	doc := sarif.NewReport()
@@ -73,7 +75,8 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	res.PartialFingerprints = map[string]string{"package/v1": Key(m)}
 	for _, l := range p.Locations {
 		place := sarif.NewPhysicalLocation()
-		place.ArtifactLocation = sarif.NewSimpleArtifactLocation((&url.URL{Path: strings.TrimPrefix(l.Path, "/")}).String())
+		place.ArtifactLocation = sarif.NewSimpleArtifactLocation(
+			(&url.URL{Path: strings.TrimPrefix(l.Path, "/")}).String())
 		res.AddLocation(sarif.NewLocationWithPhysicalLocation(place))
 	}
 	return res

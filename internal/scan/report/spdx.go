@@ -35,7 +35,8 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 		id := common.ElementID(fmt.Sprintf("Package-%d", i+1))
 		doc.Packages = append(doc.Packages, spdxPackage(id, p, found[ref(p)]))
 		doc.Relationships = append(doc.Relationships, &spdx.Relationship{
-			RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", string(id)), Relationship: common.TypeRelationshipDescribe,
+			RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", string(id)),
+			Relationship: common.TypeRelationshipDescribe,
 		})
 	}
 	return spdxjson.Write(doc, w, spdxjson.Indent("  "), spdxjson.EscapeHTML(false))
@@ -44,7 +45,8 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch) *spdx.Package {
 	out := &spdx.Package{
 		PackageName: p.Name, PackageSPDXIdentifier: id, PackageVersion: p.Version,
-		PackageDownloadLocation: unsaid, PackageLicenseConcluded: unsaid, PackageLicenseDeclared: unsaid, PackageCopyrightText: unsaid,
+		PackageDownloadLocation: unsaid, PackageLicenseConcluded: unsaid, PackageLicenseDeclared: unsaid,
+		PackageCopyrightText: unsaid,
 	}
 	for _, l := range p.Licenses {
 		out.PackageLicenseComments += l + "\n"
@@ -53,7 +55,8 @@ func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch
 		out.PackageSourceInfo += l.Path + "\n"
 	}
 	add := func(category, kind, locator string) {
-		out.PackageExternalReferences = append(out.PackageExternalReferences, &spdx.PackageExternalReference{Category: category, RefType: kind, Locator: locator})
+		out.PackageExternalReferences = append(out.PackageExternalReferences,
+			&spdx.PackageExternalReference{Category: category, RefType: kind, Locator: locator})
 	}
 	if p.PURL != "" {
 		add(common.CategoryPackageManager, common.TypePackageManagerPURL, p.PURL)

@@ -45,9 +45,13 @@ var columns = map[Column]column{
 	Score:         {"SCORE", score, false},
 	Severity:      {"SEVERITY", func(m api.ScanMatch) string { return m.Vulnerability.Severity }, false},
 	Location:      {"LOCATION", location, true},
-	Fixed:         {"FIXED", func(m api.ScanMatch) string { return strings.Join(m.Vulnerability.FixedVersions, ", ") }, false},
-	Exploited:     {"KEV", func(m api.ScanMatch) string { return map[bool]string{true: "yes"}[m.Vulnerability.Exploited] }, false},
-	EPSS:          {"EPSS", epss, false},
+	Fixed: {"FIXED", func(m api.ScanMatch) string {
+		return strings.Join(m.Vulnerability.FixedVersions, ", ")
+	}, false},
+	Exploited: {"KEV", func(m api.ScanMatch) string {
+		return map[bool]string{true: "yes"}[m.Vulnerability.Exploited]
+	}, false},
+	EPSS: {"EPSS", epss, false},
 }
 
 // standard are the default columns.
@@ -59,7 +63,10 @@ func ParseColumns(letters string) ([]Column, error) {
 	for _, l := range []byte(letters) {
 		c := Column(l)
 		if _, ok := columns[c]; !ok {
-			return nil, fmt.Errorf("column %q: must be t (type), n (name), v (version), V (vulnerability), s (score), S (severity), l (location), f (fixed versions), k (known exploited) or e (EPSS)", string(rune(l)))
+			return nil,
+				fmt.Errorf(
+					"column %q: must be t (type), n (name), v (version), V (vulnerability), s (score), S (severity), "+
+						"l (location), f (fixed versions), k (known exploited) or e (EPSS)", string(rune(l)))
 		}
 		if slices.Contains(out, c) {
 			return nil, fmt.Errorf("column %q is given twice", string(rune(l)))
@@ -106,7 +113,8 @@ func writeTables(w io.Writer, reports []Report, o Options) error {
 			if i > 0 {
 				gap = "\n"
 			}
-			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, sanitize.EscapeText(r.Source.Type), sanitize.EscapeText(r.Source.Target)); err != nil {
+			if _, err := fmt.Fprintf(w, "%s%s:%s\n", gap, sanitize.EscapeText(r.Source.Type),
+				sanitize.EscapeText(r.Source.Target)); err != nil {
 				return err
 			}
 		}

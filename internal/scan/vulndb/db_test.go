@@ -24,7 +24,8 @@ type memory struct {
 }
 
 func (m *memory) Write(p []byte) (int, error) {
-	m.b = append(m.b[:min(m.at, int64(len(m.b)))], append(slices.Clone(p), m.b[min(m.at+int64(len(p)), int64(len(m.b))):]...)...)
+	m.b = append(m.b[:min(m.at, int64(len(m.b)))],
+		append(slices.Clone(p), m.b[min(m.at+int64(len(p)), int64(len(m.b))):]...)...)
 	m.at += int64(len(p))
 	return len(p), nil
 }
@@ -82,24 +83,53 @@ func open(t testing.TB, b []byte) *DB {
 }
 
 func some() content {
-	score := Score{Base: 9.8, Severity: Critical, Version: "3.1", Vector: "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", Source: NVD}
+	score := Score{
+		Base: 9.8, Severity: Critical, Version: "3.1",
+		Vector: "CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H", Source: NVD,
+	}
 	return content{
 		vulnerabilities: []Vulnerability{
-			{ID: "CVE-2020-0001", URL: cvePage("CVE-2020-0001"), Score: score, Related: []string{"GHSA-1", "GO-1"}, Exploited: true, ExploitedSince: time.Unix(1_600_000_000, 0).UTC(), EPSS: 0.123456789, EPSSPercentile: 0.5},
+			{
+				ID: "CVE-2020-0001", URL: cvePage("CVE-2020-0001"), Score: score, Related: []string{
+					"GHSA-1", "GO-1",
+				}, Exploited: true, ExploitedSince: time.Unix(1_600_000_000, 0).UTC(), EPSS: 0.123456789,
+				EPSSPercentile: 0.5,
+			},
 			{ID: "CVE-2020-0002", URL: cvePage("CVE-2020-0002"), Score: Score{Severity: Unknown}, Rejected: true},
 			{ID: "RUSTSEC-2021-0001", URL: "https://example.org/1", Score: Score{Severity: High, Source: GHSA}},
 		},
 		applicabilities: []keyed{
 			{ApplicabilityKey{"Apple", "mac_os", 0}, Applicability{ID: "CVE-2020-0001", Source: NVD, Nodes: []Node{
-				{Criteria: []Criterion{{CPE: "cpe:2.3:a:apple:mac_os:*:*:*:*:*:*:*:*", Vulnerable: true, StartIncluding: "1.0", EndExcluding: "2.0"}, {CPE: `cpe:2.3:a:apple:mac\+os:1.2:*:*:*:*:node.js:*:*`, Vulnerable: true, StartExcluding: "1", EndIncluding: "3"}}},
-				{Negate: true, All: true, Criteria: []Criterion{{CPE: "cpe:2.3:o:linux:kernel:-:*:*:*:*:*:x64:*"}, {CPE: ""}}},
+				{
+					Criteria: []Criterion{
+						{
+							CPE: "cpe:2.3:a:apple:mac_os:*:*:*:*:*:*:*:*", Vulnerable: true, StartIncluding: "1.0",
+							EndExcluding: "2.0",
+						},
+						{
+							CPE: `cpe:2.3:a:apple:mac\+os:1.2:*:*:*:*:node.js:*:*`, Vulnerable: true,
+							StartExcluding: "1",
+							EndIncluding:   "3",
+						},
+					},
+				},
+				{Negate: true, All: true, Criteria: []Criterion{
+					{CPE: "cpe:2.3:o:linux:kernel:-:*:*:*:*:*:x64:*"}, {CPE: ""},
+				}},
 			}}},
 			{ApplicabilityKey{"apple", "mac_os", 1}, Applicability{ID: "CVE-2020-0001", Source: CNA}},
 			{ApplicabilityKey{"b", "c", 0}, Applicability{ID: "CVE-1999-0002"}},
 		},
 		advisories: []Advisory{
-			{ID: "GO-1", Source: GoVuln, CVEs: []string{"CVE-2020-0001"}, Related: []string{"GHSA-1"}, Ecosystem: Go, Name: "example.org/mod", Unconfirmed: true, Ranges: []Range{{Introduced: "1.0.0", Fixed: "1.2.3"}, {IntroducedOpen: true, Introduced: "2", LastAffected: "3"}, {}}},
-			{ID: "PYSEC-1", Source: PyPA, Ecosystem: PyPI, Name: "My.Package", URL: "https://example.org", Versions: []string{"1.0", "1.0.1", "1.1", "2"}},
+			{ID: "GO-1", Source: GoVuln, CVEs: []string{"CVE-2020-0001"}, Related: []string{
+				"GHSA-1",
+			}, Ecosystem: Go, Name: "example.org/mod", Unconfirmed: true, Ranges: []Range{
+				{Introduced: "1.0.0", Fixed: "1.2.3"}, {IntroducedOpen: true, Introduced: "2", LastAffected: "3"}, {},
+			}},
+			{
+				ID: "PYSEC-1", Source: PyPA, Ecosystem: PyPI, Name: "My.Package", URL: "https://example.org",
+				Versions: []string{"1.0", "1.0.1", "1.1", "2"},
+			},
 		},
 	}
 }
@@ -133,7 +163,8 @@ func TestRecordsComeBackAsTheyWent(t *testing.T) {
 	}
 	check(t, db.Verify(context.Background()))
 	info := db.Info()
-	if info.Advisories != 2 || info.Applicabilities != 3 || info.Vulnerabilities != 3 || info.Built.Unix() != 1_700_000_000 {
+	if info.Advisories != 2 || info.Applicabilities != 3 || info.Vulnerabilities != 3 ||
+		info.Built.Unix() != 1_700_000_000 {
 		t.Errorf("info is %+v", info)
 	}
 }
@@ -221,7 +252,8 @@ func TestFilesThatAreNoGood(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "db")
 			check(t, os.WriteFile(path, c.b, 0o600))
 			_, err := Open(path)
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
 		})

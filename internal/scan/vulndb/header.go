@@ -120,7 +120,8 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		return header{}, fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, size)
 	}
 	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
-		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program", ErrNewer, s, Schema)
+		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program", ErrNewer,
+			s, Schema)
 	} else if s != Schema {
 		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, s)
 	}

@@ -15,7 +15,10 @@ import (
 func TestFlushIsExact(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
 		for i := range 20 {
-			sh(fmt.Sprintf("mkdir -p d%d/e; echo 1 > d%[1]d/e/a.json; echo 1 > d%[1]d/b.json; echo 1 > c%[1]d.json; rm -f c%d.json; mv d%[1]d m%[1]d", i, i-1))
+			sh(
+				fmt.Sprintf(
+					"mkdir -p d%d/e; echo 1 > d%[1]d/e/a.json; echo 1 > d%[1]d/b.json; echo 1 > c%[1]d.json; rm -f "+
+						"c%d.json; mv d%[1]d m%[1]d", i, i-1))
 			w.flush()
 		}
 	})

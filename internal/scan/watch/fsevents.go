@@ -106,7 +106,8 @@ func since(file string, volumes []string) (event uint64, lost bool) {
 		return evSinceNow, false
 	}
 	var p progress
-	if err != nil || json.Unmarshal(b, &p) != nil || p.Event == 0 || !slices.Equal(p.Volumes, volumes) || slices.Contains(volumes, "") {
+	if err != nil || json.Unmarshal(b, &p) != nil || p.Event == 0 || !slices.Equal(p.Volumes, volumes) ||
+		slices.Contains(volumes, "") {
 		return evSinceNow, true
 	}
 	return p.Event, false

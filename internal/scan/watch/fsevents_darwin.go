@@ -41,17 +41,18 @@ type coreServices struct {
 	uuidString    func(alloc, uuid uintptr) uintptr
 	release       func(ref uintptr)
 	uuidForDevice func(dev int32) uintptr
-	streamCreate  func(alloc, callback uintptr, context *streamContext, paths uintptr, since uint64, latency float64, flags uint32) uintptr
-	streamQueue   func(stream, queue uintptr)
-	streamStart   func(stream uintptr) bool
-	streamFlush   func(stream uintptr)
-	streamStop    func(stream uintptr)
-	streamEnd     func(stream uintptr)
-	streamFree    func(stream uintptr)
-	queueCreate   func(label string, attr uintptr) uintptr
-	queueRelease  func(queue uintptr)
-	arrayCalls    uintptr // kCFTypeArrayCallBacks
-	callback      uintptr
+	streamCreate  func(alloc, callback uintptr, context *streamContext, paths uintptr, since uint64, latency float64,
+		flags uint32) uintptr
+	streamQueue  func(stream, queue uintptr)
+	streamStart  func(stream uintptr) bool
+	streamFlush  func(stream uintptr)
+	streamStop   func(stream uintptr)
+	streamEnd    func(stream uintptr)
+	streamFree   func(stream uintptr)
+	queueCreate  func(label string, attr uintptr) uintptr
+	queueRelease func(queue uintptr)
+	arrayCalls   uintptr // kCFTypeArrayCallBacks
+	callback     uintptr
 }
 
 // streamContext is FSEventStreamContext. The system copies it.
@@ -66,7 +67,8 @@ var system = sync.OnceValues(findApple)
 func findApple() (*coreServices, error) {
 	a := &coreServices{}
 	core, err := library("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation", map[string]any{
-		"CFStringCreateWithCString": &a.stringCreate, "CFStringGetCString": &a.stringGet, "CFArrayCreate": &a.arrayCreate,
+		"CFStringCreateWithCString": &a.stringCreate, "CFStringGetCString": &a.stringGet,
+		"CFArrayCreate":      &a.arrayCreate,
 		"CFUUIDCreateString": &a.uuidString, "CFRelease": &a.release,
 	})
 	if err != nil {
@@ -196,7 +198,9 @@ func (e *events) begin(after uint64) error {
 // arrived is called by the system with a list of events.
 //
 //nolint:revive // the system sets the number of arguments
-func arrived(_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[eventsAtOnce]uint32, ids *[eventsAtOnce]uint64) {
+func arrived(
+	_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[eventsAtOnce]uint32, ids *[eventsAtOnce]uint64,
+) {
 	v, ok := streams.Load(info)
 	if !ok {
 		return

@@ -27,7 +27,9 @@ func TestMacPath(t *testing.T) {
 func TestMacEvents(t *testing.T) {
 	dir := realPath(t.TempDir())
 	put(t, dir+"/r/a.json", dir+"/r/d/b.json", dir+"/r/c.txt")
-	s, err := newScope(&Options{Roots: []string{dir + "/r"}, Wants: wanted, Leave: func(p string) bool { return p == dir+"/r/left" }})
+	s, err := newScope(&Options{Roots: []string{dir + "/r"}, Wants: wanted, Leave: func(p string) bool {
+		return p == dir+"/r/left"
+	}})
 	must(t, err)
 	at := func(name string, what ChangeKind) []Change { return []Change{{filepath.Join(dir, name), what}} }
 	for _, c := range []struct {

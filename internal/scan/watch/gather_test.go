@@ -175,17 +175,23 @@ func TestDelivered(t *testing.T) {
 
 func TestScope(t *testing.T) {
 	s, err := newScope(&Options{
-		Roots: []string{"/a/b/", "/a/b/c", "/x"}, Leave: func(p string) bool { return p == "/a/b/left" }, Places: []string{"/p", "/p/q"},
+		Roots: []string{"/a/b/", "/a/b/c", "/x"}, Leave: func(p string) bool { return p == "/a/b/left" },
+		Places: []string{"/p", "/p/q"},
 	})
 	if err != nil || !slices.Equal(s.roots, []string{"/a/b", "/x"}) || !slices.Equal(s.Places, []string{"/p"}) {
 		t.Fatal(s.roots, s.Places, err)
 	}
-	for path, want := range map[string]bool{"/a/b": true, "/a/b/c/d": true, "/a": false, "/a/bc": false, "/": false, "/a/b/left": false, "/a/b/left/x": false, "/x": true} {
+	for path, want := range map[string]bool{
+		"/a/b": true, "/a/b/c/d": true, "/a": false, "/a/bc": false, "/": false,
+		"/a/b/left": false, "/a/b/left/x": false, "/x": true,
+	} {
 		if s.seen(path) != want {
 			t.Errorf("seen(%s) is not %v", path, want)
 		}
 	}
-	for path, want := range map[string]string{"/a": "/a/b", "/": "/a/b /x", "/y": "", "/a/b/c": "/a/b/c", "/a/b/left/x": ""} {
+	for path, want := range map[string]string{
+		"/a": "/a/b", "/": "/a/b /x", "/y": "", "/a/b/c": "/a/b/c", "/a/b/left/x": "",
+	} {
 		g := newGather(s.roots)
 		s.told(g, path, Gone)
 		var got []string

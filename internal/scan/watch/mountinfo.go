@@ -42,7 +42,10 @@ func parseMount(line string) (mounted, bool) {
 	id, err1 := strconv.Atoi(fields[0])
 	above, err2 := strconv.Atoi(fields[1])
 	kind, _, _ := strings.Cut(tail, " ")
-	m := mounted{id: id, above: above, dev: fields[2], root: unescape(fields[3]), point: unescape(fields[4]), kind: unescape(kind)}
+	m := mounted{
+		id: id, above: above, dev: fields[2], root: unescape(fields[3]), point: unescape(fields[4]),
+		kind: unescape(kind),
+	}
 	if err1 != nil || err2 != nil || kind == "" || !cleanPath(m.root) || !cleanPath(m.point) {
 		return mounted{}, false
 	}
@@ -58,7 +61,8 @@ func cleanPath(p string) bool {
 	if p == "/" {
 		return true
 	}
-	return !slices.ContainsFunc(strings.Split(p[1:], "/"), func(s string) bool { return s == "" || s == "." || s == ".." })
+	return !slices.ContainsFunc(strings.Split(p[1:], "/"),
+		func(s string) bool { return s == "" || s == "." || s == ".." })
 }
 
 // unescape decodes characters that the kernel writes as a backslash and three octal digits: blanks,

@@ -99,7 +99,9 @@ func TestBindMounts(t *testing.T) {
 			put(t, dir+"/fs/a/b/3.json", dir+"/fs/c/4.json")
 			mount(t, dir+"/fs/a", dir+"/seen", "", unix.MS_BIND, "")
 			w := begin(t, options(t, m, dir))
-			shell(t, dir, "echo 1 > fs/a/b/5.json; echo 1 > seen/b/6.json; mkdir -p seen/n; echo 1 > seen/n/7.json; echo 1 > fs/c/8.json")
+			shell(t, dir,
+				"echo 1 > fs/a/b/5.json; echo 1 > seen/b/6.json; mkdir -p seen/n; echo 1 > seen/n/7.json; echo 1 "+
+					"> fs/c/8.json")
 			w.expect(Change{dir + "/seen/b/5.json", File}, Change{dir + "/fs/a/b/6.json", File})
 			w.equal()
 			shell(t, dir, "mv fs/a/b fs/c; mv fs/c/b seen/q; rm -r fs/a/n")
@@ -145,7 +147,9 @@ func TestExt4(t *testing.T) {
 		t.Skipf("no loop device: %s", out)
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir+"/in").Run() })
-	shell(t, dir, "mkdir -p in/a/b; echo 1 > in/a/b/c.json; ln in/a/b/c.json in/d.json; mv in/a in/e; rm in/e/b/c.json; echo 1 > in/e/b/f.json")
+	shell(t, dir,
+		"mkdir -p in/a/b; echo 1 > in/a/b/c.json; ln in/a/b/c.json in/d.json; mv in/a in/e; rm in/e/b/c.json; echo "+
+			"1 > in/e/b/f.json")
 	w.equal()
 	shell(t, dir, "umount in")
 	w.equal()
@@ -177,7 +181,8 @@ func TestOverlayIsWatchedInPart(t *testing.T) {
 	t.Logf("%+v", m)
 	shell(t, root, "echo 1 > other/c.json; mv place/old place/new; echo 2 > place/new/d.json; rm place/new/a.json")
 	shell(t, root, "mkdir -p later/x; mv place/new/d.json later/x/e.json")
-	w.expect(Change{root + "/other/c.json", File}, Change{root + "/place/old", Gone}, Change{root + "/place/new", Folder})
+	w.expect(Change{root + "/other/c.json", File}, Change{root + "/place/old", Gone},
+		Change{root + "/place/new", Folder})
 	w.expect(Change{root + "/later", Folder})
 	shell(t, root, "mv later/x/e.json later/x/f.json; echo 3 > other/c.json")
 	w.expect(Change{root + "/later/x/e.json", Gone}, Change{root + "/later/x/f.json", File})
@@ -234,7 +239,9 @@ func TestWatchesRunOut(t *testing.T) {
 	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do mkdir -p d$i/a/b; echo 1 > d$i/a/b/c.json; done")
 	few := func(tn *testTuning) { tn.watches = 20 }
 	w := begin(t, options(t, Inotify, dir), often, few)
-	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do echo 1 > d$i/a/b/d.json; rm d$i/a/b/c.json; mkdir d$i/a/e; mv d$i/a/b d$i/a/e; done")
+	shell(t, dir,
+		"for i in 1 2 3 4 5 6 7 8 9; do echo 1 > d$i/a/b/d.json; rm d$i/a/b/c.json; mkdir d$i/a/e; mv d$i/a/b "+
+			"d$i/a/e; done")
 	w.equal()
 	polled := false
 	for _, m := range w.w.Mounts() {
@@ -243,7 +250,9 @@ func TestWatchesRunOut(t *testing.T) {
 	if !polled {
 		t.Errorf("nothing is said of it: %v", w.w.Mounts())
 	}
-	shell(t, dir, "rm -r d1 d2 d3 d4 d5; for i in 6 7 8 9; do mv d$i n$i; echo 2 > n$i/a/x.json; done; mkdir -p new/er; echo 1 > new/er/y.json")
+	shell(t, dir,
+		"rm -r d1 d2 d3 d4 d5; for i in 6 7 8 9; do mv d$i n$i; echo 2 > n$i/a/x.json; done; mkdir -p new/er; echo "+
+			"1 > new/er/y.json")
 	w.equal()
 }
 
@@ -252,7 +261,8 @@ func TestPlacesThatComeLater(t *testing.T) {
 	dir := realPath(t.TempDir())
 	place := dir + "/user/cargo/registry"
 	w := begin(t, Options{Roots: []string{"/"}, Places: []string{place, dir + "/there"}, Method: Inotify})
-	shell(t, dir, "mkdir -p user/cargo/registry/x; echo 1 > user/cargo/registry/x/1.json; mkdir there; echo 1 > there/2.json")
+	shell(t, dir,
+		"mkdir -p user/cargo/registry/x; echo 1 > user/cargo/registry/x/1.json; mkdir there; echo 1 > there/2.json")
 	w.expect(Change{place, Folder}, Change{dir + "/there", Folder})
 	if !eventually(func() bool {
 		w.mu.Lock()

@@ -22,11 +22,13 @@ func TestWithoutPrivileges(t *testing.T) {
 	dir, err := os.MkdirTemp("", "watch")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	must(t, os.Mkdir(dir+"/shut", 0o700), os.Mkdir(dir+"/mine", 0o755), os.Chown(dir+"/mine", 65534, 65534), os.Chmod(dir, 0o755))
+	must(t, os.Mkdir(dir+"/shut", 0o700), os.Mkdir(dir+"/mine", 0o755), os.Chown(dir+"/mine", 65534, 65534),
+		os.Chmod(dir, 0o755))
 	program := dir + "/watch.test"
 	b, err := os.ReadFile("/proc/self/exe")
 	must(t, err, os.WriteFile(program, b, 0o755))
-	c := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", program, "-test.run=^TestWithoutPrivileges$", "-test.v")
+	c := exec.Command(setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", program,
+		"-test.run=^TestWithoutPrivileges$", "-test.v")
 	c.Env = append(os.Environ(), asNobody+"="+dir, "TMPDIR="+dir+"/mine")
 	c.Dir = dir
 	out, err := c.CombinedOutput()

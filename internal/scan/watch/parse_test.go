@@ -17,7 +17,8 @@ const someMounts = `22 27 0:21 / /proc rw,relatime - proc proc rw
 `
 
 func TestMountTable(t *testing.T) {
-	list := parseMounts([]byte(someMounts + "nonsense\n1 2 3 - x\n\n45 27 0:46 / relative rw - tmpfs none rw\n46 27 0:46 / /a/../b rw - tmpfs none rw"))
+	list := parseMounts([]byte(someMounts +
+		"nonsense\n1 2 3 - x\n\n45 27 0:46 / relative rw - tmpfs none rw\n46 27 0:46 / /a/../b rw - tmpfs none rw"))
 	if len(list) != 6 {
 		t.Fatalf("%d mounts: %+v", len(list), list)
 	}
@@ -30,7 +31,9 @@ func TestMountTable(t *testing.T) {
 	if !slices.Equal(seen, want) {
 		t.Errorf("%q, want %q", seen, want)
 	}
-	for path, id := range map[string]int{"/": 27, "/mnt/a b": 41, "/mnt/a b/c/d": 41, "/mnt/a": 27, "/proc/1": 22, "/mnt/hidden/deep/x": 42} {
+	for path, id := range map[string]int{
+		"/": 27, "/mnt/a b": 41, "/mnt/a b/c/d": 41, "/mnt/a": 27, "/proc/1": 22, "/mnt/hidden/deep/x": 42,
+	} {
 		if m, ok := tab.owner(path); !ok || m.id != id {
 			t.Errorf("%s lies in %+v", path, m)
 		}
@@ -111,13 +114,15 @@ func TestFanEvents(t *testing.T) {
 	if err != nil || e.mask != 8 || e.pid != 42 || e.fd != -1 || string(e.name) != "package.json" {
 		t.Errorf("%+v %v", e, err)
 	}
-	if fsid, kind, data, ok := handleParts(e.handle); !ok || string(fsid[:]) != "fsidfsid" || kind != 7 || string(data) != "handle" {
+	if fsid, kind, data, ok := handleParts(e.handle); !ok || string(fsid[:]) != "fsidfsid" || kind != 7 ||
+		string(data) != "handle" {
 		t.Errorf("%q %d %q", fsid, kind, data)
 	}
 	if e, rest, err = nextFanEvent(rest); err != nil || e.mask != 0x4000 || e.handle != nil {
 		t.Errorf("%+v %v", e, err)
 	}
-	if e, rest, err = nextFanEvent(rest); err != nil || string(e.name) != "." || !strings.HasSuffix(string(e.handle), "dir") || len(rest) != 0 {
+	if e, rest, err = nextFanEvent(rest); err != nil || string(e.name) != "." ||
+		!strings.HasSuffix(string(e.handle), "dir") || len(rest) != 0 {
 		t.Errorf("%+v %v", e, err)
 	}
 	for i := range len(buf) { // no truncation makes it read out of bounds

@@ -140,7 +140,8 @@ func (p *partial) starts() (starts, polled []string) {
 	for _, m := range p.t.visible() {
 		_, ours := p.mine[m.id]
 		_, far := elsewhere[m.kind]
-		inside := slices.ContainsFunc(p.s.starts(), func(st string) bool { return st != m.point && within(st, m.point) })
+		inside := slices.ContainsFunc(p.s.starts(),
+			func(st string) bool { return st != m.point && within(st, m.point) })
 		if ours && inside && !far {
 			starts = append(starts, m.point)
 		}
@@ -167,7 +168,8 @@ func (p *partial) markWritten() {
 		if _, far := elsewhere[m.kind]; far {
 			continue
 		}
-		err := unix.FanotifyMark(p.written, unix.FAN_MARK_ADD|unix.FAN_MARK_MOUNT, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD, m.point)
+		err := unix.FanotifyMark(p.written, unix.FAN_MARK_ADD|unix.FAN_MARK_MOUNT, unix.FAN_CLOSE_WRITE, unix.AT_FDCWD,
+			m.point)
 		if err != nil {
 			p.s.Log.Warn("Files that are written on a file system are not told.", "mount", m.point, "error", err)
 		}
@@ -338,7 +340,8 @@ func (p *partial) readWritten(least int) (count int, err error) {
 		case errors.Is(err, unix.EAGAIN):
 			return count, nil
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESTALE),
-			errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ETXTBSY):
+			errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENXIO),
+			errors.Is(err, unix.ETXTBSY):
 			count++ // one file that can no longer be opened: its event is dropped
 			least -= fanHead
 			continue

@@ -193,7 +193,8 @@ func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
 		src, err := w.open(s, news)
 		if err == nil {
 			if len(refused) > 0 {
-				s.Log.Warn("A better way of watching is refused.", "method", string(w.method), "error", errors.Join(refused...))
+				s.Log.Warn("A better way of watching is refused.", "method", string(w.method), "error",
+					errors.Join(refused...))
 			}
 			return src, nil
 		}

@@ -58,7 +58,10 @@ func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(
 }
 
 // eachIn is each with directories that the caller selects.
-func eachIn(t *testing.T, folder func(t *testing.T) string, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
+func eachIn(
+	t *testing.T, folder func(t *testing.T) string,
+	test func(t *testing.T, w *watched, dir string, sh func(script string)),
+) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
@@ -120,9 +123,11 @@ func TestEachKind(t *testing.T) {
 
 func TestDeepTreeAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, w *watched, dir string, sh func(string)) {
-		sh(`for i in 1 2 3 4 5 6 7 8; do mkdir -p t$i/a/b/c/d/e/f; for d in t$i t$i/a t$i/a/b/c t$i/a/b/c/d/e/f; do echo 1 > $d/package.json; done; done`)
+		sh(
+			`for i in 1 2 3 4 5 6 7 8; do mkdir -p t$i/a/b/c/d/e/f; for d in t$i t$i/a t$i/a/b/c t$i/a/b/c/d/e/f; do echo 1 > $d/package.json; done; done`)
 		w.equal()
-		sh(`mv t1 t2/a; mv t2/a t9; mkdir t10; mv t3 t4 t5 t10; mv t10/t4/a/b t10/b; rm -r t6; mv t7 t6; echo 2 > t6/a/x.json`)
+		sh(
+			`mv t1 t2/a; mv t2/a t9; mkdir t10; mv t3 t4 t5 t10; mv t10/t4/a/b t10/b; rm -r t6; mv t7 t6; echo 2 > t6/a/x.json`)
 		w.equal()
 		sh(`mv t9/t1/a/b t1; rm -rf t9; mv t1 t9; touch t9/c/new.json`)
 		w.equal()
@@ -221,7 +226,8 @@ func TestOwnChangesAndLeftFolders(t *testing.T) {
 	o.Leave = func(p string) bool { return p == dir+"/left" }
 	w := begin(t, o)
 	put(t, dir+"/own.json")
-	shell(t, dir, "echo 1 > left/a.json; mkdir -p left/b; echo 1 > left/b/c.json; mv left/b left/d; echo 1 > kept/a.json")
+	shell(t, dir,
+		"echo 1 > left/a.json; mkdir -p left/b; echo 1 > left/b/c.json; mv left/b left/d; echo 1 > kept/a.json")
 	w.expect(Change{dir + "/kept/a.json", File})
 	for _, c := range w.all {
 		if c.Path != dir+"/kept/a.json" {
@@ -243,7 +249,10 @@ func TestStorm(t *testing.T) {
 			w := begin(t, options(t, m, dir))
 			before := heap()
 			for range 2 {
-				shell(t, dir, fmt.Sprintf("mkdir storm; cd storm; seq -f 'f%%06g.json' %[1]d | xargs touch; seq -f 'f%%06g.json' %[1]d | xargs rm; cd ..; rmdir storm", many))
+				shell(t, dir,
+					fmt.Sprintf(
+						"mkdir storm; cd storm; seq -f 'f%%06g.json' %[1]d | xargs touch; seq -f 'f%%06g.json' %[1]d "+
+							"| xargs rm; cd ..; rmdir storm", many))
 				if after := heap(); after > before+32<<20 {
 					t.Errorf("the heap grew from %d to %d bytes", before, after)
 				}

@@ -35,9 +35,11 @@ func TestSum(t *testing.T) {
 		data []byte
 		ok   bool
 	}{
-		"whole": {good, true}, "empty": {nil, false}, "only a checksum": {whole(0), true}, "a changed byte": {changed, false},
+		"whole": {good, true}, "empty": {nil, false}, "only a checksum": {whole(0), true},
+		"a changed byte":  {changed, false},
 		"without its end": {good[:len(good)-1], false}, "without a sector": {good[:len(good)-sector], false},
-		"without its checksum": {good[:3*sector], false}, "with something behind": {append(slices.Clone(good), 0), false},
+		"without its checksum":  {good[:3*sector], false},
+		"with something behind": {append(slices.Clone(good), 0), false},
 	} {
 		sum := NewSum()
 		if _, err := io.Copy(sum, iotest.OneByteReader(bytes.NewReader(tc.data))); err != nil {
@@ -61,7 +63,8 @@ func TestWrite(t *testing.T) {
 		}
 		return string(data)
 	}
-	if _, err := Write(path, iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole(9)))), Keep); !errors.Is(err, iotest.ErrTimeout) || read() != "" {
+	if _, err := Write(path, iotest.TimeoutReader(iotest.HalfReader(bytes.NewReader(whole(9)))),
+		Keep); !errors.Is(err, iotest.ErrTimeout) || read() != "" {
 		t.Errorf("a stream that broke: %v, wrote %d bytes", err, len(read()))
 	}
 	if _, err := Write(path, bytes.NewReader(whole(9)[:900]), Keep); !errors.Is(err, ErrDamaged) || read() != "" {
@@ -71,10 +74,12 @@ func TestWrite(t *testing.T) {
 	if err != nil || read() != string(whole(2)) {
 		t.Fatalf("%v, wrote %d bytes", err, len(read()))
 	}
-	if want := sha256.Sum256(whole(2)[:2*sector]); sum.Digest() != fmt.Sprintf("%x", want) || sum.Size() != 2*sector+32 {
+	if want := sha256.Sum256(whole(2)[:2*sector]); sum.Digest() != fmt.Sprintf("%x", want) ||
+		sum.Size() != 2*sector+32 {
 		t.Errorf("digest %s, size %d", sum.Digest(), sum.Size())
 	}
-	if _, err := Write(path, bytes.NewReader(whole(3)), Keep); !errors.Is(err, fs.ErrExist) || read() != string(whole(2)) {
+	if _, err := Write(path, bytes.NewReader(whole(3)), Keep); !errors.Is(err, fs.ErrExist) ||
+		read() != string(whole(2)) {
 		t.Errorf("over a file that is there: %v, it has %d bytes", err, len(read()))
 	}
 	if err := publish(filepath.Join(t.TempDir(), "part"), path, Keep); !errors.Is(err, fs.ErrExist) {
@@ -118,7 +123,8 @@ func TestPeriodic(t *testing.T) {
 		}
 		theirs := []string{"buildyard-1.backup", "buildyard-before-the-move.backup"}
 		for _, name := range theirs {
-			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), nil, 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(dir, 0o700),
+				os.WriteFile(filepath.Join(dir, name), nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -116,7 +116,8 @@ func (p Periodic) take(ctx context.Context) error {
 
 // sweep removes what killed backups left behind.
 func (p Periodic) sweep() {
-	parts, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix+".*"+partSuffix)) // fails for a bad pattern only
+	// fails for a bad pattern only
+	parts, _ := filepath.Glob(filepath.Join(p.Dir, namePrefix+"*"+nameSuffix+".*"+partSuffix))
 	for _, part := range parts {
 		_ = os.Remove(part) // tried again next time
 	}

@@ -34,7 +34,8 @@ func BenchmarkCreate(b *testing.B) {
 					for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
 						began := time.Now()
 						id := fmt.Sprintf("%012d", i)
-						if err := s.Commit(b.Context(), store.Put(table, id, &benchRecord{body}, store.IfAbsent)); err != nil {
+						if err := s.Commit(b.Context(),
+							store.Put(table, id, &benchRecord{body}, store.IfAbsent)); err != nil {
 							b.Error(err)
 							return
 						}

@@ -32,16 +32,25 @@ func TestLook(t *testing.T) {
 		noRoom  bool // on the disk
 		want    []string
 	}{
-		"a small one":                {sizes: sizes{file: 49, used: 49, quota: 100}, want: []string{"status a"}},
-		"half full":                  {sizes: sizes{file: 50, used: 50, quota: 100}, want: []string{"status a", "get /p", "compact 7"}},
-		"more than half is empty":    {sizes: sizes{file: 40, used: 19, quota: 100}, want: rewritten},
-		"half is empty":              {sizes: sizes{file: 40, used: 20, quota: 100}, want: []string{"status a"}},
-		"too little is empty":        {sizes: sizes{file: 18, used: 8, quota: 100}, want: []string{"status a"}},
-		"just enough is empty":       {sizes: sizes{file: 18, used: 7, quota: 100}, want: rewritten},
-		"a file of others":           {sizes: sizes{file: 40, used: 19, quota: 100}, another: true, want: []string{"status a"}},
-		"a disk without room":        {sizes: sizes{file: 40, used: 19, quota: 100}, noRoom: true, want: []string{"status a"}},
-		"a member without a quota":   {sizes: sizes{file: 40, used: 40}, want: []string{"status a"}},
-		"at half of its own default": {sizes: sizes{file: defaultQuota / 2, used: defaultQuota / 2}, want: []string{"status a", "get /p", "compact 7"}},
+		"a small one": {sizes: sizes{file: 49, used: 49, quota: 100}, want: []string{"status a"}},
+		"half full": {
+			sizes: sizes{file: 50, used: 50, quota: 100}, want: []string{"status a", "get /p", "compact 7"},
+		},
+		"more than half is empty": {sizes: sizes{file: 40, used: 19, quota: 100}, want: rewritten},
+		"half is empty":           {sizes: sizes{file: 40, used: 20, quota: 100}, want: []string{"status a"}},
+		"too little is empty":     {sizes: sizes{file: 18, used: 8, quota: 100}, want: []string{"status a"}},
+		"just enough is empty":    {sizes: sizes{file: 18, used: 7, quota: 100}, want: rewritten},
+		"a file of others": {
+			sizes: sizes{file: 40, used: 19, quota: 100}, another: true, want: []string{"status a"},
+		},
+		"a disk without room": {
+			sizes: sizes{file: 40, used: 19, quota: 100}, noRoom: true, want: []string{"status a"},
+		},
+		"a member without a quota": {sizes: sizes{file: 40, used: 40}, want: []string{"status a"}},
+		"at half of its own default": {
+			sizes: sizes{file: defaultQuota / 2, used: defaultQuota / 2},
+			want:  []string{"status a", "get /p", "compact 7"},
+		},
 	} {
 		f, b := newFake(t, map[string]sizes{"a": tc.sizes})
 		b.ownFile, b.care.shrinkMin = !tc.another, 10
@@ -60,7 +69,8 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s, a moment later: %v, called %q", name, err, f.calls)
 		}
 	}
-	if _, b := newFake(t, nil); !b.care.worthwhile(sizes{file: shrinkMin + 1}) || b.care.worthwhile(sizes{file: shrinkMin}) {
+	if _, b := newFake(t, nil); !b.care.worthwhile(sizes{file: shrinkMin + 1}) ||
+		b.care.worthwhile(sizes{file: shrinkMin}) {
 		t.Error("the least that is worth a rewrite is another")
 	}
 }
@@ -87,7 +97,15 @@ func TestAlarmIsSaidOnce(t *testing.T) {
 		file int64
 		want string
 	}{
-		{49, ""}, {50, "level=WARN"}, {79, ""}, {80, "level=ERROR"}, {99, ""}, {60, ""}, {80, "level=ERROR"}, {10, ""}, {50, "level=WARN"},
+		{49, ""},
+		{50, "level=WARN"},
+		{79, ""},
+		{80, "level=ERROR"},
+		{99, ""},
+		{60, ""},
+		{80, "level=ERROR"},
+		{10, ""},
+		{50, "level=WARN"},
 	} {
 		before := len(text.String())
 		b.care.alarm(t.Context(), sizes{file: step.file, quota: 100})
@@ -108,7 +126,8 @@ func TestRecoverySays(t *testing.T) {
 				t.Error("the store does not say that it makes room")
 			}
 		}
-		if err := b.care.look(t.Context()); !errors.Is(err, errStillFull) || b.BlockedReason() != fullSentence || slices.Contains(f.calls, "alarms") {
+		if err := b.care.look(t.Context()); !errors.Is(err, errStillFull) || b.BlockedReason() != fullSentence ||
+			slices.Contains(f.calls, "alarms") {
 			t.Errorf("nothing could go: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
@@ -118,7 +137,8 @@ func TestRecoverySays(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		f.sizes["a"] = sizes{file: 100, used: 94, quota: 100, full: true}
-		if err := b.care.look(t.Context()); err != nil || b.BlockedReason() != "" || !slices.Contains(f.calls, "disarm NOSPACE of 1") {
+		if err := b.care.look(t.Context()); err != nil || b.BlockedReason() != "" ||
+			!slices.Contains(f.calls, "disarm NOSPACE of 1") {
 			t.Errorf("it has room: %v, busy %q, called %q", err, b.BlockedReason(), f.calls)
 		}
 		f.calls = nil
@@ -192,7 +212,8 @@ func TestDefrag(t *testing.T) {
 	f, b := newFake(t, map[string]sizes{"a": {file: 10, used: 4, quota: 100}})
 	b.guard = &diskGuard{dir: t.TempDir()}
 	f.fails["defrag a"] = errFake
-	if err := b.care.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.BlockedReason() != "" || !b.care.gate.TryAcquire(gateAll) {
+	if err := b.care.defrag(t.Context(), "a"); !errors.Is(err, errFake) || b.BlockedReason() != "" ||
+		!b.care.gate.TryAcquire(gateAll) {
 		t.Errorf("%v, busy %q", err, b.BlockedReason())
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -205,7 +226,8 @@ func TestDefrag(t *testing.T) {
 	b.guard.resume = 1 << 62
 	f.calls = nil
 	err := b.care.defrag(t.Context(), "a")
-	if !strings.Contains(fmt.Sprint(err), "the disk lacks space for a copy of 4 bytes") || slices.Contains(f.calls, "defrag a") {
+	if !strings.Contains(fmt.Sprint(err), "the disk lacks space for a copy of 4 bytes") ||
+		slices.Contains(f.calls, "defrag a") {
 		t.Errorf("on a full disk: %v, called %q", err, f.calls)
 	}
 }
@@ -234,8 +256,11 @@ func TestTurn(t *testing.T) {
 		next int64
 		want []string
 	}{
-		"the first one":    {next: fakeRev, want: []string{"get /p/compact", "get /p", "put"}},
-		"another was here": {note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 2, next: 5, want: []string{"get /p/compact"}},
+		"the first one": {next: fakeRev, want: []string{"get /p/compact", "get /p", "put"}},
+		"another was here": {
+			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 2, next: 5,
+			want: []string{"get /p/compact"},
+		},
 		"nobody was here": {
 			note: &mvccpb.KeyValue{ModRevision: 5, Value: []byte("3")}, seen: 5, next: fakeRev,
 			want: []string{"get /p/compact", "get /p", "put", "compact 3"},

@@ -122,7 +122,9 @@ func TestRestoreIsFinishedAtTheStart(t *testing.T) {
 	}
 	for name, kill := range map[string]func() error{
 		"before the former store makes way": func() error { return nil },
-		"after":                             func() error { return os.Rename(filepath.Join(dir, Subdir), filepath.Join(dir, asideSubdir+"x")) },
+		"after": func() error {
+			return os.Rename(filepath.Join(dir, Subdir), filepath.Join(dir, asideSubdir+"x"))
+		},
 	} {
 		if err := os.CopyFS(filepath.Join(dir, restoredSubdir), os.DirFS(filepath.Join(other, Subdir))); err != nil {
 			t.Fatal(err)

@@ -44,9 +44,11 @@ func checkMember(dir string) error {
 	}
 	switch {
 	case at > logs.last:
-		return &DamagedError{logs.file, fmt.Errorf("it ends with entry %d, and the database has applied entry %d", logs.last, at)}
+		return &DamagedError{logs.file, fmt.Errorf("it ends with entry %d, and the database has applied entry %d",
+			logs.last, at)}
 	case at < logs.snapshot:
-		return &DamagedError{path, fmt.Errorf("it has applied entry %d, and the log says that it had applied entry %d", at, logs.snapshot)}
+		return &DamagedError{path, fmt.Errorf("it has applied entry %d, and the log says that it had applied entry %d",
+			at, logs.snapshot)}
 	}
 	return nil
 }
@@ -76,7 +78,8 @@ func checkDatabase(path string) (applied uint64, err error) {
 func checkSnapshots(dir string, logs logState) error {
 	for _, path := range filesOf(dir, "*.snap") {
 		var at snapshotID
-		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.snap", &at.term, &at.index); err != nil || !slices.Contains(logs.snapshots, at) {
+		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.snap", &at.term, &at.index); err != nil ||
+			!slices.Contains(logs.snapshots, at) {
 			continue
 		}
 		if s, err := snap.Read(zap.NewNop(), path); err != nil {

@@ -85,7 +85,8 @@ func copied(t *testing.T, from string) (dir string) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(os.WriteFile(to, data[:used], 0o600), os.Truncate(to, info.Size()), os.Chtimes(to, info.ModTime(), info.ModTime()))
+		return errors.Join(os.WriteFile(to, data[:used], 0o600), os.Truncate(to, info.Size()),
+			os.Chtimes(to, info.ModTime(), info.ModTime()))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,8 @@ func judgeDamage(t *testing.T, what, dir string, want map[string]string) (found 
 	t.Helper()
 	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir})
 	if err != nil {
-		if _, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
+		if _, ok := errors.AsType[*DamagedError](err); !ok || !strings.Contains(err.Error(), dir) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %q, want one line that names a damaged file", what, err)
 		}
 		return true

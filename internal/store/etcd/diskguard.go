@@ -126,7 +126,8 @@ func (g *diskGuard) look() (refusing bool) {
 	case free < g.refuse:
 		g.dropReserveLocked()
 		if !g.full {
-			g.log.Error("disk full: changes refused", "alarm", "store_full", "dir", g.dir, "free_bytes", free, "limit_bytes", g.refuse)
+			g.log.Error("disk full: changes refused", "alarm", "store_full", "dir", g.dir, "free_bytes", free,
+				"limit_bytes", g.refuse)
 		}
 		g.full = true
 	case free >= g.resume && (g.hasReserve() || free >= g.resume+g.reserve && g.makeReserve()):

@@ -50,7 +50,8 @@ func TestGuardRefuses(t *testing.T) {
 	}
 	g.dropReserveLocked()
 	check("with space", false, true)
-	if info, err := os.Stat(g.reservePath()); err != nil || info.Size() != g.reserve || info.Sys().(*syscall.Stat_t).Blocks < g.reserve/512 {
+	if info, err := os.Stat(g.reservePath()); err != nil || info.Size() != g.reserve ||
+		info.Sys().(*syscall.Stat_t).Blocks < g.reserve/512 {
 		t.Errorf("the reserve takes no space: %v, %v", info, err)
 	}
 	g.refuse, g.resume = endless, endless
@@ -67,11 +68,13 @@ func TestGuardRefuses(t *testing.T) {
 		t.Errorf("a full database: %q", b.Refusing())
 	}
 	g.failure.err = errFake
-	if err := g.admit(); !errors.Is(err, errFake) || g.sentence() != g.failure.sentence() || b.Refusing() != g.failure.sentence() {
+	if err := g.admit(); !errors.Is(err, errFake) || g.sentence() != g.failure.sentence() ||
+		b.Refusing() != g.failure.sentence() {
 		t.Errorf("after a failure: %v, %q", err, g.sentence())
 	}
 	var none *diskGuard
-	if none.admit() != nil || none.sentence() != "" || !none.roomFor(endless) || (&Backend{}).Restart() != nil || b.Restart() == nil {
+	if none.admit() != nil || none.sentence() != "" || !none.roomFor(endless) || (&Backend{}).Restart() != nil ||
+		b.Restart() == nil {
 		t.Error("without a guard something is refused")
 	}
 }
@@ -97,11 +100,13 @@ func TestGuardWithoutAReserve(t *testing.T) {
 	if !g.makeReserve() {
 		t.Error("a reserve that cannot be made keeps the store from taking changes")
 	}
-	gone := &diskGuard{dir: filepath.Join(g.dir, "gone"), failure: newFailure(), refuse: endless, log: slog.New(slog.DiscardHandler)}
+	gone := &diskGuard{dir: filepath.Join(g.dir,
+		"gone"), failure: newFailure(), refuse: endless, log: slog.New(slog.DiscardHandler)}
 	if gone.look() || gone.admit() != nil || gone.hasReserve() || !gone.roomFor(endless) {
 		t.Error("a directory that is gone is called full")
 	}
-	if _, err := newDiskGuard(gone.dir, nil, nil); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "free space of ") {
+	if _, err := newDiskGuard(gone.dir, nil, nil); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "free space of ") {
 		t.Errorf("a guard of a directory that is gone: %v", err)
 	}
 	if _, _, err := diskSpace(gone.dir); !errors.Is(err, fs.ErrNotExist) {
@@ -172,13 +177,18 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 		want    string
 		mark    string
 	}{
-		"nothing has failed":   {prepare: func(*diskGuard) {}},
-		"a failure":            {prepare: func(g *diskGuard) { g.failure.err = errFake }, want: errFake.Error(), mark: errFake.Error() + "\n"},
-		"no next log file":     {prepare: (*diskGuard).lostSegment, want: "its next log file could not be allocated"},
-		"the disk is full":     {prepare: func(g *diskGuard) { g.failure.err = errFake }, full: true},
-		"a moment ago":         {prepare: func(g *diskGuard) { g.failure.err, g.probed = errFake, time.Now() }},
-		"it is under way":      {prepare: func(g *diskGuard) { g.failure.err, g.restarting = errFake, true }},
-		"it cannot be written": {prepare: func(g *diskGuard) { g.failure.err, g.dir = errFake, filepath.Join(g.dir, "gone") }},
+		"nothing has failed": {prepare: func(*diskGuard) {}},
+		"a failure": {prepare: func(g *diskGuard) {
+			g.failure.err = errFake
+		}, want: errFake.Error(), mark: errFake.Error() + "\n"},
+		"no next log file": {prepare: (*diskGuard).lostSegment, want: "its next log file could not be allocated"},
+		"the disk is full": {prepare: func(g *diskGuard) { g.failure.err = errFake }, full: true},
+		"a moment ago":     {prepare: func(g *diskGuard) { g.failure.err, g.probed = errFake, time.Now() }},
+		"it is under way":  {prepare: func(g *diskGuard) { g.failure.err, g.restarting = errFake, true }},
+		"it cannot be written": {prepare: func(g *diskGuard) {
+			g.failure.err, g.dir = errFake,
+				filepath.Join(g.dir, "gone")
+		}},
 		"the mark cannot be": {prepare: func(g *diskGuard) {
 			g.failure.err = errFake
 			_ = os.Mkdir(filepath.Join(g.dir, unsyncedFile), 0o700)

@@ -117,7 +117,9 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 	return 0, fmt.Errorf("%w: a record comes and goes faster than it can be looked at", store.ErrUnavailable)
 }
 
-func (b *Backend) transact(ctx context.Context, conditions []clientv3.Cmp, writes []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (b *Backend) transact(
+	ctx context.Context, conditions []clientv3.Cmp, writes []clientv3.Op,
+) (*clientv3.TxnResponse, error) {
 	ctx, cancel := b.within(ctx, b.txnTimeout)
 	defer cancel()
 	return b.kv.Txn(ctx).If(conditions...).Then(writes...).Commit()

@@ -36,11 +36,19 @@ func TestFailureIsTheFirst(t *testing.T) {
 		cause  string
 		want   string
 	}{
-		"no reason":     {nil, "failed", "The store cannot write its files: changes are refused until it can"},
-		"another field": {[]zap.Field{zap.String("path", "db"), zap.Stringer("error", time.Second)}, "failed", "The store cannot write its files: changes are refused until it can"},
-		"a file":        {[]zap.Field{zap.Error(write), zap.Int("size", 1)}, "failed: write db: input/output error", "The store cannot write its files (input/output error): changes are refused until it can"},
-		"a full disk":   {[]zap.Field{zap.Error(full)}, "failed: write db: no space left on device", diskFullSentence},
-		"a quota":       {[]zap.Field{zap.Error(syscall.EDQUOT)}, "failed: disk quota exceeded", diskFullSentence},
+		"no reason": {nil, "failed", "The store cannot write its files: changes are refused until it can"},
+		"another field": {
+			[]zap.Field{zap.String("path", "db"), zap.Stringer("error", time.Second)},
+			"failed",
+			"The store cannot write its files: changes are refused until it can",
+		},
+		"a file": {
+			[]zap.Field{zap.Error(write), zap.Int("size", 1)},
+			"failed: write db: input/output error",
+			"The store cannot write its files (input/output error): changes are refused until it can",
+		},
+		"a full disk": {[]zap.Field{zap.Error(full)}, "failed: write db: no space left on device", diskFullSentence},
+		"a quota":     {[]zap.Field{zap.Error(syscall.EDQUOT)}, "failed: disk quota exceeded", diskFullSentence},
 	} {
 		f := newFailure()
 		if f.cause() != nil || f.refusal() != nil || f.sentence() != "" {
@@ -61,7 +69,8 @@ func TestFailureIsTheFirst(t *testing.T) {
 		}()
 		<-done
 		e, _ := errors.AsType[*farm.Error](f.refusal())
-		if e == nil || !errors.Is(e, store.ErrUnavailable) || !errors.Is(e, first) || e.RetryAfter != refusalRetry || !strings.Contains(e.Error(), tc.want) {
+		if e == nil || !errors.Is(e, store.ErrUnavailable) || !errors.Is(e, first) || e.RetryAfter != refusalRetry ||
+			!strings.Contains(e.Error(), tc.want) {
 			t.Errorf("%s: the refusal is %v", name, f.refusal())
 		}
 	}
@@ -150,7 +159,8 @@ func TestWhatEtcdSays(t *testing.T) {
 	var text safeBuffer
 	logger := slog.New(slog.NewTextHandler(&text, nil))
 	g := &diskGuard{}
-	for name, log := range map[string]*zap.Logger{"a client": zapLogger(logger), "a member": memberLogger(logger, newFailure(), g)} {
+	for name, log := range map[string]*zap.Logger{"a client": zapLogger(logger), "a member": memberLogger(logger,
+		newFailure(), g)} {
 		text.text.Reset()
 		log.Debug("debug")
 		log.Info("info")

@@ -86,7 +86,9 @@ var fakeWork = map[string]struct {
 	"recover": {
 		prepare: func(f *fakeCluster, _ *Backend) {
 			f.alarms = []*etcdserverpb.AlarmMember{
-				{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT}, {MemberID: 2, Alarm: alarmFull}, {MemberID: 3, Alarm: alarmFull},
+				{MemberID: 1, Alarm: etcdserverpb.AlarmType_CORRUPT},
+				{MemberID: 2, Alarm: alarmFull},
+				{MemberID: 3, Alarm: alarmFull},
 			}
 			f.sizes["b"], f.sizes["c"] = f.sizes["a"], f.sizes["a"]
 			f.sizes["a"] = fullSizes
@@ -96,7 +98,8 @@ var fakeWork = map[string]struct {
 			return b.care.look(ctx)
 		},
 		calls: []string{
-			"status a", "get /p", "compact 7", "status a", "status b", "status c", // b and c make room before the leader
+			// b and c make room before the leader
+			"status a", "get /p", "compact 7", "status a", "status b", "status c",
 			"status b", "defrag b", "status b", "status c", "defrag c", "status c", "status a", "defrag a", "status a",
 			"status a", "status b", "status c", "alarms", "disarm NOSPACE of 2", "disarm NOSPACE of 3",
 		},
@@ -155,7 +158,8 @@ func TestEveryCallThatFails(t *testing.T) {
 		}
 		for n, call := range work.calls {
 			f, err := run(n)
-			calls := slices.DeleteFunc(f.calls[n+1:], func(c string) bool { return c == "revoke 5" }) // of a lock that was not taken
+			// of a lock that was not taken
+			calls := slices.DeleteFunc(f.calls[n+1:], func(c string) bool { return c == "revoke 5" })
 			if !errors.Is(err, errFake) || len(calls) > 0 {
 				t.Errorf("%s: %s failed: %v, then it called %q", name, call, err, calls)
 			}
@@ -203,7 +207,8 @@ func TestResignOnce(t *testing.T) {
 		}
 	}
 	<-l.Lost()
-	if want := []string{"get /lock", "grant", "put", "keep alive", "revoke 5", "revoke 5"}; !slices.Equal(f.calls, want) {
+	if want := []string{"get /lock", "grant", "put", "keep alive", "revoke 5", "revoke 5"}; !slices.Equal(f.calls,
+		want) {
 		t.Errorf("called %q, want %q", f.calls, want)
 	}
 }
@@ -247,7 +252,10 @@ func TestCampaignWaits(t *testing.T) {
 		if waited := time.Since(free); waited > 0 {
 			t.Errorf("a lock that is free was taken after %s", waited)
 		}
-		want := []string{"get /lock", "get /lock", "get /lock", "watch /lock from 8", "get /lock", "grant", "put", "keep alive"}
+		want := []string{
+			"get /lock", "get /lock", "get /lock", "watch /lock from 8", "get /lock", "grant", "put",
+			"keep alive",
+		}
 		if !slices.Equal(f.calls, want) {
 			t.Errorf("called %q, want %q", f.calls, want)
 		}
@@ -277,11 +285,20 @@ func TestConflicts(t *testing.T) {
 		txn  store.Txn
 		want []string
 	}{
-		"a changed record": {store.Txn{Compares: append(slices.Clone(same), store.Compare{Key: "/changed", ModRev: 3})}, []string{"/changed"}},
-		"a removed record": {store.Txn{Compares: append(slices.Clone(same), store.Compare{Key: "/gone", ModRev: 3})}, []string{"/gone"}},
-		"another lock":     {store.Txn{Compares: same, Fence: &store.Fence{Key: "/changed", CreateRev: 2}}, []string{"/changed"}},
-		"a lost lock":      {store.Txn{Fence: &store.Fence{Key: "/gone", CreateRev: 3}}, []string{"/gone"}},
-		"nothing":          {store.Txn{Compares: same, Fence: &store.Fence{Key: "/changed", CreateRev: 3}}, nil},
+		"a changed record": {
+			store.Txn{Compares: append(slices.Clone(same), store.Compare{Key: "/changed", ModRev: 3})},
+			[]string{"/changed"},
+		},
+		"a removed record": {
+			store.Txn{Compares: append(slices.Clone(same), store.Compare{Key: "/gone", ModRev: 3})},
+			[]string{"/gone"},
+		},
+		"another lock": {
+			store.Txn{Compares: same, Fence: &store.Fence{Key: "/changed", CreateRev: 2}},
+			[]string{"/changed"},
+		},
+		"a lost lock": {store.Txn{Fence: &store.Fence{Key: "/gone", CreateRev: 3}}, []string{"/gone"}},
+		"nothing":     {store.Txn{Compares: same, Fence: &store.Fence{Key: "/changed", CreateRev: 3}}, nil},
 	} {
 		f.calls = nil
 		tc.txn.Puts = aPut.Puts
@@ -298,7 +315,8 @@ func TestConflicts(t *testing.T) {
 		}
 	}
 	f.fails["read"] = errFake
-	if _, err := b.Commit(t.Context(), aPut); !errors.Is(err, errFake) || !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+	if _, err := b.Commit(t.Context(), aPut); !errors.Is(err, errFake) || !errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("the keys cannot be looked at: %v", err)
 	}
 }
@@ -313,11 +331,20 @@ func TestCommitOnAFullDatabase(t *testing.T) {
 		want error
 		fail bool
 	}{
-		"refused":             {txn: compared, is: &mvccpb.KeyValue{ModRevision: 3, Value: []byte("new")}, want: store.ErrUnavailable},
-		"applied":             {txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")}},
-		"another came since":  {txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("other")}, want: store.ErrUnknownOutcome},
-		"removed since":       {txn: compared, want: store.ErrUnknownOutcome},
-		"nothing was known":   {txn: aPut, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")}, want: store.ErrUnknownOutcome},
+		"refused": {
+			txn: compared, is: &mvccpb.KeyValue{ModRevision: 3, Value: []byte("new")},
+			want: store.ErrUnavailable,
+		},
+		"applied": {txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")}},
+		"another came since": {
+			txn: compared, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("other")},
+			want: store.ErrUnknownOutcome,
+		},
+		"removed since": {txn: compared, want: store.ErrUnknownOutcome},
+		"nothing was known": {
+			txn: aPut, is: &mvccpb.KeyValue{ModRevision: 6, Value: []byte("new")},
+			want: store.ErrUnknownOutcome,
+		},
 		"it cannot be looked": {txn: compared, fail: true, want: store.ErrUnknownOutcome},
 	} {
 		f, b := newFake(t, nil)
@@ -393,7 +420,9 @@ func TestEnter(t *testing.T) {
 		set  *bool
 		want string
 	}{
-		{nil, "The store did not answer in time"}, {&b.care.refusing, fullSentence}, {&b.care.shrinking, shrinkingSentence},
+		{nil, "The store did not answer in time"},
+		{&b.care.refusing, fullSentence},
+		{&b.care.shrinking, shrinkingSentence},
 	} {
 		if tc.set != nil {
 			b.care.note(tc.set, true)
@@ -403,7 +432,8 @@ func TestEnter(t *testing.T) {
 		}
 		_, err := b.care.enter(ctx)
 		e, _ := errors.AsType[*farm.Error](err)
-		if e == nil || !strings.Contains(err.Error(), tc.want) || e.RetryAfter != refusalRetry || !errors.Is(err, errFake) || !errors.Is(err, store.ErrUnavailable) {
+		if e == nil || !strings.Contains(err.Error(), tc.want) || e.RetryAfter != refusalRetry ||
+			!errors.Is(err, errFake) || !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("got %v, want %q", err, tc.want)
 		}
 	}
@@ -432,8 +462,13 @@ func TestErrorsOfEtcd(t *testing.T) {
 		{context.DeadlineExceeded, store.ErrUnknownOutcome, store.ErrUnavailable},
 		{rpctypes.ErrCompacted, store.ErrUnknownOutcome, store.ErrCompacted},
 	} {
-		for _, got := range []struct{ err, want error }{{commitError(tc.err), tc.commit}, {readError(tc.err), tc.read}} {
-			for _, kind := range []error{store.ErrUnavailable, store.ErrInvalid, store.ErrUnknownOutcome, store.ErrCompacted} {
+		for _, got := range []struct{ err, want error }{
+			{commitError(tc.err), tc.commit}, {readError(tc.err), tc.read},
+		} {
+			for _, kind := range []error{
+				store.ErrUnavailable, store.ErrInvalid, store.ErrUnknownOutcome,
+				store.ErrCompacted,
+			} {
 				if errors.Is(tc.err, rpctypes.ErrTooManyOps) && errors.Is(kind, store.ErrInvalid) {
 					continue
 				}
@@ -462,7 +497,8 @@ func TestList(t *testing.T) {
 		t.Errorf("%q at %d, %v, want %q", got, rev, err, want)
 	}
 	f.more = 1
-	if _, err := b.List(t.Context(), "/k", func([]store.KV) error { return errFake }); !errors.Is(err, errFake) || f.more != 0 {
+	if _, err := b.List(t.Context(), "/k", func([]store.KV) error { return errFake }); !errors.Is(err, errFake) ||
+		f.more != 0 {
 		t.Errorf("its taker failed: %v", err)
 	}
 	if kv, err := b.Get(t.Context(), "/none"); err != nil || kv.Key != "/none" || kv.ModRev != 0 {
@@ -482,15 +518,21 @@ func TestWatchDelivers(t *testing.T) {
 		last clientv3.WatchResponse
 		want error
 	}{
-		"closed":                  {t.Context(), clientv3.WatchResponse{Header: fakeHeader()}, store.ErrUnavailable},
-		"compacted":               {t.Context(), clientv3.WatchResponse{CompactRevision: 9, Canceled: true}, store.ErrCompacted},
+		"closed": {t.Context(), clientv3.WatchResponse{Header: fakeHeader()}, store.ErrUnavailable},
+		"compacted": {
+			t.Context(),
+			clientv3.WatchResponse{CompactRevision: 9, Canceled: true},
+			store.ErrCompacted,
+		},
 		"refused":                 {t.Context(), clientv3.WatchResponse{Canceled: true}, store.ErrUnavailable},
 		"its caller has given up": {gone, clientv3.WatchResponse{Header: fakeHeader()}, errFake},
 	} {
 		f, b := newFake(t, nil)
 		f.watched = make(chan clientv3.WatchResponse, 3)
 		f.watched <- clientv3.WatchResponse{Created: true, Header: fakeHeader()}
-		f.watched <- clientv3.WatchResponse{Header: fakeHeader(), Events: []*clientv3.Event{event("a", 3), event("b", 3), event("c", 5)}}
+		f.watched <- clientv3.WatchResponse{
+			Header: fakeHeader(), Events: []*clientv3.Event{event("a", 3), event("b", 3), event("c", 5)},
+		}
 		f.watched <- tc.last
 		close(f.watched)
 		var got []string

@@ -58,7 +58,10 @@ func (f *fakeCluster) called(format string, args ...any) error {
 // newFake returns a backend on a fake cluster of these members.
 func newFake(t *testing.T, members map[string]sizes) (*fakeCluster, *Backend) {
 	t.Helper()
-	f := &fakeCluster{failAt: -1, fails: map[string]error{}, after: map[string]func(){}, sizes: members, kvs: map[string]*mvccpb.KeyValue{}}
+	f := &fakeCluster{
+		failAt: -1, fails: map[string]error{}, after: map[string]func(){}, sizes: members,
+		kvs: map[string]*mvccpb.KeyValue{},
+	}
 	client := clientv3.NewCtxClient(context.Background())
 	client.KV, client.Lease, client.Maintenance, client.Watcher = f, f, f, f
 	b := newBackend(client, client, "/p", nil)
@@ -104,7 +107,9 @@ func (f *fakeCluster) Get(_ context.Context, key string, opts ...clientv3.OpOpti
 	return resp, nil
 }
 
-func (f *fakeCluster) Compact(_ context.Context, rev int64, _ ...clientv3.CompactOption) (*clientv3.CompactResponse, error) {
+func (f *fakeCluster) Compact(
+	_ context.Context, rev int64, _ ...clientv3.CompactOption,
+) (*clientv3.CompactResponse, error) {
 	return &clientv3.CompactResponse{}, f.called("compact %d", rev)
 }
 
@@ -156,7 +161,9 @@ func (f *fakeCluster) Leases(context.Context) (*clientv3.LeaseLeasesResponse, er
 	return &clientv3.LeaseLeasesResponse{Leases: f.leases}, f.called("leases")
 }
 
-func (f *fakeCluster) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
+func (f *fakeCluster) KeepAlive(
+	ctx context.Context, _ clientv3.LeaseID,
+) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
 	alive := make(chan *clientv3.LeaseKeepAliveResponse)
 	context.AfterFunc(ctx, func() { close(alive) })
 	return alive, f.called("keep alive")
@@ -193,7 +200,9 @@ func (t *fakeTxn) Commit() (*clientv3.TxnResponse, error) {
 		switch {
 		case op.IsDelete():
 			name = fmt.Sprintf("delete %d", len(t.ops))
-			one.Response = &etcdserverpb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &etcdserverpb.DeleteRangeResponse{Deleted: 1}}
+			one.Response = &etcdserverpb.ResponseOp_ResponseDeleteRange{
+				ResponseDeleteRange: &etcdserverpb.DeleteRangeResponse{Deleted: 1},
+			}
 		case op.IsPut():
 			name = "put"
 			one.Response = &etcdserverpb.ResponseOp_ResponsePut{ResponsePut: &etcdserverpb.PutResponse{}}

@@ -71,7 +71,8 @@ func TestWhatIsSynced(t *testing.T) {
 		t.Errorf("%q, %v", data, err)
 	}
 	for name, err := range map[string]error{
-		"a file in a file": writeSynced(filepath.Join(dir, "file", "x"), nil), "no directory": syncDirs(filepath.Join(dir, "none")),
+		"a file in a file":  writeSynced(filepath.Join(dir, "file", "x"), nil),
+		"no directory":      syncDirs(filepath.Join(dir, "none")),
 		"nothing to rename": rename(filepath.Join(dir, "none"), filepath.Join(dir, "to")),
 	} {
 		if _, ok := errors.AsType[*fs.PathError](err); !ok && !errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +89,8 @@ func TestResync(t *testing.T) {
 	long := []byte(strings.Repeat("content", 200_000)) // more than a block
 	prepare := func() {
 		writeFiles(t, dir, map[string][]byte{
-			unsyncedFile: nil, filepath.Join(Subdir, "member", "full"): long, filepath.Join(Subdir, "member", "hole"): nil,
+			unsyncedFile: nil, filepath.Join(Subdir, "member", "full"): long,
+			filepath.Join(Subdir, "member", "hole"): nil,
 		})
 		err := errors.Join(os.Truncate(hole, 3<<20), os.Chtimes(full, old, old), os.Chtimes(hole, old, old))
 		_ = os.Symlink("nowhere", filepath.Join(dir, Subdir, "link"))
@@ -100,7 +102,8 @@ func TestResync(t *testing.T) {
 	checkSyncs(t, dir, func() error {
 		prepare()
 		err := resync(dir)
-		if _, there := os.Lstat(mark); err != nil && errors.Is(err, errSync) == (there != nil) && !strings.Contains(err.Error(), "disk failed") {
+		if _, there := os.Lstat(mark); err != nil && errors.Is(err, errSync) == (there != nil) &&
+			!strings.Contains(err.Error(), "disk failed") {
 			t.Errorf("the mark: %v, after %v", there, err)
 		}
 		return err
@@ -126,7 +129,8 @@ func TestResync(t *testing.T) {
 	}
 	empty := t.TempDir()
 	writeFiles(t, empty, map[string][]byte{unsyncedFile: nil})
-	if err := resync(empty); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "write the files of the store to the disk again: ") {
+	if err := resync(empty); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "write the files of the store to the disk again: ") {
 		t.Errorf("without files: %v", err)
 	}
 	if err := rewrite(filepath.Join(empty, "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +149,8 @@ func sealedDir(t *testing.T) string {
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string][]byte{
 		lockFile: nil, Subdir + "/member/a": []byte("first"), Subdir + "/member/sub/b": []byte("second"),
-		Subdir + "/member/0.tmp": []byte("temporary"), Subdir + "/member/big": make([]byte, 101), Subdir + "/member/limit": make([]byte, 100),
+		Subdir + "/member/0.tmp": []byte("temporary"), Subdir + "/member/big": make([]byte, 101),
+		Subdir + "/member/limit": make([]byte, 100),
 	})
 	if err := os.Symlink("nowhere", filepath.Join(dir, Subdir, "link")); err != nil {
 		t.Fatal(err)
@@ -168,7 +173,9 @@ func TestSeal(t *testing.T) {
 		t.Fatal("the seal does not count")
 	}
 	want := map[string]sealEntry{}
-	for name, data := range map[string]string{"member/a": "first", "member/sub/b": "second", "member/limit": string(make([]byte, 100))} {
+	for name, data := range map[string]string{
+		"member/a": "first", "member/sub/b": "second", "member/limit": string(make([]byte, 100)),
+	} {
 		want[name] = sealEntry{int64(len(data)), crc32.Checksum([]byte(data), castagnoli)}
 	}
 	if fmt.Sprint(s.Files) != fmt.Sprint(want) || !s.Opened.Equal(lockedAt(dir)) {
@@ -204,11 +211,19 @@ func TestBrokenSeal(t *testing.T) {
 		change func(path string) error
 		want   string
 	}{
-		"changed": {func(path string) error { return os.WriteFile(path, []byte("First"), 0o600) }, "its content has changed since the store was stopped"},
-		"longer":  {func(path string) error { return os.WriteFile(path, []byte("first\x00"), 0o600) }, "it had 5 bytes when the store was stopped"},
-		"cut":     {func(path string) error { return os.Truncate(path, 0) }, "it had 5 bytes when the store was stopped"},
+		"changed": {func(path string) error {
+			return os.WriteFile(path, []byte("First"), 0o600)
+		}, "its content has changed since the store was stopped"},
+		"longer": {func(path string) error {
+			return os.WriteFile(path, []byte("first\x00"), 0o600)
+		}, "it had 5 bytes when the store was stopped"},
+		"cut": {func(path string) error {
+			return os.Truncate(path, 0)
+		}, "it had 5 bytes when the store was stopped"},
 		"missing": {os.Remove, "open PATH: no such file or directory"},
-		"another": {func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, "read PATH: is a directory"},
+		"another": {func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		}, "read PATH: is a directory"},
 	} {
 		dir := sealedDir(t)
 		path := filepath.Join(dir, Subdir, "member", "a")
@@ -217,7 +232,8 @@ func TestBrokenSeal(t *testing.T) {
 		}
 		for range 2 { // starts
 			err := readSeal(dir).verify(dir)
-			if _, ok := errors.AsType[*DamagedError](err); !ok || strings.ReplaceAll(err.Error(), path, "PATH") != "PATH is damaged: "+tc.want {
+			if _, ok := errors.AsType[*DamagedError](err); !ok ||
+				strings.ReplaceAll(err.Error(), path, "PATH") != "PATH is damaged: "+tc.want {
 				t.Errorf("%s: %v, want %q", name, err, tc.want)
 			}
 		}
@@ -231,7 +247,8 @@ func TestSealThatDoesNotCount(t *testing.T) {
 		"missing": func(_, path string) error { return os.Remove(path) },
 		"damaged": func(_, path string) error {
 			data, err := os.ReadFile(path)
-			return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(data), `"bytes":5`, `"bytes":6`, 1)), 0o600))
+			return errors.Join(err,
+				os.WriteFile(path, []byte(strings.Replace(string(data), `"bytes":5`, `"bytes":6`, 1)), 0o600))
 		},
 		"no seal": func(dir, path string) error {
 			text := fmt.Appendf(nil, `{"opened":%q,"files":7}`, lockedAt(dir).Format(time.RFC3339Nano))
@@ -286,7 +303,8 @@ func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a [directory") // whose name is not a valid pattern
 	writeFiles(t, dir, map[string][]byte{
-		"member/snap/db":           small(t, metaBucket, map[string]string{"consistent_index": revisionKey(0, applied, "")[revisionSize-numberSize:]}),
+		"member/snap/db": small(t, metaBucket,
+			map[string]string{"consistent_index": revisionKey(0, applied, "")[revisionSize-numberSize:]}),
 		"member/wal/" + logFile(0): log.data,
 	})
 	return dir
@@ -296,7 +314,9 @@ func memberFiles(t *testing.T, applied uint64, log *logWriter) string {
 func TestCheckMember(t *testing.T) {
 	snapshot := func(index uint64) *logWriter { return logOf(4, 5, 6).add(logSnapshot, logNumbers(index, 1)) }
 	saved := func(dir string, index, term uint64) {
-		s := &raftpb.Snapshot{Data: []byte("x"), Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term), ConfState: &raftpb.ConfState{}}}
+		s := &raftpb.Snapshot{Data: []byte("x"), Metadata: &raftpb.SnapshotMetadata{
+			Index: new(index), Term: new(term), ConfState: &raftpb.ConfState{},
+		}}
 		if err := snap.New(zap.NewNop(), filepath.Join(dir, "member", "snap")).SaveSnap(s); err != nil {
 			t.Fatal(err)
 		}
@@ -311,16 +331,23 @@ func TestCheckMember(t *testing.T) {
 	}{
 		"all of the log applied":  {applied: 6, log: snapshot(5)},
 		"as much as the snapshot": {applied: 5, log: snapshot(5)},
-		"more than the log has":   {applied: 7, log: snapshot(5), want: logPath + " is damaged: it ends with entry 6, and the database has applied entry 7"},
+		"more than the log has": {applied: 7, log: snapshot(5), want: logPath +
+			" is damaged: it ends with entry 6, and the database has applied entry 7"},
 		"less than the snapshot": {
-			applied: 4, log: snapshot(5), want: dbPath + " is damaged: it has applied entry 4, and the log says that it had applied entry 5",
+			applied: 4, log: snapshot(5), want: dbPath +
+				" is damaged: it has applied entry 4, and the log says that it had applied entry 5",
 		},
-		"a damaged log": {applied: 6, log: logOf(5, 7), want: logPath + " is damaged: entry 7 follows entry 5 (at byte 96)"},
+		"a damaged log": {applied: 6, log: logOf(5, 7), want: logPath +
+			" is damaged: entry 7 follows entry 5 (at byte 96)"},
 		"a damaged database": {applied: 6, log: snapshot(5), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{"member/snap/db": []byte("x")})
 		}, want: dbPath + " is damaged: it is not a database of etcd: it has no valid meta page"},
-		"an empty database": {log: logOf(), change: func(dir string) { writeFiles(t, dir, map[string][]byte{"member/snap/db": nil}) }},
-		"no database":       {log: logOf(), change: func(dir string) { _ = os.Remove(filepath.Join(dir, "member", "snap", "db")) }},
+		"an empty database": {log: logOf(), change: func(dir string) {
+			writeFiles(t, dir, map[string][]byte{"member/snap/db": nil})
+		}},
+		"no database": {log: logOf(), change: func(dir string) {
+			_ = os.Remove(filepath.Join(dir, "member", "snap", "db"))
+		}},
 		"a file in place of a directory": {log: logOf(), change: func(dir string) {
 			_ = os.RemoveAll(filepath.Join(dir, "member", "snap"))
 			writeFiles(t, dir, map[string][]byte{"member/snap": nil})
@@ -331,15 +358,18 @@ func TestCheckMember(t *testing.T) {
 		}, want: snapPath + " is damaged: snap: empty snapshot"},
 		"a snapshot of another entry": {applied: 6, log: snapshot(5), change: func(dir string) {
 			saved(dir, 4, 1)
-			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 1, 4)), filepath.Join(dir, "member/snap", named))
+			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 1, 4)),
+				filepath.Join(dir, "member/snap", named))
 		}, want: snapPath + " is damaged: it is the snapshot of entry 4"},
 		"a snapshot of another term": {applied: 6, log: snapshot(5), change: func(dir string) {
 			saved(dir, 5, 2)
-			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 2, 5)), filepath.Join(dir, "member/snap", named))
+			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 2, 5)),
+				filepath.Join(dir, "member/snap", named))
 		}, want: snapPath + " is damaged: it is the snapshot of entry 5"},
 		"what a crash leaves": {applied: 6, log: snapshot(5), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{
-				"member/snap/" + fmt.Sprintf("%016x-%016x.snap", 1, 6): []byte("half"), "member/snap/other.snap": []byte("x"),
+				"member/snap/" + fmt.Sprintf("%016x-%016x.snap", 1, 6): []byte("half"),
+				"member/snap/other.snap":                               []byte("x"),
 			})
 		}},
 	} {
@@ -355,7 +385,9 @@ func TestCheckMember(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
-	for value, want := range map[string]uint64{"": 0, "1234567": 0, "\x00\x00\x00\x00\x00\x00\x01\x02": 258, "123456789": 0} {
+	for value, want := range map[string]uint64{
+		"": 0, "1234567": 0, "\x00\x00\x00\x00\x00\x00\x01\x02": 258, "123456789": 0,
+	} {
 		if got := number([]byte(value)); got != want {
 			t.Errorf("the number %q is %d, want %d", value, got, want)
 		}
@@ -391,7 +423,8 @@ func TestFinishRestore(t *testing.T) {
 	}
 	writeFiles(t, dir, map[string][]byte{restoredSubdir + "/newest": nil})
 	for n := range 2 { // the first rename is not durable, and the second one is not
-		if _, err := syncsOf(t, dir, n, func() error { _, err := finishRestore(dir); return err }); !errors.Is(err, errSync) {
+		if _, err := syncsOf(t, dir, n, func() error { _, err := finishRestore(dir); return err }); !errors.Is(err,
+			errSync) {
 			t.Errorf("%d syncs did not fail: %v", n, err)
 		}
 	}
@@ -412,7 +445,8 @@ func TestLockDir(t *testing.T) {
 	}
 	for text, holder := range map[string]string{"12\n": "12", "": "(unknown)"} {
 		writeFiles(t, dir, map[string][]byte{lockFile: []byte(text)})
-		if _, err := lockDir(dir); fmt.Sprint(err) != fmt.Sprintf("store directory %s is in use by process %s", dir, holder) {
+		if _, err := lockDir(dir); fmt.Sprint(err) != fmt.Sprintf("store directory %s is in use by process %s", dir,
+			holder) {
 			t.Errorf("in use: %v", err)
 		}
 	}

@@ -92,7 +92,9 @@ func TestFullDisk(t *testing.T) {
 	for _, work := range []string{"full disk", "full disk, no limit"} {
 		t.Run(work, func(t *testing.T) {
 			if work != "full disk" && os.Getenv("BUILDYARD_TEST_ALL") == "" {
-				t.Skip("etcd itself meets the full disk with BUILDYARD_TEST_ALL=1 alone: the process that begins anew did not open the store again in every run")
+				t.Skip(
+					"etcd itself meets the full disk with BUILDYARD_TEST_ALL=1 alone: the process that begins anew " +
+						"did not open the store again in every run")
 			}
 			disk := smallDisk(t, "96m")
 			dir := filepath.Join(disk, "store")
@@ -107,7 +109,10 @@ func TestFullDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &diskChild{t: t, wait: child.Wait, stderr: &stderr, lines: bufio.NewScanner(out), acked: map[string]int{}, count: map[string]int{}}
+			c := &diskChild{
+				t: t, wait: child.Wait, stderr: &stderr, lines: bufio.NewScanner(out),
+				acked: map[string]int{}, count: map[string]int{},
+			}
 			c.await("ok", 100)
 			empty := fill(t, disk)
 			said := c.await("refused", 20)
@@ -166,7 +171,8 @@ func TestFullDiskAtTheStart(t *testing.T) {
 		t.Errorf("read: %v, %v", kv, err)
 	}
 	_, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: "/x", Value: []byte("2")}}})
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullSentence) || b.Refusing() != diskFullSentence {
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), diskFullSentence) ||
+		b.Refusing() != diskFullSentence {
 		t.Errorf("write: %v, refusing: %q", err, b.Refusing())
 	}
 	empty()

@@ -106,7 +106,8 @@ func (c *dbContents) record(key, value []byte) error {
 	if err := proto.Unmarshal(value, &kv); err != nil || len(kv.Key) == 0 {
 		return malformed("the record of revision %d cannot be read", main)
 	}
-	if !removal && (kv.ModRevision != int64(main) || kv.CreateRevision < 1 || kv.CreateRevision > kv.ModRevision || kv.Version < 1) {
+	if !removal && (kv.ModRevision != int64(main) || kv.CreateRevision < 1 || kv.CreateRevision > kv.ModRevision ||
+		kv.Version < 1) {
 		return malformed("the record of revision %d has another revision", main)
 	}
 	return nil

@@ -37,7 +37,8 @@ func TestCraftedBackups(t *testing.T) {
 		t.Fatalf("a good backup: %v", err)
 	}
 	for name, data := range map[string][]byte{
-		"zeros": make([]byte, 64<<10), "rubbish": bytes.Repeat([]byte("x"), 64<<10), "an eighth": db[:len(db)/8/512*512],
+		"zeros": make([]byte, 64<<10), "rubbish": bytes.Repeat([]byte("x"), 64<<10),
+		"an eighth":    db[:len(db)/8/512*512],
 		"another root": withMeta(db, func(m []byte) { binary.LittleEndian.PutUint64(m[16:], 1<<40) }),
 		"a longer end": withMeta(db, func(m []byte) { binary.LittleEndian.PutUint64(m[40:], 1<<50) }),
 		"no free list": withMeta(db, func(m []byte) { binary.LittleEndian.PutUint64(m[32:], 3) }),
@@ -47,7 +48,8 @@ func TestCraftedBackups(t *testing.T) {
 			if err := os.WriteFile(path, sealed(data), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Restore(t.Context(), RestoreOptions{File: path, Dir: t.TempDir()}); !errors.Is(err, errMalformed) {
+			if _, err := Restore(t.Context(), RestoreOptions{File: path, Dir: t.TempDir()}); !errors.Is(err,
+				errMalformed) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -130,12 +132,14 @@ func TestInspect(t *testing.T) {
 		pairs  map[string]string
 		good   bool
 	}{
-		"a record":          {recordBucket, map[string]string{firstRevision: aRecord}, true},
-		"no records":        {"other", map[string]string{"a": "b"}, false},
-		"a short revision":  {recordBucket, map[string]string{"abc": aRecord}, false},
-		"no line":           {recordBucket, map[string]string{firstRevision[:8] + "x" + firstRevision[9:]: aRecord}, false},
-		"a negative one":    {recordBucket, map[string]string{"\xff" + firstRevision[1:]: aRecord}, false},
-		"twice":             {recordBucket, map[string]string{firstRevision: aRecord, firstRevision + "t": aRecord}, false},
+		"a record":         {recordBucket, map[string]string{firstRevision: aRecord}, true},
+		"no records":       {"other", map[string]string{"a": "b"}, false},
+		"a short revision": {recordBucket, map[string]string{"abc": aRecord}, false},
+		"no line": {recordBucket, map[string]string{firstRevision[:8] + "x" +
+			firstRevision[9:]: aRecord}, false},
+		"a negative one": {recordBucket, map[string]string{"\xff" + firstRevision[1:]: aRecord}, false},
+		"twice": {recordBucket, map[string]string{firstRevision: aRecord, firstRevision +
+			"t": aRecord}, false},
 		"no such record":    {recordBucket, map[string]string{firstRevision: "\xff\xff"}, false},
 		"a record of no id": {recordBucket, map[string]string{firstRevision: "\x10\x02"}, false},
 		"a short lease":     {leaseBucket, map[string]string{"abc": ""}, false},
@@ -205,7 +209,8 @@ func TestPagesOfTwoKinds(t *testing.T) {
 
 // FuzzInspect reads any bytes as a database: what is accepted is also readable by bbolt.
 func FuzzInspect(f *testing.F) {
-	for _, db := range [][]byte{small(f, recordBucket, manyRevisions()), small(f, recordBucket, map[string]string{firstRevision: aRecord}), nil} {
+	for _, db := range [][]byte{small(f, recordBucket, manyRevisions()), small(f, recordBucket,
+		map[string]string{firstRevision: aRecord}), nil} {
 		f.Add(db)
 	}
 	f.Fuzz(func(t *testing.T, db []byte) {
@@ -274,7 +279,9 @@ func TestContents(t *testing.T) {
 			{metaBucket, "unknown", "any length"},
 			{"members", "x", "y"},
 		}, applied: 7},
-		"created in its revision": {pairs: one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 2, Version: 1})},
+		"created in its revision": {
+			pairs: one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 2, Version: 1}),
+		},
 
 		"no bucket":          {[]pair{{"", "k", "v"}}, "a value outside of any bucket", 0},
 		"a bucket in one":    {[]pair{{"key/x", "k", "v"}}, `a bucket in bucket "key"`, 0},
@@ -284,26 +291,56 @@ func TestContents(t *testing.T) {
 		"a long lease":  {[]pair{{leaseBucket, "9 bytes..", ""}}, "a lease with an id of 9 bytes", 0},
 		"a short index": {[]pair{{metaBucket, "consistent_index", "7 bytes"}}, "consistent_index has 7 bytes", 0},
 		"a long term":   {[]pair{{metaBucket, "term", "9 bytes.."}}, "term has 9 bytes", 0},
-		"a compaction":  {[]pair{{metaBucket, "scheduledCompactRev", "8 bytes."}}, "scheduledCompactRev has 8 bytes", 0},
+		"a compaction": {
+			[]pair{{metaBucket, "scheduledCompactRev", "8 bytes."}},
+			"scheduledCompactRev has 8 bytes",
+			0,
+		},
 
-		"a short revision":        {[]pair{{recordBucket, revisionKey(2, 0, "")[1:], good}}, "a revision of 16 bytes", 0},
+		"a short revision": {
+			[]pair{{recordBucket, revisionKey(2, 0, "")[1:], good}},
+			"a revision of 16 bytes",
+			0,
+		},
 		"a long revision":         {[]pair{{recordBucket, revisionKey(2, 0, "tt"), good}}, "a revision of 19 bytes", 0},
 		"a removal without its t": {[]pair{{recordBucket, revisionKey(2, 0, "x"), good}}, "a revision of 18 bytes", 0},
 		"no line":                 {[]pair{{recordBucket, "12345678x12345678", good}}, "a revision of 17 bytes", 0},
-		"a negative revision":     {[]pair{{recordBucket, revisionKey(1<<63, 0, ""), good}}, "revisions out of order", 0},
-		"a negative part":         {[]pair{{recordBucket, revisionKey(2, 1<<63, ""), good}}, "revisions out of order", 0},
+		"a negative revision": {
+			[]pair{{recordBucket, revisionKey(1<<63, 0, ""), good}},
+			"revisions out of order",
+			0,
+		},
+		"a negative part": {
+			[]pair{{recordBucket, revisionKey(2, 1<<63, ""), good}},
+			"revisions out of order",
+			0,
+		},
 		"the same revision": {
-			[]pair{{recordBucket, revisionKey(2, 0, ""), good}, {recordBucket, revisionKey(2, 0, "t"), good}}, "revisions out of order", 0,
+			[]pair{{recordBucket, revisionKey(2, 0, ""), good}, {recordBucket, revisionKey(2, 0, "t"), good}},
+			"revisions out of order", 0,
 		},
 		"an earlier revision": {
-			[]pair{{recordBucket, revisionKey(3, 0, ""), ""}, {recordBucket, revisionKey(2, 0, ""), good}}, "revisions out of order", 0,
+			[]pair{{recordBucket, revisionKey(3, 0, ""), ""}, {recordBucket, revisionKey(2, 0, ""), good}},
+			"revisions out of order", 0,
 		},
 
-		"no record":           {[]pair{{recordBucket, revisionKey(2, 0, ""), good + "\xff"}}, "the record of revision 2 cannot be read", 0},
-		"no key":              {one(&mvccpb.KeyValue{ModRevision: 2, CreateRevision: 1, Version: 1}), "the record of revision 2 cannot be read", 0},
-		"another revision":    {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 3, CreateRevision: 1, Version: 1}), another, 0},
-		"never created":       {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, Version: 1}), another, 0},
-		"created afterwards":  {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 3, Version: 1}), another, 0},
+		"no record": {
+			[]pair{{recordBucket, revisionKey(2, 0, ""), good + "\xff"}},
+			"the record of revision 2 cannot be read", 0,
+		},
+		"no key": {
+			one(&mvccpb.KeyValue{ModRevision: 2, CreateRevision: 1, Version: 1}),
+			"the record of revision 2 cannot be read", 0,
+		},
+		"another revision": {
+			one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 3, CreateRevision: 1, Version: 1}),
+			another, 0,
+		},
+		"never created": {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, Version: 1}), another, 0},
+		"created afterwards": {
+			one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 3, Version: 1}),
+			another, 0,
+		},
 		"without its version": {one(&mvccpb.KeyValue{Key: []byte("k"), ModRevision: 2, CreateRevision: 1}), another, 0},
 	} {
 		var c dbContents
@@ -334,8 +371,14 @@ func TestInspectNamesTheBackup(t *testing.T) {
 	for _, tc := range []struct{ path, want string }{
 		{write("good", good), "<nil>"},
 		{dir + "/good/x", "open the backup: open DIR/good/x: not a directory"},
-		{write("empty", sealed(small(t, "other", nil))), `DIR/empty cannot be restored: it is not a database of etcd: it has no records; was it made by "buildyard backup"?`},
-		{write("cut", good[:2048]), `DIR/cut cannot be restored: it is not a database of etcd: it ends before its last page; was it made by "buildyard backup"?`},
+		{
+			write("empty", sealed(small(t, "other", nil))),
+			`DIR/empty cannot be restored: it is not a database of etcd: it has no records; was it made by "buildyard backup"?`,
+		},
+		{
+			write("cut", good[:2048]),
+			`DIR/cut cannot be restored: it is not a database of etcd: it ends before its last page; was it made by "buildyard backup"?`,
+		},
 	} {
 		if got := strings.ReplaceAll(fmt.Sprint(inspect(tc.path)), dir, "DIR"); got != tc.want {
 			t.Errorf("got %s, want %s", got, tc.want)

@@ -104,60 +104,99 @@ func TestLogRecords(t *testing.T) {
 		want string
 		last uint64
 	}{
-		"nothing":                     {data: nil},
-		"entries":                     {data: whole.data, last: 6},
-		"allocated space":             {data: append(slices.Clone(whole.data), make([]byte, 3*sectorSize+5)...), last: 6},
-		"a record without padding":    {data: aligned, last: 6},
-		"the first entry may be any":  {data: logOf(70, 71, 72).data, last: 72},
-		"a state":                     {data: with(func(w *logWriter) { w.add(logState_, logNumbers(3, 1, 99)) }), last: 6},
-		"a snapshot before entries":   {data: (&logWriter{}).add(logSnapshot, logNumbers(9, 1)).data, last: 9},
-		"a snapshot after entries":    {data: with(func(w *logWriter) { w.add(logSnapshot, logNumbers(9, 1)) }), last: 6},
-		"a checksum that goes on":     {data: with(func(w *logWriter) { w.add(logChecksum, nil) }), last: 6},
-		"a log whose begin is purged": {data: (&logWriter{sum: 77}).add(logChecksum, nil).add(logEntry, logNumbers(0, 1, 7)).data, last: 7},
-		"the largest checksum":        {data: (&logWriter{sum: 0xffffffff}).add(logChecksum, nil).add(logEntry, logNumbers(0, 1, 7)).data, last: 7},
+		"nothing": {data: nil},
+		"entries": {data: whole.data, last: 6},
+		"allocated space": {
+			data: append(slices.Clone(whole.data), make([]byte, 3*sectorSize+5)...), last: 6,
+		},
+		"a record without padding":   {data: aligned, last: 6},
+		"the first entry may be any": {data: logOf(70, 71, 72).data, last: 72},
+		"a state": {
+			data: with(func(w *logWriter) { w.add(logState_, logNumbers(3, 1, 99)) }), last: 6,
+		},
+		"a snapshot before entries": {data: (&logWriter{}).add(logSnapshot, logNumbers(9, 1)).data, last: 9},
+		"a snapshot after entries": {
+			data: with(func(w *logWriter) { w.add(logSnapshot, logNumbers(9, 1)) }), last: 6,
+		},
+		"a checksum that goes on": {data: with(func(w *logWriter) { w.add(logChecksum, nil) }), last: 6},
+		"a log whose begin is purged": {data: (&logWriter{sum: 77}).add(logChecksum, nil).add(logEntry,
+			logNumbers(0, 1, 7)).data, last: 7},
+		"the largest checksum": {data: (&logWriter{sum: 0xffffffff}).add(logChecksum, nil).add(logEntry,
+			logNumbers(0, 1, 7)).data, last: 7},
 
 		"an entry that is missing": {data: logOf(5, 7).data, want: "entry 7 follows entry 5 (at byte"},
 		"an entry twice":           {data: logOf(5, 5).data, want: "entry 5 follows entry 5 (at byte"},
 		"an unknown kind": {
-			data: with(func(w *logWriter) { w.add(logSnapshot+1, logNumbers(1)) }), want: "a record of the unknown kind 6 (at byte",
+			data: with(func(w *logWriter) { w.add(logSnapshot+1, logNumbers(1)) }),
+			want: "a record of the unknown kind 6 (at byte",
 		},
 		"an entry of text": {
-			data: with(func(w *logWriter) { w.add(logEntry, []byte("\xff\xff")) }), want: "a record that is not of its kind (at byte",
+			data: with(func(w *logWriter) { w.add(logEntry, []byte("\xff\xff")) }),
+			want: "a record that is not of its kind (at byte",
 		},
 		"another checksum": {
-			data: with(func(w *logWriter) { w.sum++; w.add(logChecksum, nil) }), want: "it does not follow the file before it (at byte",
+			data: with(func(w *logWriter) { w.sum++; w.add(logChecksum, nil) }),
+			want: "it does not follow the file before it (at byte",
 		},
 
-		"an entry with a wrong checksum":     {data: wrongSum(logEntry), want: damaged},
-		"a snapshot with a wrong checksum":   {data: wrongSum(logSnapshot), want: damaged},
-		"a state with a wrong checksum":      {data: wrongSum(logState_), want: damaged},
-		"a metadata with a wrong checksum":   {data: wrongSum(logMetadata), want: damaged},
-		"a checksum of more than 32 bits":    {data: with(func(w *logWriter) { w.frame(logBody(logChecksum, 1<<32, nil)) }), want: damaged},
-		"no kind":                            {data: with(func(w *logWriter) { w.frame([]byte("\x10\x01")) }), want: damaged},
-		"no checksum":                        {data: with(func(w *logWriter) { w.frame([]byte("\x08\x02\x1a\x01x")) }), want: damaged},
-		"a kind without a number":            {data: with(func(w *logWriter) { w.frame([]byte("\x08")) }), want: damaged},
-		"a kind whose number does not end":   {data: with(func(w *logWriter) { w.frame([]byte("\x08" + strings.Repeat("\xff", 11))) }), want: damaged},
-		"data longer than their record":      {data: with(func(w *logWriter) { w.frame([]byte("\x08\x02\x10\x01\x1a\x60x")) }), want: damaged},
-		"a record shorter than its frame":    {data: with(func(w *logWriter) { w.frame(append(logBody(logMetadata, uint64(w.sum), nil), "rest"...)) }), want: damaged},
-		"a frame of another padding":         {data: func() []byte { d := slices.Clone(long); d[at+7] ^= 1; return d }(), want: damaged},
-		"a frame cut in its padding":         {data: cut(with(func(w *logWriter) { w.add(logMetadata, []byte("x")) }), 1), want: damaged},
-		"zeros before a record":              {data: append(head(0), "record"...), want: damaged},
-		"zeros to the end of a sector":       {data: append(append(head(0), make([]byte, 2*sectorSize)...), 1), want: "it ends in the middle of a record"},
-		"the begin of a length":              {data: append(slices.Clone(whole.data), 9), want: "it ends in the middle of a record"},
-		"a length alone":                     {data: head(0x84<<56 | 12), want: "it ends in the middle of a record"},
-		"a length and allocated space":       {data: append(head(2048), make([]byte, 6*sectorSize)...), want: "it ends in the middle of a record"},
-		"a length alone in its sector":       {data: append(head(0x84<<56|12), make([]byte, 6*sectorSize)...), want: damaged},
+		"an entry with a wrong checksum":   {data: wrongSum(logEntry), want: damaged},
+		"a snapshot with a wrong checksum": {data: wrongSum(logSnapshot), want: damaged},
+		"a state with a wrong checksum":    {data: wrongSum(logState_), want: damaged},
+		"a metadata with a wrong checksum": {data: wrongSum(logMetadata), want: damaged},
+		"a checksum of more than 32 bits": {
+			data: with(func(w *logWriter) { w.frame(logBody(logChecksum, 1<<32, nil)) }), want: damaged,
+		},
+		"no kind": {
+			data: with(func(w *logWriter) { w.frame([]byte("\x10\x01")) }), want: damaged,
+		},
+		"no checksum": {
+			data: with(func(w *logWriter) { w.frame([]byte("\x08\x02\x1a\x01x")) }), want: damaged,
+		},
+		"a kind without a number": {
+			data: with(func(w *logWriter) { w.frame([]byte("\x08")) }), want: damaged,
+		},
+		"a kind whose number does not end": {
+			data: with(func(w *logWriter) { w.frame([]byte("\x08" + strings.Repeat("\xff", 11))) }), want: damaged,
+		},
+		"data longer than their record": {
+			data: with(func(w *logWriter) { w.frame([]byte("\x08\x02\x10\x01\x1a\x60x")) }), want: damaged,
+		},
+		"a record shorter than its frame": {data: with(func(w *logWriter) {
+			w.frame(append(logBody(logMetadata, uint64(w.sum), nil), "rest"...))
+		}), want: damaged},
+		"a frame of another padding": {
+			data: func() []byte { d := slices.Clone(long); d[at+7] ^= 1; return d }(), want: damaged,
+		},
+		"a frame cut in its padding": {data: cut(with(func(w *logWriter) { w.add(logMetadata, []byte("x")) }),
+			1), want: damaged},
+		"zeros before a record": {data: append(head(0), "record"...), want: damaged},
+		"zeros to the end of a sector": {data: append(append(head(0), make([]byte, 2*sectorSize)...),
+			1), want: "it ends in the middle of a record"},
+		"the begin of a length": {
+			data: append(slices.Clone(whole.data), 9), want: "it ends in the middle of a record",
+		},
+		"a length alone": {data: head(0x84<<56 | 12), want: "it ends in the middle of a record"},
+		"a length and allocated space": {
+			data: append(head(2048), make([]byte, 6*sectorSize)...), want: "it ends in the middle of a record",
+		},
+		"a length alone in its sector": {
+			data: append(head(0x84<<56|12), make([]byte, 6*sectorSize)...), want: damaged,
+		},
 		"a record whose end was not written": {data: unwritten(3), want: "it ends in the middle of a record"},
 		"a record without its data": {
-			data: append(with(func(w *logWriter) { w.frame(append(logBody(logEntry, uint64(w.sum), nil), 0x1a, 0xf0, 0x0f)) }), make([]byte, 6*sectorSize)...),
+			data: append(with(func(w *logWriter) {
+				w.frame(append(logBody(logEntry, uint64(w.sum), nil), 0x1a, 0xf0, 0x0f))
+			}), make([]byte, 6*sectorSize)...),
 			want: damaged,
 		},
 		"the first record torn": {
-			data: append([]byte{0, 8, 0, 0, 0, 0, 0, 0}, make([]byte, 6*sectorSize)...), want: "it ends in the middle of a record",
+			data: append([]byte{0, 8, 0, 0, 0, 0, 0, 0}, make([]byte, 6*sectorSize)...),
+			want: "it ends in the middle of a record",
 		},
 		"a record of one sector": {data: unwritten(1), want: "it ends in the middle of a record"},
 		"a length that was changed": {
-			data: append(append(head(0xffff), logBody(logMetadata, uint64(whole.sum), nil)...), make([]byte, 6*sectorSize)...), want: damaged,
+			data: append(append(head(0xffff), logBody(logMetadata, uint64(whole.sum), nil)...),
+				make([]byte, 6*sectorSize)...), want: damaged,
 		},
 		"a changed byte in a long record": {
 			data: func() []byte { d := slices.Clone(long); d[at+3*sectorSize]++; return d }(), want: damaged,
@@ -184,7 +223,8 @@ func TestLogCutAnywhere(t *testing.T) {
 		for _, allocated := range []int{0, 2 * sectorSize} {
 			var s logState
 			err := s.read(append(slices.Clone(data[:n]), make([]byte, allocated)...))
-			if s.last > 3 || err != nil && !errors.Is(err, errTorn) && !strings.Contains(err.Error(), "cannot be read") {
+			if s.last > 3 || err != nil && !errors.Is(err, errTorn) &&
+				!strings.Contains(err.Error(), "cannot be read") {
 				t.Errorf("cut at %d: last entry %d, %v", n, s.last, err)
 			}
 		}
@@ -202,8 +242,10 @@ func TestLogFiles(t *testing.T) {
 		want  string // with DIR for the directory
 		last  uint64
 	}{
-		"no file":      {},
-		"files":        {files: map[string][]byte{logFile(0): first.data, logFile(1): second.data, logFile(2): third.data}, last: 3},
+		"no file": {},
+		"files": {
+			files: map[string][]byte{logFile(0): first.data, logFile(1): second.data, logFile(2): third.data}, last: 3,
+		},
 		"a torn end":   {files: map[string][]byte{logFile(0): first.data, logFile(1): torn(second)}, last: 3},
 		"the last two": {files: map[string][]byte{logFile(1): second.data, logFile(2): third.data}, last: 3},
 		"a torn middle": {
@@ -211,8 +253,9 @@ func TestLogFiles(t *testing.T) {
 			want:  "DIR/" + logFile(0) + " is damaged: it ends in the middle of a record",
 		},
 		"a damaged end": {
-			files: map[string][]byte{logFile(0): append(slices.Clone(first.data), second.data...), logFile(1): logOf(9).data},
-			want:  "DIR/" + logFile(1) + " is damaged: it does not follow the file before it (at byte 0)",
+			files: map[string][]byte{logFile(0): append(slices.Clone(first.data),
+				second.data...), logFile(1): logOf(9).data},
+			want: "DIR/" + logFile(1) + " is damaged: it does not follow the file before it (at byte 0)",
 		},
 		"a missing file": {
 			files: map[string][]byte{logFile(0): first.data, logFile(2): third.data},
@@ -266,19 +309,23 @@ func TestLogsOfEtcd(t *testing.T) {
 		var entries []*raftpb.Entry
 		for range r.IntN(4) {
 			want.last++
-			entries = append(entries, &raftpb.Entry{Term: new(uint64(1)), Index: new(want.last), Data: make([]byte, r.IntN(700))})
+			entries = append(entries,
+				&raftpb.Entry{Term: new(uint64(1)), Index: new(want.last), Data: make([]byte, r.IntN(700))})
 		}
 		err := w.Save(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(want.last)}, entries)
 		if err == nil && r.IntN(5) == 0 {
 			id := snapshotID{term: 1, index: want.last}
-			err = w.SaveSnapshot(&walpb.Snapshot{Index: new(id.index), Term: new(id.term), ConfState: &raftpb.ConfState{Voters: []uint64{1}}})
+			err = w.SaveSnapshot(&walpb.Snapshot{
+				Index: new(id.index), Term: new(id.term), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
+			})
 			want.snapshot, want.snapshots = id.index, append(want.snapshots, id)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := checkLogs(dir)
-		if err != nil || got.last != want.last || got.snapshot != want.snapshot || !slices.Equal(got.snapshots, want.snapshots) {
+		if err != nil || got.last != want.last || got.snapshot != want.snapshot ||
+			!slices.Equal(got.snapshots, want.snapshots) {
 			t.Fatalf("got %+v, %v, want %+v", got, err, want)
 		}
 	}

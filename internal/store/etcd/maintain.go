@@ -61,7 +61,8 @@ func newCaretaker(b *Backend, log *slog.Logger) *maintainer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &maintainer{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{}, 1), gate: semaphore.NewWeighted(gateAll)}
+	return &maintainer{b: b, log: log, shrinkMin: shrinkMin, again: recoverAgain, kick: make(chan struct{},
+		1), gate: semaphore.NewWeighted(gateAll)}
 }
 
 // enter waits while the database file is rewritten; the member does not answer then, and the
@@ -223,7 +224,8 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 		return err
 	}
 	if !c.b.guard.roomFor(before.used) {
-		return fmt.Errorf("%w: defragment: the disk lacks space for a copy of %d bytes", store.ErrUnavailable, before.used)
+		return fmt.Errorf("%w: defragment: the disk lacks space for a copy of %d bytes", store.ErrUnavailable,
+			before.used)
 	}
 	if err := c.gate.Acquire(ctx, gateAll); err != nil {
 		return fmt.Errorf("wait for the calls under way: %w", context.Cause(ctx))
@@ -234,7 +236,8 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 		return fmt.Errorf("%w: defragment: %w", store.ErrUnavailable, err)
 	}
 	after, err := c.b.status(ctx, member)
-	c.log.Info("the store's database file was made smaller", "member", member, "before", before.file, "after", after.file,
+	c.log.Info("the store's database file was made smaller", "member", member, "before", before.file, "after",
+		after.file,
 		"took", time.Since(began))
 	return err
 }

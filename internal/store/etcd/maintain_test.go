@@ -22,9 +22,13 @@ type blob struct {
 }
 
 // openSmall opens an embedded store with a small quota.
-func openSmall(t *testing.T, dir string, quota int64, expendable bool) (*Backend, *store.Store, *store.Table[blob], *store.Table[blob]) {
+func openSmall(
+	t *testing.T, dir string, quota int64, expendable bool,
+) (*Backend, *store.Store, *store.Table[blob], *store.Table[blob]) {
 	t.Helper()
-	b, err := Embedded(t.Context(), EmbeddedOptions{Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20, recoverAgain: 500 * time.Millisecond})
+	b, err := Embedded(t.Context(),
+		EmbeddedOptions{Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20, recoverAgain: 500 *
+			time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +80,10 @@ func TestFullStoreRecovers(t *testing.T) {
 					} else if !strings.Contains(err.Error(), shrinkingSentence) { // on a slow disk
 						t.Errorf("a refusal says %q", err)
 					}
-					if got, _, err := live.GetLinearizable(t.Context(), id); err == nil && (got == nil && acked > 0 || got != nil && got.N != acked) {
-						t.Errorf("record %s: %d was acknowledged last, then %d refused; it is %d now", id, acked, n, got.N)
+					if got, _, err := live.GetLinearizable(t.Context(), id); err == nil &&
+						(got == nil && acked > 0 || got != nil && got.N != acked) {
+						t.Errorf("record %s: %d was acknowledged last, then %d refused; it is %d now", id, acked, n,
+							got.N)
 					}
 					time.Sleep(20 * time.Millisecond)
 				default:
@@ -92,7 +98,8 @@ func TestFullStoreRecovers(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d refusals, %d writes since", refusals.Load(), after.Load())
 	if refusals.Load() == 0 || after.Load() < 200 {
-		t.Errorf("%d refusals, %d writes after the first one: the store did not fill up and recover", refusals.Load(), after.Load())
+		t.Errorf("%d refusals, %d writes after the first one: the store did not fill up and recover", refusals.Load(),
+			after.Load())
 	}
 	eventually(t, "a healthy store below its quota", func() bool {
 		got, err := b.status(t.Context(), "")
@@ -120,7 +127,8 @@ func TestFullOfHistory(t *testing.T) {
 	dir := t.TempDir()
 	_, s, live, old := openSmall(t, dir, quota, true)
 	for n := range 16 {
-		if err := s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(4 << 10)}, store.Any)); err != nil {
+		if err := s.Commit(t.Context(),
+			store.Put(live, fmt.Sprint(n), &blob{n, body(4 << 10)}, store.Any)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +203,8 @@ const (
 func fragment(t *testing.T, b *Backend, s *store.Store, live *store.Table[blob]) {
 	t.Helper()
 	for n := range fragments {
-		if err := s.Commit(t.Context(), store.Put(live, fmt.Sprint(n), &blob{n, body(256 << 10)}, store.Any)); err != nil {
+		if err := s.Commit(t.Context(),
+			store.Put(live, fmt.Sprint(n), &blob{n, body(256 << 10)}, store.Any)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +232,8 @@ func TestFileIsMadeSmaller(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				if err := s.Commit(t.Context(), store.Put(live, fmt.Sprintf("w%d", w), &blob{N: n}, store.Any)); err != nil {
+				if err := s.Commit(t.Context(),
+					store.Put(live, fmt.Sprintf("w%d", w), &blob{N: n}, store.Any)); err != nil {
 					t.Errorf("a write beside the defragmentation: %v", err)
 				}
 			}
@@ -240,7 +250,8 @@ func TestFileIsMadeSmaller(t *testing.T) {
 	cancel()
 	wg.Wait()
 	for n := fragments - 10; n < fragments; n++ {
-		if got, _, err := live.GetLinearizable(t.Context(), fmt.Sprint(n)); err != nil || got == nil || len(got.Body) != 256<<10 {
+		if got, _, err := live.GetLinearizable(t.Context(), fmt.Sprint(n)); err != nil || got == nil ||
+			len(got.Body) != 256<<10 {
 			t.Errorf("record %d: %v %v", n, got, err)
 		}
 	}
@@ -302,7 +313,8 @@ func TestCallsWaitForTheFile(t *testing.T) {
 		"barrier": func(ctx context.Context) error { _, err := b.Barrier(ctx); return err },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := call(ctx); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), shrinkingSentence) {
+		if err := call(ctx); !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), shrinkingSentence) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()

@@ -177,7 +177,8 @@ func (p *pages) elements(data []byte, path []string, depth int, keys span) error
 	if err != nil {
 		return err
 	}
-	if count > 0 && (bytes.Compare(all[0].key, keys.first) < 0 || keys.end != nil && bytes.Compare(all[count-1].key, keys.end) >= 0) {
+	if count > 0 && (bytes.Compare(all[0].key, keys.first) < 0 ||
+		keys.end != nil && bytes.Compare(all[count-1].key, keys.end) >= 0) {
 		return malformed("keys on a page that is not theirs")
 	}
 	for i, e := range all {

@@ -53,7 +53,8 @@ func boltPage(id uint64, kind uint16, elements ...boltElement) []byte {
 
 // boltBucket is an element that is a bucket with a separate page.
 func boltBucket(name string, root uint64) boltElement {
-	return boltElement{key: name, flags: bucketLeaf, value: string(binary.LittleEndian.AppendUint64(nil, root)) + "sequence"}
+	return boltElement{key: name, flags: bucketLeaf, value: string(binary.LittleEndian.AppendUint64(nil, root)) +
+		"sequence"}
 }
 
 // boltInline is an element that is a bucket within its value.
@@ -72,10 +73,12 @@ func newBoltFile() *boltFile {
 	f.meta(0, 1, func(m []byte) { binary.LittleEndian.PutUint64(m[16:], 9) }) // an older one with another root
 	f.meta(1, 2, nil)
 	f.free(2, 8, 9)
-	f.put(3, boltPage(3, leafPage, boltInline("empty"), boltInline("inline", boltElement{key: "k", value: "v"}), boltBucket("tree", 4)))
+	f.put(3, boltPage(3, leafPage, boltInline("empty"), boltInline("inline", boltElement{key: "k", value: "v"}),
+		boltBucket("tree", 4)))
 	f.put(4, boltPage(4, branchPage, boltElement{key: "b", page: 5}, boltElement{key: "m", page: 6}))
 	f.put(5, boltPage(5, leafPage, boltElement{key: "b", value: "1"}, boltElement{key: "c"}))
-	f.put(6, boltPage(6, leafPage, boltElement{key: "m", value: strings.Repeat("x", 2*testPage-pageHeader-elementSize-1)}))
+	f.put(6,
+		boltPage(6, leafPage, boltElement{key: "m", value: strings.Repeat("x", 2*testPage-pageHeader-elementSize-1)}))
 	f.data[6*testPage+12] = 1
 	return f
 }
@@ -203,8 +206,10 @@ func TestDamagedPages(t *testing.T) {
 		change func(f *boltFile)
 		want   string
 	}{
-		"no meta page":                 {cut(0), "it has no valid meta page"},
-		"torn meta pages":              {func(f *boltFile) { f.data[at(0, 70)]++; f.data[at(1, 70)]++ }, "it has no valid meta page"},
+		"no meta page": {cut(0), "it has no valid meta page"},
+		"torn meta pages": {
+			func(f *boltFile) { f.data[at(0, 70)]++; f.data[at(1, 70)]++ }, "it has no valid meta page",
+		},
 		"an end before the list":       {meta(40, 2), "page 2 of 2"},
 		"an end before the meta pages": {meta(40, 1), "it ends before its last page"},
 		"an end behind the file":       {meta(40, 11), "it ends before its last page"},
@@ -228,25 +233,39 @@ func TestDamagedPages(t *testing.T) {
 		"a used page that is free":    {free(5), "page 5 is used twice"},
 		"the free list is free":       {free(2), "page 2 cannot be free"},
 
-		"no kind":                     {u16(5, 8, 0), "a page of 2 elements and kind 0"},
-		"two kinds":                   {u16(5, 8, 3), "a page of 2 elements and kind 3"},
-		"a branch without elements":   {u16(4, 10, 0), "a page of 0 elements and kind 1"},
-		"as many elements as fit":     {u16(5, 10, 31), "an element that does not follow the one before it"},
-		"more elements than fit":      {u16(5, 10, 32), "a page of 32 elements and kind 2"},
-		"fewer elements":              {u16(5, 10, 1), "an element that does not follow the one before it"},
-		"an element before its page":  {u32(5, first+4, 15), "an element that does not follow the one before it"},
-		"a value longer than a page":  {u32(6, first+12, 2*testPage-pageHeader-elementSize), "an element that is not on its page"},
-		"a gap":                       {u32(5, first+elementSize+4, 19), "an element that does not follow the one before it"},
-		"a key too small for a page":  {func(f *boltFile) { f.data[at(5, first+2*elementSize)] = 'a' }, "keys on a page that is not theirs"},
-		"a key too large for a page":  {func(f *boltFile) { f.data[at(5, first+2*elementSize+2)] = 'm' }, "keys on a page that is not theirs"},
-		"the same key twice":          {func(f *boltFile) { f.data[at(5, first+2*elementSize+2)] = 'b' }, "keys out of order"},
-		"no key":                      {func(f *boltFile) { f.put(5, boltPage(5, leafPage, boltElement{value: "1"})) }, "keys out of order"},
+		"no kind":                    {u16(5, 8, 0), "a page of 2 elements and kind 0"},
+		"two kinds":                  {u16(5, 8, 3), "a page of 2 elements and kind 3"},
+		"a branch without elements":  {u16(4, 10, 0), "a page of 0 elements and kind 1"},
+		"as many elements as fit":    {u16(5, 10, 31), "an element that does not follow the one before it"},
+		"more elements than fit":     {u16(5, 10, 32), "a page of 32 elements and kind 2"},
+		"fewer elements":             {u16(5, 10, 1), "an element that does not follow the one before it"},
+		"an element before its page": {u32(5, first+4, 15), "an element that does not follow the one before it"},
+		"a value longer than a page": {
+			u32(6, first+12, 2*testPage-pageHeader-elementSize), "an element that is not on its page",
+		},
+		"a gap": {
+			u32(5, first+elementSize+4, 19), "an element that does not follow the one before it",
+		},
+		"a key too small for a page": {
+			func(f *boltFile) { f.data[at(5, first+2*elementSize)] = 'a' }, "keys on a page that is not theirs",
+		},
+		"a key too large for a page": {
+			func(f *boltFile) { f.data[at(5, first+2*elementSize+2)] = 'm' }, "keys on a page that is not theirs",
+		},
+		"the same key twice": {
+			func(f *boltFile) { f.data[at(5, first+2*elementSize+2)] = 'b' }, "keys out of order",
+		},
+		"no key": {
+			func(f *boltFile) { f.put(5, boltPage(5, leafPage, boltElement{value: "1"})) }, "keys out of order",
+		},
 		"a bucket without a sequence": {bucketOf("\x04-------sequenc"), "a bucket of 15 bytes"},
 		"a bucket without a page":     {bucketOf(string(make([]byte, bucketSize+15))), "a bucket of 15 bytes"},
 		"a bucket with a branch":      {bucketOf(inlineBranch), "a bucket within a page that is none of values"},
-		"a bucket with a torn page":   {bucketOf(string(make([]byte, bucketSize+8)) + "\x02\x00\x01\x00----"), "a page of 1 elements and kind 2"},
-		"a bucket on no page":         {root(boltBucket("x", 77)), "page 77 of 10"},
-		"a bucket in itself":          {root(boltBucket("x", 3)), "page 3 is used twice"},
+		"a bucket with a torn page": {
+			bucketOf(string(make([]byte, bucketSize+8)) + "\x02\x00\x01\x00----"), "a page of 1 elements and kind 2",
+		},
+		"a bucket on no page": {root(boltBucket("x", 77)), "page 77 of 10"},
+		"a bucket in itself":  {root(boltBucket("x", 3)), "page 3 is used twice"},
 		"a nest that is too deep": {func(f *boltFile) {
 			f.data = append(f.data, make([]byte, 10*testPage)...)
 			f.set(16, 10)
@@ -298,7 +317,8 @@ func TestMetaPages(t *testing.T) {
 // TestWalkEndsWithTheFirstError: walk returns the first error of the function that it calls.
 func TestWalkEndsWithTheFirstError(t *testing.T) {
 	f, stop, calls := newBoltFile(), errors.New("stop"), 0
-	err := walk(bytes.NewReader(f.data), int64(len(f.data)), func([]string, []byte, []byte) error { calls++; return stop })
+	err := walk(bytes.NewReader(f.data), int64(len(f.data)),
+		func([]string, []byte, []byte) error { calls++; return stop })
 	if !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}

@@ -37,7 +37,8 @@ func openOn(t *testing.T, b *Backend) *opened {
 func (o *opened) put(t *testing.T, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if err := o.Commit(t.Context(), store.Put(o.table, fmt.Sprintf("%04d", i), &crashRecord{i}, store.Any)); err != nil {
+		if err := o.Commit(t.Context(),
+			store.Put(o.table, fmt.Sprintf("%04d", i), &crashRecord{i}, store.Any)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +112,8 @@ func TestRestore(t *testing.T) {
 	}
 	o.put(t, 200, 210)
 	// A watch from an old revision must list again.
-	if err := o.backend.Watch(t.Context(), store.DefaultPrefix, rev, func(store.Batch) error { return nil }); !errors.Is(err, store.ErrCompacted) {
+	if err := o.backend.Watch(t.Context(), store.DefaultPrefix, rev,
+		func(store.Batch) error { return nil }); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("a watch from a revision of before ends with %v", err)
 	}
 }
@@ -167,7 +169,8 @@ func TestRestoreRefuses(t *testing.T) {
 func TestRestoreRefusesNewerData(t *testing.T) {
 	b := open(t, t.TempDir())
 	key := store.DefaultPrefix + "/v1/meta/schema"
-	if _, err := b.Commit(t.Context(), store.Txn{Puts: []store.KV{{Key: key, Value: []byte(`{"version":99}`)}}}); err != nil {
+	if _, err := b.Commit(t.Context(),
+		store.Txn{Puts: []store.KV{{Key: key, Value: []byte(`{"version":99}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Open(t.Context(), b, store.Options{}); !errors.Is(err, store.ErrSchema) {
@@ -184,7 +187,8 @@ func TestRestoreRefusesNewerData(t *testing.T) {
 	}
 	dir := t.TempDir()
 	open(t, dir).Close()
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Occupied: MoveAside}); !errors.Is(err, store.ErrSchema) {
+	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: dir, Occupied: MoveAside}); !errors.Is(err,
+		store.ErrSchema) {
 		t.Errorf("got %v, want that the schema is newer", err)
 	}
 	if names, _ := filepath.Glob(filepath.Join(dir, Subdir+".*")); len(names) > 0 {
@@ -199,7 +203,8 @@ func TestRestoreMovesTheFormerStoreAside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(done.Aside, "member", "snap", "db")); err != nil || filepath.Dir(done.Aside) != dir {
+		if _, err := os.Stat(filepath.Join(done.Aside, "member", "snap", "db")); err != nil ||
+			filepath.Dir(done.Aside) != dir {
 			t.Errorf("the former store is not in %q: %v", done.Aside, err)
 		}
 	}
@@ -294,7 +299,8 @@ func TestRestoreOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	full, _, _, _ := backedUp(t)
-	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: full, Occupied: MoveAside}); !errors.Is(err, store.ErrForeign) {
+	if _, err := Restore(t.Context(), RestoreOptions{File: file, Dir: full, Occupied: MoveAside}); !errors.Is(err,
+		store.ErrForeign) {
 		t.Fatalf("restored: %v", err)
 	}
 	o := openOn(t, open(t, full))

@@ -83,7 +83,8 @@ func readSeal(dir string) *seal {
 	data, _ := os.ReadFile(filepath.Join(dir, sealFile)) // what cannot be read lacks its checksum
 	text, sum, _ := strings.Cut(string(data), "\n")
 	var s seal
-	if strings.TrimSpace(sum) != fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) || json.Unmarshal([]byte(text), &s) != nil {
+	if strings.TrimSpace(sum) != fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) ||
+		json.Unmarshal([]byte(text), &s) != nil {
 		return nil
 	}
 	if !s.Opened.Equal(lockedAt(dir)) {

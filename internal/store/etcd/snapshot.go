@@ -55,7 +55,10 @@ func (b *Backend) status(ctx context.Context, member string) (sizes, error) {
 	if resp.DbSizeQuota <= 0 { // members before 3.6 do not report it
 		resp.DbSizeQuota = defaultQuota
 	}
-	s := sizes{file: resp.DbSize, used: resp.DbSizeInUse, quota: resp.DbSizeQuota, leader: resp.Leader == resp.Header.GetMemberId()}
+	s := sizes{
+		file: resp.DbSize, used: resp.DbSizeInUse, quota: resp.DbSizeQuota,
+		leader: resp.Leader == resp.Header.GetMemberId(),
+	}
 	for _, trouble := range resp.Errors { // listing the alarms would cost an entry in the log
 		s.full = s.full || strings.Contains(trouble, alarmFull.String())
 	}

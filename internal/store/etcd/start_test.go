@@ -21,10 +21,12 @@ func TestStartThatFails(t *testing.T) {
 		want    string
 	}{
 		"no directory": {
-			func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "store directory: mkdir DIR: not a directory",
+			func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+			"store directory: mkdir DIR: not a directory",
 		},
 		"a lock that is none": {
-			func(dir string) error { return os.MkdirAll(filepath.Join(dir, lockFile), 0o700) }, "store directory: open DIR/lock: is a directory",
+			func(dir string) error { return os.MkdirAll(filepath.Join(dir, lockFile), 0o700) },
+			"store directory: open DIR/lock: is a directory",
 		},
 		"files that cannot be written again": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, unsyncedFile), nil, 0o600))

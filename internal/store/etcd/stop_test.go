@@ -47,7 +47,8 @@ func TestCleanStopLogsNoWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.WithFence(lease.Fence()).Commit(t.Context(), store.Put(table, "x", &blob{N: 1}, store.Any)); err != nil {
+	if err := s.WithFence(lease.Fence()).Commit(t.Context(),
+		store.Put(table, "x", &blob{N: 1}, store.Any)); err != nil {
 		t.Fatal(err)
 	}
 	for _, stop := range []func() error{

@@ -65,7 +65,8 @@ func check(txn store.Txn) error {
 	if txn.Fence != nil {
 		compares++
 	}
-	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.Ops || compares > store.DefaultLimits.Ops {
+	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.Ops ||
+		compares > store.DefaultLimits.Ops {
 		return fmt.Errorf("%w: %d writes and %d compares in a transaction", store.ErrInvalid, n, compares)
 	}
 	seen := map[string]bool{}

@@ -52,7 +52,8 @@ func backendCompare(t *testing.T, b *bench) {
 	if next <= rev {
 		t.Errorf("revision %d after %d", next, rev)
 	}
-	_, err = b.Backend.Commit(b.ctx, store.Txn{Compares: []store.Compare{{Key: key, ModRev: rev}}, Deletes: []string{key}})
+	_, err = b.Backend.Commit(b.ctx,
+		store.Txn{Compares: []store.Compare{{Key: key, ModRev: rev}}, Deletes: []string{key}})
 	wantKeys(t, err, key)
 	b.commit(t, store.Txn{Compares: []store.Compare{{Key: key, ModRev: next}}, Deletes: []string{key}})
 	if kv, err = b.Backend.Get(b.ctx, key); err != nil || kv.ModRev != 0 {
@@ -102,7 +103,8 @@ func backendRefuses(t *testing.T, b *bench) {
 	}
 	ctx, cancel := context.WithCancel(b.ctx)
 	cancel()
-	if _, err := b.Backend.Commit(ctx, store.Txn{Puts: []store.KV{put(x, "1")}}); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := b.Backend.Commit(ctx, store.Txn{Puts: []store.KV{put(x, "1")}}); !errors.Is(err,
+		store.ErrUnavailable) {
 		t.Errorf("ended context: %v", err)
 	}
 	if got := b.value(t, x); got != "" {

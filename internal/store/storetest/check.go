@@ -17,10 +17,13 @@ func checkConditions(t *testing.T, b *bench) {
 	if _, now, ok := r.a.Get("node"); !ok || now != rev {
 		t.Errorf("a check moved the record from revision %d to %d", rev, now)
 	}
-	wantConflict(t, r.Commit(b.ctx, store.Check(r.a, "node", store.IfAbsent), store.Put(r.b, "y", rec(1), store.Any)), "a/node")
-	wantConflict(t, r.Commit(b.ctx, store.Check(r.b, "none", store.IfRev(rev)), store.Put(r.b, "y", rec(1), store.Any)), "b/none")
+	wantConflict(t, r.Commit(b.ctx, store.Check(r.a, "node", store.IfAbsent), store.Put(r.b, "y", rec(1), store.Any)),
+		"a/node")
+	wantConflict(t, r.Commit(b.ctx, store.Check(r.b, "none", store.IfRev(rev)), store.Put(r.b, "y", rec(1), store.Any)),
+		"b/none")
 	must(t, r.Commit(b.ctx, store.Put(r.a, "node", rec(2), store.IfRev(rev))))
-	wantConflict(t, r.Commit(b.ctx, store.Check(r.a, "node", store.IfRev(rev)), store.Put(r.b, "y", rec(1), store.Any)), "a/node")
+	wantConflict(t, r.Commit(b.ctx, store.Check(r.a, "node", store.IfRev(rev)), store.Put(r.b, "y", rec(1), store.Any)),
+		"a/node")
 	if got := contents(r.b); len(got) != 1 || got["x"].N != 1 {
 		t.Errorf("table holds %v", got)
 	}
@@ -41,7 +44,8 @@ func checkShares(t *testing.T, b *bench) {
 			result <- r.Commit(b.ctx, check, store.Put(r.a, fmt.Sprint("first", i), rec(i), store.IfAbsent))
 		}()
 		results = append(results, result)
-		eventually(t, "a transaction beside another that checks the same", func() bool { return r.faults.Waiting() == i+1 })
+		eventually(t, "a transaction beside another that checks the same",
+			func() bool { return r.faults.Waiting() == i+1 })
 	}
 	for i := range 2 * (store.DefaultLimits.Ops - 2) {
 		results = append(results, r.queue(t, b, r, check, store.Put(r.a, fmt.Sprint(i), rec(i), store.Any)))
@@ -62,7 +66,8 @@ func checkShares(t *testing.T, b *bench) {
 // record are unaffected.
 func checkSplit(t *testing.T, b *bench) {
 	r, other := b.open(t), b.open(t)
-	must(t, r.Commit(b.ctx, store.Put(r.b, "hot", rec(1), store.IfAbsent), store.Put(r.b, "calm", rec(1), store.IfAbsent)))
+	must(t, r.Commit(b.ctx, store.Put(r.b, "hot", rec(1), store.IfAbsent),
+		store.Put(r.b, "calm", rec(1), store.IfAbsent)))
 	_, rev, _ := r.b.Get("hot")
 	r.faults.StallWatch() // it must not see the other's changes
 	must(t, other.Commit(b.ctx, store.Put(other.b, "hot", rec(2), store.Any)))
@@ -71,7 +76,8 @@ func checkSplit(t *testing.T, b *bench) {
 	wait := r.occupy(t, b)
 	stale := r.queue(t, b, r, store.Check(r.b, "hot", store.IfRev(rev)), store.Put(r.a, "stale", rec(1), store.Any))
 	good := r.queue(t, b, r, store.Check(r.b, "calm", store.IfRev(rev)), store.Put(r.a, "good", rec(1), store.Any))
-	fresh := r.queue(t, b, r, store.Check(r.b, "hot", store.IfRev(kv.ModRev)), store.Put(r.a, "fresh", rec(1), store.Any))
+	fresh := r.queue(t, b, r, store.Check(r.b, "hot", store.IfRev(kv.ModRev)),
+		store.Put(r.a, "fresh", rec(1), store.Any))
 	write := r.queue(t, b, r, store.Put(r.b, "hot", rec(3), store.IfRev(kv.ModRev)))
 	r.faults.Mend()
 	wait()

@@ -144,7 +144,8 @@ func commitSplit(t *testing.T, b *bench) {
 	for i := range 20 {
 		good = append(good, r.queue(t, b, r, store.Put(r.a, fmt.Sprint(i), rec(i), store.IfAbsent)))
 	}
-	stale := r.queue(t, b, r, store.Put(r.a, "hot", rec(3), store.IfRev(rev)), store.Put(r.a, "with it", rec(3), store.Any))
+	stale := r.queue(t, b, r, store.Put(r.a, "hot", rec(3), store.IfRev(rev)),
+		store.Put(r.a, "with it", rec(3), store.Any))
 	fenced := r.queue(t, b, r.WithFence(lease.Fence()), store.Put(r.a, "fenced", rec(1), store.Any))
 	before := r.faults.Commits()
 	r.faults.Mend()
@@ -180,7 +181,8 @@ func commitQueue(t *testing.T, b *bench) {
 		})
 	}
 	eventually(t, "a full queue", func() bool { return r.Queued() == bound })
-	if err := r.Commit(b.ctx, store.Put(r.a, "one more", rec(0), store.Any)); !errors.Is(err, store.ErrBusy) || farm.CodeOf(err) != farm.CodeUnavailable {
+	if err := r.Commit(b.ctx, store.Put(r.a, "one more", rec(0), store.Any)); !errors.Is(err, store.ErrBusy) ||
+		farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("got %v, want ErrBusy, which is answered as a service that is away for a moment", err)
 	}
 	r.faults.Mend()
@@ -337,13 +339,16 @@ func updateShapes(t *testing.T, b *bench, r *replica) {
 		t.Errorf("an update that changes nothing: %v, %v, %d commits", same, err, r.faults.Commits()-before)
 	}
 	refused := errors.New("refused")
-	if _, err = store.Update(b.ctx, r, r.a, "counter", func(*Record) (*Record, error) { return nil, refused }); !errors.Is(err, refused) {
+	if _, err = store.Update(b.ctx, r, r.a, "counter",
+		func(*Record) (*Record, error) { return nil, refused }); !errors.Is(err, refused) {
 		t.Errorf("got %v, want the function's own error", err)
 	}
-	if got, err := store.Update(b.ctx, r, r.a, "counter", func(*Record) (*Record, error) { return nil, nil }); err != nil || got != nil {
+	if got, err := store.Update(b.ctx, r, r.a, "counter",
+		func(*Record) (*Record, error) { return nil, nil }); err != nil || got != nil {
 		t.Errorf("delete by update: %v, %v", got, err)
 	}
-	if got, err := store.Update(b.ctx, r, r.a, "counter", func(old *Record) (*Record, error) { return old, nil }); err != nil || got != nil {
+	if got, err := store.Update(b.ctx, r, r.a, "counter",
+		func(old *Record) (*Record, error) { return old, nil }); err != nil || got != nil {
 		t.Errorf("update of nothing to nothing: %v, %v", got, err)
 	}
 	if r.a.Len() != 0 {

@@ -74,7 +74,8 @@ func faultCompaction(t *testing.T, b *bench) {
 	eventually(t, "the loss of the watch to be noticed", func() bool { return r.Healthy() != nil })
 	must(t, other.Commit(b.ctx, store.Delete(other.a, "3", store.Any), store.Put(other.a, "4", rec(44), store.Any)))
 	must(t, other.Commit(b.ctx, store.Delete(other.a, "5", store.Any)))
-	must(t, other.Commit(b.ctx, store.Put(other.a, "5", rec(55), store.IfAbsent), store.Put(other.b, "new", rec(1), store.Any)))
+	must(t, other.Commit(b.ctx, store.Put(other.a, "5", rec(55), store.IfAbsent),
+		store.Put(other.b, "new", rec(1), store.Any)))
 	must(t, other.Commit(b.ctx, store.Put(other.a, "6", rec(66), store.Any)))
 	must(t, r.Commit(b.ctx, store.Put(r.a, "own", rec(1), store.Any), store.Delete(r.a, "7", store.Any)))
 	rev, err := b.Backend.Barrier(b.ctx)
@@ -140,7 +141,8 @@ func faultLostAgain(t *testing.T, b *bench) {
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("got %v, want a definite ErrUnavailable", err)
 	}
-	if err != nil && (!strings.Contains(err.Error(), "nothing was changed") || strings.Contains(err.Error(), "look whether")) {
+	if err != nil &&
+		(!strings.Contains(err.Error(), "nothing was changed") || strings.Contains(err.Error(), "look whether")) {
 		t.Errorf("the error says %q", err)
 	}
 	if r.a.Len() != 0 || b.value(t, b.key("x")) != "" {

@@ -154,7 +154,8 @@ func (f *Faults) takeOff(txn store.Txn) (land func()) {
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.flying = slices.DeleteFunc(f.flying, func(one store.Txn) bool { return slices.Equal(keysOf(one), keysOf(txn)) })
+		f.flying = slices.DeleteFunc(f.flying,
+			func(one store.Txn) bool { return slices.Equal(keysOf(one), keysOf(txn)) })
 	}
 }
 

@@ -66,14 +66,16 @@ func leaseFencing(t *testing.T, b *bench) {
 	must(t, err)
 	must(t, r.CommitFenced(b.ctx, old.Fence(), store.Put(r.a, "x", rec(1), store.Any)))
 	must(t, b.Expire(old.Fence()))
-	if err := r.CommitFenced(b.ctx, old.Fence(), store.Put(r.a, "x", rec(2), store.Any)); !errors.Is(err, store.ErrFenced) {
+	if err := r.CommitFenced(b.ctx, old.Fence(), store.Put(r.a, "x", rec(2), store.Any)); !errors.Is(err,
+		store.ErrFenced) {
 		t.Errorf("a commit after the lease has expired: %v", err)
 	}
 	lease, err := other.Campaign(b.ctx, "work")
 	must(t, err)
 	must(t, other.CommitFenced(b.ctx, lease.Fence(), store.Put(other.a, "x", rec(3), store.Any)))
 	calls := 0
-	_, err = store.Update(b.ctx, r.WithFence(old.Fence()), r.a, "x", func(*Record) (*Record, error) { calls++; return rec(4), nil })
+	_, err = store.Update(b.ctx, r.WithFence(old.Fence()), r.a, "x",
+		func(*Record) (*Record, error) { calls++; return rec(4), nil })
 	if !errors.Is(err, store.ErrFenced) && !errors.Is(err, store.ErrConflict) {
 		t.Errorf("an old holder's update: %v", err)
 	}

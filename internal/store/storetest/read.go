@@ -92,7 +92,8 @@ func readEvents(t *testing.T, b *bench) {
 		wg.Go(func() {
 			for i := range n {
 				id := fmt.Sprint(i % 5)
-				changes := []store.Change{store.Put(one.a, id, rec(w*n+i), store.Any), store.Put(one.b, id, rec(w*n+i), store.Any)}
+				changes := []store.Change{store.Put(one.a, id, rec(w*n+i), store.Any), store.Put(one.b, id, rec(w*n+i),
+					store.Any)}
 				if i%7 == 0 {
 					changes = []store.Change{store.Delete(one.a, id, store.Any), store.Delete(one.b, id, store.Any)}
 				}
@@ -235,7 +236,8 @@ func readSchema(t *testing.T, b *bench) {
 		t.Errorf("healthy on a newer schema: %v", err)
 	}
 	a := store.NewTable[Record]("a")
-	if _, err := store.Open(b.ctx, b.Backend, store.Options{Prefix: b.prefix, Tables: []store.AnyTable{a}}); !errors.Is(err, store.ErrSchema) {
+	if _, err := store.Open(b.ctx, b.Backend,
+		store.Options{Prefix: b.prefix, Tables: []store.AnyTable{a}}); !errors.Is(err, store.ErrSchema) {
 		t.Errorf("a newer schema was opened: %v", err)
 	}
 	s, err := store.Open(b.ctx, b.Backend, store.Options{Prefix: b.prefix + "/fresh", Tables: []store.AnyTable{a}})

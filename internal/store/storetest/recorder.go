@@ -41,7 +41,8 @@ func (r *recorder) addLocked(ev store.Event) {
 	r.revs[key] = ev.Rev
 	before, known := r.state[key]
 	if old, ok := ev.Old.(*Record); ok != known || (ok && *old != before) {
-		r.faults = append(r.faults, fmt.Sprintf("%s at %d: Old is %v, the event before said %v (%v)", key, ev.Rev, ev.Old, before, known))
+		r.faults = append(r.faults, fmt.Sprintf("%s at %d: Old is %v, the event before said %v (%v)", key, ev.Rev,
+			ev.Old, before, known))
 	}
 	if now, ok := ev.New.(*Record); ok {
 		r.state[key] = *now

@@ -59,7 +59,8 @@ func replicaWork(t *testing.T, b *bench) {
 	var wg sync.WaitGroup
 	for i := range accounts {
 		wg.Go(func() {
-			w := worker{b: b, r: replicas[i%2], rng: rand.New(rand.NewPCG(1, uint64(i))), name: fmt.Sprint("w", i), pots: pots}
+			w := worker{b: b, r: replicas[i%2], rng: rand.New(rand.NewPCG(1, uint64(i))), name: fmt.Sprint("w",
+				i), pots: pots}
 			w.own = map[string]int{}
 			for range steps {
 				w.step(t)
@@ -277,7 +278,9 @@ func (w *world) close(t *rapid.T) {
 func (w *world) step(t *rapid.T) {
 	r := w.replicas[rapid.IntRange(0, 1).Draw(t, "replica")]
 	id := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "id")
-	switch rapid.SampledFrom([]string{"put", "put", "delete", "cas", "update", "stall", "cut", "mend", "compact", "lose"}).Draw(t, "step") {
+	switch rapid.SampledFrom([]string{
+		"put", "put", "delete", "cas", "update", "stall", "cut", "mend", "compact", "lose",
+	}).Draw(t, "step") {
 	case "put":
 		w.n++
 		w.settled(t, r, id, r.Commit(w.ctx, store.Put(r.a, id, rec(w.n), store.Any)), rec(w.n))

@@ -56,7 +56,8 @@ type testCase struct {
 
 // tests are those of each group.
 var tests = map[Group][]testCase{
-	Backend: backendTests, Commits: commitTests, Reads: readTests, Failures: faultTests, Leases: leaseTests, Replicas: replicaTests,
+	Backend: backendTests, Commits: commitTests, Reads: readTests, Failures: faultTests, Leases: leaseTests,
+	Replicas: replicaTests,
 }
 
 // Run tests the subject by the tests of some groups; without any it is by all.

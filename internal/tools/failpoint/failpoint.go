@@ -24,7 +24,8 @@ import (
 var Dirs = []string{"internal/blob/disk", "internal/layout", "internal/registry"}
 
 // durable are the calls that make something survive a crash.
-var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"} // Rename of the storage has a label
+// Rename of the storage has a label
+var durable = []string{"Sync", "Fsync", "Fdatasync", "SyncData", "SyncDir", "SyncBy", "Rename"}
 
 // bare are functions whose callers announce the step.
 var bare = []string{"Sync", "SyncBy", "SyncDir", "syncDir", "SyncData"}
@@ -153,7 +154,8 @@ func (s *sources) points() ([]string, error) {
 		announced, unsynced := false, ""
 		missed := func() {
 			if unsynced != "" {
-				errs = append(errs, fmt.Errorf("%s: no sync follows the step %q in %s", s.fset.Position(fn.Pos()), unsynced, fn.Name.Name))
+				errs = append(errs, fmt.Errorf("%s: no sync follows the step %q in %s", s.fset.Position(fn.Pos()),
+					unsynced, fn.Name.Name))
 			}
 			unsynced = ""
 		}
@@ -182,7 +184,8 @@ func (s *sources) points() ([]string, error) {
 				}
 			case slices.Contains(durable, name) && !slices.Contains(bare, fn.Name.Name):
 				if !announced {
-					errs = append(errs, fmt.Errorf("%s: %s in %s has no step of its own before it", s.fset.Position(n.Pos()), name, fn.Name.Name))
+					errs = append(errs, fmt.Errorf("%s: %s in %s has no step of its own before it",
+						s.fset.Position(n.Pos()), name, fn.Name.Name))
 				}
 				announced = false
 				if name != "Rename" {

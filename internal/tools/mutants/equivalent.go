@@ -31,7 +31,8 @@ func readExcuses(r io.Reader) ([]*excuse, error) {
 		}
 		f := strings.Split(s.Text(), "\t")
 		if len(f) != 5 || strings.TrimSpace(f[4]) == "" {
-			return nil, fmt.Errorf("line %d: want package, function, operator, source and reason with tabs between them", line)
+			return nil,
+				fmt.Errorf("line %d: want package, function, operator, source and reason with tabs between them", line)
 		}
 		all = append(all, &excuse{pkg: f[0], function: f[1], operator: f[2], source: f[3], reason: f[4], line: line})
 	}

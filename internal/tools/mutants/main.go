@@ -156,7 +156,8 @@ func (o options) tryPackage(ctx context.Context, moduleDir, name string, excuses
 		return nil, err
 	}
 	r := &report{
-		Package: filepath.ToSlash(pkg), Mutants: len(mutants), Excused: len(planted) - len(mutants), List: o.choose(mutants),
+		Package: filepath.ToSlash(pkg), Mutants: len(mutants), Excused: len(planted) - len(mutants),
+		List: o.choose(mutants),
 	}
 
 	b, err := compile(ctx, src, texts, temp)

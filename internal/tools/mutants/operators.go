@@ -203,7 +203,8 @@ func (p *planter) statement(n *ast.ExprStmt) {
 	if !ok || p.quiet(call) || !inBlock(p.parents[len(p.parents)-1]) {
 		return
 	}
-	if value := p.info.Types[call]; !value.IsVoid() && !isError(value.Type) || slices.Contains(keptCalls, callName(call)) {
+	if value := p.info.Types[call]; !value.IsVoid() && !isError(value.Type) ||
+		slices.Contains(keptCalls, callName(call)) {
 		return
 	}
 	p.wrap(n, fmt.Sprintf("if !mutantIs(%d) { ", p.addNode(callRemoved, n)), " }")

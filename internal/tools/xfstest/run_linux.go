@@ -40,7 +40,8 @@ func Run(t *testing.T, tests ...string) {
 	if out, err := exec.CommandContext(t.Context(), mkfs, "-q", image).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.xfs: %v: %s", err, out)
 	}
-	args := []string{"-c", mount, "sh", image, top, os.Args[0], "-test.v", "-test.run=^(" + strings.Join(tests, "|") + ")$"}
+	args := []string{"-c", mount, "sh", image, top, os.Args[0], "-test.v", "-test.run=^(" + strings.Join(tests, "|") +
+		")$"}
 	cmd := exec.CommandContext(t.Context(), "sh", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "TMPDIR="+top, "GOTMPDIR="+top)

@@ -47,7 +47,8 @@ func serveBare(ctx context.Context, address, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, backend.Close()) }()
 	h := &bare{records: store.NewTable[record]("record")}
-	h.store, err = store.Open(ctx, backend, store.Options{Prefix: "/bare", Replica: "bare", Logger: log, Tables: []store.AnyTable{h.records}})
+	h.store, err = store.Open(ctx, backend,
+		store.Options{Prefix: "/bare", Replica: "bare", Logger: log, Tables: []store.AnyTable{h.records}})
 	if err != nil {
 		return err
 	}

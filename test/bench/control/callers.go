@@ -31,7 +31,9 @@ func spread(ctx context.Context, callers, total int, do func(ctx context.Context
 
 // rate has callers make calls, one after the other, for a time, and returns how many were answered
 // per second, with the IDs in the answers.
-func rate(ctx context.Context, callers int, over time.Duration, do func(context.Context) ([]string, error)) (float64, []string, error) {
+func rate(
+	ctx context.Context, callers int, over time.Duration, do func(context.Context) ([]string, error),
+) (float64, []string, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	var mu sync.Mutex
 	var all []string

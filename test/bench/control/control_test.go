@@ -79,7 +79,8 @@ func set(id, state, node string) string {
 	if node != "" {
 		node = `,"node_id":"` + node + `"`
 	}
-	return fmt.Sprintf(`{"type":"set","instance":{"instance_id":%q,"external_id":null,"vm":{"instance_state":%q%s}}}`, id, state, node)
+	return fmt.Sprintf(`{"type":"set","instance":{"instance_id":%q,"external_id":null,"vm":{"instance_state":%q%s}}}`,
+		id, state, node)
 }
 
 // TestObserver: the counts follow the watch, in whatever order states come, and waiters are
@@ -120,7 +121,8 @@ func TestObserver(t *testing.T) {
 	}
 	o.err = errors.New("cut")
 	close(o.done)
-	if _, err := o.reached(t.Context(), "more", o.when(started(9))); err == nil || !strings.Contains(err.Error(), "cut") {
+	if _, err := o.reached(t.Context(), "more", o.when(started(9))); err == nil ||
+		!strings.Contains(err.Error(), "cut") {
 		t.Errorf("a wait outlives the watch: %v", err)
 	}
 }
@@ -248,7 +250,9 @@ func TestUsageNeedsEverybody(t *testing.T) {
 	}
 	server := start("server", "exec sleep 600")
 	defer func() { _ = server.Kill() }()
-	for script, want := range map[string]string{"exec sleep 600": "", "echo out of memory; exit 1": "fleet ended by itself"} {
+	for script, want := range map[string]string{
+		"exec sleep 600": "", "echo out of memory; exit 1": "fleet ended by itself",
+	} {
 		s := &stage{cloud: &rig.Cloud{Process: server}, fleet: start("fleet", script)}
 		_, err := s.usage(t.Context(), 500*time.Millisecond)
 		if got := fmt.Sprint(err); (want == "") != (err == nil) || !strings.Contains(got, want) && want != "" {

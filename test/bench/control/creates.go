@@ -83,14 +83,16 @@ type comparison struct {
 // round measures both sides, one after the other, and removes what they made.
 func (c comparison) round(ctx context.Context, callers int, over time.Duration) (bare, ours float64, err error) {
 	body := c.order(1)
-	bare, _, err = rate(ctx, callers, over, func(ctx context.Context) ([]string, error) { return createWith(ctx, c.bare, body) })
+	bare, _, err = rate(ctx, callers, over,
+		func(ctx context.Context) ([]string, error) { return createWith(ctx, c.bare, body) })
 	if err != nil {
 		return 0, 0, fmt.Errorf("bare handler: %w", err)
 	}
 	if _, err := c.bare.Call(ctx, http.MethodDelete, loadgen.PathVM, nil); err != nil {
 		return 0, 0, err
 	}
-	ours, ids, err := rate(ctx, callers, over, func(ctx context.Context) ([]string, error) { return createWith(ctx, c.client, body) })
+	ours, ids, err := rate(ctx, callers, over,
+		func(ctx context.Context) ([]string, error) { return createWith(ctx, c.client, body) })
 	if err != nil {
 		return 0, 0, err
 	}
@@ -102,7 +104,8 @@ func (c comparison) round(ctx context.Context, callers int, over time.Duration) 
 
 // terminate ends instances.
 func (s *stage) terminate(ctx context.Context, ids []string) error {
-	return spread(ctx, callers, len(ids), func(ctx context.Context, i int) error { return s.client.Terminate(ctx, ids[i]) })
+	return spread(ctx, callers, len(ids),
+		func(ctx context.Context, i int) error { return s.client.Terminate(ctx, ids[i]) })
 }
 
 // empty waits until all instances have ended.

@@ -123,7 +123,8 @@ func (b *bench) oneByOne(ctx context.Context, s *stage, o *observer) error {
 		b.Add(rowLatency50, took[i])
 		b.Add(rowLatency99, took[i])
 	}
-	b.say("%d starts one by one: p50 %.2f ms, p99 %.2f ms", latencies, row.Quantile(took, 0.5), row.Quantile(took, 0.99))
+	b.say("%d starts one by one: p50 %.2f ms, p99 %.2f ms", latencies, row.Quantile(took, 0.5),
+		row.Quantile(took, 0.99))
 	return s.calm(ctx, o)
 }
 
@@ -177,7 +178,9 @@ func (b *bench) grow(ctx context.Context, s *stage, o *observer, first time.Dura
 
 // burst makes single creates and returns the time after which total instances were Started, and
 // what that cost.
-func (s *stage) burst(ctx context.Context, o *observer, creates, total int) (took time.Duration, costs costs, err error) {
+func (s *stage) burst(
+	ctx context.Context, o *observer, creates, total int,
+) (took time.Duration, costs costs, err error) {
 	at, body := o.when(started(total)), s.order(1)
 	first, err := s.costs()
 	if err != nil {
@@ -228,7 +231,8 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 		b.Add(name, took[i])
 	}
 	b.Note(name, "%.1f MB, p99 %.1f ms", float64(size)/(1<<20), row.Quantile(took, 0.99))
-	b.say("list of %d: p50 %.2f ms, p99 %.2f ms, %.1f MB", n, row.Quantile(took, 0.5), row.Quantile(took, 0.99), float64(size)/(1<<20))
+	b.say("list of %d: p50 %.2f ms, p99 %.2f ms, %.1f MB", n, row.Quantile(took, 0.5), row.Quantile(took, 0.99),
+		float64(size)/(1<<20))
 	return nil
 }
 

@@ -104,7 +104,8 @@ func (b *bench) parts() []part {
 	return []part{
 		{"creates", 0, []string{rowCreate1, rowCreate8, rowCreate64}, b.creates},
 		{"instances", fleet, []string{
-			rowPlaced, rowStarted, rowLatency50, rowLatency99, rowBurst, rowGrow, rowGrowRatio, rowList1000, rowList10000, rowRunning,
+			rowPlaced, rowStarted, rowLatency50, rowLatency99, rowBurst, rowGrow, rowGrowRatio, rowList1000,
+			rowList10000, rowRunning,
 		}, b.instances},
 		{"idle", few, []string{rowFewMemory, rowFewCPU}, b.fewIdle},
 		{"many", many, []string{rowManyMemory, rowManyCPU, rowManyWrites}, b.manyIdle},

@@ -50,7 +50,8 @@ func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
 	if err := cloud.Boot(ctx); err != nil {
 		return s, err
 	}
-	if s.template, err = cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M"); err != nil {
+	if s.template, err = cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1",
+		"--ram", "256M"); err != nil {
 		return s, err
 	}
 	if p.nodes == 0 {
@@ -179,12 +180,15 @@ func (c costs) less(before costs) costs {
 }
 
 func (c costs) String() string {
-	return fmt.Sprintf("CPU of server %.2f s, nodes %.2f s, client %.2f s", c.server.Seconds(), c.nodes.Seconds(), c.client.Seconds())
+	return fmt.Sprintf("CPU of server %.2f s, nodes %.2f s, client %.2f s", c.server.Seconds(), c.nodes.Seconds(),
+		c.client.Seconds())
 }
 
 // order returns the body of a create.
 func (s *stage) order(count int) []byte {
-	raw, err := json.Marshal(loadgen.CreateRequest{Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42"})
+	raw, err := json.Marshal(loadgen.CreateRequest{
+		Template: s.template, Tag: "v1", Count: count, ExternalID: "http://ci.example/job/42",
+	})
 	if err != nil {
 		panic(err) // it is made of texts and numbers
 	}

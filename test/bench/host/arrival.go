@@ -23,10 +23,16 @@ var arrivalPart = part{
 	rows: func(int) []row.Row {
 		return []row.Row{
 			{
-				Name: rowArrival, What: "one new package to the report", Unit: "s", Target: 2, Digits: 2, Need: arrivals,
-				How: fmt.Sprintf("from the last write of a project whose package.json, package-lock.json and node_modules come, to the first report that has the package; it is asked for every %s", glance),
+				Name: rowArrival, What: "one new package to the report", Unit: "s", Target: 2, Digits: 2,
+				Need: arrivals,
+				How: fmt.Sprintf(
+					"from the last write of a project whose package.json, package-lock.json and node_modules come, "+
+						"to the first report that has the package; it is asked for every %s", glance),
 			},
-			{Name: rowArrivalWorst, What: "the same, worst of all", Unit: "s", Target: 2, Digits: 2, Need: arrivals, Quantile: 1, How: "the same samples"},
+			{
+				Name: rowArrivalWorst, What: "the same, worst of all", Unit: "s", Target: 2, Digits: 2, Need: arrivals,
+				Quantile: 1, How: "the same samples",
+			},
 		}
 	},
 	measure: arrivalRows,
@@ -43,7 +49,8 @@ func arrivalRows(ctx context.Context, b *bench) (err error) {
 		if err := s.calm(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx, time.Second+time.Duration(n)*97*time.Millisecond); err != nil { // at no moment that the service keeps to
+		// at no moment that the service keeps to
+		if err := pause(ctx, time.Second+time.Duration(n)*97*time.Millisecond); err != nil {
 			return err
 		}
 		began, name := time.Now(), fmt.Sprintf("buildyard-bench-arrival-%d", n)
@@ -67,9 +74,11 @@ func install(project, name string) error {
 	if err := writePackage(filepath.Join(project, "node_modules", name), name); err != nil {
 		return err
 	}
-	lock := fmt.Sprintf(`{"name":"p","version":"0.0.1","lockfileVersion":3,"packages":{"":{"name":"p","dependencies":{%q:"1.0.0"}},"node_modules/%s":{"version":"1.0.0"}}}`, name, name)
+	lock := fmt.Sprintf(
+		`{"name":"p","version":"0.0.1","lockfileVersion":3,"packages":{"":{"name":"p","dependencies":{%q:"1.0.0"}},"node_modules/%s":{"version":"1.0.0"}}}`, name, name)
 	if err := os.WriteFile(filepath.Join(project, "package-lock.json"), []byte(lock), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(project, "package.json"), fmt.Appendf(nil, `{"name":"p","version":"0.0.1","private":true,"dependencies":{%q:"1.0.0"}}`, name), 0o600)
+	return os.WriteFile(filepath.Join(project, "package.json"),
+		fmt.Appendf(nil, `{"name":"p","version":"0.0.1","private":true,"dependencies":{%q:"1.0.0"}}`, name), 0o600)
 }

@@ -38,7 +38,8 @@ func (b *bench) feed(ctx context.Context) error {
 	d := databases{filepath.Join(b.dir, "first.db"), filepath.Join(b.dir, "second.db")}
 	b.say("building two databases of all advisories")
 	for to, inputs := range map[string][]string{d.first: {all}, d.second: {all, more}} {
-		if _, err := rig.Output(ctx, "", b.programs.image, append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...); err != nil {
+		if _, err := rig.Output(ctx, "", b.programs.image,
+			append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...); err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,12 @@ const (
 var foreignPart = part{
 	rows: func(int) []row.Row {
 		return []row.Row{{
-			Name: rowForeign, What: "processor time while others write", Unit: "ticks/s", Target: 1, Digits: 2, Need: foreignTurns,
-			How: fmt.Sprintf("of 10 ms, while %d files a second that hold no packages are opened, written and closed for %s, half of them new ones (*.o), half of them one of %d whose names have no extension, as programs have", foreignRate, foreignTime, foreignOld),
+			Name: rowForeign, What: "processor time while others write", Unit: "ticks/s", Target: 1, Digits: 2,
+			Need: foreignTurns,
+			How: fmt.Sprintf(
+				"of 10 ms, while %d files a second that hold no packages are opened, written and closed for %s, half "+
+					"of them new ones (*.o), half of them one of %d whose names have no extension, as programs have",
+				foreignRate, foreignTime, foreignOld),
 		}}
 	},
 	measure: func(ctx context.Context, b *bench) error {

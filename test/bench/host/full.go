@@ -21,9 +21,14 @@ const rowFull = "full-scan"
 var fullPart = part{
 	rows: func(rounds int) []row.Row {
 		return []row.Row{{
-			Name: rowFull, What: "time of a full scan / that of the image scanner", Unit: "x", Target: 1.1, Digits: 2, Need: rounds,
-			How: fmt.Sprintf("both look through the same large tree (>= %d entries) and compare with the same database in turns, after one turn each that does not count; "+
-				"each full scan fills an empty catalogue; from the request until the status says that it ended, the image scanner from start to end", scantree.Least),
+			Name: rowFull, What: "time of a full scan / that of the image scanner", Unit: "x", Target: 1.1, Digits: 2,
+			Need: rounds,
+			How: fmt.Sprintf(
+				"both look through the same large tree (>= %d entries) and compare with the same database in turns, "+
+					"after one turn each that does not count; "+
+					"each full scan fills an empty catalogue; from the request until the status says that it ended, "+
+					"the "+
+					"image scanner from start to end", scantree.Least),
 		}}
 	},
 	measure: fullRows,
@@ -47,7 +52,8 @@ func fullRows(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.say("round %d: host %.2f s (again %.2f s), image %.2f s", n, ours.first.Seconds(), ours.again.Seconds(), image.Seconds())
+		b.say("round %d: host %.2f s (again %.2f s), image %.2f s", n, ours.first.Seconds(), ours.again.Seconds(),
+			image.Seconds())
 		if n == 0 {
 			if err := b.same(ctx, tree, ours.packages); err != nil {
 				return err

@@ -59,7 +59,8 @@ func writeLocks(dir, database string) error {
 		some := known[min(i*grownKnown, len(known)):min((i+1)*grownKnown, len(known))]
 		packages := map[string]any{"": map[string]string{"name": "p"}}
 		for j := range grownPackages - len(some) {
-			packages[fmt.Sprintf("node_modules/grown-%d-%d", i, j)] = map[string]string{"version": fmt.Sprintf("1.%d.0", j)}
+			packages[fmt.Sprintf("node_modules/grown-%d-%d", i, j)] = map[string]string{"version": fmt.Sprintf("1.%d.0",
+				j)}
 		}
 		raw, err := json.Marshal(map[string]any{"name": "p", "lockfileVersion": 3, "packages": packages})
 		if err != nil {

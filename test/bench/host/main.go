@@ -60,7 +60,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, err
 	}
 	if fs.NArg() > 0 || o.rounds < 1 {
-		return o, errors.New("usage: bench-host [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE] [-keep] [-growth]")
+		return o,
+			errors.New(
+				"usage: bench-host [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE] [-keep] [-growth]")
 	}
 	o.growth = o.growth || *only == ""
 	o.only, err = row.Only(rows(o.rounds), *only)

@@ -13,7 +13,10 @@ const rowProgram = "program-size"
 
 var programPart = part{
 	rows: func(int) []row.Row {
-		return []row.Row{{Name: rowProgram, What: "size of the program", Unit: "MB", Target: 30, Digits: 1, Need: 1, How: "the file hostscan, built without cgo and without symbols, in units of 10^6 bytes"}}
+		return []row.Row{{
+			Name: rowProgram, What: "size of the program", Unit: "MB", Target: 30, Digits: 1, Need: 1,
+			How: "the file hostscan, built without cgo and without symbols, in units of 10^6 bytes",
+		}}
 	},
 	measure: func(ctx context.Context, b *bench) error {
 		if err := b.build(ctx); err != nil {

@@ -21,11 +21,23 @@ const idleTime = time.Minute
 
 var restPart = part{
 	rows: func(int) []row.Row {
-		const after = "real-time scanning of the whole host, after a full scan of it and comparing all anew with another database of all advisories of SHARED"
+		const after = "real-time scanning of the whole host, after a full scan of it and comparing all anew with " +
+			"another database of all advisories of SHARED"
 		return []row.Row{
-			{Name: rowIdle, What: "processor time of an idle service", Unit: "ticks", Target: 0, Need: 1, How: fmt.Sprintf("whole ones of 10 ms by the clock of the process, in %s: %s; nobody asks the service meanwhile, and others use no more than %.0f %% of a core", idleTime, after, 100*quiet)},
-			{Name: rowAnon, What: "memory of an idle service that is no file's", Unit: "MB", Target: 25, Digits: 1, Need: 1, How: "RssAnon at the end of the same minute"},
-			{Name: rowResident, What: "memory of an idle service", Unit: "MB", Target: 40, Digits: 1, Need: 1, How: "VmRSS at the same moment"},
+			{
+				Name: rowIdle, What: "processor time of an idle service", Unit: "ticks", Target: 0, Need: 1,
+				How: fmt.Sprintf(
+					"whole ones of 10 ms by the clock of the process, in %s: %s; nobody asks the service meanwhile, "+
+						"and others use no more than %.0f %% of a core", idleTime, after, 100*quiet),
+			},
+			{
+				Name: rowAnon, What: "memory of an idle service that is no file's", Unit: "MB", Target: 25, Digits: 1,
+				Need: 1, How: "RssAnon at the end of the same minute",
+			},
+			{
+				Name: rowResident, What: "memory of an idle service", Unit: "MB", Target: 40, Digits: 1, Need: 1,
+				How: "VmRSS at the same moment",
+			},
 		}
 	},
 	measure: func(ctx context.Context, b *bench) error {
@@ -46,7 +58,8 @@ var restPart = part{
 		b.Add(rowAnon, s.figures.Rest.Anon)
 		b.Note(rowAnon, "%d packages, %d vulnerabilities", s.figures.Packages, s.figures.Vulnerabilities)
 		b.Add(rowResident, s.figures.Rest.Resident)
-		b.Note(rowResident, "at most %.1f MB in the full scan and %.1f MB while all was compared", s.figures.ScanMB, s.figures.JudgeMB)
+		b.Note(rowResident, "at most %.1f MB in the full scan and %.1f MB while all was compared", s.figures.ScanMB,
+			s.figures.JudgeMB)
 		return nil
 	},
 }

@@ -40,7 +40,8 @@ func (b *bench) serve(ctx context.Context, name, database string) (*service, err
 		return nil, err
 	}
 	config := filepath.Join(s.dir, "hostscan.yml")
-	text := fmt.Sprintf("log-file: %s\nvuln-db-path: %s\nlisten-addr: %s\ndb-backend-path: %s\n", s.log(), s.database, s.address, s.catalogue())
+	text := fmt.Sprintf("log-file: %s\nvuln-db-path: %s\nlisten-addr: %s\ndb-backend-path: %s\n", s.log(), s.database,
+		s.address, s.catalogue())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -153,7 +154,8 @@ func (s *service) packages(ctx context.Context, since time.Time) (list []api.Hos
 // appears waits until a package is in the report of what came since a moment.
 func (s *service) appears(ctx context.Context, name string, since time.Time) error {
 	const patience = time.Minute
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s is not in the report after %s", name, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("%s is not in the report after %s", name, patience))
 	defer cancel()
 	for {
 		list, err := s.packages(ctx, since)

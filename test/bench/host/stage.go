@@ -92,7 +92,8 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 		return err
 	}
 	f.ScanMB = m.Peak
-	b.say("%d entries in %.1f s: %d packages; comparing all with another database", f.Entries, f.ScanSeconds, last.Packages)
+	b.say("%d entries in %.1f s: %d packages; comparing all with another database", f.Entries, f.ScanSeconds,
+		last.Packages)
 	if err := s.calm(ctx); err != nil {
 		return err
 	}
@@ -103,11 +104,14 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	f.Packages, f.Vulnerabilities, f.CatalogueMB = st.Counts.Packages, st.Counts.Vulnerabilities, float64(st.Counts.Bytes)/(1<<20)
+	f.Packages, f.Vulnerabilities, f.CatalogueMB = st.Counts.Packages, st.Counts.Vulnerabilities,
+		float64(st.Counts.Bytes)/(1<<20)
 	if want := "fanotify"; len(st.Mounts) == 0 || !watched(st.Mounts, want) {
 		return fmt.Errorf("the root is not watched by %s", want)
 	}
-	b.say("%.1f MB at most: %d packages, %d vulnerabilities, a catalogue of %.1f MB; compared anew in %.1f s (%.1f MB at most)",
+	b.say(
+		"%.1f MB at most: %d packages, %d vulnerabilities, a catalogue of %.1f MB; compared anew in %.1f s (%.1f "+
+			"MB at most)",
 		f.ScanMB, f.Packages, f.Vulnerabilities, f.CatalogueMB, f.JudgeSeconds, f.JudgeMB)
 	return nil
 }

@@ -30,8 +30,12 @@ var stormPart = part{
 	rows: func(int) []row.Row {
 		return []row.Row{{
 			Name: rowStorm, What: "part of a core in a storm of files", Unit: "%", Target: 25, Digits: 1, Need: 1,
-			How: fmt.Sprintf("%d files in %d folders are created and removed, %d times, as fast as one process can; half of them have names that hold packages; "+
-				"processor time / time from the beginning until everything is caught up with and a package that came last is in the report", stormFolders*len(stormNames), stormFolders, stormTurns),
+			How: fmt.Sprintf(
+				"%d files in %d folders are created and removed, %d times, as fast as one process can; half of them "+
+					"have names that hold packages; "+
+					"processor time / time from the beginning until everything is caught up with and a package that "+
+					"came "+
+					"last is in the report", stormFolders*len(stormNames), stormFolders, stormTurns),
 		}}
 	},
 	measure: stormRows,
@@ -64,14 +68,18 @@ func stormRows(ctx context.Context, b *bench) (err error) {
 	}
 	lost, err := s.overflows()
 	b.Add(rowStorm, 100*u.share())
-	b.Note(rowStorm, "%s; caught up %.1f s after the storm; %.1f MB resident at most, %.1f MB of no file; %.1f and %.1f MB afterwards; news lost %d times",
+	b.Note(rowStorm,
+		"%s; caught up %.1f s after the storm; %.1f MB resident at most, %.1f MB of no file; %.1f and %.1f "+
+			"MB afterwards; news lost %d times",
 		u, (u.wall - storm).Seconds(), m.Peak, most, after.Resident, after.Anon, lost)
 	return err
 }
 
 // storm makes one and waits until it is caught up with. It gives how long the storm itself
 // took, and the most memory of no file.
-func (b *bench) storm(ctx context.Context, s *stage, top string) (u spent, storm time.Duration, most float64, err error) {
+func (b *bench) storm(
+	ctx context.Context, s *stage, top string,
+) (u spent, storm time.Duration, most float64, err error) {
 	look, err := open(s.process.PID())
 	if err != nil {
 		return u, 0, 0, err

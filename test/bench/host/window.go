@@ -33,7 +33,10 @@ type spent struct {
 }
 
 func (s spent) String() string {
-	return fmt.Sprintf("%.2f ms of processor time in %.1f s (the kernel's count of ticks went up by %d), others %.1f %% of a core and %d writes of %d KB to disks", float64(s.exact)/float64(time.Millisecond), s.wall.Seconds(), s.ticks, 100*s.others, s.writes, s.kb)
+	return fmt.Sprintf(
+		"%.2f ms of processor time in %.1f s (the kernel's count of ticks went up by %d), others %.1f %% of a core "+
+			"and %d writes of %d KB to disks", float64(s.exact)/float64(time.Millisecond), s.wall.Seconds(), s.ticks,
+		100*s.others, s.writes, s.kb)
 }
 
 // share is the part of one core that the service used.
@@ -98,7 +101,8 @@ func (b *bench) watchQuiet(ctx context.Context, s *service, d time.Duration) (sp
 			return u, nil
 		}
 		if try == quietTries {
-			return u, fmt.Errorf("the machine is not quiet: others use %.0f %% of a core, more than %.0f %%", 100*u.others, 100*quiet)
+			return u, fmt.Errorf("the machine is not quiet: others use %.0f %% of a core, more than %.0f %%",
+				100*u.others, 100*quiet)
 		}
 	}
 }

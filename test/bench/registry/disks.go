@@ -206,7 +206,8 @@ func newText() []byte {
 	}
 	var text []byte
 	for len(text) < length {
-		text = fmt.Appendf(text, "%d host-%d %s%d\n", 1_700_000_000+len(text)/80, rnd.IntN(8), messages[rnd.IntN(len(messages))], rnd.IntN(10_000))
+		text = fmt.Appendf(text, "%d host-%d %s%d\n", 1_700_000_000+len(text)/80, rnd.IntN(8),
+			messages[rnd.IntN(len(messages))], rnd.IntN(10_000))
 	}
 	return text[:length]
 }

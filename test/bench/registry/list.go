@@ -26,7 +26,8 @@ func (b *bench) list(ctx context.Context) (err error) {
 	if err := rig.MakeDir(s.dir); err != nil {
 		return err
 	}
-	err = layouttest.Fill(s.path("registry"), layouttest.Shape{Templates: listTemplates, Versions: listVersions, Depth: listDepth})
+	err = layouttest.Fill(s.path("registry"),
+		layouttest.Shape{Templates: listTemplates, Versions: listVersions, Depth: listDepth})
 	if err != nil {
 		return err
 	}

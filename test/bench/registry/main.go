@@ -93,7 +93,8 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		b.say("failed: %v", err)
 	}
 	b.Judge()
-	b.Print(out, fmt.Sprintf("a disk of %d MiB of which %d are data, %d pairs", size>>20, b.disks.base.data>>20, o.pairs))
+	b.Print(out, fmt.Sprintf("a disk of %d MiB of which %d are data, %d pairs", size>>20, b.disks.base.data>>20,
+		o.pairs))
 	if o.json != "" {
 		err = errors.Join(err, row.Write(o.json, b.Report))
 	}
@@ -107,7 +108,8 @@ func enough(dir string) error {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * int64(st.Bsize); free < diskBytes {
-		return fmt.Errorf("%s has %d GB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30, diskBytes>>30)
+		return fmt.Errorf("%s has %d GB free, a run needs %d; set TMPDIR to another place", filepath.Dir(dir), free>>30,
+			diskBytes>>30)
 	}
 	return nil
 }

@@ -93,7 +93,8 @@ func (s *benchEnv) pushBase(ctx context.Context, n int) (root string, err error)
 	}
 	if read != nil {
 		s.b.Add(rowPush, seconds[0]/seconds[1])
-		s.b.Note(rowPush, "last pair: %.0f MB/s pushed, %.0f MB/s read", mbs(base.data, seconds[1]), mbs(base.data, seconds[0]))
+		s.b.Note(rowPush, "last pair: %.0f MB/s pushed, %.0f MB/s read", mbs(base.data, seconds[1]),
+			mbs(base.data, seconds[0]))
 	}
 	_, err = send(ctx, order{Registry: s.registry, Template: withClustered, Tag: "base", Image: base.path, Root: root})
 	return root, err
@@ -140,7 +141,8 @@ func (s *benchEnv) pulls(ctx context.Context, n int, root string) error {
 		}
 	}
 	if plain != nil {
-		b.Note(rowPull, "last pair: %.2f s to %.2f s, and to %.2f s with write-behind", seconds[0], seconds[1], seconds[2])
+		b.Note(rowPull, "last pair: %.2f s to %.2f s, and to %.2f s with write-behind", seconds[0], seconds[1],
+			seconds[2])
 	}
 	return nil
 }
@@ -280,6 +282,7 @@ func (s *benchEnv) cpu(ctx context.Context, n int, root string) error {
 		return errors.New("the bare file server took no processor time")
 	}
 	s.b.Add(rowCPU, seconds[0]/seconds[1])
-	s.b.Note(rowCPU, "last pair: %.3f to %.3f s a GB", seconds[0]/float64(length)/times*1e9, seconds[1]/float64(length)/times*1e9)
+	s.b.Note(rowCPU, "last pair: %.3f to %.3f s a GB", seconds[0]/float64(length)/times*1e9,
+		seconds[1]/float64(length)/times*1e9)
 	return nil
 }

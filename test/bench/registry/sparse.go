@@ -60,7 +60,8 @@ func (b *bench) sparse(ctx context.Context) (err error) {
 		return err
 	}
 	b.Add(rowClientMemory, float64(max(pushed.Memory, pulled.Memory))/1e6)
-	b.Note(rowClientMemory, "push %d MB in %.1f s, pull %d MB in %.1f s", pushed.Memory/1e6, pushed.Seconds, pulled.Memory/1e6, pulled.Seconds)
+	b.Note(rowClientMemory, "push %d MB in %.1f s, pull %d MB in %.1f s", pushed.Memory/1e6, pushed.Seconds,
+		pulled.Memory/1e6, pulled.Seconds)
 	b.Add(rowRegistryMemory, float64(registry)/1e6)
 	return nil
 }

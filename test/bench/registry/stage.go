@@ -40,9 +40,10 @@ func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
 	}
 	var err error
 	base := filepath.Join(s.dir, "registry")
-	s.registry, s.reg, err = start(ctx, s.dir, "registry-log", b.programs.Path("buildyard"), func(address string) []string {
-		return []string{"registry", "--listen-addr", address, "--base-path", base}
-	})
+	s.registry, s.reg, err = start(ctx, s.dir, "registry-log",
+		b.programs.Path("buildyard"), func(address string) []string {
+			return []string{"registry", "--listen-addr", address, "--base-path", base}
+		})
 	if err != nil {
 		return s, err
 	}
@@ -57,7 +58,9 @@ func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
 }
 
 // start starts a server at a free address and waits until it is ready.
-func start(ctx context.Context, dir, name, bin string, args func(address string) []string) (string, *rig.Process, error) {
+func start(
+	ctx context.Context, dir, name, bin string, args func(address string) []string,
+) (string, *rig.Process, error) {
 	address, err := rig.FreeAddr(ctx)
 	if err != nil {
 		return "", nil, err

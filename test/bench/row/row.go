@@ -95,7 +95,8 @@ func (f *Figure) detail() string {
 		text = append(text, f.number(s))
 	}
 	if len(text) > fewSamples {
-		text = []string{fmt.Sprintf("%d samples, %s to %s", len(text), f.number(slices.Min(f.Samples)), f.number(slices.Max(f.Samples)))}
+		text = []string{fmt.Sprintf("%d samples, %s to %s", len(text), f.number(slices.Min(f.Samples)),
+			f.number(slices.Max(f.Samples)))}
 	}
 	detail := strings.Join(text, " ")
 	if f.Note != "" {

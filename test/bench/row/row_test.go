@@ -18,7 +18,8 @@ func TestStats(t *testing.T) {
 		{[]float64{4, 1, 3, 2}, 2.5, 2, 4},
 	} {
 		given := slices.Clone(c.samples)
-		if m, p, q := Median(c.samples), Quantile(c.samples, 0.5), Quantile(c.samples, 0.99); m != c.median || p != c.p50 || q != c.most {
+		if m, p, q := Median(c.samples), Quantile(c.samples, 0.5),
+			Quantile(c.samples, 0.99); m != c.median || p != c.p50 || q != c.most {
 			t.Errorf("%v: median %v, p50 %v, p99 %v", c.samples, m, p, q)
 		}
 		if !slices.Equal(given, c.samples) {

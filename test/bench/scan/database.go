@@ -34,8 +34,13 @@ var matchPart = part{
 	rows: func(rounds int) []row.Row {
 		const how = "a process of its own for each turn, on a database of all advisories of SHARED"
 		return []row.Row{
-			{Name: rowMatch, What: fmt.Sprintf("matching %d packages", matched), Unit: "ms", Target: 150, Digits: 1, Need: rounds, How: how},
-			{Name: rowMatchMemory, What: "memory that matching adds", Unit: "MB", Target: 24, Digits: 1, Need: rounds, How: "the most RssAnon while it matches, looked at every 5 ms, above that before; in the same turns"},
+			{Name: rowMatch, What: fmt.Sprintf("matching %d packages",
+				matched), Unit: "ms", Target: 150, Digits: 1, Need: rounds, How: how},
+			{
+				Name: rowMatchMemory, What: "memory that matching adds", Unit: "MB", Target: 24, Digits: 1,
+				Need: rounds,
+				How:  "the most RssAnon while it matches, looked at every 5 ms, above that before; in the same turns",
+			},
 			{Name: rowOpen, What: "opening a database", Unit: "ms", Target: 1, Digits: 3, Need: rounds, How: how},
 		}
 	},
@@ -69,8 +74,10 @@ var feedPart = part{
 
 func buildRows(wall, memory, of string, seconds, megabytes float64) []row.Row {
 	return []row.Row{
-		{Name: wall, What: "building a database of " + of, Unit: "s", Target: seconds, Digits: 1, Need: 1, How: "imagescan db build, once"},
-		{Name: memory, What: "memory of building a database of " + of, Unit: "MB", Target: megabytes, Digits: 1, Need: 1, How: "the largest resident set of the same run"},
+		{Name: wall, What: "building a database of " +
+			of, Unit: "s", Target: seconds, Digits: 1, Need: 1, How: "imagescan db build, once"},
+		{Name: memory, What: "memory of building a database of " +
+			of, Unit: "MB", Target: megabytes, Digits: 1, Need: 1, How: "the largest resident set of the same run"},
 	}
 }
 
@@ -123,7 +130,8 @@ func matchRows(ctx context.Context, b *bench) error {
 		return err
 	}
 	packages, ask := filepath.Join(b.dir, "packages.json"), filepath.Join(b.dir, "ask")
-	if err := errors.Join(apart(ctx, makingPackages, packages, db), rig.BuildSmall(ctx, ask, "test/bench/scan/query")); err != nil {
+	if err := errors.Join(apart(ctx, makingPackages, packages, db),
+		rig.BuildSmall(ctx, ask, "test/bench/scan/query")); err != nil {
 		return err
 	}
 	for n := range b.rounds + 1 {
@@ -138,7 +146,8 @@ func matchRows(ctx context.Context, b *bench) error {
 		if err := json.Unmarshal([]byte(raw), &a); err != nil {
 			return err
 		}
-		b.say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings", n, a.OpenMS, a.MatchMS, a.BeforeMB, a.MostMB, a.Findings)
+		b.say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings",
+			n, a.OpenMS, a.MatchMS, a.BeforeMB, a.MostMB, a.Findings)
 		if n == 0 {
 			continue
 		}

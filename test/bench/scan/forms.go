@@ -43,12 +43,15 @@ var formsPart = part{
 		var out []row.Row
 		for _, f := range forms {
 			out = append(out, row.Row{
-				Name: f.rowWall(), What: "time of " + f.what + " / that of the folder", Unit: "x", Target: f.wall, Digits: 2, Need: rounds,
-				How: "the same tree in turns, after one turn each that does not count and in which the packages must be equal",
+				Name: f.rowWall(), What: "time of " + f.what + " / that of the folder", Unit: "x", Target: f.wall,
+				Digits: 2, Need: rounds,
+				How: "the same tree in turns, after one turn each that does not count and in which the packages must " +
+					"be equal",
 			})
 			if f.memory > 0 {
 				out = append(out, row.Row{
-					Name: f.rowMemory(), What: "memory of " + f.what + " above the folder's", Unit: "MB", Target: f.memory, Digits: 1, Need: rounds,
+					Name: f.rowMemory(), What: "memory of " + f.what + " above the folder's", Unit: "MB",
+					Target: f.memory, Digits: 1, Need: rounds,
 					How: "difference of the largest resident sets in the same turns",
 				})
 			}
@@ -115,7 +118,8 @@ func (b *bench) addForm(f form, u, folder usage) {
 	if f.memory > 0 {
 		b.Add(f.rowMemory(), float64(u.memory-folder.memory)/(1<<20))
 	}
-	b.Note(f.rowWall(), "processor %.1f x, memory %d MB beside %d MB in the last turn", u.cpu.Seconds()/folder.cpu.Seconds(), u.memory>>20, folder.memory>>20)
+	b.Note(f.rowWall(), "processor %.1f x, memory %d MB beside %d MB in the last turn",
+		u.cpu.Seconds()/folder.cpu.Seconds(), u.memory>>20, folder.memory>>20)
 }
 
 // packages reads the packages that the scanner listed last, each as a line of JSON.

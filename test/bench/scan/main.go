@@ -57,7 +57,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, err
 	}
 	if fs.NArg() > 0 || o.rounds < 1 {
-		return o, errors.New("usage: bench-scan -scalibr FILE [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE] [-keep]")
+		return o,
+			errors.New(
+				"usage: bench-scan -scalibr FILE [-shared FOLDER] [-only ROWS] [-rounds N] [-check] [-json FILE] " +
+					"[-keep]")
 	}
 	o.only, err = row.Only(rows(o.rounds), *only)
 	return o, err

@@ -12,7 +12,8 @@ import (
 )
 
 // mix is the frequency of each kind in a large tree: of a hundred packages.
-var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) + strings.Repeat("j", 7) +
+var mix = strings.Repeat("n", 45) + strings.Repeat("g", 17) + strings.Repeat("p", 11) + strings.Repeat("r", 10) +
+	strings.Repeat("j", 7) +
 	strings.Repeat("e", 6) + strings.Repeat("b", 3) + "aP"
 
 var letters = map[byte]catalog.PackageType{
@@ -40,7 +41,10 @@ func writePackages(to, database string) error {
 	if len(known) == 0 {
 		return fmt.Errorf("%s has no advisories", database)
 	}
-	brews := []string{"openssl@3", "curl", "git", "python@3.12", "vim", "ffmpeg", "node", "imagemagick", "go", "postgresql@16"}
+	brews := []string{
+		"openssl@3", "curl", "git", "python@3.12", "vim", "ffmpeg", "node", "imagemagick", "go",
+		"postgresql@16",
+	}
 	out := make([]catalog.Package, matched)
 	for i := range out {
 		p := &out[i]
@@ -74,12 +78,16 @@ func knownPackages(db *vulndb.DB) ([]catalog.Package, error) {
 		if name := string(a.Ecosystem) + a.Name; len(a.Ranges) > 0 && !seen[name] {
 			seen[name] = true
 			r := a.Ranges[0]
-			known = append(known, packageOf(kindOf[a.Ecosystem], a.Name, cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
+			known = append(known, packageOf(kindOf[a.Ecosystem], a.Name,
+				cmp.Or(r.Fixed, r.LastAffected, r.Introduced, "1.0.0")))
 		}
 	}
 	return known, nil
 }
 
 func packageOf(kind catalog.PackageType, name, version string) catalog.Package {
-	return catalog.Package{Kind: kind, Name: name, Version: version, CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"}}
+	return catalog.Package{
+		Kind: kind, Name: name, Version: version,
+		CPEs: []string{"cpe:2.3:a:" + name + ":" + name + ":" + version + ":*:*:*:*:*:*:*"},
+	}
 }

@@ -71,12 +71,16 @@ func writeTemplate(ctx context.Context, dir, image string, layers int) (err erro
 }
 
 // push pushes a tag and returns the digest of its disk's content.
-func push(ctx context.Context, c *transfer.Client, tag string, disk transfer.Disk, parent *transfer.PushParent) (string, error) {
+func push(
+	ctx context.Context, c *transfer.Client, tag string, disk transfer.Disk, parent *transfer.PushParent,
+) (string, error) {
 	const file = "disk.img"
 	o := transfer.PushOptions{
-		Request: api.PushRequest{ID: templateID, Name: "bench", Tag: tag, Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`)},
-		Files:   []transfer.PushFile{{Name: file, Kind: api.FileDisk, Disk: &disk, Parent: parent}},
-		Roots:   map[string]string{},
+		Request: api.PushRequest{
+			ID: templateID, Name: "bench", Tag: tag, Config: json.RawMessage(`{"hard_drives":[{"file":"disk.img"}]}`),
+		},
+		Files: []transfer.PushFile{{Name: file, Kind: api.FileDisk, Disk: &disk, Parent: parent}},
+		Roots: map[string]string{},
 	}
 	if _, err := c.Push(ctx, o); err != nil {
 		return "", fmt.Errorf("push %s: %w", tag, err)

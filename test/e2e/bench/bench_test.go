@@ -38,7 +38,8 @@ func TestEveryRowHasAPart(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	o, err := parse([]string{"-only", "tab-heap,first-nodes", "-check", "-json", "f", "-seconds", "30"}, t.Output())
-	if err != nil || !o.only[rowHeap] || !o.only["first-nodes"] || o.only[rowTabs] || !o.check || o.json != "f" || o.seconds != 30 {
+	if err != nil || !o.only[rowHeap] || !o.only["first-nodes"] || o.only[rowTabs] || !o.check || o.json != "f" ||
+		o.seconds != 30 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, args := range [][]string{{"-only", "x"}, {"more"}, {"-seconds", "0"}} {
@@ -104,7 +105,8 @@ func TestFilesOfPages(t *testing.T) {
 	if m := liveOfPage.FindStringSubmatch(page); m == nil || m[1] != "/live?topics=a&amp;b" {
 		t.Errorf("%v", m)
 	}
-	if m := fileOfModule.FindAllStringSubmatch("// x\nimport { a } from \"./a.js\";\nimport \"./b.js\";\n", -1); len(m) != 2 || m[1][1] != "b.js" {
+	if m := fileOfModule.FindAllStringSubmatch("// x\nimport { a } from \"./a.js\";\nimport \"./b.js\";\n",
+		-1); len(m) != 2 || m[1][1] != "b.js" {
 		t.Errorf("%v", m)
 	}
 }

@@ -90,7 +90,8 @@ func enough(before, after api.ControllerStats, over time.Duration) error {
 		return fmt.Errorf("there were %.0f changes a second", rate)
 	}
 	for _, stats := range []api.ControllerStats{before, after} {
-		if running := stats.Instances["Started"]; running < leastShare*instances || stats.Nodes["Active"] < leastShare*nodes {
+		if running := stats.Instances["Started"]; running < leastShare*instances ||
+			stats.Nodes["Active"] < leastShare*nodes {
 			return fmt.Errorf("%d instances ran on %d nodes", running, stats.Nodes["Active"])
 		}
 	}

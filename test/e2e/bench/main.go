@@ -28,7 +28,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs := flag.NewFlagSet("bench-portal", flag.ContinueOnError)
 	fs.SetOutput(out)
 	only := fs.String("only", "", "rows to measure, such as first-instances,tab-heap (default: all)")
-	fs.IntVar(&o.seconds, "seconds", wholeWatch, "how long the tab is watched; a shorter time tries the benchmark out, and leaves its rows unmeasured")
+	fs.IntVar(&o.seconds, "seconds", wholeWatch,
+		"how long the tab is watched; a shorter time tries the benchmark out, and leaves its rows unmeasured")
 	fs.StringVar(&o.json, "json", "", "file for the report in JSON")
 	fs.BoolVar(&o.check, "check", false, "fail when a row misses its target")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
@@ -69,7 +70,8 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 	b := &bench{options: o, Report: row.NewReport(rows, o.only), dir: dir, out: out}
 	err = b.measure(ctx)
 	b.Judge()
-	b.Print(out, fmt.Sprintf("%d running instances, %d simulated nodes, %d changes a second; callers log in", instances, nodes, changes))
+	b.Print(out, fmt.Sprintf("%d running instances, %d simulated nodes, %d changes a second; callers log in", instances,
+		nodes, changes))
 	if o.json != "" {
 		err = errors.Join(err, row.Write(o.json, b.Report))
 	}
@@ -106,7 +108,8 @@ func (b *bench) parts() []part {
 // measure runs every part on one cloud. Rows that could not be measured say why; the error is of
 // what was left behind.
 func (b *bench) measure(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit+time.Duration(b.seconds)*time.Second, errors.New("the run took too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit+time.Duration(b.seconds)*time.Second,
+		errors.New("the run took too long"))
 	defer cancel()
 	s, err := openStage(ctx, b)
 	if s != nil {

@@ -36,7 +36,9 @@ func (b *bench) refreshes(ctx context.Context, s *stage) error {
 const pace = 100 * time.Millisecond
 
 // looks takes turns between the pages.
-func (b *bench) looks(ctx context.Context, s *stage, name func(sight) string, get func(*visitor, string) ([]byte, time.Duration, error)) error {
+func (b *bench) looks(
+	ctx context.Context, s *stage, name func(sight) string, get func(*visitor, string) ([]byte, time.Duration, error),
+) error {
 	v := s.visitor()
 	defer v.http.CloseIdleConnections()
 	for i := range looks + 1 { // the first is for the connection
@@ -47,7 +49,8 @@ func (b *bench) looks(ctx context.Context, s *stage, name func(sight) string, ge
 			}
 			if i > 0 && b.Wants(name(at)) {
 				b.Add(name(at), ms(took))
-				b.Note(name(at), "median %.1f ms, %.0f kB", row.Median(b.Figure(name(at)).Samples), float64(len(text))/1000)
+				b.Note(name(at), "median %.1f ms, %.0f kB", row.Median(b.Figure(name(at)).Samples),
+					float64(len(text))/1000)
 			}
 			if !rig.Pause(ctx, pace) {
 				return context.Cause(ctx)
@@ -91,7 +94,9 @@ func (b *bench) paints(ctx context.Context, s *stage) error {
 			if i > 0 && b.Wants(at.paint()) {
 				bare[at.name], whole[at.name] = append(bare[at.name], least.Paint), append(whole[at.name], took.Paint)
 				b.Add(at.paint(), took.Paint-least.Paint)
-				b.Note(at.paint(), "%.0f ms, and %.0f ms of a line of text; in the last one the page was whole after %.0f ms, its document was ready after %.0f ms",
+				b.Note(at.paint(),
+					"%.0f ms, and %.0f ms of a line of text; in the last one the page was whole after %.0f ms, its "+
+						"document was ready after %.0f ms",
 					row.Median(whole[at.name]), row.Median(bare[at.name]), took.Whole, took.Ready)
 			}
 		}
@@ -148,7 +153,10 @@ func (s *stage) enterBrowser(tab context.Context) error {
 		return err
 	}
 	for _, c := range s.cookies {
-		p := network.SetCookieParams{Name: c.Name, Value: c.Value, Domain: u.Hostname(), Path: "/", SameSite: network.CookieSameSiteStrict}
+		p := network.SetCookieParams{
+			Name: c.Name, Value: c.Value, Domain: u.Hostname(), Path: "/",
+			SameSite: network.CookieSameSiteStrict,
+		}
 		if _, err := chromedp.Call(tab, network.SetCookie, p); err != nil {
 			return fmt.Errorf("log in at port %s: %w", strconv.Quote(u.Port()), err)
 		}

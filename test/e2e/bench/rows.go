@@ -44,31 +44,64 @@ const (
 )
 
 var how = struct{ first, refresh, paint, tabs, tab string }{
-	first: fmt.Sprintf("95th percentile of %d looks: from the request of a logged-in client over loopback until the last byte of the page", looks),
-	refresh: fmt.Sprintf("95th percentile of %d refreshes as the page asks for them: from the request until the last byte, so that the way over loopback is in it",
+	first: fmt.Sprintf(
+		"95th percentile of %d looks: from the request of a logged-in client over loopback until the last byte of "+
+			"the page", looks),
+	refresh: fmt.Sprintf(
+		"95th percentile of %d refreshes as the page asks for them: from the request until the last byte, so that "+
+			"the way over loopback is in it",
 		looks),
-	paint: fmt.Sprintf("median of %d visits of a logged-in Chromium, each with an empty cache, so that styles and scripts are in it: from the begin of the navigation until the first contentful paint, less what a line of text takes in the same browser just before; the browser, which draws without a graphics card, shares the cores with everything else", paintings),
-	tabs: fmt.Sprintf("processor time of the controller's process over %s while %d tabs are open, less that over %s without one, of one core; a tab is a client that does what the page does: it asks for the page and its files, follows its stream, and refreshes when that tells of a change and every 10 s. The server tells a tab once a second at most, and less often where refreshing all takes more than a tenth of a core: how often is said beside the value; a tab on /instances that is refreshed less than every %.0f s misses",
+	paint: fmt.Sprintf(
+		"median of %d visits of a logged-in Chromium, each with an empty cache, so that styles and scripts are in it: "+
+			"from the begin of the navigation until the first contentful paint, less what a line of text takes in the "+
+			"same browser just before; the browser, which draws without a graphics card, shares the cores with "+
+			"everything else", paintings),
+	tabs: fmt.Sprintf(
+		"processor time of the controller's process over %s while %d tabs are open, less that over %s without one, of "+
+			"one core; a tab is a client that does what the page does: it asks for the page and its files, follows "+
+			"its stream, and refreshes when that tells of a change and every 10 s. The server tells a tab once a "+
+			"second at most, and less often where refreshing all takes more than a tenth of a core: how often is "+
+			"said beside the value; a tab on /instances that is refreshed less than every %.0f s misses",
 		window, openTabs, window, 1/leastFresh),
-	tab: fmt.Sprintf("/instances in Chromium for %d s; every %s garbage is collected and then counted; how far the mean of the last third is from that of the second", wholeWatch, glance),
+	tab: fmt.Sprintf(
+		"/instances in Chromium for %d s; every %s garbage is collected and then counted; how far the mean of the "+
+			"last third is from that of the second", wholeWatch, glance),
 }
 
 var rows = func() (list []row.Row) {
 	for _, s := range sights {
-		list = append(list, row.Row{Name: s.first(), What: "first page of " + s.path + ", p95", Unit: "ms", Target: 200, Digits: 1, Need: looks, Quantile: 0.95, How: how.first})
+		list = append(list, row.Row{Name: s.first(), What: "first page of " + s.path +
+			", p95", Unit: "ms", Target: 200, Digits: 1, Need: looks, Quantile: 0.95, How: how.first})
 	}
 	for _, s := range sights {
-		list = append(list, row.Row{Name: s.paint(), What: s.path + " in Chromium, first paint beyond that of a line of text", Unit: "ms", Target: 200, Need: paintings, How: how.paint})
+		list = append(list, row.Row{
+			Name: s.paint(), What: s.path +
+				" in Chromium, first paint beyond that of a line of text", Unit: "ms", Target: 200, Need: paintings,
+			How: how.paint,
+		})
 	}
 	for _, s := range sights {
-		list = append(list, row.Row{Name: s.refresh(), What: "live refresh of " + s.path + ", p95", Unit: "ms", Target: 50, Digits: 1, Need: looks, Quantile: 0.95, How: how.refresh})
+		list = append(list, row.Row{Name: s.refresh(), What: "live refresh of " + s.path +
+			", p95", Unit: "ms", Target: 50, Digits: 1, Need: looks, Quantile: 0.95, How: how.refresh})
 	}
 	return append(
 		list,
-		row.Row{Name: rowTabs, What: "20 tabs on the four pages: CPU of the server, of one core", Unit: "%", Target: 15, Digits: 1, Need: 1, How: how.tabs},
-		row.Row{Name: rowTabsOne, What: "20 tabs on /instances: the same", Unit: "%", Target: 15, Digits: 1, Need: 1, How: how.tabs},
-		row.Row{Name: rowHeap, What: "heap of the tab: last third beside the second", Unit: "%", Target: 10, Digits: 1, Need: 1, How: how.tab},
+		row.Row{
+			Name: rowTabs, What: "20 tabs on the four pages: CPU of the server, of one core", Unit: "%", Target: 15,
+			Digits: 1, Need: 1, How: how.tabs,
+		},
+		row.Row{
+			Name: rowTabsOne, What: "20 tabs on /instances: the same", Unit: "%", Target: 15, Digits: 1, Need: 1,
+			How: how.tabs,
+		},
+		row.Row{
+			Name: rowHeap, What: "heap of the tab: last third beside the second", Unit: "%", Target: 10, Digits: 1,
+			Need: 1, How: how.tab,
+		},
 		row.Row{Name: rowNodes, What: "its DOM nodes", Unit: "%", Target: 10, Digits: 1, Need: 1, How: how.tab},
-		row.Row{Name: rowListeners, What: "its listeners of events", Unit: "%", Target: 10, Digits: 1, Need: 1, How: how.tab},
+		row.Row{
+			Name: rowListeners, What: "its listeners of events", Unit: "%", Target: 10, Digits: 1, Need: 1,
+			How: how.tab,
+		},
 	)
 }()

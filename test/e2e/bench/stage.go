@@ -67,7 +67,8 @@ func (s *stage) guard(ctx context.Context) (err error) {
 	if err := s.cloud.Boot(ctx); err != nil {
 		return err
 	}
-	if s.template, err = s.cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu", "1", "--ram", "256M"); err != nil {
+	if s.template, err = s.cloud.Push(ctx, "tiny", "create", "--name", "tiny", "--disk-size", "16M", "--cpu",
+		"1", "--ram", "256M"); err != nil {
 		return err
 	}
 	if err := s.cloud.End(); err != nil {
@@ -78,12 +79,14 @@ func (s *stage) guard(ctx context.Context) (err error) {
 		return err
 	}
 	s.cloud.Set(map[string]string{
-		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken, "SVC_LOCAL_LISTEN_ADDR": local,
+		"SVC_ENABLE_AUTH": "true", "SVC_ENABLE_CONTROLLER_AUTHORIZATION": "true", "SVC_ROOT_TOKEN": rootToken,
+		"SVC_LOCAL_LISTEN_ADDR": local,
 	})
 	if err := s.cloud.Boot(ctx); err != nil {
 		return err
 	}
-	if s.api, err = client.NewController(s.cloud.Controller, client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
+	if s.api, err = client.NewController(s.cloud.Controller,
+		client.Options{Credentials: client.RootToken(rootToken)}); err != nil {
 		return err
 	}
 	return s.logIn(ctx)
@@ -96,7 +99,8 @@ func (s *stage) logIn(ctx context.Context) error {
 		return err
 	}
 	form := url.Values{"token": {rootToken}, "return": {"/"}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cloud.Controller+"/login", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cloud.Controller+"/login",
+		strings.NewReader(form.Encode()))
 	if err != nil {
 		return err
 	}
@@ -122,7 +126,8 @@ func (s *stage) fill(ctx context.Context) error {
 	})
 	for len(s.ids) < instances && err == nil {
 		var ids []string
-		ids, err = s.api.Start(ctx, client.StartRequest{TemplateID: s.template, Tag: "v1", Count: batch, ExternalID: job})
+		ids, err = s.api.Start(ctx,
+			client.StartRequest{TemplateID: s.template, Tag: "v1", Count: batch, ExternalID: job})
 		s.ids = append(s.ids, ids...)
 	}
 	if err != nil {

@@ -32,7 +32,8 @@ func (b *bench) tab(ctx context.Context, s *stage) error {
 	if err := s.enterBrowser(tab); err != nil {
 		return err
 	}
-	if err := chromedp.Do(tab, chromedp.Navigate(s.cloud.Controller+"/instances"), chromedp.Evaluate[chromedp.Void](countSwaps)); err != nil {
+	if err := chromedp.Do(tab, chromedp.Navigate(s.cloud.Controller+"/instances"),
+		chromedp.Evaluate[chromedp.Void](countSwaps)); err != nil {
 		return err
 	}
 	var all []held
@@ -87,14 +88,17 @@ func (b *bench) judgeTab(all []held, swaps float64) error {
 		if !b.Wants(r.name) || third == 0 {
 			continue
 		}
-		first, second, last := mean(all[:third], r.of), mean(all[third:len(all)-third], r.of), mean(all[len(all)-third:], r.of)
+		first, second, last := mean(all[:third], r.of), mean(all[third:len(all)-third], r.of),
+			mean(all[len(all)-third:], r.of)
 		b.Add(r.name, 100*math.Abs(last/second-1))
-		b.Note(r.name, "thirds %.2f, %.2f, %.2f; %d looks, %.2f refreshes a second", first, second, last, len(all), swaps)
+		b.Note(r.name, "thirds %.2f, %.2f, %.2f; %d looks, %.2f refreshes a second", first, second, last, len(all),
+			swaps)
 		b.say("%s: %s", r.name, b.Figure(r.name).Note)
 	}
 	switch {
 	case b.seconds < wholeWatch:
-		return fmt.Errorf("the tab was watched for %d s instead of %d: heap %s", b.seconds, wholeWatch, b.Figure(rowHeap).Note)
+		return fmt.Errorf("the tab was watched for %d s instead of %d: heap %s", b.seconds, wholeWatch,
+			b.Figure(rowHeap).Note)
 	case swaps < leastFresh:
 		return fmt.Errorf("the tab was refreshed %.2f times a second", swaps)
 	}

@@ -35,7 +35,9 @@ func (b *bench) tabs(ctx context.Context, s *stage) error {
 		if err != nil {
 			return err
 		}
-		note := fmt.Sprintf("%.1f %% without tabs, %.1f %% with them; %.1f refreshes a second, one of /instances every %.1f s; p95 %.0f ms, %.1f ms of processor each",
+		note := fmt.Sprintf(
+			"%.1f %% without tabs, %.1f %% with them; %.1f refreshes a second, one of /instances every %.1f s; p95 "+
+				"%.0f ms, %.1f ms of processor each",
 			100*without, 100*o.share, o.rate, 1/o.fresh, o.slow, 1000*(o.share-without)/o.rate)
 		b.say("%s: %.1f %% (%s)", r.name, 100*(o.share-without), note)
 		b.Note(r.name, "%s", note)

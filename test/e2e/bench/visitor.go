@@ -22,7 +22,9 @@ type visitor struct {
 const ofBrowser = 6
 
 func (s *stage) visitor() *visitor {
-	return &visitor{s, &http.Client{Transport: &http.Transport{MaxConnsPerHost: ofBrowser, MaxIdleConnsPerHost: ofBrowser}}}
+	return &visitor{
+		s, &http.Client{Transport: &http.Transport{MaxConnsPerHost: ofBrowser, MaxIdleConnsPerHost: ofBrowser}},
+	}
 }
 
 // open sends a request as the page that is open does.

@@ -20,7 +20,10 @@ func Start(ctx context.Context, dir string) (started context.Context, end func()
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.UserDataDir(filepath.Join(dir, "browser")),
 	}
-	for _, name := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage", "disable-extensions"} {
+	for _, name := range []string{
+		"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "disable-dev-shm-usage", "disable-extensions",
+	} {
 		opts = append(opts, chromedp.Flag(name, true))
 	}
 	if path := os.Getenv("CHROMIUM"); path != "" {

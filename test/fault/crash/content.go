@@ -72,7 +72,8 @@ func (w *walk) source(name string) string { return filepath.Join(w.sources, name
 func (w *walk) push(ctx context.Context, client *transfer.Client, tag string) error {
 	v := versions[tag]
 	disk := transfer.PushFile{
-		Name: diskFile, Kind: api.FileDisk, Format: "raw", Path: w.source(v.disk), Disk: &transfer.Disk{Path: w.source(v.disk)},
+		Name: diskFile, Kind: api.FileDisk, Format: "raw", Path: w.source(v.disk),
+		Disk: &transfer.Disk{Path: w.source(v.disk)},
 	}
 	if v.parent != "" {
 		disk.Parent = &transfer.PushParent{Tip: w.root(v.parent), Disk: &transfer.Disk{Path: w.source(v.parent)}}
@@ -81,8 +82,11 @@ func (w *walk) push(ctx context.Context, client *transfer.Client, tag string) er
 		disk.Root = w.root(v.disk)
 	}
 	o := transfer.PushOptions{
-		Request: api.PushRequest{ID: template, Name: "crash", Tag: tag, Arch: "amd64", Config: json.RawMessage(`{"ram":"1G"}`), NVRAM: []byte("nv")},
-		Files:   []transfer.PushFile{disk}, Roots: map[string]string{}, Workers: 1,
+		Request: api.PushRequest{
+			ID: template, Name: "crash", Tag: tag, Arch: "amd64",
+			Config: json.RawMessage(`{"ram":"1G"}`), NVRAM: []byte("nv"),
+		},
+		Files: []transfer.PushFile{disk}, Roots: map[string]string{}, Workers: 1,
 	}
 	if v.revert != "" {
 		o.Request.Revert = &api.PushRevert{Tag: v.revert}
@@ -112,7 +116,8 @@ func (w *walk) pull(ctx context.Context, client *transfer.Client, tag, scratch s
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if _, err := client.Pull(ctx, transfer.PullOptions{Ref: transfer.Ref{ID: template, Tag: tag}, Dir: dir}); err != nil {
+	if _, err := client.Pull(ctx,
+		transfer.PullOptions{Ref: transfer.Ref{ID: template, Tag: tag}, Dir: dir}); err != nil {
 		return fmt.Errorf("version %s cannot be pulled: %w", tag, err)
 	}
 	v := versions[tag]

@@ -29,7 +29,9 @@ func TestOperationsFollow(t *testing.T) {
 
 func TestWorth(t *testing.T) {
 	steps := strings.Fields("a b a a c")
-	for every, want := range map[bool]string{false: "[{1 a 1} {1 b 1} {1 a 3} {1 c 1}]", true: "[{1 a 1} {1 b 1} {1 a 2} {1 a 3} {1 c 1}]"} {
+	for every, want := range map[bool]string{
+		false: "[{1 a 1} {1 b 1} {1 a 3} {1 c 1}]", true: "[{1 a 1} {1 b 1} {1 a 2} {1 a 3} {1 c 1}]",
+	} {
 		w := &walk{Options: Options{Every: every}, report: &Report{}}
 		if got := fmt.Sprint(w.worth(1, steps)); got != want {
 			t.Errorf("every %v: %s", every, got)
@@ -97,7 +99,9 @@ func TestNamed(t *testing.T) {
 func TestFlipping(t *testing.T) {
 	for _, at := range []int64{0, 6, 11} {
 		text := []byte("hello, world")
-		got, err := io.ReadAll(&flipping{ReadCloser: io.NopCloser(io.MultiReader(bytes.NewReader(text[:5]), bytes.NewReader(text[5:]))), at: at})
+		got, err := io.ReadAll(&flipping{
+			ReadCloser: io.NopCloser(io.MultiReader(bytes.NewReader(text[:5]), bytes.NewReader(text[5:]))), at: at,
+		})
 		want := bytes.Clone(text)
 		want[at] ^= 0x10
 		if err != nil || !bytes.Equal(got, want) {

@@ -65,7 +65,9 @@ func carries(r *http.Request) bool {
 }
 
 // proxy stands between a client and a registry and damages the first so many bodies that move layers.
-func (f *flipper) proxy(ctx context.Context, address string, times int64) (client *transfer.Client, stop func() error, err error) {
+func (f *flipper) proxy(
+	ctx context.Context, address string, times int64,
+) (client *transfer.Client, stop func() error, err error) {
 	target, err := url.Parse(address)
 	if err != nil {
 		return nil, nil, err
@@ -155,7 +157,8 @@ func (f *flipper) pulled(ctx context.Context, row *Flip) error {
 			return nil
 		}
 		row.Refused++
-		if err := f.through(ctx, s, 1, func(c *transfer.Client) error { return f.pull(ctx, c, "v7", f.dir) }); err != nil {
+		if err := f.through(ctx, s, 1,
+			func(c *transfer.Client) error { return f.pull(ctx, c, "v7", f.dir) }); err != nil {
 			return fmt.Errorf("what was damaged once cannot be fetched again: %w", err)
 		}
 		row.Healed++

@@ -38,14 +38,23 @@ const (
 // operations in their order: each begins with the storage that the one before it left.
 var operations = []operation{
 	{name: "first start", want: none, do: nothing},
-	{name: "make the reserve", want: none, itself: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: awaitReserve},
+	{
+		name: "make the reserve", want: none, itself: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}},
+		do: awaitReserve,
+	},
 	{name: "push of a new template", want: "amd64: v1", do: pushing("v1")},
 	{name: "push of the next tag", want: "amd64: v1 v2", do: pushing("v2")},
 	{name: "set arch", want: "arm64: v1 v2", do: func(ctx context.Context, _ *walk, s *server) error {
 		return s.client.SetArch(ctx, template, "arm64")
 	}},
-	{name: "set arch on a full disk", want: "amd64: v1 v2", fills: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: giveUp},
-	{name: "make the reserve again", want: "amd64: v1 v2", itself: true, launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: awaitReserve},
+	{
+		name: "set arch on a full disk", want: "amd64: v1 v2", fills: true,
+		launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: giveUp,
+	},
+	{
+		name: "make the reserve again", want: "amd64: v1 v2", itself: true,
+		launch: launch{plan: inject.Plan{Reserve: reserveSize}}, do: awaitReserve,
+	},
 	{name: "push with revert", want: "amd64: v1 v3", do: pushing("v3")},
 	{name: "revert", want: "amd64: ", do: reverting("v1")},
 	{name: "push of known content", want: "amd64: v4", do: pushing("v4")},
@@ -55,7 +64,10 @@ var operations = []operation{
 	{name: "push after the delete", want: "amd64: v5", do: pushing("v5")},
 	{name: "push of a disk", want: "amd64: v5 v6", do: pushing("v6")},
 	{name: "push of what changed", want: chainState, do: pushing("v7")},
-	{name: "consolidate", want: chainState, itself: true, launch: launch{plan: inject.Plan{Consolidate: 10 * time.Millisecond}}, do: awaitMerge},
+	{
+		name: "consolidate", want: chainState, itself: true,
+		launch: launch{plan: inject.Plan{Consolidate: 10 * time.Millisecond}}, do: awaitMerge,
+	},
 	{name: "collect", want: chainState, do: collecting(false)},
 	{name: "take back what was collected", want: chainState + " v8", do: pushing("v8")},
 	{name: "revert of a chain", want: "amd64: v5", do: reverting("v6")},
@@ -63,21 +75,28 @@ var operations = []operation{
 	{name: "pulls", want: "amd64: v5", launch: launch{plan: inject.Plan{FoldPulls: foldPulls}}, do: pullOften},
 	{name: "push that is aborted", want: "amd64: v5", do: abort},
 	{name: "scrub", want: "amd64: v5", itself: true, launch: launch{scrub: true}, do: awaitScrub},
-	{name: "attach the results of a scan", want: "amd64 scanned: v5", do: func(ctx context.Context, _ *walk, s *server) error {
-		scan := api.TemplateScan{
-			ScanSummary: api.ScanSummary{Scanner: "crash", Version: "1", Database: time.Unix(1, 0), Scanned: time.Unix(2, 0)}, Report: []byte(`{"matches":[]}`),
-		}
-		return s.calls.Send(ctx, http.MethodPut, scanPath, scan, nil)
-	}},
+	{
+		name: "attach the results of a scan", want: "amd64 scanned: v5",
+		do: func(ctx context.Context, _ *walk, s *server) error {
+			scan := api.TemplateScan{
+				ScanSummary: api.ScanSummary{Scanner: "crash", Version: "1", Database: time.Unix(1,
+					0), Scanned: time.Unix(2, 0)}, Report: []byte(`{"matches":[]}`),
+			}
+			return s.calls.Send(ctx, http.MethodPut, scanPath, scan, nil)
+		},
+	},
 	{name: "remove the results of a scan", want: "amd64: v5", do: func(ctx context.Context, _ *walk, s *server) error {
 		return s.calls.Send(ctx, http.MethodDelete, scanPath, nil, nil)
 	}},
-	{name: "repair", want: "amd64: v5", prepare: breakTemplates, do: func(ctx context.Context, _ *walk, s *server) error {
-		if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
-			return fmt.Errorf("empty a damaged template by hand: %w", err)
-		}
-		return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair})
-	}},
+	{
+		name: "repair", want: "amd64: v5", prepare: breakTemplates,
+		do: func(ctx context.Context, _ *walk, s *server) error {
+			if err := os.RemoveAll(filepath.Join(s.base, "vm_dir", hollow, "0")); err != nil {
+				return fmt.Errorf("empty a damaged template by hand: %w", err)
+			}
+			return s.upkeep(ctx, api.StorageJobRequest{Do: api.UpkeepRepair})
+		},
+	},
 	{name: "last push", want: "amd64: v5 v2", do: pushing("v2")},
 }
 
@@ -87,7 +106,8 @@ const chainState = "amd64: v5 v6 v7"
 
 // unmet are steps that no operation comes to, and why.
 var unmet = map[string]string{
-	"layer.remove": "needs two pushes that complete one layer in the same moment: the race test of the registry does that",
+	"layer.remove": "needs two pushes that complete one layer in the same moment: the race test of the registry does " +
+		"that",
 }
 
 func nothing(context.Context, *walk, *server) error { return nil }
@@ -160,7 +180,8 @@ func pullOften(ctx context.Context, _ *walk, s *server) error {
 func abort(ctx context.Context, _ *walk, s *server) error {
 	var session api.PushSession
 	req := api.PushRequest{
-		ID: template, Tag: "v9", Config: []byte("{}"), Files: []api.PushFile{{Name: diskFile, Kind: api.FileDisk, Size: sourceSize}},
+		ID: template, Tag: "v9", Config: []byte("{}"),
+		Files: []api.PushFile{{Name: diskFile, Kind: api.FileDisk, Size: sourceSize}},
 	}
 	if err := s.calls.Send(ctx, http.MethodPost, "/registry/v2/push", req, &session); err != nil {
 		return err

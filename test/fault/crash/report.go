@@ -117,7 +117,8 @@ func (r *Report) count(t *trial) {
 	r.Problems = append(r.Problems, t.problems...)
 }
 
-const columns = "kills\tbefore\tafter\tacknowledged\tlost\tmissing\torphans\twrong\tfull disk\tbefore\tafter\tlost\tmissing\torphans\twrong\t"
+const columns = "kills\tbefore\tafter\tacknowledged\tlost\tmissing\torphans\twrong\tfull " +
+	"disk\tbefore\tafter\tlost\tmissing\torphans\twrong\t"
 
 func (o Outcome) cells() string {
 	return fmt.Sprintf("%d\t%d\t%d", o.Tried, o.Before, o.After)
@@ -131,7 +132,8 @@ func (o Outcome) faults() string {
 func (r *Report) Print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, operations any, k, f Outcome) {
-		fmt.Fprintf(w, "%s\t%v\t%s\t%d\t%s%s\t%s\n", name, operations, k.cells(), k.Acknowledged, k.faults(), f.cells(), f.faults())
+		fmt.Fprintf(w, "%s\t%v\t%s\t%d\t%s%s\t%s\n", name, operations, k.cells(), k.Acknowledged, k.faults(), f.cells(),
+			f.faults())
 	}
 	fmt.Fprintln(w, "point\toperations\t"+columns)
 	for _, p := range r.Points {

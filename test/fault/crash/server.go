@@ -50,7 +50,8 @@ func (w *walk) start(ctx context.Context, base string, l launch) (*server, error
 	if l.scrub {
 		rate = "1GB"
 	}
-	s := &server{base: base, patience: cmp.Or(l.patience, soon), address: "http://" + address, calls: rig.NewClient("http://" + address)}
+	s := &server{base: base, patience: cmp.Or(l.patience, soon), address: "http://" +
+		address, calls: rig.NewClient("http://" + address)}
 	s.Process = rig.NewProcess(w.logs, "registry-"+filepath.Base(filepath.Dir(base)), "env", setting, w.program,
 		"registry", "--listen-addr", address, "--base-path", base, "--scrub-rate", rate)
 	if s.client, err = dial(s.address); err != nil {

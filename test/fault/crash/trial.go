@@ -66,7 +66,8 @@ func (t *trial) run(ctx context.Context) error {
 	if err := t.goOn(ctx, acked); err != nil {
 		return err
 	}
-	if _, err := t.tool(ctx, "gc", "--empty-trash", "--yes"); err != nil { // at rest, since pulls keep layers for a while
+	// at rest, since pulls keep layers for a while
+	if _, err := t.tool(ctx, "gc", "--empty-trash", "--yes"); err != nil {
 		return err
 	}
 	t.check(ctx, "in the end")
@@ -223,7 +224,8 @@ func (t *trial) check(ctx context.Context, when string) {
 func (t *trial) notCreated(err error) bool {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	_, missing := os.Stat(filepath.Join(t.base, layout.VMDir))
-	return ok && errors.Is(missing, os.ErrNotExist) && strings.Contains(string(exit.Stderr), "is not a registry storage")
+	return ok && errors.Is(missing, os.ErrNotExist) &&
+		strings.Contains(string(exit.Stderr), "is not a registry storage")
 }
 
 // named looks for layer files that no version names, when everything that nothing needs was collected.

@@ -13,6 +13,8 @@ import (
 )
 
 func main() {
-	text, err := yaml.Marshal(map[string]string{"canonical": semver.Canonical("v1.2"), "url": (&packageurl.PackageURL{Type: "gem", Name: "a"}).ToString()})
+	text, err := yaml.Marshal(map[string]string{
+		"canonical": semver.Canonical("v1.2"), "url": (&packageurl.PackageURL{Type: "gem", Name: "a"}).ToString(),
+	})
 	fmt.Println(string(text), err)
 }

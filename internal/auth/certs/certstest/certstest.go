@@ -55,7 +55,9 @@ func authority(name string) *x509.Certificate {
 // Server issues a certificate for hosts: names or addresses.
 func (a *Authority) Server(t testing.TB, hosts ...string) Pair {
 	t.Helper()
-	c := &x509.Certificate{Subject: pkix.Name{CommonName: hosts[0]}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	c := &x509.Certificate{
+		Subject: pkix.Name{CommonName: hosts[0]}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			c.IPAddresses = append(c.IPAddresses, ip)

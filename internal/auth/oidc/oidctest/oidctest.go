@@ -81,7 +81,8 @@ func New(t testing.TB) *Provider {
 	p.Rotate(t)
 	get := func(context.Context) (any, error) { return p.signer(), nil }
 	p.oauth = compose.Compose(p.config, p.store, &compose.CommonStrategy{
-		CoreStrategy:               compose.NewOAuth2JWTStrategy(get, compose.NewOAuth2HMACStrategy(p.config), p.config),
+		CoreStrategy: compose.NewOAuth2JWTStrategy(get, compose.NewOAuth2HMACStrategy(p.config),
+			p.config),
 		OpenIDConnectTokenStrategy: compose.NewOpenIDConnectStrategy(get, p.config),
 		Signer:                     &jwt.DefaultSigner{GetPrivateKey: get},
 	}, compose.OAuth2AuthorizeExplicitFactory, compose.OAuth2ClientCredentialsGrantFactory,
@@ -183,14 +184,17 @@ func (p *Provider) signer() *jose3.JSONWebKey {
 // do not have them; nil removes one.
 func (p *Provider) Sign(t testing.TB, claims map[string]any) string {
 	t.Helper()
-	all := map[string]any{"iss": p.URL, "sub": "someone", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
+	all := map[string]any{
+		"iss": p.URL, "sub": "someone", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
+	}
 	for name, value := range claims {
 		if all[name] = value; value == nil {
 			delete(all, name)
 		}
 	}
 	k := p.signer()
-	return SignWith(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: k.Key, KeyID: k.KeyID}}, "JWT", all)
+	return SignWith(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: k.Key, KeyID: k.KeyID}}, "JWT",
+		all)
 }
 
 // SignWith signs claims by a key that need not be the provider's.
@@ -241,7 +245,10 @@ func (p *Provider) session(subject string) *session {
 	return &session{
 		DefaultSession: &openid.DefaultSession{
 			Subject: subject, Headers: &jwt.Headers{},
-			Claims: &jwt.IDTokenClaims{Subject: subject, Extra: p.claims, RequestedAt: time.Now(), AuthTime: time.Now()},
+			Claims: &jwt.IDTokenClaims{
+				Subject: subject, Extra: p.claims, RequestedAt: time.Now(),
+				AuthTime: time.Now(),
+			},
 		},
 		Access: &jwt.JWTClaims{Subject: subject, Extra: p.claims},
 		Header: &jwt.Headers{},

@@ -19,7 +19,8 @@ func (p *Provider) describe(w http.ResponseWriter, _ *http.Request) {
 		"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/auth",
 		"token_endpoint": p.URL + "/token", "userinfo_endpoint": p.URL + "/userinfo",
 		"token_endpoint_auth_methods_supported": []string{"client_secret_basic", "none"},
-		"id_token_signing_alg_values_supported": []string{"RS256"}, "code_challenge_methods_supported": []string{"S256"},
+		"id_token_signing_alg_values_supported": []string{"RS256"},
+		"code_challenge_methods_supported":      []string{"S256"},
 	})
 }
 
@@ -77,7 +78,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Provider) userinfo(w http.ResponseWriter, r *http.Request) {
-	_, _, err := p.oauth.IntrospectToken(r.Context(), fosite.AccessTokenFromRequest(r), fosite.AccessToken, p.session(""))
+	_, _, err := p.oauth.IntrospectToken(r.Context(), fosite.AccessTokenFromRequest(r), fosite.AccessToken,
+		p.session(""))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return

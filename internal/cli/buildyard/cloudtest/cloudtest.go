@@ -34,7 +34,8 @@ type Cloud struct {
 // settings are additional settings.
 func Open(dir string, settings map[string]string) (c *Cloud, end func(), err error) {
 	all := map[string]string{
-		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0", "SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s",
+		"SVC_LISTEN_ADDR": "127.0.0.1:0", "SVC_REGISTRY_LISTEN_ADDRESS": "127.0.0.1:0",
+		"SVC_LOCAL_LISTEN_ADDR": "127.0.0.1:0", "SVC_INSTANCE_TIME_OUT": "1s",
 		"SVC_DATA_DIR": filepath.Join(dir, "controller"), "SVC_REGISTRY_BASE_PATH": filepath.Join(dir, "registry"),
 		"SVC_ENABLE_EVENT_LOGGING": "true", "SVC_ENABLE_CENTRAL_LOGGING": "true",
 	}
@@ -70,7 +71,8 @@ func Background(run func(context.Context) error) (end func()) {
 
 // Join runs simulated nodes in the cloud until end is called.
 func (c *Cloud) Join(o fleet.Options) (end func()) {
-	o.Controller, o.Token, o.Logger, o.Version = c.URL(), c.JoinToken(), slog.New(slog.DiscardHandler), cmp.Or(o.Version, "test")
+	o.Controller, o.Token, o.Logger, o.Version = c.URL(), c.JoinToken(), slog.New(slog.DiscardHandler),
+		cmp.Or(o.Version, "test")
 	return Background(func(ctx context.Context) error { return fleet.Run(ctx, o) })
 }
 

@@ -23,14 +23,19 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 	p, v := report.PackageOf(f.Package), report.VulnerabilityOf(f.Finding)
 	return api.HostVulnerability{
 		Vulnerability: api.HostFinding{
-			MatchedCPEs: []api.HostMatchedCPE{{Cpe: cpe(f.CPE), Constraint: f.Constraint, Version: f.Version, MatchType: f.Type}},
-			ID:          v.ID, Namespace: namespace(f), Score: v.BaseScore, URL: v.URL, RelatedVulnerabilities: related(f),
-			Severity: v.Severity, FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS, Unconfirmed: v.Unconfirmed,
-			Known: f.Known.UTC(),
+			MatchedCPEs: []api.HostMatchedCPE{
+				{Cpe: cpe(f.CPE), Constraint: f.Constraint, Version: f.Version, MatchType: f.Type},
+			},
+			ID: v.ID, Namespace: namespace(f), Score: v.BaseScore, URL: v.URL,
+			RelatedVulnerabilities: related(f),
+			Severity:               v.Severity, FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS,
+			Unconfirmed: v.Unconfirmed,
+			Known:       f.Known.UTC(),
 		},
 		Package: api.HostFindingPackage{
-			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type, Locations: p.Locations,
-			Language: p.Language, Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL,
+			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type,
+			Locations: p.Locations,
+			Language:  p.Language, Licenses: p.Licenses, CPEs: p.CPEs, PURL: p.PURL,
 		},
 	}
 }
@@ -79,7 +84,8 @@ func cpe(text string) api.HostCPE {
 // Event returns an event of a host.
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
-		Time: e.At.UTC(), Cause: string(e.Cause), Counts: api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
+		Time: e.At.UTC(), Cause: string(e.Cause),
+		Counts:   api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
 		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostRemovedPackage{},
 	}
 	for _, p := range e.New {

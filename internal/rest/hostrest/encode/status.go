@@ -9,19 +9,26 @@ import (
 func Status(s host.Status) api.HostStatus {
 	out := api.HostStatus{
 		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: moment(s.Since), Reset: moment(s.Reset),
-		Mounts: []api.HostMount{}, Database: database(s.Database), Pending: s.Pending, Analyzing: s.Judging, Warnings: orEmpty(s.Warnings),
-		Counts: api.HostCounts{Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings, Bytes: s.Counts.Bytes},
+		Mounts: []api.HostMount{}, Database: database(s.Database), Pending: s.Pending, Analyzing: s.Judging,
+		Warnings: orEmpty(s.Warnings),
+		Counts: api.HostCounts{
+			Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings,
+			Bytes: s.Counts.Bytes,
+		},
 	}
 	if p := s.Progress; p != nil {
 		out.Progress = &api.HostScan{
-			Path: p.Path, Started: p.Started.UTC(), Phase: p.Phase, Files: p.Files, Wanted: p.Wanted, Read: p.Read, Packages: p.Packages,
+			Path: p.Path, Started: p.Started.UTC(), Phase: p.Phase, Files: p.Files, Wanted: p.Wanted, Read: p.Read,
+			Packages: p.Packages,
 		}
 	}
 	if l := s.LastScan; l != nil {
 		out.LastScan = &api.HostScanResult{
-			Path: l.Path, Started: l.Started.UTC(), Seconds: l.Took.Seconds(), Files: l.Files, Read: l.Read, Packages: l.Packages,
-			Denied: l.Denied, Unread: l.Unread, Skipped: l.Skipped, FirstUnread: orEmpty(l.FirstUnread), FirstSkipped: orEmpty(l.FirstSkipped),
-			Cancelled: l.Cancelled, Error: l.Error,
+			Path: l.Path, Started: l.Started.UTC(), Seconds: l.Took.Seconds(), Files: l.Files, Read: l.Read,
+			Packages: l.Packages,
+			Denied:   l.Denied, Unread: l.Unread, Skipped: l.Skipped, FirstUnread: orEmpty(l.FirstUnread),
+			FirstSkipped: orEmpty(l.FirstSkipped),
+			Cancelled:    l.Cancelled, Error: l.Error,
 		}
 	}
 	for _, m := range s.Mounts {
@@ -31,7 +38,10 @@ func Status(s host.Status) api.HostStatus {
 }
 
 func database(d host.DatabaseStatus) api.HostDatabase {
-	out := api.HostDatabase{Path: d.Path, Compared: moment(d.Judged), Checked: moment(d.Checked), Next: moment(d.Next), Error: d.Error}
+	out := api.HostDatabase{
+		Path: d.Path, Compared: moment(d.Judged), Checked: moment(d.Checked), Next: moment(d.Next),
+		Error: d.Error,
+	}
 	if d.Present {
 		out.Built = moment(d.Info.Built)
 	}

@@ -15,7 +15,8 @@ import (
 // TestVulnerability: what NVD says has its CPE in parts, and what is empty is as clients know it.
 func TestVulnerability(t *testing.T) {
 	f := host.Finding{PackageID: 12, Known: time.Unix(0, 5), Finding: match.Finding{
-		Source: vulndb.NVD, CPE: `cpe:2.3:a:some\!one:sn\:ake:0.1.8:rc1:*:*:-:node.js:*:*`, Version: "0.1.8", Constraint: "= 0.1.8", Type: match.Semantic,
+		Source: vulndb.NVD, CPE: `cpe:2.3:a:some\!one:sn\:ake:0.1.8:rc1:*:*:-:node.js:*:*`, Version: "0.1.8",
+		Constraint: "= 0.1.8", Type: match.Semantic,
 		Vulnerability: vulndb.Vulnerability{ID: "CVE-2026-1"},
 		Package:       catalog.Package{Kind: catalog.Brew, Name: "snake", Version: "0.1.8"},
 	}}
@@ -25,7 +26,8 @@ func TestVulnerability(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"Part":"a","Vendor":"some\\!one","Product":"sn\\:ake","Version":"0\\.1\\.8","Update":"rc1","Edition":"","SWEdition":"-","TargetSW":"node\\.js"`,
-		`"Constraint":"= 0.1.8"`, `"Namespace":"nvd:cpe"`, `"RelatedVulnerabilities":null`, `"Score":0`, `"Severity":"unknown"`, `"ID":"12"`, `"Locations":[]`, `"Licenses":[]`,
+		`"Constraint":"= 0.1.8"`, `"Namespace":"nvd:cpe"`, `"RelatedVulnerabilities":null`, `"Score":0`,
+		`"Severity":"unknown"`, `"ID":"12"`, `"Locations":[]`, `"Licenses":[]`,
 	} {
 		if !strings.Contains(string(raw), want) {
 			t.Errorf("no %s in %s", want, raw)
@@ -43,7 +45,8 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`{"state":"Idle",`, `"since":null`, `"reset":null`, `"progress":null`, `"first_unread":[]`, `"mounts":[]`, `"warnings":[]`, `"built":null`,
+		`{"state":"Idle",`, `"since":null`, `"reset":null`, `"progress":null`, `"first_unread":[]`, `"mounts":[]`,
+		`"warnings":[]`, `"built":null`,
 	} {
 		if !strings.Contains(string(raw), want) {
 			t.Errorf("no %s in %s", want, raw)

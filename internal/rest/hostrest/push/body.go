@@ -65,7 +65,10 @@ func (s *Sender) summary(node string) any {
 		LastScan time.Time `json:"last_scan"`
 		Partial  bool      `json:"partial"`
 		Scanned  time.Time `json:"scanned"`
-	}{NodeID: node, Host: s.o.Name, Scanner: "hostscan", Version: s.o.Version, Database: st.Database.Judged.UTC(), Scanned: time.Now().UTC()}
+	}{
+		NodeID: node, Host: s.o.Name, Scanner: "hostscan", Version: s.o.Version, Database: st.Database.Judged.UTC(),
+		Scanned: time.Now().UTC(),
+	}
 	if l := st.LastScan; l != nil {
 		out.LastScan, out.Partial = l.Started.UTC(), l.Denied+l.Unread > 0 || l.Cancelled || l.Error != ""
 	}
@@ -127,7 +130,10 @@ func (b *body) findings(h *host.Host) {
 }
 
 func (b *body) count(f *api.HostFinding) {
-	n := map[string]*int{"critical": &b.counts.Critical, "high": &b.counts.High, "medium": &b.counts.Medium, "low": &b.counts.Low}[f.Severity]
+	n := map[string]*int{
+		"critical": &b.counts.Critical, "high": &b.counts.High, "medium": &b.counts.Medium,
+		"low": &b.counts.Low,
+	}[f.Severity]
 	if n == nil {
 		n = &b.counts.Unknown
 	}

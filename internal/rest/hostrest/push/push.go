@@ -223,11 +223,12 @@ func (s *Sender) Status() *api.HostPush {
 func (s *Sender) Families() []metric.Family {
 	return []metric.Family{
 		s.sent.Family("buildyard_hostscan_pushes_total", "Tries to send the findings to the controller"),
-		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds", "When the findings were last sent to the controller, 0 for never", func() float64 {
-			if at := s.Status().Sent; at != nil {
-				return float64(at.UnixMilli()) / 1e3
-			}
-			return 0
-		}),
+		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds",
+			"When the findings were last sent to the controller, 0 for never", func() float64 {
+				if at := s.Status().Sent; at != nil {
+					return float64(at.UnixMilli()) / 1e3
+				}
+				return 0
+			}),
 	}
 }

@@ -45,7 +45,8 @@ func newYard(t *testing.T) *yard {
 	log := slog.New(slog.DiscardHandler)
 	y.Controller, err = controller.New(t.Context(), st, tables, controller.Options{Files: shelf, Logger: log})
 	must(t, err)
-	routes := controllerrest.Handler(controllerrest.Options{Controller: y.Controller, RequestTimeout: time.Minute, Logger: log})
+	routes := controllerrest.Handler(
+		controllerrest.Options{Controller: y.Controller, RequestTimeout: time.Minute, Logger: log})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if y.away.Load() {
 			http.Error(w, "no", http.StatusServiceUnavailable)
@@ -58,16 +59,20 @@ func newYard(t *testing.T) *yard {
 		server.Close()
 		must(t, st.Close())
 	})
-	y.node, err = y.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: y.JoinToken(), Name: "n", Host: "10.0.0.1", Arch: "amd64"})
+	y.node, err = y.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: y.JoinToken(), Name: "n", Host: "10.0.0.1", Arch: "amd64"})
 	must(t, err)
 	return y
 }
 
 func (y *yard) to() (Target, error) {
-	return Target{URL: y.url + api.PathScan, Node: y.node.NodeID, Method: http.MethodPost, Client: &http.Client{Transport: &http.Transport{}}, Authorize: func(r *http.Request) error {
-		r.Header.Set("Authorization", "Bearer "+y.node.Credential)
-		return nil
-	}}, nil
+	return Target{
+		URL: y.url + api.PathScan, Node: y.node.NodeID, Method: http.MethodPost,
+		Client: &http.Client{Transport: &http.Transport{}}, Authorize: func(r *http.Request) error {
+			r.Header.Set("Authorization", "Bearer "+y.node.Credential)
+			return nil
+		},
+	}, nil
 }
 
 // kept returns the controller's stored report of the node.
@@ -106,13 +111,17 @@ func npm(t *testing.T, dir, name, version string) {
 	t.Helper()
 	at := filepath.Join(dir, "node_modules", name)
 	must(t, os.MkdirAll(at, 0o755))
-	must(t, os.WriteFile(filepath.Join(at, "package.json"), fmt.Appendf(nil, `{"name":%q,"version":%q}`, name, version), 0o600))
+	must(t, os.WriteFile(filepath.Join(at, "package.json"), fmt.Appendf(nil, `{"name":%q,"version":%q}`, name, version),
+		0o600))
 }
 
 // sending runs a scanner of a directory whose findings are sent to a yard.
 func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 	t.Helper()
-	s := New(Options{Name: "build-7", Version: "1", To: y.to, Log: slog.New(slog.DiscardHandler), settle: time.Millisecond, gap: 10 * time.Millisecond})
+	s := New(Options{
+		Name: "build-7", Version: "1", To: y.to, Log: slog.New(slog.DiscardHandler),
+		settle: time.Millisecond, gap: 10 * time.Millisecond,
+	})
 	h, err := host.Open(host.Options{
 		Catalogue: filepath.Join(t.TempDir(), "catalogue.db"), OnChange: s.Notify, OnEnd: s.End,
 		Watch: func(host.WatchOptions) (host.Watcher, error) { return quiet{}, nil },
@@ -161,7 +170,8 @@ func TestFindingsAreSent(t *testing.T) {
 	scan(t, h, dir)
 	until(t, "the first scan", func() bool { return y.kept(t).Counts.Packages == 1 && !y.kept(t).LastScan.IsZero() })
 	got := y.kept(t)
-	if got.Host != "build-7" || got.Scanner != "hostscan" || len(got.Packages) != 1 || got.Packages[0].Name != "lodash" || got.Vulnerabilities == nil {
+	if got.Host != "build-7" || got.Scanner != "hostscan" || len(got.Packages) != 1 ||
+		got.Packages[0].Name != "lodash" || got.Vulnerabilities == nil {
 		t.Errorf("%+v", got)
 	}
 	y.away.Store(true)
@@ -178,7 +188,8 @@ func TestFindingsAreSent(t *testing.T) {
 	until(t, "a scan without news", func() bool { return y.kept(t).LastScan.After(at) })
 	until(t, "the end", func() bool { return s.Status().Error == "" })
 	m := metric.ReadValues(s.Families())
-	if m["buildyard_hostscan_pushes_total{failed}"] < 1 || m["buildyard_hostscan_pushes_total{ok}"] < 3 || m["buildyard_hostscan_last_push_timestamp_seconds"] == 0 {
+	if m["buildyard_hostscan_pushes_total{failed}"] < 1 || m["buildyard_hostscan_pushes_total{ok}"] < 3 ||
+		m["buildyard_hostscan_last_push_timestamp_seconds"] == 0 {
 		t.Errorf("%v", m)
 	}
 }
@@ -199,7 +210,8 @@ func TestWhatIsRefused(t *testing.T) {
 		t.Error("the node stays")
 	}
 	s.nudge()
-	until(t, "an unknown node", func() bool { return s.Status().Error == "the controller does not know this node or key" })
+	until(t, "an unknown node",
+		func() bool { return s.Status().Error == "the controller does not know this node or key" })
 }
 
 // TestWhatDoesNotFit is counted, and the body stays within the limit.

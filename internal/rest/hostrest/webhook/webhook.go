@@ -71,9 +71,11 @@ func New(o Options) (*Hook, error) {
 	return &Hook{
 		url: u.String(), host: o.Host, log: o.Log, wake: make(chan struct{}, 1),
 		client: &http.Client{
-			Timeout:       postTime,
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 * time.Second},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect would lose the body
+			Timeout: postTime,
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 *
+				time.Second},
+			// a redirect would lose the body
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
@@ -149,7 +151,8 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 			h.mu.Unlock()
 			return
 		}
-		if unwanted := (*refusal)(nil); errors.As(err, &unwanted) && unwanted.final || try == maxTries || ctx.Err() != nil {
+		if unwanted := (*refusal)(nil); errors.As(err, &unwanted) && unwanted.final || try == maxTries ||
+			ctx.Err() != nil {
 			break
 		}
 		h.log.DebugContext(ctx, "the webhook does not take an event", "try", try, "error", err)
@@ -199,7 +202,8 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 	case code >= 200 && code < 300:
 		return nil
 	default:
-		busy := code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code == http.StatusUnauthorized || code == http.StatusNotFound
+		busy := code == http.StatusTooManyRequests || code == http.StatusRequestTimeout ||
+			code == http.StatusUnauthorized || code == http.StatusNotFound
 		return &refusal{resp.Status, code >= 400 && code < 500 && !busy}
 	}
 }
@@ -216,6 +220,7 @@ func withoutAddress(err error) error {
 func (h *Hook) Families() []metric.Family {
 	return []metric.Family{
 		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Tries to post an event to the webhook"),
-		metric.CounterFamily("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook", &h.lost),
+		metric.CounterFamily("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook",
+			&h.lost),
 	}
 }

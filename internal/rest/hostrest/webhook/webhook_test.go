@@ -52,7 +52,8 @@ func (e *endpoint) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func event(n, packages int) host.Event {
-	return host.Event{At: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package, packages), Counts: host.Counts{New: n}}
+	return host.Event{At: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package,
+		packages), Counts: host.Counts{New: n}}
 }
 
 // numbers returns the numbers of the acknowledged events.
@@ -83,13 +84,27 @@ func TestDelivery(t *testing.T) {
 		tries  int
 		missed int // as reported by the last event
 	}{
-		"takes all":         {ok, "[1 2 3]", 3, 0},
-		"busy at first":     {func(try int) (int, time.Duration) { return map[bool]int{true: 503, false: 200}[try < 4], 0 }, "[1 2 3]", 6, 0},
-		"not there first":   {func(try int) (int, time.Duration) { return map[bool]int{true: 0, false: 200}[try < 3], 0 }, "[1 2 3]", 5, 0},
-		"hangs at first":    {func(try int) (int, time.Duration) { return 200, map[bool]time.Duration{true: time.Hour}[try == 1] }, "[1 2 3]", 4, 0},
-		"refuses the first": {func(try int) (int, time.Duration) { return map[bool]int{true: 422, false: 200}[try == 1], 0 }, "[2 3]", 3, 0},
-		"redirects":         {func(int) (int, time.Duration) { return 302, 0 }, "[]", 3 * maxTries, 0},
-		"is dead for long":  {func(try int) (int, time.Duration) { return map[bool]int{true: 500, false: 200}[try <= 2*maxTries], 0 }, "[3]", 2*maxTries + 1, 2},
+		"takes all": {ok, "[1 2 3]", 3, 0},
+		"busy at first": {func(try int) (int, time.Duration) {
+			return map[bool]int{true: 503, false: 200}[try < 4],
+				0
+		}, "[1 2 3]", 6, 0},
+		"not there first": {func(try int) (int, time.Duration) {
+			return map[bool]int{true: 0, false: 200}[try < 3],
+				0
+		}, "[1 2 3]", 5, 0},
+		"hangs at first": {func(try int) (int, time.Duration) {
+			return 200,
+				map[bool]time.Duration{true: time.Hour}[try == 1]
+		}, "[1 2 3]", 4, 0},
+		"refuses the first": {func(try int) (int, time.Duration) {
+			return map[bool]int{true: 422, false: 200}[try == 1],
+				0
+		}, "[2 3]", 3, 0},
+		"redirects": {func(int) (int, time.Duration) { return 302, 0 }, "[]", 3 * maxTries, 0},
+		"is dead for long": {func(try int) (int, time.Duration) {
+			return map[bool]int{true: 500, false: 200}[try <= 2*maxTries], 0
+		}, "[3]", 2*maxTries + 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -143,7 +158,8 @@ func TestBounds(t *testing.T) {
 		if got := fmt.Sprint(e.numbers()); got != "[77]" || e.took[0].Missed != 109-0+1 {
 			t.Errorf("took %s, missed %d", got, e.took[0].Missed)
 		}
-		if m := metric.ReadValues(h.Families()); m["buildyard_hostscan_webhook_lost_total"] != 110 || m["buildyard_hostscan_webhook_posts_total{ok}"] != 1 {
+		if m := metric.ReadValues(h.Families()); m["buildyard_hostscan_webhook_lost_total"] != 110 ||
+			m["buildyard_hostscan_webhook_posts_total{ok}"] != 1 {
 			t.Errorf("%v", m)
 		}
 	})
@@ -192,8 +208,10 @@ func TestWire(t *testing.T) {
 	}
 	came := <-got
 	for _, want := range []string{
-		"POST application/json me:sesame {", `"host":"build-7"`, `"cause":"real-time"`, `"counts":{"packages":1,"vulnerabilities":0,"gone":0}`,
-		`"creation_time":"1970-01-01T00:00:01.000000002Z"`, `"vulnerabilities":[]`, `"gone":[{"name":"lodash","version":"4.17.11","type":"npm"}]`,
+		"POST application/json me:sesame {", `"host":"build-7"`, `"cause":"real-time"`,
+		`"counts":{"packages":1,"vulnerabilities":0,"gone":0}`,
+		`"creation_time":"1970-01-01T00:00:01.000000002Z"`, `"vulnerabilities":[]`,
+		`"gone":[{"name":"lodash","version":"4.17.11","type":"npm"}]`,
 	} {
 		if !strings.Contains(came, want) {
 			t.Errorf("no %s in %s", want, came)

@@ -13,17 +13,22 @@ import (
 
 func TestFormulae(t *testing.T) {
 	catalogtest.Expect(t, []catalog.Extractor{Formulae{}}, catalogtest.Files{
-		"opt/homebrew/Cellar/openssl@3/3.0.8_1/INSTALL_RECEIPT.json":      "{}",
-		"opt/homebrew/Cellar/openssl@3/3.0.8_1/.brew/openssl@3.rb":        "class OpensslAT3 < Formula\n  desc \"x\"\n  license \"Apache-2.0\"\n",
-		"opt/homebrew/Cellar/GraphicsMagick/1.3.40/INSTALL_RECEIPT.json":  "not even json",
-		"opt/homebrew/Cellar/readline/8.2.1/INSTALL_RECEIPT.json":         "{}",
-		"opt/homebrew/Cellar/readline/8.2.1/.brew/readline.rb":            "class Readline < Formula\n  license any_of: [\n    \"MIT\",\n    { \"GPL-3.0-or-later\" => { with: \"Bison-exception-2.2\" } },\n  ]\n  head \"nothing\"\n",
+		"opt/homebrew/Cellar/openssl@3/3.0.8_1/INSTALL_RECEIPT.json": "{}",
+		"opt/homebrew/Cellar/openssl@3/3.0.8_1/.brew/openssl@3.rb": "class OpensslAT3 < Formula\n  desc " +
+			"\"x\"\n  license \"Apache-2.0\"\n",
+		"opt/homebrew/Cellar/GraphicsMagick/1.3.40/INSTALL_RECEIPT.json": "not even json",
+		"opt/homebrew/Cellar/readline/8.2.1/INSTALL_RECEIPT.json":        "{}",
+		"opt/homebrew/Cellar/readline/8.2.1/.brew/readline.rb": "class Readline < Formula\n  license " +
+			"any_of: [\n    \"MIT\",\n    { \"GPL-3.0-or-later\" => { with: \"Bison-exception-2.2\" } },\n " +
+			" ]\n  head " +
+			"\"nothing\"\n",
 		"opt/homebrew/Cellar/readline/8.2.1/share/x/INSTALL_RECEIPT.json": "{}",
 		"opt/homebrew/INSTALL_RECEIPT.json":                               "{}",
 	},
 		"brew openssl@3 3.0.8_1 /opt/homebrew/Cellar/openssl@3/3.0.8_1/INSTALL_RECEIPT.json [Apache-2.0]",
 		"brew GraphicsMagick 1.3.40 /opt/homebrew/Cellar/GraphicsMagick/1.3.40/INSTALL_RECEIPT.json",
-		"brew readline 8.2.1 /opt/homebrew/Cellar/readline/8.2.1/INSTALL_RECEIPT.json [Bison-exception-2.2, GPL-3.0-or-later, MIT]",
+		"brew readline 8.2.1 /opt/homebrew/Cellar/readline/8.2.1/INSTALL_RECEIPT.json [Bison-exception-2.2, "+
+			"GPL-3.0-or-later, MIT]",
 	)
 }
 
@@ -40,7 +45,8 @@ func TestCasks(t *testing.T) {
 		room + "obsidian/1.5/Obsidian.app/Contents/Frameworks/a/Info.plist":     "",
 		room + "android-platform-tools/35.0.2/platform-tools/source.properties": "",
 	},
-		"brew firefox 130.0.1 /"+room+"firefox/.metadata/130.0.1/20240901/Casks/firefox.json /"+room+"firefox/130.0.1/Firefox.app",
+		"brew firefox 130.0.1 /"+room+"firefox/.metadata/130.0.1/20240901/Casks/firefox.json /"+room+
+			"firefox/130.0.1/Firefox.app",
 		"brew font-x 1.2,34 /"+room+"font-x/.metadata/1.2,34/20240901/Casks/font-x.rb",
 		"brew gimp 2.10 /"+room+"gimp/2.10/gimp.wrapper.sh",
 		"brew obsidian 1.5 /"+room+"obsidian/1.5/Obsidian.app/Contents/Info.plist",

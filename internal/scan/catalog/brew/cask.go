@@ -21,7 +21,10 @@ func (Casks) Name() string { return "brew/cask" }
 
 // Patterns selects copies of casks, applications and other files by which casks are recognized.
 func (Casks) Patterns() catalog.Patterns {
-	return catalog.Patterns{Names: []string{"Info.plist", "source.properties"}, Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true}
+	return catalog.Patterns{
+		Names:      []string{"Info.plist", "source.properties"},
+		Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true,
+	}
 }
 
 // FileRequired accepts files at their expected path in the Caskroom.
@@ -46,7 +49,8 @@ func cask(p string) (token, version string, ok bool) {
 	parts := strings.Split(rest, "/")
 	if version == ".metadata" {
 		ext := path.Ext(p)
-		good := len(parts) == 4 && parts[2] == "Casks" && (ext == ".json" || ext == ".rb") && strings.TrimSuffix(parts[3], ext) == token
+		good := len(parts) == 4 && parts[2] == "Casks" && (ext == ".json" || ext == ".rb") &&
+			strings.TrimSuffix(parts[3], ext) == token
 		return token, parts[0], good && parts[0] != ""
 	}
 	base := parts[len(parts)-1]

@@ -36,7 +36,8 @@ func (Lock) Patterns() catalog.Patterns {
 
 // FileRequired accepts a Manifest.lock in a directory of pods only.
 func (Lock) FileRequired(p string) bool {
-	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) && !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) &&
+		!catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
 // file has the relevant parts of a lock file.

@@ -186,7 +186,8 @@ func goProduct(name string) Product {
 		return Product{Vendor: "golang", Product: "go"}
 	}
 	parts := strings.Split(name, "/")
-	if last := parts[len(parts)-1]; len(parts) > 1 && len(last) > 1 && last[0] == 'v' && strings.Trim(last[1:], "0123456789") == "" {
+	if last := parts[len(parts)-1]; len(parts) > 1 && len(last) > 1 && last[0] == 'v' &&
+		strings.Trim(last[1:], "0123456789") == "" {
 		parts = parts[:len(parts)-1]
 	}
 	product := parts[len(parts)-1]
@@ -289,7 +290,8 @@ func versionOf(p catalog.Package) string {
 		v = strings.TrimSuffix(strings.TrimPrefix(v, "v"), "+incompatible")
 	case catalog.Gem:
 		v = strings.TrimSuffix(v, catalog.ForJRuby)
-	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod, catalog.System:
+	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
+		catalog.System:
 	}
 	return plain(v)
 }

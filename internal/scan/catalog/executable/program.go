@@ -91,7 +91,8 @@ func open(r io.ReaderAt, size int64) ([]image, error) {
 		return openELF(r)
 	case m == "\xfe\xed\xfa\xce", m == "\xfe\xed\xfa\xcf", m == "\xce\xfa\xed\xfe", m == "\xcf\xfa\xed\xfe":
 		return openMachO(r)
-	case m == "\xca\xfe\xba\xbe" && magic[4] == 0 && magic[5] == 0 && magic[6] == 0 && magic[7] <= maxArches: // else a class of Java
+	// else a class of Java
+	case m == "\xca\xfe\xba\xbe" && magic[4] == 0 && magic[5] == 0 && magic[6] == 0 && magic[7] <= maxArches:
 		return openUniversal(r, size)
 	case m[:2] == "MZ":
 		return openPE(r)
@@ -238,7 +239,9 @@ func rustPackages(r io.Reader) ([]catalog.Package, error) {
 		if c.Kind == "build" {
 			continue
 		}
-		out = append(out, catalog.Package{Kind: catalog.Rust, Name: c.Name, Version: c.Version, Replaced: c.Source == "local" && !c.Root})
+		out = append(out, catalog.Package{
+			Kind: catalog.Rust, Name: c.Name, Version: c.Version, Replaced: c.Source == "local" && !c.Root,
+		})
 	}
 	return out, nil
 }

@@ -30,8 +30,9 @@ func rustProgram(t testing.TB, list string) string {
 	}
 	const names = "\x00.dep-v0\x00.shstrtab\x00"
 	head := elf.Header64{
-		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Ehsize: 64, Shentsize: 64, Shnum: 3, Shstrndx: 2,
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64),
+		Version: 1,
+		Ehsize:  64, Shentsize: 64, Shnum: 3, Shstrndx: 2,
 	}
 	data := uint64(64)
 	strs := data + uint64(packed.Len())
@@ -78,14 +79,17 @@ func TestGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := catalog.Scan(t.Context(), fstest.MapFS{"usr/local/bin/self": {Data: data, Mode: 0o755}, "data/self.txt": {Data: data, Mode: 0o755}}, catalog.Options{Extractors: all})
+	r, err := catalog.Scan(t.Context(),
+		fstest.MapFS{"usr/local/bin/self": {Data: data, Mode: 0o755}, "data/self.txt": {Data: data, Mode: 0o755}},
+		catalog.Options{Extractors: all})
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := []string{}
 	for _, p := range r.Packages {
 		names = append(names, p.Name)
-		if p.Name == "stdlib" && !strings.HasPrefix(p.Version, "1.") || !slices.Equal(p.Locations, []string{"/usr/local/bin/self"}) {
+		if p.Name == "stdlib" && !strings.HasPrefix(p.Version, "1.") ||
+			!slices.Equal(p.Locations, []string{"/usr/local/bin/self"}) {
 			t.Errorf("found %+v", p)
 		}
 	}
@@ -103,7 +107,8 @@ func FuzzPrograms(f *testing.F) {
 	f.Add([]byte("\xcf\xfa\xed\xfe" + strings.Repeat("\x01", 600)))
 	f.Add([]byte("MZ" + strings.Repeat("\x00", 600)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := catalog.Scan(t.Context(), fstest.MapFS{"x": {Data: data, Mode: 0o755}}, catalog.Options{Extractors: all, Workers: 1}); err != nil {
+		if _, err := catalog.Scan(t.Context(), fstest.MapFS{"x": {Data: data, Mode: 0o755}},
+			catalog.Options{Extractors: all, Workers: 1}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -35,12 +35,14 @@ func TestEveryKind(t *testing.T) {
 		"g/specifications/rack-3.gemspec":        "# stub: rack 3.0 ruby lib\n",
 		"p/site-packages/six.dist-info/METADATA": "Name: six\nVersion: 1\n",
 		"n/node_modules/ws/package.json":         `{"name":"ws","version":"8.0.0"}`,
-		"j/pom.xml":                              "<project><dependencies><dependency><groupId>g</groupId><artifactId>a</artifactId><version>1</version></dependency></dependencies></project>",
-		"go/go.mod":                              "module x\nrequire a.test/b v1.0.0\n",
-		"r/Cargo.lock":                           "[[package]]\nname = \"time\"\nversion = \"0.1.0\"\nsource = \"x\"\n",
-		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json":   "{}",
-		"m/A.app/Contents/Info.plist":            `{ CFBundleName = A; CFBundleVersion = 3; }`,
-		"i/Podfile.lock":                         "PODS:\n  - A (1.0)\n",
+		"j/pom.xml": "<project><dependencies>" +
+			"<dependency><groupId>g</groupId><artifactId>a</artifactId>" +
+			"<version>1</version></dependency></dependencies></project>",
+		"go/go.mod":                            "module x\nrequire a.test/b v1.0.0\n",
+		"r/Cargo.lock":                         "[[package]]\nname = \"time\"\nversion = \"0.1.0\"\nsource = \"x\"\n",
+		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json": "{}",
+		"m/A.app/Contents/Info.plist":          `{ CFBundleName = A; CFBundleVersion = 3; }`,
+		"i/Podfile.lock":                       "PODS:\n  - A (1.0)\n",
 	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of})
 	if err != nil {
 		t.Fatal(err)

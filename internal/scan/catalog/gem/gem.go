@@ -34,7 +34,8 @@ func (Installed) Patterns() catalog.Patterns {
 // FileRequired accepts those in the directory of gems that RubyGems installed.
 func (Installed) FileRequired(p string) bool {
 	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
-	return (strings.HasSuffix("/"+folder, "/specifications") || strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
+	return (strings.HasSuffix("/"+folder, "/specifications") ||
+		strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
 }
 
 // Patterns of a text assigned to a field, in all notations of Ruby: "x", 'x', %q{x}, "x".freeze,

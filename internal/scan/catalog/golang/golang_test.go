@@ -8,7 +8,8 @@ import (
 )
 
 func TestMod(t *testing.T) {
-	const mod = "module example.test/mine\n\ngo 1.21\n\nrequire (\n\ta.test/b v1.0.0\n\tc.test/d v0.0.0-20240101000000-abcdefabcdef // indirect\n\te.test/f v1.0.0\n\tg.test/h v2.0.0+incompatible\n)\n" +
+	const mod = "module example.test/mine\n\ngo 1.21\n\nrequire (\n\ta.test/b v1.0.0\n\tc.test/d " +
+		"v0.0.0-20240101000000-abcdefabcdef // indirect\n\te.test/f v1.0.0\n\tg.test/h v2.0.0+incompatible\n)\n" +
 		"replace e.test/f => ../f\n\nreplace g.test/h v2.0.0+incompatible => fork.test/h v2.0.1\n"
 	catalogtest.Expect(t, []catalog.Extractor{Mod{}}, catalogtest.Files{
 		"src/go.mod":            mod,
@@ -30,7 +31,8 @@ func TestMod(t *testing.T) {
 func FuzzMod(f *testing.F) {
 	f.Add("module x\nrequire a.test/b v1.0.0\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"go.mod": text}), catalog.Options{Extractors: []catalog.Extractor{Mod{}}}); err != nil {
+		if _, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"go.mod": text}),
+			catalog.Options{Extractors: []catalog.Extractor{Mod{}}}); err != nil {
 			t.Fatal(err)
 		}
 	})

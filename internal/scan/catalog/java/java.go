@@ -145,7 +145,8 @@ func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
 
 func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 	if depth >= maxDepth {
-		return fmt.Errorf("%s: %w: archives lie more than %d deep in one another", f.Name, catalog.ErrTooLarge, maxDepth)
+		return fmt.Errorf("%s: %w: archives lie more than %d deep in one another", f.Name, catalog.ErrTooLarge,
+			maxDepth)
 	}
 	size := int64(f.UncompressedSize64)
 	if size < 0 || size > a.left {
@@ -160,7 +161,8 @@ func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
 		return a.read(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
 	}
 	if size > maxInner || a.held+size > maxHeld {
-		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge, int64(maxInner))
+		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge,
+			int64(maxInner))
 	}
 	a.held += size
 	defer func() { a.held -= size }()
@@ -237,7 +239,8 @@ func guess(name string, m *manifest) []catalog.Package {
 	if g := knownGroups[strings.ToLower(artifact)]; g != "" {
 		group, artifact = g, strings.ToLower(artifact)
 	}
-	if !word(group) || !word(artifact) || !word(version) || strings.HasSuffix(version, ".x") { // a link of a distribution
+	// a link of a distribution
+	if !word(group) || !word(artifact) || !word(version) || strings.HasSuffix(version, ".x") {
 		return nil
 	}
 	p := catalog.Package{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}

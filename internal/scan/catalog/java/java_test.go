@@ -43,14 +43,17 @@ func jar(t testing.TB, files ...string) string {
 const (
 	pom       = "META-INF/maven/g/a/pom.properties"
 	log4j     = "#Generated\nversion=2.14.1\ngroupId=org.apache.logging.log4j\nartifactId=log4j-core\n"
-	manifest1 = "Manifest-Version: 1.0\r\nImplementation-Vendor-Id: org.exa\r\n mple\r\nImplementation-Title: thing\r\nImplementation-Version: 1.4 build 7\r\nBundle-License: https://example.test/LICENSE\r\n\r\nName: x\r\n"
+	manifest1 = "Manifest-Version: 1.0\r\nImplementation-Vendor-Id: org.exa\r\n mple\r\nImplementation-Title: " +
+		"thing\r\nImplementation-Version: 1.4 build 7\r\nBundle-License: https://example.test/LICENSE\r\n\r\nName: " +
+		"x\r\n"
 )
 
 func TestArchives(t *testing.T) {
 	inner := jar(t, pom, log4j)
 	catalogtest.Expect(t, all, catalogtest.Files{
-		"lib/any.jar":          inner,
-		"app/app.war":          jar(t, "=WEB-INF/lib/log4j-core-2.14.1.jar", inner, "WEB-INF/lib/packed.jar", inner, "WEB-INF/lib/guava-31.1-jre.jar", jar(t, "a.class", "")),
+		"lib/any.jar": inner,
+		"app/app.war": jar(t, "=WEB-INF/lib/log4j-core-2.14.1.jar", inner, "WEB-INF/lib/packed.jar", inner,
+			"WEB-INF/lib/guava-31.1-jre.jar", jar(t, "a.class", "")),
 		"lib/thing.jar":        jar(t, "META-INF/MANIFEST.MF", manifest1),
 		"lib/other-2.0.jar":    jar(t, "META-INF/MANIFEST.MF", manifest1),
 		"lib/junit-4.12.jar":   jar(t, "a", "b"),
@@ -58,7 +61,8 @@ func TestArchives(t *testing.T) {
 		"lib/unfilled.jar":     jar(t, pom, "version=${v}\ngroupId=g\nartifactId=a\n"),
 		"jmods/java.base.jmod": "JM\x01\x00" + jar(t, "a", "b"),
 		"lib/bad.jar":          "PK",
-		"lib/shaded.jar":       jar(t, pom, log4j, "META-INF/maven/h/b/pom.properties", "groupId=h\nartifactId=b\nversion=1\n"),
+		"lib/shaded.jar": jar(t, pom, log4j, "META-INF/maven/h/b/pom.properties",
+			"groupId=h\nartifactId=b\nversion=1\n"),
 	},
 		"java org.apache.logging.log4j:log4j-core 2.14.1 /app/app.war /lib/any.jar /lib/shaded.jar",
 		"java h:b 1 /lib/shaded.jar",
@@ -94,13 +98,15 @@ func TestBounds(t *testing.T) {
 		deep = jar(t, "inner.jar", deep, pom, log4j)
 	}
 	catalogtest.Expect(t, all, catalogtest.Files{
-		"deep.jar": deep, "packed.jar": claim(t, "inner.jar", maxInner+1), "huge.jar": claim(t, "inner.jar", 1<<60), "negative.jar": claim(t, "inner.jar", 1<<63+1),
+		"deep.jar": deep, "packed.jar": claim(t, "inner.jar", maxInner+1), "huge.jar": claim(t, "inner.jar", 1<<60),
+		"negative.jar": claim(t, "inner.jar", 1<<63+1),
 	},
 		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar /huge.jar /negative.jar /packed.jar",
 		"! /deep.jar: java/archive: inner.jar: the file is too large: archives lie more than 6 deep in one another",
 		"! /huge.jar: java/archive: inner.jar: the file is too large: it unpacks to more than 268435456 bytes",
 		"! /negative.jar: java/archive: inner.jar: the file is too large: it unpacks to more than 268435456 bytes",
-		"! /packed.jar: java/archive: inner.jar: the file is too large: a packed archive of more than 33554432 bytes is not opened",
+		"! /packed.jar: java/archive: inner.jar: the file is too large: a packed archive of more than 33554432 bytes "+
+			"is not opened",
 	)
 }
 

@@ -20,7 +20,8 @@ func TestTooLargeAmongDamaged(t *testing.T) {
 		files = append(files, fmt.Sprintf("lib/%d.jar", i), "no archive")
 	}
 	files = append(files, "lib/z.jar", strings.Repeat("x", maxInner+1), "META-INF/MANIFEST.MF", manifest1)
-	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a.jar": jar(t, files...)}), catalog.Options{Extractors: all})
+	r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"a.jar": jar(t, files...)}),
+		catalog.Options{Extractors: all})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func (m *manifest) group() string {
 	g := m.pick(func(s string) bool {
 		return word(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
 	},
-		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor", "automatic-module-name", "package")
+		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor",
+		"automatic-module-name", "package")
 	return strings.ToLower(g)
 }
 
@@ -63,7 +64,8 @@ func (m *manifest) artifact() string {
 			return name[strings.LastIndexByte(name, '.')+1:]
 		}
 	}
-	return m.pick(word, "implementation-title", "specification-title", "bundle-name", "short-name", "extension-name", "bundle-symbolicname")
+	return m.pick(word, "implementation-title", "specification-title", "bundle-name", "short-name", "extension-name",
+		"bundle-symbolicname")
 }
 
 // version returns the maker's version, not that of a specification if another is there.

@@ -12,11 +12,14 @@ import (
 // bomb is a project whose properties expand to 2^n texts.
 func bomb(n int) string {
 	var b strings.Builder
-	b.WriteString("<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties><p0>xxxxxxxx</p0>")
+	b.WriteString(
+		"<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties><p0>xxxxxxxx</p0>")
 	for i := range n {
 		fmt.Fprintf(&b, "<p%d>${p%d}${p%d}</p%d>", i+1, i, i, i+1)
 	}
-	fmt.Fprintf(&b, "</properties><dependencies><dependency><groupId>g</groupId><artifactId>b</artifactId><version>${p%d}</version></dependency></dependencies></project>", n)
+	fmt.Fprintf(&b,
+		"</properties><dependencies><dependency><groupId>g</groupId><artifactId>b</artifactId>"+
+			"<version>${p%d}</version></dependency></dependencies></project>", n)
 	return b.String()
 }
 
@@ -31,12 +34,14 @@ func TestRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"Pipfile.lock": `{"default":{"a":{"version":"==1.0"}` + pip.String() + `}}`,
 		"bun.lock":     `{"packages":{"a":["a@1.0.0"]` + bun.String() + `}}`,
-		"yarn.lock":    "# yarn lockfile v1\n\na@^1.0.0:\n  version \"1.0.0\"\n\n# " + strings.Repeat("x", 1<<16) + "\nb@1.0.0:\n  version \"1.0.0\"\n",
-		"pom.xml":      bomb(40),
+		"yarn.lock": "# yarn lockfile v1\n\na@^1.0.0:\n  version \"1.0.0\"\n\n# " + strings.Repeat("x", 1<<16) +
+			"\nb@1.0.0:\n  version \"1.0.0\"\n",
+		"pom.xml": bomb(40),
 
 		"requirements.txt": strings.Repeat("a==1\n", maxLines+1),
 	} {
-		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{name: text}), catalog.Options{Extractors: All()})
+		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{name: text}),
+			catalog.Options{Extractors: All()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +59,8 @@ func TestManyProperties(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&b, "<a>%d</a>", i)
 		}
-		return "<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties>" + b.String() + "</properties></project>"
+		return "<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties>" + b.String() +
+			"</properties></project>"
 	}
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted / 10)})
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted)}, // with its own version and group
@@ -69,10 +75,12 @@ func TestProjectsAbove(t *testing.T) {
 		return `<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><packaging>pom</packaging><properties>` + properties + `</properties>` +
 			`<dependencies><dependency><groupId>g</groupId><artifactId>d</artifactId><version>${rev}</version></dependency></dependencies></project>`
 	}
-	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": above("<rev>1.${minor}</rev><minor>2</minor>"), "c/pom.xml": child},
+	catalogtest.Expect(t, All(),
+		catalogtest.Files{"pom.xml": above("<rev>1.${minor}</rev><minor>2</minor>"), "c/pom.xml": child},
 		"java g.x:b 3.0 /c/pom.xml", "java g:d 1.2 /c/pom.xml /pom.xml")
 	spaced := strings.NewReplacer("><", ">\n  <")
-	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": spaced.Replace(above("<rev>1</rev>")), "c/pom.xml": spaced.Replace(child)},
+	catalogtest.Expect(t, All(),
+		catalogtest.Files{"pom.xml": spaced.Replace(above("<rev>1</rev>")), "c/pom.xml": spaced.Replace(child)},
 		"java g.x:b 3.0 /c/pom.xml", "java g:d 1 /c/pom.xml /pom.xml")
 	levels := "<rev>1</rev>"
 	for i := range 30 {

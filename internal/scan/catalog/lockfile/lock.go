@@ -79,7 +79,10 @@ func All() []catalog.Extractor {
 	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
 	add(named("python/pdm.lock", catalog.Python, "pdm.lock"), pdmlock.New)
 	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
-	add(File{name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".toml"}}, match: "pylock*.toml"}, pylock.New)
+	add(File{
+		name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".toml"}},
+		match: "pylock*.toml",
+	}, pylock.New)
 	add(File{
 		name: "python/requirements.txt", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".txt"}},
 		match: "*requirements*.txt", keep: pinned,
@@ -135,7 +138,8 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	}
 	var out []catalog.Package
 	for _, p := range found.Packages {
-		if p.Version == "" || p.Name == "" || developmentOnly(p) || l.keep != nil && !l.keep(p) || !concrete(p.Version) {
+		if p.Version == "" || p.Name == "" || developmentOnly(p) || l.keep != nil && !l.keep(p) ||
+			!concrete(p.Version) {
 			continue
 		}
 		out = append(out, catalog.Package{Kind: l.kind, Name: p.Name, Version: p.Version})

@@ -76,7 +76,8 @@ func first(values ...any) string {
 	for _, v := range values {
 		s, ok := v.(string)
 		s = strings.TrimSpace(s)
-		if ok && s != "" && len(s) <= 256 && !strings.Contains(s, "$(") && !strings.Contains(s, "${") && !strings.ContainsAny(s, "\n\r\x00") {
+		if ok && s != "" && len(s) <= 256 && !strings.Contains(s, "$(") && !strings.Contains(s, "${") &&
+			!strings.ContainsAny(s, "\n\r\x00") {
 			return s
 		}
 	}

@@ -132,7 +132,8 @@ func (a *archive) entry(c *node, full, base string, installed bool) error {
 	case c == nil:
 	case c.Files != nil:
 		return a.folder(c, full, installed || base == "node_modules")
-	case installed && base == "package.json" && !c.Unpacked && (Installed{}).FileRequired(strings.TrimPrefix(full, "/")):
+	case installed && base == "package.json" && !c.Unpacked &&
+		(Installed{}).FileRequired(strings.TrimPrefix(full, "/")):
 		inside, _ := modules(strings.TrimPrefix(full, "/"))
 		if err := a.file(c, !root(inside)); err != nil {
 			a.errs = append(a.errs, fmt.Errorf("%s: %w", full, err))

@@ -29,20 +29,33 @@ func TestArchiveThatIsCut(t *testing.T) {
 		found   int
 	}{
 		"null before a package": {inModules(`"a":null,` + ws), "", false, 1},
-		"many entries":          {inModules(ws + many.String()), "too large: its list of files has more than 200000 entries", false, 1},
-		"many more entries":     {inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxNodes)), "too large: its list of files has more than 200000 entries", false, 0},
-		"many that are wrong":   {inModules(ws + wrong.String()), "too large: further files in it are not read", false, 1},
-		"one that is wrong":     {inModules(ws + `,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "it lies outside", true, 1},
-		"one that is no JSON":   {inModules(ws + `,"z":{"files":{"package.json":{"offset":"0","size":5}}}`), "unexpected end of JSON", true, 1},
-		"a list without end":    {asar(strings.Repeat(" ", maxIndex+1), ""), "too large: its list of files has 33554433 bytes", false, 0},
-		"a huge package.json":   {asar(`{"files":{"node_modules":{"files":{"a":{"files":{"package.json":{"offset":"0","size":4194305}}}}}}}`, strings.Repeat(" ", maxManifest+1)), "too large: 4194305 bytes", false, 0},
+		"many entries": {inModules(ws +
+			many.String()), "too large: its list of files has more than 200000 entries", false, 1},
+		"many more entries": {
+			inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxNodes)),
+			"too large: its list of files has more than 200000 entries", false, 0,
+		},
+		"many that are wrong": {inModules(ws +
+			wrong.String()), "too large: further files in it are not read", false, 1},
+		"one that is wrong": {inModules(ws +
+			`,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "it lies outside", true, 1},
+		"one that is no JSON": {inModules(ws +
+			`,"z":{"files":{"package.json":{"offset":"0","size":5}}}`), "unexpected end of JSON", true, 1},
+		"a list without end": {asar(strings.Repeat(" ", maxIndex+1),
+			""), "too large: its list of files has 33554433 bytes", false, 0},
+		"a huge package.json": {
+			asar(`{"files":{"node_modules":{"files":{"a":{"files":{"package.json":{"offset":"0","size":4194305}}}}}}}`,
+				strings.Repeat(" ", maxManifest+1)), "too large: 4194305 bytes", false, 0,
+		},
 	} {
-		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"app.asar": c.archive}), catalog.Options{Extractors: all})
+		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"app.asar": c.archive}),
+			catalog.Options{Extractors: all})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := strings.Join(catalogtest.Lines(r), "\n")
-		if !strings.Contains(got, c.want) || len(r.Packages) != c.found || len(r.Warnings) > 0 && (r.Warnings[0].Odd != c.odd || c.want == "") || len(r.Warnings) == 0 && c.want != "" {
+		if !strings.Contains(got, c.want) || len(r.Packages) != c.found || len(r.Warnings) > 0 &&
+			(r.Warnings[0].Odd != c.odd || c.want == "") || len(r.Warnings) == 0 && c.want != "" {
 			t.Errorf("%s: %.500s", name, got)
 		}
 	}

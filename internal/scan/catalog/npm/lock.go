@@ -113,7 +113,8 @@ func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 // appendReleased adds a package if its version is one, not the address of a directory or a
 // repository.
 func appendReleased(out []catalog.Package, p catalog.Package) []catalog.Package {
-	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' || strings.Contains(p.Version, "/") {
+	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' ||
+		strings.Contains(p.Version, "/") {
 		return out
 	}
 	return append(out, p)

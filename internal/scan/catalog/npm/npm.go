@@ -106,14 +106,16 @@ func parse(data []byte, within bool) (catalog.Package, bool, error) {
 		return catalog.Package{}, false, err
 	}
 	var engines map[string]any
-	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil || !named(m.Name) || !versioned(m.Version) {
+	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil || !named(m.Name) ||
+		!versioned(m.Version) {
 		return catalog.Package{}, false, nil
 	}
 	if within && m.Private == true {
 		return catalog.Package{}, false, nil
 	}
 	return catalog.Package{
-		Kind: catalog.NPM, Name: m.Name, Version: m.Version, Licenses: append(licenses(m.License), licenses(m.Licenses)...),
+		Kind: catalog.NPM, Name: m.Name, Version: m.Version,
+		Licenses: append(licenses(m.License), licenses(m.Licenses)...),
 	}, true, nil
 }
 

@@ -13,9 +13,10 @@ var all = []catalog.Extractor{Installed{}, Archive{}}
 
 func TestInstalled(t *testing.T) {
 	catalogtest.Expect(t, all, catalogtest.Files{
-		"app/package.json":                                              `{"name":"my-app","version":"1.0.0"}`,
-		"app/node_modules/express/package.json":                         `{"name":"express","version":"4.18.2","license":"MIT"}`,
-		"app/node_modules/@babel/core/package.json":                     "\xef\xbb\xbf" + `{"name":"@babel/core","version":"7.1.0","license":{"type":"MIT","url":"x"}}`,
+		"app/package.json":                      `{"name":"my-app","version":"1.0.0"}`,
+		"app/node_modules/express/package.json": `{"name":"express","version":"4.18.2","license":"MIT"}`,
+		"app/node_modules/@babel/core/package.json": "\xef\xbb\xbf" +
+			`{"name":"@babel/core","version":"7.1.0","license":{"type":"MIT","url":"x"}}`,
 		"app/node_modules/a/node_modules/express/package.json":          `{"name":"express","version":"4.18.2","licenses":[{"type":"MIT"},"Apache-2.0"]}`,
 		"app/node_modules/express/esm/package.json":                     `{"type":"module"}`,
 		"app/node_modules/next/dist/compiled/ws/package.json":           `{"name":"ws","version":"8.0.0","license":"MIT"}`,
@@ -31,7 +32,8 @@ func TestInstalled(t *testing.T) {
 		"usr/share/nodejs/glob/package.json":                            `{"name":"glob","version":"8.0.3"}`,
 		"Users/x/.vscode/extensions/e/package.json":                     `{"name":"e","version":"1.0.0","engines":{"vscode":"^1"}}`,
 	},
-		"npm express 4.18.2 /app/node_modules/a/node_modules/express/package.json /app/node_modules/express/package.json [Apache-2.0, MIT]",
+		"npm express 4.18.2 /app/node_modules/a/node_modules/express/package.json "+
+			"/app/node_modules/express/package.json [Apache-2.0, MIT]",
 		"npm @babel/core 7.1.0 /app/node_modules/@babel/core/package.json [MIT]",
 		"npm ws 8.0.0 /app/node_modules/next/dist/compiled/ws/package.json [MIT]",
 		"npm old 1.0.0 /app/node_modules/old/package.json",
@@ -68,7 +70,8 @@ func TestArchive(t *testing.T) {
 	},
 		"npm ws 8.17.0 /Applications/X.app/Contents/Resources/app.asar",
 		"npm @x/y 1.0.0 /Applications/X.app/Contents/Resources/app.asar",
-		"! /Applications/X.app/Contents/Resources/app.asar: npm/asar: /node_modules/far/package.json: it lies outside of the archive",
+		"! /Applications/X.app/Contents/Resources/app.asar: npm/asar: /node_modules/far/package.json: it lies outside "+
+			"of the archive",
 		"! /bad/2/app.asar: npm/asar: reading the archive's list of files: unexpected end of JSON input",
 		"! /bad/app.asar: npm/asar: reading the archive's sizes: EOF",
 	)
@@ -89,8 +92,10 @@ func TestLock(t *testing.T) {
 		"old/npm-shrinkwrap.json":              lock1,
 		"app/node_modules/x/package-lock.json": lock3,
 	},
-		"npm lodash 4.17.20 /app/package-lock.json [MIT]", "npm @a/b 1.2.3 /app/package-lock.json", "npm real 2.0.0 /app/package-lock.json",
-		"npm ws 1.0.0 /old/npm-shrinkwrap.json", "npm ms 0.7.1 /old/npm-shrinkwrap.json", "npm string-width 4.2.0 /old/npm-shrinkwrap.json",
+		"npm lodash 4.17.20 /app/package-lock.json [MIT]", "npm @a/b 1.2.3 /app/package-lock.json",
+		"npm real 2.0.0 /app/package-lock.json",
+		"npm ws 1.0.0 /old/npm-shrinkwrap.json", "npm ms 0.7.1 /old/npm-shrinkwrap.json",
+		"npm string-width 4.2.0 /old/npm-shrinkwrap.json",
 	)
 }
 
@@ -98,7 +103,8 @@ func FuzzLock(f *testing.F) {
 	f.Add([]byte(lock3))
 	f.Add([]byte(lock1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := catalog.Scan(t.Context(), fstest.MapFS{"package-lock.json": {Data: data}}, catalog.Options{Extractors: []catalog.Extractor{Lock{}}, Workers: 1}); err != nil {
+		if _, err := catalog.Scan(t.Context(), fstest.MapFS{"package-lock.json": {Data: data}},
+			catalog.Options{Extractors: []catalog.Extractor{Lock{}}, Workers: 1}); err != nil {
 			t.Fatal(err)
 		}
 	})

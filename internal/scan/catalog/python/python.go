@@ -35,7 +35,10 @@ func (Installed) Name() string { return "python/metadata" }
 
 // Patterns selects the names of metadata and of archives.
 func (Installed) Patterns() catalog.Patterns {
-	return catalog.Patterns{Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"}, Parts: true}
+	return catalog.Patterns{
+		Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"},
+		Parts: true,
+	}
 }
 
 // FileRequired accepts metadata in the directories that installers make, and archives.
@@ -75,7 +78,8 @@ func (e Installed) archive(r io.ReaderAt, size int64) ([]catalog.Package, error)
 	}
 	var out []catalog.Package
 	for _, f := range z.File {
-		if base := path.Base(f.Name); base != "METADATA" && base != "PKG-INFO" || !e.FileRequired(f.Name) || strings.Count(f.Name, "/") != 1 {
+		if base := path.Base(f.Name); base != "METADATA" && base != "PKG-INFO" || !e.FileRequired(f.Name) ||
+			strings.Count(f.Name, "/") != 1 {
 			continue
 		}
 		p, err := member(f)

@@ -33,17 +33,23 @@ func archive(t testing.TB, files ...string) string {
 func TestInstalled(t *testing.T) {
 	site := "usr/lib/python3/site-packages/"
 	catalogtest.Expect(t, all, catalogtest.Files{
-		site + "Django-4.2.dist-info/METADATA":    "Metadata-Version: 2.1\r\nName: Django\r\nVersion: 4.2\r\nLicense: BSD\r\n\r\nName: other\r\n",
-		site + "django-4.2.egg-info":              "Name: django\nVersion: 4.2\nLicense-Expression: BSD-3-Clause\n",
-		site + "zope.x.egg-info/PKG-INFO":         "Name: zope.x\nVersion: 1.0\nSummary: a\n   Version: 9\nClassifier: License :: OSI Approved :: MIT License\n",
-		site + "six-1.16.egg/EGG-INFO/PKG-INFO":   "Name: six\nVersion: 1.16\nLicense: UNKNOWN\n",
-		site + "none.dist-info/METADATA":          "Name: none\n",
-		"src/PKG-INFO":                            "Name: src\nVersion: 1\n",
-		"src/METADATA":                            "Name: src\nVersion: 1\n",
-		"lib/ensurepip/pip-24.0-py3-none-any.whl": archive(t, "pip/a.py", "", "pip-24.0.dist-info/METADATA", "Name: pip\nVersion: 24.0\n", "pip/_vendor/x.dist-info/METADATA", "Name: x\nVersion: 1\n"),
-		"lib/bad.whl":                             "PK",
+		site +
+			"Django-4.2.dist-info/METADATA": "Metadata-Version: 2.1\r\nName: Django\r\nVersion: 4.2\r\nLicense: " +
+			"BSD\r\n\r\nName: other\r\n",
+		site + "django-4.2.egg-info": "Name: django\nVersion: 4.2\nLicense-Expression: BSD-3-Clause\n",
+		site +
+			"zope.x.egg-info/PKG-INFO": "Name: zope.x\nVersion: 1.0\nSummary: a\n   Version: 9\nClassifier: License " +
+			":: OSI Approved :: MIT License\n",
+		site + "six-1.16.egg/EGG-INFO/PKG-INFO": "Name: six\nVersion: 1.16\nLicense: UNKNOWN\n",
+		site + "none.dist-info/METADATA":        "Name: none\n",
+		"src/PKG-INFO":                          "Name: src\nVersion: 1\n",
+		"src/METADATA":                          "Name: src\nVersion: 1\n",
+		"lib/ensurepip/pip-24.0-py3-none-any.whl": archive(t, "pip/a.py", "", "pip-24.0.dist-info/METADATA",
+			"Name: pip\nVersion: 24.0\n", "pip/_vendor/x.dist-info/METADATA", "Name: x\nVersion: 1\n"),
+		"lib/bad.whl": "PK",
 	},
-		"python Django 4.2 /usr/lib/python3/site-packages/Django-4.2.dist-info/METADATA /usr/lib/python3/site-packages/django-4.2.egg-info [BSD, BSD-3-Clause]",
+		"python Django 4.2 /usr/lib/python3/site-packages/Django-4.2.dist-info/METADATA "+
+			"/usr/lib/python3/site-packages/django-4.2.egg-info [BSD, BSD-3-Clause]",
 		"python zope.x 1.0 /usr/lib/python3/site-packages/zope.x.egg-info/PKG-INFO [MIT License]",
 		"python six 1.16 /usr/lib/python3/site-packages/six-1.16.egg/EGG-INFO/PKG-INFO",
 		"python pip 24.0 /lib/ensurepip/pip-24.0-py3-none-any.whl",
@@ -66,5 +72,6 @@ func FuzzInstalled(f *testing.F) {
 
 // A header without a name is ignored.
 func TestHeaderWithoutName(t *testing.T) {
-	catalogtest.Expect(t, all, catalogtest.Files{"a.dist-info/METADATA": ": x\nName: a\n:\nVersion: 1\n"}, "python a 1 /a.dist-info/METADATA")
+	catalogtest.Expect(t, all, catalogtest.Files{"a.dist-info/METADATA": ": x\nName: a\n:\nVersion: 1\n"},
+		"python a 1 /a.dist-info/METADATA")
 }

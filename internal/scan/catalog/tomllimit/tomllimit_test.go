@@ -13,7 +13,8 @@ import (
 func TestCheck(t *testing.T) {
 	many := func(s string) string { return strings.Repeat(s, MaxDepth+1) }
 	for _, good := range []string{
-		"", "a = [[1], {b = [2]}]\n", many("a = [1]\n"), "a = '" + many("[") + "'\n", "a = \"\"\"" + many("[\n") + "\"\"\"\n",
+		"", "a = [[1], {b = [2]}]\n", many("a = [1]\n"), "a = '" + many("[") + "'\n",
+		"a = \"\"\"" + many("[\n") + "\"\"\"\n",
 		"# " + many("[") + "\n", many("a.b = 1\n"), "a = [" + many("1.5, ") + "]\n",
 	} {
 		if err := Check([]byte(good)); err != nil {
@@ -22,7 +23,8 @@ func TestCheck(t *testing.T) {
 	}
 	for _, deep := range []string{
 		"a = " + many("["), "a = " + many("{a = "), many("a.") + "a = 1", "[" + many("\"a\".") + "a]",
-		"a = " + many("['''x''''', "), "a = " + many("[\"]\\\"]\", "), "a = " + many("[ # ]\n"), "a = " + many("[\"\"\"]\\\"\"\"\"\", "),
+		"a = " + many("['''x''''', "), "a = " + many("[\"]\\\"]\", "), "a = " + many("[ # ]\n"),
+		"a = " + many("[\"\"\"]\\\"\"\"\"\", "),
 	} {
 		if err := Check([]byte(deep)); !errors.Is(err, ErrDeep) {
 			t.Errorf("%.30q: got %v", deep, err)

@@ -27,7 +27,8 @@ func Check(data []byte) error {
 		values += bytes.Count(data, []byte(mark))
 	}
 	if keys > MaxKeys || values > MaxValues {
-		return fmt.Errorf("%w: it has %d keys and %d values, or as many colons and lines", catalog.ErrTooLarge, keys, values)
+		return fmt.Errorf("%w: it has %d keys and %d values, or as many colons and lines", catalog.ErrTooLarge, keys,
+			values)
 	}
 	return nil
 }

@@ -34,7 +34,8 @@ func WriteTemplate(ctx context.Context, base string, t Template) error {
 			return fmt.Errorf("version %d: %w", n, err)
 		}
 		out.Versions = append(out.Versions, layout.Version{
-			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: strings.Repeat("0", 63) + fmt.Sprint(n), Created: 1, LastPush: 1,
+			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: strings.Repeat("0", 63) + fmt.Sprint(n), Created: 1,
+			LastPush: 1,
 			Files: []layout.File{{
 				Name: "disk.img", Kind: layout.Disk, Format: t.Format, Size: w.size,
 				Layers: append([]layout.Layer{}, w.layers...),
@@ -95,7 +96,10 @@ func (w *writer) add(ctx context.Context, name, format string) error {
 		return err
 	}
 	foot := x.Footer()
-	l := layout.Layer{Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset, IndexLength: foot.IndexLength}
+	l := layout.Layer{
+		Root: foot.Root.String(), Size: x.FileSize(), IndexOffset: foot.IndexOffset,
+		IndexLength: foot.IndexLength,
+	}
 	w.layers, w.before, w.tip, w.size = append(w.layers, l), f, x.ChainID(), st.Size()
 	return os.Rename(out.Name(), filepath.Join(w.base, layout.ImagesDir, l.FileName()))
 }

@@ -88,7 +88,8 @@ func some() []apfstest.File {
 		{Path: "bad/nowhere", Target: "/no/such/file"},
 		{Path: "pipe", Mode: apfstest.FIFO | 0o600},
 		{Path: "setuid", Mode: apfstest.Regular | 0o4755, Data: []byte("x")},
-		{Path: "attributes", Data: []byte("x"), Xattrs: map[string][]byte{"short": []byte("value"), "long": noise(4, 9000), "none": nil}},
+		{Path: "attributes", Data: []byte("x"), Xattrs: map[string][]byte{"short": []byte("value"), "long": noise(4,
+			9000), "none": nil}},
 		{Path: "cloud", Size: 1234, Flags: 0x40000000},
 		{Path: strings.Repeat("n", 255), Data: []byte("long name")},
 	}
@@ -130,7 +131,8 @@ func compare(t *testing.T, fsys fs.FS, written []apfstest.File) {
 			off := r.IntN(len(want))
 			n := min(1+r.IntN(70_000), len(want)-off)
 			part := make([]byte, n)
-			if m, err := file.(io.ReaderAt).ReadAt(part, int64(off)); m != n || err != nil || !bytes.Equal(part, want[off:off+n]) {
+			if m, err := file.(io.ReaderAt).ReadAt(part, int64(off)); m != n || err != nil ||
+				!bytes.Equal(part, want[off:off+n]) {
 				t.Errorf("%s: %d bytes at %d: %d, %v", f.Path, n, off, m, err)
 			}
 		}
@@ -184,7 +186,8 @@ func checkSome(t *testing.T, fsys *apfs.FS) {
 	}
 	first, err1 := fsys.Stat("a/b/c.txt")
 	second, err2 := fsys.Stat("b/second")
-	if err1 != nil || err2 != nil || first.Sys().(*apfs.Stat).ID() != second.Sys().(*apfs.Stat).ID() || first.Sys().(*apfs.Stat).Links != 2 {
+	if err1 != nil || err2 != nil || first.Sys().(*apfs.Stat).ID() != second.Sys().(*apfs.Stat).ID() ||
+		first.Sys().(*apfs.Stat).Links != 2 {
 		t.Errorf("hard links are not the same: %v, %v", err1, err2)
 	}
 	for _, name := range []string{"bad/nowhere", "nothing", "a/b/c.txt/d", "a/Z", "b/link/x", "ä"} {
@@ -289,8 +292,10 @@ func TestNames(t *testing.T) {
 				continue // the hash of ASCII is certain
 			}
 			insensitive := !v.Sensitive && !v.CaseOnly
-			if !found(n) || found(other[i]) != (insensitive || n == other[i]) || found(decomposed[i]) != (!v.Sensitive || n == decomposed[i]) {
-				t.Errorf("%s: %q: %v, %q: %v, %q: %v", v.Name, n, found(n), other[i], found(other[i]), decomposed[i], found(decomposed[i]))
+			if !found(n) || found(other[i]) != (insensitive || n == other[i]) ||
+				found(decomposed[i]) != (!v.Sensitive || n == decomposed[i]) {
+				t.Errorf("%s: %q: %v, %q: %v, %q: %v", v.Name, n, found(n), other[i], found(other[i]), decomposed[i],
+					found(decomposed[i]))
 			}
 		}
 	}
@@ -308,7 +313,8 @@ func TestCompression(t *testing.T) {
 				continue
 			}
 			for stored, data := range map[bool][]byte{false: text(size), true: noise(uint64(size), size)} {
-				list = append(list, apfstest.File{Path: fmt.Sprintf("kind%d/%d-%v", kind, size, stored), Data: data, Compression: kind, Stored: stored})
+				list = append(list, apfstest.File{Path: fmt.Sprintf("kind%d/%d-%v", kind, size,
+					stored), Data: data, Compression: kind, Stored: stored})
 			}
 		}
 	}
@@ -316,7 +322,8 @@ func TestCompression(t *testing.T) {
 		fsys := files(t, v)
 		compare(t, fsys, list)
 		for _, f := range list {
-			if st, err := fsys.Stat(f.Path); err != nil || st.Size() != int64(len(f.Data)) || !st.Sys().(*apfs.Stat).Compressed() {
+			if st, err := fsys.Stat(f.Path); err != nil || st.Size() != int64(len(f.Data)) ||
+				!st.Sys().(*apfs.Stat).Compressed() {
 				t.Errorf("%s: %v, %v", f.Path, st, err)
 			}
 		}

@@ -35,7 +35,10 @@ func TestVolumes(t *testing.T) {
 		{Name: "Macintosh HD", Role: apfstest.System, Group: group, Files: one("system")},
 		{Name: "Data", Role: apfstest.Data, Group: group, Sensitive: true, Files: one("data")},
 		{Name: "Preboot", Role: apfstest.Preboot, Files: one("preboot")},
-		{Name: "Vault", Role: 12 << 6, Encrypted: true, Files: one("secret"), Snapshots: []apfstest.Snapshot{{Name: "s"}}},
+		{
+			Name: "Vault", Role: 12 << 6, Encrypted: true, Files: one("secret"),
+			Snapshots: []apfstest.Snapshot{{Name: "s"}},
+		},
 	}})
 	c, err := m.open()
 	if err != nil {
@@ -43,7 +46,8 @@ func TestVolumes(t *testing.T) {
 	}
 	var got []string
 	for _, v := range c.Volumes() {
-		got = append(got, fmt.Sprint(v.Name(), "|", v.Role(), "|", v.Group(), "|", v.CaseSensitive(), v.Encrypted(), v.Sealed()))
+		got = append(got, fmt.Sprint(v.Name(), "|", v.Role(), "|", v.Group(), "|", v.CaseSensitive(), v.Encrypted(),
+			v.Sealed()))
 	}
 	want := []string{
 		"Macintosh HD|system|AB010203-0000-0000-0000-000000000000|false false false",
@@ -68,7 +72,11 @@ func TestVolumes(t *testing.T) {
 }
 
 func TestSnapshots(t *testing.T) {
-	many := []apfstest.Snapshot{{Name: "first", Files: one("first")}, {Name: "com.apple.os.update-1", Files: one("update")}, {Name: "last", Files: one("last")}}
+	many := []apfstest.Snapshot{
+		{Name: "first", Files: one("first")},
+		{Name: "com.apple.os.update-1", Files: one("update")},
+		{Name: "last", Files: one("last")},
+	}
 	for i := range 200 {
 		many[2].Files = append(many[2].Files, apfstest.File{Path: fmt.Sprintf("more/%d", i)})
 	}
@@ -83,7 +91,8 @@ func TestSnapshots(t *testing.T) {
 		c, f := openVolume(t, bytes.NewReader(m.b), int64(len(m.b)))
 		is(t, f, nil, want)
 		all, err := c.Volumes()[0].Snapshots()
-		if err != nil || len(all) != 3 || all[1].Name != "com.apple.os.update-1" || all[1].Created.UnixNano() != 1_600_000_000_000_000_011 {
+		if err != nil || len(all) != 3 || all[1].Name != "com.apple.os.update-1" ||
+			all[1].Created.UnixNano() != 1_600_000_000_000_000_011 {
 			t.Errorf("%v, %v", all, err)
 		}
 		for _, s := range many {
@@ -91,7 +100,8 @@ func TestSnapshots(t *testing.T) {
 			is(t, f, err, string(s.Files[0].Data))
 			compare(t, f, s.Files)
 		}
-		if _, err := c.Volumes()[0].SnapshotFS("none"); err == nil || !strings.Contains(err.Error(), "there is none of this name") {
+		if _, err := c.Volumes()[0].SnapshotFS("none"); err == nil ||
+			!strings.Contains(err.Error(), "there is none of this name") {
 			t.Error(err)
 		}
 	}
@@ -105,9 +115,13 @@ func TestCheckpoints(t *testing.T) {
 		notes  string // part of one; "" for none at all
 		fails  bool
 	}{
-		"none":        {func(*image, apfstest.Layout) {}, "", false},
-		"newest torn": {func(m *image, l apfstest.Layout) { m.block(l.Checkpoints[1])[500]++ }, "wrong checksum", false},
-		"newest map":  {func(m *image, l apfstest.Layout) { m.block(l.OMaps[1])[500]++ }, "checkpoint 40 in block 4 is passed over", false},
+		"none": {func(*image, apfstest.Layout) {}, "", false},
+		"newest torn": {func(m *image, l apfstest.Layout) {
+			m.block(l.Checkpoints[1])[500]++
+		}, "wrong checksum", false},
+		"newest map": {func(m *image, l apfstest.Layout) {
+			m.block(l.OMaps[1])[500]++
+		}, "checkpoint 40 in block 4 is passed over", false},
 		"newest map, and the newest lies in the lower block": {func(m *image, l apfstest.Layout) {
 			older, newest := m.block(l.Checkpoints[0]), m.block(l.Checkpoints[1])
 			held := bytes.Clone(older)
@@ -115,9 +129,14 @@ func TestCheckpoints(t *testing.T) {
 			copy(newest, held)
 			m.block(l.OMaps[1])[500]++
 		}, "checkpoint 40 in block 2 is passed over", false},
-		"block 0 torn":   {func(m *image, _ apfstest.Layout) { m.b[500]++ }, "block 0 has a wrong checksum", false},
-		"block 0 gone":   {func(m *image, _ apfstest.Layout) { clear(m.b[:4096]) }, "block 0 is not a superblock", false},
-		"both maps":      {func(m *image, l apfstest.Layout) { m.block(l.OMaps[0])[500]++; m.block(l.OMaps[1])[500]++ }, "", true},
+		"block 0 torn": {func(m *image, _ apfstest.Layout) { m.b[500]++ }, "block 0 has a wrong checksum", false},
+		"block 0 gone": {func(m *image, _ apfstest.Layout) {
+			clear(m.b[:4096])
+		}, "block 0 is not a superblock", false},
+		"both maps": {func(m *image, l apfstest.Layout) {
+			m.block(l.OMaps[0])[500]++
+			m.block(l.OMaps[1])[500]++
+		}, "", true},
 		"all gone":       {func(m *image, _ apfstest.Layout) { clear(m.b[:10*4096]) }, "", true},
 		"cut off":        {func(m *image, _ apfstest.Layout) { m.b = m.b[:12*4096] }, "", true},
 		"a little left":  {func(m *image, _ apfstest.Layout) { m.b = m.b[:100] }, "", true},
@@ -158,7 +177,8 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lost := c.Lost(); len(lost) != 1 || !errors.Is(lost[0], apfs.ErrDamaged) || !strings.Contains(lost[0].Error(), "of 1000 blocks") {
+	if lost := c.Lost(); len(lost) != 1 || !errors.Is(lost[0], apfs.ErrDamaged) ||
+		!strings.Contains(lost[0].Error(), "of 1000 blocks") {
 		t.Errorf("%v", lost)
 	}
 	f, err := c.Volumes()[0].FS()
@@ -185,7 +205,9 @@ func TestOldFirstBlock(t *testing.T) {
 
 // TestLostVolume reads the other volumes of a container when one is damaged.
 func TestLostVolume(t *testing.T) {
-	m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "lost", Files: one("lost")}, {Name: "kept", Files: one("kept")}}})
+	m, l := write(t, apfstest.Container{
+		Volumes: []apfstest.Volume{{Name: "lost", Files: one("lost")}, {Name: "kept", Files: one("kept")}},
+	})
 	for _, b := range l.Catalogs[0] {
 		m.block(b)[3000]++
 	}
@@ -218,7 +240,9 @@ func TestLostSuperblock(t *testing.T) {
 		kept, lost  int
 		notes, told string // parts
 	}{
-		"in the newest": {func(m *image, l apfstest.Layout) { astray(m, l.OMaps[1]) }, 2, 0, "checkpoint 40 in block 4 is passed over: volume 1027 cannot be read", ""},
+		"in the newest": {func(m *image, l apfstest.Layout) {
+			astray(m, l.OMaps[1])
+		}, 2, 0, "checkpoint 40 in block 4 is passed over: volume 1027 cannot be read", ""},
 		"in both": {func(m *image, l apfstest.Layout) {
 			_, block := place(m, l.OMaps[1])
 			m.block(binary.LittleEndian.Uint64(block))[100]++
@@ -232,7 +256,9 @@ func TestLostSuperblock(t *testing.T) {
 			}
 		}, 1, 1, "", "volume 1027 cannot be read"},
 	} {
-		m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Name: "kept", Files: one("kept")}, {Name: "lost", Files: one("lost")}}})
+		m, l := write(t, apfstest.Container{
+			Volumes: []apfstest.Volume{{Name: "kept", Files: one("kept")}, {Name: "lost", Files: one("lost")}},
+		})
 		c.damage(m, l)
 		got, err := m.open()
 		if err != nil {
@@ -240,7 +266,8 @@ func TestLostSuperblock(t *testing.T) {
 			continue
 		}
 		lost := got.Lost()
-		if len(got.Volumes()) != c.kept || len(lost) != c.lost || c.lost > 0 && (!strings.Contains(lost[0].Error(), c.told) || !errors.Is(lost[0], apfs.ErrDamaged)) {
+		if len(got.Volumes()) != c.kept || len(lost) != c.lost ||
+			c.lost > 0 && (!strings.Contains(lost[0].Error(), c.told) || !errors.Is(lost[0], apfs.ErrDamaged)) {
 			t.Errorf("%s: %d volumes, %v", name, len(got.Volumes()), lost)
 		}
 		if all := strings.Join(got.Notes(), "\n"); !strings.Contains(all, c.notes) || c.notes == "" && all != "" {
@@ -369,14 +396,22 @@ func TestWithin(t *testing.T) {
 }
 
 func TestFirmlinks(t *testing.T) {
-	m, _ := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Role: apfstest.System, Sealed: true, Files: []apfstest.File{
-		{Path: "usr/share/firmlinks", Data: []byte("/Applications\tApplications\n/usr/local\tusr/local\nnonsense\n/../x\t/y\n")},
-		{Path: "Users", Mode: apfstest.Folder | 0o755, Xattrs: map[string][]byte{"com.apple.fs.firmlink": []byte("Users\x00")}},
-		{Path: "Applications/Old.app/Info.plist"},
-	}}}})
+	m, _ := write(
+		t, apfstest.Container{Volumes: []apfstest.Volume{{Role: apfstest.System, Sealed: true, Files: []apfstest.File{
+			{Path: "usr/share/firmlinks", Data: []byte(
+				"/Applications\tApplications\n/usr/local\tusr/local\nnonsense\n/../x\t/y\n")},
+			{Path: "Users", Mode: apfstest.Folder |
+				0o755, Xattrs: map[string][]byte{"com.apple.fs.firmlink": []byte("Users\x00")}},
+			{Path: "Applications/Old.app/Info.plist"},
+		}}}})
 	_, f := openVolume(t, bytes.NewReader(m.b), int64(len(m.b)))
 	got, err := f.Firmlinks()
-	want := []apfs.Firmlink{{Path: "Applications", Target: "Applications"}, {Path: "Users", Target: "Users"}, {Path: "usr/local", Target: "usr/local"}, {Path: "x", Target: "y"}}
+	want := []apfs.Firmlink{
+		{Path: "Applications", Target: "Applications"},
+		{Path: "Users", Target: "Users"},
+		{Path: "usr/local", Target: "usr/local"},
+		{Path: "x", Target: "y"},
+	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}

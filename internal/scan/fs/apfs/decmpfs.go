@@ -88,7 +88,10 @@ func (f *FS) compressed(n *inode) (*packed, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &packed{f: f, inode: n.stat.Inode, kind: kind, size: size, src: a, length: a.size, base: compressedHeader, inline: true}
+	p := &packed{
+		f: f, inode: n.stat.Inode, kind: kind, size: size, src: a, length: a.size, base: compressedHeader,
+		inline: true,
+	}
 	switch {
 	case kind == kindPlain || kind&1 != 0 && kind <= kindLZBitmap && kind != kindDedup:
 		if size > mostInline {
@@ -96,7 +99,8 @@ func (f *FS) compressed(n *inode) (*packed, error) {
 		}
 		return p, nil
 	case kind == kindDedup:
-		return nil, fmt.Errorf("the content of file %d is shared with others (compression 5): %w", p.inode, ErrUnsupported)
+		return nil, fmt.Errorf("the content of file %d is shared with others (compression 5): %w", p.inode,
+			ErrUnsupported)
 	case kind < kindZlib || kind > kindLZBitmap+1 || kind == kindDedup+1:
 		return nil, fmt.Errorf("compression %d of file %d: %w", kind, p.inode, ErrUnsupported)
 	}

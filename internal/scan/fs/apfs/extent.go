@@ -167,5 +167,6 @@ func (s *stream) parse(c *cursor) (e extent, ok bool) {
 		}
 		id &= idMask
 	}
-	return extent{off: int64(le.Uint64(k[8:])), len: int64(le.Uint64(v) & extentLength), block: le.Uint64(v[8:])}, id == s.id
+	return extent{off: int64(le.Uint64(k[8:])), len: int64(le.Uint64(v) & extentLength), block: le.Uint64(v[8:])},
+		id == s.id
 }

@@ -80,7 +80,8 @@ func (e *entry) ReadDir() ([]fs.DirEntry, error) {
 // parseEntry decodes a record of a directory.
 func (f *FS) parseEntry(key, value []byte) (entry, error) {
 	_, name := nameOf(key, f.hashed)
-	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." || strings.ContainsAny(string(name), "/\x00") {
+	if len(name) == 0 || len(value) < 18 || string(name) == "." || string(name) == ".." ||
+		strings.ContainsAny(string(name), "/\x00") {
 		return entry{}, damaged("a directory has an entry without name or inode")
 	}
 	k, _ := parseRecordKey(key)
@@ -140,7 +141,8 @@ func (f *FS) list(dir *inode) ([]fs.DirEntry, error) {
 	names := 0
 	err := f.scan(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
 		if len(out) >= maxEntries || names > maxNames {
-			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read", maxEntries)
+			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",
+				maxEntries)
 			return false
 		}
 		e, err := f.parseEntry(key, value)

@@ -32,7 +32,8 @@ func small(f *testing.F) []*image {
 		{Files: list[:2], Snapshots: []apfstest.Snapshot{{Name: "s", Files: list[2:]}}},
 	} {
 		m := &image{}
-		if _, err := apfstest.Write(m, apfstest.Container{Volumes: []apfstest.Volume{v}, Scattered: v.Sealed}); err != nil {
+		if _, err := apfstest.Write(m,
+			apfstest.Container{Volumes: []apfstest.Volume{v}, Scattered: v.Sealed}); err != nil {
 			f.Fatal(err)
 		}
 		out = append(out, m)
@@ -44,7 +45,8 @@ func small(f *testing.F) []*image {
 // verification.
 func reseal(b []byte) {
 	for at := 0; at+apfstest.BlockSize <= len(b); at += apfstest.BlockSize {
-		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 && binary.LittleEndian.Uint32(block[24:]) != 0 {
+		if block := b[at : at+apfstest.BlockSize]; binary.LittleEndian.Uint64(block[16:]) != 0 &&
+			binary.LittleEndian.Uint32(block[24:]) != 0 {
 			apfstest.Seal(block)
 		}
 	}
@@ -63,7 +65,8 @@ func FuzzContainer(f *testing.F) {
 		b := bytes.Clone(images[uint(which)%uint(len(images))].b)
 		// Each change is five bytes of offset and one of value.
 		for ; len(changes) >= 6; changes = changes[6:] {
-			block := int(changes[2])%(len(b)/apfstest.BlockSize)*apfstest.BlockSize + int(changes[3])%16*256 + int(changes[4])
+			block := int(changes[2])%(len(b)/apfstest.BlockSize)*apfstest.BlockSize + int(changes[3])%16*256 +
+				int(changes[4])
 			b[block%len(b)] = changes[5]
 		}
 		if seal {

@@ -166,7 +166,10 @@ func TestHostile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, l := write(t, apfstest.Container{Volumes: []apfstest.Volume{{Files: files, Snapshots: []apfstest.Snapshot{{Name: "s", Files: files[:1]}}}}})
+			m, l := write(t,
+				apfstest.Container{Volumes: []apfstest.Volume{
+					{Files: files, Snapshots: []apfstest.Snapshot{{Name: "s", Files: files[:1]}}},
+				}})
 			if !lie(m, l) {
 				t.Fatal("there is nothing to lie about")
 			}
@@ -189,7 +192,10 @@ func TestHostile(t *testing.T) {
 			if c != nil {
 				told = told || len(c.Notes()) > 0 || len(c.Lost()) > 0
 			}
-			harmless := map[string]bool{"compressed file that is shorter": true, "file of 2^60 bytes": true, "ring of 2^31 checkpoints": true}[name]
+			harmless := map[string]bool{
+				"compressed file that is shorter": true, "file of 2^60 bytes": true,
+				"ring of 2^31 checkpoints": true,
+			}[name]
 			if told == harmless && name != "compressed file that is shorter" || entries > 100 {
 				t.Errorf("%d entries, %v", entries, errs)
 			}

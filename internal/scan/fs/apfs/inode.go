@@ -69,10 +69,12 @@ func parseInode(id uint64, b []byte) (inode, error) {
 	}
 	n := inode{
 		stat: Stat{
-			Inode: id, Links: le.Uint32(b[56:]), UID: le.Uint32(b[72:]), GID: le.Uint32(b[76:]), Flags: le.Uint32(b[68:]),
+			Inode: id, Links: le.Uint32(b[56:]), UID: le.Uint32(b[72:]), GID: le.Uint32(b[76:]),
+			Flags:   le.Uint32(b[68:]),
 			Created: timeOf(le.Uint64(b[16:])), Changed: timeOf(le.Uint64(b[32:])), Accessed: timeOf(le.Uint64(b[40:])),
 		},
-		parent: le.Uint64(b), stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])), mode: modeOf(le.Uint16(b[80:])),
+		parent: le.Uint64(b), stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])),
+		mode: modeOf(le.Uint16(b[80:])),
 	}
 	if err := n.fields(b[inodeHeader:]); err != nil {
 		return n, err
@@ -134,7 +136,9 @@ func modeOf(m uint16) fs.FileMode {
 	default:
 		out |= fs.ModeIrregular
 	}
-	for bit, flag := range map[uint16]fs.FileMode{modeSetuid: fs.ModeSetuid, modeSetgid: fs.ModeSetgid, modeSticky: fs.ModeSticky} {
+	for bit, flag := range map[uint16]fs.FileMode{
+		modeSetuid: fs.ModeSetuid, modeSetgid: fs.ModeSetgid, modeSticky: fs.ModeSticky,
+	} {
 		if m&bit != 0 {
 			out |= flag
 		}

@@ -71,16 +71,21 @@ func TestKeysAndValues(t *testing.T) {
 		change     func(b []byte)
 		key, value []int // first byte and the one after the last; nil = none
 	}{
-		"variable":       {func(b []byte) { put(b, 8, 4, 20, 10) }, []int{keys + 8, keys + 12}, []int{end - 20, end - 10}},
-		"key to the end": {func(b []byte) { put(b, 8, end-keys-8, 20, 20) }, []int{keys + 8, end}, []int{end - 20, end}},
+		"variable": {func(b []byte) { put(b, 8, 4, 20, 10) }, []int{keys + 8, keys +
+			12}, []int{end - 20, end - 10}},
+		"key to the end": {func(b []byte) { put(b, 8, end-keys-8, 20, 20) }, []int{keys +
+			8, end}, []int{end - 20, end}},
 		"over the end":   {func(b []byte) { put(b, 8, end-keys-7, 20, 21) }, nil, nil},
 		"no value":       {func(b []byte) { put(b, 0, 4, noValue, 0) }, []int{keys, keys + 4}, nil},
 		"value at keys":  {func(b []byte) { put(b, 0, 4, end-keys, 5) }, []int{keys, keys + 4}, []int{keys, keys + 5}},
 		"value in table": {func(b []byte) { put(b, 0, 4, end-keys+1, 5) }, []int{keys, keys + 4}, nil},
-		"fixed":          {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 20) }, []int{keys + 8, keys + 14}, []int{end - 20, end - 4}},
-		"fixed, inner":   {func(b []byte) { b[32], b[34] = nodeFixed, 1; put(b, 8, 20) }, []int{keys + 8, keys + 14}, []int{end - 20, end - 12}},
-		"fixed, short":   {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 15) }, []int{keys + 8, keys + 14}, nil},
-		"fixed, exactly": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 16) }, []int{keys + 8, keys + 14}, []int{end - 16, end}},
+		"fixed": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 20) }, []int{keys + 8, keys +
+			14}, []int{end - 20, end - 4}},
+		"fixed, inner": {func(b []byte) { b[32], b[34] = nodeFixed, 1; put(b, 8, 20) }, []int{keys + 8, keys +
+			14}, []int{end - 20, end - 12}},
+		"fixed, short": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 15) }, []int{keys + 8, keys + 14}, nil},
+		"fixed, exactly": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 16) }, []int{keys + 8, keys +
+			14}, []int{end - 16, end}},
 	} {
 		n := open(func(b []byte) {
 			for i := range b {
@@ -95,7 +100,8 @@ func TestKeysAndValues(t *testing.T) {
 			if what == "value" {
 				want = c.value
 			}
-			if (got == nil) != (want == nil) || got != nil && (!bytes.Equal(got, n.b[want[0]:want[1]]) || cap(got) != len(got)) {
+			if (got == nil) != (want == nil) ||
+				got != nil && (!bytes.Equal(got, n.b[want[0]:want[1]]) || cap(got) != len(got)) {
 				t.Errorf("%s: %s is %x, want %v", name, what, got, want)
 			}
 		}
@@ -111,7 +117,8 @@ func TestOrderOfKeys(t *testing.T) {
 		return append(key(id, kind, byte(len(name)+1), 0), name+"\x00"...)
 	}
 	hashed := func(id, num uint64, name string) []byte {
-		return append(key(id, recordEntry), append(le.AppendUint32(nil, uint32(num<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
+		return append(key(id, recordEntry),
+			append(le.AppendUint32(nil, uint32(num<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
 	}
 	at := func(id, off uint64) []byte { return key(id, recordExtent, le.AppendUint64(nil, off)...) }
 	f := &FS{}
@@ -121,8 +128,10 @@ func TestOrderOfKeys(t *testing.T) {
 		list [][]byte
 	}{
 		{f, [][]byte{
-			nil, key(1, recordInode), key(1, recordXattr), named(1, recordXattr, "a"), named(1, recordXattr, "ab"), named(1, recordXattr, "b"),
-			named(1, recordEntry, "a"), named(1, recordEntry, "b"), key(2, recordInode), named(2, recordEntry, "a"), key(1<<60-1, 1),
+			nil, key(1, recordInode), key(1, recordXattr), named(1, recordXattr, "a"), named(1, recordXattr, "ab"),
+			named(1, recordXattr, "b"),
+			named(1, recordEntry, "a"), named(1, recordEntry, "b"), key(2, recordInode), named(2, recordEntry, "a"),
+			key(1<<60-1, 1),
 		}},
 		{g, [][]byte{key(1, recordInode), hashed(1, 1, "z"), hashed(1, 2, "a"), hashed(1, 2, "b"), hashed(2, 1, "a")}},
 	} {
@@ -139,7 +148,8 @@ func TestOrderOfKeys(t *testing.T) {
 		if got := (recordKey{id: 1, kind: recordExtent, num: off}).compare(at(1, 10)); got != want {
 			t.Errorf("an extent at 10 beside %d: %d", off, got)
 		}
-		if got := (extentKey{1, off}).compare(append(le.AppendUint64(nil, 1), le.AppendUint64(nil, 10)...)); got != want {
+		if got := (extentKey{1, off}).compare(append(le.AppendUint64(nil, 1),
+			le.AppendUint64(nil, 10)...)); got != want {
 			t.Errorf("an extent at 10 beside %d: %d", off, got)
 		}
 		if got := (omapKey{1, off}).compare(append(le.AppendUint64(nil, 1), le.AppendUint64(nil, 10)...)); got != want {
@@ -150,7 +160,8 @@ func TestOrderOfKeys(t *testing.T) {
 		}
 	}
 	for _, k := range []target{extentKey{1, 0}, omapKey{1, 0}} {
-		if k.compare(make([]byte, 15)) != -1 || k.compare(make([]byte, 16)) != -1 || k.compare(append(le.AppendUint64(nil, 2), make([]byte, 8)...)) != 1 {
+		if k.compare(make([]byte, 15)) != -1 || k.compare(make([]byte, 16)) != -1 ||
+			k.compare(append(le.AppendUint64(nil, 2), make([]byte, 8)...)) != 1 {
 			t.Errorf("%T does not compare numbers first", k)
 		}
 	}
@@ -186,7 +197,9 @@ func TestNameOf(t *testing.T) {
 }
 
 func TestASCII(t *testing.T) {
-	for in, want := range map[string]string{"": "", "abc": "abc", "@AZ[`az{": "@az[`az{", "aBcD": "abcd", "ABC": "abc", "Z": "z", "A": "a"} {
+	for in, want := range map[string]string{
+		"": "", "abc": "abc", "@AZ[`az{": "@az[`az{", "aBcD": "abcd", "ABC": "abc", "Z": "z", "A": "a",
+	} {
 		if got := lower(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
@@ -206,8 +219,10 @@ func TestASCII(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	for m, want := range map[uint16]fs.FileMode{
-		modeRegular | 0o644: 0o644, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink: fs.ModeSymlink, modeFIFO: fs.ModeNamedPipe,
-		modeSocket: fs.ModeSocket, modeChar: fs.ModeDevice | fs.ModeCharDevice, modeBlock: fs.ModeDevice, 0: fs.ModeIrregular,
+		modeRegular | 0o644: 0o644, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink: fs.ModeSymlink,
+		modeFIFO:   fs.ModeNamedPipe,
+		modeSocket: fs.ModeSocket, modeChar: fs.ModeDevice | fs.ModeCharDevice, modeBlock: fs.ModeDevice,
+		0:                    fs.ModeIrregular,
 		modeRegular | 0o6755: fs.ModeSetuid | fs.ModeSetgid | 0o755,
 	} {
 		if got := modeOf(m); got != want {
@@ -215,7 +230,8 @@ func TestModes(t *testing.T) {
 		}
 	}
 	for kind, want := range map[uint16]fs.FileMode{
-		1: fs.ModeNamedPipe, 2: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDir, 6: fs.ModeDevice, 8: 0, 10: fs.ModeSymlink, 12: fs.ModeSocket, 0x48: 0,
+		1: fs.ModeNamedPipe, 2: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDir, 6: fs.ModeDevice, 8: 0,
+		10: fs.ModeSymlink, 12: fs.ModeSocket, 0x48: 0,
 	} {
 		if got, ok := typeOf(kind); got != want || !ok {
 			t.Errorf("kind %d: %v, %v, want %v", kind, got, ok, want)
@@ -277,7 +293,8 @@ func TestParseInode(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || n.size != c.size || n.stat.Device != c.device || n.sized != c.sized || n.streams != c.stream || n.parent != 77 || n.stream != 88 {
+		if err != nil || n.size != c.size || n.stat.Device != c.device || n.sized != c.sized || n.streams != c.stream ||
+			n.parent != 77 || n.stream != 88 {
 			t.Errorf("%s: %+v, %v", name, n, err)
 		}
 	}
@@ -408,13 +425,15 @@ func TestDevice(t *testing.T) {
 	} {
 		p := bytes.Repeat([]byte{99}, c.length)
 		err := d.read(p, c.block, c.off)
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrDamaged) || c.ok && c.length > 0 && p[0] != byte(int64(c.block)+c.off/4096) {
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrDamaged) ||
+			c.ok && c.length > 0 && p[0] != byte(int64(c.block)+c.off/4096) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
 	d.blocks = 5 // the container is smaller than the image
 	for block, want := range map[uint64]bool{4: true, 5: false} {
-		if err := d.read(make([]byte, 1), block, 0); (err == nil) != want || err != nil && !strings.Contains(err.Error(), "outside of it") {
+		if err := d.read(make([]byte, 1), block, 0); (err == nil) != want ||
+			err != nil && !strings.Contains(err.Error(), "outside of it") {
 			t.Errorf("block %d of 5: %v", block, err)
 		}
 	}
@@ -535,7 +554,8 @@ func TestExpand(t *testing.T) {
 // packedOf returns a compressed file of raw blocks.
 func packedOf(size int64, src []byte) *packed {
 	return &packed{
-		f: &FS{blocks: newCache[blockKey, []byte](4)}, inode: 7, kind: kindRaw, size: size, src: bytes.NewReader(src), length: int64(len(src)),
+		f: &FS{blocks: newCache[blockKey, []byte](4)}, inode: 7, kind: kindRaw, size: size, src: bytes.NewReader(src),
+		length: int64(len(src)),
 	}
 }
 
@@ -573,7 +593,8 @@ func TestTableOfBlocks(t *testing.T) {
 		if err == nil {
 			got, err = io.ReadAll(io.NewSectionReader(p, 0, c.size))
 		}
-		if string(got) != c.want || (err == nil) != (c.bad == "") || err != nil && !strings.Contains(err.Error(), c.bad) {
+		if string(got) != c.want || (err == nil) != (c.bad == "") ||
+			err != nil && !strings.Contains(err.Error(), c.bad) {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.bad)
 		}
 	}
@@ -660,7 +681,8 @@ func TestFolder(t *testing.T) {
 	} {
 		d := open(c.err)
 		for i, n := range c.asks {
-			if list, err := d.ReadDir(n); len(list) != c.n[i] || !errors.Is(err, c.want[i]) || (err == nil) != (c.want[i] == nil) {
+			if list, err := d.ReadDir(n); len(list) != c.n[i] || !errors.Is(err, c.want[i]) ||
+				(err == nil) != (c.want[i] == nil) {
 				t.Errorf("%v of %v: %d, %v", c.asks[:i+1], c.err, len(list), err)
 			}
 		}

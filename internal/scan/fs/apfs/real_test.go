@@ -242,7 +242,8 @@ func compareRecord(t *testing.T, fsys *apfs.FS, name string, want record) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st.Size() != want.Size || fmt.Sprintf("0o%o", st.Mode().Perm()) != want.Mode || !st.Mode().IsRegular() || st.Name() != path.Base(name) {
+		if st.Size() != want.Size || fmt.Sprintf("0o%o", st.Mode().Perm()) != want.Mode || !st.Mode().IsRegular() ||
+			st.Name() != path.Base(name) {
 			t.Errorf("%d bytes, %v, want %d, %s", st.Size(), st.Mode(), want.Size, want.Mode)
 		}
 		if sys := st.Sys().(*apfs.Stat); sys.Compressed() != want.Compressed {
@@ -261,7 +262,8 @@ func compareAttributes(t *testing.T, fsys *apfs.FS, name string, want record) {
 		t.Fatal(err)
 	}
 	for _, key := range names {
-		if _, ok := want.Xattrs[key]; !ok && key != "com.apple.fs.symlink" && key != "com.apple.decmpfs" && (key != "com.apple.ResourceFork" || !want.Compressed) {
+		if _, ok := want.Xattrs[key]; !ok && key != "com.apple.fs.symlink" && key != "com.apple.decmpfs" &&
+			(key != "com.apple.ResourceFork" || !want.Compressed) {
 			t.Errorf("attribute %s is not in the manifest", key)
 		}
 	}

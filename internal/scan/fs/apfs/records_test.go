@@ -70,7 +70,8 @@ func attrRec(id uint64, name string, data []byte) rec {
 }
 
 func extentRec(id, off, length, block uint64) rec {
-	return rec{keyOf(id, recordExtent, le.AppendUint64(nil, off)...), le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, length), block), 0)}
+	return rec{keyOf(id, recordExtent,
+		le.AppendUint64(nil, off)...), le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, length), block), 0)}
 }
 
 // Extents that are in order are read, with holes as zeros; all others are damage.
@@ -88,7 +89,10 @@ func TestExtentRecords(t *testing.T) {
 		"all":           {[]rec{extentRec(5, 0, size, 1)}, "23456789"},
 		"holes":         {[]rec{extentRec(5, 4096, 4096, 1), extentRec(5, 3*4096, 8192, 4)}, "02056000"},
 		"without place": {[]rec{extentRec(5, 0, 8192, 0), extentRec(5, 8192, 4096, 3)}, "00400000"},
-		"of others":     {[]rec{extentRec(4, 0, size, 1), extentRec(5, 0, 4096, 1), extentRec(6, 0, size, 1)}, "20000000"},
+		"of others": {
+			[]rec{extentRec(4, 0, size, 1), extentRec(5, 0, 4096, 1), extentRec(6, 0, size, 1)},
+			"20000000",
+		},
 		"empty":         {[]rec{extentRec(5, 0, 0, 1), extentRec(5, 4096, 4096, 1)}, "02000000"},
 		"longer":        {[]rec{extentRec(5, 7*4096, 8192, 1)}, "00000002"},
 		"flags above":   {[]rec{extentRec(5, 0, 4096|7<<56, 1)}, "20000000"},
@@ -139,10 +143,14 @@ func TestNamesOfFolder(t *testing.T) {
 	short.value = short.value[:17]
 	list := []rec{
 		inodeRec(2, 1, modeFolder|0o755, 0),
-		entryRec(2, "", 16, 8), entryRec(2, ".", 16, 8), entryRec(2, "..", 16, 8), entryRec(2, "a/b", 16, 8), entryRec(2, "d", 17, 4),
-		entryRec(2, "e", 18, 4), entryRec(2, "f", 16, 8), entryRec(2, "l", 19, 10), entryRec(2, "m", 99, 8), entryRec(2, "n", 20, 10), entryRec(2, "o", 16, 0), short,
-		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeFolder|0o755, 0), entryRec(17, "x", 16, 8), inodeRec(18, 17, modeFolder|0o755, 0),
-		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrLink, []byte("d/../f\x00")), inodeRec(20, 2, modeLink|0o777, 0),
+		entryRec(2, "", 16, 8), entryRec(2, ".", 16, 8), entryRec(2, "..", 16, 8), entryRec(2, "a/b", 16, 8),
+		entryRec(2, "d", 17, 4),
+		entryRec(2, "e", 18, 4), entryRec(2, "f", 16, 8), entryRec(2, "l", 19, 10), entryRec(2, "m", 99, 8),
+		entryRec(2, "n", 20, 10), entryRec(2, "o", 16, 0), short,
+		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeFolder|0o755, 0), entryRec(17, "x", 16, 8),
+		inodeRec(18, 17, modeFolder|0o755, 0),
+		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrLink, []byte("d/../f\x00")),
+		inodeRec(20, 2, modeLink|0o777, 0),
 	}
 	f := filesOf(t, list...)
 	entries, err := f.ReadDir(".")
@@ -157,13 +165,16 @@ func TestNamesOfFolder(t *testing.T) {
 		t.Errorf("o is a %v", entries[len(entries)-1].Type())
 	}
 	for path, want := range map[string]error{
-		"d": nil, "f": nil, "l": nil, "d/x": nil, "e": ErrDamaged, "m": ErrDamaged, "n": ErrDamaged, "s": ErrDamaged, "z": fs.ErrNotExist, "f/x": fs.ErrNotExist, "n/x": ErrDamaged,
+		"d": nil, "f": nil, "l": nil, "d/x": nil, "e": ErrDamaged, "m": ErrDamaged, "n": ErrDamaged, "s": ErrDamaged,
+		"z": fs.ErrNotExist, "f/x": fs.ErrNotExist, "n/x": ErrDamaged,
 	} {
 		for op, try := range map[string]func() error{
-			"stat": func() error { _, err := f.Stat(path); return err }, "open": func() error { _, err := f.Open(path); return err },
+			"stat": func() error { _, err := f.Stat(path); return err },
+			"open": func() error { _, err := f.Open(path); return err },
 		} {
 			var told *fs.PathError
-			if err := try(); !errors.Is(err, want) || err != nil && (!errors.As(err, &told) || told.Op != op || told.Path != path) {
+			if err := try(); !errors.Is(err, want) ||
+				err != nil && (!errors.As(err, &told) || told.Op != op || told.Path != path) {
 				t.Errorf("%s of %s: %v, want %v", op, path, err, want)
 			}
 		}
@@ -217,7 +228,8 @@ func TestNamesOfFolder(t *testing.T) {
 func TestHashedNames(t *testing.T) {
 	hashed := func(name string, hash uint64) rec {
 		r := entryRec(2, name, 16, 8)
-		r.key = append(keyOf(2, recordEntry), append(le.AppendUint32(nil, uint32(hash<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
+		r.key = append(keyOf(2, recordEntry),
+			append(le.AppendUint32(nil, uint32(hash<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
 		return r
 	}
 	list := []rec{hashed("abc", hashOf("abc")), hashed("xyz", hashOf("xyz")+1), hashed("zz", hashOf("abc"))}
@@ -263,7 +275,8 @@ func TestCompressionHeader(t *testing.T) {
 		"kind 14 alone": {head(compressedMagic, 14, 5, "plain"), "", ErrDamaged},
 	} {
 		list := []rec{
-			inodeRec(2, 1, modeFolder|0o755, 0), entryRec(2, "f", 16, 8), inodeRec(16, 2, modeRegular|0o644, flagCompressed), attrRec(16, attrCompressed, c.attr),
+			inodeRec(2, 1, modeFolder|0o755, 0), entryRec(2, "f", 16, 8),
+			inodeRec(16, 2, modeRegular|0o644, flagCompressed), attrRec(16, attrCompressed, c.attr),
 		}
 		if c.attr == nil {
 			list = list[:3]
@@ -284,7 +297,8 @@ func TestObjects(t *testing.T) {
 	bare := entry(9, 1, 0, 90)
 	bare.value = bare.value[:15]
 	m := &omap{
-		t:     leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60), entry(7, 1, omapEncrypted, 70), bare),
+		t: leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60),
+			entry(7, 1, omapEncrypted, 70), bare),
 		found: newCache[omapKey, omapEntry](10),
 	}
 	for range 2 { // the second time from the cache
@@ -315,7 +329,8 @@ func TestObjects(t *testing.T) {
 // A list of firmlinks that is invalid, or too long, is reported.
 func TestFirmlinkFile(t *testing.T) {
 	path := []rec{
-		inodeRec(2, 1, modeFolder, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeFolder, 0), entryRec(16, "share", 17, 4), inodeRec(17, 16, modeFolder, 0),
+		inodeRec(2, 1, modeFolder, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeFolder, 0),
+		entryRec(16, "share", 17, 4), inodeRec(17, 16, modeFolder, 0),
 		entryRec(17, "firmlinks", 18, 8),
 	}
 	sized := func(size uint64) rec {
@@ -367,7 +382,8 @@ func TestObjectOfDevice(t *testing.T) {
 			t.Errorf("block %d: %v, want %q", block, err, want)
 		}
 	}
-	if _, err := d.object(1, typeOMap); err == nil || strings.Contains(err.Error(), "not 0xb") == strings.Contains(err.Error(), "checksum") {
+	if _, err := d.object(1, typeOMap); err == nil ||
+		strings.Contains(err.Error(), "not 0xb") == strings.Contains(err.Error(), "checksum") {
 		t.Errorf("zeros: %v", err)
 	}
 	d.r = unreadable{}
@@ -376,7 +392,8 @@ func TestObjectOfDevice(t *testing.T) {
 	}
 	tr := leafOf(t, rec{keyOf(1, 1), make([]byte, 7)}, rec{keyOf(2, 1), nil})
 	for i := range 2 {
-		if _, err := tr.child(tr.root, i); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "names no child") {
+		if _, err := tr.child(tr.root, i); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), "names no child") {
 			t.Errorf("record %d: %v", i, err)
 		}
 	}

@@ -185,7 +185,8 @@ func (v *Volume) start() (*Snapshot, error) {
 		}
 	}
 	if want != 0 && last == nil {
-		return nil, fmt.Errorf("volume %q: %w", v.sb.name, damaged("it starts from snapshot %d, which is not there", want))
+		return nil, fmt.Errorf("volume %q: %w", v.sb.name,
+			damaged("it starts from snapshot %d, which is not there", want))
 	}
 	return last, nil
 }

@@ -298,7 +298,9 @@ func (l *lister) keeps(name string, number uint32) (bool, error) {
 		return false, damaged("it has a name with a slash or a zero in it")
 	case len(l.out) >= maxEntries || l.names+len(name) > maxNames:
 		l.count = maxBad
-		return false, fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read", maxEntries)
+		return false,
+			fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",
+				maxEntries)
 	}
 	l.names += len(name)
 	return true, nil

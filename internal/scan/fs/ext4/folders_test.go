@@ -54,7 +54,8 @@ func TestOwners(t *testing.T) {
 		place  uint64
 		folder uint32
 		want   bool
-	}{{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 + ownersOf, 3, true}, {6, 5, true}} {
+	}{{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 +
+		ownersOf, 3, true}, {6, 5, true}} {
 		if got := o.claim(c.place, c.folder); got != c.want {
 			t.Errorf("block %d for folder %d: %v", c.place, c.folder, got)
 		}
@@ -90,21 +91,23 @@ func TestEntries(t *testing.T) {
 		above uint32
 		want  string
 	}{
-		"nothing":          {nil, "", 0, ""},
-		"names":            {list(record(12, "a", 0), record(13, "long name", 40), record(14, "b", 0)), "a,long name,b", 0, ""},
-		"the way up":       {list(record(5, ".", 0), record(6, "..", 0), record(7, "c", 0)), "c", 6, ""},
-		"unused":           {list(record(0, "gone", 0), record(7, "", 16), record(8, "here", 0)), "here", 0, ""},
-		"no room":          {list(record(7, "a", 0), make([]byte, 7)), "a", 0, "an entry of 7 bytes"},
-		"least":            {list(record(0, "", 8), record(7, "a", 0)), "a", 0, ""},
-		"too short":        {list(record(7, "a", 0), record(7, "", 4)), "a", 0, "an entry of 4 bytes"},
-		"not of words":     {list(record(7, "a", 0), record(8, "b", 14)), "a", 0, "an entry of 14 bytes"},
-		"over the end":     {list(record(7, "a", 0), record(8, "b", 0)[:10]), "a", 0, "an entry of 12 bytes"},
-		"longer name":      {list(record(7, "abcd", 0), record(8, "abcde", 12)), "abcd", 0, "a name of 5"},
-		"name to the end":  {list(record(8, "abcd", 12)), "abcd", 0, ""},
-		"the root":         {list(record(2, "root", 0), record(7, "a", 0)), "a", 0, "leads to the root"},
-		"a slash":          {list(record(7, "a/b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
-		"a zero":           {list(record(7, "a\x00b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
-		"two things wrong": {list(record(2, "root", 0), record(7, "a", 0), record(8, "x", 14)), "a", 0, "an entry of 14"},
+		"nothing": {nil, "", 0, ""},
+		"names": {list(record(12, "a", 0), record(13, "long name", 40),
+			record(14, "b", 0)), "a,long name,b", 0, ""},
+		"the way up":      {list(record(5, ".", 0), record(6, "..", 0), record(7, "c", 0)), "c", 6, ""},
+		"unused":          {list(record(0, "gone", 0), record(7, "", 16), record(8, "here", 0)), "here", 0, ""},
+		"no room":         {list(record(7, "a", 0), make([]byte, 7)), "a", 0, "an entry of 7 bytes"},
+		"least":           {list(record(0, "", 8), record(7, "a", 0)), "a", 0, ""},
+		"too short":       {list(record(7, "a", 0), record(7, "", 4)), "a", 0, "an entry of 4 bytes"},
+		"not of words":    {list(record(7, "a", 0), record(8, "b", 14)), "a", 0, "an entry of 14 bytes"},
+		"over the end":    {list(record(7, "a", 0), record(8, "b", 0)[:10]), "a", 0, "an entry of 12 bytes"},
+		"longer name":     {list(record(7, "abcd", 0), record(8, "abcde", 12)), "abcd", 0, "a name of 5"},
+		"name to the end": {list(record(8, "abcd", 12)), "abcd", 0, ""},
+		"the root":        {list(record(2, "root", 0), record(7, "a", 0)), "a", 0, "leads to the root"},
+		"a slash":         {list(record(7, "a/b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
+		"a zero":          {list(record(7, "a\x00b", 0), record(8, "c", 0)), "c", 0, "slash or a zero"},
+		"two things wrong": {list(record(2, "root", 0), record(7, "a", 0),
+			record(8, "x", 14)), "a", 0, "an entry of 14"},
 	} {
 		l := lister{fs: f, n: &inode{number: 50}}
 		err := l.entries(c.b)
@@ -115,16 +118,19 @@ func TestEntries(t *testing.T) {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
-		if strings.Join(names, ",") != c.names || l.above != c.above || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if strings.Join(names, ",") != c.names || l.above != c.above || (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %q, above %d, %v, want %q", name, names, l.above, err, c.want)
 		}
 	}
 	l := lister{fs: f, n: &inode{number: 50}, names: maxNames - 4}
-	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil || len(l.out) != 1 || l.count != maxBad {
+	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil ||
+		len(l.out) != 1 || l.count != maxBad {
 		t.Errorf("names that are too long: %d, %v", len(l.out), err)
 	}
 	l = lister{fs: f, n: &inode{number: 50}, out: make([]entry, maxEntries-1, maxEntries+8)}
-	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil || len(l.out) != maxEntries || l.count != maxBad {
+	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil || len(l.out) != maxEntries ||
+		l.count != maxBad {
 		t.Errorf("many entries: %d, %v", len(l.out), err)
 	}
 }
@@ -165,7 +171,8 @@ func TestTwins(t *testing.T) {
 	for _, e := range l.out {
 		names = append(names, e.name)
 	}
-	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `directory 5`) || !strings.Contains(l.bad.Error(), `has "a" twice`) {
+	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `directory 5`) ||
+		!strings.Contains(l.bad.Error(), `has "a" twice`) {
 		t.Errorf("%q, %d, %v", names, l.count, l.bad)
 	}
 }
@@ -227,8 +234,12 @@ func TestAttribute(t *testing.T) {
 		"entry cut":     {attr(func([]byte) {})[:4+20+15], "", false},
 		"behind":        {attr(func(b []byte) { le.PutUint16(second(b)[2:], 200) }), "", true},
 		"over the end":  {attr(func(b []byte) { le.PutUint32(second(b)[8:], 33) }), "", true},
-		"to the end":    {attr(func(b []byte) { le.PutUint32(second(b)[8:], 32) }), "the rest" + strings.Repeat("\x00", 24), false},
-		"nothing":       {attr(func(b []byte) { le.PutUint16(second(b)[2:], 92); le.PutUint32(second(b)[8:], 0) }), "", false},
+		"to the end": {attr(func(b []byte) { le.PutUint32(second(b)[8:], 32) }), "the rest" +
+			strings.Repeat("\x00", 24), false},
+		"nothing": {
+			attr(func(b []byte) { le.PutUint16(second(b)[2:], 92); le.PutUint32(second(b)[8:], 0) }),
+			"", false,
+		},
 		"another inode": {attr(func(b []byte) { second(b)[4] = 1 }), "", true},
 	} {
 		n := &inode{tail: c.tail, size: 1000}

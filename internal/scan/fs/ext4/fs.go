@@ -56,7 +56,8 @@ func (f *FS) note(size int64) {
 		f.notes = append(f.notes, "the kernel found errors in it")
 	}
 	if s.blocks > uint64(size/s.blockSize) {
-		f.notes = append(f.notes, fmt.Sprintf("it has %d blocks of %d bytes and its disk only %d bytes", s.blocks, s.blockSize, size))
+		f.notes = append(f.notes, fmt.Sprintf("it has %d blocks of %d bytes and its disk only %d bytes", s.blocks,
+			s.blockSize, size))
 	}
 }
 

@@ -96,7 +96,8 @@ func look(t testing.TB, image []byte) (*tour, error) {
 }
 
 func TestCarriedImages(t *testing.T) {
-	sizes := map[string]int64{"extents": 180_623, "mapped": 230_095, "checked": 230_095} // mke2fs cuts holes from the end of the first
+	// mke2fs cuts holes from the end of the first
+	sizes := map[string]int64{"extents": 180_623, "mapped": 230_095, "checked": 230_095}
 	for _, name := range images {
 		w, err := look(t, carried(t, name))
 		if err != nil {
@@ -105,7 +106,9 @@ func TestCarriedImages(t *testing.T) {
 		if len(w.errs) > 0 || w.entries != 42 || w.bytes != sizes[name] {
 			t.Errorf("%s: %d entries, %d bytes, %q", name, w.entries, w.bytes, w.errs)
 		}
-		for path, want := range map[string]string{"hello": "hello\n", "short": "hello\n", "folder/hard": "hello\n", "many/file-with-a-long-name-7": "7\n"} {
+		for path, want := range map[string]string{
+			"hello": "hello\n", "short": "hello\n", "folder/hard": "hello\n", "many/file-with-a-long-name-7": "7\n",
+		} {
 			if b, err := fs.ReadFile(w.fsys, path); err != nil || string(b) != want {
 				t.Errorf("%s: %s holds %q, %v", name, path, b, err)
 			}
@@ -151,25 +154,53 @@ func TestLies(t *testing.T) {
 		want  string // in an error of the walk
 		least int    // entries that are still read
 	}{
-		"folder in itself": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "below")) }, "is in directory", 40},
-		"folder above":     {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "deeper"), number(t, b, "folder")) }, "is in directory", 40},
-		"root in itself":   {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "many"), 2) }, "leads to the root", 10},
+		"folder in itself": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(record(t, b, "deeper"), number(t, b, "below"))
+		}, "is in directory", 40},
+		"folder above": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(record(t, b, "deeper"), number(t, b, "folder"))
+		}, "is in directory", 40},
+		"root in itself": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(record(t, b, "many"), 2)
+		}, "leads to the root", 10},
 		"folder twice": {"mapped", func(t *testing.T, b []byte) {
 			r := record(t, b, "hello")
 			le.PutUint32(r, number(t, b, "folder"))
 			r[7] = 2
 		}, "twice", 40},
-		"no such inode":         {"mapped", func(t *testing.T, b []byte) { le.PutUint32(record(t, b, "hello"), 1<<31) }, "inode 2147483648 of 64", 42},
-		"other kind":            {"mapped", func(t *testing.T, b []byte) { record(t, b, "hello")[7] = 2 }, "not of the kind", 42},
-		"short record":          {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 4) }, "an entry of 4 bytes", 12},
-		"long record":           {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 60000) }, "an entry of 60000 bytes", 12},
-		"slash in name":         {"mapped", func(t *testing.T, b []byte) { record(t, b, "hello")[9] = '/' }, "slash", 41},
-		"huge file":             {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[108:], 1<<28) }, "says to have", 0},
-		"places behind the end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40:], 1<<31) }, "are at 2147483648 of 192", 42},
-		"map behind the end":    {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "large"))[40+48:], 1<<31) }, "block 2147483648 of 192", 42},
-		"extent behind the end": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[40+12+6:], 1<<15) }, "of 192", 42},
-		"extents without sense": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 5) }, "without sense", 42},
-		"extents too deep":      {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 9) }, "is 9 deep", 42},
+		"no such inode": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(record(t, b, "hello"), 1<<31)
+		}, "inode 2147483648 of 64", 42},
+		"other kind": {"mapped", func(t *testing.T, b []byte) {
+			record(t, b, "hello")[7] = 2
+		}, "not of the kind", 42},
+		"short record": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 4)
+		}, "an entry of 4 bytes", 12},
+		"long record": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 60000)
+		}, "an entry of 60000 bytes", 12},
+		"slash in name": {"mapped", func(t *testing.T, b []byte) {
+			record(t, b, "hello")[9] = '/'
+		}, "slash", 41},
+		"huge file": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(inodeAt(b, number(t, b, "large"))[108:], 1<<28)
+		}, "says to have", 0},
+		"places behind the end": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(inodeAt(b, number(t, b, "large"))[40:], 1<<31)
+		}, "are at 2147483648 of 192", 42},
+		"map behind the end": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(inodeAt(b, number(t, b, "large"))[40+48:], 1<<31)
+		}, "block 2147483648 of 192", 42},
+		"extent behind the end": {"extents", func(t *testing.T, b []byte) {
+			le.PutUint16(inodeAt(b, number(t, b, "large"))[40+12+6:], 1<<15)
+		}, "of 192", 42},
+		"extents without sense": {"extents", func(t *testing.T, b []byte) {
+			le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 5)
+		}, "without sense", 42},
+		"extents too deep": {"extents", func(t *testing.T, b []byte) {
+			le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 9)
+		}, "is 9 deep", 42},
 		"extents in a circle": {"extents", func(t *testing.T, b []byte) {
 			n := inodeAt(b, number(t, b, "large"))
 			le.PutUint16(n[46:], 3) // a depth of three, and the node below has the same
@@ -178,10 +209,18 @@ func TestLies(t *testing.T) {
 			le.PutUint32(n[40+12+8:], 0)
 			copy(b[block*1024:], n[40:100])
 		}, "3 deep where it is 2", 42},
-		"extents 65535 deep": {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 65535) }, "is 65535 deep", 42},
-		"extents over all":   {"extents", func(t *testing.T, b []byte) { le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 65535) }, "without sense", 42},
-		"record of nothing":  {"mapped", func(t *testing.T, b []byte) { le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 0) }, "an entry of 0 bytes", 12},
-		"target without end": {"mapped", func(t *testing.T, b []byte) { le.PutUint32(inodeAt(b, number(t, b, "short"))[4:], 1<<31) }, "2147483648", 42},
+		"extents 65535 deep": {"extents", func(t *testing.T, b []byte) {
+			le.PutUint16(inodeAt(b, number(t, b, "large"))[46:], 65535)
+		}, "is 65535 deep", 42},
+		"extents over all": {"extents", func(t *testing.T, b []byte) {
+			le.PutUint16(inodeAt(b, number(t, b, "large"))[42:], 65535)
+		}, "without sense", 42},
+		"record of nothing": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint16(record(t, b, "file-with-a-long-name-1\x00")[4:], 0)
+		}, "an entry of 0 bytes", 12},
+		"target without end": {"mapped", func(t *testing.T, b []byte) {
+			le.PutUint32(inodeAt(b, number(t, b, "short"))[4:], 1<<31)
+		}, "2147483648", 42},
 		"folder without end": {"extents", func(t *testing.T, b []byte) {
 			b[1024+96+1] |= 0x40 // directories may be large
 			le.PutUint32(inodeAt(b, number(t, b, "many"))[108:], 1<<9)
@@ -197,11 +236,21 @@ func TestLies(t *testing.T) {
 			copy(below[44:48], many[40:44])
 			le.PutUint32(below[4:], 2048)
 		}, "that of another directory", 12},
-		"inode changed":      {"checked", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[4]++ }, "checksum", 42},
-		"folder changed":     {"checked", func(t *testing.T, b []byte) { record(t, b, "file-with-a-long-name-1\x00")[9]++ }, "checksum", 12},
-		"target with a zero": {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "short"))[42] = 0 }, "zero in it", 42},
-		"encrypted file":     {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "large"))[33] |= 8 }, "encrypted", 42},
-		"encrypted folder":   {"mapped", func(t *testing.T, b []byte) { inodeAt(b, number(t, b, "many"))[33] |= 8 }, "encrypted", 12},
+		"inode changed": {"checked", func(t *testing.T, b []byte) {
+			inodeAt(b, number(t, b, "large"))[4]++
+		}, "checksum", 42},
+		"folder changed": {"checked", func(t *testing.T, b []byte) {
+			record(t, b, "file-with-a-long-name-1\x00")[9]++
+		}, "checksum", 12},
+		"target with a zero": {"mapped", func(t *testing.T, b []byte) {
+			inodeAt(b, number(t, b, "short"))[42] = 0
+		}, "zero in it", 42},
+		"encrypted file": {"mapped", func(t *testing.T, b []byte) {
+			inodeAt(b, number(t, b, "large"))[33] |= 8
+		}, "encrypted", 42},
+		"encrypted folder": {"mapped", func(t *testing.T, b []byte) {
+			inodeAt(b, number(t, b, "many"))[33] |= 8
+		}, "encrypted", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := carried(t, c.image)
@@ -234,12 +283,21 @@ func TestLyingSuperblocks(t *testing.T) {
 		"empty inodes": {func(b []byte) { le.PutUint16(b[88:], 0) }, "inodes have 0 bytes"},
 		"no group":     {func(b []byte) { le.PutUint32(b[32:], 0) }, "blocks in groups of 0"},
 		"empty group":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 0) }, "descriptors of groups have 0"},
-		"inodes away":  {func(b []byte) { le.PutUint32(b[1024+8:], 1<<31) }, "inodes of group 0 are at block 2147483648"},
+		"inodes away": {func(b []byte) {
+			le.PutUint32(b[1024+8:], 1<<31)
+		}, "inodes of group 0 are at block 2147483648"},
 		"huge inodes":  {func(b []byte) { le.PutUint16(b[88:], 2048) }, "inodes have 2048 bytes"},
 		"journal":      {func(b []byte) { b[96] |= 8 }, "journal of another"},
 		"new features": {func(b []byte) { b[99] |= 0x80 }, "not known here (0x80000000)"},
-		"descriptors":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 4096) }, "descriptors of groups have 4096"},
-		"many blocks":  {func(b []byte) { b[96] |= 0x80; le.PutUint16(b[254:], 64); le.PutUint32(b[336:], 1<<31) }, "inodes in 1125899906842625 groups"},
+		"descriptors": {func(b []byte) {
+			b[96] |= 0x80
+			le.PutUint16(b[254:], 4096)
+		}, "descriptors of groups have 4096"},
+		"many blocks": {func(b []byte) {
+			b[96] |= 0x80
+			le.PutUint16(b[254:], 64)
+			le.PutUint32(b[336:], 1<<31)
+		}, "inodes in 1125899906842625 groups"},
 	} {
 		b := carried(t, "mapped")
 		c.lie(b[1024:])

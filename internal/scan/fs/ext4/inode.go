@@ -101,7 +101,8 @@ func checksum32(crc, v uint32) uint32 {
 func (f *FS) parseInode(number uint32, raw []byte) (*inode, error) {
 	le := binary.LittleEndian
 	n := &inode{
-		number: number, generation: le.Uint32(raw[100:]), mode: le.Uint16(raw), links: le.Uint16(raw[26:]), flags: le.Uint32(raw[32:]),
+		number: number, generation: le.Uint32(raw[100:]), mode: le.Uint16(raw), links: le.Uint16(raw[26:]),
+		flags: le.Uint32(raw[32:]),
 	}
 	extra := int64(0)
 	if len(raw) >= goodInode+4 {

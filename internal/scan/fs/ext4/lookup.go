@@ -80,7 +80,8 @@ func parts(name string) []string {
 // child finds a name in a directory.
 func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 	entries, err := f.folder(n, parent)
-	if k, found := slices.BinarySearchFunc(entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) }); found {
+	if k, found := slices.BinarySearchFunc(entries, name,
+		func(e entry, name string) int { return strings.Compare(e.name, name) }); found {
 		return entries[k].inode()
 	}
 	if n.flags&flagCaseFold != 0 {

@@ -90,24 +90,29 @@ func TestTreesOfMke2fs(t *testing.T) {
 		t.Fatal(err)
 	}
 	trees := map[string][]string{
-		"ext4":             {"-t", "ext4"},
-		"ext4 1k":          {"-t", "ext4", "-b", "1024"},
-		"ext4 2k":          {"-t", "ext4", "-b", "2048", "-I", "128"},
-		"ext4 64k":         {"-t", "ext4", "-b", "65536"},
-		"inline":           {"-t", "ext4", "-O", "inline_data"},
-		"inline 1k":        {"-t", "ext4", "-b", "1024", "-I", "1024", "-O", "inline_data"},
-		"plain":            {"-t", "ext4", "-O", "^metadata_csum,^64bit,^flex_bg"},
-		"meta groups":      {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode"},
-		"meta groups csum": {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode,metadata_csum,64bit,sparse_super2"},
-		"seed":             {"-t", "ext4", "-O", "metadata_csum,metadata_csum_seed", "-U", "00000000-1111-2222-3333-444444444444"},
-		"bigalloc":         {"-t", "ext4", "-O", "bigalloc,metadata_csum", "-C", "65536"},
-		"bigalloc 4k":      {"-t", "ext4", "-b", "4096", "-O", "bigalloc,metadata_csum", "-C", "65536"},
-		"casefold":         {"-t", "ext4", "-O", "casefold"},
-		"ext3":             {"-t", "ext3"},
-		"ext2":             {"-t", "ext2", "-b", "1024"},
-		"ext2 old":         {"-t", "ext2", "-r", "0", "-O", "none"},
-		"indexed":          {"-t", "ext4", "-O", "metadata_csum"},
-		"indexed 1k":       {"-t", "ext4", "-b", "1024"},
+		"ext4":        {"-t", "ext4"},
+		"ext4 1k":     {"-t", "ext4", "-b", "1024"},
+		"ext4 2k":     {"-t", "ext4", "-b", "2048", "-I", "128"},
+		"ext4 64k":    {"-t", "ext4", "-b", "65536"},
+		"inline":      {"-t", "ext4", "-O", "inline_data"},
+		"inline 1k":   {"-t", "ext4", "-b", "1024", "-I", "1024", "-O", "inline_data"},
+		"plain":       {"-t", "ext4", "-O", "^metadata_csum,^64bit,^flex_bg"},
+		"meta groups": {"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode"},
+		"meta groups csum": {
+			"-t", "ext4", "-b", "1024", "-g", "2048", "-O", "meta_bg,^resize_inode,metadata_csum,64bit,sparse_super2",
+		},
+		"seed": {
+			"-t", "ext4", "-O", "metadata_csum,metadata_csum_seed", "-U",
+			"00000000-1111-2222-3333-444444444444",
+		},
+		"bigalloc":    {"-t", "ext4", "-O", "bigalloc,metadata_csum", "-C", "65536"},
+		"bigalloc 4k": {"-t", "ext4", "-b", "4096", "-O", "bigalloc,metadata_csum", "-C", "65536"},
+		"casefold":    {"-t", "ext4", "-O", "casefold"},
+		"ext3":        {"-t", "ext3"},
+		"ext2":        {"-t", "ext2", "-b", "1024"},
+		"ext2 old":    {"-t", "ext2", "-r", "0", "-O", "none"},
+		"indexed":     {"-t", "ext4", "-O", "metadata_csum"},
+		"indexed 1k":  {"-t", "ext4", "-b", "1024"},
 	}
 	for _, name := range fulltest.Some(t, 6, slices.Sorted(maps.Keys(trees))) {
 		t.Run(name, func(t *testing.T) {

@@ -41,10 +41,14 @@ func TestLimitsOfSuperblock(t *testing.T) {
 		"most groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 1+1<<51 }, ""},
 		"more groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 2+1<<51 }, "4294967297 groups"},
 		"most blocks":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<31, 1<<52 }, ""},
-		"more blocks":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<31, 1+1<<52 }, "has 4503599627370497 blocks"},
+		"more blocks": {func(s *super) {
+			s.blocksPerGroup, s.blocks = 1<<31,
+				1+1<<52
+		}, "has 4503599627370497 blocks"},
 	} {
 		s := super{
-			inodes: 100, blocks: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256, inodesPerGroup: 32, inodeSize: 256, groupSize: 32,
+			inodes: 100, blocks: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256, inodesPerGroup: 32,
+			inodeSize: 256, groupSize: 32,
 		}
 		c.change(&s)
 		if err := s.check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -70,7 +74,8 @@ func TestCopies(t *testing.T) {
 	if got := all(&super{}); len(got) != 130 {
 		t.Errorf("without: %v", got)
 	}
-	if got := all(&super{ro: roSparseSuper, compat: compatSparse2, backups: [2]uint32{6, 99}}); !slices.Equal(got, []uint32{0, 6, 99}) {
+	if got := all(&super{ro: roSparseSuper, compat: compatSparse2, backups: [2]uint32{6, 99}}); !slices.Equal(got,
+		[]uint32{0, 6, 99}) {
 		t.Errorf("with sparse_super2: %v", got)
 	}
 }
@@ -114,7 +119,10 @@ func TestDescriptors(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	for in, want := range map[string]string{"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb", "\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab"} {
+	for in, want := range map[string]string{
+		"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb",
+		"\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab",
+	} {
 		if got := text([]byte(in)); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
@@ -138,22 +146,26 @@ func TestParseInode(t *testing.T) {
 		seconds     int64
 		want        string
 	}{
-		"least":             {raw: raw(128, nothing)},
-		"no room for more":  {raw: raw(130, func(b []byte) { b[128] = 4 })},
-		"more":              {raw: raw(256, func(b []byte) { b[128] = 128 })},
-		"too much more":     {raw: raw(256, func(b []byte) { b[128] = 132 }), want: "132 more bytes"},
-		"odd more":          {raw: raw(256, func(b []byte) { b[128] = 30 }), want: "30 more bytes"},
-		"size":              {raw: raw(128, func(b []byte) { le.PutUint32(b[4:], 7) }), size: 7},
-		"large file":        {raw: raw(128, func(b []byte) { b[108] = 1 }), size: 1 << 32},
-		"largest file":      {raw: raw(128, func(b []byte) { le.PutUint32(b[108:], 1024) }), size: 1024 << 32},
-		"too large":         {raw: raw(128, func(b []byte) { le.PutUint32(b[108:], 1024); b[4] = 1 }), want: "it has 4398046511105 bytes"},
-		"below zero":        {raw: raw(128, func(b []byte) { b[111] = 0x80 }), want: "it has 9223372036854775808 bytes"},
-		"small folder":      {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 })},
-		"large folder":      {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 }), large: true, size: 1 << 32},
-		"link has no more":  {raw: raw(128, func(b []byte) { le.PutUint16(b, modeLink); b[108] = 1 }), large: true},
-		"time":              {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
-		"before 1970":       {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
-		"after 2038":        {raw: raw(256, func(b []byte) { b[128] = 12; b[136] = 1 | 5<<2 }), seconds: 1 << 32, nanos: 5},
+		"least":            {raw: raw(128, nothing)},
+		"no room for more": {raw: raw(130, func(b []byte) { b[128] = 4 })},
+		"more":             {raw: raw(256, func(b []byte) { b[128] = 128 })},
+		"too much more":    {raw: raw(256, func(b []byte) { b[128] = 132 }), want: "132 more bytes"},
+		"odd more":         {raw: raw(256, func(b []byte) { b[128] = 30 }), want: "30 more bytes"},
+		"size":             {raw: raw(128, func(b []byte) { le.PutUint32(b[4:], 7) }), size: 7},
+		"large file":       {raw: raw(128, func(b []byte) { b[108] = 1 }), size: 1 << 32},
+		"largest file":     {raw: raw(128, func(b []byte) { le.PutUint32(b[108:], 1024) }), size: 1024 << 32},
+		"too large": {raw: raw(128,
+			func(b []byte) { le.PutUint32(b[108:], 1024); b[4] = 1 }), want: "it has 4398046511105 bytes"},
+		"below zero": {raw: raw(128,
+			func(b []byte) { b[111] = 0x80 }), want: "it has 9223372036854775808 bytes"},
+		"small folder": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 })},
+		"large folder": {raw: raw(128,
+			func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 }), large: true, size: 1 << 32},
+		"link has no more": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeLink); b[108] = 1 }), large: true},
+		"time":             {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
+		"before 1970":      {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
+		"after 2038": {raw: raw(256, func(b []byte) { b[128] = 12; b[136] = 1 | 5<<2 }), seconds: 1 <<
+			32, nanos: 5},
 		"no time behind":    {raw: raw(256, func(b []byte) { b[128] = 8; b[136] = 1 | 5<<2 })},
 		"no time but bytes": {raw: raw(128, func(b []byte) { b[100] = 9 })},
 	} {
@@ -168,7 +180,8 @@ func TestParseInode(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || n.size != c.size || n.mtime.Unix() != c.seconds || int64(n.mtime.Nanosecond()) != c.nanos || n.ID() != 7 {
+		if err != nil || n.size != c.size || n.mtime.Unix() != c.seconds || int64(n.mtime.Nanosecond()) != c.nanos ||
+			n.ID() != 7 {
 			t.Errorf("%s: %+v, %v", name, n, err)
 		}
 	}
@@ -176,9 +189,11 @@ func TestParseInode(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	for mode, want := range map[uint16]fs.FileMode{
-		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink | 0o777: fs.ModeSymlink | 0o777,
-		modeFIFO | 0o2600: fs.ModeNamedPipe | fs.ModeSetgid | 0o600, modeSocket: fs.ModeSocket, modeBlock: fs.ModeDevice,
-		modeChar: fs.ModeDevice | fs.ModeCharDevice, 0: fs.ModeIrregular,
+		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777,
+		modeLink | 0o777:  fs.ModeSymlink | 0o777,
+		modeFIFO | 0o2600: fs.ModeNamedPipe | fs.ModeSetgid | 0o600, modeSocket: fs.ModeSocket,
+		modeBlock: fs.ModeDevice,
+		modeChar:  fs.ModeDevice | fs.ModeCharDevice, 0: fs.ModeIrregular,
 	} {
 		if got := (&inode{mode: mode}).fileMode(); got != want {
 			t.Errorf("%#o: %v, want %v", mode, got, want)
@@ -332,7 +347,8 @@ func TestExtents(t *testing.T) {
 	if r, err := f.find(full, 0); err != nil || r.place != 99 {
 		t.Errorf("the last block: %+v, %v", r, err)
 	}
-	if r, err := f.find(flat([3]uint64{0, 1, 1}, [3]uint64{1, 1, 2}, [3]uint64{2, 1, 3}, [3]uint64{3, 1, 4}), 3); err != nil || r.place != 4 {
+	if r, err := f.find(flat([3]uint64{0, 1, 1}, [3]uint64{1, 1, 2}, [3]uint64{2, 1, 3}, [3]uint64{3, 1, 4}),
+		3); err != nil || r.place != 4 {
 		t.Errorf("a full node: %+v, %v", r, err)
 	}
 	for name, n := range map[string]*inode{
@@ -363,7 +379,8 @@ func TestSumOfExtents(t *testing.T) {
 		most uint16
 		add  uint32
 		bad  bool
-	}{"right": {fit, 0, false}, "wrong": {fit, 1, true}, "fewer": {fit - 1, 0, false}, "over the end": {fit + 1, 0, true}, "far behind": {60000, 0, true}} {
+	}{"right": {fit, 0, false}, "wrong": {fit, 1, true}, "fewer": {fit - 1, 0, false}, "over the end": {fit +
+		1, 0, true}, "far behind": {60000, 0, true}} {
 		f, b := blocksOf(100)
 		f.super.ro = roMetaChecksums
 		n := &inode{number: 3, flags: flagExtents}

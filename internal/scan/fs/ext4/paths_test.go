@@ -78,9 +78,12 @@ func TestPaths(t *testing.T) {
 	tr.put(17, modeLink|0o777, 0, []byte("o"))
 	tr.put(18, modeLink|0o777, 0, nil)
 	tr.folder(19, 0) // it does not name its parent
-	for path, want := range map[string]uint64{".": 2, "d": 12, "d/x": 15, "l": 15, "a": 12, "a/x": 15, "d/u": 15, "a/u": 15} {
+	for path, want := range map[string]uint64{
+		".": 2, "d": 12, "d/x": 15, "l": 15, "a": 12, "a/x": 15, "d/u": 15, "a/u": 15,
+	} {
 		st, err := tr.f.Stat(path)
-		if err != nil || st.Sys().(*inode).ID() != want || st.Name() != path[strings.LastIndexByte(path, '/')+1:] || st.IsDir() != (want == 2 || want == 12) {
+		if err != nil || st.Sys().(*inode).ID() != want || st.Name() != path[strings.LastIndexByte(path, '/')+1:] ||
+			st.IsDir() != (want == 2 || want == 12) {
 			t.Errorf("%s: %+v, %v", path, st, err)
 		}
 	}
@@ -90,7 +93,9 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]error{
-		"d/o": syscall.ELOOP, "d/o/x": syscall.ELOOP, "l/x": syscall.ENOTDIR, "d/x/y": syscall.ENOTDIR, "n": fs.ErrNotExist, "a/n": fs.ErrNotExist, "a/X": fs.ErrNotExist, "z": ErrDamaged, "z/x": ErrDamaged, "d/e/x": ErrDamaged,
+		"d/o": syscall.ELOOP, "d/o/x": syscall.ELOOP, "l/x": syscall.ENOTDIR, "d/x/y": syscall.ENOTDIR,
+		"n": fs.ErrNotExist, "a/n": fs.ErrNotExist, "a/X": fs.ErrNotExist, "z": ErrDamaged, "z/x": ErrDamaged,
+		"d/e/x": ErrDamaged,
 	} {
 		for op, try := range map[string]func() error{
 			"stat":    func() error { _, err := tr.f.Stat(path); return err },
@@ -209,7 +214,8 @@ func TestTargets(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	tr := newTree(t)
 	for number, want := range map[uint32]bool{0: false, 1: true, 100: true, 101: false} {
-		if _, err := tr.f.inode(number); (err == nil) != want || err != nil && (!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("inode %d of 100", number))) {
+		if _, err := tr.f.inode(number); (err == nil) != want || err != nil &&
+			(!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("inode %d of 100", number))) {
 			t.Errorf("inode %d: %v", number, err)
 		}
 	}
@@ -293,7 +299,8 @@ func TestKindsOfNames(t *testing.T) {
 	tr.put(15, modeFIFO, 0, nil)
 	l := lister{fs: tr.f, n: &inode{number: 5}}
 	for kind, want := range map[byte]fs.FileMode{
-		0: fs.ModeNamedPipe, 1: 0, 2: fs.ModeDir, 3: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDevice, 5: fs.ModeNamedPipe, 6: fs.ModeSocket,
+		0: fs.ModeNamedPipe, 1: 0, 2: fs.ModeDir, 3: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDevice,
+		5: fs.ModeNamedPipe, 6: fs.ModeSocket,
 		7: fs.ModeSymlink, 8: fs.ModeNamedPipe, 255: fs.ModeNamedPipe,
 	} {
 		if got := l.mode(kind, 15); got != want {
@@ -354,7 +361,8 @@ func TestFolderOfBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		list, err := tr.f.list(n, rootInode)
-		if len(list) != c.names || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if len(list) != c.names || (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %d names, %v, want %q", name, len(list), err, c.want)
 		}
 	}
@@ -434,7 +442,8 @@ func TestUnreadable(t *testing.T) {
 		return f.(*file)
 	}
 	p := bytes.Repeat([]byte{1}, 5000)
-	if got, err := open().ReadAt(p, 0); got != 3*1024+10 || !errors.Is(err, io.EOF) || !bytes.Equal(p[:got], make([]byte, got)) {
+	if got, err := open().ReadAt(p, 0); got != 3*1024+10 || !errors.Is(err, io.EOF) ||
+		!bytes.Equal(p[:got], make([]byte, got)) {
 		t.Errorf("%d bytes, %v", got, err)
 	}
 	if len(r.at) != 2 {
@@ -480,10 +489,12 @@ func TestUnreadable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.ReadAt(p[:200], 2); got != 98 || !errors.Is(err, io.EOF) || string(p[:3]) != "xt\x00" || p[97] != 0 {
+	if got, err := c.ReadAt(p[:200], 2); got != 98 || !errors.Is(err, io.EOF) || string(p[:3]) != "xt\x00" ||
+		p[97] != 0 {
 		t.Errorf("%d bytes, %v", got, err)
 	}
-	inlined.tail = append(le.AppendUint32(nil, attrMagic), fmt.Append(nil, "\x04\x07\xff\x00", strings.Repeat("\x00", 12), attrData)...)
+	inlined.tail = append(le.AppendUint32(nil, attrMagic),
+		fmt.Append(nil, "\x04\x07\xff\x00", strings.Repeat("\x00", 12), attrData)...)
 	if _, err := tr.f.content(inlined); !errors.Is(err, ErrDamaged) {
 		t.Errorf("the rest lies nowhere: %v", err)
 	}
@@ -514,7 +525,8 @@ func TestReadSuper(t *testing.T) {
 	}
 	group := bytes.Clone(b)
 	group[2048+0x10]++
-	if _, err := Open(bytes.NewReader(group), int64(len(b))); err == nil || !strings.Contains(err.Error(), "the descriptor of group 0 is not what its checksum says") {
+	if _, err := Open(bytes.NewReader(group), int64(len(b))); err == nil ||
+		!strings.Contains(err.Error(), "the descriptor of group 0 is not what its checksum says") {
 		t.Errorf("a descriptor that was changed: %v", err)
 	}
 	large := bytes.Clone(b)

@@ -142,7 +142,8 @@ func (s *super) check() error {
 	case s.incompat&^known != 0:
 		return fmt.Errorf("it uses features of ext4 that are not known here (%#x)", s.incompat&^known)
 	case s.blocksPerGroup == 0 || s.inodesPerGroup == 0 || groups == 0:
-		return damaged("it has %d blocks in groups of %d and %d inodes in groups of %d", s.blocks, s.blocksPerGroup, s.inodes, s.inodesPerGroup)
+		return damaged("it has %d blocks in groups of %d and %d inodes in groups of %d", s.blocks, s.blocksPerGroup,
+			s.inodes, s.inodesPerGroup)
 	case groups > 1<<32 || uint64(s.inodes) > groups*uint64(s.inodesPerGroup) || s.inodes < rootInode:
 		return damaged("it has %d inodes in %d groups of %d", s.inodes, groups, s.inodesPerGroup)
 	case s.inodeSize < goodInode || s.inodeSize > s.blockSize || s.inodeSize&(s.inodeSize-1) != 0:

@@ -68,8 +68,10 @@ func (m *maker) bytes(n int) []byte {
 func (m *maker) names() {
 	m.folder("names")
 	for i, name := range []string{
-		" ", "a b", "-rf", "...", "..a", "a.", "line\nfeed", "tab\there", "back\\slash", "quote\"'`", "$HOME", "*?[", "%s%n",
-		"caf\u00e9", "cafe\u0301", "\u65e5\u672c\u8a9e", "\U0001f980", "\u202eright", "CASE", "case", "latin-\xe9", "\xff\xfe",
+		" ", "a b", "-rf", "...", "..a", "a.", "line\nfeed", "tab\there", "back\\slash", "quote\"'`", "$HOME", "*?[",
+		"%s%n",
+		"caf\u00e9", "cafe\u0301", "\u65e5\u672c\u8a9e", "\U0001f980", "\u202eright", "CASE", "case", "latin-\xe9",
+		"\xff\xfe",
 		strings.Repeat("n", 255), strings.Repeat("\u00e9", 127), ".hidden", "trailing ", "a:b", "a|b", "\x01",
 	} {
 		m.file("names/"+name, []byte(fmt.Sprint(i)))
@@ -113,7 +115,8 @@ func (m *maker) sizes() {
 	for n := range 200 {
 		m.file(fmt.Sprintf("sizes/%d", n), m.bytes(n))
 	}
-	for _, n := range []int{511, 512, 1023, 1024, 1025, 4095, 4096, 4097, 12 << 10, 12<<10 + 1, 48 << 10, 48<<10 + 1, 65535, 65536, 65537, 268<<10 + 5, 1<<20 - 1, int(m.scale)*5<<20 + 77} {
+	for _, n := range []int{511, 512, 1023, 1024, 1025, 4095, 4096, 4097, 12 << 10, 12<<10 + 1, 48 << 10, 48<<10 +
+		1, 65535, 65536, 65537, 268<<10 + 5, 1<<20 - 1, int(m.scale)*5<<20 + 77} {
 		m.file(fmt.Sprintf("sizes/%d", n), m.bytes(n))
 	}
 }

@@ -105,7 +105,8 @@ func (f *file) closeLocked() (err error) {
 func openFile(path string) (db *bbolt.DB, err error) {
 	defer recovered(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
+	db, err = bbolt.Open(path, 0o600,
+		&bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
 	if err != nil {
 		if notDamage(err) {
 			return nil, fmt.Errorf("opening the inventory: %w", err)

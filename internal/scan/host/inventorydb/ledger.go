@@ -159,7 +159,10 @@ func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Bui
 // Totals returns the numbers of the contents. It reads no file.
 func (l *DB) Totals() Totals {
 	n := l.totals.Load()
-	return Totals{Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused), Bytes: l.size.Load(), Judged: n.judged}
+	return Totals{
+		Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused),
+		Bytes: l.size.Load(), Judged: n.judged,
+	}
 }
 
 // The tables.
@@ -173,7 +176,8 @@ var (
 	findingTable  = []byte("findings") // number of a package, ID of a vulnerability -> time of discovery, finding
 	unjudgedTable = []byte("unjudged") // number of a package -> transaction that added it
 
-	reportTables = [][]byte{pathTable, packageTable, nameTable, placeTable, findingTable, unjudgedTable} // a reset empties them
+	// a reset empties them
+	reportTables = [][]byte{pathTable, packageTable, nameTable, placeTable, findingTable, unjudgedTable}
 	tables       = append([][]byte{metaTable, fileTable}, reportTables...)
 
 	schemaKey = []byte("schema")
@@ -254,7 +258,8 @@ func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	t := &tx{Tx: b}
 	meta := b.Bucket(metaTable)
 	for name, into := range map[string]**bbolt.Bucket{
-		string(fileTable): &t.files, string(pathTable): &t.paths, string(packageTable): &t.packages, string(nameTable): &t.names,
+		string(fileTable): &t.files, string(pathTable): &t.paths, string(packageTable): &t.packages,
+		string(nameTable):  &t.names,
 		string(placeTable): &t.places, string(findingTable): &t.findings, string(unjudgedTable): &t.unjudged,
 	} {
 		if *into = b.Bucket([]byte(name)); *into == nil || meta == nil {

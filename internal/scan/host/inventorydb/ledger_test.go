@@ -78,7 +78,8 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 	ws := npm("ws", "8.0.0")
 	licensed := ws
 	licensed.Licenses = []string{"MIT"}
-	c := put(t, l, day, File{Path: "a/package.json", Mark: 1, Packages: []catalog.Package{ws}}, File{Path: "b/package.json", Mark: 2, Packages: []catalog.Package{licensed, npm("x", "1")}})
+	c := put(t, l, day, File{Path: "a/package.json", Mark: 1, Packages: []catalog.Package{ws}},
+		File{Path: "b/package.json", Mark: 2, Packages: []catalog.Package{licensed, npm("x", "1")}})
 	if len(c.New) != 2 || len(c.Gone) != 0 {
 		t.Fatalf("%+v", c)
 	}
@@ -90,7 +91,8 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 	}
 	expect(t, shape(t, l), "npm ws 8.0.0 [/a/package.json] []", "npm x 2 [/b/package.json] []")
 	list, _, err := l.Packages(0, day.Add(time.Minute), 10)
-	if err != nil || len(list) != 1 || !list[0].Created.Equal(day.Add(time.Hour)) || list[0].PURL != "pkg:npm/x@2" || len(list[0].CPEs) == 0 {
+	if err != nil || len(list) != 1 || !list[0].Created.Equal(day.Add(time.Hour)) || list[0].PURL != "pkg:npm/x@2" ||
+		len(list[0].CPEs) == 0 {
 		t.Errorf("%+v %v", list, err)
 	}
 
@@ -108,7 +110,8 @@ func TestSpellingsOfOnePackageAreOne(t *testing.T) {
 	py := func(name string) []catalog.Package {
 		return []catalog.Package{{Kind: catalog.Python, Name: name, Version: "1"}}
 	}
-	put(t, l, day, File{Path: "a", Mark: 1, Packages: py("Typing_Extensions")}, File{Path: "b", Mark: 1, Packages: py("typing-extensions")})
+	put(t, l, day, File{Path: "a", Mark: 1, Packages: py("Typing_Extensions")},
+		File{Path: "b", Mark: 1, Packages: py("typing-extensions")})
 	expect(t, shape(t, l), "python Typing_Extensions 1 [/a /b] []")
 	if _, err := l.Put(Batch{Drop: []string{"a"}}); err != nil {
 		t.Fatal(err)
@@ -119,7 +122,10 @@ func TestSpellingsOfOnePackageAreOne(t *testing.T) {
 func TestApplicationsOfOneNameAreOne(t *testing.T) {
 	l := fresh(t)
 	for _, id := range []string{"org.mozilla.firefox", "com.example.shim", ""} {
-		put(t, l, day, File{Path: "at " + id, Mark: 1, Packages: []catalog.Package{{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: []string{id}}}})
+		put(t, l, day,
+			File{Path: "at " + id, Mark: 1, Packages: []catalog.Package{
+				{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: []string{id}},
+			}})
 	}
 	ids := func() []string {
 		list, _, err := l.Packages(0, time.Time{}, 10)
@@ -168,7 +174,10 @@ func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 
 func TestWhatChangedMeanwhileIsNotKept(t *testing.T) {
 	l := fresh(t)
-	c, err := l.Put(Batch{Files: []File{{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day, Mark: func(string) (uint64, bool) { return 2, true }})
+	c, err := l.Put(Batch{
+		Files: []File{{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day,
+		Mark: func(string) (uint64, bool) { return 2, true },
+	})
 	if err != nil || !slices.Equal(c.Stale, []string{"a"}) || l.Totals().Packages != 0 {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -197,8 +206,11 @@ func TestResetForgetsPackagesAndKnowsFiles(t *testing.T) {
 
 func finding(id string, score float64) match.Finding {
 	return match.Finding{
-		Vulnerability: vulndb.Vulnerability{ID: id, Score: vulndb.Score{Base: score, Severity: vulndb.High, Version: "3.1"}, URL: "https://x.test", Related: []string{"GHSA-1"}},
-		CPE:           "cpe:2.3:a:x:x:1:*:*:*:*:*:*:*", Version: "1", Constraint: "< 2", Type: match.Semantic, Source: vulndb.GHSA, Advisory: "GHSA-1", Fixed: []string{"2"},
+		Vulnerability: vulndb.Vulnerability{ID: id, Score: vulndb.Score{
+			Base: score, Severity: vulndb.High, Version: "3.1",
+		}, URL: "https://x.test", Related: []string{"GHSA-1"}},
+		CPE: "cpe:2.3:a:x:x:1:*:*:*:*:*:*:*", Version: "1", Constraint: "< 2", Type: match.Semantic,
+		Source: vulndb.GHSA, Advisory: "GHSA-1", Fixed: []string{"2"},
 	}
 }
 
@@ -224,11 +236,13 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 		t.Errorf("%v waits", left)
 	}
 	later := day.Add(time.Hour)
-	if added := judge(later, finding("CVE-1", 9), finding("CVE-2", 4)); len(added) != 1 || added[0].Vulnerability.ID != "CVE-2" {
+	if added := judge(later, finding("CVE-1", 9), finding("CVE-2", 4)); len(added) != 1 ||
+		added[0].Vulnerability.ID != "CVE-2" {
 		t.Errorf("%v", added)
 	}
 	all, _, _, err := l.Findings(FindingCursor{}, time.Time{}, 10)
-	if err != nil || len(all) != 2 || !all[0].Known.Equal(day) || all[0].Vulnerability.Score.Base != 9 || all[0].Package.Locations[0] != "/a" {
+	if err != nil || len(all) != 2 || !all[0].Known.Equal(day) || all[0].Vulnerability.Score.Base != 9 ||
+		all[0].Package.Locations[0] != "/a" {
 		t.Errorf("%+v %v", all, err)
 	}
 	if since, _, _, _ := l.Findings(FindingCursor{}, later, 10); len(since) != 1 {
@@ -293,7 +307,8 @@ func TestAProcessThatIsEndingIsWaitedFor(t *testing.T) {
 
 func TestItRestsAndWakes(t *testing.T) {
 	rested := make(chan struct{}, 10)
-	l, err := Open(Options{Path: filepath.Join(t.TempDir(), "c.db"), MaxPackages: 9, MaxBytes: 1 << 20, Rest: time.Millisecond, OnRest: func() { rested <- struct{}{} }})
+	l, err := Open(Options{Path: filepath.Join(t.TempDir(), "c.db"), MaxPackages: 9, MaxBytes: 1 <<
+		20, Rest: time.Millisecond, OnRest: func() { rested <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +331,8 @@ func TestDamageIsSaid(t *testing.T) {
 	l := open(t, path)
 	var files []File
 	for i := range 400 {
-		files = append(files, File{Path: fmt.Sprintf("some/folder/%d/package.json", i), Mark: 1, Packages: []catalog.Package{npm(fmt.Sprint("p", i), "1")}})
+		files = append(files, File{Path: fmt.Sprintf("some/folder/%d/package.json",
+			i), Mark: 1, Packages: []catalog.Package{npm(fmt.Sprint("p", i), "1")}})
 	}
 	put(t, l, day, files...)
 	if err := l.Close(); err != nil {
@@ -405,7 +421,8 @@ func child(t *testing.T, path string) {
 	l := open(t, path)
 	for i := l.Totals().Files; ; i++ {
 		name := fmt.Sprintf("f/%d", i%50)
-		put(t, l, day, File{Path: name, Mark: uint64(i), Packages: []catalog.Package{npm("shared", "1"), npm(fmt.Sprint(i), "1")}})
+		put(t, l, day,
+			File{Path: name, Mark: uint64(i), Packages: []catalog.Package{npm("shared", "1"), npm(fmt.Sprint(i), "1")}})
 		list, err := l.AwaitingMatch(10)
 		if err != nil {
 			t.Fatal(err)
@@ -467,12 +484,16 @@ func consistent(t *testing.T, l *DB) {
 
 func TestRecordsComeBack(t *testing.T) {
 	f := finding("CVE-1", 9.8)
-	f.Vulnerability.Exploited, f.Vulnerability.ExploitedSince, f.Vulnerability.EPSS, f.Unconfirmed = true, day, 0.5, true
+	f.Vulnerability.Exploited, f.Vulnerability.ExploitedSince, f.Vulnerability.EPSS, f.Unconfirmed = true, day, 0.5,
+		true
 	back, err := readFinding(appendFinding(nil, &f), "CVE-1")
 	if err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%+v %v", back, err)
 	}
-	p := catalog.Package{Kind: catalog.MacOSApp, Name: "A", Version: "1", BundleIDs: []string{"x.a"}, Replaced: true, Licenses: []string{"MIT", "X"}}
+	p := catalog.Package{
+		Kind: catalog.MacOSApp, Name: "A", Version: "1", BundleIDs: []string{"x.a"}, Replaced: true,
+		Licenses: []string{"MIT", "X"},
+	}
 	got, err := readPlace(appendPlace(nil, &p), packageRecord{kind: p.Kind, name: "A", version: "1"})
 	if err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("%+v %v", got, err)

@@ -202,7 +202,9 @@ type FindingCursor struct{ key []byte }
 
 // Findings returns up to most findings that were known at a time or later, after a position, and
 // the position to continue after; false is the end.
-func (l *DB) Findings(after FindingCursor, from time.Time, most int) (out []Finding, next FindingCursor, more bool, err error) {
+func (l *DB) Findings(
+	after FindingCursor, from time.Time, most int,
+) (out []Finding, next FindingCursor, more bool, err error) {
 	err = l.view(func(t *tx) error {
 		var of *Package
 		c := t.findings.Cursor()

@@ -72,7 +72,8 @@ func nameOf(p *catalog.Package) string {
 
 // keepable reports whether the name and version of a package can form its identity.
 func keepable(p *catalog.Package) bool {
-	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 && !strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
+	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 &&
+		!strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
 }
 
 // Flags of the entry of a package in a file.
@@ -158,7 +159,10 @@ func appendFinding(b []byte, f *match.Finding) []byte {
 	}
 	b = append(b, flags)
 	b = appendFloat(b, v.Score.Base)
-	for _, s := range []string{string(v.Score.Severity), v.Score.Version, v.Score.Vector, string(v.Score.Source), v.URL} {
+	for _, s := range []string{
+		string(v.Score.Severity), v.Score.Version, v.Score.Vector, string(v.Score.Source),
+		v.URL,
+	} {
 		b = appendText(b, s)
 	}
 	b = appendTexts(b, v.Related)
@@ -181,7 +185,8 @@ func readFinding(b []byte, id string) (f match.Finding, err error) {
 	v := &f.Vulnerability
 	v.ID, v.Exploited, v.Rejected, f.Unconfirmed = id, b[0]&exploited != 0, b[0]&rejected != 0, b[0]&unconfirmed != 0
 	v.Score = vulndb.Score{
-		Base: r.float(), Severity: vulndb.Severity(r.text()), Version: r.text(), Vector: r.text(), Source: vulndb.Source(r.text()),
+		Base: r.float(), Severity: vulndb.Severity(r.text()), Version: r.text(), Vector: r.text(),
+		Source: vulndb.Source(r.text()),
 	}
 	v.URL, v.Related, v.ExploitedSince = r.text(), r.texts(), r.time()
 	v.EPSS, v.EPSSPercentile = r.float(), r.float()

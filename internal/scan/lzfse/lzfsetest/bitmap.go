@@ -20,7 +20,20 @@ func LZBitmap(b []byte) []byte {
 func number(b []byte, v int) []byte { return append(b, byte(v), byte(v>>8), byte(v>>16)) }
 
 // known are the bitmaps in the table of each chunk, with the bytes of a distance.
-var known = [12][2]byte{{0xff, 0}, {0, 0}, {0, 1}, {0, 2}, {0x01, 0}, {0x80, 1}, {0x0f, 0}, {0xf0, 0}, {0x03, 1}, {0x3f, 0}, {0x01, 2}, {0x07, 1}}
+var known = [12][2]byte{
+	{0xff, 0},
+	{0, 0},
+	{0, 1},
+	{0, 2},
+	{0x01, 0},
+	{0x80, 1},
+	{0x0f, 0},
+	{0xf0, 0},
+	{0x03, 1},
+	{0x3f, 0},
+	{0x01, 2},
+	{0x07, 1},
+}
 
 // chunk compresses a range of bytes, whose matches may begin before it.
 func chunk(b []byte, start, end int) []byte {

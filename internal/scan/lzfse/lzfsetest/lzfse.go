@@ -210,7 +210,8 @@ type encoded struct {
 // full writes the header of bvx1.
 func (b *encoded) full() []byte {
 	out := []byte("bvx1")
-	for _, v := range []int{b.raw, len(b.text.out) + len(b.lmd.out), b.literals, b.matches, len(b.text.out), len(b.lmd.out), b.text.missing()} {
+	for _, v := range []int{b.raw, len(b.text.out) +
+		len(b.lmd.out), b.literals, b.matches, len(b.text.out), len(b.lmd.out), b.text.missing()} {
 		out = le.AppendUint32(out, uint32(v))
 	}
 	for _, v := range b.literalState {
@@ -237,13 +238,15 @@ func (b *encoded) packed() []byte {
 		}
 	}
 	out := le.AppendUint32([]byte("bvx2"), uint32(b.raw))
-	out = le.AppendUint64(out, uint64(b.literals)|uint64(len(b.text.out))<<20|uint64(b.matches)<<40|uint64(b.text.missing()+7)<<60)
+	out = le.AppendUint64(out, uint64(b.literals)|uint64(len(b.text.out))<<20|uint64(b.matches)<<40|
+		uint64(b.text.missing()+7)<<60)
 	word := uint64(len(b.lmd.out))<<40 | uint64(b.lmd.missing()+7)<<60
 	for i, v := range b.literalState {
 		word |= uint64(v) << (10 * i)
 	}
 	out = le.AppendUint64(out, word)
-	out = le.AppendUint64(out, uint64(32+len(f.out))|uint64(b.state[0])<<32|uint64(b.state[1])<<42|uint64(b.state[2])<<52)
+	out = le.AppendUint64(out, uint64(32+len(f.out))|uint64(b.state[0])<<32|uint64(b.state[1])<<42|
+		uint64(b.state[2])<<52)
 	return append(out, f.out...)
 }
 

@@ -13,7 +13,10 @@ import (
 )
 
 // Sets are the collections of advisories, each an archive NAME.tar.zst.
-var Sets = []string{"brew", "ghsa-sample", "govulndb-osv", "kev", "nvd-overrides", "pypa", "rubysec", "rustsec", "vulnrichment"}
+var Sets = []string{
+	"brew", "ghsa-sample", "govulndb-osv", "kev", "nvd-overrides", "pypa", "rubysec", "rustsec",
+	"vulnrichment",
+}
 
 // ReadSet calls each for every file of a set in a directory of archives. The name is that of the
 // table: the set, then the path inside.

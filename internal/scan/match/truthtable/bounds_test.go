@@ -13,7 +13,8 @@ import (
 
 // candidates are the suffixes that make a pre-release of a version, by ecosystem.
 var candidates = map[string]string{
-	"Go": "-rc.1", crates: "-alpha.1", "npm": "-beta.2", "PyPI": "rc1", "RubyGems": ".rc1", "Maven": "-rc1", "Homebrew": "_1",
+	"Go": "-rc.1", crates: "-alpha.1", "npm": "-beta.2", "PyPI": "rc1", "RubyGems": ".rc1", "Maven": "-rc1",
+	"Homebrew": "_1",
 }
 
 // around returns the versions at and next to the bounds: one below and one above where the last
@@ -76,7 +77,8 @@ func checkBounds(t *testing.T, folder string) {
 		}
 		var packages []catalog.Package
 		for _, v := range around(ecosystem, bounds) {
-			packages = append(packages, catalog.Package{Kind: kinds[ecosystem], Name: name, Version: v, Locations: []string{"/found"}})
+			packages = append(packages,
+				catalog.Package{Kind: kinds[ecosystem], Name: name, Version: v, Locations: []string{"/found"}})
 		}
 		deciding := byID(ecosystem, n.records[key])
 		for i, got := range ask(t, db, packages, none) {
@@ -99,7 +101,8 @@ func checkBounds(t *testing.T, folder string) {
 			}
 		}
 	}
-	t.Logf("%d questions at the bounds of %d packages, %d versions answered differently", asked, len(n.records), different)
+	t.Logf("%d questions at the bounds of %d packages, %d versions answered differently", asked, len(n.records),
+		different)
 }
 
 // tell logs where two answers differ.
@@ -107,7 +110,8 @@ func tell(t *testing.T, p *catalog.Package, got, want answer) {
 	t.Helper()
 	for _, id := range slices.Sorted(maps.Keys(want)) {
 		if u, ok := got[id]; !ok || u != want[id] {
-			t.Errorf("%s %s %q: %s is affected (unconfirmed %v), the matcher says %v (%v)", p.Kind, p.Name, p.Version, id, want[id], ok, u)
+			t.Errorf("%s %s %q: %s is affected (unconfirmed %v), the matcher says %v (%v)", p.Kind, p.Name, p.Version,
+				id, want[id], ok, u)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(got)) {
@@ -164,7 +168,8 @@ func checkProducts(t *testing.T, folder string) {
 			}
 		}
 	}
-	t.Logf("%d questions at the bounds of %d products, %d versions answered differently", asked, len(products), different)
+	t.Logf("%d questions at the bounds of %d products, %d versions answered differently", asked, len(products),
+		different)
 }
 
 var plainVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)

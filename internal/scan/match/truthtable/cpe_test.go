@@ -47,18 +47,27 @@ func parseConfigurations(file string, data []byte) (id string, out []configurati
 var products = map[string][]string{
 	"brew/curl": {"haxx:curl"}, "brew/ffmpeg": {"ffmpeg:ffmpeg"}, "brew/freetype": {"freetype:freetype"},
 	"brew/ghostscript": {"artifex:ghostscript", "ghostscript:ghostscript"}, "brew/glibc": {"gnu:glibc"},
-	"brew/imagemagick": {"imagemagick:imagemagick"}, "brew/jq": {"jqlang:jq", "jq_project:jq"}, "brew/libxml2": {"xmlsoft:libxml2"},
-	"brew/neovim": {"neovim:neovim"}, "brew/node": {"nodejs:node.js"}, "brew/openssh": {"openbsd:openssh"}, "brew/openssl": {"openssl:openssl"},
-	"brew/poppler": {"freedesktop:poppler", "poppler:poppler"}, "brew/postgresql": {"postgresql:postgresql"}, "brew/sudo": {"sudo_project:sudo"},
-	"brew/xz": {"tukaani:xz"}, "brew/libssh2": {"libssh2:libssh2"}, "brew/sqlite": {"sqlite:sqlite"}, "brew/vim": {"vim:vim"}, "brew/git": {"git-scm:git"},
-	"brew/go": {"golang:go"}, "brew/php": {"php:php"}, "brew/python": {"python:python"}, "brew/libarchive": {"libarchive:libarchive"},
-	"com.google.Chrome": {"google:chrome"}, "org.mozilla.firefox": {"mozilla:firefox"}, "org.mozilla.thunderbird": {"mozilla:thunderbird"},
-	"com.apple.Safari": {"apple:safari"}, "com.docker.docker": {"docker:docker_desktop", "docker:desktop"},
-	"com.torusknot.SourceTreeNotMAS": {"atlassian:sourcetree"}, "com.parallels.desktop.console": {"parallels:parallels_desktop"},
-	"org.libreoffice.script": {"libreoffice:libreoffice"}, "org.virtualbox.app.VirtualBox": {"oracle:vm_virtualbox"},
-	"org.videolan.vlc": {"videolan:vlc_media_player"}, "org.wireshark.Wireshark": {"wireshark:wireshark"},
-	"org.inkscape.Inkscape": {"inkscape:inkscape"}, "com.jetbrains.pycharm": {"jetbrains:pycharm"}, "com.jetbrains.intellij": {"jetbrains:intellij_idea"},
-	"com.microsoft.edgemac": {"microsoft:edge_chromium"}, "com.apple.dt.Xcode": {"apple:xcode"},
+	"brew/imagemagick": {"imagemagick:imagemagick"}, "brew/jq": {"jqlang:jq", "jq_project:jq"},
+	"brew/libxml2": {"xmlsoft:libxml2"},
+	"brew/neovim":  {"neovim:neovim"}, "brew/node": {"nodejs:node.js"}, "brew/openssh": {"openbsd:openssh"},
+	"brew/openssl": {"openssl:openssl"},
+	"brew/poppler": {"freedesktop:poppler", "poppler:poppler"}, "brew/postgresql": {"postgresql:postgresql"},
+	"brew/sudo": {"sudo_project:sudo"},
+	"brew/xz":   {"tukaani:xz"}, "brew/libssh2": {"libssh2:libssh2"}, "brew/sqlite": {"sqlite:sqlite"},
+	"brew/vim": {"vim:vim"}, "brew/git": {"git-scm:git"},
+	"brew/go": {"golang:go"}, "brew/php": {"php:php"}, "brew/python": {"python:python"},
+	"brew/libarchive":   {"libarchive:libarchive"},
+	"com.google.Chrome": {"google:chrome"}, "org.mozilla.firefox": {"mozilla:firefox"},
+	"org.mozilla.thunderbird": {"mozilla:thunderbird"},
+	"com.apple.Safari":        {"apple:safari"}, "com.docker.docker": {"docker:docker_desktop", "docker:desktop"},
+	"com.torusknot.SourceTreeNotMAS": {"atlassian:sourcetree"},
+	"com.parallels.desktop.console":  {"parallels:parallels_desktop"},
+	"org.libreoffice.script":         {"libreoffice:libreoffice"},
+	"org.virtualbox.app.VirtualBox":  {"oracle:vm_virtualbox"},
+	"org.videolan.vlc":               {"videolan:vlc_media_player"}, "org.wireshark.Wireshark": {"wireshark:wireshark"},
+	"org.inkscape.Inkscape": {"inkscape:inkscape"}, "com.jetbrains.pycharm": {"jetbrains:pycharm"},
+	"com.jetbrains.intellij": {"jetbrains:intellij_idea"},
+	"com.microsoft.edgemac":  {"microsoft:edge_chromium"}, "com.apple.dt.Xcode": {"apple:xcode"},
 	"com.nextcloud.desktopclient": {"nextcloud:desktop"}, "com.vmware.fusion": {"vmware:fusion"},
 	"com.apple.iCal": {"apple:calendar"}, "com.apple.AddressBook": {"apple:contacts"},
 }
@@ -123,7 +132,8 @@ func (c *criterion) holds(names []string, version string) bool {
 		return false
 	}
 	if f[2] != "a" { // its platform
-		return f[2] == "o" && f[3] == "apple" && slices.Contains([]string{"macos", "mac_os_x", "mac_os"}, f[4]) && (f[5] == "*" || f[5] == "-") && c.StartIn+c.StartEx+c.EndIn+c.EndEx == ""
+		return f[2] == "o" && f[3] == "apple" && slices.Contains([]string{"macos", "mac_os_x", "mac_os"}, f[4]) &&
+			(f[5] == "*" || f[5] == "-") && c.StartIn+c.StartEx+c.EndIn+c.EndEx == ""
 	}
 	if !slices.Contains(names, f[3]+":"+f[4]) || version == "" {
 		return false
@@ -142,6 +152,7 @@ func (c *criterion) holds(names []string, version string) bool {
 		}
 		return compareLoose(version, exact) == 0
 	}
-	return (c.StartIn == "" || compareLoose(version, c.StartIn) >= 0) && (c.StartEx == "" || compareLoose(version, c.StartEx) > 0) &&
+	return (c.StartIn == "" || compareLoose(version, c.StartIn) >= 0) &&
+		(c.StartEx == "" || compareLoose(version, c.StartEx) > 0) &&
 		(c.EndIn == "" || compareLoose(version, c.EndIn) <= 0) && (c.EndEx == "" || compareLoose(version, c.EndEx) < 0)
 }

@@ -40,7 +40,8 @@ func carried(t *testing.T) map[string][]byte {
 }
 
 // fixes matches, in any of the forms, the fixed version of a record, which is the second group.
-var fixes = regexp.MustCompile(`(?m)("fixed": ?"|"versionEndExcluding": ?"|fixed: ['"]?|['"](?:[^'"]*, ?)?(?:>=|~>|\^|=) ?)([^"',\s]+)`)
+var fixes = regexp.MustCompile(
+	`(?m)("fixed": ?"|"versionEndExcluding": ?"|fixed: ['"]?|['"](?:[^'"]*, ?)?(?:>=|~>|\^|=) ?)([^"',\s]+)`)
 
 // edited returns a copy of a record with another fix.
 func edited(data []byte, old, to string) []byte {
@@ -138,7 +139,8 @@ func hangs(f flip, files map[string][]byte) bool {
 
 // listed reports whether a record names the version in a list, which no range overrides.
 func listed(data []byte, version string) bool {
-	return regexp.MustCompile(`(?m)(^\s*- ['"]?|"versions":\[[^]]*")` + regexp.QuoteMeta(version) + `(['"]|$)`).Match(data)
+	return regexp.MustCompile(`(?m)(^\s*- ['"]?|"versions":\[[^]]*")` + regexp.QuoteMeta(version) +
+		`(['"]|$)`).Match(data)
 }
 
 // rounds groups flips so that no two of a group edit the same record or concern the same package.
@@ -177,14 +179,17 @@ func archived(t *testing.T, files map[string][]byte) string {
 			if !ok {
 				continue
 			}
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o600, Size: int64(len(data))}); err != nil {
+			if err := w.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeReg, Name: inside, Mode: 0o600, Size: int64(len(data)),
+			}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.Write(data); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(w.Close(), z.Close(), os.WriteFile(filepath.Join(dir, set+".tar.zst"), packed.Bytes(), 0o600)); err != nil {
+		if err := errors.Join(w.Close(), z.Close(),
+			os.WriteFile(filepath.Join(dir, set+".tar.zst"), packed.Bytes(), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +218,8 @@ func TestAnotherFixTurnsTheAnswer(t *testing.T) {
 		answers := ask(t, database(t, archived(t, copies)), packages, cpe.Products)
 		for i, f := range round {
 			if affected, _ := n.judge(&f.row.Package, f.row.Vulnerability); affected == f.row.Affected {
-				t.Errorf("%v: the naive matcher still says %v when the fix is %s, not %s", f.row, affected, f.new, f.old)
+				t.Errorf("%v: the naive matcher still says %v when the fix is %s, not %s", f.row, affected, f.new,
+					f.old)
 			}
 			if _, affected := answers[i][f.row.Vulnerability]; affected == f.row.Affected {
 				t.Errorf("%v: the matcher still says %v when the fix is %s, not %s", f.row, affected, f.new, f.old)

@@ -16,12 +16,14 @@ type naive struct {
 
 // precedence is the order of the sources of an ecosystem.
 var precedence = map[string][]string{
-	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"}, "RubyGems": {"rubysec", "ghsa"},
+	"Go": {"go", "ghsa"}, crates: {"rustsec", "ghsa"}, "npm": {"ghsa"}, "Maven": {"ghsa"}, "PyPI": {"ghsa", "pypa"},
+	"RubyGems": {"rubysec", "ghsa"},
 	"Homebrew": {"homebrew"},
 }
 
 var ecosystems = map[catalog.PackageType]string{
-	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI", catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
+	catalog.Go: "Go", catalog.Rust: crates, catalog.NPM: "npm", catalog.Java: "Maven", catalog.Python: "PyPI",
+	catalog.Gem: "RubyGems", catalog.Brew: "Homebrew",
 }
 
 // add adds the files of a set.

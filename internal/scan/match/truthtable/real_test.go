@@ -121,7 +121,8 @@ func checkReal(t *testing.T, folder string) {
 	t.Logf("%-12s %4s %9s %9s", "stratum", "n", "precision", "recall")
 	for _, s := range order {
 		c := strata[s]
-		t.Logf("%-12s %4d %9.3f %9.3f", s, c.n, share(c.truePositive, c.falsePositive), share(c.truePositive, c.falseNegative))
+		t.Logf("%-12s %4d %9.3f %9.3f", s, c.n, share(c.truePositive, c.falsePositive),
+			share(c.truePositive, c.falseNegative))
 	}
 }
 

@@ -97,7 +97,8 @@ func osvRecords(file, source string, o *osv) []*record {
 		if less == nil {
 			continue
 		}
-		r := &record{file: file, source: source, ecosystem: a.Package.Ecosystem, name: normalName(a.Package.Ecosystem, a.Package.Name), ids: ids}
+		r := &record{file: file, source: source, ecosystem: a.Package.Ecosystem, name: normalName(a.Package.Ecosystem,
+			a.Package.Name), ids: ids}
 		var in, inOpen []func(string) bool
 		for _, rg := range a.Ranges {
 			if rg.Type == "GIT" {
@@ -180,7 +181,8 @@ func osvInterval(less order, events []map[string]string) (held, open func(string
 func normalName(ecosystem, name string) string {
 	switch ecosystem {
 	case "PyPI":
-		return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return strings.ContainsRune("-_.", r) }), "-")
+		return strings.Join(strings.FieldsFunc(strings.ToLower(name),
+			func(r rune) bool { return strings.ContainsRune("-_.", r) }), "-")
 	case "Homebrew":
 		return strings.ToLower(name)
 	}
@@ -207,7 +209,10 @@ func rubyRecord(file string, data []byte) ([]*record, error) {
 	if r.CVE != "" {
 		id = "CVE-" + r.CVE
 	}
-	rec := &record{file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id}, unconfirmed: reviewed}
+	rec := &record{
+		file: file, source: "rubysec", ecosystem: "RubyGems", name: r.Gem, ids: []string{id},
+		unconfirmed: reviewed,
+	}
 	var sound [][]gemRequirement
 	for _, q := range append(slices.Clone(r.Patched), r.Unaffected...) {
 		all, err := parseGemRequirements(q)
@@ -237,7 +242,10 @@ func parseGemRequirements(s string) ([]gemRequirement, error) {
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		version := strings.TrimSpace(strings.TrimLeft(part, "<>=!~"))
-		q := gemRequirement{op: strings.TrimSpace(part[:len(part)-len(strings.TrimLeft(part, "<>=!~"))]), version: version}
+		q := gemRequirement{
+			op:      strings.TrimSpace(part[:len(part)-len(strings.TrimLeft(part, "<>=!~"))]),
+			version: version,
+		}
 		if q.op == "" {
 			q.op = "="
 		}

@@ -51,7 +51,10 @@ func rustRecord(file string, data []byte) ([]*record, error) {
 	if values["advisory.package"] == nil || values["advisory.id"] == nil {
 		return nil, errors.New(file + " names no package")
 	}
-	r := &record{file: file, source: "rustsec", ecosystem: crates, name: values["advisory.package"][0], ids: cves(values["advisory.aliases"]), unconfirmed: reviewed}
+	r := &record{
+		file: file, source: "rustsec", ecosystem: crates, name: values["advisory.package"][0],
+		ids: cves(values["advisory.aliases"]), unconfirmed: reviewed,
+	}
 	if len(r.ids) == 0 {
 		r.ids = values["advisory.id"][:1]
 	}
@@ -82,7 +85,8 @@ type cargoBound struct{ op, version string }
 
 func (b cargoBound) holds(v string) bool {
 	c, _ := compareSemver(v, b.version)
-	return c < 0 && strings.HasPrefix(b.op, "<") || c > 0 && strings.HasPrefix(b.op, ">") || c == 0 && strings.HasSuffix(b.op, "=")
+	return c < 0 && strings.HasPrefix(b.op, "<") || c > 0 && strings.HasPrefix(b.op, ">") ||
+		c == 0 && strings.HasSuffix(b.op, "=")
 }
 
 func parseCargo(s string) ([]cargoBound, error) {
@@ -102,7 +106,8 @@ func parseCargo(s string) ([]cargoBound, error) {
 			core, _, _ := strings.Cut(version, "-")
 			// The end is that version's lowest pre-release, so that all its pre-releases are
 			// excluded.
-			out = append(out, cargoBound{">=", version}, cargoBound{"<", cargoEnd(op, v.core, strings.Count(core, ".")+1) + "-0"})
+			out = append(out, cargoBound{">=", version},
+				cargoBound{"<", cargoEnd(op, v.core, strings.Count(core, ".")+1) + "-0"})
 		default:
 			return nil, fmt.Errorf("no requirement: %q", part)
 		}

@@ -32,7 +32,8 @@ type Row struct {
 
 // String formats a row for users.
 func (r *Row) String() string {
-	return fmt.Sprintf("truth.tsv:%d (%s, %s) %s %q %q %s", r.Line, r.Stratum, r.Case, r.Package.Kind, r.Package.Name, r.Package.Version, r.Vulnerability)
+	return fmt.Sprintf("truth.tsv:%d (%s, %s) %s %q %q %s", r.Line, r.Stratum, r.Case, r.Package.Kind, r.Package.Name,
+		r.Package.Version, r.Vulnerability)
 }
 
 // Rows reads the table.
@@ -55,7 +56,8 @@ func Rows() ([]Row, error) {
 
 // languages maps kinds of packages to the languages in the catalog.
 var languages = map[catalog.PackageType]string{
-	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go", catalog.Rust: "rust",
+	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go",
+	catalog.Rust: "rust",
 }
 
 func row(f []string) (Row, error) {
@@ -65,7 +67,10 @@ func row(f []string) (Row, error) {
 	kind := catalog.PackageType(f[2])
 	r := Row{
 		Stratum: f[0], Case: f[1], Vulnerability: f[6], Advisory: f[8], Field: f[9], Reason: f[10],
-		Package: catalog.Package{Kind: kind, Name: f[3], Version: f[4], Language: languages[kind], Locations: []string{"/found"}},
+		Package: catalog.Package{
+			Kind: kind, Name: f[3], Version: f[4], Language: languages[kind],
+			Locations: []string{"/found"},
+		},
 	}
 	switch f[7] {
 	case "affected":

@@ -43,7 +43,8 @@ func parseGem(text string) (value, error) {
 // platforms are the prefixes of a gem's platform, which lock files write after its version:
 // "1.13.10-x86_64-darwin".
 var platforms = []string{
-	"java", "jruby", "ruby", "x86_64-", "x86-", "x64-", "x64_", "i386-", "i486-", "i586-", "i686-", "arm64-", "arm-", "aarch64-",
+	"java", "jruby", "ruby", "x86_64-", "x86-", "x64-", "x64_", "i386-", "i486-", "i586-", "i686-", "arm64-", "arm-",
+	"aarch64-",
 	"universal-", "mswin", "mingw", "powerpc-", "ppc64", "s390x-", "riscv64-", "darwin", "linux", "wasm32-", "sparc-",
 }
 

@@ -97,7 +97,8 @@ func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.C
 func purlOf(purls map[string]string, ref string) string {
 	if strings.HasPrefix(ref, "urn:cdx:") {
 		_, ref, _ = strings.Cut(ref, "#")
-		if plain, err := url.PathUnescape(ref); err == nil && strings.HasPrefix(plain, "pkg:") && !strings.HasPrefix(ref, "pkg:") {
+		if plain, err := url.PathUnescape(ref); err == nil && strings.HasPrefix(plain, "pkg:") &&
+			!strings.HasPrefix(ref, "pkg:") {
 			ref = plain
 		}
 	}

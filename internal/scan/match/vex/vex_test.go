@@ -108,11 +108,15 @@ func TestDismisses(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	for _, bad := range []string{"", "{}", "[]", `{"@context": "https://example.test"}`, `{"bomFormat": "SPDX"}`} {
-		if _, err := vex.Load(t.Context(), write(t, bad)); !errors.Is(err, vex.ErrForm) || !strings.Contains(err.Error(), "doc.json") {
+		if _, err := vex.Load(t.Context(), write(t, bad)); !errors.Is(err, vex.ErrForm) ||
+			!strings.Contains(err.Error(), "doc.json") {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}
-	for _, bad := range []string{`{"bomFormat": "CycloneDX", "vulnerabilities": 1}`, `{"@context": "https://openvex.dev/ns/v0.2.0", "statements": 1}`} {
+	for _, bad := range []string{
+		`{"bomFormat": "CycloneDX", "vulnerabilities": 1}`,
+		`{"@context": "https://openvex.dev/ns/v0.2.0", "statements": 1}`,
+	} {
 		if _, err := vex.Load(t.Context(), write(t, bad)); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -124,7 +128,8 @@ func TestForms(t *testing.T) {
 
 // TestBounded: endless input is refused, and not read indefinitely.
 func TestBounded(t *testing.T) {
-	if _, err := vex.Load(t.Context(), "/dev/zero"); err == nil || !strings.Contains(err.Error(), "has more than 64 MiB") {
+	if _, err := vex.Load(t.Context(), "/dev/zero"); err == nil ||
+		!strings.Contains(err.Error(), "has more than 64 MiB") {
 		t.Errorf("got %v", err)
 	}
 }

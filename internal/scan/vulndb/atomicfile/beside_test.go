@@ -60,7 +60,8 @@ func TestCommitAndDiscard(t *testing.T) {
 		t.Errorf("there are %q", got)
 	}
 	check(t, s.Close())
-	if f, err = Create(filepath.Join(dir, "folder", "file")); !errors.Is(err, fs.ErrNotExist) || !strings.HasSuffix(err.Error(), "folder/file: no such file or directory") {
+	if f, err = Create(filepath.Join(dir, "folder", "file")); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.HasSuffix(err.Error(), "folder/file: no such file or directory") {
 		t.Errorf("got %v, %v", f, err)
 	}
 	f, err = Create(filepath.Join(dir, "taken"))
@@ -69,7 +70,8 @@ func TestCommitAndDiscard(t *testing.T) {
 	if f.Commit() == nil || names(t, dir) != "file taken" {
 		t.Errorf("a folder was replaced: there are %q", names(t, dir))
 	}
-	if _, err = Create(filepath.Join(dir, "taken")); err == nil || !strings.HasSuffix(err.Error(), "taken: it is a directory") {
+	if _, err = Create(filepath.Join(dir, "taken")); err == nil ||
+		!strings.HasSuffix(err.Error(), "taken: it is a directory") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -88,7 +90,8 @@ func TestLeft(t *testing.T) {
 	check(t, err)
 	second, err := Create(path)
 	check(t, err)
-	for _, name := range append(kept, filepath.Base(first.Name()), filepath.Base(second.Name()), ".buildyard-1123456789abcdef.tmp", ".buildyard-2123456789abcdef.tmp") {
+	for _, name := range append(kept, filepath.Base(first.Name()), filepath.Base(second.Name()),
+		".buildyard-1123456789abcdef.tmp", ".buildyard-2123456789abcdef.tmp") {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
@@ -144,7 +147,9 @@ func TestFullDisk(t *testing.T) {
 	_, write := f.Write([]byte("x"))
 	_, text := f.WriteString("x")
 	_, from := f.ReadFrom(strings.NewReader("x"))
-	for what, err := range map[string]error{"Write": write, "WriteString": text, "ReadFrom": from, "Commit": f.Commit()} {
+	for what, err := range map[string]error{
+		"Write": write, "WriteString": text, "ReadFrom": from, "Commit": f.Commit(),
+	} {
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), ".tmp") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -57,7 +57,8 @@ func applicabilities(t testing.TB, db *vulndb.DB, vendor, product string) (list 
 // TestFixtures builds all forms of feeds into one database.
 func TestFixtures(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "db")
-	report, err := build.Build(t.Context(), build.Options{Inputs: []string{fixtures}, Target: target, MaxMemory: 1 << 20})
+	report, err := build.Build(t.Context(),
+		build.Options{Inputs: []string{fixtures}, Target: target, MaxMemory: 1 << 20})
 	check(t, err)
 	db := open(t, target)
 	check(t, db.Verify(t.Context()))
@@ -65,7 +66,10 @@ func TestFixtures(t *testing.T) {
 	for _, s := range db.Info().Sources {
 		names = append(names, s.Name)
 	}
-	if d := cmp.Diff([]string{"cve", "epss", "ghsa", "go", "homebrew", "kev", "nvd", "nvd-overrides", "pypa", "rubysec", "rustsec"}, names); d != "" {
+	if d := cmp.Diff([]string{
+		"cve", "epss", "ghsa", "go", "homebrew", "kev", "nvd", "nvd-overrides", "pypa", "rubysec",
+		"rustsec",
+	}, names); d != "" {
 		t.Error(d)
 	}
 	if want := time.Date(2025, 8, 26, 0, 0, 0, 0, time.UTC); !db.Info().Built.Equal(want) {
@@ -73,13 +77,16 @@ func TestFixtures(t *testing.T) {
 	}
 
 	v := vulnerability(t, db, "CVE-2024-90101")
-	if v.Score.Base != 9.8 || !v.Exploited || v.EPSS != 0.00042 || v.URL != "https://nvd.nist.gov/vuln/detail/CVE-2024-90101" || !slices.Equal(v.Related, []string{"GHSA-aaaa-bbbb-0001"}) {
+	if v.Score.Base != 9.8 || !v.Exploited || v.EPSS != 0.00042 ||
+		v.URL != "https://nvd.nist.gov/vuln/detail/CVE-2024-90101" ||
+		!slices.Equal(v.Related, []string{"GHSA-aaaa-bbbb-0001"}) {
 		t.Errorf("joined from GHSA, KEV and EPSS: %+v", v)
 	}
 	if v := vulnerability(t, db, "CVE-2024-90602"); !v.Rejected {
 		t.Errorf("rejected: %+v", v)
 	}
-	if v := vulnerability(t, db, "RUSTSEC-2024-9001"); v.Score.Source != vulndb.RustSec || v.URL != "https://rustsec.org/advisories/RUSTSEC-2024-9001.html" {
+	if v := vulnerability(t, db, "RUSTSEC-2024-9001"); v.Score.Source != vulndb.RustSec ||
+		v.URL != "https://rustsec.org/advisories/RUSTSEC-2024-9001.html" {
 		t.Errorf("without a CVE: %+v", v)
 	}
 	// The overrides of a CVE count, the CVE record's own criteria do not.
@@ -87,7 +94,8 @@ func TestFixtures(t *testing.T) {
 	if len(list) != 1 || list[0].ID != "CVE-2024-90701" {
 		t.Errorf("applicabilities of sample: %+v", list)
 	}
-	if list = applicabilities(t, db, "example", "sample+"); len(list) != 1 || list[0].Nodes[0].Criteria[0].EndExcluding != "1.5" {
+	if list = applicabilities(t, db, "example", "sample+"); len(list) != 1 ||
+		list[0].Nodes[0].Criteria[0].EndExcluding != "1.5" {
 		t.Errorf("applicabilities of sample+: %+v", list)
 	}
 	if list = applicabilities(t, db, "example", "os"); len(list) != 0 {
@@ -156,7 +164,9 @@ func TestManyProductsOfOneNode(t *testing.T) {
 	    {"vulnerable": true, "criteria": "cpe:2.3:a:v:one:2:*:*:*:*:*:*:*"}, {"vulnerable": true, "criteria": "cpe:2.3:h:v:box:-:*:*:*:*:*:*:*"}]},
 	   {"operator": "OR", "cpeMatch": [{"vulnerable": false, "criteria": "cpe:2.3:o:v:os:*:*:*:*:*:*:*:*"}, {"vulnerable": false, "criteria": "cpe:2.3:o:w:os:*:*:*:*:*:*:*:*"}]}]},
 	  {"nodes": [{"operator": "AND", "cpeMatch": [{"vulnerable": true, "criteria": "cpe:2.3:a:v:three:*:*:*:*:*:*:*:*"}, {"vulnerable": true, "criteria": "cpe:2.3:a:v:four:*:*:*:*:*:*:*:*"}]}]}]}}]}`})
-	for name, want := range map[string][]int{"one": {2, 2}, "two": {1, 2}, "three": {2}, "four": {2}, "os": nil, "box": nil} {
+	for name, want := range map[string][]int{
+		"one": {2, 2}, "two": {1, 2}, "three": {2}, "four": {2}, "os": nil, "box": nil,
+	} {
 		var got []int
 		for _, a := range applicabilities(t, db, "v", name) {
 			for _, n := range a.Nodes {
@@ -189,16 +199,20 @@ func TestFailureLeavesTheTarget(t *testing.T) {
 	}
 	other := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(other, "README"), []byte("no feed"), 0o600))
-	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "no advisory that counts is in "+other+": 1 files are no feeds") {
+	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil ||
+		!strings.Contains(err.Error(), "no advisory that counts is in "+other+": 1 files are no feeds") {
 		t.Errorf("no feed: %v", err)
 	}
-	check(t, os.WriteFile(filepath.Join(other, "GHSA-1.json"), []byte(`{"schema_version": "1.4.0", "id": "GHSA-1", "modified": 7}`), 0o600))
-	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil || !strings.Contains(err.Error(), "rejected: ") {
+	check(t, os.WriteFile(filepath.Join(other, "GHSA-1.json"),
+		[]byte(`{"schema_version": "1.4.0", "id": "GHSA-1", "modified": 7}`), 0o600))
+	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil ||
+		!strings.Contains(err.Error(), "rejected: ") {
 		t.Errorf("a bad record alone: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := build.Build(ctx, build.Options{Inputs: []string{fixtures}, Target: target}); !errors.Is(err, context.Canceled) {
+	if _, err := build.Build(ctx, build.Options{Inputs: []string{fixtures}, Target: target}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != "old" {

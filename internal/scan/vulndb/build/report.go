@@ -46,7 +46,8 @@ func (r *Report) Print(w io.Writer) error {
 		for _, why := range slices.Sorted(maps.Keys(s.Dropped)) {
 			dropped = append(dropped, fmt.Sprintf("%d %s", s.Dropped[why], why))
 		}
-		fmt.Fprintf(&b, "%-14s %-10s %9d %11d %9d  %s\n", s.Name, date, s.Records, s.Advisories, s.Rejected, strings.Join(dropped, ", "))
+		fmt.Fprintf(&b, "%-14s %-10s %9d %11d %9d  %s\n", s.Name, date, s.Records, s.Advisories, s.Rejected,
+			strings.Join(dropped, ", "))
 	}
 	fmt.Fprintf(&b, "%d advisories, %d vulnerabilities, %d applicabilities of products, %.1f MB", r.Info.Advisories,
 		r.Info.Vulnerabilities, r.Info.Applicabilities, float64(r.Info.Size)/1e6)

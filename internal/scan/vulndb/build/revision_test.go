@@ -27,11 +27,14 @@ func nvdRevision(modified, status, vector, end string) string {
 }
 
 func cveRevision(modified, state string) string {
-	return fmt.Sprintf(`{"dataType": "CVE_RECORD", "cveMetadata": {"cveId": "CVE-2024-10001", "state": %q, "dateUpdated": %q}}`, state, modified)
+	return fmt.Sprintf(
+		`{"dataType": "CVE_RECORD", "cveMetadata": {"cveId": "CVE-2024-10001", "state": %q, "dateUpdated": %q}}`, state,
+		modified)
 }
 
 func epssDay(date string, probability float64) string {
-	return fmt.Sprintf("#model_version:v1,score_date:%s\ncve,epss,percentile\nCVE-2024-10001,%v,%v\n", date, probability, probability)
+	return fmt.Sprintf("#model_version:v1,score_date:%s\ncve,epss,percentile\nCVE-2024-10001,%v,%v\n", date,
+		probability, probability)
 }
 
 func ghsaRevision(modified, more, name, fixed string) string {
@@ -42,7 +45,8 @@ func ghsaRevision(modified, more, name, fixed string) string {
 }
 
 func rustRevision(withdrawn string) string {
-	return "```toml\n[advisory]\nid = \"RUSTSEC-2024-0001\"\npackage = \"x\"\ndate = \"2024-02-01\"\n" + withdrawn + "[versions]\npatched = [\">= 2.0.0\"]\n```\n"
+	return "```toml\n[advisory]\nid = \"RUSTSEC-2024-0001\"\npackage = \"x\"\ndate = \"2024-02-01\"\n" + withdrawn +
+		"[versions]\npatched = [\">= 2.0.0\"]\n```\n"
 }
 
 // known is the data a test checks: of CVE-2024-10001, of its product and of packages named x and y.
@@ -86,38 +90,51 @@ func TestNewestRevision(t *testing.T) {
 	}{
 		"NVD, another score and range": {
 			".json",
-			[]string{nvdRevision(older, "Analyzed", criticalVector, "9.0"), nvdRevision(newer, "Modified", lowVector, "2.0")},
+			[]string{nvdRevision(older, "Analyzed", criticalVector, "9.0"), nvdRevision(newer, "Modified", lowVector,
+				"2.0")},
 			known{Base: 1.8, Ends: []string{"2.0"}},
 		},
 		"NVD, no longer rejected": {
 			".json",
-			[]string{nvdRevision(older, "Rejected", criticalVector, "9.0"), nvdRevision(newer, "Analyzed", criticalVector, "2.0")},
+			[]string{nvdRevision(older, "Rejected", criticalVector, "9.0"), nvdRevision(newer, "Analyzed",
+				criticalVector, "2.0")},
 			known{Base: 9.8, Ends: []string{"2.0"}},
 		},
 		"NVD, rejected": {
 			".json",
-			[]string{nvdRevision(older, "Analyzed", criticalVector, "9.0"), nvdRevision(newer, "Rejected", criticalVector, "9.0")},
+			[]string{nvdRevision(older, "Analyzed", criticalVector, "9.0"), nvdRevision(newer, "Rejected",
+				criticalVector, "9.0")},
 			known{Rejected: true},
 		},
 		"CVE, no longer rejected, and what NVD says": {
 			".json",
-			[]string{cveRevision(older, "REJECTED"), cveRevision(newer, "PUBLISHED"), nvdRevision(older, "Analyzed", criticalVector, "9.0")},
+			[]string{cveRevision(older, "REJECTED"), cveRevision(newer, "PUBLISHED"), nvdRevision(older, "Analyzed",
+				criticalVector, "9.0")},
 			known{Base: 9.8, Ends: []string{"9.0"}},
 		},
-		"EPSS of two days": {".csv", []string{epssDay("2024-02-01", 0.9), epssDay("2024-06-01", 0.1)}, known{EPSS: 0.1}},
+		"EPSS of two days": {
+			".csv",
+			[]string{epssDay("2024-02-01", 0.9), epssDay("2024-06-01", 0.1)},
+			known{EPSS: 0.1},
+		},
 		"GHSA, another range": {
 			".json",
 			[]string{ghsaRevision(older, "", "x", "2.0.0"), ghsaRevision(newer, "", "x", "1.0.0")},
 			known{Base: 1.8, Related: []string{"GHSA-1"}, X: []string{"1.0.0"}},
 		},
-		"GHSA, withdrawn": {".json", []string{ghsaRevision(older, "", "x", "2.0.0"), ghsaRevision(newer, `"withdrawn": "2024-06-01T00:00:00Z",`, "x", "2.0.0")}, known{}},
+		"GHSA, withdrawn": {".json", []string{ghsaRevision(older, "", "x", "2.0.0"), ghsaRevision(newer,
+			`"withdrawn": "2024-06-01T00:00:00Z",`, "x", "2.0.0")}, known{}},
 		"GHSA, another package": {
 			".json",
 			[]string{ghsaRevision(older, "", "x", "2.0.0"), ghsaRevision(newer, "", "y", "2.0.0")},
 			known{Base: 1.8, Related: []string{"GHSA-1"}, Y: []string{"2.0.0"}},
 		},
-		"RustSec, withdrawn, its date is the same": {".md", []string{rustRevision(""), rustRevision("withdrawn = \"2024-03-01\"\n")}, known{}},
-		"RustSec, bad as a whole":                  {".md", []string{rustRevision(""), "```toml\n[advisory]\nid = \"RUSTSEC-2024-0001\"\n"}, known{X: []string{"2.0.0"}}},
+		"RustSec, withdrawn, its date is the same": {
+			".md", []string{rustRevision(""), rustRevision("withdrawn = \"2024-03-01\"\n")}, known{},
+		},
+		"RustSec, bad as a whole": {".md", []string{
+			rustRevision(""), "```toml\n[advisory]\nid = \"RUSTSEC-2024-0001\"\n",
+		}, known{X: []string{"2.0.0"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 {
@@ -141,7 +158,9 @@ func TestGemsShareIDs(t *testing.T) {
 	gem := func(name, date string) string {
 		return fmt.Sprintf("gem: %s\ncve: 2024-10001\ndate: %s\npatched_versions:\n  - \">= 2.0\"\n", name, date)
 	}
-	db, _ := vulndbtest.FromFeeds(t, map[string]string{"gems/x/CVE-2024-10001.yml": gem("x", "2024-02-01"), "gems/y/CVE-2024-10001.yml": gem("y", "2024-06-01")})
+	db, _ := vulndbtest.FromFeeds(t,
+		map[string]string{"gems/x/CVE-2024-10001.yml": gem("x", "2024-02-01"), "gems/y/CVE-2024-10001.yml": gem("y",
+			"2024-06-01")})
 	if got := knownOf(t, db); !slices.Equal(got.X, []string{"2.0"}) || !slices.Equal(got.Y, []string{"2.0"}) {
 		t.Errorf("%+v", got)
 	}

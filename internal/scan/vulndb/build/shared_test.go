@@ -20,7 +20,8 @@ func shared(t testing.TB) string {
 func TestRealFeeds(t *testing.T) {
 	from := shared(t)
 	start := time.Now()
-	report, err := Build(context.Background(), Options{Inputs: []string{from}, Target: filepath.Join(t.TempDir(), "db")})
+	report, err := Build(context.Background(),
+		Options{Inputs: []string{from}, Target: filepath.Join(t.TempDir(), "db")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,8 @@ func Product(cpe string) (part, vendor, product string, ok bool) {
 		return "", "", "", false
 	}
 	for _, s := range p[3:5] {
-		if s == "" || s == "-" || strings.ContainsAny(s, "*?") && strings.ContainsAny(strings.ReplaceAll(strings.ReplaceAll(s, `\*`, ""), `\?`, ""), "*?") {
+		if s == "" || s == "-" || strings.ContainsAny(s, "*?") &&
+			strings.ContainsAny(strings.ReplaceAll(strings.ReplaceAll(s, `\*`, ""), `\?`, ""), "*?") {
 			return "", "", "", false
 		}
 	}

@@ -68,7 +68,8 @@ func parseCVE(it Item) Record {
 	if err := json.Unmarshal(it.Data, &c); err != nil {
 		return failed(feedCVE, it.Name, short(err))
 	}
-	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmp.Or(c.Metadata.Updated, c.Containers.CNA.Provider.Updated))}
+	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmp.Or(c.Metadata.Updated,
+		c.Containers.CNA.Provider.Updated))}
 	if !cveID.MatchString(r.ID) {
 		r.ID = cmp.Or(r.ID, it.Name)
 		r.reject("it has no CVE id")
@@ -109,7 +110,8 @@ func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb
 	made := Configurations{ID: r.ID, Rank: RankAffected}
 	for _, a := range c.Affected {
 		if list := a.criteria(); len(list) > 0 {
-			made.List = append(made.List, vulndb.Applicability{ID: r.ID, Source: source, Nodes: []vulndb.Node{{Criteria: list}}})
+			made.List = append(made.List,
+				vulndb.Applicability{ID: r.ID, Source: source, Nodes: []vulndb.Node{{Criteria: list}}})
 		}
 	}
 	if len(made.List) > 0 {

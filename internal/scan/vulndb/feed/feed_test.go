@@ -73,15 +73,18 @@ func TestGo(t *testing.T) {
 	page := "https://pkg.go.dev/vuln/GO-2024-9001"
 	diff(t, "advisories", []vulndb.Advisory{
 		{
-			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "stdlib", URL: page,
+			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go,
+			Name: "stdlib", URL: page,
 			Ranges: []vulndb.Range{{Fixed: "1.21.9"}, {Introduced: "1.22.0-0", Fixed: "1.22.2"}},
 		},
 		{
-			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go, Name: "example.org/mod", URL: page,
+			ID: "GO-2024-9001", Source: vulndb.GoVuln, CVEs: cves, Related: related, Ecosystem: vulndb.Go,
+			Name: "example.org/mod", URL: page,
 			Ranges: []vulndb.Range{{}}, Unconfirmed: true,
 		},
 	}, r.Advisories)
-	if len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "CVE-2024-90012" || !slices.Equal(r.Vulnerabilities[1].Related, []string{"GO-2024-9001"}) {
+	if len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "CVE-2024-90012" ||
+		!slices.Equal(r.Vulnerabilities[1].Related, []string{"GO-2024-9001"}) {
 		t.Errorf("vulnerabilities: %+v", r.Vulnerabilities)
 	}
 	if r := all["go GO-2024-9002"]; r.Dropped != Withdrawn || len(r.Advisories)+len(r.Vulnerabilities) > 0 {
@@ -107,7 +110,8 @@ func TestGHSA(t *testing.T) {
 		t.Errorf("the vector counts before the word: %+v", s)
 	}
 	r = all["ghsa GHSA-aaaa-bbbb-0002"]
-	if r.Dropped != OtherKind || len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "RUSTSEC-2024-9001" || r.Vulnerabilities[1].Score.Severity != vulndb.Medium {
+	if r.Dropped != OtherKind || len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "RUSTSEC-2024-9001" ||
+		r.Vulnerabilities[1].Score.Severity != vulndb.Medium {
 		t.Errorf("without a CVE: %+v", r)
 	}
 }
@@ -120,15 +124,34 @@ func TestEventsOutOfOrder(t *testing.T) {
 		want      []vulndb.Range
 	}{
 		{vulndb.NPM, `{"fixed": "2.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}}},
-		{vulndb.PyPI, `{"last_affected": "10.0"}, {"introduced": "9.0"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "10.0"}}},
-		{vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}}},
-		{vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}, {"introduced": "9.5"}`, []vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}, {Introduced: "9.5"}}},
-		{vulndb.PyPI, `{"introduced": "8.0"}, {"last_affected": "9.0"}, {"introduced": "9.0"}, {"fixed": "9.5"}`, []vulndb.Range{{Introduced: "8.0", LastAffected: "9.0"}, {Introduced: "9.0", Fixed: "9.5"}}},
-		{vulndb.NPM, `{"fixed": "10.0.0"}, {"fixed": "2.0.0"}, {"introduced": "9.0.0"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "2.0.0"}, {Introduced: "9.0.0", Fixed: "10.0.0"}}},
+		{
+			vulndb.PyPI, `{"last_affected": "10.0"}, {"introduced": "9.0"}`,
+			[]vulndb.Range{{Introduced: "9.0", LastAffected: "10.0"}},
+		},
+		{
+			vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}`,
+			[]vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}},
+		},
+		{
+			vulndb.PyPI, `{"last_affected": "9.0"}, {"introduced": "9.0"}, {"introduced": "9.5"}`,
+			[]vulndb.Range{{Introduced: "9.0", LastAffected: "9.0"}, {Introduced: "9.5"}},
+		},
+		{
+			vulndb.PyPI, `{"introduced": "8.0"}, {"last_affected": "9.0"}, {"introduced": "9.0"}, {"fixed": "9.5"}`,
+			[]vulndb.Range{{Introduced: "8.0", LastAffected: "9.0"}, {Introduced: "9.0", Fixed: "9.5"}},
+		},
+		{
+			vulndb.NPM, `{"fixed": "10.0.0"}, {"fixed": "2.0.0"}, {"introduced": "9.0.0"}, {"introduced": "0"}`,
+			[]vulndb.Range{{Fixed: "2.0.0"}, {Introduced: "9.0.0", Fixed: "10.0.0"}},
+		},
 		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "0"}`, []vulndb.Range{{Fixed: "6.0_8"}}},
-		{vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "7"}, {"introduced": "0"}, {"fixed": "7.1"}`, []vulndb.Range{{Fixed: "6.0_8"}, {Introduced: "7", Fixed: "7.1"}}},
+		{
+			vulndb.Homebrew, `{"fixed": "6.0_8"}, {"introduced": "7"}, {"introduced": "0"}, {"fixed": "7.1"}`,
+			[]vulndb.Range{{Fixed: "6.0_8"}, {Introduced: "7", Fixed: "7.1"}},
+		},
 	} {
-		text := `{"id": "OSV-1", "affected": [{"package": {"ecosystem": "` + string(c.ecosystem) + `", "name": "x"}, "ranges": [{"type": "ECOSYSTEM", "events": [` + c.events + `]}]}]}`
+		text := `{"id": "OSV-1", "affected": [{"package": {"ecosystem": "` + string(c.ecosystem) +
+			`", "name": "x"}, "ranges": [{"type": "ECOSYSTEM", "events": [` + c.events + `]}]}]}`
 		diff(t, c.events, c.want, Item{Kind: kindOSV, Data: []byte(text)}.Parse()[0].Advisories[0].Ranges)
 	}
 }
@@ -156,9 +179,11 @@ func TestRubySec(t *testing.T) {
 	all := fixtures(t)
 	r := all["rubysec sample/CVE-2024-90301"]
 	diff(t, "advisories", []vulndb.Advisory{{
-		ID: "CVE-2024-90301", Source: vulndb.RubySec, CVEs: []string{"CVE-2024-90301"}, Related: []string{"GHSA-aaaa-bbbb-0301", "OSVDB-123"},
-		Ecosystem: vulndb.RubyGems, Name: "sample", URL: "https://rubysec.com/advisories/CVE-2024-90301/", Platform: "jruby",
-		Ranges: []vulndb.Range{{Introduced: "1.0", Fixed: "1.2.6.2"}, {Introduced: "1.3.a", Fixed: "2.0.0.pre.rc1"}},
+		ID: "CVE-2024-90301", Source: vulndb.RubySec, CVEs: []string{"CVE-2024-90301"},
+		Related:   []string{"GHSA-aaaa-bbbb-0301", "OSVDB-123"},
+		Ecosystem: vulndb.RubyGems, Name: "sample", URL: "https://rubysec.com/advisories/CVE-2024-90301/",
+		Platform: "jruby",
+		Ranges:   []vulndb.Range{{Introduced: "1.0", Fixed: "1.2.6.2"}, {Introduced: "1.3.a", Fixed: "2.0.0.pre.rc1"}},
 	}}, r.Advisories)
 	if s := r.Vulnerabilities[0].Score; s.Base != 7.5 || s.Version != "3.1" || s.Vector != "" {
 		t.Errorf("score: %+v", s)
@@ -176,11 +201,15 @@ func TestRubySec(t *testing.T) {
 func TestRustSec(t *testing.T) {
 	all := fixtures(t)
 	r := all["rustsec RUSTSEC-2024-9001"]
-	diff(t, "ranges", []vulndb.Range{{Introduced: "0.3.0", Fixed: "1.7.5"}, {Introduced: "2.0.0-0", Fixed: "2.6.0"}}, r.Advisories[0].Ranges)
-	if v := r.Vulnerabilities; len(v) != 2 || v[0].ID != "RUSTSEC-2024-9001" || v[0].Score.Base != 4 || v[1].ID != "GHSA-aaaa-bbbb-0401" {
+	diff(t, "ranges", []vulndb.Range{{Introduced: "0.3.0", Fixed: "1.7.5"}, {Introduced: "2.0.0-0", Fixed: "2.6.0"}},
+		r.Advisories[0].Ranges)
+	if v := r.Vulnerabilities; len(v) != 2 || v[0].ID != "RUSTSEC-2024-9001" || v[0].Score.Base != 4 ||
+		v[1].ID != "GHSA-aaaa-bbbb-0401" {
 		t.Errorf("vulnerabilities: %+v", v)
 	}
-	for id, want := range map[string]string{"RUSTSEC-2024-9002": Informational, "RUSTSEC-2024-9003": Withdrawn, "CVE-2024-90404": OtherKind} {
+	for id, want := range map[string]string{
+		"RUSTSEC-2024-9002": Informational, "RUSTSEC-2024-9003": Withdrawn, "CVE-2024-90404": OtherKind,
+	} {
 		if got := all["rustsec "+id]; got.Dropped != want || len(got.Vulnerabilities) > 0 {
 			t.Errorf("%s: %+v", id, got)
 		}
@@ -190,8 +219,10 @@ func TestRustSec(t *testing.T) {
 func TestHomebrew(t *testing.T) {
 	r := fixtures(t)["homebrew BREW-sample-CVE-2024-90501"]
 	diff(t, "advisories", []vulndb.Advisory{{
-		ID: "BREW-sample-CVE-2024-90501", Source: vulndb.HomebrewOSV, CVEs: []string{"CVE-2024-90501"}, Related: []string{"DEBIAN-CVE-2024-90501"},
-		Ecosystem: vulndb.Homebrew, Name: "Sample@3", URL: "https://osv.dev/vulnerability/BREW-sample-CVE-2024-90501", Ranges: []vulndb.Range{{Fixed: "6.0_8"}},
+		ID: "BREW-sample-CVE-2024-90501", Source: vulndb.HomebrewOSV, CVEs: []string{"CVE-2024-90501"},
+		Related:   []string{"DEBIAN-CVE-2024-90501"},
+		Ecosystem: vulndb.Homebrew, Name: "Sample@3", URL: "https://osv.dev/vulnerability/BREW-sample-CVE-2024-90501",
+		Ranges: []vulndb.Range{{Fixed: "6.0_8"}},
 	}}, r.Advisories)
 }
 
@@ -199,10 +230,15 @@ func TestOverrides(t *testing.T) {
 	r := fixtures(t)["nvd-overrides CVE-2024-90601"]
 	diff(t, "configurations", []Configurations{{ID: "CVE-2024-90601", Rank: RankOverride, List: []vulndb.Applicability{
 		{ID: "CVE-2024-90601", Source: vulndb.NVD, Nodes: []vulndb.Node{{Criteria: []vulndb.Criterion{
-			{CPE: `cpe:2.3:a:example:sample\+:*:*:*:*:*:node.js:*:*`, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.5"},
+			{
+				CPE: `cpe:2.3:a:example:sample\+:*:*:*:*:*:node.js:*:*`, Vulnerable: true, StartIncluding: "1.0",
+				EndExcluding: "1.5",
+			},
 		}}}},
 		{ID: "CVE-2024-90601", Source: vulndb.NVD, Nodes: []vulndb.Node{
-			{Criteria: []vulndb.Criterion{{CPE: "cpe:2.3:a:example:other:*:*:*:*:*:*:*:*", Vulnerable: true, EndIncluding: "3"}}},
+			{Criteria: []vulndb.Criterion{
+				{CPE: "cpe:2.3:a:example:other:*:*:*:*:*:*:*:*", Vulnerable: true, EndIncluding: "3"},
+			}},
 			{Criteria: []vulndb.Criterion{{CPE: "cpe:2.3:o:example:os:-:*:*:*:*:*:*:*"}}},
 		}},
 	}}}, r.Configurations)
@@ -216,20 +252,29 @@ func TestCVERecords(t *testing.T) {
 	r := all["cve CVE-2024-90601"]
 	sample := "cpe:2.3:a:example:sample:*:*:*:*:*:*:*:*"
 	diff(t, "configurations", []Configurations{
-		{ID: "CVE-2024-90601", Rank: RankCVE, List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.CNA, Nodes: []vulndb.Node{
-			{Criteria: []vulndb.Criterion{{CPE: sample, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.4"}}},
-		}}}},
-		{ID: "CVE-2024-90601", Rank: RankAffected, List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.ADP, Nodes: []vulndb.Node{
-			{Criteria: []vulndb.Criterion{
-				{CPE: sample, Vulnerable: true, EndExcluding: "1.4"},
-				{CPE: sample, Vulnerable: true, StartIncluding: "2.0", EndIncluding: "2.3"},
-				{CPE: sample, Vulnerable: true, StartIncluding: "3.1", EndIncluding: "3.1"},
-				{CPE: "cpe:2.3:a:example:exact:1.2:*:*:*:*:*:*:*", Vulnerable: true},
-			}},
-		}}}},
+		{
+			ID: "CVE-2024-90601", Rank: RankCVE,
+			List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.CNA, Nodes: []vulndb.Node{
+				{Criteria: []vulndb.Criterion{
+					{CPE: sample, Vulnerable: true, StartIncluding: "1.0", EndExcluding: "1.4"},
+				}},
+			}}},
+		},
+		{
+			ID: "CVE-2024-90601", Rank: RankAffected,
+			List: []vulndb.Applicability{{ID: "CVE-2024-90601", Source: vulndb.ADP, Nodes: []vulndb.Node{
+				{Criteria: []vulndb.Criterion{
+					{CPE: sample, Vulnerable: true, EndExcluding: "1.4"},
+					{CPE: sample, Vulnerable: true, StartIncluding: "2.0", EndIncluding: "2.3"},
+					{CPE: sample, Vulnerable: true, StartIncluding: "3.1", EndIncluding: "3.1"},
+					{CPE: "cpe:2.3:a:example:exact:1.2:*:*:*:*:*:*:*", Vulnerable: true},
+				}},
+			}}},
+		},
 	}, r.Configurations)
 	v := r.Vulnerabilities[0]
-	if v.Score.Base != 8.8 || v.Score.Source != vulndb.CNA || v.Score.Version != "3.1" || !v.Exploited || v.ExploitedSince.Day() != 9 {
+	if v.Score.Base != 8.8 || v.Score.Source != vulndb.CNA || v.Score.Version != "3.1" || !v.Exploited ||
+		v.ExploitedSince.Day() != 9 {
 		t.Errorf("vulnerability: %+v", v)
 	}
 	if r := all["cve CVE-2024-90602"]; !r.Vulnerabilities[0].Rejected {
@@ -239,11 +284,13 @@ func TestCVERecords(t *testing.T) {
 
 func TestLists(t *testing.T) {
 	all := fixtures(t)
-	if v := all["kev CVE-2024-90101"].Vulnerabilities[0]; !v.Exploited || v.ExploitedSince.Format(time.DateOnly) != "2024-11-12" {
+	if v := all["kev CVE-2024-90101"].Vulnerabilities[0]; !v.Exploited ||
+		v.ExploitedSince.Format(time.DateOnly) != "2024-11-12" {
 		t.Errorf("KEV: %+v", v)
 	}
 	undated := parseKEV(Item{Name: "x", Data: []byte(`{"cveID": "CVE-2024-90102"}`)})
-	if v := undated.Vulnerabilities; len(undated.Rejected) != 0 || len(v) != 1 || !v[0].Exploited || !v[0].ExploitedSince.IsZero() {
+	if v := undated.Vulnerabilities; len(undated.Rejected) != 0 || len(v) != 1 || !v[0].Exploited ||
+		!v[0].ExploitedSince.IsZero() {
 		t.Errorf("KEV without a date: %+v", undated)
 	}
 	if r := all["kev none"]; len(r.Rejected) != 1 {
@@ -301,7 +348,8 @@ func TestPacking(t *testing.T) {
 	z, err := zstd.NewWriter(nil)
 	check(t, err)
 	for name, b := range map[string][]byte{
-		"all.tar": tarred.Bytes(), "all.tar.gz": gz.Bytes(), "all.tgz": gz.Bytes(), "all.tar.zst": z.EncodeAll(tarred.Bytes(), nil), "all.zip": zipped.Bytes(),
+		"all.tar": tarred.Bytes(), "all.tar.gz": gz.Bytes(), "all.tgz": gz.Bytes(),
+		"all.tar.zst": z.EncodeAll(tarred.Bytes(), nil), "all.zip": zipped.Bytes(),
 	} {
 		p := filepath.Join(dir, name)
 		check(t, os.WriteFile(p, b, 0o600))
@@ -316,7 +364,8 @@ func TestPacking(t *testing.T) {
 		}
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "cut.tar.gz"), gz.Bytes()[:gz.Len()/2], 0o600))
-	_, err = Read(context.Background(), filepath.Join(dir, "cut.tar.gz"), func(Item) error { return nil }, func(Rejection) {})
+	_, err = Read(context.Background(), filepath.Join(dir, "cut.tar.gz"), func(Item) error { return nil },
+		func(Rejection) {})
 	if err == nil || !strings.Contains(err.Error(), "cut.tar.gz") {
 		t.Errorf("an archive that is cut off: %v", err)
 	}
@@ -327,14 +376,15 @@ func TestPacking(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a/GHSA-1.json":      `{"id": "GHSA-1", "affected": [`,
-		"b/CVE-2024-1.json":  `{"dataType": "CVE_RECORD", "cveMetadata": 5}`,
-		"c/CVE-2024-2.json":  `{"_annotation": {"cve_id": "x"}, "cve": []}`,
-		"d/PYSEC-1.yaml":     "id: PYSEC-1\naffected: 7\n",
-		"e/gems/x/bad.yml":   "gem: x\npatched_versions:\n  - \">= one\"\n",
-		"f/nvd.json":         `{"format": "NVD_CVE", "vulnerabilities": [{"cve": {"id": "CVE-2024-10001"}}, {"cve": {"id": 7}}, `,
-		"g/crates/x/RU.md":   "```toml\n[advisory]\nid = \"R\"\n",
-		"h/crates/x/RV.md":   "```toml\n[advisory]\nid = \"R\"\npackage = \"p\"\n[versions]\npatched = [\"nonsense\"]\n```\n",
+		"a/GHSA-1.json":     `{"id": "GHSA-1", "affected": [`,
+		"b/CVE-2024-1.json": `{"dataType": "CVE_RECORD", "cveMetadata": 5}`,
+		"c/CVE-2024-2.json": `{"_annotation": {"cve_id": "x"}, "cve": []}`,
+		"d/PYSEC-1.yaml":    "id: PYSEC-1\naffected: 7\n",
+		"e/gems/x/bad.yml":  "gem: x\npatched_versions:\n  - \">= one\"\n",
+		"f/nvd.json":        `{"format": "NVD_CVE", "vulnerabilities": [{"cve": {"id": "CVE-2024-10001"}}, {"cve": {"id": 7}}, `,
+		"g/crates/x/RU.md":  "```toml\n[advisory]\nid = \"R\"\n",
+		"h/crates/x/RV.md": "```toml\n[advisory]\nid = \"R\"\npackage = \"p\"\n[versions]\npatched " +
+			"= [\"nonsense\"]\n```\n",
 		"i/notes.json":       `{"name": "package.json of something"}`,
 		"i/README.md":        "# Words\n",
 		"j/epss.csv":         "cve,epss,percentile\nnonsense\nCVE-2024-10002,0.5,0.5\n",
@@ -362,7 +412,8 @@ func TestBadFiles(t *testing.T) {
 			}
 		}
 	}
-	if rejected != 9 || len(all["ghsa GHSA-good"].Advisories) != 1 || len(all["nvd CVE-2024-10001"].Vulnerabilities) != 1 || len(all["epss CVE-2024-10002"].Vulnerabilities) != 1 {
+	if rejected != 9 || len(all["ghsa GHSA-good"].Advisories) != 1 ||
+		len(all["nvd CVE-2024-10001"].Vulnerabilities) != 1 || len(all["epss CVE-2024-10002"].Vulnerabilities) != 1 {
 		t.Errorf("%d rejected of %v", rejected, all)
 	}
 }
@@ -370,7 +421,8 @@ func TestBadFiles(t *testing.T) {
 // TestListsCutOff: a truncated list is named, wherever it ends, and its first records are used.
 func TestListsCutOff(t *testing.T) {
 	for name, head := range map[string]string{
-		"KEV": `{"catalogVersion": "2024", "dateReleased": "2024-01-01T00:00:00Z", "count": 2`, "NVD": `{"resultsPerPage": 2, "format": "NVD_CVE", "version": "2.0"`,
+		"KEV": `{"catalogVersion": "2024", "dateReleased": "2024-01-01T00:00:00Z", "count": 2`,
+		"NVD": `{"resultsPerPage": 2, "format": "NVD_CVE", "version": "2.0"`,
 	} {
 		list := `, "vulnerabilities": [{"cveID": "CVE-2024-10001", "cve": {"id": "CVE-2024-10001"}}`
 		for _, c := range []struct {
@@ -389,7 +441,8 @@ func TestListsCutOff(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "list.json")
 			check(t, os.WriteFile(file, []byte(c.text), 0o600))
 			all, _, bad := records(t, file)
-			if len(all) != c.taken || len(bad) > 1 || (len(bad) == 0) != (c.reason == "") || len(bad) == 1 && !strings.Contains(bad[0].Reason, c.reason) {
+			if len(all) != c.taken || len(bad) > 1 || (len(bad) == 0) != (c.reason == "") ||
+				len(bad) == 1 && !strings.Contains(bad[0].Reason, c.reason) {
 				t.Errorf("%s: %q: %d records, bad: %v", name, c.text, len(all), bad)
 			}
 		}
@@ -403,7 +456,8 @@ func TestDeepTOML(t *testing.T) {
 		strings.Repeat("a.", 5_000) + "a = 1": "nested", "[" + strings.Repeat("a.", 5_000) + "a]": "nested",
 		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "longer than",
 	} {
-		r := Item{Kind: kindRustSec, Name: "crates/x/RUSTSEC-2020-0001.md", Data: []byte("```toml\n" + body + "\n```\n")}.Parse()
+		r := Item{Kind: kindRustSec, Name: "crates/x/RUSTSEC-2020-0001.md", Data: []byte("```toml\n" + body +
+			"\n```\n")}.Parse()
 		if len(r) != 1 || len(r[0].Rejected) != 1 || !strings.Contains(r[0].Rejected[0].Reason, reason) {
 			t.Errorf("%.20q: got %+v", body, r)
 		}

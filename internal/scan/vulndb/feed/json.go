@@ -132,7 +132,8 @@ func list(dec *json.Decoder, it *Item, emit func(Item) error) error {
 		if err := dec.Decode(&raw); err != nil {
 			return err
 		}
-		if err := emit(Item{Kind: it.Kind, Name: fmt.Sprintf("%s[%d]", it.Name, n), Time: it.Time, Data: raw}); err != nil {
+		if err := emit(Item{Kind: it.Kind, Name: fmt.Sprintf("%s[%d]", it.Name,
+			n), Time: it.Time, Data: raw}); err != nil {
 			return err
 		}
 	}

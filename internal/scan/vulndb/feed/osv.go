@@ -102,7 +102,8 @@ var ecosystems = []vulndb.Ecosystem{
 
 // prefixes map the prefix of an ID to its source.
 var prefixes = map[string]vulndb.Source{
-	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec, "BREW": vulndb.HomebrewOSV,
+	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec,
+	"BREW": vulndb.HomebrewOSV,
 }
 
 var cveID = regexp.MustCompile(`^CVE-\d{4}-\d{4,12}$`)
@@ -212,7 +213,8 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			i = len(r.Advisories)
 			byName[key] = i
 			r.Advisories = append(r.Advisories, vulndb.Advisory{
-				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: a.Package.Name, URL: o.page(source),
+				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: a.Package.Name,
+				URL: o.page(source),
 			})
 		}
 		adv := &r.Advisories[i]
@@ -293,7 +295,8 @@ func oddVersion(events []osvEvent) string {
 }
 
 func odd(v string) bool {
-	return v == "" || len(v) > 200 || strings.ContainsAny(v, " \t\r\n,;<>=|\x00") || !strings.ContainsAny(v, "0123456789*") && len(v) > 40
+	return v == "" || len(v) > 200 || strings.ContainsAny(v, " \t\r\n,;<>=|\x00") ||
+		!strings.ContainsAny(v, "0123456789*") && len(v) > 40
 }
 
 // sortEvents sorts events in the order of their versions, as OSV's rules of evaluation require;

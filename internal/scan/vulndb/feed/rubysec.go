@@ -184,7 +184,9 @@ func rubyRequirement(s string) (versionrange.Interval, error) {
 		return versionrange.Only(v), nil
 	case "~>":
 		bumped, err := rubyBump(v)
-		return versionrange.Interval{Low: versionrange.Bound{Version: v}, High: versionrange.Bound{Version: bumped, Open: true}}, err
+		return versionrange.Interval{
+			Low: versionrange.Bound{Version: v}, High: versionrange.Bound{Version: bumped, Open: true},
+		}, err
 	default:
 		return versionrange.Interval{}, errRequirement
 	}
@@ -198,7 +200,8 @@ func rubyBump(v string) (string, error) {
 	for part := range strings.SplitSeq(v, ".") {
 		n, err := strconv.Atoi(part)
 		if err != nil { // "1.0.0.rc2.1" and "1.0.0.1rc": a pre-release begins
-			if lead := strings.TrimRight(part, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789"); lead != "" {
+			if lead := strings.TrimRight(part,
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789"); lead != "" {
 				return "", errRequirement
 			}
 			break

@@ -98,8 +98,9 @@ func (a *rustAdvisory) record(r *Record) {
 	}
 	cves, related := o.names(vulndb.RustSec)
 	r.Advisories = []vulndb.Advisory{{
-		ID: o.ID, Source: vulndb.RustSec, CVEs: cves, Related: related, Ecosystem: vulndb.Crates, Name: a.Advisory.Package,
-		URL: vulndb.Page(vulndb.RustSec, o.ID), Ranges: ranges,
+		ID: o.ID, Source: vulndb.RustSec, CVEs: cves, Related: related, Ecosystem: vulndb.Crates,
+		Name: a.Advisory.Package,
+		URL:  vulndb.Page(vulndb.RustSec, o.ID), Ranges: ranges,
 	}}
 	o.vulnerabilities(r, vulndb.RustSec, cves, related)
 }
@@ -209,5 +210,7 @@ func (v cargoVersion) caret() int {
 }
 
 func until(v cargoVersion, part int) versionrange.Interval {
-	return versionrange.Interval{Low: versionrange.Bound{Version: v.String()}, High: versionrange.Bound{Version: v.behind(part), Open: true}}
+	return versionrange.Interval{
+		Low: versionrange.Bound{Version: v.String()}, High: versionrange.Bound{Version: v.behind(part), Open: true},
+	}
 }

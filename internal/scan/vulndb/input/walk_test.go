@@ -58,7 +58,8 @@ func walk(path string) (names []string, err error) {
 func TestWalk(t *testing.T) {
 	dir := t.TempDir()
 	for name, b := range map[string][]byte{
-		"b.json": []byte("b"), "a/x.json.gz": zipped(t, []byte("x")), "c.tar.gz": zipped(t, packed(t, "../up.json", "./y.json", ".hidden")),
+		"b.json": []byte("b"), "a/x.json.gz": zipped(t, []byte("x")),
+		"c.tar.gz":    zipped(t, packed(t, "../up.json", "./y.json", ".hidden")),
 		".git/config": []byte("no"), "a/.hidden": []byte("no"),
 	} {
 		p := filepath.Join(dir, name)

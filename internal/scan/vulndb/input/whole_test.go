@@ -18,7 +18,8 @@ func TestWhole(t *testing.T) {
 	if b, err := Whole(t.Context(), path, 5); string(b) != "12345" || err != nil {
 		t.Errorf("got %q, %v", b, err)
 	}
-	if _, err := Whole(t.Context(), path, 4); err == nil || !strings.HasSuffix(err.Error(), "it has more than 4 bytes") {
+	if _, err := Whole(t.Context(), path, 4); err == nil ||
+		!strings.HasSuffix(err.Error(), "it has more than 4 bytes") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Whole(t.Context(), "/dev/zero", 1<<20); err == nil || err.Error() != "it has more than 1 MiB" {

@@ -34,7 +34,8 @@ func Parse(vector string, from vulndb.Source) (vulndb.Score, error) {
 	if err != nil {
 		return vulndb.Score{}, fmt.Errorf("vector %.60q: %w", vector, err)
 	}
-	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Vector: vector, Source: from}, nil
+	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Vector: vector, Source: from},
+		nil
 }
 
 func compute(vector string) (version string, base float64, err error) {

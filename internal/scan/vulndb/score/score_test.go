@@ -24,11 +24,15 @@ func TestParse(t *testing.T) {
 		{" AV:N/AC:M/Au:N/C:N/I:P/A:N ", 4.3, vulndb.Medium, "2.0"},
 	} {
 		s, err := Parse(c.vector, vulndb.NVD)
-		if err != nil || s.Base != c.base || s.Severity != c.severity || s.Version != c.version || s.Source != vulndb.NVD {
+		if err != nil || s.Base != c.base || s.Severity != c.severity || s.Version != c.version ||
+			s.Source != vulndb.NVD {
 			t.Errorf("%s: %+v, %v", c.vector, s, err)
 		}
 	}
-	for _, bad := range []string{"", "CVSS:3.1/", "CVSS:3.1/AV:N", "CVSS:9.9/AV:N", "7.5", "AV:Q/AC:L/Au:N/C:P/I:P/A:P", string(make([]byte, 9999))} {
+	for _, bad := range []string{
+		"", "CVSS:3.1/", "CVSS:3.1/AV:N", "CVSS:9.9/AV:N", "7.5", "AV:Q/AC:L/Au:N/C:P/I:P/A:P",
+		string(make([]byte, 9999)),
+	} {
 		if s, err := Parse(bad, vulndb.NVD); err == nil {
 			t.Errorf("%.20q: %+v", bad, s)
 		}
@@ -73,7 +77,10 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestWordsAndNumbers(t *testing.T) {
-	for word, want := range map[string]vulndb.Severity{"MODERATE": vulndb.Medium, "Low": vulndb.Low, "": vulndb.Unknown, "none": vulndb.Unknown, "CRITICAL": vulndb.Critical} {
+	for word, want := range map[string]vulndb.Severity{
+		"MODERATE": vulndb.Medium, "Low": vulndb.Low, "": vulndb.Unknown,
+		"none": vulndb.Unknown, "CRITICAL": vulndb.Critical,
+	} {
 		if got := Word(word, vulndb.GHSA); got.Severity != want || got.Base != 0 {
 			t.Errorf("%q: %+v", word, got)
 		}

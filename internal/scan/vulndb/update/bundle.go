@@ -150,7 +150,8 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 		return fromBundle(f, temp, o)
 	}
 	if len(o.Key) > 0 {
-		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle", ErrSignature)
+		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle",
+			ErrSignature)
 	}
 	if !vulndb.Begins(mark) {
 		return Listing{}, errors.New("it is neither a database nor a bundle")

@@ -156,7 +156,8 @@ func (w *httpListing) file(ctx context.Context, path string, from int64) (io.Rea
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return resp.Body, 0, nil
-	case resp.StatusCode == http.StatusPartialContent && strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", from)):
+	case resp.StatusCode == http.StatusPartialContent &&
+		strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", from)):
 		return resp.Body, from, nil
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && from > 0:
 		resp.Body.Close()

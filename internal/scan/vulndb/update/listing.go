@@ -81,7 +81,8 @@ func ParseListing(b []byte, most int64) (Listing, error) {
 	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumOf))
 	switch {
 	case l.Schema > vulndb.Schema:
-		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program", vulndb.ErrNewer, l.Schema, vulndb.Schema)
+		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program", vulndb.ErrNewer,
+			l.Schema, vulndb.Schema)
 	case l.Schema < vulndb.Schema:
 		return l, fmt.Errorf("the listing has schema %d, the program reads %d", l.Schema, vulndb.Schema)
 	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumOf):
@@ -115,7 +116,8 @@ func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
 	}
 	if len(o.Key) > 0 {
 		if len(o.Key) != ed25519.PrivateKeySize {
-			return l, fmt.Errorf("list the vulnerability database: the key has %d bytes, an Ed25519 key %d", len(o.Key), ed25519.PrivateKeySize)
+			return l, fmt.Errorf("list the vulnerability database: the key has %d bytes, an Ed25519 key %d", len(o.Key),
+				ed25519.PrivateKeySize)
 		}
 		l.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(o.Key, l.SignedText()))
 	}

@@ -53,7 +53,8 @@ type Status struct {
 	Present bool        // a database exists and can be read
 	Info    vulndb.Info // of it
 	Checked time.Time   // last successful request of the listing; zero is never
-	Listing Listing     // that the database came with; of a bare file that was imported, what it would be; zero when it was built here
+	// that the database came with; of a bare file that was imported, what it would be; zero when it was built here
+	Listing Listing
 }
 
 const usualStall = 30 * time.Second
@@ -100,14 +101,16 @@ func Look(target string) (Status, error) {
 // built here needs no signature. A missing or unreadable one is not an error here.
 func Verify(target string, key ed25519.PublicKey) error {
 	if _, err := dbLocation(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature, target, err)
+		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature,
+			target, err)
 	}
 	s, _ := Look(target) // opening it returns the error
 	if s.Listing.Checksum == "" {
 		return nil
 	}
 	if err := s.Listing.verify(key); err != nil {
-		return fmt.Errorf("the vulnerability database of %s at %s is not used: %w", s.Info.Built.Format(time.DateOnly), target, err)
+		return fmt.Errorf("the vulnerability database of %s at %s is not used: %w", s.Info.Built.Format(time.DateOnly),
+			target, err)
 	}
 	return nil
 }
@@ -140,7 +143,8 @@ func Update(ctx context.Context, o Options) (Status, error) {
 	s.Outcome = Failed
 	switch {
 	case s.Present:
-		err = fmt.Errorf("update the vulnerability database: %w; that of %s stays in use", err, s.Info.Built.Format(time.DateOnly))
+		err = fmt.Errorf("update the vulnerability database: %w; that of %s stays in use", err,
+			s.Info.Built.Format(time.DateOnly))
 	case lookErr != nil:
 		err = fmt.Errorf("update the vulnerability database: %w; and there is none that can be used: %w", err, lookErr)
 	default:

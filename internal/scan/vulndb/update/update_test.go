@@ -38,7 +38,8 @@ func database(t testing.TB, path string, built time.Time) {
 	w, err := vulndb.NewWriter(f, built)
 	check(t, err)
 	for i := range 500 {
-		check(t, w.Vulnerability(vulndb.Vulnerability{ID: fmt.Sprintf("CVE-2020-%05d", i), URL: built.Format(time.RFC3339)}))
+		check(t,
+			w.Vulnerability(vulndb.Vulnerability{ID: fmt.Sprintf("CVE-2020-%05d", i), URL: built.Format(time.RFC3339)}))
 	}
 	check(t, w.Close(nil))
 }
@@ -66,7 +67,8 @@ func (s *site) publish(t testing.TB, built time.Time, key ed25519.PrivateKey) Li
 	t.Helper()
 	file := filepath.Join(s.folder, "vuln.db")
 	database(t, file, built)
-	l, err := WriteListing(t.Context(), ListingOptions{Database: file, Target: filepath.Join(s.folder, "latest.json"), Key: key})
+	l, err := WriteListing(t.Context(),
+		ListingOptions{Database: file, Target: filepath.Join(s.folder, "latest.json"), Key: key})
 	check(t, err)
 	check(t, os.Chtimes(filepath.Join(s.folder, "latest.json"), built, built))
 	return l
@@ -74,7 +76,8 @@ func (s *site) publish(t testing.TB, built time.Time, key ed25519.PrivateKey) Li
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.requests = append(s.requests, strings.TrimSpace(r.URL.Path+" "+r.Header.Get("Range")+" "+r.Header.Get("If-Modified-Since")))
+	s.requests = append(s.requests,
+		strings.TrimSpace(r.URL.Path+" "+r.Header.Get("Range")+" "+r.Header.Get("If-Modified-Since")))
 	change := s.change
 	s.mu.Unlock()
 	if change != nil && change(w, r) {
@@ -102,7 +105,8 @@ func TestUpdate(t *testing.T) {
 	o.Progress = func(done, _ int64) { last = done }
 	st, err := Update(t.Context(), o)
 	check(t, err)
-	if st.Outcome != Updated || !st.Present || !st.Info.Built.Equal(day) || last != st.Info.Size || st.Checked.IsZero() {
+	if st.Outcome != Updated || !st.Present || !st.Info.Built.Equal(day) || last != st.Info.Size ||
+		st.Checked.IsZero() {
 		t.Errorf("first: %+v", st)
 	}
 	s.asked()
@@ -123,7 +127,8 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("next day: %+v", st)
 	}
 	s.publish(t, day, nil)
-	if st, err = Update(t.Context(), o); err != nil || st.Outcome != Current || !st.Info.Built.Equal(day.Add(24*time.Hour)) {
+	if st, err = Update(t.Context(), o); err != nil || st.Outcome != Current ||
+		!st.Info.Built.Equal(day.Add(24*time.Hour)) {
 		t.Errorf("an older one: %+v, %v", st, err)
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(o.Target), "*"))
@@ -151,7 +156,8 @@ func TestReplacedHere(t *testing.T) {
 	fetched(day)
 	database(t, o.Target, day.Add(48*time.Hour))
 	s.publish(t, day.Add(24*time.Hour), nil)
-	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Current || !st.Info.Built.Equal(day.Add(48*time.Hour)) {
+	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Current ||
+		!st.Info.Built.Equal(day.Add(48*time.Hour)) {
 		t.Errorf("newer than what is listed: %+v, %v", st, err)
 	}
 	check(t, os.WriteFile(o.Target, restored, 0o600))
@@ -161,7 +167,8 @@ func TestReplacedHere(t *testing.T) {
 
 func TestUpdateFromAFolder(t *testing.T) {
 	s := newSite(t, day, nil)
-	for _, listing := range []string{filepath.Join(s.folder, "latest.json"), "file://" + filepath.ToSlash(s.folder) + "/latest.json"} {
+	for _, listing := range []string{filepath.Join(s.folder, "latest.json"), "file://" + filepath.ToSlash(s.folder) +
+		"/latest.json"} {
 		o := s.options(t)
 		o.Listing = listing
 		st, err := Update(t.Context(), o)
@@ -210,9 +217,12 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			b[100] ^= 1
 			_, _ = w.Write(b)
 		}), "checksum"},
-		"cut off":       {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "ended after"},
-		"longer":        {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "longer"},
-		"silent":        {file(func(_ http.ResponseWriter, _ []byte) { time.Sleep(400 * time.Millisecond) }), "nothing"},
+		"cut off": {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "ended after"},
+		"longer":  {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "longer"},
+		"silent": {
+			file(func(_ http.ResponseWriter, _ []byte) { time.Sleep(400 * time.Millisecond) }),
+			"nothing",
+		},
 		"no JSON":       {listing(func(string) string { return "<html>" }), "listing"},
 		"newer schema":  {listing(replace(`"schema": 1`, `"schema": 9`)), "update the program"},
 		"no checksum":   {listing(replace("sha256:", "md5:")), "sha256"},
@@ -237,7 +247,8 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			s.change = c.change(s)
 			s.mu.Unlock()
 			st, err := Update(t.Context(), o)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "that of 2026-08-01 stays in use") {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "that of 2026-08-01 stays in use") {
 				t.Errorf("error is %v", err)
 			}
 			after, err := os.ReadFile(o.Target)
@@ -351,7 +362,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Update(ctx, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another update runs") {
+	if _, err := Update(ctx, o); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "another update runs") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -420,7 +432,8 @@ func TestExportAndImport(t *testing.T) {
 	w, err := vulndb.NewWriter(f, day)
 	check(t, err)
 	check(t, w.Close(nil))
-	if _, err := Import(t.Context(), empty, to); err == nil || !strings.Contains(err.Error(), "there is nothing in this vulnerability database") {
+	if _, err := Import(t.Context(), empty, to); err == nil ||
+		!strings.Contains(err.Error(), "there is nothing in this vulnerability database") {
 		t.Errorf("an empty database: %v", err)
 	}
 	before, err := os.ReadFile(to.Target)
@@ -447,7 +460,9 @@ func TestExportAndImport(t *testing.T) {
 }
 
 func FuzzListing(f *testing.F) {
-	f.Add([]byte(`{"schema":1,"built":"2026-08-01T00:00:00Z","path":"x","checksum":"sha256:0000000000000000000000000000000000000000000000000000000000000000","size":5}`))
+	f.Add(
+		[]byte(
+			`{"schema":1,"built":"2026-08-01T00:00:00Z","path":"x","checksum":"sha256:0000000000000000000000000000000000000000000000000000000000000000","size":5}`))
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if l, err := ParseListing(b, 1<<20); err == nil && (l.Size <= 0 || l.Size > 1<<20 || l.Path == "") {
@@ -479,7 +494,8 @@ func TestLimits(t *testing.T) {
 	o := s.options(t)
 	o.Within = 300 * time.Millisecond
 	st, err := Update(t.Context(), o)
-	if st.Outcome != Failed || err == nil || !strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
+	if st.Outcome != Failed || err == nil ||
+		!strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
 		t.Errorf("trickling: %+v, %v", st, err)
 	}
 	if part, err := os.Stat(dbLocation(o.Target).part()); err != nil || part.Size() != 1000 {
@@ -488,7 +504,8 @@ func TestLimits(t *testing.T) {
 	release, err := dbLocation(o.Target).hold(t.Context(), 0)
 	check(t, err)
 	o.Within, o.Wait = 0, 50*time.Millisecond
-	if _, err = Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
+	if _, err = Update(t.Context(), o); err == nil ||
+		!strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
 		t.Errorf("held: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -534,7 +551,8 @@ func TestImportOfAPipe(t *testing.T) {
 	if err != nil || st.Outcome != Updated || !st.Info.Built.Equal(day) {
 		t.Errorf("got %+v, %v", st, err)
 	}
-	if _, err := Import(t.Context(), "/dev/zero", o); err == nil || !strings.Contains(err.Error(), "neither a database nor a bundle") {
+	if _, err := Import(t.Context(), "/dev/zero", o); err == nil ||
+		!strings.Contains(err.Error(), "neither a database nor a bundle") {
 		t.Errorf("zeros: %v", err)
 	}
 }
@@ -556,9 +574,13 @@ func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 		bring  func(Options) (Status, error)
 		want   error
 	}{
-		"update":           {private, nil, func(o Options) (Status, error) { return Update(t.Context(), o) }, ErrSignature},
+		"update": {private, nil, func(o Options) (Status, error) {
+			return Update(t.Context(), o)
+		}, ErrSignature},
 		"update to signed": {nil, private, func(o Options) (Status, error) { return Update(t.Context(), o) }, nil},
-		"import":           {private, nil, func(o Options) (Status, error) { return Import(t.Context(), bundle, o) }, ErrSignature},
+		"import": {private, nil, func(o Options) (Status, error) {
+			return Import(t.Context(), bundle, o)
+		}, ErrSignature},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, day, c.before)

@@ -14,7 +14,8 @@ import (
 // seed produces the same bytes.
 func WriteNVDFeed(w io.Writer, n int, seed uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
-	fmt.Fprintf(out, `{"resultsPerPage":%d,"startIndex":0,"totalResults":%d,"format":"NVD_CVE","version":"2.0","timestamp":"2026-08-21T03:00:00.000","vulnerabilities":[`, n, n)
+	fmt.Fprintf(out,
+		`{"resultsPerPage":%d,"startIndex":0,"totalResults":%d,"format":"NVD_CVE","version":"2.0","timestamp":"2026-08-21T03:00:00.000","vulnerabilities":[`, n, n)
 	g := &generator{rand.New(rand.NewPCG(seed, 1))}
 	for i := range n {
 		if i > 0 {
@@ -39,11 +40,14 @@ type object = map[string]any
 func (g *generator) cve(i int) object {
 	id := fmt.Sprintf("CVE-%d-%04d", 1999+i%28, 1000+i/28)
 	c := object{
-		"id": id, "sourceIdentifier": "cve@example.org", "published": "2020-01-02T03:04:05.000", "lastModified": "2026-08-20T01:02:03.000",
-		"vulnStatus": "Analyzed", "cveTags": []any{},
+		"id": id, "sourceIdentifier": "cve@example.org", "published": "2020-01-02T03:04:05.000",
+		"lastModified": "2026-08-20T01:02:03.000",
+		"vulnStatus":   "Analyzed", "cveTags": []any{},
 		"descriptions": []object{{"lang": "en", "value": g.words(60)}, {"lang": "es", "value": g.words(60)}},
-		"weaknesses":   []object{{"source": "nvd@nist.gov", "type": "Primary", "description": []object{{"lang": "en", "value": "CWE-79"}}}},
-		"references":   g.references(),
+		"weaknesses": []object{
+			{"source": "nvd@nist.gov", "type": "Primary", "description": []object{{"lang": "en", "value": "CWE-79"}}},
+		},
+		"references": g.references(),
 	}
 	if g.IntN(25) == 0 {
 		c["vulnStatus"] = "Rejected"
@@ -65,7 +69,9 @@ func (g *generator) words(n int) string {
 func (g *generator) references() []object {
 	var list []object
 	for range 1 + g.IntN(8) {
-		list = append(list, object{"url": "https://example.org/advisories/" + strings.ReplaceAll(g.words(6), " ", "/"), "source": "cve@example.org", "tags": []string{"Third Party Advisory"}})
+		list = append(list, object{"url": "https://example.org/advisories/" +
+			strings.ReplaceAll(g.words(6), " ",
+				"/"), "source": "cve@example.org", "tags": []string{"Third Party Advisory"}})
 	}
 	return list
 }
@@ -73,14 +79,24 @@ func (g *generator) references() []object {
 func (g *generator) pick(of ...string) string { return of[g.IntN(len(of))] }
 
 func (g *generator) metrics() object {
-	vector := "CVSS:3.1/AV:" + g.pick("N", "L", "A") + "/AC:" + g.pick("L", "H") + "/PR:" + g.pick("N", "L", "H") + "/UI:" + g.pick("N", "R") +
+	vector := "CVSS:3.1/AV:" + g.pick("N", "L", "A") + "/AC:" + g.pick("L", "H") + "/PR:" + g.pick("N", "L", "H") +
+		"/UI:" + g.pick("N", "R") +
 		"/S:" + g.pick("U", "C") + "/C:" + g.pick("N", "L", "H") + "/I:" + g.pick("N", "L", "H") + "/A:H"
 	return object{
 		"cvssMetricV31": []object{
-			{"source": "nvd@nist.gov", "type": "Primary", "exploitabilityScore": 2.8, "impactScore": 5.9, "cvssData": object{"version": "3.1", "vectorString": vector, "baseScore": 7.5, "baseSeverity": "HIGH"}},
-			{"source": "cve@example.org", "type": "Secondary", "cvssData": object{"version": "3.1", "vectorString": vector, "baseScore": 7.5}},
+			{
+				"source": "nvd@nist.gov", "type": "Primary", "exploitabilityScore": 2.8, "impactScore": 5.9,
+				"cvssData": object{"version": "3.1", "vectorString": vector, "baseScore": 7.5, "baseSeverity": "HIGH"},
+			},
+			{
+				"source": "cve@example.org", "type": "Secondary",
+				"cvssData": object{"version": "3.1", "vectorString": vector, "baseScore": 7.5},
+			},
 		},
-		"cvssMetricV2": []object{{"source": "nvd@nist.gov", "type": "Primary", "cvssData": object{"version": "2.0", "vectorString": "AV:N/AC:" + g.pick("L", "M", "H") + "/Au:N/C:P/I:P/A:P", "baseScore": 7.5}}},
+		"cvssMetricV2": []object{{"source": "nvd@nist.gov", "type": "Primary", "cvssData": object{
+			"version": "2.0", "vectorString": "AV:N/AC:" + g.pick("L", "M", "H") + "/Au:N/C:P/I:P/A:P",
+			"baseScore": 7.5,
+		}}},
 	}
 }
 
@@ -96,7 +112,8 @@ func (g *generator) configurations() []object {
 		if count == 2000 {
 			product = fmt.Sprintf("product%d", i)
 		}
-		m := object{"vulnerable": true, "criteria": "cpe:2.3:a:" + vendor + ":" + product + ":*:*:*:*:*:*:*:*", "matchCriteriaId": fmt.Sprintf("%032X", g.Uint64())}
+		m := object{"vulnerable": true, "criteria": "cpe:2.3:a:" + vendor + ":" + product +
+			":*:*:*:*:*:*:*:*", "matchCriteriaId": fmt.Sprintf("%032X", g.Uint64())}
 		if g.IntN(2) == 0 {
 			m["versionStartIncluding"] = fmt.Sprintf("%d.0", g.IntN(9))
 		}
@@ -107,7 +124,10 @@ func (g *generator) configurations() []object {
 	if g.IntN(10) == 0 {
 		conf["operator"] = "AND"
 		conf["nodes"] = append(conf["nodes"].([]object), object{"operator": "OR", "negate": false, "cpeMatch": []object{
-			{"vulnerable": false, "criteria": "cpe:2.3:o:microsoft:windows:-:*:*:*:*:*:*:*", "matchCriteriaId": fmt.Sprintf("%032X", g.Uint64())},
+			{
+				"vulnerable": false, "criteria": "cpe:2.3:o:microsoft:windows:-:*:*:*:*:*:*:*",
+				"matchCriteriaId": fmt.Sprintf("%032X", g.Uint64()),
+			},
 		}})
 	}
 	return []object{conf}

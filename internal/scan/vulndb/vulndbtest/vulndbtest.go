@@ -76,7 +76,8 @@ func FromFeeds(t testing.TB, files map[string]string) (*vulndb.DB, *build.Report
 		check(t, os.WriteFile(p, []byte(text), 0o600))
 	}
 	target := filepath.Join(t.TempDir(), "vuln.db")
-	report, err := build.Build(t.Context(), build.Options{Inputs: []string{from}, Target: target, MaxMemory: 4 << 20, Now: Built})
+	report, err := build.Build(t.Context(),
+		build.Options{Inputs: []string{from}, Target: target, MaxMemory: 4 << 20, Now: Built})
 	check(t, err)
 	return open(t, target), report
 }
@@ -110,7 +111,10 @@ func byProduct(list []vulndb.Applicability) []entry {
 		for _, n := range a.Nodes {
 			for _, c := range n.Criteria {
 				_, vendor, name, ok := feed.Product(c.CPE)
-				k := vulndb.ApplicabilityKey{Vendor: vulndb.ProductKey(vendor), Product: vulndb.ProductKey(name), Number: uint32(i)}
+				k := vulndb.ApplicabilityKey{
+					Vendor: vulndb.ProductKey(vendor), Product: vulndb.ProductKey(name),
+					Number: uint32(i),
+				}
 				if ok && c.Vulnerable && !seen[k] {
 					seen[k] = true
 					out = append(out, entry{k, a})

@@ -8,11 +8,17 @@ import (
 
 func TestOpen(t *testing.T) {
 	db := Open(t, Content{
-		Advisories:      []vulndb.Advisory{{ID: "B", Ecosystem: vulndb.NPM, Name: "x"}, {ID: "A", Ecosystem: vulndb.NPM, Name: "x"}},
+		Advisories: []vulndb.Advisory{
+			{ID: "B", Ecosystem: vulndb.NPM, Name: "x"}, {ID: "A", Ecosystem: vulndb.NPM, Name: "x"},
+		},
 		Vulnerabilities: []vulndb.Vulnerability{{ID: "CVE-2020-0002"}, {ID: "CVE-2020-0001"}},
-		Applicabilities: []vulndb.Applicability{{ID: "CVE-2020-0001", Nodes: []vulndb.Node{{Criteria: []vulndb.Criterion{
-			{CPE: "cpe:2.3:a:v:q:*:*:*:*:*:*:*:*", Vulnerable: true}, {CPE: "cpe:2.3:a:v:p:*:*:*:*:*:*:*:*", Vulnerable: true},
-		}}}}},
+		Applicabilities: []vulndb.Applicability{{
+			ID: "CVE-2020-0001",
+			Nodes: []vulndb.Node{{Criteria: []vulndb.Criterion{
+				{CPE: "cpe:2.3:a:v:q:*:*:*:*:*:*:*:*", Vulnerable: true},
+				{CPE: "cpe:2.3:a:v:p:*:*:*:*:*:*:*:*", Vulnerable: true},
+			}}},
+		}},
 	})
 	if list, err := db.Advisories(vulndb.NPM, "x"); err != nil || len(list) != 2 || list[0].ID != "A" {
 		t.Errorf("advisories: %v, %v", list, err)

@@ -54,7 +54,8 @@ func push(ctx context.Context, args []string) (any, error) {
 			out.Layers[d.Digest.String()] = d.Size
 			layers = append(layers, d)
 		}
-		manifest, err := oras.PackManifest(ctx, store, oras.PackManifestVersion1_1, artifactType, oras.PackManifestOptions{Layers: layers})
+		manifest, err := oras.PackManifest(ctx, store, oras.PackManifestVersion1_1, artifactType,
+			oras.PackManifestOptions{Layers: layers})
 		if err != nil {
 			return err
 		}

@@ -143,7 +143,8 @@ func byKey(hashed bool) func(a, b record) int {
 
 // byNumbers compares the extents of a sealed volume.
 func byNumbers(a, b record) int {
-	return cmp.Or(cmp.Compare(le.Uint64(a.key), le.Uint64(b.key)), cmp.Compare(le.Uint64(a.key[8:]), le.Uint64(b.key[8:])))
+	return cmp.Or(cmp.Compare(le.Uint64(a.key), le.Uint64(b.key)),
+		cmp.Compare(le.Uint64(a.key[8:]), le.Uint64(b.key[8:])))
 }
 
 // entry adds a name to a directory.

@@ -46,7 +46,8 @@ func Write(to io.WriterAt, c Container) (Layout, error) {
 		ringCount |= 1 << 31
 		var records []record
 		for i, block := range ring {
-			records = append(records, record{le.AppendUint64(nil, uint64(i)), le.AppendUint64(le.AppendUint64(nil, block), 1)})
+			records = append(records,
+				record{le.AppendUint64(nil, uint64(i)), le.AppendUint64(le.AppendUint64(nil, block), 1)})
 		}
 		ringAt, _ = w.tree(shape{xid: 1, fixed: true}, records)
 	}

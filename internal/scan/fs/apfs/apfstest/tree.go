@@ -192,7 +192,8 @@ func (w *writer) omap(xid uint64, places []place) uint64 {
 	var records []record
 	for _, p := range places {
 		value := le.AppendUint32(le.AppendUint32(nil, p.flags), BlockSize)
-		records = append(records, record{le.AppendUint64(le.AppendUint64(nil, p.id), p.xid), le.AppendUint64(value, p.block)})
+		records = append(records,
+			record{le.AppendUint64(le.AppendUint64(nil, p.id), p.xid), le.AppendUint64(value, p.block)})
 	}
 	root, _ := w.tree(shape{sub: typeOMap, xid: xid, fixed: true}, records)
 	b := make([]byte, BlockSize)

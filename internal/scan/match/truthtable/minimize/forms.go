@@ -71,8 +71,10 @@ var (
 	kevKeep = all("catalogVersion dateReleased count").
 		with("vulnerabilities", all("cveID vendorProject product dateAdded knownRansomwareCampaignUse"))
 
-	rubyKeep = all("gem engine library framework platform cve ghsa osvdb date cvss_v2 cvss_v3 cvss_v4 unaffected_versions patched_versions").
-			with("related", all("cve ghsa"))
+	rubyKeep = all(
+		"gem engine library framework platform cve ghsa osvdb date cvss_v2 cvss_v3 cvss_v4 unaffected_versions "+
+			"patched_versions").
+		with("related", all("cve ghsa"))
 
 	rustKeep = keep{}.with("advisory", all("id package collection aliases related date withdrawn informational cvss")).
 			with("versions", nil).with("affected", all("os arch"))
@@ -154,7 +156,8 @@ func dropGit(v map[string]any) {
 	for _, a := range affected {
 		m, _ := a.(map[string]any)
 		if ranges, ok := m["ranges"].([]any); ok {
-			m["ranges"] = slices.DeleteFunc(ranges, func(r any) bool { r2, _ := r.(map[string]any); return r2["type"] == "GIT" })
+			m["ranges"] = slices.DeleteFunc(ranges,
+				func(r any) bool { r2, _ := r.(map[string]any); return r2["type"] == "GIT" })
 		}
 	}
 }

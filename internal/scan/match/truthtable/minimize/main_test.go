@@ -44,7 +44,8 @@ func TestCarriedIsFresh(t *testing.T) {
 }
 
 // prose matches the keys of texts of the sources, or of links to them.
-var prose = regexp.MustCompile(`(?m)"(summary|details|description|descriptions|references|title|notes|value)":|^ *(summary|details|description|references|title|url):|https?://`)
+var prose = regexp.MustCompile(
+	`(?m)"(summary|details|description|descriptions|references|title|notes|value)":|^ *(summary|details|description|references|title|url):|https?://`)
 
 func TestCarriedIsFactsOnly(t *testing.T) {
 	total := int64(0)
