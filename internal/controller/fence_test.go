@@ -210,9 +210,8 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	set := token.NewFileSet()
 	leaders := 0
 	for _, dir := range []string{".", "events", "macpool", "reconcile", "usage"} {
-		packages, err := parser.ParseDir(set, dir, func(f fs.FileInfo) bool {
-			return !strings.HasSuffix(f.Name(), "_test.go")
-		}, 0) //nolint:staticcheck // no build tags here
+		product := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
+		packages, err := parser.ParseDir(set, dir, product, 0) //nolint:staticcheck // no build tags here
 		if err != nil {
 			t.Fatal(err)
 		}

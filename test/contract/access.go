@@ -268,9 +268,9 @@ func (a *access) session(ctx context.Context, p *proxy) (string, error) {
 }
 
 // secretFields are the fields of answers that hold secrets.
-var secretFields = map[string]string{
+var secretFields = map[string]string{ //nolint:gosec // names of fields
 	"credential": "credential of a node", "pass": "pass of a node", "token": "token of a session",
-} //nolint:gosec // names of fields
+}
 
 // shortestKey is the length of a text that is a private key, where it is the body of an answer.
 const shortestKey = 1000

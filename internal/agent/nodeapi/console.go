@@ -37,11 +37,11 @@ func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleC
 	dialling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	q := url.Values{"node_id": {nodeID}, "session": {session}}
-	socket, resp, err := websocket.Dial(dialling, c.base.String()+api.PathConsole+"?"+q.Encode(),
-		&websocket.DialOptions{ //nolint:bodyclose // the library has read it
-			HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}},
-			CompressionMode: websocket.CompressionDisabled,
-		})
+	address := c.base.String() + api.PathConsole + "?" + q.Encode()
+	socket, resp, err := websocket.Dial(dialling, address, &websocket.DialOptions{ //nolint:bodyclose // the library has read it
+		HTTPClient: c.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + c.credential}},
+		CompressionMode: websocket.CompressionDisabled,
+	})
 	if err == nil {
 		return &ConsoleConn{Conn: websocket.NetConn(context.WithoutCancel(ctx), socket,
 			websocket.MessageBinary), socket: socket}, nil

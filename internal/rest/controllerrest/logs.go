@@ -168,8 +168,8 @@ const maxFileList = 4 << 20
 func (s *server) registryFiles(ctx context.Context, dir string) ([]api.StoredFile, error) {
 	ctx, cancel := context.WithTimeout(ctx, passing)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.registry+"/registry/files?dir="+url.QueryEscape(dir),
-		nil) //nolint:gosec // the address is a setting, and dir is made of a UUID
+	address := s.registry + "/registry/files?dir=" + url.QueryEscape(dir)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil) //nolint:gosec // a setting; dir is made of a UUID
 	if err != nil {
 		return nil, s.away(err)
 	}
