@@ -79,11 +79,11 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 			e.Unfit = append(e.Unfit, node)
 		}
 	}
-	m, err := c.remember(ctx, api.DistributeAnswer{RequestID: e.ID})
+	m, err := c.Idempotency.Prepare(ctx, api.DistributeAnswer{RequestID: e.ID})
 	if err != nil {
 		return "", err
 	}
-	return e.ID, c.createCacheJob(ctx, e, m.changes()...)
+	return e.ID, c.createCacheJob(ctx, e, m.Changes()...)
 }
 
 // tagOrNumber selects a version of a template; the latest with neither.

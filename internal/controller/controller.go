@@ -12,6 +12,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/placement"
@@ -121,7 +122,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.bounds = bounds{
 		saves: cmp.Or(o.bounds.saves, maxSaves), output: cmp.Or(o.bounds.output, maxAllOutput),
-		past: cmp.Or(o.bounds.past, maxPast), answers: cmp.Or(o.bounds.answers, maxKeptBytes), events: o.bounds.events,
+		past: cmp.Or(o.bounds.past, maxPast), answers: o.bounds.answers, events: o.bounds.events,
 	}
 	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
@@ -156,6 +157,7 @@ type Controller struct {
 	Consoles    *console.Relay
 	Usage       *usage.Usage
 	Maintenance *maintenance.Mode
+	Idempotency *idempotency.Keys
 
 	opts      Options
 	log       *slog.Logger
@@ -204,6 +206,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.store = c.db.Store
 
 	c.Maintenance = maintenance.New(c.db, opts.PauseRegistry)
+	c.Idempotency = idempotency.New(c.db, idempotency.Options{
+		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
+	})
 	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
 	c.link = newLink(c)
 	c.placer = placement.New(c.db, placement.Options{

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -17,7 +18,7 @@ import (
 // create writes new instances, placed where a node is free, else pending. It fails as a whole:
 // instances that a failed call has written are ended again.
 func (c *Controller) create(
-	ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotencyWrite,
+	ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotency.Write,
 ) error {
 	drafts, r := c.placer.Admit(instances)
 	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
@@ -31,7 +32,7 @@ func (c *Controller) create(
 		return c.createParts(ctx, r, parts)
 	}
 	if len(parts) == 1 {
-		parts[0].with = m.changes()
+		parts[0].with = m.Changes()
 		return c.createParts(ctx, r, parts)
 	}
 	return c.createNamed(ctx, r, parts, m, idsOf(instances))
@@ -39,11 +40,11 @@ func (c *Controller) create(
 
 // createNamed writes a start of several parts that has an idempotency key. The first part records
 // that the start has begun; the start has a stored answer only once it is known to be complete.
-// tidyKept resolves a start whose outcome this replica does not know.
+// idempotency.Keys.Prune resolves a start whose outcome this replica does not know.
 func (c *Controller) createNamed(
-	ctx context.Context, r *record.Term, parts []*createBatch, m *idempotencyWrite, ids []string,
+	ctx context.Context, r *record.Term, parts []*createBatch, m *idempotency.Write, ids []string,
 ) error {
-	parts[0].with = m.begun(ids)
+	parts[0].with = m.Begun(ids)
 	if err := c.createParts(ctx, r, parts[:1]); err != nil {
 		for _, p := range parts[1:] {
 			c.placer.Dismiss(p.drafts)
@@ -53,7 +54,7 @@ func (c *Controller) createNamed(
 	failed := c.createParts(ctx, r, parts[1:])
 	whole := parts[:1]
 	if failed == nil {
-		if failed = m.ended(ctx, nil); failed == nil || errors.Is(failed, store.ErrUnknownOutcome) {
+		if failed = m.End(ctx, nil); failed == nil || errors.Is(failed, store.ErrUnknownOutcome) {
 			return failed
 		}
 		whole = parts
@@ -61,7 +62,7 @@ func (c *Controller) createNamed(
 	for _, p := range whole {
 		c.rollBack(ctx, p.drafts, true)
 	}
-	if err := m.ended(ctx, failed); err != nil {
+	if err := m.End(ctx, failed); err != nil {
 		c.log.WarnContext(ctx, "a start that failed is remembered for a while", "error", err)
 	}
 	return failed

@@ -50,11 +50,11 @@ func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Gro
 			return nil, err
 		}
 		made = g
-		m, err := c.remember(ctx, groupAnswer(g))
+		m, err := c.Idempotency.Prepare(ctx, groupAnswer(g))
 		if err != nil {
 			return nil, err
 		}
-		return append(m.changes(), store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)), nil
+		return append(m.Changes(), store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)), nil
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -21,9 +22,9 @@ import (
 
 // named starts instances with an idempotency key, as the routes do it.
 func (c *cloud) named(ctx context.Context, name, digest string, count int) ([]string, error) {
-	ask := IdempotentRequest{ID: name, Digest: digest}
+	ask := idempotency.Request{ID: name, Digest: digest}
 	recall := func(sure bool) (ids []string, ok bool, err error) {
-		text, ok, err := c.LookupIdempotent(ctx, &ask, sure)
+		text, ok, err := c.Idempotency.Lookup(ctx, &ask, sure)
 		if ok {
 			err = json.Unmarshal(text, &ids)
 		}
@@ -32,7 +33,7 @@ func (c *cloud) named(ctx context.Context, name, digest string, count int) ([]st
 	if ids, ok, err := recall(false); ok || err != nil {
 		return ids, err
 	}
-	ids, err := c.Start(WithIdempotency(ctx, ask),
+	ids, err := c.Start(idempotency.WithRequest(ctx, ask),
 		StartRequest{TemplateID: templateID, Count: count, Options: farm.StartOptions{Priority: 5}})
 	if err == nil {
 		return ids, nil
@@ -78,7 +79,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 			c.wantInstances(count)
 			c.mustName("b", 1)
 			c.wantInstances(count + 1)
-			c.away(keepAsked)
+			c.away(idempotency.Retention)
 			time.Sleep(2 * reconcile.SweepInterval)
 			synctest.Wait()
 			if c.tables.Idempotency.Len() > 0 {
@@ -95,7 +96,7 @@ func TestANameIsUsedOnce(t *testing.T) {
 func TestANameAtTheEndOfItsDay(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		first := c.mustName("a", 1)
-		c.away(keepAsked)
+		c.away(idempotency.Retention)
 		if again := c.mustName("a", 1); slices.Equal(first, again) {
 			t.Error("it is remembered")
 		}
@@ -252,7 +253,7 @@ func TestTooManyNames(t *testing.T) {
 			t.Error("the newest one went")
 		}
 		c.stop()
-		time.Sleep(keepAsked)
+		time.Sleep(idempotency.Retention)
 		c.start(limited)
 		time.Sleep(2 * reconcile.SweepInterval)
 		fill("somebody", most/2/4, 2<<10, 1) // fewer than one caller may have, and six times that as JSON
@@ -274,9 +275,9 @@ func TestANamedSave(t *testing.T) {
 		a := c.join("mac-1", 1)
 		id := c.mustStart(StartRequest{})[0]
 		a.say(a.take("start"), "running")
-		ask := IdempotentRequest{ID: "s", Digest: "d"}
+		ask := idempotency.Request{ID: "s", Digest: "d"}
 		save := func() (string, error) {
-			return c.SaveImage(WithIdempotency(t.Context(), ask),
+			return c.SaveImage(idempotency.WithRequest(t.Context(), ask),
 				SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: id, Tag: "new", NewTemplateName: "saved"}})
 		}
 		request, err := save()
@@ -286,7 +287,7 @@ func TestANamedSave(t *testing.T) {
 		if _, err := save(); err == nil || errors.Is(err, store.ErrConflict) {
 			t.Error("the second one:", err)
 		}
-		answer, ok, err := c.LookupIdempotent(t.Context(), &ask, true)
+		answer, ok, err := c.Idempotency.Lookup(t.Context(), &ask, true)
 		if err != nil || !ok || string(answer) != `{"request_id":"`+request+`"}` {
 			t.Errorf("%s %t %v", answer, ok, err)
 		}

@@ -173,19 +173,3 @@ func (a *admission) countLocked(caller string, more amounts, sign int64) {
 		}
 	}
 }
-
-// admitKey refuses a new request with an idempotency key of a caller that has reached its limit of
-// stored ones.
-func (c *Controller) admitKey(caller string) error {
-	const setting, remedy = "SVC_MAX_IDEMPOTENCY_KEYS", "leave the key out, or try again in a few minutes"
-	view, most := c.tables.Idempotency.Snapshot(), c.opts.Limits.IdempotencyKeys
-	if mine := view.Sum(record.IdempotencyByCaller, caller)[0]; caller != "" && mine >= farm.CallerShare(most) {
-		return farm.Busy(limitRetry, "You have %d stored requests with an Idempotency-Key, the limit per caller: "+
-			"a quarter of the setting %s (%d); %s", mine, setting, most, remedy)
-	}
-	if view.Len() >= most {
-		return farm.Busy(limitRetry, "Limit of %d stored requests with an Idempotency-Key reached (setting %s); %s",
-			most, setting, remedy)
-	}
-	return nil
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -217,12 +218,12 @@ func TestKeysAreLimited(t *testing.T) {
 		c.limited(Limits{IdempotencyKeys: 16})
 		recall := func(caller, id, want string) {
 			t.Helper()
-			ask := IdempotentRequest{ID: id, Digest: "d", Caller: caller}
+			ask := idempotency.Request{ID: id, Digest: "d", Caller: caller}
 			wantBusy(t, want, func() error {
-				if _, _, err := c.LookupIdempotent(t.Context(), &ask, false); err != nil {
+				if _, _, err := c.Idempotency.Lookup(t.Context(), &ask, false); err != nil {
 					return err
 				}
-				_, err := c.Start(WithIdempotency(t.Context(), ask),
+				_, err := c.Start(idempotency.WithRequest(t.Context(), ask),
 					StartRequest{TemplateID: templateID, Count: 1, Caller: caller})
 				return err
 			})

@@ -25,7 +25,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("removed nodes", sweep, k.c.tidyRemoved),
 		job("released VMs", sweep, k.c.tidyReleased),
 		job("nodes of deleted groups", sweep, k.c.tidyGroups),
-		job("named requests", sweep, k.c.tidyKept),
+		job("named requests", sweep, k.c.Idempotency.Prune),
 		job("results of scans", working && sweep, k.c.tidyScans),
 		job("deletions of templates", sweep, k.c.tidyDeletions),
 		job("digests of replicas", sweep, k.c.ages.tidy),

@@ -48,7 +48,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 		instances[i].Message = checked.note
 		ids[i] = instances[i].ID
 	}
-	m, err := c.remember(ctx, ids)
+	m, err := c.Idempotency.Prepare(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

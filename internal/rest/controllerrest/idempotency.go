@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -38,19 +38,19 @@ func (s *server) once(do rest.HandlerFunc) rest.HandlerFunc {
 				what = append(what, caller.For.Name)
 			}
 		}
-		ask := controller.IdempotentRequest{
+		ask := idempotency.Request{
 			ID: digestOf(what...), Digest: parametersOf(r), Caller: rest.CallerName(r.Request),
 		}
-		if answer, known, err := s.c.LookupIdempotent(r.Context(), &ask, false); known || err != nil {
+		if answer, known, err := s.c.Idempotency.Lookup(r.Context(), &ask, false); known || err != nil {
 			return answer, err
 		}
 		body, err := do(&rest.Request{
-			Request: r.WithContext(controller.WithIdempotency(r.Context(), ask)), Params: r.Params,
+			Request: r.WithContext(idempotency.WithRequest(r.Context(), ask)), Params: r.Params,
 		})
 		if err == nil {
 			return body, nil
 		}
-		if answer, known, again := s.c.LookupIdempotent(r.Context(), &ask, true); known || again != nil {
+		if answer, known, again := s.c.Idempotency.Lookup(r.Context(), &ask, true); known || again != nil {
 			return answer, again // a concurrent request with the same key was faster, or this one succeeded after all
 		}
 		return nil, err
