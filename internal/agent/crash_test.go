@@ -39,8 +39,10 @@ var lives = []life{
 	},
 	{name: "ended in its pull", early: 500 * time.Millisecond},
 	{name: "ended in its start", early: 1500 * time.Millisecond},
-	{name: "ended in its script", early: 3 *
-		time.Second, script: &api.Script{Text: []byte("sleep 50"), Monitoring: true}},
+	{
+		name: "ended in its script", early: 3 * time.Second,
+		script: &api.Script{Text: []byte("sleep 50"), Monitoring: true},
+	},
 }
 
 // TestKilledAnywhere kills the agent at each step that it takes in each life, starts another one

@@ -220,8 +220,8 @@ func TestRealSaves(t *testing.T) {
 	if s := b.control.status(idA).Script; s == nil || s.Code != 0 || s.Stdout != "value two words\n" {
 		t.Errorf("the startup script: %+v", s)
 	}
-	if got := b.run("cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got !=
-		"on disk\nin memory\nalive\n" {
+	if got := b.run(
+		"cat /var/kept /run/x/kept; kill -0 $(cat /run/x/pid) && echo alive"); got != "on disk\nin memory\nalive\n" {
 		t.Errorf("on the second node: %q", got)
 	}
 	b.run("echo more >>/var/kept; echo more >>/run/x/kept; rm -f /etc/motd; sync")

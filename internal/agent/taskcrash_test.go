@@ -42,14 +42,22 @@ var taskLives = []taskLife{
 		name: "ended in its script", least: 10, early: time.Second, in: api.TaskScript,
 		order: fullSave(func(*api.SaveOrder) {}),
 	},
-	{name: "ended in its shutdown", least: 15, early: 3200 *
-		time.Millisecond, in: api.TaskSaving, order: fullSave(func(o *api.SaveOrder) { o.Suspend = false })},
-	{name: "ended in its test", least: 20, early: 3 *
-		time.Second, in: api.TaskTesting, order: fullSave(func(*api.SaveOrder) {})},
-	{name: "ended in its push", least: 20, early: 5 *
-		time.Second, in: api.TaskPushing, order: fullSave(func(*api.SaveOrder) {})},
-	{name: "ended in its restart", least: 10, early: 500 *
-		time.Millisecond, in: api.TaskAccepted, order: func() api.Order { return restartOrder("s1") }},
+	{
+		name: "ended in its shutdown", least: 15, early: 3200 * time.Millisecond, in: api.TaskSaving,
+		order: fullSave(func(o *api.SaveOrder) { o.Suspend = false }),
+	},
+	{
+		name: "ended in its test", least: 20, early: 3 * time.Second, in: api.TaskTesting,
+		order: fullSave(func(*api.SaveOrder) {}),
+	},
+	{
+		name: "ended in its push", least: 20, early: 5 * time.Second, in: api.TaskPushing,
+		order: fullSave(func(*api.SaveOrder) {}),
+	},
+	{
+		name: "ended in its restart", least: 10, early: 500 * time.Millisecond, in: api.TaskAccepted,
+		order: func() api.Order { return restartOrder("s1") },
+	},
 }
 
 // TestTaskKilledAnywhere kills the agent at each step that it takes in each life of a task, starts
@@ -64,8 +72,10 @@ func TestTaskKilledAnywhere(t *testing.T) {
 func (l taskLife) live(t *testing.T, step int) (died bool) {
 	// No VM takes longer than its boot timeout, so a start of one second is slow enough to be interrupted.
 	w := newWorld(t,
-		sim.Options{Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second}, Exec: sim.Range{Min: 300 *
-			time.Millisecond}})
+		sim.Options{
+			Boot: sim.Range{Min: time.Second}, Stop: sim.Range{Min: time.Second},
+			Exec: sim.Range{Min: 300 * time.Millisecond},
+		})
 	w.shop.slow(4 * time.Second)
 	first := newGate(-1)
 	stop := w.boot(first)

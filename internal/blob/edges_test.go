@@ -367,8 +367,11 @@ func TestTakeChange(t *testing.T) {
 		"below zero":     {0, Change{2 * BlockSize, -BlockSize, ChangeData}, Change{}},
 		"before zero":    {0, Change{-BlockSize, 2 * BlockSize, ChangeData}, Change{}},
 		"done before":    {2 * BlockSize, Change{BlockSize, BlockSize, ChangeData}, Change{}},
-		"begun before": {2 * BlockSize, Change{BlockSize, 2 * BlockSize, ChangeData}, Change{2 *
-			BlockSize, BlockSize, ChangeData}},
+		"begun before": {
+			2 * BlockSize,
+			Change{BlockSize, 2 * BlockSize, ChangeData},
+			Change{2 * BlockSize, BlockSize, ChangeData},
+		},
 		"in a block": {0, Change{1, BlockSize - 1, ChangeData}, Change{}},
 	} {
 		f := &changeFeed{src: asking{c: c.c, ok: true}, size: size, off: c.off}

@@ -160,8 +160,10 @@ func TestDeclaringASettingBuildsIt(t *testing.T) {
 
 // TestLimitsOfLogs: their plain numbers are days and megabytes, and their old names are known.
 func TestLimitsOfLogs(t *testing.T) {
-	for text, want := range map[string]time.Duration{"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 *
-		time.Hour, "3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0} {
+	for text, want := range map[string]time.Duration{
+		"7": 7 * aDay, "7d": 7 * aDay, "36h": 36 * time.Hour,
+		"3650": 3650 * aDay, "0": 0, "30m": 0, "3651": 0, "-1": 0, "d": 0, "99999999999999999999": 0,
+	} {
 		v, err := Load(RegistryTable, Sources{Env: environment(map[string]string{"KEEP_LOGS_FOR": text})})
 		if want == 0 && (err == nil || !strings.Contains(err.Error(), "a number of days")) ||
 			want > 0 && (err != nil || v.Days(KeepLogs) != want) {

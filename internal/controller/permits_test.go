@@ -85,8 +85,8 @@ func TestGroupsStartOnTheirNodesAlone(t *testing.T) {
 			"no node that is open to the permission group ci has a free slot (1 node: 1 full)"; got != want {
 			t.Errorf("waits because %q, want %q", got, want)
 		}
-		if got := c.where(c.mustStart(StartRequest{Group: "dev"})[0]); got !=
-			"no node is allowed for the permission group dev may start instances" {
+		got := c.where(c.mustStart(StartRequest{Group: "dev"})[0])
+		if got != "no node is allowed for the permission group dev may start instances" {
 			t.Errorf("a group without nodes: %s", got)
 		}
 		b.set(map[string][]string{one.id: {"ci"}, two.id: {"ops"}}) // pending instances are placed where allowed now

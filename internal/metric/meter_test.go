@@ -8,8 +8,9 @@ import (
 
 func TestHistogramCountsEachOnce(t *testing.T) {
 	h := NewHistogram([]float64{1, 2})
-	for _, d := range []time.Duration{-time.Second, 0, time.Second, 1001 * time.Millisecond, 2 *
-		time.Second, time.Hour} {
+	for _, d := range []time.Duration{
+		-time.Second, 0, time.Second, 1001 * time.Millisecond, 2 * time.Second, time.Hour,
+	} {
 		h.Observe(d)
 	}
 	d := h.Snapshot()

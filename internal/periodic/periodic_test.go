@@ -74,8 +74,10 @@ func TestChoresThatFail(t *testing.T) {
 				}
 				return errors.New("no")
 			}},
-			Job{What: "others", Every: 100 *
-				time.Second, Do: func(context.Context) error { others.note(); return nil }})
+			Job{What: "others", Every: 100 * time.Second, Do: func(context.Context) error {
+				others.note()
+				return nil
+			}})
 		interval := firstPause
 		for i, a := range attempts[1:] {
 			gap := a.at - attempts[i].at

@@ -377,8 +377,9 @@ func chainPusher(t *testing.T, r *Registry, seed uint64) func(n int) {
 // The clock runs so fast that leases and pushes that the machine holds up would expire: their times are longer.
 func everythingAtOnce(t *testing.T, pullers int) {
 	base, clock := t.TempDir(), newClock()
-	r, err := Open(t.Context(), Options{Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 *
-		time.Hour, EmptyPush: 1000 * time.Hour})
+	r, err := Open(t.Context(), Options{
+		Base: base, Now: clock.Now, Grace: time.Nanosecond, Lease: 1000 * time.Hour, EmptyPush: 1000 * time.Hour,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

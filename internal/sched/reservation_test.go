@@ -79,8 +79,8 @@ func TestLargeRequestsDoNotStarve(t *testing.T) {
 			r.Created, r.Owner, r.Group = c.now, "o4", "g3"
 		})))
 		// Small ones of priority 500 go before it for a quarter of an hour.
-		bound := int((after + after/recheckShare + 15*time.Minute + time.Duration(c.life)*10*time.Second) /
-			(10 * time.Second))
+		bound := int((after + after/recheckShare + 15*time.Minute +
+			time.Duration(c.life)*10*time.Second) / (10 * time.Second))
 		for n := 10; n < 10+bound; n++ {
 			if c.round(t, n) {
 				return

@@ -258,8 +258,11 @@ func TestRetry(t *testing.T) {
 			{[]error{errTransient, nil}, true, 100 * time.Millisecond},
 			{[]error{farm.Refused("no"), nil}, false, 0},
 			{[]error{errTransient}, false, (100 + 200 + 400) * time.Millisecond},
-			{[]error{farm.Unavailable(nil, "down"), farm.Errorf(farm.CodeBusy, "busy"), nil}, true, 300 *
-				time.Millisecond},
+			{
+				[]error{farm.Unavailable(nil, "down"), farm.Errorf(farm.CodeBusy, "busy"), nil},
+				true,
+				300 * time.Millisecond,
+			},
 		} {
 			start := time.Now()
 			_, err := run(test.errs...)

@@ -202,8 +202,9 @@ func TestAttempts(t *testing.T) {
 		took  time.Duration // at most; at least half of it
 	}{
 		"at once": {nil, func(int) error { return nil }, 1, true, 0},
-		"at last": {nil, func(n int) error { return map[bool]error{true: transient}[n < 3] }, 3, true, 300 *
-			time.Millisecond},
+		"at last": {nil, func(n int) error {
+			return map[bool]error{true: transient}[n < 3]
+		}, 3, true, 300 * time.Millisecond},
 		"never":    {nil, func(int) error { return transient }, 4, false, 700 * time.Millisecond},
 		"for good": {nil, func(int) error { return farm.Refused("no") }, 1, false, 0},
 		"moves": {func(n int) bool { return n == 3 }, func(int) error {

@@ -106,8 +106,10 @@ func TestShare(t *testing.T) {
 
 // TestOwn: the part of a start without QEMU and the guest is its beginning and its end.
 func TestOwn(t *testing.T) {
-	s := start{whole: 5 * time.Second, before: 40 * time.Millisecond, boot: 4900 * time.Millisecond, after: 60 *
-		time.Millisecond}
+	s := start{
+		whole: 5 * time.Second, before: 40 * time.Millisecond, boot: 4900 * time.Millisecond,
+		after: 60 * time.Millisecond,
+	}
 	if s.own() != s.before+s.after {
 		t.Errorf("own part %v", s.own())
 	}

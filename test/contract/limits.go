@@ -44,8 +44,10 @@ func tooMany(ctx context.Context, p *caseRunner) error {
 	stop() // all of them end
 	faults = append(faults,
 		p.play(context.WithoutCancel(ctx), sequence{Case: "a stream again", On: "split", Steps: []step{
-			{Send: "GET /registry/log/stream?service=contract&lines=0", Stream: 100 * time.Millisecond, Within: 5 *
-				time.Second, As: "json"},
+			{
+				Send: "GET /registry/log/stream?service=contract&lines=0", Stream: 100 * time.Millisecond,
+				Within: 5 * time.Second, As: "json",
+			},
 		}})...)
 	return faulty(faults)
 }

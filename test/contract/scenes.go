@@ -151,8 +151,10 @@ func devices(ctx context.Context, p *caseRunner) error {
 			"0/usb_devices": "!len 2", "0/vlans": "!has 10", "0/groups/0/name": "with-devices",
 		}},
 		{Send: "POST /api/v1/vm", With: asks, Keep: map[string]string{"id": "0"}},
-		{Send: "GET /api/v1/vm?id=$id", Within: 5 *
-			time.Second, OK: map[string]any{"node_id": "$node", "usb_device": "phone", "vlan": "10"}},
+		{
+			Send: "GET /api/v1/vm?id=$id", Within: 5 * time.Second,
+			OK: map[string]any{"node_id": "$node", "usb_device": "phone", "vlan": "10"},
+		},
 		{Send: "GET /api/v1/usb", Within: 5 * time.Second, OK: map[string]any{"phone/available": 1, "phone/busy": 1}},
 	}}, v)
 	if len(faults) > 0 {
@@ -368,8 +370,10 @@ func registryAway(ctx context.Context, p *caseRunner) error {
 		return err
 	}
 	faults = append(faults, p.playWith(ctx, sequence{Case: "with a registry again", On: "split", Steps: []step{
-		{Send: "GET /api/v1/registry/vm", Within: 10 *
-			time.Second, As: "json", OK: map[string]any{"name=base/id": "$template"}},
+		{
+			Send: "GET /api/v1/registry/vm", Within: 10 * time.Second, As: "json",
+			OK: map[string]any{"name=base/id": "$template"},
+		},
 		{Send: "GET /registry/v2/vm?id=$template", OK: map[string]any{"versions": "!len 3", "versions/2/tag": "v3"}},
 		{Send: "GET /registry/vm/info?id=$template", OK: map[string]any{"name": "base", "hard_drives": "!len 1"}},
 		{Send: "GET /api/v1/status", OK: map[string]any{"registry_status": "Running"}, Within: 10 * time.Second},

@@ -303,8 +303,9 @@ func TestPermissionsFollowTheLicence(t *testing.T) {
 }
 
 // longGone is a key that was not renewed for more than a month.
-var longGone = farm.APIKey{ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 *
-	time.Hour)}
+var longGone = farm.APIKey{
+	ID: "gone", Generation: "g", PublicKey: []byte{1}, Expires: time.Now().Add(-32 * 24 * time.Hour),
+}
 
 // awaitGone waits for the end of that key.
 func awaitGone(t *testing.T, keys auth.KeyStore) {
@@ -333,8 +334,8 @@ func TestKeysAreLookedAfter(t *testing.T) {
 	s, stop = startController(t, dir, true, settings)
 	defer stop()
 	awaitGone(t, s.access.o.Stores.Keys)
-	for end := time.Now().Add(time.Minute); !s.access.o.Stores.Grants.Grants().Enforced; time.Sleep(20 *
-		time.Millisecond) {
+	enforced := func() bool { return s.access.o.Stores.Grants.Grants().Enforced }
+	for end := time.Now().Add(time.Minute); !enforced(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("that permissions count is not stored")
 		}

@@ -37,8 +37,9 @@ func TestSharesOfStarts(t *testing.T) {
 	if sum.started() != len(all) || new(point).within(.5) != nil {
 		t.Errorf("%d of %d", sum.started(), len(all))
 	}
-	for d, want := range map[time.Duration]int{-1: 0, 0: 0, time.Millisecond: 0, 11 * time.Millisecond: 1, 1000 *
-		time.Hour: startClasses - 1} {
+	for d, want := range map[time.Duration]int{
+		-1: 0, 0: 0, time.Millisecond: 0, 11 * time.Millisecond: 1, 1000 * time.Hour: startClasses - 1,
+	} {
 		if got := classOf(d); got != want {
 			t.Errorf("%v is of class %d", d, got)
 		}

@@ -53,8 +53,10 @@ func (s Shape) template(base string, i int) error {
 		t.Versions = append(t.Versions, layout.Version{
 			Tag: fmt.Sprintf("v%d", n), Number: n, ContentID: fmt.Sprintf("%064x", i*s.Versions+n), Arch: t.Arch,
 			Created: 1_700_000_000, LastPush: 1_700_000_000 + int64(n),
-			Files: []layout.File{{Name: "disk.img", Kind: layout.Disk, Format: "raw", Size: 64 <<
-				30, Layers: append([]layout.Layer{}, chain...)}},
+			Files: []layout.File{{
+				Name: "disk.img", Kind: layout.Disk, Format: "raw", Size: 64 << 30,
+				Layers: append([]layout.Layer{}, chain...),
+			}},
 		})
 	}
 	if err := t.Validate(); err != nil {

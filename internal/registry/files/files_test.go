@@ -289,8 +289,8 @@ func TestBounds(t *testing.T) {
 		t.Error(err)
 	}
 	for _, size := range []int64{3, -1} {
-		if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size}); farm.CodeOf(err) !=
-			farm.CodeUnavailable {
+		_, err := s.Put(Upload{Name: "b", Body: strings.NewReader("123"), Size: size})
+		if farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("too many bytes, announced %d: %v", size, err)
 		}
 	}
@@ -301,8 +301,8 @@ func TestBounds(t *testing.T) {
 	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("1"), Size: 1}); err != nil {
 		t.Errorf("just enough room: %v", err)
 	}
-	if _, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2}); farm.CodeOf(err) !=
-		farm.CodeUnavailable {
+	_, err := s.Put(Upload{Name: "b", Body: strings.NewReader("12"), Size: 2})
+	if farm.CodeOf(err) != farm.CodeUnavailable {
 		t.Errorf("a byte too much: %v", err)
 	}
 	free = floor - 1

@@ -167,10 +167,12 @@ func (s *site) client(t *testing.T, pairs ...tls.Certificate) *http.Client {
 		MaxIdleConnsPerHost: 8,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Jar: jar, Transport: transport, Timeout: 20 *
-		time.Second, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
+	return &http.Client{
+		Jar: jar, Transport: transport, Timeout: 20 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
 }
 
 // answer is a response.

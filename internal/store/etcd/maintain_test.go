@@ -26,9 +26,9 @@ func openSmall(
 	t *testing.T, dir string, quota int64, expendable bool,
 ) (*Backend, *store.Store, *store.Table[blob], *store.Table[blob]) {
 	t.Helper()
-	b, err := Embedded(t.Context(),
-		EmbeddedOptions{Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20, recoverAgain: 500 *
-			time.Millisecond})
+	b, err := Embedded(t.Context(), EmbeddedOptions{
+		Dir: dir, Logger: testLogger(t), Quota: quota, shrinkMin: 4 << 20, recoverAgain: 500 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

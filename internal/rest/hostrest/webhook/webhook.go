@@ -72,8 +72,10 @@ func New(o Options) (*Hook, error) {
 		url: u.String(), host: o.Host, log: o.Log, wake: make(chan struct{}, 1),
 		client: &http.Client{
 			Timeout: postTime,
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 *
-				time.Second},
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1,
+				IdleConnTimeout: 30 * time.Second,
+			},
 			// a redirect would lose the body
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
