@@ -54,7 +54,7 @@ bench: ## run the benchmarks of the parts whose speed is promised
 
 bench-vm: ## measure starts, saves and idle guests of real VMs: PAIRS=5, ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	scripts/need.sh demo
-	go run ./test/bench -pairs $(or $(PAIRS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
+	go run ./test/bench/vm -pairs $(or $(PAIRS),5) $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)
 
 bench-control: ## measure creates, starts, lists, idle nodes and restarts of the control plane: ONLY=row,..., JSON=file, CHECK=1 fails on a missed row
 	go run ./test/bench/control $(if $(ONLY),-only $(ONLY)) $(if $(JSON),-json $(JSON)) $(if $(CHECK),-check)

@@ -19,24 +19,23 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/buildyard/buildyard/internal/loadgen"
-	"github.com/buildyard/buildyard/test/bench/row"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
 func newBench(t *testing.T, args ...string) *bench {
 	t.Helper()
-	o, err := parse(args, t.Output())
+	b, _, err := program.Parse(args, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{options: o, Report: row.NewReport(rows, o.only), out: t.Output()}
+	return b.(*bench)
 }
 
 // TestEveryRowHasAPart: each row is measured by one part, and describes how.
 func TestEveryRowHasAPart(t *testing.T) {
 	measured := map[string]int{}
 	for _, p := range newBench(t).parts() {
-		for _, name := range p.rows {
+		for _, name := range p.Rows {
 			measured[name]++
 		}
 	}
@@ -47,31 +46,6 @@ func TestEveryRowHasAPart(t *testing.T) {
 	}
 	if len(measured) != len(rows) {
 		t.Errorf("the parts have rows that are not in the table: %v", measured)
-	}
-}
-
-func TestParse(t *testing.T) {
-	o, err := parse([]string{"-only", "restart,create-8", "-check", "-json", "f"}, t.Output())
-	if err != nil || !o.only[rowRestart] || !o.only[rowCreate8] || o.only[rowBurst] || !o.check || o.json != "f" {
-		t.Errorf("%+v, %v", o, err)
-	}
-	for _, args := range [][]string{{"-only", "x"}, {"more"}, {"-bare", "127.0.0.1:1"}, {"-dir", "d"}} {
-		if _, err := parse(args, t.Output()); err == nil {
-			t.Errorf("%v is taken", args)
-		}
-	}
-}
-
-// TestSpoilMissing: a part that fails spoils the rows without samples, and no other.
-func TestSpoilMissing(t *testing.T) {
-	b := newBench(t, "-only", rowPlaced+","+rowBurst)
-	for range rounds {
-		b.Add(rowPlaced, 0.05)
-	}
-	b.spoilMissing(errors.New("gone"), []string{rowPlaced, rowBurst, rowGrow})
-	b.Judge()
-	if p, q := b.Figure(rowPlaced), b.Figure(rowBurst); !p.OK || q.Unmeasured != "gone" || b.OK(false) {
-		t.Errorf("%+v, %+v", p, q)
 	}
 }
 
@@ -251,7 +225,7 @@ func TestUsageNeedsEverybody(t *testing.T) {
 	server := start("server", "exec sleep 600")
 	defer func() { _ = server.Kill() }()
 	for script, want := range map[string]string{
-		"exec sleep 600": "", "echo out of memory; exit 1": "fleet ended by itself",
+		"exec sleep 600": "", "echo out of memory; exit 1": "fleet has ended",
 	} {
 		s := &stage{cloud: &rig.Cloud{Process: server}, fleet: start("fleet", script)}
 		_, err := s.usage(t.Context(), 500*time.Millisecond)

@@ -52,7 +52,7 @@ func (b *bench) creates(ctx context.Context, s *stage) (err error) {
 		}
 		b.Note(level.row, "%.0f/s, the bare handler %.0f/s, %.2f x its rate where the targets come from",
 			row.Median(ours), row.Median(bares), row.Median(bares)/level.reference)
-		b.say("%d callers: %.0f creates/s, the bare handler %.0f/s", level.callers, row.Median(ours), row.Median(bares))
+		b.Say("%d callers: %.0f creates/s, the bare handler %.0f/s", level.callers, row.Median(ours), row.Median(bares))
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (b *bench) startBare(ctx context.Context, dir string) (*rig.Process, *loadg
 	if err != nil {
 		return nil, nil, err
 	}
-	p := rig.NewProcess(dir, "bare", self, "-bare", address, "-dir", filepath.Join(dir, "bare-store"))
+	p := rig.NewProcess(dir, "bare", self, childBare, address, filepath.Join(dir, "bare-store"))
 	if err := p.Start(); err != nil {
 		return nil, nil, err
 	}

@@ -23,7 +23,7 @@ func (b *bench) fewIdle(ctx context.Context, s *stage) error {
 	}
 	b.Add(rowFewMemory, u.memory)
 	b.Add(rowFewCPU, 100*u.cpu)
-	b.say("%d idle nodes: %.0f MB, %.2f %% CPU", few, u.memory, 100*u.cpu)
+	b.Say("%d idle nodes: %.0f MB, %.2f %% CPU", few, u.memory, 100*u.cpu)
 	return nil
 }
 
@@ -47,7 +47,7 @@ func (b *bench) manyIdle(ctx context.Context, s *stage) error {
 	b.Add(rowManyMemory, u.memory)
 	b.Add(rowManyCPU, 100*u.cpu)
 	b.Add(rowManyWrites, float64(last-first))
-	b.say("%d idle nodes: %.0f MB, %.2f %% CPU, %d writes", many, u.memory, 100*u.cpu, last-first)
+	b.Say("%d idle nodes: %.0f MB, %.2f %% CPU, %d writes", many, u.memory, 100*u.cpu, last-first)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/loadgen"
 	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -87,8 +88,8 @@ func (b *bench) wholeRequests(ctx context.Context, s *stage, o *observer) error 
 		if err != nil {
 			return err
 		}
-		b.say("count=%d: answered after %.0f ms, placed after %.0f, Started after %.0f", wholeRequest,
-			ms(answered), ms(placedAt.Sub(began)), ms(startedAt.Sub(began)))
+		b.Say("count=%d: answered after %.0f ms, placed after %.0f, Started after %.0f", wholeRequest,
+			runner.MS(answered), runner.MS(placedAt.Sub(began)), runner.MS(startedAt.Sub(began)))
 		if i > 0 {
 			b.Add(rowPlaced, placedAt.Sub(began).Seconds())
 			b.Add(rowStarted, startedAt.Sub(began).Seconds())
@@ -119,11 +120,11 @@ func (b *bench) oneByOne(ctx context.Context, s *stage, o *observer) error {
 		if err != nil {
 			return err
 		}
-		took = append(took, ms(end.Sub(began)))
+		took = append(took, runner.MS(end.Sub(began)))
 		b.Add(rowLatency50, took[i])
 		b.Add(rowLatency99, took[i])
 	}
-	b.say("%d starts one by one: p50 %.2f ms, p99 %.2f ms", latencies, row.Quantile(took, 0.5),
+	b.Say("%d starts one by one: p50 %.2f ms, p99 %.2f ms", latencies, row.Quantile(took, 0.5),
 		row.Quantile(took, 0.99))
 	return s.calm(ctx, o)
 }
@@ -145,7 +146,7 @@ func (b *bench) bursts(ctx context.Context, s *stage, o *observer) error {
 		}
 		b.Add(rowBurst, took.Seconds())
 		b.Note(rowBurst, "last round: %s", costs)
-		b.say("round %d: %d Started after %.0f ms; %s", i+1, burst, ms(took), costs)
+		b.Say("round %d: %d Started after %.0f ms; %s", i+1, burst, runner.MS(took), costs)
 		if !grows {
 			continue
 		}
@@ -172,7 +173,7 @@ func (b *bench) grow(ctx context.Context, s *stage, o *observer, first time.Dura
 	b.Add(rowGrow, took.Seconds())
 	b.Add(rowGrowRatio, growth/took.Seconds()/(burst/first.Seconds()))
 	b.Note(rowGrow, "last round: %s", costs)
-	b.say("         %d more onto %d: Started after %.0f ms; %s", growth, before, ms(took), costs)
+	b.Say("         %d more onto %d: Started after %.0f ms; %s", growth, before, runner.MS(took), costs)
 	return nil
 }
 
@@ -227,11 +228,11 @@ func (b *bench) listed(ctx context.Context, s *stage, o *observer, name string, 
 		if err != nil || code != http.StatusOK {
 			return errors.Join(err, fmt.Errorf("list: HTTP %d", code))
 		}
-		took, size = append(took, ms(time.Since(began))), len(raw)
+		took, size = append(took, runner.MS(time.Since(began))), len(raw)
 		b.Add(name, took[i])
 	}
 	b.Note(name, "%.1f MB, p99 %.1f ms", float64(size)/(1<<20), row.Quantile(took, 0.99))
-	b.say("list of %d: p50 %.2f ms, p99 %.2f ms, %.1f MB", n, row.Quantile(took, 0.5), row.Quantile(took, 0.99),
+	b.Say("list of %d: p50 %.2f ms, p99 %.2f ms, %.1f MB", n, row.Quantile(took, 0.5), row.Quantile(took, 0.99),
 		float64(size)/(1<<20))
 	return nil
 }
@@ -252,9 +253,6 @@ func (b *bench) running(ctx context.Context, s *stage, o *observer) error {
 	}
 	b.Add(rowRunning, 100*u.cpu)
 	b.Note(rowRunning, "%.0f MB", u.memory)
-	b.say("%d running: %.2f %% CPU, %.0f MB", before+growth, 100*u.cpu, u.memory)
+	b.Say("%d running: %.2f %% CPU, %.0f MB", before+growth, 100*u.cpu, u.memory)
 	return nil
 }
-
-// ms returns a duration in milliseconds.
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

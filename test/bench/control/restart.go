@@ -17,7 +17,7 @@ func (b *bench) restart(ctx context.Context, s *stage) error {
 		}
 		last = ids[len(ids)-1]
 	}
-	b.say("made %d records in %.1f s", records, time.Since(began).Seconds())
+	b.Say("made %d records in %.1f s", records, time.Since(began).Seconds())
 	for range restarts {
 		if err := s.cloud.End(); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (b *bench) restart(ctx context.Context, s *stage) error {
 			return fmt.Errorf("the last record after a restart: %w", err)
 		}
 		b.Add(rowRestart, took.Seconds())
-		b.say("ready after %.2f s", took.Seconds())
+		b.Say("ready after %.2f s", took.Seconds())
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/loadgen"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -35,12 +36,12 @@ const (
 
 // openStage starts a part's cloud, puts a template with an empty disk into it and joins its nodes.
 // A returned stage must be closed, also after an error.
-func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
-	dir := filepath.Join(b.dir, p.name)
+func openStage(ctx context.Context, b *bench, name string, nodes int) (*stage, error) {
+	dir := filepath.Join(b.Dir, name)
 	if err := rig.MakeDir(dir); err != nil {
 		return nil, err
 	}
-	cloud, err := rig.NewCloud(ctx, b.programs, dir)
+	cloud, err := rig.NewCloud(ctx, b.Programs, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +55,14 @@ func openStage(ctx context.Context, b *bench, p part) (*stage, error) {
 		"--ram", "256M"); err != nil {
 		return s, err
 	}
-	if p.nodes == 0 {
+	if nodes == 0 {
 		return s, nil
 	}
 	began := time.Now()
-	if err := s.join(ctx, b, p.nodes); err != nil {
+	if err := s.join(ctx, b, nodes); err != nil {
 		return s, err
 	}
-	b.say("%s: %d nodes joined and described themselves in %.1f s", p.name, p.nodes, time.Since(began).Seconds())
+	b.Say("%s: %d nodes joined and described themselves in %.1f s", name, nodes, time.Since(began).Seconds())
 	return s, nil
 }
 
@@ -71,7 +72,7 @@ func (s *stage) join(ctx context.Context, b *bench, nodes int) error {
 	if err != nil {
 		return err
 	}
-	s.fleet = rig.NewProcess(s.dir, "fleet", b.programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
+	s.fleet = rig.NewProcess(s.dir, "fleet", b.Programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
 		"--controller", s.cloud.Controller, "--token", token, "--capacity", strconv.Itoa(slots), "--log-level", "warn")
 	if err := s.fleet.Start(); err != nil {
 		return err
@@ -92,35 +93,12 @@ func (s *stage) join(ctx context.Context, b *bench, nodes int) error {
 	})
 }
 
-// await polls until so returns true. It fails when a program has ended.
-func (s *stage) await(ctx context.Context, limit time.Duration, what string, so func() (bool, error)) error {
-	deadline := time.Now().Add(limit)
-	for {
-		ok, err := so()
-		if err != nil || ok {
-			return err
-		}
-		if err := s.alive(); err != nil {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %s for %s", limit, what)
-		}
-		if !rig.Pause(ctx, glance) {
-			return context.Cause(ctx)
-		}
-	}
+// await polls until done returns true. It fails when a program has ended.
+func (s *stage) await(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
+	return runner.Wait{What: what, Limit: limit, Every: glance, Processes: s.processes()}.Await(ctx, done)
 }
 
-// alive returns an error that names a program which has ended, if any.
-func (s *stage) alive() error {
-	for _, p := range []*rig.Process{s.cloud.Process, s.fleet} {
-		if p != nil && !p.Running() {
-			return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
-		}
-	}
-	return nil
-}
+func (s *stage) processes() []*rig.Process { return []*rig.Process{s.cloud.Process, s.fleet} }
 
 // close ends the programs: the fleet first, so that no node is lost.
 func (s *stage) close() error {
@@ -141,22 +119,12 @@ type usage struct {
 // usage measures the server over a time, at the end of which every program must still
 // be there: without its nodes a server has nothing to do.
 func (s *stage) usage(ctx context.Context, over time.Duration) (u usage, err error) {
-	began := time.Now()
-	first, err := rig.ProcessorTime(s.cloud.PID())
-	if err != nil {
+	if u.cpu, err = runner.Share(ctx, over, s.cloud.PID()); err != nil {
 		return u, err
 	}
-	if !rig.Pause(ctx, over) {
-		return u, context.Cause(ctx)
-	}
-	last, err := rig.ProcessorTime(s.cloud.PID())
-	if err != nil {
-		return u, err
-	}
-	u.cpu = float64(last-first) / float64(time.Since(began))
 	bytes, err := rig.Memory(s.cloud.PID())
 	u.memory = float64(bytes) / (1 << 20)
-	return u, errors.Join(err, s.alive())
+	return u, errors.Join(err, runner.Running(s.processes()...))
 }
 
 // costs are processor times of all parties: the server, the nodes and this client share the cores.

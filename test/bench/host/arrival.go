@@ -43,7 +43,7 @@ func arrivalRows(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	top := filepath.Join(b.dir, "arrivals")
+	top := filepath.Join(b.Dir, "arrivals")
 	defer func() { err = errors.Join(err, os.RemoveAll(top)) }()
 	for n := range arrivals {
 		if err := s.calm(ctx); err != nil {
@@ -64,7 +64,7 @@ func arrivalRows(ctx context.Context, b *bench) (err error) {
 		took := time.Since(written).Seconds()
 		b.Add(rowArrival, took)
 		b.Add(rowArrivalWorst, took)
-		b.say("a package was in the report after %.2f s", took)
+		b.Say("a package was in the report after %.2f s", took)
 	}
 	return nil
 }

@@ -31,12 +31,12 @@ func (b *bench) feed(ctx context.Context) error {
 	if _, err := os.Stat(all); err != nil {
 		return fmt.Errorf("there are no advisories: %w: set SHARED", err)
 	}
-	more := filepath.Join(b.dir, "more")
+	more := filepath.Join(b.Dir, "more")
 	if err := writeAdvisory(more); err != nil {
 		return err
 	}
-	d := databases{filepath.Join(b.dir, "first.db"), filepath.Join(b.dir, "second.db")}
-	b.say("building two databases of all advisories")
+	d := databases{filepath.Join(b.Dir, "first.db"), filepath.Join(b.Dir, "second.db")}
+	b.Say("building two databases of all advisories")
 	for to, inputs := range map[string][]string{d.first: {all}, d.second: {all, more}} {
 		if _, err := rig.Output(ctx, "", b.programs.image,
 			append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...); err != nil {

@@ -50,7 +50,7 @@ var foreignPart = part{
 
 // foreign is one turn.
 func (b *bench) foreign(ctx context.Context, s *stage, name string) (err error) {
-	w := &writer{dir: filepath.Join(b.dir, name)}
+	w := &writer{dir: filepath.Join(b.Dir, name)}
 	defer func() { err = errors.Join(err, os.RemoveAll(w.dir)) }()
 	if err := w.prepare(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *bench) foreign(ctx context.Context, s *stage, name string) (err error) 
 		return err
 	}
 	rate := float64(w.count) / u.wall.Seconds()
-	b.say("%.0f foreign writes a second: %s", rate, u)
+	b.Say("%.0f foreign writes a second: %s", rate, u)
 	if rate < 0.98*foreignRate {
 		return fmt.Errorf("only %.0f files a second could be written", rate)
 	}

@@ -36,7 +36,7 @@ var fullPart = part{
 
 // fullRows measures full scans compared to the image scanner.
 func fullRows(ctx context.Context, b *bench) error {
-	tree, err := scantree.Make(ctx, b.say)
+	tree, err := scantree.Make(ctx, b.Say)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func fullRows(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.say("round %d: host %.2f s (again %.2f s), image %.2f s", n, ours.first.Seconds(), ours.again.Seconds(),
+		b.Say("round %d: host %.2f s (again %.2f s), image %.2f s", n, ours.first.Seconds(), ours.again.Seconds(),
 			image.Seconds())
 		if n == 0 {
 			if err := b.same(ctx, tree, ours.packages); err != nil {
@@ -101,7 +101,7 @@ func (b *bench) image(ctx context.Context, tree string, more ...string) error {
 	return err
 }
 
-func (b *bench) imageReport() string { return filepath.Join(b.dir, "image.json") }
+func (b *bench) imageReport() string { return filepath.Join(b.Dir, "image.json") }
 
 // rootOnly is where a directory holds packages only if it lies so in the root of a system. For
 // the image scanner the tree is one, for the host scanner it is not.

@@ -27,9 +27,9 @@ func (b *bench) grow(ctx context.Context) (err error) {
 	if err := b.stage.end(); err != nil {
 		return err
 	}
-	tree := filepath.Join(b.dir, "grown")
+	tree := filepath.Join(b.Dir, "grown")
 	defer func() { err = errors.Join(err, os.RemoveAll(tree)) }()
-	b.say("writing lock files of %d packages", grownFiles*grownPackages)
+	b.Say("writing lock files of %d packages", grownFiles*grownPackages)
 	if err := writeLocks(tree, b.databases.first); err != nil {
 		return err
 	}
@@ -39,9 +39,9 @@ func (b *bench) grow(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
 	if _, err := s.rest(ctx, b); err != nil {
-		b.say("the large catalogue at rest is not measured: %v", err)
+		b.Say("the large catalogue at rest is not measured: %v", err)
 	}
-	b.Growth = &s.figures
+	b.grown = &s.figures
 	return nil
 }
 

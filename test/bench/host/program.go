@@ -41,14 +41,14 @@ func (b *bench) build(ctx context.Context) error {
 	if b.programs.host != "" {
 		return nil
 	}
-	p := programs{host: filepath.Join(b.dir, "hostscan"), image: filepath.Join(b.dir, "imagescan")}
+	p := programs{host: filepath.Join(b.Dir, "hostscan"), image: filepath.Join(b.Dir, "imagescan")}
 	for _, to := range []string{p.host, p.image} {
 		if err := rig.BuildSmall(ctx, to, "cmd/"+filepath.Base(to)); err != nil {
 			return err
 		}
 	}
 	var err error
-	if p.licence, err = rig.LicenseScanner(ctx, p.image, b.dir, 2*limit); err == nil {
+	if p.licence, err = rig.LicenseScanner(ctx, p.image, b.Dir, 2*limit); err == nil {
 		b.programs = p
 	}
 	return err

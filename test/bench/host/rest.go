@@ -77,6 +77,6 @@ func (s *stage) rest(ctx context.Context, b *bench) (spent, error) {
 	if s.figures.Rest, failed = memoryOf(s.process.PID()); err == nil {
 		s.figures.IdleTicks = &u.whole
 	}
-	b.say("at rest: %.1f MB of no file, %.1f MB in all", s.figures.Rest.Anon, s.figures.Rest.Resident)
+	b.Say("at rest: %.1f MB of no file, %.1f MB in all", s.figures.Rest.Anon, s.figures.Rest.Resident)
 	return u, errors.Join(err, failed)
 }

@@ -27,7 +27,7 @@ type service struct {
 
 // serve starts a service in a directory, with a database.
 func (b *bench) serve(ctx context.Context, name, database string) (*service, error) {
-	s := &service{dir: filepath.Join(b.dir, name)}
+	s := &service{dir: filepath.Join(b.Dir, name)}
 	s.database = filepath.Join(s.dir, "vuln.db")
 	if err := errors.Join(os.RemoveAll(s.dir), os.Mkdir(s.dir, 0o755)); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func (b *bench) ready(ctx context.Context) (*stage, error) {
 	if b.stage != nil {
 		return b.stage, nil
 	}
-	if _, err := scantree.Make(ctx, b.say); err != nil {
+	if _, err := scantree.Make(ctx, b.Say); err != nil {
 		return nil, err
 	}
 	var err error
@@ -56,7 +56,7 @@ func (b *bench) ready(ctx context.Context) (*stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Stage = &b.stage.figures
+	b.figures = &b.stage.figures
 	return b.stage, nil
 }
 
@@ -80,7 +80,7 @@ func (b *bench) setUp(ctx context.Context, name string) (_ *stage, err error) {
 
 // fill scans and compares.
 func (s *stage) fill(ctx context.Context, b *bench) error {
-	b.say("a full scan of the whole host")
+	b.Say("a full scan of the whole host")
 	took, last, err := s.scan(ctx, "", url.Values{"real_time": {"true"}})
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 		return err
 	}
 	f.ScanMB = m.Peak
-	b.say("%d entries in %.1f s: %d packages; comparing all with another database", f.Entries, f.ScanSeconds,
+	b.Say("%d entries in %.1f s: %d packages; comparing all with another database", f.Entries, f.ScanSeconds,
 		last.Packages)
 	if err := s.calm(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *stage) fill(ctx context.Context, b *bench) error {
 	if want := "fanotify"; len(st.Mounts) == 0 || !watched(st.Mounts, want) {
 		return fmt.Errorf("the root is not watched by %s", want)
 	}
-	b.say(
+	b.Say(
 		"%.1f MB at most: %d packages, %d vulnerabilities, a catalogue of %.1f MB; compared anew in %.1f s (%.1f "+
 			"MB at most)",
 		f.ScanMB, f.Packages, f.Vulnerabilities, f.CatalogueMB, f.JudgeSeconds, f.JudgeMB)

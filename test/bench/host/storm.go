@@ -46,7 +46,7 @@ func stormRows(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	top := filepath.Join(b.dir, "storm")
+	top := filepath.Join(b.Dir, "storm")
 	defer func() { err = errors.Join(err, os.RemoveAll(top)) }()
 	if err := errors.Join(os.Mkdir(top, 0o755), s.calm(ctx), pause(ctx, settle), forget(s.process.PID())); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (b *bench) storm(
 		if err = raise(ctx, top); err != nil {
 			break
 		}
-		b.say("storm %d: %.1f s", turn+1, time.Since(began).Seconds())
+		b.Say("storm %d: %.1f s", turn+1, time.Since(began).Seconds())
 	}
 	storm = time.Since(began)
 	if err == nil {
@@ -104,7 +104,7 @@ func (b *bench) storm(
 		return u, storm, most, err
 	}
 	u, err = look.close()
-	b.say("caught up after %.1f s: %s", u.wall.Seconds(), u)
+	b.Say("caught up after %.1f s: %s", u.wall.Seconds(), u)
 	return u, storm, most, err
 }
 

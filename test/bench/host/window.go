@@ -96,7 +96,7 @@ func (b *bench) watchQuiet(ctx context.Context, s *service, d time.Duration) (sp
 		if err != nil {
 			return u, err
 		}
-		b.say("idle: %s", u)
+		b.Say("idle: %s", u)
 		if u.others <= quiet {
 			return u, nil
 		}

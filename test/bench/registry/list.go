@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/layout/layouttest"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -31,7 +32,7 @@ func (b *bench) list(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.say("made %d templates of %d versions", listTemplates, listVersions)
+	b.Say("made %d templates of %d versions", listTemplates, listVersions)
 	began := time.Now()
 	s, err = b.open(ctx, name)
 	if s != nil {
@@ -46,7 +47,7 @@ func (b *bench) list(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		b.Add(rowList, float64(took)/float64(time.Millisecond))
+		b.Add(rowList, runner.MS(took))
 	}
 	return nil
 }

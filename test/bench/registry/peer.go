@@ -29,16 +29,16 @@ type peerReport struct {
 
 // startPeer builds the peer, starts its registry, and pushes the base and a next tag.
 func (b *bench) startPeer(ctx context.Context) error {
-	p := &peer{dir: filepath.Join(b.dir, "peer"), bin: filepath.Join(b.dir, "bin", "peer")}
+	p := &peer{dir: filepath.Join(b.Dir, "peer"), bin: filepath.Join(b.Dir, "bin", "peer")}
 	b.peer = p
 	if err := rig.MakeDir(p.dir); err != nil {
 		return err
 	}
 	// A separate module: the programs of the project do not need its dependencies.
-	if err := b.programs.BuildModule(ctx, filepath.Join("test", "bench", "registry", "peer"), p.bin); err != nil {
+	if err := b.Programs.BuildModule(ctx, filepath.Join("test", "bench", "registry", "peer"), p.bin); err != nil {
 		return fmt.Errorf("build the peer: %w", err)
 	}
-	b.say("built the peer")
+	b.Say("built the peer")
 	address, server, err := start(ctx, p.dir, "peer-log", p.bin, func(address string) []string {
 		return []string{"serve", address, p.storage()}
 	})
@@ -59,7 +59,7 @@ func (b *bench) startPeer(ctx context.Context) error {
 			p.nextBytes += bytes
 		}
 	}
-	b.say("pushed the disks to the peer")
+	b.Say("pushed the disks to the peer")
 	return nil
 }
 

@@ -23,7 +23,7 @@ type benchEnv struct {
 }
 
 // stageDir is where a stage of that name lies.
-func (b *bench) stageDir(name string) string { return filepath.Join(b.dir, name) }
+func (b *bench) stageDir(name string) string { return filepath.Join(b.Dir, name) }
 
 // The templates that a round pushes; both begin with the base.
 const (
@@ -41,7 +41,7 @@ func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
 	var err error
 	base := filepath.Join(s.dir, "registry")
 	s.registry, s.reg, err = start(ctx, s.dir, "registry-log",
-		b.programs.Path("buildyard"), func(address string) []string {
+		b.Programs.Path("buildyard"), func(address string) []string {
 			return []string{"registry", "--listen-addr", address, "--base-path", base}
 		})
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *bench) open(ctx context.Context, name string) (*benchEnv, error) {
 		return s, err
 	}
 	s.files, s.bare, err = start(ctx, s.dir, "files-log", self, func(address string) []string {
-		return []string{"-files", address, "-dir", b.dir}
+		return []string{childFiles, address, b.Dir}
 	})
 	return s, err
 }
@@ -82,7 +82,7 @@ func (s *benchEnv) close() error {
 	}
 	client.CloseIdleConnections()
 	http.DefaultClient.CloseIdleConnections()
-	if s.b.keep {
+	if s.b.Keep {
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
@@ -103,7 +103,7 @@ func (s *benchEnv) layer(root string) (path string, size int64, err error) {
 
 // bareAddress is where the bare file server has a file below the run's directory.
 func (s *benchEnv) bareAddress(path string) string {
-	return s.files + strings.TrimPrefix(path, s.b.dir)
+	return s.files + strings.TrimPrefix(path, s.b.Dir)
 }
 
 // blobAddress is where the registry has a layer.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv/qemu"
+	"github.com/buildyard/buildyard/test/bench/runner"
 )
 
 // huge is the size of a disk that is too large to copy.
@@ -26,6 +27,6 @@ func (s *benchEnv) starts(ctx context.Context) error {
 		}
 		slowest = max(slowest, took)
 	}
-	s.b.Add(rowStart, float64(slowest)/float64(time.Millisecond))
+	s.b.Add(rowStart, runner.MS(slowest))
 	return nil
 }

@@ -109,7 +109,7 @@ func send(ctx context.Context, o order) (out outcome, err error) {
 	if err != nil {
 		return out, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-work")
+	cmd := exec.CommandContext(ctx, self, childTransfer)
 	var stderr strings.Builder
 	cmd.Stdin, cmd.Stderr = strings.NewReader(string(raw)), &stderr
 	answer, err := cmd.Output()

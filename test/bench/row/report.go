@@ -98,6 +98,23 @@ func (r *Report) Spoil(err error, names ...string) {
 	}
 }
 
+// SpoilMissing is Spoil for those of the rows that have not all their samples.
+func (r *Report) SpoilMissing(err error, names ...string) {
+	for _, name := range names {
+		if f := r.Figure(name); !f.Skipped && len(f.Samples) < f.row.Need {
+			r.Spoil(err, name)
+		}
+	}
+}
+
+// Names returns the names of rows.
+func Names(rows []Row) (names []string) {
+	for _, r := range rows {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
 // Judge computes values from the samples and counts the rows.
 func (r *Report) Judge() {
 	r.Seconds = time.Since(r.Began).Seconds()

@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
+
+	"github.com/buildyard/buildyard/test/bench/runner"
 )
 
 // Work that takes much memory runs in a separate process of this program: a process begins with the
@@ -33,19 +36,21 @@ func apart(ctx context.Context, what string, args ...string) error {
 	return nil
 }
 
-// serve does the work of a process that apart started; done is false for the arguments of a run.
-func serve(ctx context.Context, args []string) (done bool, err error) {
-	if len(args) == 0 {
-		return false, nil
+var children = map[string]runner.Child{
+	makingAPFS: child(2, func(_ context.Context, args []string) error { return writeAPFS(args[0], args[1]) }),
+	makingTemplate: child(3, func(ctx context.Context, args []string) error {
+		layers, err := strconv.Atoi(args[2])
+		return errors.Join(err, writeTemplate(ctx, args[0], args[1], layers))
+	}),
+	makingPackages: child(2, func(_ context.Context, args []string) error { return writePackages(args[0], args[1]) }),
+}
+
+// child returns work with a number of arguments.
+func child(count int, do func(context.Context, []string) error) runner.Child {
+	return func(ctx context.Context, args []string, _ io.Writer) error {
+		if len(args) != count {
+			return fmt.Errorf("want %d arguments, got %d", count, len(args))
+		}
+		return do(ctx, args)
 	}
-	switch what, rest := args[0], args[1:]; {
-	case what == makingAPFS && len(rest) == 2:
-		return true, writeAPFS(rest[0], rest[1])
-	case what == makingTemplate && len(rest) == 3:
-		layers, err := strconv.Atoi(rest[2])
-		return true, errors.Join(err, writeTemplate(ctx, rest[0], rest[1], layers))
-	case what == makingPackages && len(rest) == 2:
-		return true, writePackages(rest[0], rest[1])
-	}
-	return false, nil
 }

@@ -62,8 +62,8 @@ var feedPart = part{
 		if err := b.prepare(ctx); err != nil {
 			return err
 		}
-		feed := filepath.Join(b.dir, "nvdcve-2.0.json.gz")
-		b.say("writing a feed of %d CVEs", feedCVEs)
+		feed := filepath.Join(b.Dir, "nvdcve-2.0.json.gz")
+		b.Say("writing a feed of %d CVEs", feedCVEs)
 		if err := writeFeed(feed); err != nil {
 			return err
 		}
@@ -83,12 +83,12 @@ func buildRows(wall, memory, of string, seconds, megabytes float64) []row.Row {
 
 // build builds a database and records the resource usage.
 func (b *bench) build(ctx context.Context, name, wall, memory string, inputs ...string) (string, error) {
-	to := filepath.Join(b.dir, name)
+	to := filepath.Join(b.Dir, name)
 	u, err := b.measured(ctx, b.scanner, append([]string{"db", "build", "-q", "--db-path", to}, inputs...)...)
 	if err != nil {
 		return "", err
 	}
-	b.say("%s: %s", name, u)
+	b.Say("%s: %s", name, u)
 	b.Add(wall, u.wall.Seconds())
 	b.Add(memory, float64(u.memory)/(1<<20))
 	return to, nil
@@ -129,7 +129,7 @@ func matchRows(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	packages, ask := filepath.Join(b.dir, "packages.json"), filepath.Join(b.dir, "ask")
+	packages, ask := filepath.Join(b.Dir, "packages.json"), filepath.Join(b.Dir, "ask")
 	if err := errors.Join(apart(ctx, makingPackages, packages, db),
 		rig.BuildSmall(ctx, ask, "test/bench/scan/query")); err != nil {
 		return err
@@ -146,7 +146,7 @@ func matchRows(ctx context.Context, b *bench) error {
 		if err := json.Unmarshal([]byte(raw), &a); err != nil {
 			return err
 		}
-		b.say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings",
+		b.Say("round %d: opened in %.3f ms, matched in %.1f ms, %.1f MB before, %.1f MB at most, %d findings",
 			n, a.OpenMS, a.MatchMS, a.BeforeMB, a.MostMB, a.Findings)
 		if n == 0 {
 			continue

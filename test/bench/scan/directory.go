@@ -59,7 +59,7 @@ func directoryRows(ctx context.Context, b *bench) error {
 	if b.scalibr == "" {
 		return errors.New("there is no program of osv-scalibr to measure beside ours: make bench-scan")
 	}
-	tree, err := scantree.Make(ctx, b.say)
+	tree, err := scantree.Make(ctx, b.Say)
 	if err != nil {
 		return err
 	}
@@ -72,11 +72,11 @@ func directoryRows(ctx context.Context, b *bench) error {
 			return err
 		}
 		theirs, err := b.measured(ctx, b.scalibr, "-offline", "-root", tree, "-o",
-			"cdx-json="+filepath.Join(b.dir, "scalibr.json"), "-plugins", strings.Join(scalibrPlugins, ","))
+			"cdx-json="+filepath.Join(b.Dir, "scalibr.json"), "-plugins", strings.Join(scalibrPlugins, ","))
 		if err != nil {
 			return err
 		}
-		b.say("round %d: ours %s, scalibr %s", n, ours, theirs)
+		b.Say("round %d: ours %s, scalibr %s", n, ours, theirs)
 		if n == 0 {
 			continue
 		}

@@ -34,7 +34,7 @@ func (b *bench) kept(ctx context.Context, tree string, f form) (string, error) {
 			return "", err
 		}
 	}
-	b.say("making %s of the tree", f.what)
+	b.Say("making %s of the tree", f.what)
 	if err := os.RemoveAll(w.to); err != nil {
 		return "", err
 	}

@@ -71,7 +71,7 @@ func formRows(ctx context.Context, b *bench) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	tree, err := scantree.Make(ctx, b.say)
+	tree, err := scantree.Make(ctx, b.Say)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func formRows(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		b.say("round %d: folder %s", n, folder)
+		b.Say("round %d: folder %s", n, folder)
 		packages, err := b.packages()
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func formRows(ctx context.Context, b *bench) error {
 			if err != nil {
 				return err
 			}
-			b.say("round %d: %s %s", n, f.name, u)
+			b.Say("round %d: %s %s", n, f.name, u)
 			if n > 0 {
 				b.addForm(f, u, folder)
 				continue
@@ -124,7 +124,7 @@ func (b *bench) addForm(f form, u, folder usage) {
 
 // packages reads the packages that the scanner listed last, each as a line of JSON.
 func (b *bench) packages() ([]string, error) {
-	raw, err := os.ReadFile(filepath.Join(b.dir, "out"))
+	raw, err := os.ReadFile(filepath.Join(b.Dir, "out"))
 	if err != nil {
 		return nil, err
 	}

@@ -37,12 +37,12 @@ func (b *bench) prepare(ctx context.Context) error {
 	if b.scanner != "" {
 		return nil
 	}
-	program := filepath.Join(b.dir, "imagescan")
+	program := filepath.Join(b.Dir, "imagescan")
 	if err := rig.BuildSmall(ctx, program, "cmd/imagescan"); err != nil {
 		return err
 	}
 	var err error
-	if b.licence, err = rig.LicenseScanner(ctx, program, b.dir, 2*limit); err == nil {
+	if b.license, err = rig.LicenseScanner(ctx, program, b.Dir, 2*limit); err == nil {
 		b.scanner = program
 	}
 	return err
@@ -50,13 +50,13 @@ func (b *bench) prepare(ctx context.Context) error {
 
 // list runs the scanner to list the packages of a source, with more flags.
 func (b *bench) list(ctx context.Context, source string, more ...string) (usage, error) {
-	args := slices.Concat([]string{source, "-p", "-q", "-f", "json"}, b.licence, more)
+	args := slices.Concat([]string{source, "-p", "-q", "-f", "json"}, b.license, more)
 	return b.measured(ctx, b.scanner, args...)
 }
 
 // measured runs a program with its output in a file.
 func (b *bench) measured(ctx context.Context, program string, args ...string) (usage, error) {
-	out, err := os.Create(filepath.Join(b.dir, "out"))
+	out, err := os.Create(filepath.Join(b.Dir, "out"))
 	if err != nil {
 		return usage{}, err
 	}

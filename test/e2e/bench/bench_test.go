@@ -6,23 +6,22 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/test/bench/row"
 )
 
 func newBench(t *testing.T, args ...string) *bench {
 	t.Helper()
-	o, err := parse(args, t.Output())
+	b, _, err := program.Parse(args, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{options: o, Report: row.NewReport(rows, o.only), out: t.Output()}
+	return b.(*bench)
 }
 
 // TestEveryRowHasAPart: each row is measured by one part, and describes how.
 func TestEveryRowHasAPart(t *testing.T) {
 	measured := map[string]int{}
-	for _, p := range newBench(t).parts() {
-		for _, name := range p.rows {
+	for _, p := range newBench(t).parts(nil) {
+		for _, name := range p.Rows {
 			measured[name]++
 		}
 	}
@@ -37,15 +36,11 @@ func TestEveryRowHasAPart(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	o, err := parse([]string{"-only", "tab-heap,first-nodes", "-check", "-json", "f", "-seconds", "30"}, t.Output())
-	if err != nil || !o.only[rowHeap] || !o.only["first-nodes"] || o.only[rowTabs] || !o.check || o.json != "f" ||
-		o.seconds != 30 {
-		t.Errorf("%+v, %v", o, err)
+	if b := newBench(t, "-seconds", "30"); b.seconds != 30 {
+		t.Errorf("%d seconds", b.seconds)
 	}
-	for _, args := range [][]string{{"-only", "x"}, {"more"}, {"-seconds", "0"}} {
-		if _, err := parse(args, t.Output()); err == nil {
-			t.Errorf("%v is taken", args)
-		}
+	if _, _, err := program.Parse([]string{"-seconds", "0"}, t.Output()); err == nil {
+		t.Error("0 seconds are taken")
 	}
 }
 

@@ -59,7 +59,7 @@ func (b *bench) looks(
 	}
 	for _, at := range sights {
 		if f := b.Figure(name(at)); len(f.Samples) > 0 {
-			b.say("%s: p95 %.1f ms; %s", f.Name, row.Quantile(f.Samples, 0.95), f.Note)
+			b.Say("%s: p95 %.1f ms; %s", f.Name, row.Quantile(f.Samples, 0.95), f.Note)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // paints measures how soon a browser that has nothing of the portal shows a page.
 func (b *bench) paints(ctx context.Context, s *stage) error {
-	browser, end, err := chromium.Start(ctx, filepath.Join(b.dir, "paints"))
+	browser, end, err := chromium.Start(ctx, filepath.Join(b.Dir, "paints"))
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (b *bench) paints(ctx context.Context, s *stage) error {
 	}
 	for _, at := range sights {
 		if f := b.Figure(at.paint()); len(f.Samples) > 0 {
-			b.say("%s: median %.0f ms; %s", f.Name, row.Median(f.Samples), f.Note)
+			b.Say("%s: median %.0f ms; %s", f.Name, row.Median(f.Samples), f.Note)
 		}
 	}
 	return nil

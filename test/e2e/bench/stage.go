@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/client"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -34,13 +35,11 @@ type stage struct {
 // openStage starts a cloud where callers log in, and fills it. A returned stage must be closed,
 // also after an error.
 func openStage(ctx context.Context, b *bench) (s *stage, err error) {
-	programs, err := rig.Build(ctx, b.dir)
-	if err != nil {
+	if err := b.Build(ctx); err != nil {
 		return nil, err
 	}
-	b.say("built the programs")
 	s = &stage{}
-	if s.cloud, err = rig.NewCloud(ctx, programs, b.dir); err != nil {
+	if s.cloud, err = rig.NewCloud(ctx, b.Programs, b.Dir); err != nil {
 		return nil, err
 	}
 	if err := s.guard(ctx); err != nil {
@@ -50,7 +49,7 @@ func openStage(ctx context.Context, b *bench) (s *stage, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.fleet = rig.NewProcess(b.dir, "fleet", programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
+	s.fleet = rig.NewProcess(b.Dir, "fleet", b.Programs.Path("buildnode"), "sim", "--nodes", strconv.Itoa(nodes),
 		"--controller", s.cloud.Controller, "--token", token, "--capacity", strconv.Itoa(slots), "--log-level", "warn")
 	if err := s.fleet.Start(); err != nil {
 		return s, err
@@ -58,7 +57,7 @@ func openStage(ctx context.Context, b *bench) (s *stage, err error) {
 	if err := s.fill(ctx); err != nil {
 		return s, err
 	}
-	b.say("%d instances run on %d nodes", instances, nodes)
+	b.Say("%d instances run on %d nodes", instances, nodes)
 	return s, nil
 }
 
@@ -142,22 +141,10 @@ func (s *stage) fill(ctx context.Context) error {
 // job is what a CI plugin calls its instances.
 const job = "http://ci.example/job/42"
 
-// await asks again until something is so.
-func (s *stage) await(ctx context.Context, what string, so func() (bool, error)) error {
-	for end := time.Now().Add(joinLimit); ; {
-		ok, err := so()
-		if err != nil || ok {
-			return err
-		}
-		for _, p := range []*rig.Process{s.cloud.Process, s.fleet} {
-			if !p.Running() {
-				return fmt.Errorf("%s ended by itself; it said: %s", p.Name, p.Tail())
-			}
-		}
-		if time.Now().After(end) || !rig.Pause(ctx, awaitEvery) {
-			return errors.Join(fmt.Errorf("waited for %s", what), context.Cause(ctx))
-		}
-	}
+// await polls until done returns true. It fails when a program has ended.
+func (s *stage) await(ctx context.Context, what string, done func() (bool, error)) error {
+	processes := []*rig.Process{s.cloud.Process, s.fleet}
+	return runner.Wait{What: what, Limit: joinLimit, Every: awaitEvery, Processes: processes}.Await(ctx, done)
 }
 
 const (
@@ -171,21 +158,4 @@ func (s *stage) close() (err error) {
 		err = s.fleet.End()
 	}
 	return errors.Join(err, s.cloud.End())
-}
-
-// processor returns how long the controller's process has run on processors.
-func (s *stage) processor() (time.Duration, error) { return rig.ProcessorTime(s.cloud.PID()) }
-
-// share returns the share of one core that the controller's process uses over a time.
-func (s *stage) share(ctx context.Context, over time.Duration) (float64, error) {
-	began := time.Now()
-	before, err := s.processor()
-	if err != nil {
-		return 0, err
-	}
-	if !rig.Pause(ctx, over) {
-		return 0, context.Cause(ctx)
-	}
-	after, err := s.processor()
-	return float64(after-before) / float64(time.Since(began)), err
 }

@@ -22,7 +22,7 @@ type held struct{ heap, nodes, listeners float64 }
 
 // tab measures whether a tab that stays open grows.
 func (b *bench) tab(ctx context.Context, s *stage) error {
-	browser, end, err := chromium.Start(ctx, filepath.Join(b.dir, "tab"))
+	browser, end, err := chromium.Start(ctx, filepath.Join(b.Dir, "tab"))
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (b *bench) tab(ctx context.Context, s *stage) error {
 		}
 		all = append(all, h)
 		if len(all)%6 == 0 {
-			b.say("the tab: %.2f MB, %.0f DOM nodes, %.0f listeners", h.heap/1e6, h.nodes, h.listeners)
+			b.Say("the tab: %.2f MB, %.0f DOM nodes, %.0f listeners", h.heap/1e6, h.nodes, h.listeners)
 		}
 	}
 	swaps, err := chromedp.Run(tab, chromedp.Evaluate[float64](`globalThis.swaps`))
@@ -93,7 +93,7 @@ func (b *bench) judgeTab(all []held, swaps float64) error {
 		b.Add(r.name, 100*math.Abs(last/second-1))
 		b.Note(r.name, "thirds %.2f, %.2f, %.2f; %d looks, %.2f refreshes a second", first, second, last, len(all),
 			swaps)
-		b.say("%s: %s", r.name, b.Figure(r.name).Note)
+		b.Say("%s: %s", r.name, b.Figure(r.name).Note)
 	}
 	switch {
 	case b.seconds < wholeWatch:

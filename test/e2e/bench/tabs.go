@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -27,7 +28,7 @@ func (b *bench) tabs(ctx context.Context, s *stage) error {
 		if !b.Wants(r.name) {
 			continue
 		}
-		without, err := s.share(ctx, over)
+		without, err := runner.Share(ctx, over, s.cloud.PID())
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ func (b *bench) tabs(ctx context.Context, s *stage) error {
 			"%.1f %% without tabs, %.1f %% with them; %.1f refreshes a second, one of /instances every %.1f s; p95 "+
 				"%.0f ms, %.1f ms of processor each",
 			100*without, 100*o.share, o.rate, 1/o.fresh, o.slow, 1000*(o.share-without)/o.rate)
-		b.say("%s: %.1f %% (%s)", r.name, 100*(o.share-without), note)
+		b.Say("%s: %.1f %% (%s)", r.name, 100*(o.share-without), note)
 		b.Note(r.name, "%s", note)
 		b.Add(r.name, 100*(o.share-without))
 		switch {
@@ -98,7 +99,7 @@ func (s *stage) withTabs(ctx context.Context, paths []string, over time.Duration
 	mu.Lock()
 	took, ofBusy = nil, 0
 	mu.Unlock()
-	o.share, err = s.share(inner, over)
+	o.share, err = runner.Share(inner, over, s.cloud.PID())
 	leave()
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return o, err

@@ -4,21 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
-
-// bench is one run.
-type bench struct {
-	options
-	*report
-	dir      string // of everything that the run writes
-	programs rig.Programs
-	guest    string // disk of the demo guest
-	out      io.Writer
-}
 
 // What the row of the idle guests is about.
 const (
@@ -39,68 +29,18 @@ const work = `dd if=/dev/urandom of=/dev/shm/work bs=1M count=32
 dd if=/dev/urandom of=/var/tmp/work bs=1M count=32
 `
 
-// say prints one line of progress.
-func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.out, "%6.1fs %s\n", time.Since(b.Began).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// measure runs every part. Rows that could not be measured say why; the error is of
-// what was left behind.
-func (b *bench) measure(ctx context.Context) (err error) {
-	if err := b.build(ctx); err != nil {
-		b.Spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, b.limit(), fmt.Errorf("the run took longer than %s", b.limit()))
-	defer cancel()
-	s, err := openStage(ctx, b)
-	if s != nil {
-		defer func() { err = errors.Join(err, s.close(ctx)) }()
-	}
-	if err != nil {
-		b.Spoil(reason(ctx, err), rowOverhead, rowResume, rowPause, rowIdle)
-		return nil
-	}
-	for _, part := range []struct {
-		do    func(context.Context, *stage) error
-		spoil []string // the rows that are not measured when it fails
-	}{
-		{b.warm, []string{rowOverhead, rowResume, rowPause, rowIdle}},
-		{b.suspend, []string{rowResume, rowIdle}},
-		{b.pairUp, []string{rowOverhead, rowResume, rowPause}},
-		{b.idle, []string{rowIdle}},
-	} {
-		if err := part.do(ctx, s); err != nil {
-			b.Spoil(reason(ctx, err), part.spoil...)
-			b.say("failed: %v", err)
-		}
-	}
-	return nil
-}
-
-// reason returns why something failed: the end of the run rather than what came of it.
-func reason(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("the run was ended: %w", cause)
-	}
-	return err
-}
-
 // warm starts the guest once: the node pulls the version, and everything is in memory.
 func (b *bench) warm(ctx context.Context, s *stage) error {
 	st, err := s.start(ctx, coldTag)
 	if err != nil {
 		return err
 	}
-	b.say("first start, with the pull: %s", st)
+	b.Say("first start, with the pull: %s", st)
 	return s.end(ctx, st.id)
 }
 
 // suspend makes the suspended version, and starts it once.
 func (b *bench) suspend(ctx context.Context, s *stage) error {
-	if !b.Wants(rowResume, rowIdle) {
-		return nil
-	}
 	st, err := s.start(ctx, coldTag)
 	if err != nil {
 		return err
@@ -110,14 +50,14 @@ func (b *bench) suspend(ctx context.Context, s *stage) error {
 		_ = s.end(ctx, st.id) // what is left then, close ends
 		return err
 	}
-	b.say("saved %s, the guest stood still for %s", suspendedTag, pause)
+	b.Say("saved %s, the guest stood still for %s", suspendedTag, pause)
 	if err := s.suspended(ctx, suspendedTag); err != nil {
 		return err
 	}
 	if st, err = s.start(ctx, suspendedTag); err != nil {
 		return err
 	}
-	b.say("first start of %s: %s", suspendedTag, st.resumed())
+	b.Say("first start of %s: %s", suspendedTag, st.resumed())
 	return s.end(ctx, st.id)
 }
 
@@ -149,16 +89,16 @@ func (b *bench) pair(ctx context.Context, s *stage, i int) error {
 		starts[at] = st
 	}
 	cold, resumed := starts[0], starts[1]
-	b.Add(rowOverhead, ms(cold.own()))
-	b.note(i+1, coldTag, cold)
+	b.Add(rowOverhead, runner.MS(cold.own()))
+	b.addStart(i+1, coldTag, cold)
 	if resumed.id == "" {
-		b.say("pair %d: cold %s", i+1, cold)
+		b.Say("pair %d: cold %s", i+1, cold)
 		return nil
 	}
 	ratio := float64(resumed.whole) / float64(cold.whole)
 	b.Add(rowResume, ratio)
-	b.note(i+1, suspendedTag, resumed)
-	b.say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed.resumed(), ratio)
+	b.addStart(i+1, suspendedTag, resumed)
+	b.Say("pair %d: cold %s; suspended %s; ratio %.2f", i+1, cold, resumed.resumed(), ratio)
 	return nil
 }
 
@@ -173,12 +113,12 @@ func (b *bench) cold(ctx context.Context, s *stage, i int) (start, error) {
 	}
 	pause, err := s.save(ctx, st.id, fmt.Sprintf("pair%d", i+1), work)
 	if err != nil {
-		b.Spoil(reason(ctx, err), rowPause)
-		b.say("failed: %v", err)
+		b.Fail(ctx, err, rowPause)
+		b.Say("failed: %v", err)
 		return st, s.end(ctx, st.id)
 	}
-	b.Add(rowPause, ms(pause.longer()))
-	b.say("save %d: the guest stood still for %s", i+1, pause)
+	b.Add(rowPause, runner.MS(pause.longer()))
+	b.Say("save %d: the guest stood still for %s", i+1, pause)
 	return st, nil
 }
 
@@ -191,29 +131,30 @@ func (b *bench) resumed(ctx context.Context, s *stage) (start, error) {
 	if err == nil {
 		return st, s.end(ctx, st.id)
 	}
-	b.Spoil(reason(ctx, err), rowResume)
-	b.say("failed: %v", err)
+	b.Fail(ctx, err, rowResume)
+	b.Say("failed: %v", err)
 	return start{}, nil
 }
 
 // idle starts the idle guests together and measures what they cost.
 func (b *bench) idle(ctx context.Context, s *stage) error {
-	if !b.Wants(rowIdle) {
-		return nil
-	}
 	took, err := s.startMany(ctx, suspendedTag, idleGuests)
 	if err != nil {
 		return err
 	}
-	b.say("%d guests of %s Started after %.1f s; waiting %s", idleGuests, suspendedTag, took.Seconds(), settleTime)
+	b.Say("%d guests of %s Started after %.1f s; waiting %s", idleGuests, suspendedTag, took.Seconds(), settleTime)
 	if !rig.Pause(ctx, settleTime) {
 		return context.Cause(ctx)
 	}
-	processes, err := rig.QEMUs(b.dir)
+	processes, err := rig.QEMUs(b.Dir)
 	if err != nil || len(processes) != idleGuests {
 		return errors.Join(err, fmt.Errorf("%d QEMU processes for %d guests", len(processes), idleGuests))
 	}
-	part, err := share(ctx, processes, idleTime)
+	pids := make([]int, 0, len(processes))
+	for _, q := range processes {
+		pids = append(pids, q.PID)
+	}
+	part, err := runner.Share(ctx, idleTime, pids...)
 	if err != nil {
 		return err
 	}

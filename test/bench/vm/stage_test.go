@@ -156,7 +156,7 @@ func TestAwaitSeesTheEndOfPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.await(t.Context(), time.Minute, look, "nothing", func() (bool, error) { return false, nil })
-	if err == nil || !strings.Contains(err.Error(), "node ended by itself") {
+	if err == nil || !strings.Contains(err.Error(), "node has ended") {
 		t.Errorf("waiting gave %v", err)
 	}
 	s = newFake(t, &fake{})

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/buildyard/buildyard/test/bench/runner"
 )
 
 // event is one of QEMU's events as the node's log has it. The time is QEMU's.
@@ -67,7 +69,7 @@ type standstill struct {
 func (s standstill) longer() time.Duration { return max(s.qemu, s.driver) }
 
 func (s standstill) String() string {
-	return fmt.Sprintf("%.0f ms by QEMU, %.0f ms by the driver", ms(s.qemu), ms(s.driver))
+	return fmt.Sprintf("%.0f ms by QEMU, %.0f ms by the driver", runner.MS(s.qemu), runner.MS(s.driver))
 }
 
 // standstillOf returns how long the guest of a VM stood still for its one save.

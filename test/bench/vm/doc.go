@@ -1,8 +1,8 @@
-// Command bench measures the promises that this product makes about real VMs: what it
+// Command vm measures the promises that this product makes about real VMs: what it
 // adds to a boot, how much faster a suspended version starts, how long a save holds a
 // guest up, and what idle guests cost.
 //
-//	go run ./test/bench -pairs 5 [-only LIST] [-check] [-json FILE] [-keep]
+//	go run ./test/bench/vm -pairs 5 [-only LIST] [-check] [-json FILE] [-keep]
 //
 // It is neither a test of the code nor a comparison between machines: it runs the real
 // programs as processes on loopback addresses, asks them through the public API, and

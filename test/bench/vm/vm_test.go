@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/buildyard/buildyard/test/rig"
 )
 
 // log is a node's log with two VMs, other lines, and one that is being written.
@@ -78,29 +76,6 @@ func TestStandstill(t *testing.T) {
 		if (err == nil) != (c.want > 0) || (err == nil && s.longer() != c.want) {
 			t.Errorf("%s: %v, %v", name, s, err)
 		}
-	}
-}
-
-// TestShare measures this very process while it works and while it waits.
-func TestShare(t *testing.T) {
-	me := []rig.QEMU{{PID: os.Getpid()}}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); {
-		}
-	}()
-	busy, err := share(t.Context(), me, 300*time.Millisecond)
-	<-done
-	if err != nil || busy <= 0 {
-		t.Errorf("busy: %v, %v", busy, err)
-	}
-	lazy, err := share(t.Context(), me, 300*time.Millisecond)
-	if err != nil || lazy >= busy {
-		t.Errorf("lazy: %v, busy: %v, %v", lazy, busy, err)
-	}
-	if _, err := share(t.Context(), []rig.QEMU{{PID: 1 << 30}}, time.Millisecond); err == nil {
-		t.Error("a process that is not there was measured")
 	}
 }
 

@@ -12,20 +12,20 @@ import (
 	"github.com/buildyard/buildyard/test/bench/row"
 )
 
-// all returns options with every row.
-func all(t *testing.T, args ...string) options {
+// all returns a run of every row, or of those that arguments select.
+func all(t *testing.T, args ...string) *bench {
 	t.Helper()
-	o, err := parse(args, t.Output())
+	b, _, err := program.Parse(args, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o
+	return b.(*bench)
 }
 
-// whole is a report in which every row is just on its target.
-func whole(t *testing.T, args ...string) *report {
+// whole is a run in which every row is just on its target.
+func whole(t *testing.T, args ...string) *bench {
 	t.Helper()
-	r := newReport(all(t, args...))
+	r := all(t, args...)
 	for _, x := range rows {
 		for range minPairs {
 			if r.Wants(x.Name) {
@@ -40,32 +40,32 @@ func TestJudge(t *testing.T) {
 	const count = " passed, "
 	cases := map[string]struct {
 		args  []string
-		spoil func(r *report)
+		spoil func(r *bench)
 		ok    bool // without a check of the targets
 		pass  bool // with it
 		last  string
 	}{
-		"on target": {nil, func(*report) {}, true, true, "4 passed, 0 failed, 0 skipped"},
-		"missed": {nil, func(r *report) {
+		"on target": {nil, func(*bench) {}, true, true, "4 passed, 0 failed, 0 skipped"},
+		"missed": {nil, func(r *bench) {
 			r.Figure(rowPause).Samples = []float64{1, 2, 400.01, 401, 402}
 		}, true, false, "3 passed, 1 failed, 0 skipped"},
-		"half is good": {nil, func(r *report) {
+		"half is good": {nil, func(r *bench) {
 			r.Figure(rowPause).Samples = []float64{1, 2, 400, 9000, 9000}
 		}, true, true, "4 passed, 0 failed, 0 skipped"},
-		"few samples": {nil, func(r *report) {
+		"few samples": {nil, func(r *bench) {
 			r.Figure(rowResume).Samples = []float64{0.1, 0.1, 0.1, 0.1}
 		}, false, false, "3 passed, 1 failed, 0 skipped"},
-		"one is enough": {nil, func(r *report) {
+		"one is enough": {nil, func(r *bench) {
 			r.Figure(rowIdle).Samples = []float64{5}
 		}, true, true, "4 passed, 0 failed, 0 skipped"},
-		"no idle sample": {nil, func(r *report) {
+		"no idle sample": {nil, func(r *bench) {
 			r.Figure(rowIdle).Samples = nil
 		}, false, false, "3 passed, 1 failed, 0 skipped"},
-		"spoilt": {nil, func(r *report) {
+		"spoilt": {nil, func(r *bench) {
 			r.Spoil(errors.New("no QEMU"), rowIdle, rowPause)
 		}, false, false, "2 passed, 2 failed, 0 skipped"},
-		"not asked for": {[]string{"-only", "idle"}, func(*report) {}, true, true, "1 passed, 0 failed, 3 skipped"},
-		"only, spoilt": {[]string{"-only", "idle"}, func(r *report) {
+		"not asked for": {[]string{"-only", "idle"}, func(*bench) {}, true, true, "1 passed, 0 failed, 3 skipped"},
+		"only, spoilt": {[]string{"-only", "idle"}, func(r *bench) {
 			r.Spoil(errors.New("x"), rowIdle)
 		}, false, false, "0 passed, 1 failed, 3 skipped"},
 	}
@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 		c.spoil(r)
 		r.Judge()
 		var out strings.Builder
-		r.print(&out)
+		r.Print(&out, r.Head())
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		if last := lines[len(lines)-1]; r.OK(false) != c.ok || r.OK(true) != c.pass || last != c.last {
 			t.Errorf("%s: ok %v, with check %v, last line %q", name, r.OK(false), r.OK(true), last)
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 // TestWants: a row that failed or was not requested is no longer measured, and its first reason
 // stays.
 func TestWants(t *testing.T) {
-	r := newReport(all(t, "-only", "idle,pause"))
+	r := all(t, "-only", "idle,pause")
 	if r.Wants(rowOverhead, rowResume) || !r.Wants(rowIdle) || !r.Wants(rowOverhead, rowPause) {
 		t.Error("wrong rows are wanted")
 	}
@@ -102,11 +102,11 @@ func TestWants(t *testing.T) {
 
 // TestNothingMeasured: a run in which nothing worked still reports that for every row.
 func TestNothingMeasured(t *testing.T) {
-	r := newReport(all(t))
+	r := all(t)
 	r.Spoil(errors.New("no QEMU here"), rowOverhead, rowResume, rowPause, rowIdle)
 	r.Judge()
 	var out strings.Builder
-	r.print(&out)
+	r.Print(&out, r.Head())
 	if r.OK(false) || strings.Count(out.String(), "not measured: no QEMU here") != len(rows) ||
 		!strings.Contains(out.String(), "no hypervisor was seen") ||
 		!strings.HasSuffix(out.String(), "\n0 passed, 4 failed, 0 skipped\n") {
@@ -117,12 +117,12 @@ func TestNothingMeasured(t *testing.T) {
 // TestLines: every row is printed with value, target and verdict.
 func TestLines(t *testing.T) {
 	r := whole(t)
-	r.Hypervisor = hypervisor{"qemu", "7.2.22", "tcg"}
+	r.hypervisor = hypervisor{"qemu", "7.2.22", "tcg"}
 	r.Figure(rowResume).Samples = []float64{0.3, 0.1, 0.26, 0.2, 0.4}
 	r.Spoil(errors.New("the node ended"), rowIdle)
 	r.Judge()
 	var out strings.Builder
-	r.print(&out)
+	r.Print(&out, r.Head())
 	for _, want := range []string{
 		"qemu 7.2.22, accelerator tcg;",
 		"overhead       150 ms  target <= 150 ms  ok ",
@@ -139,9 +139,10 @@ func TestLines(t *testing.T) {
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	r := whole(t)
-	r.note(2, coldTag, start{whole: 5 * time.Second, before: time.Second, boot: 3 * time.Second, after: time.Second})
+	r.addStart(2, coldTag,
+		start{whole: 5 * time.Second, before: time.Second, boot: 3 * time.Second, after: time.Second})
 	r.Judge()
-	if err := row.Write(path, r); err != nil {
+	if err := row.Write(path, r.JSON()); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(path)
@@ -162,18 +163,11 @@ func TestWrite(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	o := all(t)
-	if o.pairs != 5 || o.check || o.json != "" || !o.only[rowIdle] || !o.only[rowOverhead] {
-		t.Errorf("defaults are %+v", o)
+	if b := all(t, "-pairs", "7"); b.pairs != 7 {
+		t.Errorf("%d pairs", b.pairs)
 	}
-	o = all(t, "-pairs", "7", "-only", "idle,pause", "-json", "f", "-check")
-	if o.pairs != 7 || !o.check || o.json != "f" || !o.only[rowIdle] || !o.only[rowPause] || o.only[rowResume] {
-		t.Errorf("options are %+v", o)
-	}
-	for _, args := range [][]string{
-		{"-pairs", "0"}, {"-pairs", "101"}, {"-only", "boot"}, {"-only", "idle,"}, {"more"}, {"-pairs", "x"},
-	} {
-		if _, err := parse(args, t.Output()); err == nil {
+	for _, args := range [][]string{{"-pairs", "0"}, {"-pairs", "101"}, {"-pairs", "x"}} {
+		if _, _, err := program.Parse(args, t.Output()); err == nil {
 			t.Errorf("%v is taken", args)
 		}
 	}

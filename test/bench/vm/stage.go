@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/test/bench/runner"
 	"github.com/buildyard/buildyard/test/rig"
 )
 
@@ -35,11 +35,11 @@ const (
 // openStage starts the cloud, puts the guest into it and joins this machine. A returned stage must
 // be closed, also after an error.
 func openStage(ctx context.Context, b *bench) (*stage, error) {
-	cloud, err := rig.NewCloud(ctx, b.programs, b.dir)
+	cloud, err := rig.NewCloud(ctx, b.Programs, b.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{dir: b.dir, cloud: cloud, client: rig.NewClient(cloud.Controller)}
+	s := &stage{dir: b.Dir, cloud: cloud, client: rig.NewClient(cloud.Controller)}
 	if err := cloud.Start(); err != nil {
 		return s, err
 	}
@@ -54,7 +54,7 @@ func openStage(ctx context.Context, b *bench) (*stage, error) {
 	if err != nil {
 		return s, err
 	}
-	b.Hypervisor, err = s.hypervisor(ctx)
+	b.hypervisor, err = s.hypervisor(ctx)
 	return s, err
 }
 
@@ -75,28 +75,10 @@ func (s *stage) hypervisor(ctx context.Context) (h hypervisor, err error) {
 	return h, err
 }
 
-// await polls until so returns true. It fails when a program has ended.
-func (s *stage) await(ctx context.Context, limit, every time.Duration, what string, so func() (bool, error)) error {
-	deadline := time.Now().Add(limit)
-	for {
-		ok, err := so()
-		if err != nil || ok {
-			return err
-		}
-		for _, p := range []*rig.Process{s.cloud.Process, s.node} {
-			if p != nil && !p.Running() {
-				said := p.Tail()
-				return fmt.Errorf("%s ended by itself; it said last: %s", p.Name,
-					said[strings.LastIndexByte(said, '\n')+1:])
-			}
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("waited %s for %s", limit, what)
-		}
-		if !rig.Pause(ctx, every) {
-			return context.Cause(ctx)
-		}
-	}
+// await polls until done returns true. It fails when a program has ended.
+func (s *stage) await(ctx context.Context, limit, every time.Duration, what string, done func() (bool, error)) error {
+	processes := []*rig.Process{s.cloud.Process, s.node}
+	return runner.Wait{What: what, Limit: limit, Every: every, Processes: processes}.Await(ctx, done)
 }
 
 // start is one start of an instance.
@@ -113,14 +95,15 @@ func (s start) own() time.Duration { return s.whole - s.boot }
 
 func (s start) String() string {
 	return fmt.Sprintf("%.0f ms (%.0f own: %.0f before QEMU, %.0f after the guest was ready)",
-		ms(s.whole), ms(s.own()), ms(s.before), ms(s.after))
+		runner.MS(s.whole), runner.MS(s.own()), runner.MS(s.before), runner.MS(s.after))
 }
 
 // resumed describes a start of a suspended version. Its agent is available immediately, and is then
 // asked to make the guest a separate VM, which is not overhead.
 func (s start) resumed() string {
-	return fmt.Sprintf("%.0f ms (%.0f before QEMU, %.0f after the guest went on)", ms(s.whole), ms(s.before),
-		ms(s.after))
+	return fmt.Sprintf("%.0f ms (%.0f before QEMU, %.0f after the guest went on)", runner.MS(s.whole),
+		runner.MS(s.before),
+		runner.MS(s.after))
 }
 
 // start starts one instance and waits until it is Started. An instance whose start

@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/buildyard/buildyard/test/bench/row"
+	"github.com/buildyard/buildyard/test/bench/runner"
 )
 
 // The rows, by what they promise.
@@ -47,13 +47,19 @@ var rows = []row.Row{
 	},
 }
 
-// report is the report of a run.
+// report is the report in JSON.
 type report struct {
 	*row.Report
 	Pairs      int        `json:"pairs"`
 	Hypervisor hypervisor `json:"hypervisor"`
-	Starts     []interval `json:"starts"` // of the pairs, in their order
+	Starts     []interval `json:"starts"`
 }
+
+// JSON returns the report with the starts.
+func (b *bench) JSON() any { return report{b.Report, b.pairs, b.hypervisor, b.starts} }
+
+// Head describes the hypervisor.
+func (b *bench) Head() string { return fmt.Sprintf("%s; %d pairs", b.hypervisor, b.pairs) }
 
 // hypervisor is the node's description of its hypervisor.
 type hypervisor struct {
@@ -79,16 +85,8 @@ type interval struct {
 	After  float64 `json:"after_ready_ms"` // until Started was seen
 }
 
-func newReport(o options) *report {
-	return &report{Report: row.NewReport(rows, o.only), Pairs: o.pairs, Starts: []interval{}}
-}
-
-// note keeps how the time of a start was spent.
-func (r *report) note(pair int, tag string, s start) {
-	r.Starts = append(r.Starts, interval{pair, tag, ms(s.whole), ms(s.before), ms(s.boot), ms(s.after)})
-}
-
-// print writes the report.
-func (r *report) print(w io.Writer) {
-	r.Print(w, fmt.Sprintf("%s; %d pairs", r.Hypervisor, r.Pairs))
+// addStart records how the time of a start was spent.
+func (b *bench) addStart(pair int, tag string, s start) {
+	b.starts = append(b.starts,
+		interval{pair, tag, runner.MS(s.whole), runner.MS(s.before), runner.MS(s.boot), runner.MS(s.after)})
 }
