@@ -120,6 +120,13 @@ var onlys = []only{
 		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched",
 		"internal/store", "github.com/google/uuid",
 	}, controllerPart},
+	{[]string{
+		"internal/controller/nodelink",
+	}, []string{
+		"std", "api", "internal/controller/lockorder", "internal/controller/nodeinput",
+		"internal/controller/record", "internal/farm", "internal/sched", "internal/store",
+		"github.com/google/uuid",
+	}, controllerPart},
 	{[]string{"internal/controller/reconcile"}, []string{
 		"std", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

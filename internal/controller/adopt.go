@@ -1,34 +1,18 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
-	"time"
 
-	"github.com/google/uuid"
-
-	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// OrphanedVM is a VM on a node without an owning record.
-type OrphanedVM struct {
-	Node     *farm.Node
-	ID       string // of its instance, or of the VM where no instance is known
-	Held     api.InventoryItem
-	Since    time.Time
-	Detail   *api.InventoryDetail // nil until its node has reported the details
-	Released bool                 // an operator released it for removal
-	Ordered  bool                 // its node has the order to remove it
-}
-
 // UnknownVMs returns the orphaned VMs of one node, given by id or name, or of all nodes.
-func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]OrphanedVM, error) {
+func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]nodelink.OrphanedVM, error) {
 	nodes := []*farm.Node{}
 	if node == "" {
 		for _, n := range c.tables.Nodes.All() {
@@ -41,28 +25,11 @@ func (c *Controller) UnknownVMs(ctx context.Context, node string) ([]OrphanedVM,
 		}
 		nodes = append(nodes, n)
 	}
-	var list []OrphanedVM
+	var list []nodelink.OrphanedVM
 	for _, n := range nodes {
-		if s := c.link.find(n.ID); s != nil {
-			list = append(list, c.unknownOn(s, n)...)
-		}
+		list = append(list, c.Link.Orphans.On(n)...)
 	}
 	return list, nil
-}
-
-func (c *Controller) unknownOn(s *session, node *farm.Node) []OrphanedVM {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := make([]OrphanedVM, 0, len(s.unknown))
-	for id, u := range s.unknown {
-		_, ordered := s.due[id]
-		list = append(list, OrphanedVM{
-			Node: node, ID: id, Held: u.held, Since: u.since, Detail: u.detail,
-			Released: c.isReleased(node.ID, id), Ordered: ordered,
-		})
-	}
-	slices.SortFunc(list, func(a, b OrphanedVM) int { return cmp.Compare(a.ID, b.ID) })
-	return list
 }
 
 // nodeCalled finds a node by its id or, where that is unique, its name.
@@ -131,8 +98,8 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	if err != nil {
 		return nil, err
 	}
-	a := adopter{c: c, node: node, session: c.link.find(node.ID), dry: ask.DryRun}
-	if a.session == nil || !a.session.told(c.now(), c.opts.NodeTimeout) {
+	a := adopter{c: c, orphans: c.Link.Orphans, node: node, dry: ask.DryRun}
+	if !a.orphans.HasInventory(node.ID) {
 		return nil, farm.Unavailable(nil,
 			"Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
 	}
@@ -144,7 +111,7 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	}
 	ids := ask.VMs
 	if len(ids) == 0 {
-		for _, u := range c.unknownOn(a.session, node) {
+		for _, u := range a.orphans.On(node) {
 			ids = append(ids, u.ID)
 		}
 	}
@@ -160,41 +127,34 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 		}
 		list = append(list, done)
 	}
-	a.session.ring()
+	c.Link.Sessions.Signal(node.ID)
 	return list, nil
-}
-
-// told reports whether the node is in contact and has reported its inventory.
-func (s *session) told(now time.Time, timeout time.Duration) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.met.IsZero() && now.Sub(s.seenLocked(now)) < timeout
 }
 
 // adopter decides about the orphaned VMs of one node.
 type adopter struct {
 	c       *Controller
 	node    *farm.Node
-	session *session
+	orphans *nodelink.Orphans
 	dry     bool
 }
 
 // release allows the removal of a VM in spite of the guard.
 func (a adopter) release(ctx context.Context, id string) (string, error) {
 	c := a.c
-	if !a.unknown(id) {
+	if !a.orphans.Contains(a.node.ID, id) {
 		inst, _, err := a.record(ctx, id)
 		switch {
 		case err != nil:
 			return "", err
 		case inst != nil && inst.NodeID == a.node.ID && inst.OnNode():
 			return "", farm.Refused("it is an instance: terminate it")
-		case c.isReleased(a.node.ID, id):
+		case a.orphans.IsReleased(a.node.ID, id):
 			return OutcomeRemoved, nil
 		}
 		return "", farm.Refused("node %s holds no unknown VM of that id", a.node.Name)
 	}
-	if a.dry || c.isReleased(a.node.ID, id) {
+	if a.dry || a.orphans.IsReleased(a.node.ID, id) {
 		return OutcomeRemoved, nil
 	}
 	word := store.Put(c.tables.Released, record.ReleasedOrphanID(a.node.ID, id), &record.ReleasedOrphan{At: c.now()},
@@ -204,13 +164,6 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 	}
 	c.log.WarnContext(ctx, "orphaned VM released for removal", "node", a.node.ID, "instance", id)
 	return OutcomeRemoved, nil
-}
-
-func (a adopter) unknown(id string) bool {
-	a.session.mu.Lock()
-	defer a.session.mu.Unlock()
-	_, ok := a.session.unknown[id]
-	return ok
 }
 
 // record reads a record from the store itself.
@@ -225,20 +178,20 @@ func (a adopter) record(ctx context.Context, id string) (*farm.Instance, int64, 
 // pending. It uses no other existing record: an instance that is placed on one node can then never
 // be started on another, nor the other way round.
 func (a adopter) keep(ctx context.Context, id string) (string, error) {
-	u, err := a.claim(id)
-	if errors.Is(err, errNotUnknown) {
+	u, err := a.orphans.Claim(a.node.ID, id)
+	if errors.Is(err, nodelink.ErrNotOrphaned) {
 		return a.kept(ctx, id, "")
 	}
 	if err != nil {
 		return "", err
 	}
-	defer a.unclaim(id)
+	defer a.orphans.Unclaim(a.node.ID, id)
 	asked, rev, err := a.record(ctx, id)
 	switch {
 	case err != nil:
 		return "", err
 	case asked != nil && !asked.Waiting():
-		return a.kept(ctx, id, u.held.Claim)
+		return a.kept(ctx, id, u.Held.Claim)
 	case a.dry:
 		return OutcomeKept, nil
 	}
@@ -269,46 +222,7 @@ func (c *Controller) adoptRecord(ctx context.Context, inst *farm.Instance, rev i
 	return c.store.Commit(ctx, put())
 }
 
-var (
-	errNotUnknown = errors.New("not unknown")
-	errTaken      = error(farm.Refused("an instance of that id exists already, in another place"))
-)
-
-// claim protects an orphaned VM from removal until unclaim.
-func (a adopter) claim(id string) (orphan, error) {
-	s := a.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u, ok := s.unknown[id]
-	_, ordered := s.due[id]
-	switch {
-	case !ok:
-		return u, errNotUnknown
-	case ordered || a.c.isReleased(a.node.ID, id):
-		return u, farm.Refused("its removal was ordered already")
-	case u.keeping:
-		return u, farm.Refused("another caller adopts it now; try again")
-	case uuid.Validate(u.held.InstanceID) != nil || u.held.Claim == "":
-		return u, farm.Refused("it does not say which instance it was; it can only be removed")
-	case u.detail == nil:
-		return u, farm.Refused("its node has not yet said what it is; ask again in half a minute, or update its agent")
-	case u.detail.Ending:
-		return u, farm.Refused("its node is removing it already")
-	}
-	u.keeping = true
-	s.unknown[id] = u
-	return u, nil
-}
-
-func (a adopter) unclaim(id string) {
-	s := a.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if u, ok := s.unknown[id]; ok {
-		u.keeping = false
-		s.unknown[id] = u
-	}
-}
+var errTaken = error(farm.Refused("an instance of that id exists already, in another place"))
 
 // kept reports whether an existing record is the one that keep would have created; with claim ""
 // any claim matches.

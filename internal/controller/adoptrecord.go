@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -17,14 +18,14 @@ const metadataAdopted = "adopted"
 // recordOf creates the record of a VM from its node's details: where it runs, from which version,
 // and its state. asked is the record of its instance as it was requested; where it is nil, the
 // fields that only the lost record had (names, the external id, the group) stay empty.
-func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *farm.Instance {
+func (c *Controller) recordOf(node *farm.Node, u nodelink.OrphanedVM, asked *farm.Instance) *farm.Instance {
 	now := c.now()
-	d := *u.detail
+	d := *u.Detail
 	inst := c.newRecord(node.ID, u)
 	if asked != nil {
 		inst = asked.Clone()
 	}
-	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, u.held.Claim, now, now
+	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, u.Held.Claim, now, now
 	if vm := d.Status.VM; vm != nil && !vm.Created.IsZero() && vm.Created.Before(now) {
 		inst.Placed = vm.Created
 		if asked == nil {
@@ -41,13 +42,13 @@ func (c *Controller) recordOf(node *farm.Node, u orphan, asked *farm.Instance) *
 }
 
 // newRecord creates the record of an instance as it was requested, from its node's details.
-func (c *Controller) newRecord(node string, u orphan) *farm.Instance {
+func (c *Controller) newRecord(node string, u nodelink.OrphanedVM) *farm.Instance {
 	inst := &farm.Instance{
-		ID: u.held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
-		Template: c.templateOf(node, *u.detail), Options: farm.StartOptions{Priority: farm.DefaultPriority},
+		ID: u.Held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
+		Template: c.templateOf(node, *u.Detail), Options: farm.StartOptions{Priority: farm.DefaultPriority},
 		Owner: "root", Registry: c.opts.RegistryAddress, Created: c.now(),
 	}
-	if start := u.detail.Start; start != nil {
+	if start := u.Detail.Start; start != nil {
 		inst.Options = optionsOf(start)
 		if start.Machine != nil {
 			inst.USB = start.Machine.USBDevice

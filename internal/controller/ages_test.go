@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -44,7 +45,7 @@ func TestNodeOfAnotherReplica(t *testing.T) {
 		last := time.Now()
 		time.Sleep(2*time.Minute - time.Second)
 		c.wantNode(a.id, farm.NodeActive)
-		time.Sleep(longestGap + 2*time.Second) // the contact is as old as the last digest
+		time.Sleep(nodelink.MaxDigestInterval + 2*time.Second) // the contact is as old as the last digest
 		c.wantNode(a.id, farm.NodeOffline)
 		if n, _, _ := c.tables.Nodes.Get(a.id); n.StateSince.Sub(last) < 2*time.Minute {
 			t.Errorf("offline after %s", n.StateSince.Sub(last))
@@ -63,9 +64,9 @@ func TestReplicaThatIsMissing(t *testing.T) {
 		defer second.stop()
 		a.at(second).keepContact(5 * time.Minute)
 		second.stop()
-		time.Sleep(2*time.Minute + (missing-1)*longestGap)
+		time.Sleep(2*time.Minute + (missedDigests-1)*nodelink.MaxDigestInterval)
 		c.wantNode(a.id, farm.NodeActive)
-		time.Sleep(2 * longestGap)
+		time.Sleep(2 * nodelink.MaxDigestInterval)
 		c.wantNode(a.id, farm.NodeOffline)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -125,7 +126,7 @@ func TestOneReplicaWritesNoDigest(t *testing.T) {
 // TestDigestOfRubbish: a digest that no replica of this version wrote does no harm.
 func TestDigestOfRubbish(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*ageBytes+5)} {
+		for _, nodes := range [][]byte{nil, {1, 2, 3}, make([]byte, 3*18+5)} {
 			rubbish := &record.Digest{
 				Nodes: nodes, Loads: []byte{200, 255, 1},
 				Pulls:   map[string][]byte{"x": {255, 255, 1, 0, 0, 200, 0}, "y": nil},
@@ -136,7 +137,7 @@ func TestDigestOfRubbish(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		if at := c.ages.heard("00000000-0000-0000-0000-000000000000"); at.IsZero() {
+		if at := c.Link.Peers.LastContact("00000000-0000-0000-0000-000000000000"); at.IsZero() {
 			t.Error("a digest was not read")
 		}
 	})
@@ -145,14 +146,19 @@ func TestDigestOfRubbish(t *testing.T) {
 // TestReplicaThatIsRemoved: all replicas drop its contacts.
 func TestReplicaThatIsRemoved(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		heard := store.Event{Kind: record.KindDigest, ID: "other", New: &record.Digest{No: 1}}
-		c.ages.observe([]store.Event{heard})
-		if len(c.ages.others) != 1 {
-			t.Errorf("%d replicas are heard", len(c.ages.others))
+		id := uuid.New()
+		digest := func(no int64) store.Event {
+			return store.Event{
+				Kind: record.KindDigest, ID: "other", New: &record.Digest{No: no, Nodes: append(id[:], 0, 0)},
+			}
 		}
-		c.ages.observe([]store.Event{{Kind: record.KindDigest, ID: "other", Old: heard.New}})
-		if len(c.ages.others) != 0 {
-			t.Errorf("%d replicas are remembered", len(c.ages.others))
+		c.Link.Peers.Observe([]store.Event{digest(1), digest(2)})
+		if !c.Link.Peers.HasContact(id.String()) {
+			t.Error("a node of another replica has no contact")
+		}
+		c.Link.Peers.Observe([]store.Event{{Kind: record.KindDigest, ID: "other", Old: digest(2).New}})
+		if c.Link.Peers.HasContact(id.String()) {
+			t.Error("the contacts of a removed replica are kept")
 		}
 	})
 }
@@ -189,13 +195,15 @@ func TestPutOffBetweenDigests(t *testing.T) {
 		k := &reconciler{c: c.Controller}
 		time.Sleep(10 * time.Minute)
 		id, _ := uuid.Parse(a.id)
-		c.ages.hear("other", &record.Digest{No: 1, Nodes: append(id[:], 0, byte(5*time.Second/ageUnit))})
-		for end := time.Now().Add(longestGap); !time.Now().After(end); time.Sleep(time.Second) {
+		c.Link.Peers.Observe([]store.Event{{
+			Kind: record.KindDigest, ID: "other", New: &record.Digest{No: 1, Nodes: append(id[:], 0, 50)}, // 5 s ago
+		}})
+		for end := time.Now().Add(nodelink.MaxDigestInterval); !time.Now().After(end); time.Sleep(time.Second) {
 			if at := k.inContact(a.id, c.now()); at.After(c.now()) {
 				t.Fatalf("put off %s before the next digest", time.Until(end))
 			}
 		}
-		time.Sleep(missing*longestGap + contactGap)
+		time.Sleep(missedDigests*nodelink.MaxDigestInterval + nodelink.ContactGap)
 		if at := k.inContact(a.id, c.now()); !at.After(c.now()) {
 			t.Error("a node that nobody hears counts as being in contact")
 		}

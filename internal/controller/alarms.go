@@ -20,7 +20,7 @@ type AlarmSource func() []api.Alarm
 
 func (c *Controller) sources() []AlarmSource {
 	return slices.Concat([]AlarmSource{
-		c.unknownAlarms,
+		c.Link.Orphans.Alarms,
 		c.packageAlarms,
 		c.licenseAlarms,
 		c.Events.Alarms,
@@ -127,6 +127,9 @@ func alarmOf(name, message, action string) []api.Alarm {
 func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < diskLowBytes }
 
 const diskLowBytes = 10 << 30
+
+// maxAlarms bounds how many nodes the status names.
+const maxAlarms = 10
 
 // DiskText returns "X MiB of Y MiB free".
 func DiskText(free, total int64) string {

@@ -105,7 +105,7 @@ func (f *farmBench) node(ctx context.Context, joined api.JoinAnswer) {
 	}
 	var seq int64
 	for ctx.Err() == nil {
-		answer, err := f.Poll(ctx, joined.Credential, poll, 5*time.Second)
+		answer, err := f.Link.Poll(ctx, joined.Credential, poll, 5*time.Second)
 		if err != nil {
 			return
 		}
@@ -127,7 +127,7 @@ func (f *farmBench) node(ctx context.Context, joined api.JoinAnswer) {
 		}
 		seq++
 		report.Seq = seq
-		if _, err := f.Report(ctx, joined.Credential, report); err != nil && ctx.Err() == nil {
+		if _, err := f.Link.Report(ctx, joined.Credential, report); err != nil && ctx.Err() == nil {
 			f.b.Error(err)
 		}
 	}

@@ -244,7 +244,7 @@ func (c *Controller) cacheJobView(e *farm.CacheJob) CacheJobView {
 		o := outcomes[node]
 		progress := 0.0
 		if o == nil {
-			progress = max(c.link.cacheJobProgress(node, e.ID), c.ages.cacheJobProgress(node, e.ID))
+			progress = max(c.Link.Sessions.CacheJobProgress(node, e.ID), c.Link.Peers.CacheJobProgress(node, e.ID))
 		}
 		view.On[node] = e.On(node, o, c.nodeExists(node), progress)
 	}

@@ -42,7 +42,7 @@ func (a *agent) cacheJob(kind api.CacheJobKind) api.CacheJob {
 func (a *agent) tellCacheJob(statuses ...api.CacheJobStatus) {
 	a.t.Helper()
 	a.seq++
-	_, err := a.c.Report(a.t.Context(), a.cred, api.Report{
+	_, err := a.c.Link.Report(a.t.Context(), a.cred, api.Report{
 		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, CacheJobs: statuses,
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func (a *agent) tellCacheJob(statuses ...api.CacheJobStatus) {
 
 // reboot returns another agent on the same node.
 func (a *agent) reboot() {
-	time.Sleep(takenOverAfter)
+	time.Sleep(takeoverAfter)
 	a.boot += "+"
 }
 
@@ -302,7 +302,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		a, b, arm := c.join("a", 1), c.join("b", 1), c.join("arm", 1)
 		arm.info = &api.NodeInfo{Arch: "arm64", Driver: "sim"}
 		arm.boot += "+"
-		time.Sleep(takenOverAfter)
+		time.Sleep(takeoverAfter)
 		arm.contact()
 		group := &farm.Group{ID: record.NewID(), Name: "g"}
 		if err := c.store.Commit(t.Context(), store.Put(c.tables.Groups, group.ID, group, store.IfAbsent)); err != nil {

@@ -3,10 +3,10 @@ package controller
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -32,14 +32,14 @@ func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, e
 	if !ok {
 		return nil, farm.Refused("The node of the instance is gone")
 	}
-	_, seen := c.link.usage(node.ID)
+	_, seen := c.Link.Sessions.Usage(node.ID)
 	switch {
 	case node.State == farm.NodeOffline:
 		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
-	case !slices.Contains(c.infoOn(node.ID).Abilities, abilityConsole):
+	case !slices.Contains(c.tables.NodeInfo(node.ID).Abilities, abilityConsole):
 		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it",
 			node.Name)
-	case c.now().Sub(seen) > contactGap:
+	case c.now().Sub(seen) > nodelink.ContactGap:
 		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here",
 			node.Name)
 	}
@@ -56,55 +56,4 @@ func (c *Controller) OpenConsole(ctx context.Context, id string) (*console.Sessi
 		return nil, err
 	}
 	return c.Consoles.Open(ctx, inst)
-}
-
-// pendingConsole is a console request that a node has not answered yet.
-type pendingConsole struct {
-	call api.ConsoleRequest
-	sent time.Time // zero: not yet
-}
-
-var _ console.Nodes = (*nodeSessions)(nil)
-
-// RequestConsole implements console.Nodes.
-func (l *nodeSessions) RequestConsole(node string, call api.ConsoleRequest) {
-	s := l.session(node)
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	if s.consoles == nil {
-		s.consoles = map[string]pendingConsole{}
-	}
-	s.consoles[call.Session] = pendingConsole{call: call}
-	s.mu.Unlock()
-	s.ring()
-}
-
-// DropConsole implements console.Nodes.
-func (l *nodeSessions) DropConsole(node, session string) {
-	s := l.find(node)
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.consoles, session)
-}
-
-// takeConsoles returns the console requests that are to be sent now, with the time at which the
-// next one is due again.
-func (s *session) takeConsoles(now time.Time, resend time.Duration) (calls []api.ConsoleRequest, next time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, d := range s.consoles {
-		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
-			next = sooner(next, again)
-			continue
-		}
-		d.sent = now
-		s.consoles[id] = d
-		calls = append(calls, d.call)
-	}
-	return calls, next
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -323,7 +324,7 @@ func TestConsoleNeedsWhatRuns(t *testing.T) {
 		ask(l.id, "cannot show screens")
 		l.a.info.Abilities = []string{"console"}
 		l.a.contact()
-		time.Sleep(contactGap + time.Second)
+		time.Sleep(nodelink.ContactGap + time.Second)
 		ask(l.id, "does not call this replica")
 		time.Sleep(2 * time.Minute)
 		ask(l.id, "is offline")
@@ -338,9 +339,9 @@ func TestConsolesWakePolls(t *testing.T) {
 		l.a.contact()
 		answers := make(chan *api.PollAnswer)
 		go func() {
-			answer, err := l.Poll(t.Context(), l.a.cred, api.PollRequest{
+			answer, err := l.Link.Poll(t.Context(), l.a.cred, api.PollRequest{
 				Protocol: api.LinkProtocol, NodeID: l.a.id, BootID: l.a.boot, InfoHash: "info", HeldHash: "1",
-			}, MaxWait)
+			}, nodelink.MaxWait)
 			if err != nil {
 				t.Error(err)
 			}
@@ -350,8 +351,8 @@ func TestConsolesWakePolls(t *testing.T) {
 		began := time.Now()
 		l.open(t.Context())
 		answer := <-answers
-		if len(answer.Consoles) != 1 || IsEmptyPoll(answer) || time.Since(began) != 0 {
-			t.Errorf("%+v after %s, quiet: %t", answer, time.Since(began), IsEmptyPoll(answer))
+		if len(answer.Consoles) != 1 || nodelink.IsEmptyPoll(answer) || time.Since(began) != 0 {
+			t.Errorf("%+v after %s, quiet: %t", answer, time.Since(began), nodelink.IsEmptyPoll(answer))
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -125,7 +126,7 @@ func (o Options) withDefaults() Options {
 		past: cmp.Or(o.bounds.past, maxPast), answers: o.bounds.answers, events: o.bounds.events,
 	}
 	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
-	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, DefaultAtOnce)
+	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, nodelink.DefaultAtOnce)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
 	}
@@ -158,15 +159,13 @@ type Controller struct {
 	Usage       *usage.Usage
 	Maintenance *maintenance.Mode
 	Idempotency *idempotency.Keys
+	Link        *nodelink.Link
 
 	opts      Options
 	log       *slog.Logger
 	db        record.DB
 	store     record.Store
 	tables    *record.Tables
-	link      *nodeSessions
-	beats     *sharedTicker
-	ages      *peerContacts
 	placer    *placement.Placer
 	admission *admission
 	meters    meters
@@ -180,12 +179,9 @@ type Controller struct {
 	configs configCache
 	known   *knownTemplates
 	keeping atomic.Bool // this replica holds the lease and decides the node states
-	judge   orphanGuard // evaluates the share of orphaned VMs
 
 	alarmLog   alarmLog
 	diskAlarms alarmCache // of the registry and the nodes
-
-	unvanished, unheard record.LogLimiter // instances whose end failed, statuses that were left out
 
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
@@ -209,19 +205,18 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
-	c.beats, c.meters, c.scanTurns = newBeats(), newMeters(), newScanTurns()
-	c.link = newLink(c)
+	c.meters, c.scanTurns = newMeters(), newScanTurns()
+	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
-		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.besideOn, Settled: c.settled(),
-		Round: c.meters.round,
+		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.orphanUsage,
+		Settled: c.started.Add(opts.NodeTimeout), Round: c.meters.round,
 	})
+	c.Link = nodelink.New(c.db, c.linkOptions())
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db,
-			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: orphanMACs{c}})
+			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: c.Link.Orphans})
 	}
-	c.ages = newAges(c)
-	c.Usage = usage.New(c.db, c.started)
-	c.Consoles = console.New(c.db, c.link)
+	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.known = newKnownTemplates(c)
 	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
 
@@ -248,6 +243,25 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	return c, nil
 }
 
+var (
+	_ console.Nodes   = (*nodelink.Sessions)(nil)
+	_ macpool.Orphans = (*nodelink.Orphans)(nil)
+)
+
+// linkOptions returns the options of the node link: the settings, and what it needs of other parts.
+func (c *Controller) linkOptions() nodelink.Options {
+	o := c.opts
+	return nodelink.Options{
+		RegistryAddress: o.RegistryAddress, VMNamePrefix: o.VMNamePrefix, CentralLog: o.CentralLog,
+		NodeTimeout: o.NodeTimeout, StartTimeout: o.StartTimeout, OrderResend: o.OrderResend,
+		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
+		Settled:   c.started.Add(o.NodeTimeout),
+		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
+		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
+		PackageFor: c.packageFor, CountResults: c.recordResults,
+	}
+}
+
 // part is a part of a controller, as it is wired; each of its functions may be nil.
 type part struct {
 	load    func()                              // reads the existing records, once observe sees their changes
@@ -260,12 +274,12 @@ type part struct {
 // order.
 func (c *Controller) wiring() []part {
 	return []part{
-		{c.link.load, c.link.observe, nil, nil},
+		{c.Link.Sessions.Load, c.Link.Sessions.Observe, nil, nil},
 		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
 		{nil, c.watches.observe, nil, nil},
 		{nil, c.Maintenance.Observe, c.Maintenance.Run, nil},
-		{nil, c.ages.observe, c.ages.publish, nil},
+		{nil, c.Link.Peers.Observe, c.Link.Peers.Publish, nil},
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},
 		{nil, c.Consoles.Observe, nil, nil},

@@ -63,11 +63,3 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 	}
 	return store.ErrConflict
 }
-
-// deviceOf returns the USB field of a restart order: nil, or the location of the chosen device.
-func deviceOf(o *farm.RestartOptions) *string {
-	if o.USBDevice == nil || o.Device == "" {
-		return o.USBDevice
-	}
-	return &o.Device
-}

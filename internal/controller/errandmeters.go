@@ -72,7 +72,7 @@ func (c *Controller) cacheJobFamilies() []metric.Family {
 		},
 		metric.GaugeFamily("buildyard_distributing_nodes",
 			"Nodes that have their turn to pull for distributions, of those that poll this replica",
-			func() float64 { return float64(c.link.waves.turns()) }),
+			func() float64 { return float64(c.Link.Sessions.Pulling()) }),
 	}
 }
 

@@ -147,7 +147,7 @@ func init() {
 // work lets a node request its jobs from a replica, and report its progress: by determines how far
 // it gets.
 func (r *cacheJobTrial) work(ctx context.Context, e *end, node api.JoinAnswer, by int) {
-	answer, err := e.Poll(ctx, node.Credential, api.PollRequest{
+	answer, err := e.Link.Poll(ctx, node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
 		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"}, HasHeld: true,
 	}, 0)
@@ -181,7 +181,7 @@ func (r *cacheJobTrial) work(ctx context.Context, e *end, node api.JoinAnswer, b
 		report.CacheJobs = append(report.CacheJobs, status)
 	}
 	r.mu.Unlock()
-	if _, err := e.Report(ctx, node.Credential, report); err != nil {
+	if _, err := e.Link.Report(ctx, node.Credential, report); err != nil {
 		return
 	}
 	r.mu.Lock()

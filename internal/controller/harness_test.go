@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -22,6 +23,20 @@ import (
 )
 
 const templateID = "11111111-2222-4333-8444-555555555555"
+
+// What nodes may rely on; package nodelink has these values.
+const (
+	takeoverAfter    = 3 * time.Second
+	askAfter         = 5 * time.Second
+	askAgain         = 30 * time.Second
+	tickInterval     = 500 * time.Millisecond
+	silentSlot       = time.Minute
+	stuckSlot        = 15 * time.Minute
+	updateReportTime = time.Minute
+	missedDigests    = 3
+	writeBurst       = 6
+	maxOrphans       = nodeinput.MaxCapacity
+)
 
 // shelf is a registry with one template of two versions; down makes it fail, and pin makes its
 // second version a suspended one.
@@ -337,7 +352,7 @@ func (a *agent) tryPoll(req api.PollRequest, wait time.Duration) (*api.PollAnswe
 	req.Protocol, req.NodeID, req.BootID = api.LinkProtocol, a.id, a.boot
 	req.InfoHash, req.HeldHash = "info", fmt.Sprint(len(a.held))
 	synctest.Wait()
-	return a.c.Poll(a.t.Context(), a.cred, req, wait)
+	return a.c.Link.Poll(a.t.Context(), a.cred, req, wait)
 }
 
 // next returns the orders that are due now, and acknowledges them.
@@ -379,7 +394,7 @@ func (a *agent) say(o api.Order, phase api.Phase, change ...func(*api.InstanceSt
 	for _, f := range change {
 		f(&status)
 	}
-	answer, err := a.c.Report(a.t.Context(), a.cred, api.Report{
+	answer, err := a.c.Link.Report(a.t.Context(), a.cred, api.Report{
 		Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, Seq: a.seq, Statuses: []api.InstanceStatus{status},
 	})
 	if err != nil {

@@ -2,8 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +118,7 @@ func TestGuard(t *testing.T) {
 // TestGuardOfOneNode: a node with many orphaned VMs is suspect, however many they are, and the
 // others are not.
 func TestGuardOfOneNode(t *testing.T) {
-	for _, invented := range []int{3, 2 * maxUnknown} {
+	for _, invented := range []int{3, 2 * maxOrphans} {
 		inCloud(t, func(t *testing.T, c *cloud) {
 			good, small, wrong := c.join("good", 40), c.join("small", 2), c.join("wrong", 20)
 			c.runs(good, 30)
@@ -136,51 +134,14 @@ func TestGuardOfOneNode(t *testing.T) {
 			if status := c.Status(t.Context()); len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], want) {
 				t.Errorf("alarms = %q", status.Alarms)
 			}
-			s := c.link.find(wrong.id)
-			if n := len(s.unknown); n != min(invented, maxUnknown) {
+			node, _, _ := c.tables.Nodes.Get(wrong.id)
+			if n := len(c.Link.Orphans.On(node)); n != min(invented, maxOrphans) {
 				t.Errorf("%d unknown VMs are kept of %d", n, invented)
 			}
 			if v, _ := c.Node(t.Context(), wrong.id); v.Unknown != invented {
 				t.Errorf("the node shows %d unknown VMs", v.Unknown)
 			}
 		})
-	}
-}
-
-// TestJudgeShares: one node, or a tenth of the nodes, has no effect on the others.
-func TestJudgeShares(t *testing.T) {
-	many := func(n int, first ...nodeShare) []nodeShare {
-		for i := len(first); i < n; i++ {
-			first = append(first, nodeShare{fmt.Sprintf("n%02d", i), 0, 10})
-		}
-		return first
-	}
-	for name, c := range map[string]struct {
-		shares []nodeShare
-		kept   string
-		many   bool
-	}{
-		"no node":                 {nil, "", false},
-		"nothing is held":         {many(1, nodeShare{"a", 0, 0}), "", false},
-		"the only node":           {many(1, nodeShare{"a", 2, 7}), "a", false},
-		"a leak on the only node": {many(1, nodeShare{"a", 1, 5}), "", false},
-		"one of two":              {many(2, nodeShare{"a", 2, 4}, nodeShare{"b", 1, 10}), "a", false},
-		"both of two":             {many(2, nodeShare{"a", 2, 2}, nodeShare{"b", 2, 2}), "ab", true},
-		"a liar and a leak":       {many(3, nodeShare{"a", 5000, 5000}, nodeShare{"b", 1, 2}), "a", false},
-		"a liar that lists much": {many(3, nodeShare{"a", 50, 1_000_000}, nodeShare{"b", 2, 2},
-			nodeShare{"c", 2, 2}), "bc", true},
-		"two liars of twenty": {many(20, nodeShare{"a", 900, 900}, nodeShare{"b", 900, 900},
-			nodeShare{"c", 1, 2}), "ab", false},
-		"small nodes of old records": {many(4, nodeShare{"a", 1, 2}, nodeShare{"b", 2, 2}, nodeShare{"c", 1, 2},
-			nodeShare{"d", 2, 2}), "abcd", true},
-		"a leak on each of many nodes": {many(3, nodeShare{"a", 1, 10}, nodeShare{"b", 1, 10},
-			nodeShare{"c", 1, 10}), "", false},
-	} {
-		j := judgeShares(c.shares)
-		kept := strings.Join(slices.Sorted(maps.Keys(j.kept)), "")
-		if kept != c.kept || j.many != c.many {
-			t.Errorf("%s: kept on %q, many %v", name, kept, j.many)
-		}
 	}
 }
 
@@ -236,7 +197,7 @@ func TestRoomOfUnknownVMs(t *testing.T) {
 		known := c.lost(a, StartRequest{})
 		a.stray(1)
 		a.tellAll(known)
-		if load, _ := c.foreign(a.id); load != (sched.Load{VMs: 2, VCPU: 3, MemoryMB: 512}) {
+		if load, _ := c.Link.Orphans.Load(a.id); load != (sched.Load{VMs: 2, VCPU: 3, MemoryMB: 512}) {
 			t.Errorf("load = %+v", load)
 		}
 	})

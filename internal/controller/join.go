@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -31,7 +32,7 @@ func (c *Controller) JoinWithKey(ctx context.Context, req api.JoinRequest, keyID
 	if err := nodeinput.Join(&req); err != nil {
 		return none, err
 	}
-	old, err := c.authenticate(req.NodeID, req.Credential)
+	old, err := nodelink.Authenticate(c.tables, req.NodeID, req.Credential)
 	known := err == nil
 	answer := api.JoinAnswer{
 		NodeID: req.NodeID, Credential: req.Credential, Registry: c.opts.RegistryAddress,
@@ -109,10 +110,10 @@ func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinR
 	if sameJoin(n, node) {
 		return nil
 	}
-	if s := c.link.session(id); s != nil && !s.takeWrite(c.now()) {
+	if !c.Link.Sessions.TakeWrite(id) {
 		return &farm.Error{
-			Code: farm.CodeTooMany, RetryAfter: writeEvery,
-			Message: fmt.Sprintf("Node %s changes too often; try again in %s", node.Name, writeEvery),
+			Code: farm.CodeTooMany, RetryAfter: nodelink.WriteInterval,
+			Message: fmt.Sprintf("Node %s changes too often; try again in %s", node.Name, nodelink.WriteInterval),
 		}
 	}
 	return c.store.Commit(ctx, append(checks, store.Put(c.tables.Nodes, id, n, store.IfRev(rev)))...)
@@ -127,7 +128,7 @@ func sameJoin(a, b *farm.Node) bool {
 // AuthenticateNode returns the record of a node that presents its credential;
 // farm.CodeUnauthenticated for any other. The caller must not change it.
 func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error) {
-	return c.authenticate(id, credential)
+	return nodelink.Authenticate(c.tables, id, credential)
 }
 
 // joinGroups returns the groups of a join. Kept ones that no longer exist are left out.

@@ -295,11 +295,11 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		if _, err := b.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("second agent: %v", err)
 		}
-		if _, err := c.Report(t.Context(), b.cred,
+		if _, err := c.Link.Report(t.Context(), b.cred,
 			api.Report{NodeID: b.id, BootID: b.boot}); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("report of a second agent: %v", err)
 		}
-		time.Sleep(takenOverAfter + time.Second)
+		time.Sleep(takeoverAfter + time.Second)
 		if _, err := b.tryPoll(api.PollRequest{}, 0); err != nil {
 			t.Errorf("an agent after the first fell silent: %v", err)
 		}
@@ -417,7 +417,7 @@ func TestLargeRecords(t *testing.T) {
 				VM:      &api.NodeVM{UUID: "u", Name: strings.Repeat("n", 1<<20), Status: "deleted"},
 			})
 		}
-		if _, err := c.Report(t.Context(), a.cred, report); err != nil {
+		if _, err := c.Link.Report(t.Context(), a.cred, report); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -32,7 +33,7 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 }
 
 // maxWrites returns the maximum number of descriptive writes of a node in a time.
-func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/writeEvery) }
+func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/nodelink.WriteInterval) }
 
 // TestDescriptionsArePaced: a description that changes all the time is written from time to time,
 // and its last state is written.
@@ -40,7 +41,7 @@ func TestDescriptionsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		o := c.started(a)
-		time.Sleep(writeBurst * writeEvery) // it may write again without delay, and is not Offline yet
+		time.Sleep(writeBurst * nodelink.WriteInterval) // it may write again without delay, and is not Offline yet
 		writes := c.countWrites(a.id, o.InstanceID)
 		const length = 3 * time.Minute
 		rounds := 0
@@ -51,8 +52,10 @@ func TestDescriptionsArePaced(t *testing.T) {
 			a.poll(api.PollRequest{Info: &info, Host: fmt.Sprint("host-", rounds)}, 0)
 			a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.Name = fmt.Sprint("vm ", rounds) })
 			if rounds == 1 {
-				if node, _, _ := c.tables.Nodes.Get(a.id); c.infoOn(a.id).OS != "os 1" || node.Host != "host-1" {
-					t.Errorf("the first change is not written immediately: %s, %s", c.infoOn(a.id).OS, node.Host)
+				if node, _, _ := c.tables.Nodes.Get(a.id); c.tables.NodeInfo(a.id).OS != "os 1" ||
+					node.Host != "host-1" {
+					t.Errorf("the first change is not written immediately: %s, %s", c.tables.NodeInfo(a.id).OS,
+						node.Host)
 				}
 			}
 		}
@@ -60,11 +63,12 @@ func TestDescriptionsArePaced(t *testing.T) {
 			t.Errorf("%d writes in %s and %d rounds", n, length, rounds)
 		}
 
-		time.Sleep(4 * writeEvery) // no more reports
+		time.Sleep(4 * nodelink.WriteInterval) // no more reports
 		synctest.Wait()
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		inst, _, _ := c.tables.Instances.Get(o.InstanceID)
-		if info := c.infoOn(a.id); info.OS != fmt.Sprint("os ", rounds) || node.Host != fmt.Sprint("host-", rounds) ||
+		if info := c.tables.NodeInfo(a.id); info.OS != fmt.Sprint("os ", rounds) ||
+			node.Host != fmt.Sprint("host-", rounds) ||
 			inst.VM.Name != fmt.Sprint("vm ", rounds) {
 			t.Errorf("after %d rounds: %s, %s, %s", rounds, info.OS, node.Host, inst.VM.Name)
 		}
@@ -126,24 +130,6 @@ func TestStatesInACircle(t *testing.T) {
 	})
 }
 
-// TestFailedStatusesAreKept: delayed statuses that could not be written are written later.
-func TestFailedStatusesAreKept(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		a := c.join("one", 3)
-		o := c.started(a)
-		c.putBack(t.Context(), c.link.find(a.id), []api.InstanceStatus{{
-			InstanceID: o.InstanceID, Claim: o.Claim, No: a.no + 1, Phase: api.PhaseRunning,
-			VM: &api.NodeVM{UUID: "vm-" +
-				o.InstanceID, Name: "late", Status: "running", IP: "10.0.2.15", HostIP: "10.0.0.1"},
-		}})
-		time.Sleep(2 * writeEvery)
-		synctest.Wait()
-		if inst, _, _ := c.tables.Instances.Get(o.InstanceID); inst.VM.Name != "late" {
-			t.Errorf("the name is %q", inst.VM.Name)
-		}
-	})
-}
-
 // TestJoinsArePaced: a node that joins again and again under another name has to wait.
 func TestJoinsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
@@ -159,7 +145,7 @@ func TestJoinsArePaced(t *testing.T) {
 		if n := writes.Load(); n > writeBurst || farm.CodeOf(last) != farm.CodeTooMany {
 			t.Errorf("%d writes, %v", n, last)
 		}
-		time.Sleep(writeEvery)
+		time.Sleep(nodelink.WriteInterval)
 		if _, err := c.Join(t.Context(),
 			api.JoinRequest{
 				Token: c.JoinToken(), NodeID: a.id, Credential: a.cred, Name: "last",
@@ -193,7 +179,7 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 		}
 		report := func(a *agent, statuses ...api.InstanceStatus) {
 			t.Helper()
-			if _, err := c.Report(t.Context(), a.cred,
+			if _, err := c.Link.Report(t.Context(), a.cred,
 				api.Report{NodeID: a.id, BootID: a.boot, Statuses: statuses}); err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +195,7 @@ func TestStatusesOfOthersCountForNothing(t *testing.T) {
 			t.Errorf("the record has changed: %+v", after)
 		}
 		c.wantState(waits, farm.Scheduling)
-		if _, err := c.Report(t.Context(), liar.cred,
+		if _, err := c.Link.Report(t.Context(), liar.cred,
 			api.Report{NodeID: a.id, BootID: a.boot}); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a report with another node's id: %v", err)
 		}
@@ -229,8 +215,8 @@ func TestLyingNode(t *testing.T) {
 		const length = 3 * time.Minute
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(5 * time.Second) {
 			liar.held = nil
-			for range maxUnknown + 200 { // others at every poll, and some that stay
-				liar.held = append(liar.held, api.InventoryItem{VMID: fmt.Sprint("lie-", invented%(20*maxUnknown))})
+			for range maxOrphans + 200 { // others at every poll, and some that stay
+				liar.held = append(liar.held, api.InventoryItem{VMID: fmt.Sprint("lie-", invented%(20*maxOrphans))})
 				invented++
 			}
 			liar.stray(50)
@@ -250,7 +236,7 @@ func TestLyingNode(t *testing.T) {
 				report.Statuses = append(report.Statuses,
 					api.InstanceStatus{InstanceID: uuid.NewString(), Phase: api.PhaseRunning})
 			}
-			if _, err := c.Report(t.Context(), liar.cred, report); err != nil {
+			if _, err := c.Link.Report(t.Context(), liar.cred, report); err != nil {
 				t.Fatal(err)
 			}
 			for _, o := range good.contact() {
@@ -265,17 +251,15 @@ func TestLyingNode(t *testing.T) {
 		if n := writes.Load(); n > maxWrites(length) {
 			t.Errorf("%d writes in %s", n, length)
 		}
-		s := c.link.find(liar.id)
-		s.mu.Lock()
-		if len(s.unknown) > maxUnknown || len(s.cacheJobs) > maxCacheJobsKept || len(s.due) > 0 {
-			t.Errorf("kept: %d VMs, %d errands, %d orders", len(s.unknown), len(s.cacheJobs), len(s.due))
+		node, _, _ := c.tables.Nodes.Get(liar.id)
+		if n := len(c.Link.Orphans.On(node)); n > maxOrphans {
+			t.Errorf("%d orphaned VMs are kept", n)
 		}
-		s.mu.Unlock()
 		status := c.Status(t.Context())
 		if len(status.Alarms) != 1 || !strings.Contains(status.Alarms[0], "of node liar are orphaned") {
 			t.Errorf("alarms = %q", status.Alarms)
 		}
-		if n := len(c.infoOn(liar.id).OS); n > 255 {
+		if n := len(c.tables.NodeInfo(liar.id).OS); n > 255 {
 			t.Errorf("an OS of %d bytes", n)
 		}
 		if id := c.mustStart(StartRequest{})[0]; c.state(id) != farm.Scheduling {

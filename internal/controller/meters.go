@@ -2,7 +2,6 @@ package controller
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/metric"
@@ -11,13 +10,12 @@ import (
 // meters are the metrics that a controller counts itself.
 type meters struct {
 	rounds *metric.Histogram // of the scheduler
-	parked *atomic.Int64     // waiting polls
 
 	cacheJobs cacheJobMetrics
 }
 
 func newMeters() meters {
-	return meters{rounds: metric.NewHistogram(metric.Short), parked: new(atomic.Int64), cacheJobs: newCacheJobMeters()}
+	return meters{rounds: metric.NewHistogram(metric.Short), cacheJobs: newCacheJobMeters()}
 }
 
 // Families returns the metrics of the controller. Each replica counts what it sees of the records,
@@ -27,7 +25,7 @@ func (c *Controller) Families() []metric.Family {
 		metric.HistogramFamily("buildyard_scheduler_round_seconds",
 			"Time of a round of the scheduler, its writes included", c.meters.rounds),
 		metric.GaugeFamily("buildyard_polls_parked", "Waiting node polls",
-			func() float64 { return float64(c.meters.parked.Load()) }),
+			func() float64 { return float64(c.Link.WaitingPolls()) }),
 		metric.GaugeFamily("buildyard_consoles", "Consoles of VMs that are open or wait for their node",
 			func() float64 { return float64(c.Consoles.Count()) }),
 		metric.CounterFamily("buildyard_consoles_shown_total", "Consoles that a node has shown", &c.Consoles.Shown),
@@ -74,12 +72,6 @@ func truth(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// park counts a waiting poll; the returned function ends it.
-func (m meters) park() func() {
-	m.parked.Add(1)
-	return func() { m.parked.Add(-1) }
 }
 
 // round records the duration of a scheduler round that started at began.

@@ -71,8 +71,10 @@ func TestNetworksArePlaced(t *testing.T) {
 			if inst.NodeID != tt.node {
 				t.Errorf("%+v is on %q: %s", tt.o, inst.NodeName, inst.Message)
 			}
-			if m := c.startOrder(inst.Instance, nil).Machine; tt.o.VLAN == "10" &&
-				(m.VLAN != 10 || m.Network != "bridge") {
+			if tt.o.VLAN != "10" {
+				continue
+			}
+			if m := vlan.take(api.OrderStart).Start.Machine; m.VLAN != 10 || m.Network != "bridge" {
 				t.Errorf("machine %+v", m)
 			}
 		}
@@ -118,7 +120,7 @@ func TestNetworkOfASavedState(t *testing.T) {
 		id := c.mustStart(StartRequest{})[0]
 		inst, _ := c.Instance(t.Context(), id)
 		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" ||
-			c.startOrder(inst.Instance, nil).Machine != nil {
+			inst.Options.NetworkMode != "" || inst.Options.VLAN != "" {
 			t.Errorf("the instance is %+v", inst.Template)
 		}
 		a := c.wired("one", bridge, 20)

@@ -15,7 +15,7 @@ import (
 const (
 	MaxNodeName  = nodeinput.MaxName
 	MaxVMCount   = nodeinput.MaxCapacity
-	MaxVCPUs     = 4096
+	MaxVCPUs     = nodeinput.MaxVCPUs
 	MaxRAM       = 16 << 20 // MB
 	MaxDrainWait = 30 * 24 * time.Hour
 )

@@ -4,15 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -47,7 +46,7 @@ func (c *Controller) Nodes() []NodeView {
 func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 	return func(yield func(string, []farm.NodeTemplate) bool) {
 		for id := range c.tables.Nodes.All() {
-			if !yield(id, c.infoOn(id).Templates) {
+			if !yield(id, c.tables.NodeInfo(id).Templates) {
 				return
 			}
 		}
@@ -96,10 +95,10 @@ func (c *Controller) view(node *farm.Node) NodeView {
 	if node.Mode == farm.CapacityByResources {
 		v.VCPULimit, v.RAMLimit = sched.Limits(node, &v.Info)
 	}
-	foreign, _ := c.foreign(node.ID)
+	foreign, _ := c.Link.Orphans.Load(node.ID)
 	v.Unknown = foreign.VMs
 	v.Usage, v.Seen = c.usage(node, foreign)
-	v.Stage = c.link.updateStage(node)
+	v.Stage = c.Link.Sessions.UpdateStage(node)
 	if node.Drain {
 		v.Remaining = c.remaining(node.ID)
 	}
@@ -108,18 +107,18 @@ func (c *Controller) view(node *farm.Node) NodeView {
 
 // usage returns the resources that the VMs on a node use, and when the node was last in contact.
 // The VMs are those with a record that run, and the orphaned ones. The load is the node's last
-// report to this replica, or to another one, whose digest brings it within longestGap. A node that
+// report to this replica, or to another one, whose digest brings it within nodelink.MaxDigestInterval. A node that
 // is not Offline has been in contact with some replica lately.
 func (c *Controller) usage(node *farm.Node, foreign sched.Load) (u api.Usage, seen time.Time) {
 	now := c.now()
-	said, seen := c.link.usage(node.ID)
-	if other, ok := c.ages.elsewhere(node.ID, seen); ok {
-		said.CPU, said.RAM, seen = other.cpu, other.ram, other.seen
+	said, seen := c.Link.Sessions.Usage(node.ID)
+	if other, ok := c.Link.Peers.LaterReport(node.ID, seen); ok {
+		said.CPU, said.RAM, seen = other.CPU, other.RAM, other.LastContact
 	}
-	if now.Sub(seen) <= contactGap {
+	if now.Sub(seen) <= nodelink.ContactGap {
 		u.CPU, u.RAM = said.CPU, said.RAM
 	} else {
-		seen = latest(seen, c.ages.heard(node.ID), node.StateSince)
+		seen = latest(seen, c.Link.Peers.LastContact(node.ID), node.StateSince)
 		if node.State != farm.NodeOffline {
 			seen = latest(seen, now.Add(-c.opts.NodeTimeout))
 		}
@@ -184,40 +183,6 @@ func (c *Controller) GroupName(id string) string {
 	return ""
 }
 
-// noCredential is used as the digest of a node that does not exist.
-var noCredential = strings.Repeat("0", 2*sha256.Size)
-
-// sameDigest reports whether a secret has a digest, in constant time.
-func sameDigest(secret, want string) bool {
-	sum := sha256.Sum256([]byte(secret))
-	var have, kept [2 * sha256.Size]byte
-	hex.Encode(have[:], sum[:])
-	copy(kept[:], want)
-	return subtle.ConstantTimeCompare(have[:], kept[:]) == 1 && len(want) == len(kept)
-}
-
-// errRemoved means that the credential is right and its node was removed.
-var errRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
-
-// authenticate checks the credential of a node. It returns errRemoved for a node that an operator
-// removed recently.
-func (c *Controller) authenticate(id, credential string) (*farm.Node, error) {
-	node, _, ok := c.tables.Nodes.Get(id)
-	want := noCredential
-	if ok {
-		want = node.Credential
-	} else if removed, _, was := c.tables.Removed.Get(id); was {
-		want = removed.Credential
-	}
-	switch {
-	case !sameDigest(credential, want):
-		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
-	case !ok:
-		return nil, errRemoved
-	}
-	return node, nil
-}
-
 // VerifyNodeCredential refuses a credential that is not a node's. Credentials of removed nodes
 // pass: their agents have to learn of the removal. It compares with every node, and is called
 // before more expensive work.
@@ -238,7 +203,7 @@ func (c *Controller) VerifyNodeCredential(credential string) error {
 
 // Disjoin removes a node at its own wish.
 func (c *Controller) Disjoin(ctx context.Context, id, credential string) error {
-	if _, err := c.authenticate(id, credential); err != nil {
+	if _, err := nodelink.Authenticate(c.tables, id, credential); err != nil {
 		return err
 	}
 	return c.removeNode(ctx, id, farm.EventNodeUnregistered)
@@ -264,7 +229,7 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 	if err != nil {
 		return err
 	}
-	c.link.drop(id)
+	c.Link.Sessions.Drop(id)
 	for _, inst := range c.instancesOn(id) {
 		e := c.abandon(ctx, inst.ID)
 		if farm.CodeOf(e) == farm.CodeNotFound {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -21,29 +22,13 @@ type stateDecision struct {
 	reason string
 }
 
-// heardVerdict returns the decision about a node that is in contact, by its license: its own or its
-// hypervisor's.
-func heardVerdict(info *farm.NodeInfo, now time.Time) stateDecision {
-	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
-		return stateDecision{farm.LicenseExpired, "its license expired: " + info.Hypervisor.Expires}
-	}
-	return stateDecision{farm.NodeContacted, ""}
-}
-
-// infoOn returns the description that a node sent; an empty one before the first.
-func (c *Controller) infoOn(node string) *farm.NodeInfo {
-	if info, _, ok := c.tables.Infos.Get(node); ok {
-		return info
-	}
-	return &farm.NodeInfo{}
-}
-
 // judge changes the state of a node in contact by its reports. It returns when to check again;
 // zero: not before something changes.
 func (k *reconciler) judge(ctx context.Context, node *farm.Node) (again time.Time, err error) {
 	now := k.c.now()
-	info := k.c.infoOn(node.ID)
-	verdicts := []stateDecision{heardVerdict(info, now)}
+	info := k.c.tables.NodeInfo(node.ID)
+	event, reason := nodelink.ContactEvent(info, now)
+	verdicts := []stateDecision{{event, reason}}
 	if ends := info.Hypervisor.ExpiresAt(); ends.After(now) {
 		again = ends
 	}
@@ -103,7 +88,8 @@ func (k *reconciler) stalled(node *farm.Node, info *farm.NodeInfo) (since time.T
 			since = inst.Updated
 		}
 	}
-	if foreign, _ := k.c.foreign(node.ID); len(there) == 0 || foreign.VMs > 0 || !sched.Full(node, info, there...) {
+	if foreign, _ := k.c.Link.Orphans.Load(node.ID); len(there) == 0 || foreign.VMs > 0 ||
+		!sched.Full(node, info, there...) {
 		return time.Time{}, 0
 	}
 	return since, len(there)

@@ -6,12 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // meet lets two replicas receive each other's digests.
@@ -44,7 +42,7 @@ func TestNodesAreShownAlike(t *testing.T) {
 			t.Helper()
 			for _, replica := range []*cloud{c, second} {
 				v := replica.node(a.at(replica))
-				if v.Usage.CPU != cpu || v.Usage.RAM != ram || time.Since(v.Seen) > contactGap {
+				if v.Usage.CPU != cpu || v.Usage.RAM != ram || time.Since(v.Seen) > nodelink.ContactGap {
 					t.Errorf("load = %v and %v, seen %s ago; want %v and %v", v.Usage.CPU, v.Usage.RAM,
 						time.Since(v.Seen), cpu, ram)
 				}
@@ -58,7 +56,7 @@ func TestNodesAreShownAlike(t *testing.T) {
 		shows(a, 0.29, 1)
 		says(b, 0.1, 0.2) // it polls the other one from now on
 		shows(b, 0.1, 0.2)
-		time.Sleep(longestGap + 6*time.Second)
+		time.Sleep(nodelink.MaxDigestInterval + 6*time.Second)
 		shows(b.at(c), 0.1, 0.2)
 		time.Sleep(time.Minute) // no replica hears it
 		for _, replica := range []*cloud{c, second} {
@@ -177,47 +175,6 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "an orphaned VM has it") {
 			t.Errorf("asked for: %v", err)
 		}
-	})
-}
-
-// TestDigestsFit: the maximum number of nodes, all of them with something to report.
-func TestDigestsFit(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		now := c.now()
-		cacheJobs := map[string]cacheJobDue{templateID: {kind: api.CacheJobPull, progress: 0.5}}
-		strange := map[string]orphan{"vm": {detail: &api.InventoryDetail{Status: api.InstanceStatus{VM: &api.NodeVM{
-			CPUs: 1000, MemoryMB: 1 << 24, MAC: "FE:FF:FF:FF:FF:FF",
-		}}}}}
-		c.link.mu.Lock()
-		for range maxAges + 500 {
-			id := uuid.NewString()
-			c.link.sessions[id] = &session{
-				node: id, seen: now, met: now, strangers: &c.link.strangers,
-				cacheJobs: cacheJobs, unknown: strange,
-			}
-		}
-		c.link.mu.Unlock()
-		d := c.ages.digest(1)
-		if put := store.Put(c.tables.Digests, "x", d, store.Any); put.Err() != nil ||
-			len(d.Nodes) != maxAges*ageBytes || !d.Vague {
-			t.Errorf("a digest of %d nodes takes %d bytes: %v", len(d.Nodes)/ageBytes, put.Size(), put.Err())
-		}
-		nodes := readDigest(d, now)
-		pulls, strangers := 0, 0
-		for _, n := range nodes {
-			if n.pulls[templateID] == 0.5 {
-				pulls++
-			}
-			if orphanLoad(n.strange).VMs == 1 {
-				strangers++
-			}
-		}
-		if len(nodes) != maxAges || pulls != maxPulls || strangers != maxStrange {
-			t.Errorf("read: %d nodes, %d pulls, %d with VMs of nobody", len(nodes), pulls, strangers)
-		}
-		c.link.mu.Lock()
-		clear(c.link.sessions)
-		c.link.mu.Unlock()
 	})
 }
 

@@ -23,12 +23,12 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs),
 		job("updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates),
 		job("removed nodes", sweep, k.c.tidyRemoved),
-		job("released VMs", sweep, k.c.tidyReleased),
+		job("released VMs", sweep, k.c.Link.Orphans.PruneReleased),
 		job("nodes of deleted groups", sweep, k.c.tidyGroups),
 		job("named requests", sweep, k.c.Idempotency.Prune),
 		job("results of scans", working && sweep, k.c.tidyScans),
 		job("deletions of templates", sweep, k.c.tidyDeletions),
-		job("digests of replicas", sweep, k.c.ages.tidy),
+		job("digests of replicas", sweep, k.c.Link.Peers.Prune),
 		job("figures of the last days", true, k.c.Usage.StoreSeries),
 	}
 }

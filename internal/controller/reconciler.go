@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -148,13 +149,6 @@ func (k *reconciler) from(t time.Time) time.Time {
 	return k.c.Maintenance.After(t)
 }
 
-// contactGap is the longest time without contact after which a node still counts as in contact. For
-// a node that polls another replica, this replica's information is as old as the last digest, and
-// the next digest comes up to a longestGap later. If only that gap were allowed such a node would
-// seem out of contact before each digest, and what is delayed while a node is out of contact would
-// be delayed indefinitely.
-const contactGap = 2 * longestGap
-
 // attendNode decides the state of a node, records that a drained one is empty, and updates the
 // instances of one that is offline.
 func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time, err error) {
@@ -185,8 +179,8 @@ func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Tim
 
 // seen returns when a node was last in contact with any replica.
 func (k *reconciler) seen(id string) time.Time {
-	_, here := k.c.link.usage(id)
-	if there := k.c.ages.heard(id); there.After(here) {
+	_, here := k.c.Link.Sessions.Usage(id)
+	if there := k.c.Link.Peers.LastContact(id); there.After(here) {
 		here = there
 	}
 	return k.from(here)
@@ -205,7 +199,7 @@ func (k *reconciler) seenOn(node *farm.Node) time.Time {
 // inContact returns a time, delayed as long as the node is not in contact then.
 func (k *reconciler) inContact(node string, at time.Time) time.Time {
 	now := k.c.now()
-	if at.After(now) || now.Sub(k.seen(node)) <= contactGap {
+	if at.After(now) || now.Sub(k.seen(node)) <= nodelink.ContactGap {
 		return at
 	}
 	return now.Add(reconcile.RetryInterval)

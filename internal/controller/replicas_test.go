@@ -130,7 +130,7 @@ func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
 
 // poll requests a node's orders. It returns none when the node or the replica is unavailable.
 func (p *pair) poll(e *end, node api.JoinAnswer) []api.Order {
-	answer, err := e.Poll(p.t.Context(), node.Credential, api.PollRequest{
+	answer, err := e.Link.Poll(p.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "info", HeldHash: "held",
 		Info: &api.NodeInfo{Arch: "amd64", CPUs: 8, MemoryMB: 16384, Driver: "sim"},
 		Held: slices.Collect(maps.Values(p.held[node.NodeID])), HasHeld: true,
@@ -472,7 +472,7 @@ func (r *trial) agents(e *end, s act) {
 			statuses = append(statuses, p)
 		}
 		r.async(s, func(ctx context.Context) {
-			_, _ = e.Report(ctx, node.Credential, api.Report{
+			_, _ = e.Link.Report(ctx, node.Credential, api.Report{
 				Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", Statuses: statuses,
 			})
 		})

@@ -133,7 +133,7 @@ func TestTurnsOfTheLost(t *testing.T) {
 		polls bool
 		least time.Duration
 	}{
-		"silent": {false, silentTurn}, "stuck": {true, stuckTurn},
+		"silent": {false, silentSlot}, "stuck": {true, stuckSlot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWaves(t, 3, func(t *testing.T, c *cloud, nodes []*agent) {

@@ -20,12 +20,10 @@ const (
 
 // The chunks of a request.
 const (
-	pieceScript = "script"
+	pieceScript = record.SaveScript
 	pieceStdout = "out"
 	pieceStderr = "err"
 )
-
-func scriptPiece(request string) string { return request + "." + pieceScript }
 
 func outputPiece(request, stream string, n int) string {
 	return fmt.Sprintf("%s.%s.%d", request, stream, n)

@@ -71,7 +71,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	accept := append(m.Changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
 		script := &record.SaveChunk{Made: now, Data: ask.Script}
-		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, scriptPiece(req.ID), script,
+		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, record.SaveScriptID(req.ID), script,
 			store.IfAbsent)); err != nil {
 			return "", err
 		}

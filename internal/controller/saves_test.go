@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -102,7 +103,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 			{api.TaskPushing, 0.42, "saving: pushing 42 %"},
 			{"sealing", 0, "saving: sealing"}, // a newer node
 		} {
-			time.Sleep(writeEvery) // a node may describe itself that often
+			time.Sleep(nodelink.WriteInterval) // a node may describe itself that often
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
 			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message ||
 				inst.State != farm.Pushing {

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -21,22 +20,6 @@ func (c *Controller) separateScript(req *StartRequest) []store.Change {
 	script := &record.Script{Caller: req.Caller, Size: len(o.Script), Text: o.Script}
 	o.Script, o.ScriptID = nil, record.NewID()
 	return []store.Change{store.Put(c.tables.Scripts, o.ScriptID, script, store.Any)}
-}
-
-// scriptText reads the startup script of an instance; nil when it has none.
-func (c *Controller) scriptText(ctx context.Context, inst *farm.Instance) ([]byte, error) {
-	id := inst.Options.ScriptID
-	if id == "" { // records of older releases have it themselves
-		return inst.Options.Script, nil
-	}
-	script, err := c.tables.Scripts.Load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if script == nil {
-		return nil, fmt.Errorf("script %s is not in the store", id)
-	}
-	return script.Text, nil
 }
 
 // dropScript returns the change that deletes the script of an instance that is removed, unless

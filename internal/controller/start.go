@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -155,20 +154,3 @@ func firstOf(values ...string) string {
 	}
 	return ""
 }
-
-// VMName returns the name of an instance's VM. It depends on the record alone, so that an order
-// that is sent again has the same name.
-func VMName(prefix string, i *farm.Instance) string {
-	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
-	if i.Options.NameTemplate == "" {
-		room := max(0, maxVMName-len(prefix)-len(ts)-1)
-		return prefix + farm.Clip(i.Template.Name, room) + "-" + ts
-	}
-	return farm.Clip(prefix+strings.NewReplacer(
-		"$template_name", i.Template.Name, "$template_id", i.Template.ID, "$instance_id", i.ID,
-		"$node_id", i.NodeID, "$node_name", i.NodeName, "$ts", ts,
-	).Replace(i.Options.NameTemplate), maxVMName)
-}
-
-// maxVMName is the longest name that hypervisors accept, in bytes.
-const maxVMName = 255

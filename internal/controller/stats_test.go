@@ -190,7 +190,7 @@ func TestControllerFamilies(t *testing.T) {
 				Protocol: api.LinkProtocol, NodeID: a.id, BootID: a.boot, InfoHash: "info",
 				HeldHash: "1",
 			}
-			_, _ = c.Poll(ctx, a.cred, req, 10*time.Second)
+			_, _ = c.Link.Poll(ctx, a.cred, req, 10*time.Second)
 		}()
 		synctest.Wait()
 		got := metric.ReadValues(c.Families())

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -150,101 +149,89 @@ func markVM(n *farm.Instance, status farm.VMStatus, now time.Time) {
 	n.VM = &vm
 }
 
-// Report processes the statuses that a node reports of its instances.
-func (c *Controller) Report(ctx context.Context, credential string, req api.Report) (api.ReportAnswer, error) {
-	var answer api.ReportAnswer
-	node, err := c.authenticate(req.NodeID, credential)
-	if errors.Is(err, errRemoved) {
-		return answer, nil // its next poll reports that; none of this counts any longer
-	}
-	if err != nil {
-		return answer, err
-	}
-	if err := nodeinput.Report(&req); err != nil {
-		return answer, err
-	}
-	s := c.link.session(node.ID)
-	if s == nil { // removed a moment ago
-		return answer, nil
-	}
-	if err := s.mayReport(req.BootID, c.now()); err != nil {
-		return answer, err
-	}
-	if node.HostFixed {
-		reachedUnder(node.Host, req.Statuses)
-	}
-	statuses, err := c.placedHere(ctx, node.ID, req.Statuses)
-	if err != nil {
-		return answer, err
-	}
-	if err := c.applyStatuses(ctx, s, statuses); err != nil || len(req.CacheJobs) == 0 {
-		return answer, err
-	}
-	return answer, c.applyCacheJobs(ctx, s, req.CacheJobs)
-}
-
-// reachedUnder sets the address that an operator has configured in place of the node's own.
-func reachedUnder(host string, statuses []api.InstanceStatus) {
-	for _, status := range statuses {
-		if status.VM != nil {
-			status.VM.HostIP = host
-		}
-	}
-}
-
 // statusAttempts is how often a transaction that lost a race is tried.
 const statusAttempts = 20
 
-// placedHere returns the last status of each instance that is placed on the node under the claim of
-// the status. The others are ignored: an orphaned VM is handled when the node sends its inventory.
-// However many there are, they cost one read of the store.
-func (c *Controller) placedHere(
-	ctx context.Context, node string, statuses []api.InstanceStatus,
-) ([]api.InstanceStatus, error) {
-	elsewhere := func(s api.InstanceStatus) bool {
-		inst, _, ok := c.tables.Instances.Get(s.InstanceID)
-		return !ok || inst.NodeID != node || inst.Claim != s.Claim
-	}
-	statuses = lastOfEach(statuses)
-	if !slices.ContainsFunc(statuses, elsewhere) {
-		return statuses, nil
-	}
-	if err := c.db.UpToDate(ctx); err != nil { // another replica may have placed one a moment ago
-		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
-	}
-	return slices.DeleteFunc(statuses, elsewhere), nil
+// statusWriter applies what nodes report to the records of instances.
+type statusWriter struct {
+	c       *Controller
+	db      record.DB
+	dropped record.LogLimiter // statuses that no transaction can hold
 }
 
-// applyStatuses writes the changes of statuses. If they only describe, and the node has described
-// too often, they are written later.
-func (c *Controller) applyStatuses(ctx context.Context, s *session, statuses []api.InstanceStatus) error {
-	moves, describes := false, map[string]api.InstanceStatus{}
-	for _, status := range statuses {
-		switch c.meaning(status) {
-		case transition:
-			moves = true
-		case description:
-			describes[status.InstanceID] = status
+var _ nodelink.Instances = (*statusWriter)(nil)
+
+// ChangeOf implements nodelink.Instances, by the records as this replica has them. A transition can
+// happen a bounded number of times for each order: a change of state, but not that between
+// Scheduling and Pulling nor that of a stopped VM that runs again; the end of what uses capacity on
+// the node, of a task or of a recall; the first status of a VM before its start, or of the result
+// of a script.
+func (w *statusWriter) ChangeOf(status api.InstanceStatus) nodelink.StatusChange {
+	inst, _, ok := w.db.Tables.Instances.Get(status.InstanceID)
+	if !ok {
+		return nodelink.NoChange
+	}
+	old := work{inst: inst}
+	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
+		if old.save, _, ok = w.db.Tables.Saves.Get(inst.Task.ID); !ok {
+			return nodelink.Transition // the store has it
 		}
 	}
-	if !moves && len(describes) == 0 {
-		return nil
+	next := advance(old, status, w.db.Now())
+	if next == old {
+		return nodelink.NoChange
 	}
-	if !moves && !c.mayWrite(ctx, s, func(w *pacedWrites) { w.addStatuses(describes) }) {
-		return nil
+	n := next.inst
+	pulls := func(s farm.InstanceState) bool { return s == farm.Scheduling || s == farm.Pulling }
+	again := inst.State == farm.Stopped && (n.State == farm.Started || n.State == farm.Stopping)
+	switch {
+	case n.State != inst.State && !(pulls(n.State) && pulls(inst.State)) && !again,
+		inst.UsesCapacity() && !n.UsesCapacity(),
+		(n.Task == nil) != (inst.Task == nil), n.Recall != inst.Recall,
+		n.VM != nil && inst.VM == nil && inst.Started.IsZero(), n.Script != nil && inst.Script == nil:
+		return nodelink.Transition
+	case old.save != nil &&
+		(next.save.Status != old.save.Status || (next.save.Script == nil) != (old.save.Script == nil)):
+		return nodelink.Transition
 	}
-	late := s.takeStatuses() // which the node considers accepted
-	err := c.writeStatuses(ctx, s.node, lastOfEach(slices.Concat(late, statuses)))
-	if err != nil {
-		c.putBack(ctx, s, late)
-	}
-	return err
+	return nodelink.Description
 }
 
-// writeStatuses writes the changes of statuses, as many at a time as fit.
-func (c *Controller) writeStatuses(ctx context.Context, node string, statuses []api.InstanceStatus) error {
+// Resume implements nodelink.Instances.
+func (w *statusWriter) Resume(ctx context.Context, node string) {
+	for _, inst := range w.db.Tables.Instances.Where(record.ByNode, node) {
+		if inst.Lost.IsZero() {
+			continue
+		}
+		err := w.c.modify(ctx, w.db.Store, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
+			return foundAgain(i, w.db.Now()), nil
+		})
+		if err != nil {
+			w.db.Log.WarnContext(ctx, "could not bring back an instance", "instance", inst.ID, "error", err)
+		}
+	}
+}
+
+// Script implements nodelink.Instances.
+func (w *statusWriter) Script(ctx context.Context, inst *farm.Instance) ([]byte, error) {
+	id := inst.Options.ScriptID
+	if id == "" { // records of older releases have it themselves
+		return inst.Options.Script, nil
+	}
+	script, err := w.db.Tables.Scripts.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if script == nil {
+		return nil, fmt.Errorf("script %s is not in the store", id)
+	}
+	return script.Text, nil
+}
+
+// Apply writes the changes of statuses, as many at a time as fit.
+func (w *statusWriter) Apply(ctx context.Context, node string, statuses []api.InstanceStatus) error {
 	for len(statuses) > 0 {
-		done, err := c.applySome(ctx, node, statuses)
+		done, err := w.applySome(ctx, node, statuses)
 		if err != nil {
 			return err
 		}
@@ -253,28 +240,17 @@ func (c *Controller) writeStatuses(ctx context.Context, node string, statuses []
 	return nil
 }
 
-// lastOfEach keeps the last status of every instance: a status is complete.
-func lastOfEach(statuses []api.InstanceStatus) []api.InstanceStatus {
-	seen := map[string]bool{}
-	var last []api.InstanceStatus
-	for _, status := range slices.Backward(statuses) {
-		if record.ValidID(status.InstanceID) && !seen[status.InstanceID] {
-			last = append(last, status)
-		}
-		seen[status.InstanceID] = true
-	}
-	return last
-}
-
 // applySome writes the first of the statuses, as many as one transaction fits, and returns their
 // number.
-func (c *Controller) applySome(ctx context.Context, node string, statuses []api.InstanceStatus) (done int, err error) {
+func (w *statusWriter) applySome(
+	ctx context.Context, node string, statuses []api.InstanceStatus,
+) (done int, err error) {
 	for attempt := range statusAttempts {
-		b, err := c.batch(ctx, node, statuses, attempt > 0)
+		b, err := w.batch(ctx, node, statuses, attempt > 0)
 		if err != nil || len(b.Changes) == 0 {
 			return b.done, err
 		}
-		if err = c.store.Commit(ctx, b.Changes...); !errors.Is(err, store.ErrConflict) {
+		if err = w.db.Store.Commit(ctx, b.Changes...); !errors.Is(err, store.ErrConflict) {
 			return b.done, err
 		}
 	}
@@ -289,12 +265,12 @@ type statusBatch struct {
 
 // batch gathers the changes of the statuses; with fresh, it reads the records from the store
 // itself.
-func (c *Controller) batch(
+func (w *statusWriter) batch(
 	ctx context.Context, node string, statuses []api.InstanceStatus, fresh bool,
 ) (statusBatch, error) {
 	var b statusBatch
 	for _, status := range statuses {
-		room, err := c.addStatus(ctx, &b, node, status, fresh)
+		room, err := w.addStatus(ctx, &b, node, status, fresh)
 		if err != nil {
 			return b, err
 		}
@@ -307,32 +283,32 @@ func (c *Controller) batch(
 }
 
 // addStatus adds the changes of one status, and reports whether they fit into the transaction.
-func (c *Controller) addStatus(
+func (w *statusWriter) addStatus(
 	ctx context.Context, b *statusBatch, node string, status api.InstanceStatus, fresh bool,
 ) (bool, error) {
-	inst, rev, err := c.instanceRev(ctx, status.InstanceID, fresh)
+	inst, rev, err := w.instanceRev(ctx, status.InstanceID, fresh)
 	if err != nil || inst == nil || inst.NodeID != node || inst.Claim != status.Claim {
 		return true, err // it has no matching record, which a restore can cause for any VM: the inventory deals with it
 	}
-	w := work{inst: inst, rev: rev}
+	old := work{inst: inst, rev: rev}
 	if inst.Task != nil && inst.Task.Kind == farm.TaskSave {
-		if w.save, w.saveRev, err = c.saveRev(ctx, inst.Task.ID, fresh); err != nil {
+		if old.save, old.saveRev, err = w.saveRev(ctx, inst.Task.ID, fresh); err != nil {
 			return true, err
 		}
 	}
-	next := advance(w, status, c.now())
+	next := advance(old, status, w.db.Now())
 	if next.inst != inst {
-		changes := c.changes(w, next)
+		changes := w.changes(old, next)
 		if err := record.Fits(changes); err != nil {
-			c.leaveOut(ctx, node, inst.ID, err)
+			w.leaveOut(ctx, node, inst.ID, err)
 			return true, nil
 		}
 		if !b.Add(changes...) {
 			return false, nil
 		}
 	}
-	if next.save != w.save && next.save.Script != w.save.Script {
-		if err := c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
+	if next.save != old.save && next.save.Script != old.save.Script {
+		if err := w.c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
 			return true, err
 		}
 	}
@@ -341,36 +317,36 @@ func (c *Controller) addStatus(
 
 // leaveOut logs that a status of a node was left out because no transaction can hold it: the other
 // statuses of the same report must not wait for it.
-func (c *Controller) leaveOut(ctx context.Context, node, instance string, why error) {
-	if count, due := c.unheard.Due(1, c.now()); due {
-		c.log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
+func (w *statusWriter) leaveOut(ctx context.Context, node, instance string, why error) {
+	if count, due := w.dropped.Due(1, w.db.Now()); due {
+		w.db.Log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
 			"node", node, "instance", instance, "count", count, "error", why)
 	}
 }
 
 // changes returns the changes that a status caused.
-func (c *Controller) changes(old, next work) []store.Change {
+func (w *statusWriter) changes(old, next work) []store.Change {
 	id := old.inst.ID
-	changes := []store.Change{store.Put(c.tables.Instances, id, next.inst, store.IfRev(old.rev))}
+	changes := []store.Change{store.Put(w.db.Tables.Instances, id, next.inst, store.IfRev(old.rev))}
 	if next.inst.State == farm.Terminated && next.inst.Started.IsZero() { // it never started
-		changes = c.archiveInstance(next.inst, old.rev)
+		changes = w.c.archiveInstance(next.inst, old.rev)
 	}
 	if next.save != old.save {
-		changes = append(changes, store.Put(c.tables.Saves, next.save.ID, next.save, store.IfRev(old.saveRev)))
+		changes = append(changes, store.Put(w.db.Tables.Saves, next.save.ID, next.save, store.IfRev(old.saveRev)))
 	}
 	return changes
 }
 
-func (c *Controller) saveRev(ctx context.Context, id string, fresh bool) (*farm.SaveRequest, int64, error) {
-	if s, rev, ok := c.tables.Saves.Get(id); ok && !fresh {
+func (w *statusWriter) saveRev(ctx context.Context, id string, fresh bool) (*farm.SaveRequest, int64, error) {
+	if s, rev, ok := w.db.Tables.Saves.Get(id); ok && !fresh {
 		return s, rev, nil
 	}
-	return c.tables.Saves.GetLinearizable(ctx, id)
+	return w.db.Tables.Saves.GetLinearizable(ctx, id)
 }
 
-func (c *Controller) instanceRev(ctx context.Context, id string, fresh bool) (*farm.Instance, int64, error) {
-	if inst, rev, ok := c.tables.Instances.Get(id); ok && !fresh {
+func (w *statusWriter) instanceRev(ctx context.Context, id string, fresh bool) (*farm.Instance, int64, error) {
+	if inst, rev, ok := w.db.Tables.Instances.Get(id); ok && !fresh {
 		return inst, rev, nil
 	}
-	return c.tables.Instances.GetLinearizable(ctx, id)
+	return w.db.Tables.Instances.GetLinearizable(ctx, id)
 }

@@ -85,7 +85,7 @@ func atStage(stages ...string) func(instanceStep) bool {
 // may take; ok is false when it is in none.
 func (k *reconciler) stepOf(i *farm.Instance) (s stepTimeout, since time.Time, limit time.Duration, ok bool) {
 	since = i.Updated
-	at := instanceStep{Instance: i, taken: i.StatusNo > 0 || !k.c.link.untaken(i)}
+	at := instanceStep{Instance: i, taken: i.StatusNo > 0 || !k.c.Link.Sessions.Unacknowledged(i)}
 	if i.Task != nil && i.Task.Kind == farm.TaskSave {
 		if at.save, _, ok = k.c.tables.Saves.Get(i.Task.ID); ok && at.save.Updated.After(since) {
 			since = at.save.Updated

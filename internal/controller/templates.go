@@ -69,7 +69,7 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
 		RegistryStatus: "Running", License: string(c.Tier()), LicenseExpires: c.opts.Licence.Expires(),
 	}
-	s.ActiveAlarms, s.UnknownVMs = c.Alarms(), c.judged().strange
+	s.ActiveAlarms, s.UnknownVMs = c.Alarms(), c.Link.Orphans.Total()
 	for _, a := range s.ActiveAlarms {
 		s.Alarms = append(s.Alarms, a.Message)
 	}

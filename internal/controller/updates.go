@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"crypto/subtle"
 	"maps"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -46,11 +48,22 @@ func (noPackages) Problem() string { return "" }
 // Changed implements Packages.
 func (noPackages) Changed() <-chan struct{} { return nil }
 
+// AuthorizePackageDownload authorizes a caller to load agent packages: it must have the join token,
+// or be a node with its id and its credentiac. Otherwise it returns farm.CodeUnauthenticated.
+func (c *Controller) AuthorizePackageDownload(user, secret string) error {
+	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
+		return nil
+	}
+	_, err := nodelink.Authenticate(c.tables, user, secret)
+	return err
+}
+
+// AgentPackages returns the available packages.
+func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
+
 const (
 	// updateTime is how long one try of an update may take. An agent stops earlier.
 	updateTime = 3 * time.Hour
-	// deafTime is how long an agent may report nothing of an update that it received.
-	deafTime = time.Minute
 	// updateShare is the divisor of the share of nodes that update simultaneously without a
 	// request: the others take new instances.
 	updateShare = 10
@@ -77,7 +90,7 @@ func (c *Controller) UpdateNodes(ctx context.Context, ask NodeSelector) error {
 			}
 			continue // removed a moment ago, or not the caller's to update
 		}
-		info := c.infoOn(id)
+		info := c.tables.NodeInfo(id)
 		if _, ok := c.packageFor(info); ok {
 			list = append(list, id)
 			continue
@@ -120,7 +133,7 @@ func (c *Controller) packageFor(info *farm.NodeInfo) (api.AgentPackage, bool) {
 // forced returns a node whose update a caller has requested. A running update to the same package
 // continues; one that has failed begins again.
 func (c *Controller) forced(n *farm.Node) *farm.Node {
-	info := c.infoOn(n.ID)
+	info := c.tables.NodeInfo(n.ID)
 	p, ok := c.packageFor(info)
 	switch {
 	case !ok, n.Updating() && n.Update.SHA256 == p.SHA256:
@@ -187,7 +200,7 @@ func (c *Controller) tidyUpdates(ctx context.Context, w *record.Term, now time.T
 // steered returns a node with what its update needs now; the node itself when it needs nothing.
 // Without room no automatic update begins.
 func (c *Controller) steered(n *farm.Node, now time.Time, room bool) *farm.Node {
-	info := c.infoOn(n.ID)
+	info := c.tables.NodeInfo(n.ID)
 	p, ok := c.packageFor(info)
 	u := n.Update
 	switch {

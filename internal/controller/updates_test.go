@@ -100,7 +100,7 @@ func (a *agent) hears(status *api.UpdateStatus) *api.AgentUpdate {
 func (a *agent) reborn(version string) {
 	a.t.Helper()
 	a.boot = uuid.NewString()
-	time.Sleep(takenOverAfter)
+	time.Sleep(takeoverAfter)
 	a.runs(version)
 }
 
@@ -235,7 +235,7 @@ func TestDeafAgents(t *testing.T) {
 		for range 3 {
 			deaf.hears(nil)
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
-			time.Sleep(deafTime / 2)
+			time.Sleep(updateReportTime / 2)
 		}
 		c.wantNodeState(deaf, farm.NodeActive, "knows no updates")
 		for time.Since(begun) < updateTime-time.Minute {

@@ -44,6 +44,7 @@ const (
 // Limits of numbers.
 const (
 	MaxCapacity = 1000    // VMs of a node
+	MaxVCPUs    = 4096    // of a node, and of a VM on it
 	MaxCores    = 1 << 16 // more is not plausible, and sums must not overflow
 	MaxMemoryMB = 1 << 30
 

@@ -36,6 +36,12 @@ func SplitCacheJobResultID(id string) (cacheJob, node string) {
 // ReleasedOrphanID returns the id of the release of an orphaned VM on a node.
 func ReleasedOrphanID(node, id string) string { return node + "." + id }
 
+// SaveScript is the chunk of a save request that has its script.
+const SaveScript = "script"
+
+// SaveScriptID returns the id of the chunk that has the script of a save request.
+func SaveScriptID(request string) string { return request + "." + SaveScript }
+
 // HistoryKey returns the id of a history record; ids sort with the newest first.
 func HistoryKey(p *farm.InstanceHistory) string { return HistoryFrom(p.Finished) + "-" + p.ID }
 

@@ -172,3 +172,11 @@ func newIdempotencyTable() *store.Table[IdempotencyRecord] {
 			return k.Caller, store.Amounts{1, len(k.Answer)}
 		}))
 }
+
+// NodeInfo returns the description that a node sent; an empty one before the first.
+func (t *Tables) NodeInfo(node string) *farm.NodeInfo {
+	if info, _, ok := t.Infos.Get(node); ok {
+		return info
+	}
+	return &farm.NodeInfo{}
+}

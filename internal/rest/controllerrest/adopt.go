@@ -6,6 +6,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -31,7 +32,7 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.node(u.NodeID) }), nil
 }
 
-func unknownVM(u controller.OrphanedVM) api.OrphanedVM {
+func unknownVM(u nodelink.OrphanedVM) api.OrphanedVM {
 	out := api.OrphanedVM{
 		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
 		Since: u.Since, Fate: api.FateUndecided,

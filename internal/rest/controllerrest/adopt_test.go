@@ -19,7 +19,7 @@ func TestAdopt(t *testing.T) {
 			VMID: "0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22",
 		}},
 	}
-	if _, err := c.Poll(t.Context(), n.cred, poll, 0); err != nil {
+	if _, err := c.Link.Poll(t.Context(), n.cred, poll, 0); err != nil {
 		t.Fatal(err)
 	}
 	var list []api.OrphanedVM

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 )
 
 // memberNode adds a node, which has not described itself yet.
@@ -30,7 +31,7 @@ func (c *cloud) memberNode(name string) api.JoinAnswer {
 // polled returns the orders of a node from a poll of that length.
 func (c *cloud) polled(node api.JoinAnswer, info *api.NodeInfo, wait time.Duration) []api.CacheJob {
 	c.t.Helper()
-	answer, err := c.Poll(c.t.Context(), node.Credential, api.PollRequest{
+	answer, err := c.Link.Poll(c.t.Context(), node.Credential, api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: node.NodeID, BootID: "boot", InfoHash: "i", HeldHash: "h", Info: info,
 		HasHeld: true,
 	}, wait)
@@ -96,7 +97,7 @@ func TestDistributeOverTheWire(t *testing.T) {
 		t.Errorf("first answer (-want +got):\n%s", diff)
 	}
 	info := &api.NodeInfo{Arch: "amd64", Driver: "sim"}
-	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
+	if list := c.polled(a, info, nodelink.MaxWait); len(list) != 1 || list[0].ID != id || list[0].ContentID != "c0" {
 		t.Fatalf("a node gets %+v", list)
 	}
 	c.reports(a, api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.5})
@@ -246,7 +247,7 @@ func TestRemoveOverTheWire(t *testing.T) {
 	if made.RequestsSent != 1 || !slices.Equal(made.NodeIDs, []string{a.NodeID}) {
 		t.Fatalf("answer is %+v", made)
 	}
-	if list := c.polled(a, info, controller.MaxWait); len(list) != 1 || list[0].Kind != api.CacheJobRemove ||
+	if list := c.polled(a, info, nodelink.MaxWait); len(list) != 1 || list[0].Kind != api.CacheJobRemove ||
 		list[0].TemplateID != templateID {
 		t.Fatalf("the node gets %+v", list)
 	}

@@ -38,7 +38,7 @@ func (c *cloud) join() *node {
 func (n *node) orders(wait time.Duration) []api.Order {
 	n.c.t.Helper()
 	poll := func(acks []api.Ack, wait time.Duration) []api.Order {
-		answer, err := n.c.Poll(n.c.t.Context(), n.cred, api.PollRequest{
+		answer, err := n.c.Link.Poll(n.c.t.Context(), n.cred, api.PollRequest{
 			Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", InfoHash: "i", HeldHash: uuid.NewString(),
 			Acks: acks, Held: n.held, HasHeld: true,
 			Info: &api.NodeInfo{
@@ -76,7 +76,7 @@ func (n *node) order(kind api.OrderKind) api.Order {
 func (n *node) say(o api.Order, task *api.TaskStatus) {
 	n.c.t.Helper()
 	n.no++
-	_, err := n.c.Report(n.c.t.Context(), n.cred, api.Report{
+	_, err := n.c.Link.Report(n.c.t.Context(), n.cred, api.Report{
 		Protocol: api.LinkProtocol, NodeID: n.id, BootID: "boot", Seq: n.no, Statuses: []api.InstanceStatus{{
 			InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseRunning, Task: task,
 			VM: &api.NodeVM{
@@ -372,7 +372,7 @@ func TestMachineParameters(t *testing.T) {
 		}
 		n.order(api.OrderTerminate)
 		n.no++
-		if _, err := c.Report(t.Context(),
+		if _, err := c.Link.Report(t.Context(),
 			n.cred, api.Report{NodeID: n.id, BootID: "boot", Statuses: []api.InstanceStatus{
 				{InstanceID: o.InstanceID, Claim: o.Claim, No: n.no, Phase: api.PhaseTerminated},
 			}}); err != nil {

@@ -123,7 +123,7 @@ func TestNodeUpdateRoute(t *testing.T) {
 		Protocol: api.LinkProtocol, NodeID: joined.NodeID, BootID: "b", InfoHash: "i",
 		HeldHash: "h", Info: info, HasHeld: true,
 	}
-	if _, err := c.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
+	if _, err := c.Link.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
 		t.Fatal(err)
 	}
 	node := func() api.Node {
@@ -151,19 +151,19 @@ func TestNodeUpdateRoute(t *testing.T) {
 		t.Errorf("%+v %+v", n, n.Update)
 	}
 	poll.Info, poll.HasHeld = nil, false
-	answer, err := c.Poll(t.Context(), joined.Credential, poll, 0)
+	answer, err := c.Link.Poll(t.Context(), joined.Credential, poll, 0)
 	if err != nil || answer.Update == nil {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	poll.Update = &api.UpdateStatus{ID: answer.Update.ID, Stage: api.UpdateWaiting, Message: "the startup script of x"}
-	if _, err := c.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
+	if _, err := c.Link.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
 		t.Fatal(err)
 	}
 	if n := node(); n.StateReason != "its agent becomes 1.2.3-abc: the startup script of x" {
 		t.Errorf("%q", n.StateReason)
 	}
 	poll.Update = &api.UpdateStatus{ID: answer.Update.ID, Stage: api.UpdateFailed, Message: "no room"}
-	if _, err := c.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
+	if _, err := c.Link.Poll(t.Context(), joined.Credential, poll, 0); err != nil {
 		t.Fatal(err)
 	}
 	if n := node(); n.State != "Active" || n.Update.Failure != "no room" || n.Update.Next.IsZero() ||

@@ -51,7 +51,7 @@ func BenchmarkPoll(b *testing.B) {
 		Protocol: 1, NodeID: joined.NodeID, BootID: joined.NodeID, InfoHash: hash, HeldHash: hash, Host: "10.0.0.1",
 		Info: &api.NodeInfo{Arch: "amd64"}, HasHeld: true, Usage: &api.Usage{CPU: 0.25, RAM: 0.5, FreeMem: 32768},
 	}
-	if _, err := c.Poll(ctx, joined.Credential, poll, 0); err != nil {
+	if _, err := c.Link.Poll(ctx, joined.Credential, poll, 0); err != nil {
 		b.Fatal(err)
 	}
 	poll.Info, poll.HasHeld = nil, false

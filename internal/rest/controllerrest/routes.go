@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -105,7 +106,7 @@ func newServer(o Options) *server {
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
 	}
-	s.quiet = sync.OnceValues(func() (rest.Encoded, error) { return rest.Encode(s.c.EmptyPollResponse()) })
+	s.quiet = sync.OnceValues(func() (rest.Encoded, error) { return rest.Encode(s.c.Link.EmptyPollResponse()) })
 	return s
 }
 
@@ -219,8 +220,8 @@ func (s *server) poll(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.c.PollRaw(r.Context(), credential(r.Request), r.Params.Raw(), wait)
-	if err == nil && controller.IsEmptyPoll(answer) {
+	answer, err := s.c.Link.PollRaw(r.Context(), credential(r.Request), r.Params.Raw(), wait)
+	if err == nil && nodelink.IsEmptyPoll(answer) {
 		return s.quiet()
 	}
 	return answer, err
@@ -236,14 +237,14 @@ func waitOf(u *url.URL) (time.Duration, error) {
 		return 0, nil
 	}
 	wait, err := time.ParseDuration(text)
-	if err != nil || wait < 0 || wait > controller.MaxWait {
-		return 0, farm.Invalid("wait", "must be a duration between 0s and %s", controller.MaxWait)
+	if err != nil || wait < 0 || wait > nodelink.MaxWait {
+		return 0, farm.Invalid("wait", "must be a duration between 0s and %s", nodelink.MaxWait)
 	}
 	return wait, nil
 }
 
 func (s *server) report(ctx context.Context, r *http.Request, in api.Report) (api.ReportAnswer, error) {
-	return s.c.Report(ctx, credential(r), in)
+	return s.c.Link.Report(ctx, credential(r), in)
 }
 
 func (s *server) disjoin(r *rest.Request) (any, error) {

@@ -1,10 +1,9 @@
-package controller
+package nodelink
 
 import (
 	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/controller/lockorder"
-	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // orphanIndex has the ids of the instances of which a node has an orphaned VM. They result from the
@@ -47,20 +46,4 @@ func (s *orphanIndex) has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ids[id] > 0
-}
-
-// undecided is the message of an instance that is pending while it has an orphaned VM.
-const undecided = "An orphaned VM of this instance exists; resolve with: buildyard node adopt"
-
-// protectsOrphan reports whether an order is withheld: it would destroy a VM of the same instance
-// that the node has under another claim, and about which no operator has decided. Terminating the
-// instance, or releasing the VM, is such a decision.
-func (c *Controller) protectsOrphan(s *session, inst *farm.Instance) bool {
-	if inst.State == farm.Terminating || !s.strangers.has(inst.ID) || c.isReleased(s.node, inst.ID) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, holds := s.unknown[inst.ID]
-	return holds
 }

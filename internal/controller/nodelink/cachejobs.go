@@ -1,6 +1,7 @@
-package controller
+package nodelink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,13 +14,13 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// cacheJobDue is what a node is to be sent of a cache job, and the last status it reported. Nothing
+// pendingCacheJob is what a node is to be sent of a cache job, and the last status it reported. Nothing
 // of it is stored: it follows from the records, and a node whose agent is new is sent the job
 // again.
-type cacheJobDue struct {
+type pendingCacheJob struct {
 	kind     api.CacheJobKind // that it is to be sent
 	sent     time.Time        // zero: not yet
-	taken    bool             // it has reported a status since
+	reported bool             // it has reported a status since
 	progress float64
 }
 
@@ -29,51 +30,51 @@ var cacheJobKinds = map[farm.CacheJobKind]api.CacheJobKind{
 }
 
 // followCacheJob applies a change of a cache job to the sessions of its nodes.
-func (l *nodeSessions) followCacheJob(event store.Event) {
+func (n *Sessions) followCacheJob(event store.Event) {
 	if e, ok := event.New.(*farm.CacheJob); ok {
-		l.wantCacheJob(e)
+		n.setCacheJob(e)
 	} else if e, ok := event.Old.(*farm.CacheJob); ok {
-		l.dropCacheJob(e)
+		n.dropCacheJob(e)
 	}
 }
 
-// wantCacheJob sends a cache job in its present state to its nodes.
-func (l *nodeSessions) wantCacheJob(e *farm.CacheJob) {
+// setCacheJob sends a cache job in its present state to its nodes.
+func (n *Sessions) setCacheJob(e *farm.CacheJob) {
 	if !e.Open() {
-		l.dropCacheJob(e)
+		n.dropCacheJob(e)
 		return
 	}
 	for _, node := range e.Nodes {
 		if !e.Addresses(node) {
 			continue
 		}
-		if s := l.session(node); s != nil {
-			o, _, _ := l.c.tables.CacheJobResults.Get(record.CacheJobResultID(e.ID, node))
-			s.wantCacheJob(e, o)
+		if s := n.session(node); s != nil {
+			o, _, _ := n.db.Tables.CacheJobResults.Get(record.CacheJobResultID(e.ID, node))
+			s.setCacheJob(e, o)
 		}
 	}
 }
 
-func (l *nodeSessions) dropCacheJob(e *farm.CacheJob) {
+func (n *Sessions) dropCacheJob(e *farm.CacheJob) {
 	for _, node := range e.Nodes {
-		if s := l.find(node); s != nil {
+		if s := n.find(node); s != nil {
 			s.dropCacheJob(e.ID, false)
 		}
 	}
 }
 
-// followOutcome records that a node is done with a cache job.
-func (l *nodeSessions) followOutcome(event store.Event) {
+// followCacheJobResult records that a node is done with a cache job.
+func (n *Sessions) followCacheJobResult(event store.Event) {
 	o, ok := event.New.(*farm.CacheJobResult)
 	id, node := record.SplitCacheJobResultID(event.ID)
-	e, _, known := l.c.tables.CacheJobs.Get(id)
-	if s := l.find(node); ok && known && e.Open() && s != nil {
-		s.wantCacheJob(e, o)
+	e, _, known := n.db.Tables.CacheJobs.Get(id)
+	if s := n.find(node); ok && known && e.Open() && s != nil {
+		s.setCacheJob(e, o)
 	}
 }
 
-// wantCacheJob sends a cache job to the node, unless it has a result: then nothing is left to do.
-func (s *session) wantCacheJob(e *farm.CacheJob, o *farm.CacheJobResult) {
+// setCacheJob sends a cache job to the node, unless it has a result: then nothing is left to do.
+func (s *session) setCacheJob(e *farm.CacheJob, o *farm.CacheJobResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o != nil {
@@ -83,7 +84,7 @@ func (s *session) wantCacheJob(e *farm.CacheJob, o *farm.CacheJobResult) {
 	if d, known := s.cacheJobs[e.ID]; !known || d.kind == api.CacheJobDrop {
 		d.kind = cacheJobKinds[e.Kind]
 		s.setCacheJobLocked(e.ID, d)
-		s.ring()
+		s.signal()
 	}
 }
 
@@ -92,44 +93,44 @@ func (s *session) endCacheJobLocked(id string) {
 	d := s.cacheJobs[id]
 	delete(s.cacheJobs, id)
 	if d.kind == api.CacheJobPull {
-		s.pulledLocked()
+		s.endPullLocked()
 	}
 }
 
-func (s *session) pulledLocked() {
+func (s *session) endPullLocked() {
 	for _, d := range s.cacheJobs {
 		if d.kind == api.CacheJobPull {
 			return
 		}
 	}
-	s.waves.leave(s)
+	s.rollout.release(s)
 }
 
-func (s *session) setCacheJobLocked(id string, d cacheJobDue) {
+func (s *session) setCacheJobLocked(id string, d pendingCacheJob) {
 	if s.cacheJobs == nil {
-		s.cacheJobs = map[string]cacheJobDue{}
+		s.cacheJobs = map[string]pendingCacheJob{}
 	}
 	s.cacheJobs[id] = d
 }
 
-// maxCacheJobsKept bounds the cache jobs that a node has to drop because they do not exist.
-const maxCacheJobsKept = 1000
+// maxCacheJobs bounds the cache jobs that a node has to drop because they do not exist.
+const maxCacheJobs = 1000
 
 // dropCacheJob makes the node forget a cache job that is over. One that it was never sent it need not
 // forget, unless it has reported a status of it.
-func (s *session) dropCacheJob(id string, spoken bool) {
+func (s *session) dropCacheJob(id string, hasStatus bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, known := s.cacheJobs[id]
 	switch {
 	case d.kind == api.CacheJobDrop:
-	case !known && len(s.cacheJobs) >= maxCacheJobsKept:
-	case spoken, known && !d.sent.IsZero():
-		s.setCacheJobLocked(id, cacheJobDue{kind: api.CacheJobDrop})
+	case !known && len(s.cacheJobs) >= maxCacheJobs:
+	case hasStatus, known && !d.sent.IsZero():
+		s.setCacheJobLocked(id, pendingCacheJob{kind: api.CacheJobDrop})
 		if d.kind == api.CacheJobPull {
-			s.pulledLocked()
+			s.endPullLocked()
 		}
-		s.ring()
+		s.signal()
 	default:
 		s.endCacheJobLocked(id)
 	}
@@ -145,54 +146,57 @@ func (s *session) cacheJobDropped(id string) {
 	case !known:
 	case d.kind == api.CacheJobDrop:
 		delete(s.cacheJobs, id)
-	case d.taken:
-		d.taken, d.sent = false, time.Time{}
+	case d.reported:
+		d.reported, d.sent = false, time.Time{}
 		s.cacheJobs[id] = d
-		s.ring()
+		s.signal()
 	}
 }
 
-// cacheJobTold applies the node's status of an open cache job.
-func (s *session) cacheJobTold(status api.CacheJobStatus, now time.Time) {
+// setCacheJobStatus applies the node's status of an open cache job.
+func (s *session) setCacheJobStatus(status api.CacheJobStatus, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, known := s.cacheJobs[status.ID]
 	if !known || d.kind == api.CacheJobDrop {
 		return
 	}
-	d.taken, d.progress = true, max(d.progress, min(status.Progress, 1))
+	d.reported, d.progress = true, max(d.progress, min(status.Progress, 1))
 	s.cacheJobs[status.ID] = d
 	if d.kind == api.CacheJobPull {
-		s.waves.moved(s.node, now)
+		s.rollout.progress(s.node, now)
 	}
 }
 
-// offerCacheJobsLocked sends everything again to a new agent.
-func (s *session) offerCacheJobsLocked() {
+// resendCacheJobsLocked sends everything again to a new agent.
+func (s *session) resendCacheJobsLocked() {
 	for id, d := range s.cacheJobs {
-		d.taken, d.sent = false, time.Time{}
+		d.reported, d.sent = false, time.Time{}
 		s.cacheJobs[id] = d
 	}
 }
+
+// maxAttempts is how often a transaction that lost a race is tried.
+const maxAttempts = 20
 
 // maxCacheJobsSent bounds one response; the rest comes with the next poll.
 const maxCacheJobsSent = 100
 
 // takeCacheJobs marks the cache jobs that are to be sent now and returns them by their ids, with the
 // time at which the next one is due again. Pulls are sent when the node has a rollout slot.
-func (s *session) takeCacheJobs(now time.Time, resend time.Duration) (list map[string]cacheJobDue, next time.Time) {
+func (s *session) takeCacheJobs(now time.Time, resend time.Duration) (list map[string]pendingCacheJob, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.cacheJobs) == 0 {
 		return nil, next
 	}
-	turn := sync.OnceValue(func() bool { return s.waves.enter(s, now) })
+	turn := sync.OnceValue(func() bool { return s.rollout.acquire(s, now) })
 	for id, d := range s.cacheJobs {
-		if d.taken {
+		if d.reported {
 			continue
 		}
 		if again := d.sent.Add(resend); !d.sent.IsZero() && now.Before(again) {
-			next = sooner(next, again)
+			next = earlier(next, again)
 			continue
 		}
 		if len(list) == maxCacheJobsSent {
@@ -202,7 +206,7 @@ func (s *session) takeCacheJobs(now time.Time, resend time.Duration) (list map[s
 			continue
 		}
 		if list == nil {
-			list = map[string]cacheJobDue{}
+			list = map[string]pendingCacheJob{}
 		}
 		d.sent = now
 		s.cacheJobs[id], list[id] = d, d
@@ -210,8 +214,8 @@ func (s *session) takeCacheJobs(now time.Time, resend time.Duration) (list map[s
 	return list, next
 }
 
-// sooner returns the earlier of two times; a zero one means never.
-func sooner(a, b time.Time) time.Time {
+// earlier returns the earlier of two times; a zero one means never.
+func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
@@ -219,14 +223,14 @@ func sooner(a, b time.Time) time.Time {
 }
 
 // cacheJobsFor returns cache jobs as their records are now.
-func (c *Controller) cacheJobsFor(list map[string]cacheJobDue) []api.CacheJob {
+func (l *Link) cacheJobsFor(list map[string]pendingCacheJob) []api.CacheJob {
 	var out []api.CacheJob
 	for id, d := range list {
 		if d.kind == api.CacheJobDrop {
 			out = append(out, api.CacheJob{ID: id, Kind: d.kind})
 			continue
 		}
-		e, _, ok := c.tables.CacheJobs.Get(id)
+		e, _, ok := l.db.Tables.CacheJobs.Get(id)
 		if !ok || !e.Open() {
 			continue // it has ended a moment ago
 		}
@@ -239,9 +243,9 @@ func (c *Controller) cacheJobsFor(list map[string]cacheJobDue) []api.CacheJob {
 	return out
 }
 
-// cacheJobProgress returns the progress of a node with a cache job, as it last reported here.
-func (l *nodeSessions) cacheJobProgress(node, id string) float64 {
-	s := l.find(node)
+// CacheJobProgress returns the progress of a node with a cache job, as it last reported here.
+func (n *Sessions) CacheJobProgress(node, id string) float64 {
+	s := n.find(node)
 	if s == nil {
 		return 0
 	}
@@ -252,7 +256,7 @@ func (l *nodeSessions) cacheJobProgress(node, id string) float64 {
 
 // applyCacheJobs applies the cache job statuses of a node: progress stays in memory, results are
 // written, as many at a time as fit into one transaction.
-func (c *Controller) applyCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
+func (l *Link) applyCacheJobs(ctx context.Context, s *session, statuses []api.CacheJobStatus) error {
 	last := map[string]bool{}
 	statuses = slices.Clone(statuses)
 	slices.Reverse(statuses) // the last status of a cache job is complete
@@ -261,12 +265,12 @@ func (c *Controller) applyCacheJobs(ctx context.Context, s *session, statuses []
 		last[t.ID] = true
 		return again
 	})
-	statuses, err := c.knownCacheJobs(ctx, s, statuses)
+	statuses, err := l.knownCacheJobs(ctx, s, statuses)
 	if err != nil {
 		return err
 	}
 	for len(statuses) > 0 {
-		done, err := c.applySomeCacheJobs(ctx, s, statuses)
+		done, err := l.applySomeCacheJobs(ctx, s, statuses)
 		if err != nil {
 			return err
 		}
@@ -277,17 +281,17 @@ func (c *Controller) applyCacheJobs(ctx context.Context, s *session, statuses []
 
 // knownCacheJobs leaves out the statuses of cache jobs that have no record: the node has to
 // forget them. However many there are, they cost one read of the store.
-func (c *Controller) knownCacheJobs(
+func (l *Link) knownCacheJobs(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,
 ) ([]api.CacheJobStatus, error) {
 	missing := func(t api.CacheJobStatus) bool {
-		_, _, ok := c.tables.CacheJobs.Get(t.ID)
+		_, _, ok := l.db.Tables.CacheJobs.Get(t.ID)
 		return !ok && t.Stage != api.CacheJobDropped
 	}
 	if !slices.ContainsFunc(statuses, missing) {
 		return statuses, nil
 	}
-	if err := c.db.UpToDate(ctx); err != nil { // another replica may have created one a moment ago
+	if err := l.db.UpToDate(ctx); err != nil { // another replica may have created one a moment ago
 		return nil, farm.Unavailable(err, "The store cannot be reached; try again")
 	}
 	return slices.DeleteFunc(statuses, func(t api.CacheJobStatus) bool {
@@ -299,13 +303,13 @@ func (c *Controller) knownCacheJobs(
 	}), nil
 }
 
-func (c *Controller) applySomeCacheJobs(
+func (l *Link) applySomeCacheJobs(
 	ctx context.Context, s *session, statuses []api.CacheJobStatus,
 ) (done int, err error) {
-	for attempt := range statusAttempts {
+	for attempt := range maxAttempts {
 		var b record.Txn
 		for done = 0; done < len(statuses); done++ {
-			changes, err := c.cacheJobChanges(ctx, s, statuses[done], attempt > 0)
+			changes, err := l.cacheJobChanges(ctx, s, statuses[done], attempt > 0)
 			if err != nil {
 				return done, err
 			}
@@ -316,8 +320,8 @@ func (c *Controller) applySomeCacheJobs(
 		if len(b.Changes) == 0 {
 			return done, nil
 		}
-		if err = c.store.Commit(ctx, b.Changes...); err == nil {
-			c.recordResults(b.Changes)
+		if err = l.db.Store.Commit(ctx, b.Changes...); err == nil {
+			l.opts.CountResults(b.Changes)
 		}
 		if !errors.Is(err, store.ErrConflict) {
 			return done, err
@@ -328,17 +332,17 @@ func (c *Controller) applySomeCacheJobs(
 
 // cacheJobChanges applies one status and returns the changes of the records. With fresh, it reads
 // them from the store itself. A result counts only while its cache job is open.
-func (c *Controller) cacheJobChanges(
+func (l *Link) cacheJobChanges(
 	ctx context.Context, s *session, status api.CacheJobStatus, fresh bool,
 ) ([]store.Change, error) {
 	if status.Stage == api.CacheJobDropped {
 		s.cacheJobDropped(status.ID)
 		return nil, nil
 	}
-	e, rev, _ := c.tables.CacheJobs.Get(status.ID)
+	e, rev, _ := l.db.Tables.CacheJobs.Get(status.ID)
 	if fresh {
 		var err error
-		if e, rev, err = c.tables.CacheJobs.GetLinearizable(ctx, status.ID); err != nil {
+		if e, rev, err = l.db.Tables.CacheJobs.GetLinearizable(ctx, status.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -346,14 +350,14 @@ func (c *Controller) cacheJobChanges(
 		s.dropCacheJob(status.ID, true)
 		return nil, nil
 	}
-	s.cacheJobTold(status, c.now())
+	s.setCacheJobStatus(status, l.db.Now())
 	if status.Stage != api.CacheJobDone && status.Stage != api.CacheJobFailed {
 		return nil, nil
 	}
 	id := record.CacheJobResultID(e.ID, s.node)
-	_, _, known := c.tables.CacheJobResults.Get(id)
+	_, _, known := l.db.Tables.CacheJobResults.Get(id)
 	if !known && fresh {
-		o, _, err := c.tables.CacheJobResults.GetLinearizable(ctx, id)
+		o, _, err := l.db.Tables.CacheJobResults.GetLinearizable(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -363,16 +367,16 @@ func (c *Controller) cacheJobChanges(
 		return nil, nil
 	}
 	return []store.Change{
-		store.Check(c.tables.CacheJobs, e.ID, store.IfRev(rev)),
-		store.Put(c.tables.CacheJobResults, id, outcomeOf(status, c.now()), store.IfAbsent),
+		store.Check(l.db.Tables.CacheJobs, e.ID, store.IfRev(rev)),
+		store.Put(l.db.Tables.CacheJobResults, id, resultOf(status, l.db.Now()), store.IfAbsent),
 	}, nil
 }
 
 // maxCacheJobError bounds the stored error of a node, since many nodes may fail.
 const maxCacheJobError = 512
 
-// outcomeOf creates the record of a final status.
-func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
+// resultOf creates the record of a final status.
+func resultOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 	o := &farm.CacheJobResult{
 		Done: status.Stage == api.CacheJobDone, Progress: max(0, min(status.Progress, 1)), At: now,
 		Removed: max(status.Removed, 0), Kept: max(status.Kept, 0),
@@ -381,6 +385,6 @@ func outcomeOf(status api.CacheJobStatus, now time.Time) *farm.CacheJobResult {
 		o.Progress = 1
 		return o
 	}
-	o.Error = firstOf(farm.Clip(status.Message, maxCacheJobError), "The node does not say why")
+	o.Error = cmp.Or(farm.Clip(status.Message, maxCacheJobError), "The node does not say why")
 	return o
 }

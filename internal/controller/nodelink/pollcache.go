@@ -1,4 +1,4 @@
-package controller
+package nodelink
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// maxHeard is the longest poll whose text is cached, in bytes. The polls of an idle node are less
+// maxCachedPoll is the longest poll whose text is cached, in bytes. The polls of an idle node are less
 // than half as long.
-const maxHeard = 1 << 10
+const maxCachedPoll = 1 << 10
 
 // decodedPoll is a poll as text and decoded. It is not changed once it is cached.
 type decodedPoll struct {
@@ -23,19 +23,19 @@ type decodedPoll struct {
 
 // PollRaw is Poll for a request that was not decoded yet. An idle node sends the same bytes every
 // time, which are not decoded again.
-func (c *Controller) PollRaw(
+func (l *Link) PollRaw(
 	ctx context.Context, credential string, text []byte, wait time.Duration,
 ) (*api.PollAnswer, error) {
-	h, err := c.link.understand(text)
+	h, err := l.Sessions.decode(text)
 	if err != nil {
 		return nil, err
 	}
-	return c.poll(ctx, credential, h, wait)
+	return l.poll(ctx, credential, h, wait)
 }
 
-// understand decodes a poll, or returns its cached form.
-func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
-	if h := l.recall(text); h != nil {
+// decode decodes a poll, or returns its cached form.
+func (n *Sessions) decode(text []byte) (*decodedPoll, error) {
+	if h := n.cached(text); h != nil {
 		return h, nil
 	}
 	h := &decodedPoll{text: text}
@@ -45,23 +45,23 @@ func (l *nodeSessions) understand(text []byte) (*decodedPoll, error) {
 	return h, nil
 }
 
-// recall returns the last poll of a node if it had this same text. The node is only guessed here:
+// cached returns the last poll of a node if it had this same text. The node is only guessed here:
 // the decoded form depends on the text alone, and every poll is authenticated.
-func (l *nodeSessions) recall(text []byte) *decodedPoll {
+func (n *Sessions) cached(text []byte) *decodedPoll {
 	const before = `"node_id":"`
 	_, id, _ := bytes.Cut(text, []byte(before))
 	id, _, found := bytes.Cut(id, []byte(`"`))
 	if !found {
 		return nil
 	}
-	l.mu.Lock()
-	s := l.sessions[string(id)]
-	l.mu.Unlock()
+	n.mu.Lock()
+	s := n.byNode[string(id)]
+	n.mu.Unlock()
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
-	h := s.heard
+	h := s.lastPoll
 	s.mu.Unlock()
 	if h == nil || !bytes.Equal(h.text, text) {
 		return nil
@@ -69,21 +69,21 @@ func (l *nodeSessions) recall(text []byte) *decodedPoll {
 	return h
 }
 
-// remember caches a poll that may come again unchanged.
-func (s *session) remember(h *decodedPoll) {
-	r := &h.req
-	if len(h.text) > maxHeard || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 ||
+// cachePoll caches a poll that may come again unchanged.
+func (s *session) cachePoll(p *decodedPoll) {
+	r := &p.req
+	if len(p.text) > maxCachedPoll || r.Info != nil || r.HasHeld || r.Update != nil || r.Pulled != 0 ||
 		len(r.Acks)+len(r.Details)+len(r.Held) > 0 {
 		return
 	}
 	s.mu.Lock()
-	s.heard = h
+	s.lastPoll = p
 	s.mu.Unlock()
 }
 
 // EmptyPollResponse returns the response to a poll without any work.
-func (c *Controller) EmptyPollResponse() *api.PollAnswer {
-	return &api.PollAnswer{Registry: c.opts.RegistryAddress, CentralLog: c.opts.CentralLog}
+func (l *Link) EmptyPollResponse() *api.PollAnswer {
+	return &api.PollAnswer{Registry: l.opts.RegistryAddress, CentralLog: l.opts.CentralLog}
 }
 
 // IsEmptyPoll reports whether a response of this controller's Poll equals EmptyPollResponse.

@@ -1,4 +1,4 @@
-package controller
+package nodelink
 
 import (
 	"encoding/binary"
@@ -14,43 +14,44 @@ import (
 
 // The bounds of a digest, so that it fits a transaction.
 const (
-	ageUnit    = 100 * time.Millisecond
-	ageBytes   = 18
-	pullBytes  = 3
-	maxAges    = 30000 // nodes
-	maxPulls   = 10000
-	maxStrange = 1000 // nodes, and addresses
+	ageUnit          = 100 * time.Millisecond
+	nodeBytes        = 18
+	pullBytes        = 3
+	maxDigestNodes   = 30000 // nodes
+	maxDigestPulls   = 10000
+	maxDigestOrphans = 1000 // nodes, and addresses
 )
 
-// orphanLoad returns the resources that orphaned VMs use.
-func orphanLoad(s *record.OrphanReport) sched.Load {
+// loadOf returns the resources that orphaned VMs use.
+func loadOf(s *record.OrphanReport) sched.Load {
 	if s == nil {
 		return sched.Load{}
 	}
 	return sched.Load{VMs: s.VMs, VCPU: s.VCPU, MemoryMB: s.MemoryMB}
 }
 
-// peerReport is what another replica has reported about a node.
-type peerReport struct {
-	seen     time.Time // last contact, by this process's clock
-	cpu, ram float64
-	pulls    map[string]float64   // cache job id -> progress
-	strange  *record.OrphanReport // nil: it has no orphaned VM
+// PeerReport is what another replica has reported about a node.
+type PeerReport struct {
+	LastContact time.Time // by this process's clock
+	CPU, RAM    float64
+
+	pulls   map[string]float64   // cache job id -> progress
+	orphans *record.OrphanReport // nil: it has no orphaned VM
 }
 
 // digest returns the digest of the nodes in contact with this replica within their timeout.
-func (a *peerContacts) digest(no int64) *record.Digest {
-	now := a.c.now()
-	d := &record.Digest{No: no, Keeps: a.c.keeping.Load(), Pulled: a.c.Usage.TotalPulled()}
-	room := maxPulls
-	for _, s := range a.c.link.all() {
+func (p *Peers) digest(no int64) *record.Digest {
+	now := p.db.Now()
+	d := &record.Digest{No: no, Keeps: p.opts.IsLeader(), Pulled: p.opts.Pulls.TotalPulled()}
+	room := maxDigestPulls
+	for _, s := range p.sessions.all() {
 		id, err := uuid.Parse(s.node)
-		seen, usage, pulls := s.lately(now)
+		seen, usage, pulls := s.report(now)
 		age := now.Sub(seen)
-		if err != nil || seen.IsZero() || age > a.c.opts.NodeTimeout || len(d.Nodes) == maxAges*ageBytes {
+		if err != nil || seen.IsZero() || age > p.opts.NodeTimeout || len(d.Nodes) == maxDigestNodes*nodeBytes {
 			continue
 		}
-		at := len(d.Nodes) / ageBytes
+		at := len(d.Nodes) / nodeBytes
 		d.Nodes = binary.BigEndian.AppendUint16(append(d.Nodes, id[:]...), uint16(min(age/ageUnit, math.MaxUint16)))
 		d.Loads = append(d.Loads, hundredths(usage.CPU), hundredths(usage.RAM))
 		for cacheJob, progress := range pulls {
@@ -58,7 +59,7 @@ func (a *peerContacts) digest(no int64) *record.Digest {
 				addPull(d, cacheJob, at, progress)
 			}
 		}
-		addOrphans(d, s.stranger(now), at)
+		addOrphans(d, s.orphanReport(now), at)
 	}
 	return d
 }
@@ -80,7 +81,7 @@ func addOrphans(d *record.Digest, s *record.OrphanReport, at int) {
 	for _, other := range d.Strange {
 		macs += len(other.MACs)
 	}
-	if len(d.Strange) == maxStrange || macs > maxStrange {
+	if len(d.Strange) == maxDigestOrphans || macs > maxDigestOrphans {
 		d.Vague = true
 		return
 	}
@@ -92,15 +93,15 @@ func hundredths(share float64) byte { return byte(math.Round(min(max(share, 0), 
 
 // readDigest returns the content of a digest that arrived now. Values that no replica writes are left
 // out.
-func readDigest(d *record.Digest, now time.Time) map[string]peerReport {
-	nodes := make(map[string]peerReport, len(d.Nodes)/ageBytes)
-	ids := make([]string, 0, len(d.Nodes)/ageBytes)
-	for b := d.Nodes; len(b) >= ageBytes; b = b[ageBytes:] {
+func readDigest(d *record.Digest, now time.Time) map[string]PeerReport {
+	nodes := make(map[string]PeerReport, len(d.Nodes)/nodeBytes)
+	ids := make([]string, 0, len(d.Nodes)/nodeBytes)
+	for b := d.Nodes; len(b) >= nodeBytes; b = b[nodeBytes:] {
 		at, id := len(ids), uuid.UUID(b[:16]).String()
 		ids = append(ids, id)
-		t := peerReport{seen: now.Add(-time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit)}
+		t := PeerReport{LastContact: now.Add(-time.Duration(binary.BigEndian.Uint16(b[16:])) * ageUnit)}
 		if 2*at+1 < len(d.Loads) {
-			t.cpu, t.ram = float64(d.Loads[2*at])/100, float64(d.Loads[2*at+1])/100
+			t.CPU, t.RAM = float64(d.Loads[2*at])/100, float64(d.Loads[2*at+1])/100
 		}
 		nodes[id] = t
 	}
@@ -119,15 +120,15 @@ func readDigest(d *record.Digest, now time.Time) map[string]peerReport {
 	for i := range d.Strange {
 		if s := &d.Strange[i]; s.At >= 0 && s.At < len(ids) {
 			t := nodes[ids[s.At]]
-			t.strange = s
+			t.orphans = s
 			nodes[ids[s.At]] = t
 		}
 	}
 	return nodes
 }
 
-// lately returns what a node has reported to this replica, and when it was last in contact.
-func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
+// report returns what a node has reported to this replica, and when it was last in contact.
+func (s *session) report(now time.Time) (seen time.Time, usage api.Usage, pulls map[string]float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, d := range s.cacheJobs {
@@ -139,19 +140,19 @@ func (s *session) lately(now time.Time) (seen time.Time, usage api.Usage, pulls 
 		}
 		pulls[id] = d.progress
 	}
-	return s.seenLocked(now), s.usage, pulls
+	return s.lastContactLocked(now), s.usage, pulls
 }
 
-// stranger returns the orphaned VMs of a node; nil when there are none.
-func (s *session) stranger(now time.Time) *record.OrphanReport {
+// orphanReport returns the orphaned VMs of a node; nil when there are none.
+func (s *session) orphanReport(now time.Time) *record.OrphanReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.met.IsZero() && len(s.unknown) == 0 {
+	if !s.inventoryAt.IsZero() && len(s.orphans) == 0 {
 		return nil
 	}
-	load := s.foreignLocked()
-	out := &record.OrphanReport{VMs: load.VMs, VCPU: load.VCPU, MemoryMB: load.MemoryMB, Vague: s.met.IsZero()}
-	for _, u := range s.unknown {
+	load := s.orphanLoadLocked()
+	out := &record.OrphanReport{VMs: load.VMs, VCPU: load.VCPU, MemoryMB: load.MemoryMB, Vague: s.inventoryAt.IsZero()}
+	for _, u := range s.orphans {
 		out.Vague = out.Vague || u.unidentified(now)
 		if a, ok := u.mac(); ok {
 			out.MACs = append(out.MACs, a)

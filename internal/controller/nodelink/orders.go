@@ -1,31 +1,34 @@
-package controller
+package nodelink
 
 import (
+	"cmp"
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // orders returns the orders that the marked instances of a node need as they are now. A VM to
 // remove may be that of an instance which is placed elsewhere, or not yet: its other orders are not
 // for this node.
-func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api.Order {
+func (l *Link) orders(ctx context.Context, s *session, ids []string) []api.Order {
 	var list []api.Order
 	for _, id := range ids {
-		inst, _, ok := c.tables.Instances.Get(id)
-		if ok && inst.NodeID == s.node && c.protectsOrphan(s, inst) {
+		inst, _, ok := l.db.Tables.Instances.Get(id)
+		if ok && inst.NodeID == s.node && l.Orphans.protects(s, inst) {
 			continue
 		}
 		if !ok || inst.NodeID != s.node {
 			list = append(list, api.Order{Kind: api.OrderTerminate, InstanceID: id})
 			continue
 		}
-		order, ok, err := c.order(ctx, inst)
+		order, ok, err := l.order(ctx, inst)
 		if err != nil { // it is sent again later
-			c.log.WarnContext(ctx, "could not read the startup script of an instance", "instance", id, "error", err)
+			l.db.Log.WarnContext(ctx, "could not read the startup script of an instance", "instance", id, "error", err)
 		}
 		if ok {
 			list = append(list, order)
@@ -36,19 +39,19 @@ func (c *Controller) orders(ctx context.Context, s *session, ids []string) []api
 
 // order returns the order that a node needs for an instance; ok is false when it needs none, or its
 // content is not known yet.
-func (c *Controller) order(ctx context.Context, inst *farm.Instance) (o api.Order, ok bool, err error) {
+func (l *Link) order(ctx context.Context, inst *farm.Instance) (o api.Order, ok bool, err error) {
 	o = api.Order{Kind: orderFor(inst), InstanceID: inst.ID, Claim: inst.Claim}
 	switch o.Kind {
 	case api.OrderTerminate:
 	case api.OrderStart:
-		script, err := c.scriptText(ctx, inst)
+		script, err := l.opts.Instances.Script(ctx, inst)
 		if err != nil {
 			return o, false, err
 		}
-		o.Start = c.startOrder(inst, script)
+		o.Start = l.startOrder(inst, script)
 	case api.OrderSave:
 		o.Task = inst.Task.ID
-		o.Save = c.saveOrder(inst.Task.ID)
+		o.Save = l.saveOrder(inst.Task.ID)
 		return o, o.Save != nil, nil
 	case api.OrderRestart:
 		o.Task = inst.Task.ID
@@ -59,13 +62,13 @@ func (c *Controller) order(ctx context.Context, inst *farm.Instance) (o api.Orde
 	return o, true, nil
 }
 
-func (c *Controller) startOrder(inst *farm.Instance, script []byte) *api.StartOrder {
+func (l *Link) startOrder(inst *farm.Instance, script []byte) *api.StartOrder {
 	o := inst.Options
 	order := &api.StartOrder{
 		TemplateID: inst.Template.ID, TemplateName: inst.Template.Name, Tag: inst.Template.Tag,
 		Version: inst.Template.Version, ContentID: inst.Template.ContentID, Registry: inst.Registry,
-		VMName: VMName(c.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(inst),
-		StartTimeout: int(c.opts.StartTimeout / time.Second),
+		VMName: VMName(l.opts.VMNamePrefix, inst), PortOverride: o.PortOverride, Machine: machineOf(inst),
+		StartTimeout: int(l.opts.StartTimeout / time.Second),
 	}
 	if len(script) > 0 {
 		order.Script = &api.Script{
@@ -84,7 +87,7 @@ func machineOf(inst *farm.Instance) *api.Machine {
 	o := inst.Options
 	m := api.Machine{
 		CPUs: o.CPUs, MemoryMB: o.MemoryMB, DiskBytes: o.DiskBytes, KeepFileSys: o.KeepFileSystem,
-		MAC:          firstOf(inst.MAC, o.MACAddress),
+		MAC:          cmp.Or(inst.MAC, o.MACAddress),
 		HardwareUUID: o.HardwareUUID, Serial: o.HardwareSerial, Video: o.Video,
 		Network: o.NetworkMode, NetworkLocal: o.NetworkLocal, VNCPassword: o.VNCPassword, USB: o.USBDevice,
 		USBDevice: inst.USB,
@@ -99,8 +102,8 @@ func machineOf(inst *farm.Instance) *api.Machine {
 }
 
 // saveOrder returns the order of a save; nil when this replica does not have all of it yet.
-func (c *Controller) saveOrder(id string) *api.SaveOrder {
-	s, _, ok := c.tables.Saves.Get(id)
+func (l *Link) saveOrder(id string) *api.SaveOrder {
+	s, _, ok := l.db.Tables.Saves.Get(id)
 	if !ok {
 		return nil
 	}
@@ -114,11 +117,36 @@ func (c *Controller) saveOrder(id string) *api.SaveOrder {
 		order.Revert = &api.PushRevert{Tag: o.RevertTag}
 	}
 	if o.Scripted {
-		script, _, ok := c.tables.SaveChunks.Get(scriptPiece(id))
+		script, _, ok := l.db.Tables.SaveChunks.Get(record.SaveScriptID(id))
 		if !ok {
 			return nil
 		}
 		order.Script = script.Data
 	}
 	return order
+}
+
+// VMName returns the name of an instance's VM. It depends on the record alone, so that an order
+// that is sent again has the same name.
+func VMName(prefix string, i *farm.Instance) string {
+	ts := strconv.FormatInt(i.Created.UnixNano(), 10)
+	if i.Options.NameTemplate == "" {
+		room := max(0, maxVMName-len(prefix)-len(ts)-1)
+		return prefix + farm.Clip(i.Template.Name, room) + "-" + ts
+	}
+	return farm.Clip(prefix+strings.NewReplacer(
+		"$template_name", i.Template.Name, "$template_id", i.Template.ID, "$instance_id", i.ID,
+		"$node_id", i.NodeID, "$node_name", i.NodeName, "$ts", ts,
+	).Replace(i.Options.NameTemplate), maxVMName)
+}
+
+// maxVMName is the longest name that hypervisors accept, in bytes.
+const maxVMName = 255
+
+// deviceOf returns the USB field of a restart order: nil, or the location of the chosen device.
+func deviceOf(o *farm.RestartOptions) *string {
+	if o.USBDevice == nil || o.Device == "" {
+		return o.USBDevice
+	}
+	return &o.Device
 }

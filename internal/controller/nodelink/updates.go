@@ -1,8 +1,8 @@
-package controller
+package nodelink
 
 import (
+	"cmp"
 	"context"
-	"crypto/subtle"
 	"fmt"
 	"time"
 
@@ -10,6 +10,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
+
+// updateReportTime is how long an agent may report nothing of an update that it received.
+const updateReportTime = time.Minute
 
 // reportedUpdate is the update that this replica has sent to a node, and the node's last status.
 type reportedUpdate struct {
@@ -19,25 +22,12 @@ type reportedUpdate struct {
 	status *api.UpdateStatus
 }
 
-// AuthorizePackageDownload authorizes a caller to load agent packages: it must have the join token,
-// or be a node with its id and its credential. Otherwise it returns farm.CodeUnauthenticated.
-func (c *Controller) AuthorizePackageDownload(user, secret string) error {
-	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
-		return nil
-	}
-	_, err := c.authenticate(user, secret)
-	return err
-}
-
-// AgentPackages returns the available packages.
-func (c *Controller) AgentPackages() []api.AgentPackage { return c.opts.Packages.All() }
-
 // followUpdate wakes the poll of a node that has a new update.
-func (l *nodeSessions) followUpdate(old, now *farm.Node) {
+func (n *Sessions) followUpdate(old, now *farm.Node) {
 	if !now.Updating() || old != nil && old.Update == now.Update {
 		return
 	}
-	s := l.session(now.ID)
+	s := n.session(now.ID)
 	if s == nil {
 		return
 	}
@@ -46,7 +36,7 @@ func (l *nodeSessions) followUpdate(old, now *farm.Node) {
 	s.update.fresh = s.update.fresh || fresh
 	s.mu.Unlock()
 	if fresh {
-		s.ring()
+		s.signal()
 	}
 }
 
@@ -57,9 +47,9 @@ func (s *session) hasUpdate() bool {
 	return s.update.fresh
 }
 
-// offer returns the update for the node; nil for none.
-func (c *Controller) offer(s *session) *api.AgentUpdate {
-	node, _, ok := c.tables.Nodes.Get(s.node)
+// updateOffer returns the update for the node; nil for none.
+func (l *Link) updateOffer(s *session) *api.AgentUpdate {
+	node, _, ok := l.db.Tables.Nodes.Get(s.node)
 	if !ok || !node.Updating() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -67,11 +57,11 @@ func (c *Controller) offer(s *session) *api.AgentUpdate {
 		return nil
 	}
 	u := node.Update
-	p, ok := c.packageFor(c.infoOn(node.ID))
+	p, ok := l.opts.PackageFor(l.db.Tables.NodeInfo(node.ID))
 	if !ok || p.SHA256 != u.SHA256 {
 		return nil // the package was removed; the leader ends the update
 	}
-	now := c.now()
+	now := l.db.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.update.fresh = false
@@ -81,56 +71,56 @@ func (c *Controller) offer(s *session) *api.AgentUpdate {
 	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force}
 }
 
-// hearUpdate processes a node's report of its update: its agent has the new version, the update
+// applyUpdateStatus processes a node's report of its update: its agent has the new version, the update
 // failed, or its stage. An agent that received an update and reports nothing does not support
 // updates.
-func (c *Controller) hearUpdate(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
+func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
 	if !node.Updating() {
 		return nil
 	}
 	id := node.Update.ID
-	done, failure := c.infoOn(node.ID).AgentVersion == node.Update.Version, ""
-	now := c.now()
+	done, failure := l.db.Tables.NodeInfo(node.ID).AgentVersion == node.Update.Version, ""
+	now := l.db.Now()
 	s.mu.Lock()
 	if req.Update != nil && req.Update.ID == id {
 		s.update.status = req.Update
 	}
 	status := s.update.status
-	deaf := status == nil && s.update.id == id && now.Sub(s.update.at) >= deafTime
+	unsupported := status == nil && s.update.id == id && now.Sub(s.update.at) >= updateReportTime
 	s.mu.Unlock()
 	switch {
 	case done:
 	case status != nil && status.Stage == api.UpdateFailed:
-		failure = firstOf(status.Message, "the agent does not say why")
-	case deaf:
+		failure = cmp.Or(status.Message, "the agent does not say why")
+	case unsupported:
 		failure = "the agent that runs there knows no updates; install " + node.Update.Version + " on the node by hand"
 	default:
 		return nil
 	}
-	_, err := store.Update(ctx, c.store, c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
+	_, err := store.Update(ctx, l.db.Store, l.db.Tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil || !n.Updating() || n.Update.ID != id {
 			return n, nil
 		}
 		n = n.Clone()
-		n.EndUpdate(failure, c.now())
+		n.EndUpdate(failure, l.db.Now())
 		return n, nil
 	})
 	if err != nil {
 		return err
 	}
 	if done {
-		c.log.InfoContext(ctx, "the agent of a node is updated", "node", node.ID, "name", node.Name, "version",
+		l.db.Log.InfoContext(ctx, "the agent of a node is updated", "node", node.ID, "name", node.Name, "version",
 			node.Update.Version)
 	} else {
-		c.log.WarnContext(ctx, "the agent of a node could not be updated", "node", node.ID, "name", node.Name,
+		l.db.Log.WarnContext(ctx, "the agent of a node could not be updated", "node", node.ID, "name", node.Name,
 			"version", node.Update.Version, "error", failure)
 	}
 	return nil
 }
 
-// updateStage returns the stage of a node's update in words; "" when that is not known.
-func (l *nodeSessions) updateStage(node *farm.Node) string {
-	s := l.find(node.ID)
+// UpdateStage returns the stage of a node's update in words; "" when that is not known.
+func (n *Sessions) UpdateStage(node *farm.Node) string {
+	s := n.find(node.ID)
 	if s == nil || !node.Updating() {
 		return ""
 	}

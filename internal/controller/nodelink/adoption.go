@@ -1,0 +1,121 @@
+package nodelink
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// OrphanedVM is a VM on a node without an owning record.
+type OrphanedVM struct {
+	Node     *farm.Node
+	ID       string // of its instance, or of the VM where no instance is known
+	Held     api.InventoryItem
+	Since    time.Time
+	Detail   *api.InventoryDetail // nil until its node has reported the details
+	Released bool                 // an operator released it for removal
+	Ordered  bool                 // its node has the order to remove it
+}
+
+// On returns the orphaned VMs of a node, in the order of their ids.
+func (o *Orphans) On(node *farm.Node) []OrphanedVM {
+	s := o.sessions.find(node.ID)
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]OrphanedVM, 0, len(s.orphans))
+	for id, u := range s.orphans {
+		vm := o.shown(node.ID, id, u)
+		vm.Node = node
+		_, vm.Ordered = s.orders[id]
+		list = append(list, vm)
+	}
+	slices.SortFunc(list, func(a, b OrphanedVM) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+func (o *Orphans) shown(node, id string, u orphan) OrphanedVM {
+	return OrphanedVM{
+		ID: id, Held: u.item, Since: u.since, Detail: u.detail, Released: o.IsReleased(node, id),
+	}
+}
+
+// HasInventory reports whether a node is in contact and has sent its inventory.
+func (o *Orphans) HasInventory(node string) bool {
+	s := o.sessions.find(node)
+	if s == nil {
+		return false
+	}
+	now := o.db.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.inventoryAt.IsZero() && now.Sub(s.lastContactLocked(now)) < o.opts.NodeTimeout
+}
+
+// Contains reports whether a node has an orphaned VM of an id.
+func (o *Orphans) Contains(node, id string) bool {
+	s := o.sessions.find(node)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.orphans[id]
+	return ok
+}
+
+// ErrNotOrphaned is the error of Claim for an id of which the node has no orphaned VM.
+var ErrNotOrphaned = errors.New("not orphaned")
+
+// Claim protects an orphaned VM from removal until Unclaim, while a record is created for it.
+func (o *Orphans) Claim(node, id string) (vm OrphanedVM, err error) {
+	s := o.sessions.find(node)
+	if s == nil {
+		return vm, ErrNotOrphaned
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, ok := s.orphans[id]
+	if !ok {
+		return vm, ErrNotOrphaned
+	}
+	vm = o.shown(node, id, u)
+	_, vm.Ordered = s.orders[id]
+	switch {
+	case vm.Ordered || vm.Released:
+		return vm, farm.Refused("its removal was ordered already")
+	case u.keeping:
+		return vm, farm.Refused("another caller adopts it now; try again")
+	case uuid.Validate(u.item.InstanceID) != nil || u.item.Claim == "":
+		return vm, farm.Refused("it does not say which instance it was; it can only be removed")
+	case u.detail == nil:
+		return vm, farm.Refused("its node has not yet said what it is; ask again in half a minute, or update its agent")
+	case u.detail.Ending:
+		return vm, farm.Refused("its node is removing it already")
+	}
+	u.keeping = true
+	s.orphans[id] = u
+	return vm, nil
+}
+
+// Unclaim ends the protection of an orphaned VM.
+func (o *Orphans) Unclaim(node, id string) {
+	s := o.sessions.find(node)
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u, ok := s.orphans[id]; ok {
+		u.keeping = false
+		s.orphans[id] = u
+	}
+}

@@ -1,0 +1,45 @@
+package nodelink
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"strings"
+
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// noCredential is used as the digest of a node that does not exist.
+var noCredential = strings.Repeat("0", 2*sha256.Size)
+
+// sameDigest reports whether a secret has a digest, in constant time.
+func sameDigest(secret, want string) bool {
+	sum := sha256.Sum256([]byte(secret))
+	var have, kept [2 * sha256.Size]byte
+	hex.Encode(have[:], sum[:])
+	copy(kept[:], want)
+	return subtle.ConstantTimeCompare(have[:], kept[:]) == 1 && len(want) == len(kept)
+}
+
+// ErrRemoved means that the credential is right and its node was removed.
+var ErrRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
+
+// Authenticate checks the credential of a node. It returns ErrRemoved for a node that an operator
+// removed recently.
+func Authenticate(tables *record.Tables, id, credential string) (*farm.Node, error) {
+	node, _, ok := tables.Nodes.Get(id)
+	want := noCredential
+	if ok {
+		want = node.Credential
+	} else if removed, _, was := tables.Removed.Get(id); was {
+		want = removed.Credential
+	}
+	switch {
+	case !sameDigest(credential, want):
+		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
+	case !ok:
+		return nil, ErrRemoved
+	}
+	return node, nil
+}
