@@ -57,7 +57,7 @@ const (
 	Transition               // all else: written immediately
 )
 
-// Placer is told what may let instances start.
+// Placer looks again at what may be able to start.
 type Placer interface {
 	Touch(node string)
 	TouchAll()
