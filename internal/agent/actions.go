@@ -100,10 +100,10 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	case life.Err() != nil:
 		return nil
 	case err != nil:
-		a.meters.starts.Observe(err)
+		a.metrics.starts.Observe(err)
 		return a.fail(ctx, in, fmt.Errorf("start VM: %w", err))
 	}
-	a.meters.starts.Observe(nil)
+	a.metrics.starts.Observe(nil)
 	a.log.Info("VM started", "instance", in.id)
 	a.holdStarted(in)
 	return a.change(in, func(s *journal.State) {

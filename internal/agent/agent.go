@@ -137,7 +137,7 @@ type Agent struct {
 	cacheJobs *cachejob.Runner
 	faults    chan failureLog // waiting to be sent to the registry
 	workers   sync.WaitGroup
-	meters    meters
+	metrics   metrics
 
 	mu        sync.Mutex // guards the fields below
 	instances map[string]*instance

@@ -49,7 +49,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	select {
 	case a.faults <- f:
 	default:
-		a.meters.faults.Failed.Inc()
+		a.metrics.faults.Failed.Inc()
 		a.log.Warn("the log of a failed VM stays on its node: too many wait", "instance", in.id)
 	}
 }
@@ -85,7 +85,7 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 			return nil
 		case f := <-a.faults:
 			err := a.sendFault(ctx, f)
-			a.meters.faults.Observe(err)
+			a.metrics.faults.Observe(err)
 			if err != nil && ctx.Err() == nil {
 				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
 			}

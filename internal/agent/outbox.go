@@ -88,7 +88,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			Seq: seq, Statuses: statuses, CacheJobs: cacheJobs,
 		})
 		if ctx.Err() == nil {
-			a.meters.reports.Observe(err)
+			a.metrics.reports.Observe(err)
 		}
 		switch {
 		case err == nil:

@@ -59,7 +59,7 @@ func (p *poller) once(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p.a.meters.polledNow(err, time.Now())
+	p.a.metrics.polledNow(err, time.Now())
 	if err != nil {
 		return p.failed(ctx, err)
 	}

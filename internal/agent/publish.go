@@ -32,7 +32,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	if t.Version == nil {
 		result, err := a.publish(ctx, in, t, v.push)
 		if err == nil || in.ending.Err() == nil {
-			a.meters.saves.Observe(err)
+			a.metrics.saves.Observe(err)
 		}
 		if farm.CodeOf(err) == farm.CodeNotFound { // a registry returns no further detail
 			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)

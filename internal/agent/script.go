@@ -158,7 +158,7 @@ func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
 // instance; the controller does not show its result. A known result is kept until it is durable,
 // since the guest cannot return it again.
 func (a *Agent) concludeScript(ctx context.Context, in *instance, status *api.ScriptStatus, message string) error {
-	a.meters.script(status)
+	a.metrics.script(status)
 	failed := failed(status)
 	if failed && message == "" {
 		message = fmt.Sprintf("startup script exit code %d", status.Code)

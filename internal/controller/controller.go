@@ -168,7 +168,7 @@ type Controller struct {
 	tables    *record.Tables
 	placer    *placement.Placer
 	admission *admission
-	meters    meters
+	metrics   metrics
 	scanTurns *scanLocks
 	joinToken string
 
@@ -205,11 +205,11 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
-	c.meters, c.scanTurns = newMeters(), newScanTurns()
+	c.metrics, c.scanTurns = newMetrics(), newScanTurns()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.orphanUsage,
-		Settled: c.started.Add(opts.NodeTimeout), Round: c.meters.round,
+		Settled: c.started.Add(opts.NodeTimeout), Round: c.metrics.round,
 	})
 	c.Link = nodelink.New(c.db, c.linkOptions())
 	if opts.ManageMACs {

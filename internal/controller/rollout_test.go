@@ -60,8 +60,8 @@ func TestFewNodesPullAtATime(t *testing.T) {
 			}
 		}
 		figures := metric.ReadValues(c.Families())
-		if figures["buildyard_distributing_nodes"] != 2 || figures["buildyard_errands_open{distribute}"] != 1 ||
-			figures["buildyard_errand_nodes_open{distribute}"] != 6 {
+		if figures["buildyard_rollout_nodes"] != 2 || figures["buildyard_cache_jobs_open{distribute}"] != 1 ||
+			figures["buildyard_cache_job_nodes_pending{distribute}"] != 6 {
 			t.Errorf("%v", figures)
 		}
 		first[0].tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
@@ -72,10 +72,10 @@ func TestFewNodesPullAtATime(t *testing.T) {
 			t.Fatalf("%d nodes are told when two are over", len(second))
 		}
 		figures = metric.ReadValues(c.Families())
-		if figures["buildyard_errand_nodes_open{distribute}"] != 4 ||
-			figures["buildyard_errand_nodes_total{distribute,ok}"] != 1 ||
-			figures["buildyard_errand_nodes_total{distribute,failed}"] != 1 ||
-			figures["buildyard_errands_open{remove}"] != 0 {
+		if figures["buildyard_cache_job_nodes_pending{distribute}"] != 4 ||
+			figures["buildyard_cache_job_nodes_total{distribute,ok}"] != 1 ||
+			figures["buildyard_cache_job_nodes_total{distribute,failed}"] != 1 ||
+			figures["buildyard_cache_jobs_open{remove}"] != 0 {
 			t.Errorf("%v", figures)
 		}
 		if err := c.DeleteNode(t.Context(), second[0].id); err != nil {

@@ -195,7 +195,7 @@ func TestControllerFamilies(t *testing.T) {
 		synctest.Wait()
 		got := metric.ReadValues(c.Families())
 		for name, want := range map[string]float64{
-			"buildyard_polls_parked": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1,
+			"buildyard_node_polls_waiting": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1,
 			"buildyard_capacity_used_vms":       1,
 			"buildyard_instances_started_total": 1, "buildyard_instances_placed_total": 1, "buildyard_start_seconds": 1,
 			"buildyard_leader": 1, "buildyard_alarms": 0, "buildyard_license_info{enterprise plus}": 1,

@@ -194,10 +194,10 @@ func TestOutage(t *testing.T) {
 }
 
 // metrics returns the metrics of a shipper.
-func metrics(s *Shipper) string {
+func metricsText(s *Shipper) string {
 	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
 	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"],
-		m["buildyard_log_lines_lost_total{central}"], m["buildyard_log_lines_waiting{central}"])
+		m["buildyard_log_lines_dropped_total{central}"], m["buildyard_log_lines_waiting{central}"])
 }
 
 // TestAnHourAway: a long outage needs no more memory than a short one, and every lost line is
@@ -224,14 +224,14 @@ func TestAnHourAway(t *testing.T) {
 		}
 		s.mu.Unlock()
 		first := 10 // that were being sent when it began: those of half a second
-		if got, want := metrics(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines,
+		if got, want := metricsText(s), fmt.Sprintf("0 sent, %d lost, %d wait", lines-first-maxLines,
 			maxLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
 		g.fail(nil)
 		time.Sleep(2 * longWait)
 		synctest.Wait()
-		if got, want := metrics(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines,
+		if got, want := metricsText(s), fmt.Sprintf("%d sent, %d lost, 0 wait", first+maxLines,
 			lines-first-maxLines); got != want {
 			t.Errorf("%s; want %s", got, want)
 		}
@@ -253,7 +253,7 @@ func TestDroppedThere(t *testing.T) {
 		say(s, "b")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := metrics(s); got != "1 sent, 1 lost, 0 wait" {
+		if got := metricsText(s); got != "1 sent, 1 lost, 0 wait" {
 			t.Error(got)
 		}
 		end()
@@ -294,7 +294,7 @@ func TestRefusedRows(t *testing.T) {
 			rows[1].Content != "taken" {
 			t.Errorf("%+v", rows)
 		}
-		if got := metrics(s); got != "1 sent, 3 lost, 0 wait" {
+		if got := metricsText(s); got != "1 sent, 3 lost, 0 wait" {
 			t.Error(got)
 		}
 		end()

@@ -38,9 +38,9 @@ type Options struct {
 // Shipper collects lines and sends them. Lines wait until Ship or Drop is called. Its methods may
 // be called from many goroutines.
 type Shipper struct {
-	o      Options
-	wake   chan struct{} // has one element when there may be something to send
-	meters meters
+	o       Options
+	wake    chan struct{} // has one element when there may be something to send
+	metrics metrics
 
 	mu    sync.Mutex // guards the fields below
 	to    string     // "": not known yet
@@ -115,7 +115,7 @@ func (s *Shipper) add(service string, p []byte) {
 	for s.bytes > maxWaiting || len(s.queue) > maxLines {
 		s.shift()
 		s.lost++
-		s.meters.lost.Inc()
+		s.metrics.dropped.Inc()
 	}
 	s.signal()
 }
@@ -209,7 +209,7 @@ func (s *Shipper) send(ctx context.Context, b batch) {
 		cancel()
 		switch {
 		case err == nil:
-			s.meters.note(len(b.lines), taken)
+			s.metrics.note(len(b.lines), taken)
 			return
 		case never(err):
 			s.lose(b)
@@ -247,7 +247,7 @@ func (s *Shipper) last(ctx context.Context, b batch) {
 // lose counts lines that are never accepted; the lost lines that the batch reported count as
 // unreported again.
 func (s *Shipper) lose(b batch) {
-	s.meters.lost.Add(int64(len(b.lines)))
+	s.metrics.dropped.Add(int64(len(b.lines)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost += b.gap + len(b.lines)

@@ -45,7 +45,21 @@ func HistogramFamily(name, help string, h *Histogram) Family {
 	return Family{Name: name, Kind: KindHistogram, Help: help, Read: func(s *Series) { s.Distribution(h.Snapshot()) }}
 }
 
-// Outcomes are the values of the label result.
+// WithOldNames returns families and, for each that was renamed, a copy under its old name, whose help names
+// the new one. The keys of oldNames are new names. An old name is exported for one release.
+func WithOldNames(families []Family, oldNames map[string]string) []Family {
+	out := families
+	for _, f := range families {
+		if old, renamed := oldNames[f.Name]; renamed {
+			f.Help = "deprecated: use " + f.Name
+			f.Name = old
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// The values of the label result.
 const (
 	OK     = "ok"
 	Failed = "failed"

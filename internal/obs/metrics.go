@@ -45,7 +45,7 @@ func ProgramFamilies(service string, began time.Time) []metric.Family {
 	return []metric.Family{
 		{
 			Name: "buildyard_build_info", Kind: metric.KindGauge, Labels: []string{"service", "version", "go_version"},
-			Help: "Always 1; its labels say which build of which service runs",
+			Help: "Always 1; the labels name the service and its build",
 			Read: func(s *metric.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
 		},
 		metric.GaugeFamily("buildyard_uptime_seconds", "Process uptime",

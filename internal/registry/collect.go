@@ -172,8 +172,8 @@ func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) e
 		r.mu.Unlock()
 		return err
 	}
-	r.meters.collected.Inc()
-	r.meters.freed.Add(l.size)
+	r.metrics.collected.Inc()
+	r.metrics.freed.Add(l.size)
 	r.log.Info("layer collected", "layer", root.String())
 	return nil
 }

@@ -67,14 +67,14 @@ func TestCollection(t *testing.T) {
 	gone(1)
 	figures := metric.ReadValues(r.Families())
 	for name, want := range map[string]float64{
-		"buildyard_registry_pushes_total": 4, "buildyard_registry_collected_layers_total": 2,
+		"buildyard_registry_pushes_total": 4, "buildyard_registry_gc_layers_total": 2,
 		"buildyard_registry_templates": 2, "buildyard_registry_versions": 1, "buildyard_registry_layers": 1,
 	} {
 		if figures[name] != want {
 			t.Errorf("%s is %v, want %v", name, figures[name], want)
 		}
 	}
-	if figures["buildyard_registry_collected_bytes_total"] == 0 ||
+	if figures["buildyard_registry_gc_bytes_total"] == 0 ||
 		figures["buildyard_registry_received_bytes_total"] == 0 || figures["buildyard_registry_stored_bytes"] == 0 {
 		t.Errorf("%v", figures)
 	}
@@ -117,7 +117,7 @@ func TestTwoCollectAtOnce(t *testing.T) {
 	if stats, err := r.Stats(t.Context()); err != nil || stats.Layers != 0 {
 		t.Errorf("%d layers, %v", stats.Layers, err)
 	}
-	if n := metric.ReadValues(r.Families())["buildyard_registry_collected_layers_total"]; n != 1 {
+	if n := metric.ReadValues(r.Families())["buildyard_registry_gc_layers_total"]; n != 1 {
 		t.Errorf("%v layers were collected", n)
 	}
 }

@@ -70,7 +70,7 @@ func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.bad[root] = problem
 	r.mu.Unlock()
 	if !known {
-		r.meters.found.Inc()
+		r.metrics.found.Inc()
 		r.log.Error("layer is damaged: push it again, or revert what needs it", "layer", root.String(), "problem",
 			problem)
 		r.saveScrub()

@@ -277,7 +277,7 @@ func (r *Registry) publish(ctx context.Context, s *session, files []layout.File,
 	if err := r.save(next); err != nil {
 		return api.PushResult{}, err
 	}
-	r.meters.pushes.Inc()
+	r.metrics.pushes.Inc()
 	r.forget(next.ID)
 	if err := r.dir.Tidy(next); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)

@@ -93,7 +93,7 @@ func (r *Registry) lease(root blob.Digest) error {
 
 // recordPull records the time of a pull. A failure to write it loses only that time.
 func (r *Registry) recordPull(e *entry, v *layout.Version) {
-	r.meters.pulls.Inc()
+	r.metrics.pulls.Inc()
 	now := r.o.Now().Unix()
 	p := e.pulls
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (p *pulls) forget(t *layout.Template, newest string) {
 }
 
 // CountSent counts bytes of layers that were sent.
-func (r *Registry) CountSent(bytes int64) { r.meters.sent.Add(bytes) }
+func (r *Registry) CountSent(bytes int64) { r.metrics.sent.Add(bytes) }
 
 // OpenBlob opens a layer file for a range request, which makes the layer stay. The caller closes it.
 func (r *Registry) OpenBlob(ctx context.Context, root string) (blob.File, error) {

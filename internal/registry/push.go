@@ -253,7 +253,7 @@ func (r *Registry) PutPart(ctx context.Context, session, file string, off int64,
 	}
 	r.touchTraffic()
 	n, err := r.store.WritePart(ctx, u.id, off, sealGuard{src, u})
-	r.meters.received.Add(n)
+	r.metrics.received.Add(n)
 	if err == nil {
 		err = r.recordPart(u, p)
 	}

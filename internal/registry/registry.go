@@ -69,7 +69,7 @@ type Registry struct {
 	// roots is locked for one layer while its file is completed, trashed or restored.
 	roots keyedMutex
 
-	meters meters
+	metrics metrics
 
 	scrub   scrubber
 	rows    rowLimit

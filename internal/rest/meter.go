@@ -108,7 +108,7 @@ func Families(meters ...*Meter) []metric.Family {
 		{
 			Name: "buildyard_http_requests_total", Kind: metric.KindCounter,
 			Labels: []string{"service", "route", "code"},
-			Help:   "Requests by route and status",
+			Help:   "Requests by route and status code",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					m.read(s)
@@ -117,7 +117,7 @@ func Families(meters ...*Meter) []metric.Family {
 		},
 		{
 			Name: "buildyard_http_request_seconds", Kind: metric.KindHistogram, Labels: []string{"service"},
-			Help: "Time of requests, polls and bulk bytes aside",
+			Help: "Duration of requests, without polls and transfers",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					s.Distribution(m.took.Snapshot(), m.service)

@@ -219,9 +219,9 @@ func (s *Store) Queued() int {
 // Families returns the metrics of the store.
 func (s *Store) Families() []metric.Family {
 	return []metric.Family{
-		metric.HistogramFamily("buildyard_store_commit_seconds", "Time of a commit, from the call to its answer",
+		metric.HistogramFamily("buildyard_store_commit_seconds", "Duration of a commit",
 			s.took),
-		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for a transaction",
+		metric.GaugeFamily("buildyard_store_queued_commits", "Queued commits",
 			func() float64 { return float64(s.Queued()) }),
 	}
 }

@@ -97,7 +97,7 @@ type Options struct {
 // Cache is the cache of one node. It may be used from many goroutines.
 type Cache struct {
 	opts   Options
-	meters meters
+	metrics metrics
 	room   sync.Mutex // held during an eviction; taken before mu
 
 	mu       sync.Mutex // guards the fields below

@@ -108,7 +108,7 @@ func (c *Cache) runPull(ctx context.Context, f *pullFlight) {
 func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	defer func() {
 		if !c.wasLeft(f) {
-			c.meters.pulls.Observe(err)
+			c.metrics.pulls.Observe(err)
 		}
 		if err != nil {
 			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
@@ -198,7 +198,7 @@ func (c *Cache) evict(contentID string) error {
 	if err != nil {
 		return fmt.Errorf("remove template version: %w", err)
 	}
-	c.meters.evicted.Inc()
+	c.metrics.evicted.Inc()
 	if err := os.RemoveAll(gone); err != nil {
 		return fmt.Errorf("remove template version: %w", err)
 	}

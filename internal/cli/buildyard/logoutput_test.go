@@ -198,7 +198,7 @@ func TestTwoControllersShipAtOnce(t *testing.T) {
 	}
 	for which, o := range outputs {
 		m := metric.ReadValues(logs.Families(o.shippers))
-		if next[which] != lines || m["buildyard_log_lines_lost_total{central}"] != 0 {
+		if next[which] != lines || m["buildyard_log_lines_dropped_total{central}"] != 0 {
 			t.Errorf("%d of %d: %v", next[which], which, m)
 		}
 	}

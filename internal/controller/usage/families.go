@@ -24,19 +24,20 @@ func (u *Usage) Families() []metric.Family {
 			_, capacity := u.nodeCount()
 			return float64(capacity)
 		}),
-		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that take room, on all nodes",
+		metric.GaugeFamily("buildyard_capacity_used_vms", "VMs that use capacity, on all nodes",
 			at(func(n Snapshot) float64 { return float64(n.Slots) })),
-		metric.GaugeFamily("buildyard_queue_depth", "Requests that wait for a node",
+		metric.GaugeFamily("buildyard_queue_depth", "Pending instances",
 			at(func(n Snapshot) float64 { return float64(n.Queue) })),
 		metric.GaugeFamily("buildyard_queue_oldest_wait_seconds",
-			"How long the oldest request that waits for a node has waited",
+			"Age of the oldest pending instance",
 			at(func(n Snapshot) float64 { return seconds(n.Oldest) })),
-		metric.HistogramFamily("buildyard_queue_wait_seconds", "Time from a request to its node", t.queued),
-		metric.HistogramFamily("buildyard_start_seconds", "Time from a request to its running VM", t.booted),
-		metric.CounterFamily("buildyard_instances_placed_total", "Instances that got a node", &t.placed),
-		metric.CounterFamily("buildyard_instances_started_total", "Instances whose VM came up", &t.started),
-		metric.CounterFamily("buildyard_instances_failed_total", "Instances that went to Error", &t.failed),
-		metric.CounterFamily("buildyard_instances_terminated_total", "Instances that ended", &t.ended),
+		metric.HistogramFamily("buildyard_queue_wait_seconds", "Time from a start request to its placement", t.queued),
+		metric.HistogramFamily("buildyard_start_seconds", "Time from a start request to its running VM", t.booted),
+		metric.CounterFamily("buildyard_instances_placed_total", "Instances that were placed on a node", &t.placed),
+		metric.CounterFamily("buildyard_instances_started_total", "Instances whose VM started", &t.started),
+		metric.CounterFamily("buildyard_instances_failed_total", "Instances that entered the state Error", &t.failed),
+		metric.CounterFamily("buildyard_instances_terminated_total", "Instances that entered the state Terminated",
+			&t.ended),
 	}
 }
 

@@ -60,39 +60,48 @@ func (s *Server) families() []metric.Family {
 			to.Value(float64(read(shot.status().Work)))
 		}}
 	}
-	return []metric.Family{
+	families := []metric.Family{
 		states(shot), mounts(shot),
 		gauge("packages", "Packages in the inventory",
 			func(s host.Status) float64 { return float64(s.Counts.Packages) }),
-		gauge("vulnerabilities", "Vulnerabilities of these packages, also those that the configuration hides",
+		gauge("vulnerabilities", "Vulnerabilities of these packages, suppressed ones included",
 			func(s host.Status) float64 { return float64(s.Counts.Findings) }),
-		gauge("files", "Files that the inventory knows",
+		gauge("files", "Files in the inventory",
 			func(s host.Status) float64 { return float64(s.Counts.Files) }),
-		gauge("catalogue_bytes", "Size of the inventory on disk",
+		gauge("inventory_bytes", "Size of the inventory on disk",
 			func(s host.Status) float64 { return float64(s.Counts.Bytes) }),
-		gauge("pending_changes", "Changes that wait to be read",
+		gauge("pending_changes", "Changed files that wait for a scan",
 			func(s host.Status) float64 { return float64(s.Pending) }),
-		gauge("warnings", "Warnings that the status has",
+		gauge("warnings", "Warnings in the status",
 			func(s host.Status) float64 { return float64(len(s.Warnings)) }),
-		gauge("database_built_timestamp_seconds", "When the vulnerability database was built; 0 when there is none",
+		gauge("database_built_timestamp_seconds",
+			"Build time of the vulnerability database (Unix seconds); 0 without one",
 			built),
-		gauge("last_full_scan_timestamp_seconds", "When the last full scan began; 0 is never", lastScan),
-		counter("full_scans", "Full scans that were begun", func(w host.Work) uint64 { return w.FullScans }),
-		counter("changes", "Changes of files that were noticed", func(w host.Work) uint64 { return w.Changes }),
-		counter("rescans", "Directories that were looked through because of changes",
+		gauge("last_full_scan_timestamp_seconds", "Start of the last full scan (Unix seconds); 0 before the first",
+			lastScan),
+		counter("full_scans", "Full scans started", func(w host.Work) uint64 { return w.FullScans }),
+		counter("changes", "File changes detected", func(w host.Work) uint64 { return w.Changes }),
+		counter("rescans", "Directories scanned again because of changes",
 			func(w host.Work) uint64 { return w.Rescans }),
-		counter("files_read", "Files that were read", func(w host.Work) uint64 { return w.FilesRead }),
-		counter("packages_catalogued", "Packages that were cataloged", func(w host.Work) uint64 { return w.Packages }),
-		counter("vulnerabilities_found", "Vulnerabilities that became known",
+		counter("files_read", "Files read", func(w host.Work) uint64 { return w.FilesRead }),
+		counter("packages_cataloged", "Packages cataloged", func(w host.Work) uint64 { return w.Packages }),
+		counter("vulnerabilities_found", "Vulnerabilities found",
 			func(w host.Work) uint64 { return w.Findings }),
-		counter("packages_compared", "Packages that were compared with a database",
+		counter("packages_compared", "Packages matched against the vulnerability database",
 			func(w host.Work) uint64 { return w.Judged }),
-		counter("database_updates", "Updates that brought a newer database",
+		counter("database_updates", "Database updates installed",
 			func(w host.Work) uint64 { return w.Updates }),
-		counter("database_update_failures", "Updates of the database that failed",
+		counter("database_update_failures", "Failed database updates",
 			func(w host.Work) uint64 { return w.Failures }),
-		metric.CounterFamily(prefix+"requests_refused_total", "Requests that were not let in", &s.refused),
+		metric.CounterFamily(prefix+"requests_refused_total", "Unauthorized requests", &s.refused),
 	}
+	return metric.WithOldNames(families, oldNames)
+}
+
+// oldNames are the former names of metrics, by their names. They are exported for one release.
+var oldNames = map[string]string{
+	prefix + "inventory_bytes":          prefix + "catalogue_bytes",
+	prefix + "packages_cataloged_total": prefix + "packages_catalogued_total",
 }
 
 func states(shot *snapshots) metric.Family {
@@ -112,7 +121,7 @@ func mounts(shot *snapshots) metric.Family {
 	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
 	return metric.Family{
 		Name: prefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"},
-		Help: "File systems by how they are watched",
+		Help: "File systems by watch method",
 		Read: func(to *metric.Series) {
 			count := map[string]int{}
 			for _, m := range shot.status().Mounts {

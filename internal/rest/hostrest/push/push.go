@@ -222,9 +222,9 @@ func (s *Sender) Status() *api.HostPush {
 // Families are the metrics of the sender.
 func (s *Sender) Families() []metric.Family {
 	return []metric.Family{
-		s.sent.Family("buildyard_hostscan_pushes_total", "Tries to send the findings to the controller"),
+		s.sent.Family("buildyard_hostscan_pushes_total", "Attempts to send the findings to the controller"),
 		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds",
-			"When the findings were last sent to the controller, 0 for never", func() float64 {
+			"Time of the last findings sent to the controller (Unix seconds); 0 before the first", func() float64 {
 				if at := s.Status().Sent; at != nil {
 					return float64(at.UnixMilli()) / 1e3
 				}

@@ -42,12 +42,12 @@ const (
 
 // Hook posts events. It is created with New.
 type Hook struct {
-	url    string
-	host   string
-	client *http.Client
-	log    *slog.Logger
-	posted metric.Results
-	lost   metric.Counter
+	url     string
+	host    string
+	client  *http.Client
+	log     *slog.Logger
+	posted  metric.Results
+	dropped metric.Counter
 
 	mu     sync.Mutex // guards what follows
 	queue  []host.Event
@@ -104,7 +104,7 @@ func (h *Hook) Enqueue(e host.Event) {
 
 func (h *Hook) dropLocked(n int) {
 	h.missed += n
-	h.lost.Add(int64(n))
+	h.dropped.Add(int64(n))
 }
 
 // Run posts events until ctx ends, and then the queued ones for a short time.
@@ -220,9 +220,12 @@ func withoutAddress(err error) error {
 
 // Families are the metrics of the hook.
 func (h *Hook) Families() []metric.Family {
-	return []metric.Family{
-		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Tries to post an event to the webhook"),
-		metric.CounterFamily("buildyard_hostscan_webhook_lost_total", "Events that could not be posted to the webhook",
-			&h.lost),
+	families := []metric.Family{
+		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Attempts to post an event to the webhook"),
+		metric.CounterFamily("buildyard_hostscan_webhook_dropped_total", "Events dropped because the webhook failed",
+			&h.dropped),
 	}
+	return metric.WithOldNames(families, map[string]string{
+		"buildyard_hostscan_webhook_dropped_total": "buildyard_hostscan_webhook_lost_total",
+	})
 }

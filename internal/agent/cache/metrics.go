@@ -2,8 +2,8 @@ package cache
 
 import "github.com/buildyard/buildyard/internal/metric"
 
-// meters are the counters of a cache since it was opened.
-type meters struct {
+// metrics are the counters of a cache since it was opened.
+type metrics struct {
 	pulls   metric.Results // except those canceled because no caller waited any longer
 	evicted metric.Counter
 }
@@ -11,10 +11,10 @@ type meters struct {
 // Families returns the metrics of the cache.
 func (c *Cache) Families() []metric.Family {
 	return []metric.Family{
-		c.meters.pulls.Family("buildyard_node_pulls_total", "Pulls of versions by result"),
-		metric.CounterFamily("buildyard_node_evictions_total", "Versions that were removed from the cache",
-			&c.meters.evicted),
-		metric.GaugeFamily("buildyard_node_pulls_running", "Pulls that go on", func() float64 {
+		c.metrics.pulls.Family("buildyard_node_pulls_total", "Pulls of versions by result"),
+		metric.CounterFamily("buildyard_node_evictions_total", "Versions evicted from the cache",
+			&c.metrics.evicted),
+		metric.GaugeFamily("buildyard_node_pulls_running", "Pulls in progress", func() float64 {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return float64(len(c.flights))
@@ -28,6 +28,6 @@ func (r *Registry) Pulled() int64 { return int64(r.pulled.Value()) }
 // Families returns the metrics of the source.
 func (r *Registry) Families() []metric.Family {
 	return []metric.Family{
-		metric.CounterFamily("buildyard_node_pull_bytes_total", "Bytes of layers that were pulled", &r.pulled),
+		metric.CounterFamily("buildyard_node_pull_bytes_total", "Pulled bytes of layers", &r.pulled),
 	}
 }

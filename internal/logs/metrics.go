@@ -8,18 +8,18 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters count the lines of a shipper by their result.
-type meters struct {
-	sent metric.Counter
-	lost metric.Counter
+// metrics count the lines of a shipper by their result.
+type metrics struct {
+	sent    metric.Counter
+	dropped metric.Counter
 }
 
 // note counts sent lines by the result of the request, which may contain one row of the shipper's
 // own in addition.
-func (m *meters) note(lines int, taken api.LogAppendResult) {
+func (m *metrics) note(lines int, taken api.LogAppendResult) {
 	dropped := min(taken.Dropped, lines)
 	m.sent.Add(int64(lines - dropped))
-	m.lost.Add(int64(dropped))
+	m.dropped.Add(int64(dropped))
 }
 
 // Families returns the metrics of the shippers of a process, by their destination.
@@ -34,17 +34,21 @@ func Families(shippers map[string]*Shipper) []metric.Family {
 			},
 		}
 	}
-	return []metric.Family{
+	families := []metric.Family{
 		family("buildyard_log_lines_sent_total", metric.KindCounter,
-			"Lines of this program's log that were taken where they are collected",
-			func(s *Shipper) float64 { return s.meters.sent.Value() }),
-		family("buildyard_log_lines_lost_total", metric.KindCounter,
-			"Lines of this program's log that are lost: too many waited, or they were not taken",
-			func(s *Shipper) float64 { return s.meters.lost.Value() }),
-		family("buildyard_log_lines_waiting", metric.KindGauge, "Lines of this program's log that wait to be sent",
+			"Log lines sent to the destination",
+			func(s *Shipper) float64 { return s.metrics.sent.Value() }),
+		family("buildyard_log_lines_dropped_total", metric.KindCounter,
+			"Log lines dropped because the queue was full or the destination refused them",
+			func(s *Shipper) float64 { return s.metrics.dropped.Value() }),
+		family("buildyard_log_lines_waiting", metric.KindGauge, "Log lines that wait to be sent",
 			func(s *Shipper) float64 { return float64(s.waiting()) }),
 	}
+	return metric.WithOldNames(families, oldNames)
 }
+
+// oldNames are the former names of metrics, by their names. They are exported for one release.
+var oldNames = map[string]string{"buildyard_log_lines_dropped_total": "buildyard_log_lines_lost_total"}
 
 // waiting returns the number of waiting lines, without those that are being sent.
 func (s *Shipper) waiting() int {

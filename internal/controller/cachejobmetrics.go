@@ -13,7 +13,7 @@ var shownCacheJobs = []farm.CacheJobKind{farm.CacheJobDistribute, farm.CacheJobR
 // cacheJobMetrics counts the nodes that are done with cache jobs, by kind.
 type cacheJobMetrics map[farm.CacheJobKind]*metric.Results
 
-func newCacheJobMeters() cacheJobMetrics {
+func newCacheJobMetrics() cacheJobMetrics {
 	m := cacheJobMetrics{}
 	for _, kind := range shownCacheJobs {
 		m[kind] = new(metric.Results)
@@ -33,7 +33,7 @@ func (c *Controller) recordResults(changes []store.Change) {
 		if !known {
 			continue
 		}
-		if results := c.meters.cacheJobs[e.Kind]; o.Done {
+		if results := c.metrics.cacheJobs[e.Kind]; o.Done {
 			results.OK.Inc()
 		} else {
 			results.Failed.Inc()
@@ -45,33 +45,33 @@ func (c *Controller) recordResults(changes []store.Change) {
 func (c *Controller) cacheJobFamilies() []metric.Family {
 	return []metric.Family{
 		{
-			Name: "buildyard_errands_open", Kind: metric.KindGauge, Labels: []string{"kind"},
-			Help: "Distributions and removals that are open",
+			Name: "buildyard_cache_jobs_open", Kind: metric.KindGauge, Labels: []string{"kind"},
+			Help: "Open cache jobs (distributions and removals)",
 			Read: func(s *metric.Series) {
 				open, _ := c.openCacheJobs()
 				each(s, open)
 			},
 		},
 		{
-			Name: "buildyard_errand_nodes_open", Kind: metric.KindGauge, Labels: []string{"kind"},
-			Help: "Nodes that open distributions and removals wait for, each as often as it is asked",
+			Name: "buildyard_cache_job_nodes_pending", Kind: metric.KindGauge, Labels: []string{"kind"},
+			Help: "Nodes that have not finished an open cache job, counted once per job",
 			Read: func(s *metric.Series) {
 				_, nodes := c.openCacheJobs()
 				each(s, nodes)
 			},
 		},
 		{
-			Name: "buildyard_errand_nodes_total", Kind: metric.KindCounter, Labels: []string{"kind", "result"},
-			Help: "Nodes that are done with a distribution or a removal, by result",
+			Name: "buildyard_cache_job_nodes_total", Kind: metric.KindCounter, Labels: []string{"kind", "result"},
+			Help: "Nodes that finished a cache job, by result",
 			Read: func(s *metric.Series) {
-				for kind, results := range c.meters.cacheJobs {
+				for kind, results := range c.metrics.cacheJobs {
 					s.Value(results.OK.Value(), string(kind), metric.OK)
 					s.Value(results.Failed.Value(), string(kind), metric.Failed)
 				}
 			},
 		},
-		metric.GaugeFamily("buildyard_distributing_nodes",
-			"Nodes that have their turn to pull for distributions, of those that poll this replica",
+		metric.GaugeFamily("buildyard_rollout_nodes",
+			"Nodes that pull for distributions now, of those that poll this replica",
 			func() float64 { return float64(c.Link.Sessions.Pulling()) }),
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters counts the work of a registry since it was opened.
-type meters struct {
+// metrics counts the work of a registry since it was opened.
+type metrics struct {
 	pushes    metric.Counter // versions that were published
 	pulls     metric.Counter // manifests that were requested
 	received  metric.Counter // bytes
@@ -20,8 +20,8 @@ type meters struct {
 
 // Families returns the metrics of the registry.
 func (r *Registry) Families() []metric.Family {
-	m := &r.meters
-	return []metric.Family{
+	m := &r.metrics
+	families := []metric.Family{
 		metric.GaugeFamily("buildyard_registry_templates", "Templates",
 			func() float64 { return float64(len(r.snap.Load().order)) }),
 		metric.GaugeFamily("buildyard_registry_versions", "Versions of all templates",
@@ -34,41 +34,48 @@ func (r *Registry) Families() []metric.Family {
 			n, _ := r.layers()
 			return float64(n)
 		}),
-		metric.GaugeFamily("buildyard_registry_trash_bytes", "Bytes in the trash when it was measured last",
+		metric.GaugeFamily("buildyard_registry_trash_bytes", "Size of the trash at its last measurement",
 			func() float64 { return float64(r.trashSize.Load()) }),
-		r.diskFamily("buildyard_registry_disk_free_bytes", "Bytes that are free on the disk of the storage",
+		r.diskFamily("buildyard_registry_disk_free_bytes", "Free bytes on the disk of the storage",
 			func(free, _ int64) int64 { return free }),
-		r.diskFamily("buildyard_registry_disk_size_bytes", "Bytes of the disk of the storage",
+		r.diskFamily("buildyard_registry_disk_size_bytes", "Size of the disk of the storage",
 			func(_, total int64) int64 { return total }),
-		metric.CounterFamily("buildyard_registry_pushes_total", "Versions that were published", &m.pushes),
-		metric.CounterFamily("buildyard_registry_pulls_total", "Versions that were asked for to be pulled", &m.pulls),
-		metric.CounterFamily("buildyard_registry_received_bytes_total", "Bytes of layers that were received",
+		metric.CounterFamily("buildyard_registry_pushes_total", "Published versions", &m.pushes),
+		metric.CounterFamily("buildyard_registry_pulls_total", "Pull requests (manifests served)", &m.pulls),
+		metric.CounterFamily("buildyard_registry_received_bytes_total", "Received bytes of layers",
 			&m.received),
-		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Bytes of layers that were sent", &m.sent),
-		metric.GaugeFamily("buildyard_registry_push_sessions", "Pushes that go on",
+		metric.CounterFamily("buildyard_registry_sent_bytes_total", "Sent bytes of layers", &m.sent),
+		metric.GaugeFamily("buildyard_registry_push_sessions", "Open push sessions",
 			func() float64 { return float64(r.openSessions()) }),
-		metric.CounterFamily("buildyard_registry_collected_layers_total", "Garbage-collected layers", &m.collected),
-		metric.CounterFamily("buildyard_registry_collected_bytes_total",
-			"Bytes of layers that nothing needed and that went to the trash", &m.freed),
+		metric.CounterFamily("buildyard_registry_gc_layers_total", "Garbage-collected layers", &m.collected),
+		metric.CounterFamily("buildyard_registry_gc_bytes_total",
+			"Bytes of garbage-collected layers", &m.freed),
 		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes",
-			"Bytes that this round of the verification has read",
+			"Bytes that the current scrub round has verified",
 			func() float64 { return float64(r.scrubStatus().Verified) }),
-		metric.GaugeFamily("buildyard_registry_damaged_layers", "Layers that are damaged now",
+		metric.GaugeFamily("buildyard_registry_damaged_layers", "Damaged layers",
 			func() float64 { return float64(len(r.knownDamage())) }),
-		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers that were found damaged", &m.found),
+		metric.CounterFamily("buildyard_registry_damage_found_total", "Layers found damaged since the start", &m.found),
 
 		r.logFamily("buildyard_registry_log_rows_total", metric.KindCounter,
-			"Rows and events that were written to the central logs", func(s central.Stats) int64 { return s.Rows }),
+			"Rows and events written to the central logs", func(s central.Stats) int64 { return s.Rows }),
 		r.logFamily("buildyard_registry_log_rows_dropped_total", metric.KindCounter,
-			"Rows that could not be written to the central logs", func(s central.Stats) int64 { return s.Dropped }),
+			"Rows that the central logs could not write", func(s central.Stats) int64 { return s.Dropped }),
 		r.logFamily("buildyard_registry_log_rows_skipped_total", metric.KindCounter,
-			"Rows that streams left out, since their readers were too slow",
+			"Rows that streams skipped because a reader was too slow",
 			func(s central.Stats) int64 { return s.Skipped }),
-		r.logFamily("buildyard_registry_log_bytes", metric.KindGauge, "Bytes of the central logs",
+		r.logFamily("buildyard_registry_log_bytes", metric.KindGauge, "Size of the central logs",
 			func(s central.Stats) int64 { return s.Bytes }),
-		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Streams of logs that are read",
+		r.logFamily("buildyard_registry_log_streams", metric.KindGauge, "Open log streams",
 			func(s central.Stats) int64 { return int64(s.Streams) }),
 	}
+	return metric.WithOldNames(families, oldNames)
+}
+
+// oldNames are the former names of metrics, by their names. They are exported for one release.
+var oldNames = map[string]string{
+	"buildyard_registry_gc_layers_total": "buildyard_registry_collected_layers_total",
+	"buildyard_registry_gc_bytes_total":  "buildyard_registry_collected_bytes_total",
 }
 
 // logFamily returns a metric of the central logs.

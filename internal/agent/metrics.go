@@ -9,8 +9,8 @@ import (
 	"github.com/buildyard/buildyard/internal/metric"
 )
 
-// meters are the agent's counters since it started.
-type meters struct {
+// metrics are the agent's counters since it started.
+type metrics struct {
 	polls   metric.Results
 	reports metric.Results
 	starts  metric.Results
@@ -27,49 +27,49 @@ var shownVMStatuses = []hv.Status{hv.Running, hv.Stopped, hv.Suspended}
 
 // Families returns the metrics of the agent.
 func (a *Agent) Families() []metric.Family {
-	m := &a.meters
+	m := &a.metrics
 	disk := func(pick func(free, total, vms int64) int64) func() float64 {
 		return func() float64 { return float64(pick(a.opts.Machine.Disk())) }
 	}
 	return []metric.Family{
 		{
 			Name: "buildyard_node_vms", Kind: metric.KindGauge, Labels: []string{"status"},
-			Help: "VMs on this node by status, as last looked at",
+			Help: "VMs on this node by status at the last check",
 			Read: a.readVMs,
 		},
-		metric.GaugeFamily("buildyard_node_instances", "Instances that this node works for", func() float64 {
+		metric.GaugeFamily("buildyard_node_instances", "Instances assigned to this node", func() float64 {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return float64(len(a.instances))
 		}),
 		{
 			Name: "buildyard_node_capacity_vms", Kind: metric.KindGauge,
-			Help: "VMs that this node joined for; absent where the controller decides",
+			Help: "VM capacity declared at the join; absent if the controller sets it",
 			Read: func(s *metric.Series) {
 				if n := a.opts.Identity.Capacity; n > 0 {
 					s.Value(float64(n))
 				}
 			},
 		},
-		metric.GaugeFamily("buildyard_node_cpus", "Processors of this node",
+		metric.GaugeFamily("buildyard_node_cpus", "CPUs of this node",
 			func() float64 { return float64(a.opts.Machine.Facts().CPUs) }),
 		metric.GaugeFamily("buildyard_node_memory_bytes", "Memory of this node",
 			func() float64 { return float64(a.opts.Machine.Facts().MemoryMB) * (1 << 20) }),
-		metric.GaugeFamily("buildyard_node_memory_free_bytes", "Memory that is free on this node",
+		metric.GaugeFamily("buildyard_node_memory_free_bytes", "Free memory of this node",
 			func() float64 { return float64(a.opts.Machine.FreeMemoryMB()) * (1 << 20) }),
-		metric.GaugeFamily("buildyard_node_disk_free_bytes", "Bytes that are free on the disk with the VMs",
+		metric.GaugeFamily("buildyard_node_disk_free_bytes", "Free bytes on the disk of the VMs",
 			disk(func(free, _, _ int64) int64 { return free })),
-		metric.GaugeFamily("buildyard_node_disk_size_bytes", "Bytes of the disk with the VMs",
+		metric.GaugeFamily("buildyard_node_disk_size_bytes", "Size of the disk of the VMs",
 			disk(func(_, total, _ int64) int64 { return total })),
-		metric.GaugeFamily("buildyard_node_vm_disk_bytes", "Bytes that VMs take of the disk",
+		metric.GaugeFamily("buildyard_node_vm_disk_bytes", "Disk space used by VMs",
 			disk(func(_, _, vms int64) int64 { return vms })),
-		metric.GaugeFamily("buildyard_node_cache_bytes", "Bytes that cached versions take",
+		metric.GaugeFamily("buildyard_node_cache_bytes", "Disk space used by cached versions",
 			func() float64 { return float64(a.opts.Templates.Used()) }),
-		metric.GaugeFamily("buildyard_node_cached_versions", "Versions in the cache",
+		metric.GaugeFamily("buildyard_node_cached_versions", "Cached versions",
 			func() float64 { return float64(len(a.opts.Templates.List())) }),
-		m.starts.Family("buildyard_node_starts_total", "Starts of VMs by result"),
-		m.saves.Family("buildyard_node_saves_total", "Pushes of saved VMs by result"),
-		m.faults.Family("buildyard_node_failure_logs_total", "Logs of failed VMs by whether the registry got them"),
+		m.starts.Family("buildyard_node_starts_total", "VM starts by result"),
+		m.saves.Family("buildyard_node_saves_total", "Saves of VMs by result"),
+		m.faults.Family("buildyard_node_failure_logs_total", "Uploads of failure logs by result"),
 		{
 			Name: "buildyard_node_scripts_total", Kind: metric.KindCounter, Labels: []string{"result"},
 			Help: "Startup scripts by result",
@@ -79,11 +79,11 @@ func (a *Agent) Families() []metric.Family {
 				s.Value(m.scriptsTimedOut.Value(), "timeout")
 			},
 		},
-		m.polls.Family("buildyard_node_polls_total", "Polls of the controller by result"),
+		m.polls.Family("buildyard_node_polls_total", "Polls to the controller by result"),
 		m.reports.Family("buildyard_node_reports_total", "Reports to the controller by result"),
 		{
 			Name: "buildyard_node_last_poll_age_seconds", Kind: metric.KindGauge,
-			Help: "Time since the controller last answered a poll; absent before the first",
+			Help: "Time since the last answered poll; absent before the first",
 			Read: func(s *metric.Series) {
 				if at := m.polled.Load(); at != 0 {
 					s.Value(max(time.Since(time.Unix(0, at)), 0).Seconds())
@@ -107,7 +107,7 @@ func (a *Agent) readVMs(s *metric.Series) {
 }
 
 // polledNow records the result of a poll.
-func (m *meters) polledNow(err error, now time.Time) {
+func (m *metrics) polledNow(err error, now time.Time) {
 	m.polls.Observe(err)
 	if err == nil {
 		m.polled.Store(now.UnixNano())
@@ -115,7 +115,7 @@ func (m *meters) polledNow(err error, now time.Time) {
 }
 
 // script counts the result of a startup script.
-func (m *meters) script(s *api.ScriptStatus) {
+func (m *metrics) script(s *api.ScriptStatus) {
 	switch {
 	case s.TimedOut:
 		m.scriptsTimedOut.Inc()
