@@ -94,3 +94,14 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestOldNamesStay(t *testing.T) {
+	var c Counter
+	c.Add(3)
+	got := WithOldNames([]Family{CounterFamily("new_total", "Events", &c), CounterFamily("kept_total", "Others", &c)},
+		map[string]string{"new_total": "old_total"})
+	if len(got) != 3 || got[2].Name != "old_total" || got[2].Help != "deprecated: use new_total" ||
+		got[0].Help != "Events" || ReadValues(got)["old_total"] != 3 {
+		t.Errorf("%+v", got)
+	}
+}
