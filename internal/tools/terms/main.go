@@ -5,7 +5,7 @@
 //
 // It parses files and does not type-check them. Tests, generated files, internal/tools and test/ are left out.
 //
-// Invariant: the same tree and seed give the same table.
+// Invariant: the table depends on the tree and the seed alone.
 package main
 
 import (

@@ -42,10 +42,11 @@ var m = metric.GaugeFamily("tank_level", "Level of the tank", nil)
 		}
 		return strings.Join(out, ", ")
 	}
-	if got, want := list(names), "package a, file b.go, type tank, field tank.level, method fill, function flags"; got != want {
+	want := "package a, file b.go, type tank, field tank.level, method fill, function flags"
+	if got := list(names); got != want {
 		t.Errorf("names: %s, want %s", got, want)
 	}
-	want := "error tank is full, help name of the tank, metric Level of the tank, API List tanks, portal No tanks."
+	want = "error tank is full, help name of the tank, metric Level of the tank, API List tanks, portal No tanks."
 	if got := list(texts); got != want {
 		t.Errorf("texts: %s, want %s", got, want)
 	}
@@ -54,7 +55,7 @@ var m = metric.GaugeFamily("tank_level", "Level of the tank", nil)
 func TestDrawRepeats(t *testing.T) {
 	var a, b, c strings.Builder
 	for to, seed := range map[*strings.Builder]uint64{&a: 1, &b: 1, &c: 2} {
-		if err := run(to, "../../..", seed, 40); err != nil {
+		if err := run(to, "../../registry", seed, 40); err != nil {
 			t.Fatal(err)
 		}
 	}
