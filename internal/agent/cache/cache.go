@@ -96,9 +96,9 @@ type Options struct {
 
 // Cache is the cache of one node. It may be used from many goroutines.
 type Cache struct {
-	opts   Options
+	opts    Options
 	metrics metrics
-	room   sync.Mutex // held during an eviction; taken before mu
+	room    sync.Mutex // held during an eviction; taken before mu
 
 	mu       sync.Mutex // guards the fields below
 	entries  map[string]*entry
