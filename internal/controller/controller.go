@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
@@ -82,8 +83,8 @@ type Options struct {
 
 	CentralLog bool // nodes send their logs to the registry
 
-	Packages       Packages // nil: there are none
-	NoNodeUpgrades bool     // agents are updated only when an operator requests it
+	Packages       agentupdate.Packages // nil: there are none
+	NoNodeUpgrades bool                 // agents are updated only when an operator requests it
 
 	// Chores are background jobs that the leader runs for other parts, which keep records in the
 	// same store.
@@ -146,7 +147,7 @@ func (o Options) withDefaults() Options {
 		o.firstMAC = func() farm.MAC { return farm.MAC(rand.Uint64N(farm.MaxMACs)) } //nolint:gosec // not a secret: it spreads the replicas
 	}
 	if o.Packages == nil {
-		o.Packages = noPackages{}
+		o.Packages = agentupdate.NoPackages{}
 	}
 	return o
 }
@@ -160,6 +161,7 @@ type Controller struct {
 	Maintenance *maintenance.Mode
 	Idempotency *idempotency.Keys
 	Link        *nodelink.Link
+	Updates     *agentupdate.Updates
 
 	opts      Options
 	log       *slog.Logger
@@ -211,6 +213,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.orphanUsage,
 		Settled: c.started.Add(opts.NodeTimeout), Round: c.metrics.round,
 	})
+	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
 	c.Link = nodelink.New(c.db, c.linkOptions())
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db,
@@ -258,7 +261,7 @@ func (c *Controller) linkOptions() nodelink.Options {
 		Settled:   c.started.Add(o.NodeTimeout),
 		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
-		PackageFor: c.packageFor, CountResults: c.recordResults,
+		PackageFor: c.Updates.PackageFor, CountResults: c.recordResults,
 	}
 }
 

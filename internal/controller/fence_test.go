@@ -205,7 +205,7 @@ func TestLeaderCodeHasNoOtherWriter(t *testing.T) {
 	may := map[string]bool{"createPart": true} // what lost the race becomes pending
 	set := token.NewFileSet()
 	leaders := 0
-	for _, dir := range []string{".", "events", "macpool", "nodelink", "reconcile", "usage"} {
+	for _, dir := range []string{".", "agentupdate", "events", "macpool", "nodelink", "reconcile", "usage"} {
 		product := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
 		packages, err := parser.ParseDir(set, dir, product, 0) //nolint:staticcheck // no build tags here
 		if err != nil {

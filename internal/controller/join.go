@@ -131,6 +131,16 @@ func (c *Controller) AuthenticateNode(id, credential string) (*farm.Node, error)
 	return nodelink.Authenticate(c.tables, id, credential)
 }
 
+// AuthorizePackageDownload authorizes a caller to load agent packages: it must have the join token,
+// or be a node with its id and its credentiac. Otherwise it returns farm.CodeUnauthenticated.
+func (c *Controller) AuthorizePackageDownload(user, secret string) error {
+	if subtle.ConstantTimeCompare([]byte(secret), []byte(c.joinToken)) == 1 {
+		return nil
+	}
+	_, err := nodelink.Authenticate(c.tables, user, secret)
+	return err
+}
+
 // joinGroups returns the groups of a join. Kept ones that no longer exist are left out.
 func (c *Controller) joinGroups(
 	ctx context.Context, req api.JoinRequest,

@@ -21,7 +21,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves),
 		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts),
 		job("errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs),
-		job("updates of agents", working && (k.renewed() || sweep), k.c.tidyUpdates),
+		job("updates of agents", working && (k.renewed() || sweep), k.c.Updates.Continue),
 		job("removed nodes", sweep, k.c.tidyRemoved),
 		job("released VMs", sweep, k.c.Link.Orphans.PruneReleased),
 		job("nodes of deleted groups", sweep, k.c.tidyGroups),

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -61,7 +62,7 @@ func (*cupboard) Missing(system, arch string) string {
 func (*cupboard) Problem() string            { return "" }
 func (b *cupboard) Changed() <-chan struct{} { return b.changed }
 
-var _ Packages = (*cupboard)(nil)
+var _ agentupdate.Packages = (*cupboard)(nil)
 
 // inUpdates runs a test in a cloud with packages, whose nodes are updated automatically only with
 // byItself.
@@ -123,7 +124,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		a.keepContact(2 * reconcile.SweepInterval)
 		c.wantNodeState(a, farm.NodeActive, "")
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(a, farm.NodeUpdating, "its agent becomes 2.0.0-b")
@@ -133,7 +134,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		if u == nil || u.Package.Version != "2.0.0-b" || u.Package.Signed != "signed" || !u.Force {
 			t.Fatalf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}); err != nil { // again
+		if err := c.Updates.Request(t.Context(), []string{a.id}, nil); err != nil { // again
 			t.Fatal(err)
 		}
 		if again := a.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateLoading, Progress: 0.5}); again == nil ||
@@ -154,7 +155,7 @@ func TestNodesAreUpdated(t *testing.T) {
 		if u := a.hears(nil); u != nil {
 			t.Errorf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(a, farm.NodeActive, "")
@@ -175,7 +176,7 @@ func TestUpdateWakesThePoll(t *testing.T) {
 			told <- answer.Update
 		}()
 		time.Sleep(time.Second)
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if u := <-told; u == nil || time.Since(began) > 2*time.Second {
@@ -192,7 +193,7 @@ func TestUpdateWakesThePoll(t *testing.T) {
 func TestFailedUpdates(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2).runs("1.0.0-a")
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		seen := map[string]bool{}
@@ -214,7 +215,7 @@ func TestFailedUpdates(t *testing.T) {
 		if len(seen) != farm.UpdateTries {
 			t.Errorf("tried %d times", len(seen))
 		}
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if n := c.wantNodeState(a, farm.NodeUpdating, ""+"its agent becomes"); n.Update.Tries != 1 {
@@ -228,7 +229,7 @@ func TestFailedUpdates(t *testing.T) {
 func TestDeafAgents(t *testing.T) {
 	inUpdates(t, newCupboard("2.0.0-b"), false, func(t *testing.T, c *cloud) {
 		deaf, stuck := c.join("deaf", 2).runs("1.0.0-a"), c.join("stuck", 2).runs("1.0.0-a")
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		u, begun := stuck.hears(nil), time.Now()
@@ -238,13 +239,14 @@ func TestDeafAgents(t *testing.T) {
 			time.Sleep(updateReportTime / 2)
 		}
 		c.wantNodeState(deaf, farm.NodeActive, "knows no updates")
-		for time.Since(begun) < updateTime-time.Minute {
+		for time.Since(begun) < agentupdate.UpdateTimeout-time.Minute {
 			c.wantNodeState(stuck, farm.NodeUpdating, "becomes")
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			deaf.hears(nil)
 			time.Sleep(time.Minute)
 		}
-		for c.node(stuck).Node.State == farm.NodeUpdating && time.Since(begun) < updateTime+2*reconcile.SweepInterval {
+		for c.node(stuck).Node.State == farm.NodeUpdating &&
+			time.Since(begun) < agentupdate.UpdateTimeout+2*reconcile.SweepInterval {
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			time.Sleep(5 * time.Second)
 		}
@@ -307,14 +309,14 @@ func TestNodesFollowTheirPackages(t *testing.T) {
 			t.Error("an update goes on")
 		}
 		c.wantNodeState(other, farm.NodeActive, "")
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		b.put("1.0.0-a")
 		if going() != 0 {
 			t.Error("nodes are made older by themselves")
 		}
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if going() != 20 {
@@ -334,7 +336,7 @@ func TestOfflineNodesFollow(t *testing.T) {
 			amid.contact()
 		}
 		c.wantNodeState(away, farm.NodeOffline, "no contact")
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.wantNodeState(away, farm.NodeOffline, "no contact")
@@ -361,20 +363,20 @@ func TestOfflineNodesFollow(t *testing.T) {
 func TestWhatCannotBeUpdated(t *testing.T) {
 	b := newCupboard("")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused,
+		wantRefused(t, c.Updates.Request(t.Context(), nil, nil), farm.CodeRefused,
 			"No node can be updated. Put one for linux/amd64 there")
 		a := c.join("one", 2).runs("1.0.0-a")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{}), farm.CodeRefused, "Put one for linux/amd64 there")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{a.id}}), farm.CodeRefused,
+		wantRefused(t, c.Updates.Request(t.Context(), nil, nil), farm.CodeRefused, "Put one for linux/amd64 there")
+		wantRefused(t, c.Updates.Request(t.Context(), []string{a.id}, nil), farm.CodeRefused,
 			"Node one cannot be updated. Put one for linux/amd64 there")
-		wantRefused(t, c.UpdateNodes(t.Context(), NodeSelector{NodeIDs: []string{"x"}}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.Updates.Request(t.Context(), []string{"x"}, nil), farm.CodeNotFound, "Not found")
 		b.put("2.0.0-b")
 		c.wantNodeState(a, farm.NodeUpdating, "becomes 2.0.0-b")
 		b.put("3.0.0-c") // another one, amid the update to the first
 		if u := a.hears(nil); u != nil {
 			t.Errorf("told %+v", u)
 		}
-		if err := c.UpdateNodes(t.Context(), NodeSelector{}); err != nil {
+		if err := c.Updates.Request(t.Context(), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if u := a.hears(nil); u == nil || u.Package.Version != "3.0.0-c" {

@@ -10,12 +10,12 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// inventoryID returns the id of an inventory item: its instance, or the VM where no
-// instance is known.
+// inventoryID returns the id of an inventory item: its instance, or the VM where no instance is
+// known.
 func inventoryID(item api.InventoryItem) string { return cmp.Or(item.InstanceID, item.VMID) }
 
-// applyInventory compares the inventory of a node with the records: VMs without a record become orphans,
-// and instances that the node has lost become vanished.
+// applyInventory compares the inventory of a node with the records: VMs without a record become
+// orphans, and instances that the node has lost become vanished.
 func (l *Link) applyInventory(ctx context.Context, s *session, items []api.InventoryItem) {
 	have := make(map[string]bool, len(items))
 	orphans := map[string]api.InventoryItem{}

@@ -23,7 +23,7 @@ const Undecided = "An orphaned VM of this instance exists; resolve with: buildya
 
 // Load returns the load of the orphaned VMs on a node, which use capacity too. complete reports
 // whether the node has sent its inventory to this replica; an inventory sent to another replica
-// counts when that replica has heard the node since.
+// counts when the node has been in contact with that replica since.
 func (o *Orphans) Load(node string) (load sched.Load, complete bool) {
 	seen := time.Time{}
 	if s := o.sessions.find(node); s != nil {

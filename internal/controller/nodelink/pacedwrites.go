@@ -45,7 +45,8 @@ func (w *pacedWrites) addStatuses(statuses map[string]api.InstanceStatus) {
 	maps.Copy(w.statuses, statuses)
 }
 
-// restoreStatuses keeps statuses whose write failed until the next write. Later ones of the same instances stay.
+// restoreStatuses keeps statuses whose write failed until the next write. Later ones of the same
+// instances stay.
 func (l *Link) restoreStatuses(ctx context.Context, s *session, statuses []api.InstanceStatus) {
 	if len(statuses) == 0 {
 		return

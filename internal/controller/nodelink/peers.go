@@ -169,8 +169,8 @@ func (p *Peers) LastContact(node string) (last time.Time) {
 	return last
 }
 
-// LaterReport returns the report of another replica about a node, if that replica heard the node
-// later than this one did, at here.
+// LaterReport returns the report of another replica about a node, if the node was in contact
+// with that one later than here, when it was with this one.
 func (p *Peers) LaterReport(node string, here time.Time) (t PeerReport, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +192,7 @@ func (p *Peers) CacheJobProgress(node, cacheJob string) (most float64) {
 	return most
 }
 
-// orphans returns the orphaned VMs on nodes that other replicas hear. more reports whether there
+// orphans returns the orphaned VMs on nodes that poll other replicas. more reports whether there
 // may be more than those replicas have reported; a replica that has stopped reporting does not
 // count.
 func (p *Peers) orphans() (list []record.OrphanReport, more bool) {
@@ -208,8 +208,8 @@ func (p *Peers) orphans() (list []record.OrphanReport, more bool) {
 	return list, more
 }
 
-// HasContact reports whether another live replica has heard a node. The digest of one that died before
-// this process began does not count.
+// HasContact reports whether a node was in contact with another live replica. The digest of a replica
+// that died before this process began does not count.
 func (p *Peers) HasContact(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

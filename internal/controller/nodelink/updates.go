@@ -71,8 +71,8 @@ func (l *Link) updateOffer(s *session) *api.AgentUpdate {
 	return &api.AgentUpdate{ID: u.ID, Package: p, Force: u.Force}
 }
 
-// applyUpdateStatus processes a node's report of its update: its agent has the new version, the update
-// failed, or its stage. An agent that received an update and reports nothing does not support
+// applyUpdateStatus processes a node's report of its update: its agent has the new version, the
+// update failed, or its stage. An agent that received an update and reports nothing does not support
 // updates.
 func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Node, req *api.PollRequest) error {
 	if !node.Updating() {

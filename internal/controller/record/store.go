@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
 
@@ -74,4 +75,26 @@ type hookedWriter struct {
 
 func (w hookedWriter) Commit(ctx context.Context, changes ...store.Change) error {
 	return w.to.Commit(ctx, w.hook(ctx, changes)...)
+}
+
+// TxnAttempts is how often a transaction that lost a race is tried.
+const TxnAttempts = 20
+
+// Lookup reads a record from memory, and from the store itself before it returns farm.CodeNotFound:
+// another replica may have created it a moment ago.
+func Lookup[T any](ctx context.Context, table *store.Table[T], id string) (*T, int64, error) {
+	if r, rev, ok := table.Get(id); ok {
+		return r, rev, nil
+	}
+	if !ValidID(id) {
+		return nil, 0, farm.NotFound()
+	}
+	r, rev, err := table.GetLinearizable(ctx, id)
+	if err == nil && r == nil {
+		err = farm.NotFound()
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return r, rev, nil
 }

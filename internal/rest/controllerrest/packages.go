@@ -33,7 +33,7 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.UpdateNodes(r.Context(), ask)
+	return nil, s.c.Updates.Request(r.Context(), ask.NodeIDs, ask.May)
 }
 
 // maxJoinToken is larger than any join token or node credential, in bytes.
@@ -60,7 +60,7 @@ func (s *server) listPackages(r *rest.Request) (any, error) {
 	if err := s.mayLoad(r.Request); err != nil {
 		return nil, err
 	}
-	return rest.List(s.c.AgentPackages()), nil
+	return rest.List(s.c.Updates.Packages()), nil
 }
 
 // getPackage returns a file, or the requested range of it.
