@@ -2,10 +2,10 @@
 // the controller, Registry one for every route of the registry except the bulk protocol of push and pull, which
 // buildnode uses.
 //
-// It does not mirror a cloud and caches nothing. It needs only the standard library and the wire types of
-// package api, so that it can be built into any program. Methods take a context; in addition every try of a
-// call has its own timeout (Options.Timeout), streams aside. The size of a response is bounded
-// (Options.MaxAnswer).
+// It does not mirror a cloud and caches nothing. It imports the standard library, the wire types of package
+// api and one library for WebSockets, and is a separate module, so that it can be built into any program.
+// Methods take a context; in addition every try of a call has its own timeout (Options.Timeout), streams aside.
+// The size of a response is bounded (Options.MaxAnswer).
 //
 // Errors are *Error and match one of the codes, such as ErrNotFound, with errors.Is.
 //

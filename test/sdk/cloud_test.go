@@ -1,7 +1,8 @@
-package client_test
+package sdk_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -32,54 +33,73 @@ const (
 	registryAt   = "http://build.example:8089"
 )
 
-// TestMain runs the tests and the examples with a cloud: controller, registry and simulated nodes. Its address
-// is build.example, through a proxy.
+// TestMain runs the tests with a cloud, whose address is build.example through a proxy.
 func TestMain(m *testing.M) {
-	code, err := beside(m)
+	code, err := runWithCloud(m)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "the cloud of the tests:", err)
+		fmt.Fprintln(os.Stderr, "start the cloud of the tests:", err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-func beside(m *testing.M) (code int, err error) {
+func runWithCloud(m *testing.M) (int, error) {
 	dir, err := os.MkdirTemp("", "cloud")
 	if err != nil {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	s, stop, err := cloudtest.Open(dir, map[string]string{
-		"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF",
-		"SVC_ALLOWED_HOSTS": "build.example",
+
+	s, stop, err := startCloud(dir, func(proxy string) error {
+		return errors.Join(os.Setenv("HTTP_PROXY", proxy), os.Setenv("NO_PROXY", "127.0.0.1,localhost"))
 	})
 	if err != nil {
 		return 1, err
 	}
 	defer stop()
-	proxy := httptest.NewServer(
-		throughTo(map[string]string{"build.example:8090": s.URL(), "build.example:8089": s.RegistryURL()}))
-	defer proxy.Close()
-	for key, value := range map[string]string{"HTTP_PROXY": proxy.URL, "NO_PROXY": "127.0.0.1,localhost"} {
-		if err := os.Setenv(key, value); err != nil {
-			return 1, err
-		}
-	}
-	for id, name := range map[string]string{debian: "debian", old: "old", older: "older"} {
-		if err := s.Push(context.Background(), dir, id, name, nil); err != nil {
-			return 1, err
-		}
-	}
 	cloud = s
-	defer s.Join(fleet.Options{
-		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"),
-		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
-	})()
 	return m.Run(), nil
 }
 
 // cloud is the cloud of the tests.
 var cloud *cloudtest.Cloud
+
+// startCloud runs controller, registry, simulated nodes and a proxy to the services until stop is called. It calls
+// use with the URL of the proxy before this process makes a request: package http reads HTTP_PROXY only once.
+func startCloud(dir string, use func(proxy string) error) (s *cloudtest.Cloud, stop func(), err error) {
+	s, end, err := cloudtest.Open(dir, map[string]string{
+		"SVC_MANAGE_MAC_ADDRESSES": "true", "SVC_MAC_ADDR_RANGE": "52:54:00:00:00:00-52:54:00:00:00:FF",
+		"SVC_ALLOWED_HOSTS": "build.example",
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	proxy := httptest.NewServer(
+		throughTo(map[string]string{"build.example:8090": s.URL(), "build.example:8089": s.RegistryURL()}))
+	closeServices := func() {
+		proxy.Close()
+		end()
+	}
+
+	err = use(proxy.URL)
+	for id, name := range map[string]string{debian: "debian", old: "old", older: "older"} {
+		if err == nil {
+			err = s.Push(context.Background(), dir, id, name, nil)
+		}
+	}
+	if err != nil {
+		closeServices()
+		return nil, nil, err
+	}
+	leave := s.Join(fleet.Options{
+		Name: "good", Nodes: 2, Capacity: 20, RealPull: true, DataDir: filepath.Join(dir, "nodes"),
+		USB: []api.USBDevice{{Name: "phone", Location: "1-1"}},
+	})
+	return s, func() {
+		leave()
+		closeServices()
+	}, nil
+}
 
 // throughTo is a proxy to services by the requested addresses.
 func throughTo(services map[string]string) http.Handler {
