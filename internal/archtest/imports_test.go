@@ -107,6 +107,10 @@ var onlys = []only{
 		"std", "api", "internal/controller/lockorder", "internal/controller/nodeinput",
 		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/groups"}, []string{
+		"std", "api", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/store",
+		"github.com/google/uuid",
+	}, controllerPart},
 	{[]string{"internal/controller/usage"}, []string{
 		"std", "api", "internal/controller/lockorder",
 		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",

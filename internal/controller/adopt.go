@@ -48,7 +48,7 @@ func (c *Controller) nodeCalled(ctx context.Context, name string) (*farm.Node, e
 	if found != nil {
 		return found, nil
 	}
-	node, _, err := c.lookupNode(ctx, name)
+	node, _, err := record.Lookup(ctx, c.tables.Nodes, name)
 	return node, err
 }
 

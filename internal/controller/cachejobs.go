@@ -79,11 +79,11 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 			e.Unfit = append(e.Unfit, node)
 		}
 	}
-	m, err := c.Idempotency.Prepare(ctx, api.DistributeAnswer{RequestID: e.ID})
+	recorded, err := c.Idempotency.Changes(ctx, api.DistributeAnswer{RequestID: e.ID})
 	if err != nil {
 		return "", err
 	}
-	return e.ID, c.createCacheJob(ctx, e, m.Changes()...)
+	return e.ID, c.createCacheJob(ctx, e, recorded...)
 }
 
 // tagOrNumber selects a version of a template; the latest with neither.
@@ -120,7 +120,7 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 		}
 	}
 	for _, id := range ask.NodeIDs {
-		node, _, err := c.lookupNode(ctx, id)
+		node, _, err := record.Lookup(ctx, c.tables.Nodes, id)
 		if err == nil {
 			err = ask.may(id)
 		}

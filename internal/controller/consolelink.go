@@ -7,6 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -21,7 +22,7 @@ func (c *Controller) ConsoleOf(ctx context.Context, id string) (api.Console, err
 
 // showable returns an instance whose screen can be shown.
 func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, error) {
-	inst, _, err := c.lookup(ctx, id)
+	inst, _, err := record.Lookup(ctx, c.tables.Instances, id)
 	if err != nil {
 		return nil, err
 	}

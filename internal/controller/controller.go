@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
@@ -162,6 +163,7 @@ type Controller struct {
 	Idempotency *idempotency.Keys
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
+	Groups      *groups.Groups
 
 	opts      Options
 	log       *slog.Logger
@@ -173,8 +175,6 @@ type Controller struct {
 	metrics   metrics
 	scanTurns *scanLocks
 	joinToken string
-
-	groupTurn chan struct{} // has capacity 1: one call at a time changes the groups
 
 	watches watches
 	backing atomic.Bool // a backup is being read
@@ -196,7 +196,6 @@ const keepRemoved = 7 * 24 * time.Hour
 func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Options) (*Controller, error) {
 	opts = opts.withDefaults()
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
-	c.groupTurn = make(chan struct{}, 1)
 
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
 	c.Events = events.New(c.db, opts.Events)
@@ -207,6 +206,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
+	c.Groups = groups.New(c.db, c.Idempotency.Changes)
 	c.metrics, c.scanTurns = newMetrics(), newScanTurns()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{

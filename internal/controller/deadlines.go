@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -89,11 +91,27 @@ func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
 	if i.State == farm.Terminating {
 		return finished(i, now)
 	}
-	n := expired(i, now, "Its node was removed from the cloud")
+	n := i.AfterExpiry(now, "Its node was removed from the cloud")
 	if n != i {
 		n.Recall = false
 	}
 	return n
+}
+
+// ungroupedAt covers instances that were requested in a group during its deletion. A group that
+// another replica created may become visible a moment later than its instances.
+func ungroupedAt(k *reconciler, i *farm.Instance) time.Time {
+	if i.GroupID == "" || !i.Waiting() {
+		return time.Time{}
+	}
+	if _, _, known := k.c.tables.Groups.Get(i.GroupID); known {
+		return time.Time{}
+	}
+	return i.Updated.Add(record.BarrierTimeout)
+}
+
+func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
+	return groups.Ungrouped(i, now, "")
 }
 
 // foundAt covers a replica that died while it brought a node back online, before all its instances
@@ -138,7 +156,7 @@ func overdueAt(k *reconciler, i *farm.Instance) time.Time {
 }
 
 func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instance {
-	return expired(i, now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
+	return i.AfterExpiry(now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
 }
 
 // lost returns an instance whose node is offline; it keeps its state.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -16,11 +17,11 @@ import (
 // mustGroup creates a group that falls back to another one, nil for none.
 func (c *cloud) mustGroup(name string, fallback *farm.Group) *farm.Group {
 	c.t.Helper()
-	edit := GroupEdit{Name: &name}
+	edit := groups.Edit{Name: &name}
 	if fallback != nil {
 		edit.Fallback = &fallback.ID
 	}
-	g, err := c.CreateGroup(c.t.Context(), edit)
+	g, err := c.Groups.Create(c.t.Context(), edit)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func (c *cloud) joinIn(name string, capacity int, groups ...*farm.Group) *agent 
 	c.t.Helper()
 	a := c.join(name, capacity)
 	for _, g := range groups {
-		if err := c.AddToGroups(c.t.Context(), a.id, []string{g.ID}); err != nil {
+		if err := c.Groups.AddNode(c.t.Context(), a.id, []string{g.ID}); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -72,27 +73,27 @@ func TestGroupEdits(t *testing.T) {
 		text := func(s string) *string { return &s }
 		for _, tc := range []struct {
 			id   string
-			edit GroupEdit
+			edit groups.Edit
 			code farm.Code
 			text string
 		}{
-			{a.ID, GroupEdit{Fallback: &a.ID}, farm.CodeRefused, "loop: a -> a"},
-			{a.ID, GroupEdit{Fallback: &b.ID}, farm.CodeRefused, "loop: a -> b -> a"},
-			{a.ID, GroupEdit{Name: text("z"), Fallback: &third.ID}, farm.CodeRefused, "loop: z -> c -> b -> z"},
-			{a.ID, GroupEdit{Name: text("b")}, farm.CodeRefused, `named "b" already`},
-			{a.ID, GroupEdit{Name: &b.ID}, farm.CodeInvalid, "name: must not look like"},
-			{a.ID, GroupEdit{Fallback: text("b")}, farm.CodeNotFound, "Not found"},
-			{a.ID, GroupEdit{Fallback: text(templateID)}, farm.CodeNotFound, "Not found"},
-			{"nowhere", GroupEdit{}, farm.CodeNotFound, "Not found"},
+			{a.ID, groups.Edit{Fallback: &a.ID}, farm.CodeRefused, "loop: a -> a"},
+			{a.ID, groups.Edit{Fallback: &b.ID}, farm.CodeRefused, "loop: a -> b -> a"},
+			{a.ID, groups.Edit{Name: text("z"), Fallback: &third.ID}, farm.CodeRefused, "loop: z -> c -> b -> z"},
+			{a.ID, groups.Edit{Name: text("b")}, farm.CodeRefused, `named "b" already`},
+			{a.ID, groups.Edit{Name: &b.ID}, farm.CodeInvalid, "name: must not look like"},
+			{a.ID, groups.Edit{Fallback: text("b")}, farm.CodeNotFound, "Not found"},
+			{a.ID, groups.Edit{Fallback: text(templateID)}, farm.CodeNotFound, "Not found"},
+			{"nowhere", groups.Edit{}, farm.CodeNotFound, "Not found"},
 		} {
-			wantRefused(t, c.UpdateGroup(ctx, tc.id, tc.edit), tc.code, tc.text)
+			wantRefused(t, c.Groups.Update(ctx, tc.id, tc.edit), tc.code, tc.text)
 		}
-		if _, err := c.CreateGroup(ctx, GroupEdit{Name: text("b")}); err == nil {
+		if _, err := c.Groups.Create(ctx, groups.Edit{Name: text("b")}); err == nil {
 			t.Error("two groups have one name")
 		}
 		c.mustGroup("B", nil) // another name
-		if err := c.UpdateGroup(ctx, third.ID,
-			GroupEdit{Name: text("x"), Description: text("why"), Fallback: text("")}); err != nil {
+		if err := c.Groups.Update(ctx, third.ID,
+			groups.Edit{Name: text("x"), Description: text("why"), Fallback: text("")}); err != nil {
 			t.Fatal(err)
 		}
 		got, _, _ := c.tables.Groups.Get(third.ID)
@@ -100,7 +101,7 @@ func TestGroupEdits(t *testing.T) {
 			t.Errorf("group = %+v", got)
 		}
 		_, rev, _ := c.tables.Groups.Get(third.ID)
-		if err := c.UpdateGroup(ctx, third.ID, GroupEdit{Name: text("x")}); err != nil {
+		if err := c.Groups.Update(ctx, third.ID, groups.Edit{Name: text("x")}); err != nil {
 			t.Fatal(err)
 		}
 		if _, again, _ := c.tables.Groups.Get(third.ID); again != rev {
@@ -116,7 +117,7 @@ func TestLongLoopIsShortened(t *testing.T) {
 		for i := range 40 {
 			last = c.mustGroup(fmt.Sprint("g", i+1), last)
 		}
-		err := c.UpdateGroup(t.Context(), first.ID, GroupEdit{Fallback: &last.ID})
+		err := c.Groups.Update(t.Context(), first.ID, groups.Edit{Fallback: &last.ID})
 		wantRefused(t, err, farm.CodeRefused,
 			"loop: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
 	})
@@ -124,11 +125,11 @@ func TestLongLoopIsShortened(t *testing.T) {
 
 func TestGroupsAreBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		for i := range MaxGroups {
+		for i := range groups.Max {
 			c.mustGroup(fmt.Sprint("g", i), nil)
 		}
 		name := "one more"
-		_, err := c.CreateGroup(t.Context(), GroupEdit{Name: &name})
+		_, err := c.Groups.Create(t.Context(), groups.Edit{Name: &name})
 		wantRefused(t, err, farm.CodeRefused, "There are 1000 node groups")
 	})
 }
@@ -161,7 +162,7 @@ func TestFallbackChain(t *testing.T) {
 		c.wantSlots(other, 0)
 		four := start()
 		c.wantOn(four, nil)
-		if err := c.AddToGroups(t.Context(), other.id, []string{empty.ID}); err != nil {
+		if err := c.Groups.AddNode(t.Context(), other.id, []string{empty.ID}); err != nil {
 			t.Fatal(err)
 		}
 		c.wantOn(four, other)
@@ -203,21 +204,21 @@ func TestMembership(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(c.AddToGroups(ctx, a.id, []string{h.ID, g.ID, h.ID}))
+		must(c.Groups.AddNode(ctx, a.id, []string{h.ID, g.ID, h.ID}))
 		in("h", "g")
-		must(c.AddToGroups(ctx, a.id, []string{g.ID}))
+		must(c.Groups.AddNode(ctx, a.id, []string{g.ID}))
 		in("h", "g")
-		must(c.RemoveFromGroups(ctx, a.id, []string{h.ID}))
-		must(c.RemoveFromGroups(ctx, a.id, []string{h.ID}))
+		must(c.Groups.RemoveNode(ctx, a.id, []string{h.ID}))
+		must(c.Groups.RemoveNode(ctx, a.id, []string{h.ID}))
 		in("g")
-		wantRefused(t, c.AddToGroups(ctx, a.id, []string{h.ID, templateID}), farm.CodeNotFound, "Not found")
-		wantRefused(t, c.RemoveFromGroups(ctx, a.id, []string{"x"}), farm.CodeNotFound, "Not found")
-		wantRefused(t, c.AddToGroups(ctx, "x", []string{h.ID}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.Groups.AddNode(ctx, a.id, []string{h.ID, templateID}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.Groups.RemoveNode(ctx, a.id, []string{"x"}), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.Groups.AddNode(ctx, "x", []string{h.ID}), farm.CodeNotFound, "Not found")
 		in("g")
-		for i := range MaxNodeGroups - 1 {
-			must(c.AddToGroups(ctx, a.id, []string{c.mustGroup(fmt.Sprint("more", i), nil).ID}))
+		for i := range groups.MaxPerNode - 1 {
+			must(c.Groups.AddNode(ctx, a.id, []string{c.mustGroup(fmt.Sprint("more", i), nil).ID}))
 		}
-		wantRefused(t, c.AddToGroups(ctx, a.id, []string{h.ID}), farm.CodeRefused, "A node may be in 64 groups at most")
+		wantRefused(t, c.Groups.AddNode(ctx, a.id, []string{h.ID}), farm.CodeRefused, "A node may be in 64 groups at most")
 	})
 }
 
@@ -235,11 +236,11 @@ func TestDeleteGroup(t *testing.T) {
 		runs := c.mustStart(StartRequest{GroupID: g.ID, Count: 3})
 		waits := c.mustStart(StartRequest{GroupID: g.ID, Count: 2})
 		other := c.mustStart(StartRequest{GroupID: falling[1].ID})[0]
-		wantRefused(t, c.DeleteGroup(t.Context(), "x"), farm.CodeNotFound, "Not found")
-		if err := c.DeleteGroup(t.Context(), g.ID); err != nil {
+		wantRefused(t, c.Groups.Delete(t.Context(), "x"), farm.CodeNotFound, "Not found")
+		if err := c.Groups.Delete(t.Context(), g.ID); err != nil {
 			t.Fatal(err)
 		}
-		wantRefused(t, c.DeleteGroup(t.Context(), g.ID), farm.CodeNotFound, "Not found")
+		wantRefused(t, c.Groups.Delete(t.Context(), g.ID), farm.CodeNotFound, "Not found")
 		for _, id := range waits {
 			c.wantState(id, farm.Errored)
 			c.wantMessage(id, "Its node group g was deleted while it waited")
@@ -248,7 +249,7 @@ func TestDeleteGroup(t *testing.T) {
 			c.wantState(id, farm.Scheduling)
 		}
 		c.wantState(other, farm.Scheduling)
-		for _, left := range c.Groups() {
+		for _, left := range c.Groups.List() {
 			if left.Fallback != "" {
 				t.Errorf("group %s falls back to %s", left.Name, left.Fallback)
 			}
@@ -323,10 +324,10 @@ func TestJoinGroups(t *testing.T) {
 			NodeConfig{Name: &name, Host: &host, Capacity: &five}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.RemoveFromGroups(t.Context(), answer.NodeID, []string{g.ID}); err != nil {
+		if err := c.Groups.RemoveNode(t.Context(), answer.NodeID, []string{g.ID}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.DeleteGroup(t.Context(), g.ID); err != nil {
+		if err := c.Groups.Delete(t.Context(), g.ID); err != nil {
 			t.Fatal(err)
 		}
 		again := req

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -92,27 +93,27 @@ func (j *groupJudge) blame(rev int64, format string, args ...any) {
 // groupDeeds are the random actions on groups, each through one replica.
 var groupDeeds = map[string]func(*trial, *end, act){
 	"make": func(r *trial, e *end, s act) {
-		edit := GroupEdit{Name: new(fmt.Sprint("g", s.which)), Fallback: r.anyGroup(s.by)}
-		r.async(s, func(ctx context.Context) { _, _ = e.CreateGroup(ctx, edit) })
+		edit := groups.Edit{Name: new(fmt.Sprint("g", s.which)), Fallback: r.anyGroup(s.by)}
+		r.async(s, func(ctx context.Context) { _, _ = e.Groups.Create(ctx, edit) })
 	},
 	"edit": func(r *trial, e *end, s act) {
 		if id := r.anyGroup(s.which); id != nil {
-			edit := GroupEdit{Fallback: r.anyGroup(s.which + s.by)}
+			edit := groups.Edit{Fallback: r.anyGroup(s.which + s.by)}
 			if s.by == 3 {
 				edit.Name = new(fmt.Sprint("g", s.which))
 			}
-			r.async(s, func(ctx context.Context) { _ = e.UpdateGroup(ctx, *id, edit) })
+			r.async(s, func(ctx context.Context) { _ = e.Groups.Update(ctx, *id, edit) })
 		}
 	},
 	"remove": func(r *trial, e *end, s act) {
 		if id := r.anyGroup(s.which); id != nil {
-			r.async(s, func(ctx context.Context) { _ = e.DeleteGroup(ctx, *id) })
+			r.async(s, func(ctx context.Context) { _ = e.Groups.Delete(ctx, *id) })
 		}
 	},
 	"put": func(r *trial, e *end, s act) {
 		if id := r.anyGroup(s.which); id != nil && len(r.nodes) > 0 {
 			node := r.nodes[s.by%len(r.nodes)].NodeID
-			r.async(s, func(ctx context.Context) { _ = e.AddToGroups(ctx, node, []string{*id}) })
+			r.async(s, func(ctx context.Context) { _ = e.Groups.AddNode(ctx, node, []string{*id}) })
 		}
 	},
 	"start": func(r *trial, e *end, s act) {
@@ -129,7 +130,7 @@ var groupDeeds = map[string]func(*trial, *end, act){
 
 // anyGroup returns the i-th group that the first replica knows; nil when it knows none.
 func (r *trial) anyGroup(i int) *string {
-	groups := r.ends[0].Groups()
+	groups := r.ends[0].Groups.List()
 	if len(groups) == 0 {
 		return nil
 	}
@@ -185,18 +186,18 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 	inPair(t, func(t *testing.T, p *pair) {
 		here, there := p.ends[0], p.ends[1]
 		node := p.join(here, "one", 1).NodeID
-		g, err := here.CreateGroup(t.Context(), GroupEdit{Name: new("g")})
+		g, err := here.Groups.Create(t.Context(), groups.Edit{Name: new("g")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		there.faults.StallWatch()
-		if err := here.DeleteGroup(t.Context(), g.ID); err != nil {
+		if err := here.Groups.Delete(t.Context(), g.ID); err != nil {
 			t.Fatal(err)
 		}
 		for what, err := range map[string]error{
-			"node put into it": there.AddToGroups(t.Context(), node, []string{g.ID}),
-			"fallback to it":   there.UpdateGroup(t.Context(), g.ID, GroupEdit{Name: new("h")}),
+			"node put into it": there.Groups.AddNode(t.Context(), node, []string{g.ID}),
+			"fallback to it":   there.Groups.Update(t.Context(), g.ID, groups.Edit{Name: new("h")}),
 		} {
 			if err == nil {
 				t.Errorf("a group that is deleted: %s", what)
@@ -204,7 +205,7 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 		}
 		there.faults.Mend()
 		synctest.Wait()
-		wantRefused(t, there.AddToGroups(t.Context(), node, []string{g.ID}), farm.CodeNotFound, "Not found")
+		wantRefused(t, there.Groups.AddNode(t.Context(), node, []string{g.ID}), farm.CodeNotFound, "Not found")
 		if v, err := there.Node(t.Context(), node); err != nil || len(v.Node.Groups) != 0 {
 			t.Errorf("node is in %v; %v", v.Node.Groups, err)
 		}
@@ -218,7 +219,7 @@ func TestTwoHalvesOfALoop(t *testing.T) {
 		here, there := p.ends[0], p.ends[1]
 		var ids []string
 		for _, name := range []string{"a", "b"} {
-			g, err := here.CreateGroup(t.Context(), GroupEdit{Name: &name})
+			g, err := here.Groups.Create(t.Context(), groups.Edit{Name: &name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,11 +228,11 @@ func TestTwoHalvesOfALoop(t *testing.T) {
 		synctest.Wait()
 		there.faults.HoldCommits()
 		late := make(chan error, 1)
-		go func() { late <- there.UpdateGroup(t.Context(), ids[1], GroupEdit{Fallback: &ids[0]}) }()
+		go func() { late <- there.Groups.Update(t.Context(), ids[1], groups.Edit{Fallback: &ids[0]}) }()
 		for there.faults.Waiting() == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		if err := here.UpdateGroup(t.Context(), ids[0], GroupEdit{Fallback: &ids[1]}); err != nil {
+		if err := here.Groups.Update(t.Context(), ids[0], groups.Edit{Fallback: &ids[1]}); err != nil {
 			t.Fatal(err)
 		}
 		there.faults.Mend()

@@ -202,7 +202,7 @@ func (c *Controller) InstancesETag() string {
 
 // Instance returns one instance; farm.CodeNotFound when there is none.
 func (c *Controller) Instance(ctx context.Context, id string) (InstanceView, error) {
-	inst, _, err := c.lookup(ctx, id)
+	inst, _, err := record.Lookup(ctx, c.tables.Instances, id)
 	if err != nil {
 		return InstanceView{}, err
 	}
@@ -249,25 +249,6 @@ func (c *Controller) explainPending(batch []InstanceView) {
 	}
 }
 
-// lookup reads an instance from memory, and from the store itself before it returns that it does
-// not exist: another replica may have created it a moment ago.
-func (c *Controller) lookup(ctx context.Context, id string) (*farm.Instance, int64, error) {
-	if inst, rev, ok := c.tables.Instances.Get(id); ok {
-		return inst, rev, nil
-	}
-	if !record.ValidID(id) {
-		return nil, 0, farm.NotFound()
-	}
-	inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
-	if err != nil {
-		return nil, 0, err
-	}
-	if inst == nil {
-		return nil, 0, farm.NotFound()
-	}
-	return inst, rev, nil
-}
-
 // InstanceUpdate is a client's change of an instance; nil fields stay.
 type InstanceUpdate struct {
 	Name       *string
@@ -308,7 +289,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 func (c *Controller) modify(
 	ctx context.Context, w store.Writer, id string, change func(*farm.Instance) (*farm.Instance, error),
 ) error {
-	if _, _, err := c.lookup(ctx, id); err != nil {
+	if _, _, err := record.Lookup(ctx, c.tables.Instances, id); err != nil {
 		return err
 	}
 	var had *farm.Task

@@ -10,8 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -85,7 +87,7 @@ func (c *Controller) rejoin(ctx context.Context, id, keyID string, req api.JoinR
 	if err != nil {
 		return err
 	}
-	node, rev, err := c.lookupNode(ctx, id)
+	node, rev, err := record.Lookup(ctx, c.tables.Nodes, id)
 	if err != nil {
 		return err
 	}
@@ -146,11 +148,11 @@ func (c *Controller) joinGroups(
 	ctx context.Context, req api.JoinRequest,
 ) (ids []string, checks []store.Change, err error) {
 	if !slices.Contains(req.Kept, api.KeptGroups) {
-		return c.namedGroups(ctx, req.Groups)
+		return c.Groups.Named(ctx, req.Groups)
 	}
 	for _, name := range req.Groups {
-		id, check, err := c.namedGroups(ctx, []string{name})
-		if err == nil && !slices.Contains(ids, id[0]) && len(ids) < MaxNodeGroups {
+		id, check, err := c.Groups.Named(ctx, []string{name})
+		if err == nil && !slices.Contains(ids, id[0]) && len(ids) < groups.MaxPerNode {
 			ids, checks = append(ids, id[0]), append(checks, check[0])
 		}
 	}

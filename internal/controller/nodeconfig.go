@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -38,7 +39,7 @@ type NodeConfig struct {
 // ConfigureNode changes a node in one transaction: later placements respect it. VMs that run there
 // stay, even beyond the new capacity.
 func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConfig) error {
-	if _, _, err := c.lookupNode(ctx, id); err != nil {
+	if _, _, err := record.Lookup(ctx, c.tables.Nodes, id); err != nil {
 		return err
 	}
 	info := &farm.NodeInfo{}

@@ -55,28 +55,11 @@ func (c *Controller) CachedVersions() iter.Seq2[string, []farm.NodeTemplate] {
 
 // Node returns one node; farm.CodeNotFound when there is none.
 func (c *Controller) Node(ctx context.Context, id string) (NodeView, error) {
-	node, _, err := c.lookupNode(ctx, id)
+	node, _, err := record.Lookup(ctx, c.tables.Nodes, id)
 	if err != nil {
 		return NodeView{}, err
 	}
 	return c.view(node), nil
-}
-
-func (c *Controller) lookupNode(ctx context.Context, id string) (*farm.Node, int64, error) {
-	if node, rev, ok := c.tables.Nodes.Get(id); ok {
-		return node, rev, nil
-	}
-	if !record.ValidID(id) {
-		return nil, 0, farm.NotFound()
-	}
-	node, rev, err := c.tables.Nodes.GetLinearizable(ctx, id)
-	if err != nil {
-		return nil, 0, err
-	}
-	if node == nil {
-		return nil, 0, farm.NotFound()
-	}
-	return node, rev, nil
 }
 
 func (c *Controller) view(node *farm.Node) NodeView {
@@ -175,14 +158,6 @@ func digest(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// GroupName returns the name of a group; "" when there is none.
-func (c *Controller) GroupName(id string) string {
-	if g, _, ok := c.tables.Groups.Get(id); ok {
-		return g.Name
-	}
-	return ""
-}
-
 // VerifyNodeCredential refuses a credential that is not a node's. Credentials of removed nodes
 // pass: their agents have to learn of the removal. It compares with every node, and is called
 // before more expensive work.
@@ -218,7 +193,7 @@ func (c *Controller) DeleteNode(ctx context.Context, id string) error {
 
 // removeNode is DeleteNode with the name of its event.
 func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventName) error {
-	node, _, err := c.lookupNode(ctx, id)
+	node, _, err := record.Lookup(ctx, c.tables.Nodes, id)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ const (
 // StoreScan stores results of a node, in place of older ones. packed is a gzip file with all of
 // them. farm.CodeConflict means that newer ones exist.
 func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packed []byte) error {
-	node, _, err := c.lookupNode(ctx, s.NodeID)
+	node, _, err := record.Lookup(ctx, c.tables.Nodes, s.NodeID)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 // Scan returns the last results of a node, and the gzip file with all of them;
 // farm.CodeNotFound when there are none.
 func (c *Controller) Scan(ctx context.Context, id string) (*record.NodeScan, []byte, error) {
-	if _, _, err := c.lookupNode(ctx, id); err != nil {
+	if _, _, err := record.Lookup(ctx, c.tables.Nodes, id); err != nil {
 		return nil, nil, err
 	}
 	if c.opts.Files == nil {

@@ -24,7 +24,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("updates of agents", working && (k.renewed() || sweep), k.c.Updates.Continue),
 		job("removed nodes", sweep, k.c.tidyRemoved),
 		job("released VMs", sweep, k.c.Link.Orphans.PruneReleased),
-		job("nodes of deleted groups", sweep, k.c.tidyGroups),
+		job("nodes of deleted groups", sweep, k.c.Groups.Prune),
 		job("named requests", sweep, k.c.Idempotency.Prune),
 		job("results of scans", working && sweep, k.c.tidyScans),
 		job("deletions of templates", sweep, k.c.tidyDeletions),

@@ -59,16 +59,16 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 		return "", err
 	}
 	defer release()
-	m, err := c.Idempotency.Prepare(ctx, api.SaveImageAnswer{RequestID: req.ID})
+	accept, err := c.Idempotency.Changes(ctx, api.SaveImageAnswer{RequestID: req.ID})
 	if err != nil {
 		return "", err
 	}
 	if ask.BadScript != nil {
 		end := failedSave(req, typeBadScript, ask.BadScript.Error(), now)
 		return req.ID,
-			c.store.Commit(ctx, append(m.Changes(), store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
+			c.store.Commit(ctx, append(accept, store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
 	}
-	accept := append(m.Changes(), store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
+	accept = append(accept, store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
 		script := &record.SaveChunk{Made: now, Data: ask.Script}
 		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, record.SaveScriptID(req.ID), script,

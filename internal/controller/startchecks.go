@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -39,7 +40,7 @@ func checkPinnedNode(ctx context.Context, c *Controller, s *checkedStart) error 
 	if id == "" {
 		return nil
 	}
-	_, _, err := c.lookupNode(ctx, id)
+	_, _, err := record.Lookup(ctx, c.tables.Nodes, id)
 	return NodeNotFound(id, err)
 }
 
@@ -57,7 +58,7 @@ func checkGroup(ctx context.Context, c *Controller, s *checkedStart) error {
 	if s.GroupID == "" {
 		return nil
 	}
-	_, _, err := c.lookupGroup(ctx, s.GroupID)
+	_, _, err := c.Groups.Get(ctx, s.GroupID)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Refused("Group %s not found", farm.Clip(s.GroupID, maxLabel))
 	}

@@ -115,23 +115,8 @@ func (k *reconciler) stuck(i *farm.Instance, now time.Time) *farm.Instance {
 	if !ok {
 		return i
 	}
-	return expired(i, now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
+	return i.AfterExpiry(now, fmt.Sprintf("Its node %s did not %s within %s", i.NodeName, s.name,
 		now.Sub(since).Round(time.Second)))
-}
-
-// expired returns an instance after its step has timed out. An instance that never started is
-// recalled from its node, which may still be working on it.
-func expired(i *farm.Instance, now time.Time, why string) *farm.Instance {
-	to, ok := farm.NextInstanceState(i.State, farm.Expired)
-	if !ok || to == farm.Gone {
-		return i
-	}
-	n := i.Clone()
-	n.Recall = i.Started.IsZero() && i.NodeID != ""
-	n.Enter(to, now)
-	n.Message, n.Updated = why, now
-	n.FinishTask()
-	return n
 }
 
 // unconfirmedAt returns when to report that a node does not confirm an end. The order is repeated

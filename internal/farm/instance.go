@@ -97,6 +97,21 @@ func (i *Instance) UsesCapacity() bool {
 	return i.OnNode() && (i.State != Errored || i.Recall || (i.VM != nil && i.VM.Status != VMDeleted))
 }
 
+// AfterExpiry returns the record after a step of the instance has timed out. An instance that never
+// started is recalled from its node, which may still be working on it.
+func (i *Instance) AfterExpiry(now time.Time, why string) *Instance {
+	to, ok := NextInstanceState(i.State, Expired)
+	if !ok || to == Gone {
+		return i
+	}
+	n := i.Clone()
+	n.Recall = i.Started.IsZero() && i.NodeID != ""
+	n.Enter(to, now)
+	n.Message, n.Updated = why, now
+	n.FinishTask()
+	return n
+}
+
 // TemplateRef names one version of a template, as resolved when the instance was created.
 type TemplateRef struct {
 	ID        string            `json:"id"` // UUID

@@ -137,6 +137,12 @@ func (k *Keys) Prepare(ctx context.Context, answer any) (*Write, error) {
 	}, cond: store.IfRev(ask.over)}, nil
 }
 
+// Changes returns the changes that record a request with its response; they join its transaction.
+func (k *Keys) Changes(ctx context.Context, answer any) ([]store.Change, error) {
+	w, err := k.Prepare(ctx, answer)
+	return w.Changes(), err
+}
+
 // Changes returns the changes that join the transaction of the request.
 func (w *Write) Changes() []store.Change {
 	if w == nil {

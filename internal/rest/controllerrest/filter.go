@@ -58,7 +58,7 @@ func vmFields(c *controller.Controller) filter.Table[controller.InstanceView] {
 		{Name: "version", Number: func(v vm) float64 { return float64(v.Template.Version) }},
 		{Name: "arch", Text: func(v vm) string { return v.Template.Arch }},
 		{Name: "node", Texts: func(v vm) []string { return []string{v.NodeName, v.NodeID} }},
-		{Name: "group", Texts: func(v vm) []string { return []string{v.GroupID, c.GroupName(v.GroupID)} }},
+		{Name: "group", Texts: func(v vm) []string { return []string{v.GroupID, c.Groups.Name(v.GroupID)} }},
 		{Name: "owner", Text: func(v vm) string { return v.Owner }},
 		{Name: "ip", Texts: addresses},
 		{Name: "mac", Text: macOf},

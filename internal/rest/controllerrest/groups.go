@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -51,9 +51,9 @@ func (s *server) listGroups(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	groups := s.c.Groups()
-	list := make([]api.Group, len(groups))
-	for i, g := range groups {
+	all := s.c.Groups.List()
+	list := make([]api.Group, len(all))
+	for i, g := range all {
 		list[i] = group(g)
 	}
 	return kept(list, fits), nil
@@ -67,7 +67,7 @@ func (s *server) createGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	g, err := s.c.CreateGroup(r.Context(), edit)
+	g, err := s.c.Groups.Create(r.Context(), edit)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *server) updateGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.UpdateGroup(r.Context(), id, edit)
+	return nil, s.c.Groups.Update(r.Context(), id, edit)
 }
 
 func (s *server) deleteGroup(r *rest.Request) (any, error) {
@@ -88,11 +88,11 @@ func (s *server) deleteGroup(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.DeleteGroup(r.Context(), id)
+	return nil, s.c.Groups.Delete(r.Context(), id)
 }
 
 // groupEdit reads the changes of a group.
-func groupEdit(p *rest.Params) (edit controller.GroupEdit) {
+func groupEdit(p *rest.Params) (edit groups.Edit) {
 	if p.Has("name") {
 		name := strings.TrimSpace(p.Text("name", maxName))
 		if name == "" {
@@ -115,26 +115,26 @@ func groupEdit(p *rest.Params) (edit controller.GroupEdit) {
 }
 
 func (s *server) addToGroups(r *rest.Request) (any, error) {
-	node, groups, err := membership(r)
+	node, ids, err := membership(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.c.AddToGroups(r.Context(), node, groups)
+	return nil, s.c.Groups.AddNode(r.Context(), node, ids)
 }
 
 func (s *server) removeFromGroups(r *rest.Request) (any, error) {
-	node, groups, err := membership(r)
+	node, ids, err := membership(r)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.c.RemoveFromGroups(r.Context(), node, groups)
+	return nil, s.c.Groups.RemoveNode(r.Context(), node, ids)
 }
 
 // membership reads one node, which the caller may configure, and some groups.
-func membership(r *rest.Request) (node string, groups []string, err error) {
+func membership(r *rest.Request) (node string, ids []string, err error) {
 	p := r.Params
 	nodes := p.Strings("node_ids")
-	groups = p.Strings("group_ids")
+	ids = p.Strings("group_ids")
 	switch {
 	case p.Err() != nil:
 	case !p.Has("node_ids"):
@@ -143,11 +143,11 @@ func membership(r *rest.Request) (node string, groups []string, err error) {
 		p.Fail("group_ids", "is required")
 	case len(nodes) != 1:
 		p.Fail("node_ids", "must have exactly one id")
-	case len(groups) == 0 || len(groups) > controller.MaxNodeGroups:
-		p.Fail("group_ids", "must have 1 to %d ids", controller.MaxNodeGroups)
+	case len(ids) == 0 || len(ids) > groups.MaxPerNode:
+		p.Fail("group_ids", "must have 1 to %d ids", groups.MaxPerNode)
 	}
 	if err := p.Err(); err != nil {
 		return "", nil, err
 	}
-	return nodes[0], groups, onNode(r, nodes[0], rightConfig)
+	return nodes[0], ids, onNode(r, nodes[0], rightConfig)
 }

@@ -1,4 +1,4 @@
-package controller
+package groups
 
 import (
 	"context"
@@ -15,34 +15,47 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// MaxGroups is the maximum number of node groups.
-const MaxGroups = 1000
+// Max is the maximum number of node groups.
+const Max = 1000
 
 // settingGroups is a record that every change of the groups rewrites: so what concerns all of them
 // together (names, fallbacks, their number) is decided on their current state.
 const settingGroups = "groups"
 
-// GroupEdit is a change of a group; nil fields stay as they are.
-type GroupEdit struct {
+// Edit is a change of a group; nil fields stay as they are.
+type Edit struct {
 	Name        *string
 	Description *string
 	Fallback    *string // id of a group; "": none
 }
 
-// Groups returns every node group, the oldest first.
-func (c *Controller) Groups() []*farm.Group {
-	list := make([]*farm.Group, 0, c.tables.Groups.Len())
-	for _, g := range c.tables.Groups.All() {
-		list = append(list, g)
+// Groups are the node groups of a cloud.
+type Groups struct {
+	db      record.DB
+	changes func(ctx context.Context, answer any) ([]store.Change, error)
+	turn    chan struct{} // has capacity 1: one call at a time changes the groups
+}
+
+// New returns the groups in a database. changes returns what the creation of a group writes so that a
+// repeated request is recognized.
+func New(db record.DB, changes func(ctx context.Context, answer any) ([]store.Change, error)) *Groups {
+	return &Groups{db: db, changes: changes, turn: make(chan struct{}, 1)}
+}
+
+// List returns every node group, the oldest first.
+func (s *Groups) List() []*farm.Group {
+	list := make([]*farm.Group, 0, s.db.Tables.Groups.Len())
+	for _, one := range s.db.Tables.Groups.All() {
+		list = append(list, one)
 	}
 	return list
 }
 
-// CreateGroup creates a node group; its edit has a name.
-func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Group, error) {
+// Create creates a node group; its edit has a name.
+func (s *Groups) Create(ctx context.Context, edit Edit) (*farm.Group, error) {
 	made := &farm.Group{ID: record.NewID()}
-	err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
-		if all.Len() >= MaxGroups {
+	err := s.change(ctx, func(all groupView) ([]store.Change, error) {
+		if all.Len() >= Max {
 			return nil, farm.Refused("There are %d node groups, which is the most; delete one first", all.Len())
 		}
 		g, err := all.edited(&farm.Group{ID: made.ID}, edit)
@@ -50,11 +63,11 @@ func (c *Controller) CreateGroup(ctx context.Context, edit GroupEdit) (*farm.Gro
 			return nil, err
 		}
 		made = g
-		m, err := c.Idempotency.Prepare(ctx, groupAnswer(g))
+		changes, err := s.changes(ctx, groupAnswer(g))
 		if err != nil {
 			return nil, err
 		}
-		return append(m.Changes(), store.Put(c.tables.Groups, g.ID, g, store.IfAbsent)), nil
+		return append(changes, store.Put(s.db.Tables.Groups, g.ID, g, store.IfAbsent)), nil
 	})
 	if err != nil {
 		return nil, err
@@ -71,9 +84,9 @@ func groupAnswer(g *farm.Group) api.Group {
 	return a
 }
 
-// UpdateGroup changes a node group; farm.CodeNotFound when there is none.
-func (c *Controller) UpdateGroup(ctx context.Context, id string, edit GroupEdit) error {
-	return c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
+// Update changes a node group; farm.CodeNotFound when there is none.
+func (s *Groups) Update(ctx context.Context, id string, edit Edit) error {
+	return s.change(ctx, func(all groupView) ([]store.Change, error) {
 		old, rev, ok := all.Get(id)
 		if !ok {
 			return nil, farm.NotFound()
@@ -82,26 +95,26 @@ func (c *Controller) UpdateGroup(ctx context.Context, id string, edit GroupEdit)
 		if err != nil || *g == *old {
 			return nil, err
 		}
-		return []store.Change{store.Put(c.tables.Groups, id, g, store.IfRev(rev))}, nil
+		return []store.Change{store.Put(s.db.Tables.Groups, id, g, store.IfRev(rev))}, nil
 	})
 }
 
-// DeleteGroup removes a node group: no group falls back to it any longer, no node is in it, and
+// Delete removes a node group: no group falls back to it any longer, no node is in it, and
 // what waits for one of its nodes ends in Error. Once its record is removed no record can refer to
 // it any longer; the reconciler finishes the rest.
-func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
+func (s *Groups) Delete(ctx context.Context, id string) error {
 	var gone *farm.Group
 	for done := false; !done; {
-		err := c.editGroups(ctx, func(all groupView) ([]store.Change, error) {
+		err := s.change(ctx, func(all groupView) ([]store.Change, error) {
 			g, rev, ok := all.Get(id)
 			if !ok {
 				return nil, farm.NotFound()
 			}
-			t := record.Txn{Limits: c.store.Limits()}
+			t := record.Txn{Limits: s.db.Store.Limits()}
 			t.Limits.Ops -= 2 // the record settingGroups and the group itself
-			if done = all.detach(c.tables.Groups, id, &t); done {
+			if done = all.detach(s.db.Tables.Groups, id, &t); done {
 				gone = g
-				return append(t.Changes, store.Delete(c.tables.Groups, id, store.IfRev(rev))), nil
+				return append(t.Changes, store.Delete(s.db.Tables.Groups, id, store.IfRev(rev))), nil
 			}
 			return t.Changes, nil
 		})
@@ -109,9 +122,9 @@ func (c *Controller) DeleteGroup(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	c.log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
-	if err := errors.Join(c.leaveGroups(ctx, c.store), c.failWaiting(ctx, c.store, gone)); err != nil {
-		c.log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error", err)
+	s.db.Log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
+	if err := errors.Join(s.leaveGroups(ctx, s.db.Store), s.failWaiting(ctx, s.db.Store, gone)); err != nil {
+		s.db.Log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error", err)
 	}
 	return nil
 }
@@ -125,7 +138,7 @@ func (v groupView) group(id string) *farm.Group {
 }
 
 // edited returns a group with an edit applied, or why the edit is invalid.
-func (v groupView) edited(old *farm.Group, edit GroupEdit) (*farm.Group, error) {
+func (v groupView) edited(old *farm.Group, edit Edit) (*farm.Group, error) {
 	g := *old
 	for _, f := range []struct{ to, from *string }{
 		{&g.Name, edit.Name}, {&g.Description, edit.Description}, {&g.Fallback, edit.Fallback},
@@ -182,46 +195,44 @@ func (v groupView) detach(table *store.Table[farm.Group], id string, t *record.T
 	return true
 }
 
-// editGroups writes the changes that decide derives from the current groups. No other call changes
+// change writes the changes that decide derives from the current groups. No other call changes
 // them in between: two changes that are each valid alone may form a loop together.
-func (c *Controller) editGroups(ctx context.Context, decide func(groupView) ([]store.Change, error)) error {
+func (s *Groups) change(ctx context.Context, decide func(groupView) ([]store.Change, error)) error {
 	select {
-	case c.groupTurn <- struct{}{}:
-		defer func() { <-c.groupTurn }()
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return farm.Unavailable(ctx.Err(), "The node groups are being changed; try again")
 	}
-	for range statusAttempts {
-		_, mark, _ := c.tables.Settings.Get(settingGroups)
-		if err := c.db.UpToDate(ctx); err != nil { // else the record settingGroups might be newer than the groups
+	for range record.TxnAttempts {
+		_, mark, _ := s.db.Tables.Settings.Get(settingGroups)
+		if err := s.db.UpToDate(ctx); err != nil { // else the record settingGroups might be newer than the groups
 			return farm.Unavailable(err, "The store cannot be reached; try again")
 		}
-		changes, err := decide(groupView{c.tables.Groups.Snapshot()})
+		changes, err := decide(groupView{s.db.Tables.Groups.Snapshot()})
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		next := store.Put(c.tables.Settings, settingGroups, &record.Setting{Value: record.NewID()}, store.IfRev(mark))
-		if err = c.store.Commit(ctx, append(changes, next)...); !errors.Is(err, store.ErrConflict) {
+		next := store.Put(s.db.Tables.Settings, settingGroups, &record.Setting{Value: record.NewID()}, store.IfRev(mark))
+		if err = s.db.Store.Commit(ctx, append(changes, next)...); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
 	return farm.Errorf(farm.CodeBusy, "The node groups are changed too often; try again")
 }
 
-// lookupGroup returns a group; farm.CodeNotFound when there is none.
-func (c *Controller) lookupGroup(ctx context.Context, id string) (*farm.Group, int64, error) {
-	if g, rev, ok := c.tables.Groups.Get(id); ok {
-		return g, rev, nil
-	}
+// Get returns a group; farm.CodeNotFound when there is none.
+func (s *Groups) Get(ctx context.Context, id string) (*farm.Group, int64, error) {
 	if uuid.Validate(id) != nil {
 		return nil, 0, farm.NotFound()
 	}
-	g, rev, err := c.tables.Groups.GetLinearizable(ctx, id)
-	if err != nil {
-		return nil, 0, err
+	return record.Lookup(ctx, s.db.Tables.Groups, id)
+}
+
+// Name returns the name of a group; "" when there is none.
+func (s *Groups) Name(id string) string {
+	if g, _, ok := s.db.Tables.Groups.Get(id); ok {
+		return g.Name
 	}
-	if g == nil {
-		return nil, 0, farm.NotFound()
-	}
-	return g, rev, nil
+	return ""
 }
