@@ -115,6 +115,9 @@ var onlys = []only{
 		"std", "api", "internal/controller/lockorder",
 		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/admission"}, []string{
+		"std", "internal/controller/record", "internal/farm",
+	}, controllerPart},
 	{[]string{"internal/controller/maintenance", "internal/controller/idempotency"}, []string{
 		"std", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

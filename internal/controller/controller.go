@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
@@ -64,8 +65,8 @@ type Options struct {
 	HousekeepingTick time.Duration
 
 	Events events.Options
-	Limits Limits // of callers
-	bounds bounds // of stored data
+	Limits admission.Limits // of callers
+	bounds bounds           // of stored data
 
 	// The licensed features; nil: all of them.
 	Licence License
@@ -96,6 +97,16 @@ type Options struct {
 	Alarms []AlarmSource // of parts outside of the controller
 }
 
+// bounds limits stored data for which no setting exists. Zero fields have the defaults; tests make
+// them smaller.
+type bounds struct {
+	saves   int // save requests
+	output  int // bytes of output of all save requests
+	past    int // records of the history
+	answers int // bytes of the stored responses of idempotency records
+	events  int // including those that wait for their delivery
+}
+
 // withDefaults sets zero fields to their defaults.
 func (o Options) withDefaults() Options {
 	for _, d := range []struct {
@@ -117,12 +128,7 @@ func (o Options) withDefaults() Options {
 			*d.field = d.value
 		}
 	}
-	o.Limits = Limits{
-		Waiting:         cmp.Or(o.Limits.Waiting, DefaultMaxWaiting),
-		WaitingSize:     cmp.Or(o.Limits.WaitingSize, DefaultMaxWaitingSize),
-		ScriptsSize:     cmp.Or(o.Limits.ScriptsSize, DefaultMaxScriptsSize),
-		IdempotencyKeys: cmp.Or(o.Limits.IdempotencyKeys, DefaultMaxIdempotencyKeys),
-	}
+	o.Limits = o.Limits.WithDefaults()
 	o.bounds = bounds{
 		saves: cmp.Or(o.bounds.saves, maxSaves), output: cmp.Or(o.bounds.output, maxAllOutput),
 		past: cmp.Or(o.bounds.past, maxPast), answers: o.bounds.answers, events: o.bounds.events,
@@ -171,7 +177,7 @@ type Controller struct {
 	store     record.Store
 	tables    *record.Tables
 	placer    *placement.Placer
-	admission *admission
+	admission *admission.Limiter
 	metrics   metrics
 	scanTurns *scanLocks
 	joinToken string
@@ -221,7 +227,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	}
 	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.known = newKnownTemplates(c)
-	c.admission = &admission{limits: opts.Limits, stored: c.storedBy, writing: map[string]amounts{}}
+	c.admission = admission.New(c.db, opts.Limits)
 
 	var err error
 	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {

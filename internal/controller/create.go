@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/placement"
@@ -21,7 +22,7 @@ func (c *Controller) create(
 	ctx context.Context, instances []*farm.Instance, script []store.Change, m *idempotency.Write,
 ) error {
 	drafts, r := c.placer.Admit(instances)
-	release, err := c.admission.admit(instances[0].Caller, demandOf(drafts, script))
+	release, err := c.admission.Admit(instances[0].Caller, demandOf(drafts, script))
 	if err != nil {
 		c.placer.Dismiss(drafts)
 		return err
@@ -36,6 +37,23 @@ func (c *Controller) create(
 		return c.createParts(ctx, r, parts)
 	}
 	return c.createNamed(ctx, r, parts, m, idsOf(instances))
+}
+
+// demandOf returns the amounts of drafts and their script. A draft with a node does not count as
+// pending.
+func demandOf(drafts []placement.Draft, script []store.Change) (more admission.Amounts) {
+	for _, d := range drafts {
+		if d.Placed == nil {
+			more[admission.Instances]++
+			more[admission.InstancesSize] += int64(record.InstanceSize(d.Asked))
+		}
+	}
+	for _, change := range script {
+		if s, ok := change.Value().(*record.Script); ok {
+			more[admission.ScriptsSize] += int64(s.Size)
+		}
+	}
+	return more
 }
 
 // createNamed writes a start of several parts that has an idempotency key. The first part records

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
@@ -221,7 +222,7 @@ func TestANameWhoseStartDied(t *testing.T) {
 func TestTooManyNames(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		const most, mostBytes = 400, 1 << 20
-		limited := Options{Limits: Limits{IdempotencyKeys: most}, bounds: bounds{answers: mostBytes}}
+		limited := Options{Limits: admission.Limits{IdempotencyKeys: most}, bounds: bounds{answers: mostBytes}}
 		c.stop()
 		c.start(limited)
 		fill := func(caller string, n, size, together int) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -271,7 +272,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 			n.Metadata = maps.Clone(up.Metadata)
 		}
 		if more := record.InstanceSize(n) - record.InstanceSize(inst); inst.Waiting() {
-			if err := c.admission.check(inst.Caller, amounts{1: int64(more)}); err != nil {
+			if err := c.admission.Check(inst.Caller, admission.Amounts{admission.InstancesSize: int64(more)}); err != nil {
 				return nil, err
 			}
 		}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -28,7 +30,7 @@ func wantBusy(t *testing.T, want string, do func() error) {
 }
 
 // limited starts a controller with limits on the existing records.
-func (c *cloud) limited(l Limits) {
+func (c *cloud) limited(l admission.Limits) {
 	c.t.Helper()
 	c.stop()
 	c.start(Options{Limits: l})
@@ -50,7 +52,7 @@ func (c *cloud) startFor(caller string, req StartRequest) error {
 // leaves nothing.
 func TestWaitingInstancesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		limits := Limits{Waiting: 8}
+		limits := admission.Limits{Waiting: 8}
 		c.limited(limits)
 		start := func(on *cloud, caller string, count int, want string) {
 			t.Helper()
@@ -85,9 +87,6 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 			}
 		}
 		start(c, "key a", 2, "")
-		if len(c.admission.writing) > 0 {
-			t.Errorf("requests are counted that are answered: %v", c.admission.writing)
-		}
 	})
 }
 
@@ -95,7 +94,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 // Instances of one request share a script, which counts until the last of them is removed.
 func TestSizesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
+		c.limited(admission.Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
 		script := withScript(5, strings.Repeat("x", 600))
 		wantBusy(t, "", func() error { return c.startFor("key a", script) })
 		const refused = "You have 600 bytes of startup scripts and ask for 600 more; one caller may have a quarter " +
@@ -104,7 +103,7 @@ func TestSizesAreLimited(t *testing.T) {
 		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
 		wantBusy(t, "", func() error { return c.startFor("key b", script) })
 		c.restart()
-		c.limited(Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
+		c.limited(admission.Limits{WaitingSize: 80 << 10, ScriptsSize: 4000})
 		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
 		for id, inst := range c.tables.Instances.All() {
 			if inst.Caller == "key a" {
@@ -149,7 +148,7 @@ func TestSavesAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		o, p, q := c.started(a), c.started(a), c.started(a)
-		c.limited(Limits{Waiting: 16, WaitingSize: 64 << 10})
+		c.limited(admission.Limits{Waiting: 16, WaitingSize: 64 << 10})
 		a.contact()
 		saveOf := func(o api.Order, caller string, edits ...func(*SaveImageRequest)) error {
 			edits = append(edits, func(ask *SaveImageRequest) { ask.Caller = caller })
@@ -170,7 +169,7 @@ func TestSavesAreLimited(t *testing.T) {
 		wantBusy(t, "", func() error { return save("key b", bad) })
 		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
-		if mine, all := c.storedBy("key a")[limitSaves], c.tables.Saves.Len(); mine != 2 || all != 3 {
+		if mine, all := c.tables.Saves.Snapshot().Sum(record.SavesByCaller, "key a")[0], c.tables.Saves.Len(); mine != 2 || all != 3 {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
 		}
 		a.contact()
@@ -187,35 +186,11 @@ func TestSavesAreLimited(t *testing.T) {
 	})
 }
 
-// TestRequestsAtATimeAreLimited: requests that are being written count, so that concurrent requests
-// cannot exceed a limit together.
-func TestRequestsAtATimeAreLimited(t *testing.T) {
-	one := func(string) amounts { return amounts{1} }
-	a := &admission{limits: Limits{Waiting: 8}, stored: one, writing: map[string]amounts{}}
-	release, err := a.admit("key a", amounts{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := a.admit("key a", amounts{1}); farm.CodeOf(err) != farm.CodeBusy {
-		t.Errorf("one too many: %v", err)
-	}
-	if _, err := a.admit("", amounts{7}); farm.CodeOf(err) != farm.CodeBusy {
-		t.Errorf("too many of all: %v", err)
-	}
-	release()
-	if len(a.writing) > 0 {
-		t.Errorf("left: %v", a.writing)
-	}
-	if err := a.check("key a", amounts{1}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestKeysAreLimited: a caller has a share of the stored idempotency keys, and loses the oldest of
 // its own.
 func TestKeysAreLimited(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		c.limited(Limits{IdempotencyKeys: 16})
+		c.limited(admission.Limits{IdempotencyKeys: 16})
 		recall := func(caller, id, want string) {
 			t.Helper()
 			ask := idempotency.Request{ID: id, Digest: "d", Caller: caller}
@@ -252,7 +227,7 @@ func TestKeysAreLimited(t *testing.T) {
 // the capacity.
 func TestRefusedStartsAreNotPlaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		c.limited(Limits{ScriptsSize: 40})
+		c.limited(admission.Limits{ScriptsSize: 40})
 		a := c.join("node", 1)
 		if err := c.startFor("key a", withScript(1, "more than ten")); farm.CodeOf(err) != farm.CodeBusy {
 			t.Errorf("%v", err)

@@ -30,11 +30,11 @@ func (c *Controller) tidyPending(ctx context.Context, w *record.Term, _ time.Tim
 // tidySaves removes the requests that have been kept long enough.
 func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Time) error {
 	excess := c.tables.Saves.Len() - c.opts.bounds.saves
-	surplus := saveSurplus{limits: c.opts.Limits, stored: c.storedBy, has: map[string]amounts{}}
+	surplus := c.admission.SaveSurplus()
 	var old []store.Change
 	for _, s := range c.tables.Saves.All() {
 		if s.Status != farm.SavePending && len(old) < savesPerTick &&
-			(len(old) < excess || now.Sub(c.Maintenance.After(s.Updated)) >= keepSaves || surplus.takes(s)) {
+			(len(old) < excess || now.Sub(c.Maintenance.After(s.Updated)) >= keepSaves || surplus.Removes(s)) {
 			old = append(old, store.Delete(c.tables.Saves, s.ID, store.Any))
 		}
 	}
@@ -44,51 +44,6 @@ func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Tim
 		}
 	}
 	return c.tidyPieces(ctx, w, now)
-}
-
-// saveSurplus finds failed requests to remove, so that a caller, and all together, use at most half
-// of their limits: the rest is for new ones.
-type saveSurplus struct {
-	limits Limits
-	stored func(caller string) amounts
-	has    map[string]amounts // caller -> what stays; "": of all
-}
-
-// takes reports whether a request is to be removed.
-func (u saveSurplus) takes(s *farm.SaveRequest) bool {
-	if s.Status != farm.SaveError || !u.over("") && (s.Caller == "" || !u.over(s.Caller)) {
-		return false
-	}
-	size := record.SaveAmounts(s)
-	for who := range map[string]bool{s.Caller: true, "": true} {
-		left := u.left(who)
-		left[limitSaves] -= int64(size[0])
-		left[limitSavesSize] -= int64(size[1])
-		u.has[who] = left
-	}
-	return true
-}
-
-// over reports whether a caller, "" for all, has more than half.
-func (u saveSurplus) over(caller string) bool {
-	has := u.left(caller)
-	for _, i := range []int{limitSaves, limitSavesSize} {
-		limit := creationLimits[i].max(u.limits)
-		if caller != "" {
-			limit = farm.CallerShare(limit)
-		}
-		if has[i] > (limit+1)/2 {
-			return true
-		}
-	}
-	return false
-}
-
-func (u saveSurplus) left(caller string) amounts {
-	if _, ok := u.has[caller]; !ok {
-		u.has[caller] = u.stored(caller)
-	}
-	return u.has[caller]
 }
 
 // tidySave ends a pending request whose instance does not work on it. The tables are not read at

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -53,8 +54,8 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	if ask.BadScript != nil {
 		req.Request.Description = ""
 	}
-	release, err := c.admission.admit(ask.Caller,
-		amounts{limitSaves: 1, limitSavesSize: int64(record.EncodedSize(req))})
+	release, err := c.admission.Admit(ask.Caller,
+		admission.Amounts{admission.Saves: 1, admission.SavesSize: int64(record.EncodedSize(req))})
 	if err != nil {
 		return "", err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -220,7 +221,7 @@ func BenchmarkRestartWithScripts(b *testing.B) {
 			b.Fatal(err)
 		}
 		c, err := New(b.Context(), st, tables, Options{
-			Registry: &shelf{}, RegistryAddress: "http://registry", Limits: Limits{ScriptsSize: 1 << 30},
+			Registry: &shelf{}, RegistryAddress: "http://registry", Limits: admission.Limits{ScriptsSize: 1 << 30},
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/auth/authstore"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -230,7 +231,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 			Fit:          s.settings.String(config.Placement) == "fit",
 			LocalityWait: s.settings.Duration(config.LocalityWait), LocalityBytes: s.settings.Size(config.LocalitySize),
 		},
-		Limits: controller.Limits{
+		Limits: admission.Limits{
 			Waiting: s.settings.Int(config.MaxWaiting), WaitingSize: s.settings.Size(config.MaxWaitingSize),
 			ScriptsSize:     s.settings.Size(config.MaxScriptsSize),
 			IdempotencyKeys: s.settings.Int(config.MaxIdempotencyKeys),

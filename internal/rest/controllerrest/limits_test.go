@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
@@ -15,7 +16,7 @@ import (
 // TestLimitsOfCallers: a caller over a limit receives status 429, a retry delay, and the name of the setting.
 func TestLimitsOfCallers(t *testing.T) {
 	c := newCloudWith(t, controller.Options{
-		Limits: controller.Limits{Waiting: 4, ScriptsSize: 16, IdempotencyKeys: 4},
+		Limits: admission.Limits{Waiting: 4, ScriptsSize: 16, IdempotencyKeys: 4},
 		Events: events.Options{Machine: "host", Push: nobody{}},
 	}, func(o *controllerrest.Options) {
 		o.Watches = rest.NewConcurrencyLimit("watches", "SVC_MAX_WATCHES", 4)
