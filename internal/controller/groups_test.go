@@ -218,7 +218,8 @@ func TestMembership(t *testing.T) {
 		for i := range groups.MaxPerNode - 1 {
 			must(c.Groups.AddNode(ctx, a.id, []string{c.mustGroup(fmt.Sprint("more", i), nil).ID}))
 		}
-		wantRefused(t, c.Groups.AddNode(ctx, a.id, []string{h.ID}), farm.CodeRefused, "A node may be in 64 groups at most")
+		wantRefused(t, c.Groups.AddNode(ctx, a.id, []string{h.ID}), farm.CodeRefused,
+			"A node may be in 64 groups at most")
 	})
 }
 

@@ -272,7 +272,8 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 			n.Metadata = maps.Clone(up.Metadata)
 		}
 		if more := record.InstanceSize(n) - record.InstanceSize(inst); inst.Waiting() {
-			if err := c.admission.Check(inst.Caller, admission.Amounts{admission.InstancesSize: int64(more)}); err != nil {
+			demand := admission.Amounts{admission.InstancesSize: int64(more)}
+			if err := c.admission.Check(inst.Caller, demand); err != nil {
 				return nil, err
 			}
 		}

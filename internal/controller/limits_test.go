@@ -169,7 +169,8 @@ func TestSavesAreLimited(t *testing.T) {
 		wantBusy(t, "", func() error { return save("key b", bad) })
 		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
-		if mine, all := c.tables.Saves.Snapshot().Sum(record.SavesByCaller, "key a")[0], c.tables.Saves.Len(); mine != 2 || all != 3 {
+		saves := c.tables.Saves.Snapshot()
+		if mine, all := saves.Sum(record.SavesByCaller, "key a")[0], saves.Len(); mine != 2 || all != 3 {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
 		}
 		a.contact()

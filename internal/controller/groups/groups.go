@@ -124,7 +124,8 @@ func (s *Groups) Delete(ctx context.Context, id string) error {
 	}
 	s.db.Log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
 	if err := errors.Join(s.leaveGroups(ctx, s.db.Store), s.failWaiting(ctx, s.db.Store, gone)); err != nil {
-		s.db.Log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error", err)
+		s.db.Log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error",
+			err)
 	}
 	return nil
 }
@@ -213,7 +214,8 @@ func (s *Groups) change(ctx context.Context, decide func(groupView) ([]store.Cha
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		next := store.Put(s.db.Tables.Settings, settingGroups, &record.Setting{Value: record.NewID()}, store.IfRev(mark))
+		next := store.Put(s.db.Tables.Settings, settingGroups, &record.Setting{Value: record.NewID()},
+			store.IfRev(mark))
 		if err = s.db.Store.Commit(ctx, append(changes, next)...); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
