@@ -30,14 +30,6 @@ const (
 // AllPermissions lists the permissions of a service, in the order in which they are shown.
 func AllPermissions(s Service) []PermissionInfo { return slices.Clone(permissions[s]) }
 
-// MinimumPermissions are those without which a CI plugin cannot work with a controller.
-func MinimumPermissions() []Permission {
-	return []Permission{
-		"get_groups", "get_registry_disk_info", "list_images", "list_nodes", "list_vms",
-		"save_image", "start_vm", "terminate_vm", "update_vm", "view_logs",
-	}
-}
-
 // admin is the permissions about permissions, which both services have.
 var admin = []PermissionInfo{
 	{"view_permissions", "Permission admin", "View permissions", "See which permissions there are."},

@@ -105,11 +105,8 @@ func (o Order[T]) compare(a, b keyed) int {
 	return cmp.Or(order, first)
 }
 
-// Sort sorts records. Equal ones keep their order.
-func (o Order[T]) Sort(list []T) { copy(list, o.First(list, len(list))) }
-
-// First returns the first n records of a list in order, as Sort would. It keeps no more than n
-// keys, and does not change the list.
+// First returns the first n records of a list in order; equal ones keep their order. It keeps no
+// more than n keys, and does not change the list.
 func (o Order[T]) First(list []T, n int) []T {
 	n = max(min(n, len(list)), 0)
 	if o.text == nil && o.num == nil || n == 0 {

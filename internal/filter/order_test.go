@@ -54,8 +54,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%s: %v", order, err)
 			continue
 		}
-		sorted := slices.Clone(list)
-		o.Sort(sorted)
+		sorted := o.First(list, len(list))
 		for n := range len(list) + 2 {
 			if first := o.First(list, n); !slices.Equal(first, sorted[:min(n, len(list))]) {
 				t.Errorf("the first %d by %q: %v, want those of %v", n, order, first, sorted)
@@ -89,8 +88,7 @@ func TestFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sorted := slices.Clone(list)
-		o.Sort(sorted)
+		sorted := o.First(list, len(list))
 		for _, n := range []int{1, 2, 99, 100, 499, 500} {
 			if !slices.Equal(o.First(list, n), sorted[:n]) {
 				t.Errorf("the first %d by %s are not those of the whole order", n, by)

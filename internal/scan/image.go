@@ -2,10 +2,13 @@ package scan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/buildyard/buildyard/internal/scan/disk"
+	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
 // volumes returns the file systems of a disk to catalog, and records the others. name distinguishes
@@ -31,11 +34,28 @@ func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) (
 				Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
 			continue
 		}
+		files, err := filesOf(v, o.Snapshot)
+		if err != nil {
+			i.Skipped = append(i.Skipped,
+				Skipped{Name: on + label, Reason: err.Error(), Partial: !errors.Is(err, apfs.ErrNoSnapshot)})
+			continue
+		}
 		out = append(out, volume{
-			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: v.FS,
+			Volume: Volume{Name: label, Role: v.Role, Format: v.Format, Notes: v.Notes}, group: v.Group, fs: files,
 		})
 	}
 	return out, nil
+}
+
+// filesOf returns the files of a volume, or of its snapshot with a name.
+func filesOf(v disk.Volume, snapshot string) (fs.FS, error) {
+	switch {
+	case snapshot == "":
+		return v.FS, nil
+	case v.Snapshot == nil:
+		return nil, apfs.ErrNoSnapshot
+	}
+	return v.Snapshot(snapshot)
 }
 
 // partition formats the name of a part of a disk.

@@ -3,6 +3,7 @@ package scan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 
@@ -14,6 +15,8 @@ import (
 type Options struct {
 	Storage      string // directory of the registry, for templates
 	IgnoreSystem bool   // leave the system volume of a Mac out
+	MacOS        bool   // macOS itself is a package
+	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
 	Progress     func(volume string, files, packages int)
 	Limits       catalog.Limits // of the result of all volumes of a source
 }
@@ -95,6 +98,9 @@ type volume struct {
 
 // catalog catalogs volumes, and assigns each a path in one tree.
 func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) error {
+	if len(volumes) == 0 && o.Snapshot != "" {
+		return fmt.Errorf("no volume with a readable snapshot %q", o.Snapshot)
+	}
 	if len(volumes) == 0 && len(i.Skipped) == 0 {
 		return errors.New("nothing in it is a file system")
 	}

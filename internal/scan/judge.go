@@ -15,6 +15,9 @@ const imageWorkers = 4
 // options returns how a volume is cataloged.
 func (v *volume) options(o Options) catalog.Options {
 	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of, Limits: o.Limits}
+	if o.MacOS {
+		out.Extractors = append(out.Extractors, extractors.System()...)
+	}
 	if v.Format != folderFormat {
 		out.Workers = imageWorkers * runtime.GOMAXPROCS(0)
 	}

@@ -95,7 +95,7 @@ func crashing(dir string) error {
 			fmt.Println("large", 400+i)
 		}
 		if i == 7 {
-			if err := s.Rotate(ctx); err != nil {
+			if err := s.ring.rotate(ctx); err != nil {
 				return err
 			}
 		}

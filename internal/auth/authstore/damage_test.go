@@ -136,7 +136,7 @@ func TestDamageOpensNothing(t *testing.T) {
 		if _, err := r.Sweep(ctx, time.Now()); err == nil {
 			t.Errorf("%q: nothing is said of the ring", bad)
 		}
-		if err := r.Rotate(ctx); err == nil || c.records(t)["z/ring"] != bad {
+		if err := r.ring.rotate(ctx); err == nil || c.records(t)["z/ring"] != bad {
 			t.Errorf("%q: the ring is written over: %v", bad, err)
 		}
 		_ = r.session(t, "other") // what was signed with continues to sign

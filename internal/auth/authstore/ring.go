@@ -137,7 +137,8 @@ func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.Conditi
 	return told(ctx, r.st)
 }
 
-// rotate adds a signing key, unless another replica does so at the same time.
+// rotate adds a signing key, which signs a minute later, unless another replica does so at the same
+// time. Existing signatures stay valid for their lifetime.
 func (r *keyRing) rotate(ctx context.Context) error {
 	if err := r.ensure(ctx); err != nil {
 		return err

@@ -121,10 +121,6 @@ func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service]
 // share.
 func (s *Stores) Signer() *auth.Signer { return s.ring.signer }
 
-// Rotate adds a signing key, which signs a minute later. Existing signatures stay valid for their
-// lifetime. Concurrent calls add one key.
-func (s *Stores) Rotate(ctx context.Context) error { return s.ring.rotate(ctx) }
-
 // Sweep removes expired records, a bounded number per call, and returns their number. The replica
 // that holds the lease should call it every few seconds; concurrent calls are harmless.
 func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {

@@ -177,14 +177,14 @@ func ringOf(t *testing.T, c *cluster) (keys int) {
 func TestRotation(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
-		must(t, a.Rotate(t.Context()))
-		must(t, b.Rotate(t.Context())) // a moment later, and before it need have seen the first
+		must(t, a.ring.rotate(t.Context()))
+		must(t, b.ring.rotate(t.Context())) // a moment later, and before it need have seen the first
 		n := ringOf(t, c)
 		if n < 2 || n > 3 {
 			t.Errorf("%d keys", n)
 		}
 		for range 100 {
-			if err := a.Rotate(t.Context()); err != nil {
+			if err := a.ring.rotate(t.Context()); err != nil {
 				if farm.CodeOf(err) != farm.CodeRefused {
 					t.Error(err)
 				}
@@ -201,7 +201,7 @@ func TestRotatedKeySigns(t *testing.T) {
 		c := newCluster(mem.New())
 		a, b := c.open(t), c.open(t)
 		old := a.Signer().Seal("p", nil)
-		must(t, a.Rotate(t.Context()))
+		must(t, a.ring.rotate(t.Context()))
 		time.Sleep(61 * time.Second)
 		text := a.Signer().Seal("p", nil)
 		if old[:6] == text[:6] { // the version of the key
@@ -223,7 +223,7 @@ func TestRotateAtOnce(t *testing.T) {
 		a, b := c.open(t), c.open(t)
 		s, rev, err := a.ring.current()
 		must(t, err)
-		must(t, b.Rotate(t.Context()))
+		must(t, b.ring.rotate(t.Context()))
 		if err := a.ring.put(t.Context(), s.Ring.Rotated(time.Now()), store.IfRev(rev)); !errors.Is(err,
 			store.ErrConflict) {
 			t.Errorf("a rotation of a ring that was rotated: %v", err)
@@ -244,12 +244,12 @@ func TestLateReplica(t *testing.T) {
 	faults.StallWatch()
 	groups := []string{"new"}
 	must(t, a.keys.Update(t.Context(), "ci", auth.KeyChange{Groups: &groups}))
-	must(t, a.Rotate(t.Context()))
+	must(t, a.ring.rotate(t.Context()))
 	before := c.records(t)
 	for name, do := range map[string]func(context.Context) error{
 		"delete":  func(ctx context.Context) error { return b.Keys().Delete(ctx, old) },
 		"replace": func(ctx context.Context) error { return b.Keys().Replace(ctx, old, old) },
-		"rotate":  b.Rotate,
+		"rotate":  b.ring.rotate,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 		if err := do(ctx); err == nil {
@@ -281,7 +281,7 @@ func TestSecretsStayHidden(t *testing.T) {
 			log.Info("event", "all", fmt.Sprintf("%+v %#v", ev, ev), "new", ev.New, "record", ev)
 		}
 	})
-	must(t, r.Rotate(t.Context()))
+	must(t, r.ring.rotate(t.Context()))
 	row, _, _ := r.ring.table.Get(ringID)
 	change := store.Put(r.ring.table, ringID, row, store.Any)
 	log.Info("row", "row", row, "value", row.Value, "text",

@@ -55,17 +55,18 @@ type Node struct {
 
 // NodeOptions are the options of OpenNode.
 type NodeOptions struct {
-	Home           datadir.Dir // with the identity of a joined node
-	Driver         string      // DriverQEMU or DriverSim
-	VNCListen      string      // listen address of VNC consoles; "": loopback
-	Bridge         string      // bridge of this host for network mode bridge; "": the mode is refused
-	RunAs          string      // user of QEMU when this program is root; "": the driver's choice
-	Metrics        string      // listen address of metrics, host:port; "": disabled
-	UnsafeVM       bool        // VMs ignore flushes of their guests; for measurements only
-	vlans          vlanFlags
-	Logger         *slog.Logger
-	Licence        LicenseOptions
-	AllowDowngrade bool // the controller may replace this agent by an older one
+	Home             datadir.Dir // with the identity of a joined node
+	Driver           string      // DriverQEMU or DriverSim
+	VNCListen        string      // listen address of VNC consoles; "": loopback
+	Bridge           string      // bridge of this host for network mode bridge; "": the mode is refused
+	RunAs            string      // user of QEMU when this program is root; "": the driver's choice
+	RequireIsolation bool        // no VM starts without the firewall rule that keeps guests off this host
+	Metrics          string      // listen address of metrics, host:port; "": disabled
+	UnsafeVM         bool        // VMs ignore flushes of their guests; for measurements only
+	vlans            vlanFlags
+	Logger           *slog.Logger
+	Licence          LicenseOptions
+	AllowDowngrade   bool // the controller may replace this agent by an older one
 
 	UpdateKeys string // file with the trusted keys of agent packages; "": the one in the data directory
 
@@ -220,7 +221,8 @@ func openDriver(ctx context.Context, o NodeOptions, identity datadir.Identity) (
 			return nil, err
 		}
 		return qemu.Open(ctx, qemu.Options{
-			Dir: o.Home.VMs(), RunAs: o.RunAs, Bridge: o.Bridge, VLANs: vlans, Uplink: identity.VLANUplink,
+			Dir: o.Home.VMs(), RunAs: o.RunAs, RequireIsolation: o.RequireIsolation, Bridge: o.Bridge, VLANs: vlans,
+			Uplink:      identity.VLANUplink,
 			UnsafeCache: o.UnsafeVM, VNCListen: o.VNCListen, Logger: o.Logger,
 		})
 	case DriverSim:

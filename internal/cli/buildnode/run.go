@@ -59,6 +59,8 @@ func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", "",
 		"dedicated user of QEMU when this program runs as root (default: buildyard if it exists, else user id 65525)")
+	cmd.Flags().BoolVar(&o.RequireIsolation, "require-isolation", false,
+		"refuse to start VMs while the firewall rule that keeps guests off this host is missing")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "",
 		"bridge of this host for network mode bridge (default: the mode is refused)")
 	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "",

@@ -108,7 +108,10 @@ type role struct {
 var roles = []role{
 	{
 		"ci", "A CI system: it starts, saves and terminates instances.",
-		append(permissionNames(farm.MinimumPermissions()), "registry_list"),
+		[]string{
+			"get_groups", "get_registry_disk_info", "list_images", "list_nodes", "list_vms", "save_image", "start_vm",
+			"terminate_vm", "update_vm", "view_logs", "registry_list",
+		},
 		[]string{"index", "list_vms", "save_revert"},
 	},
 	{

@@ -23,6 +23,14 @@ var macs = map[string][]apfstest.Volume{
 		{Name: "Macintosh HD - Data", Role: apfstest.Data, Group: [16]byte{1}, Files: lodash("Users/ci")},
 		{Name: "Work/1", Files: lodash("src")},
 	},
+	"snapshot": {
+		{Name: "Data", Role: apfstest.Data, Snapshots: []apfstest.Snapshot{{Name: "before", Files: lodash("old")}}},
+		{Name: "System", Role: apfstest.System, Files: []apfstest.File{{
+			Path: "System/Library/CoreServices/SystemVersion.plist",
+			Data: []byte(`<?xml version="1.0" encoding="UTF-8"?><plist version="1.0"><dict><key>ProductName</key>` +
+				`<string>macOS</string><key>ProductVersion</key><string>14.5</string></dict></plist>`),
+		}}},
+	},
 	"encrypted": {
 		{Name: "Open", Role: apfstest.Data, Files: lodash("Users/ci")},
 		{Name: "Secret", Encrypted: true},
@@ -32,7 +40,7 @@ var macs = map[string][]apfstest.Volume{
 // apfs writes an image of macs: apfs mac FILE.
 func apfs(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 || macs[args[0]] == nil {
-		ts.Fatalf("usage: apfs mac|encrypted FILE")
+		ts.Fatalf("usage: apfs mac|encrypted|snapshot FILE")
 	}
 	f, err := os.Create(ts.MkAbs(args[1]))
 	ts.Check(err)

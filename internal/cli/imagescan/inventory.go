@@ -20,6 +20,8 @@ import (
 type inventoryOptions struct {
 	storage      string
 	ignoreSystem bool
+	macOS        bool
+	snapshot     string
 	several      bool // messages name the source
 }
 
@@ -27,6 +29,9 @@ func (o *inventoryOptions) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "storage directory of the registry")
 	fs.BoolVarP(&o.ignoreSystem, "ignore-system-volume", "i", false, "skip the system volume of a VM")
+	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
+	fs.StringVar(&o.snapshot, "snapshot", "",
+		"APFS snapshot to scan; other volumes are skipped (default: current files)")
 	_ = cmd.MarkFlagDirname("storage-dir")
 }
 
@@ -37,7 +42,7 @@ func (o *inventoryOptions) take(
 	line := g.line()
 	defer line.Clear()
 	so := scan.Options{
-		Storage: o.storage, IgnoreSystem: o.ignoreSystem,
+		Storage: o.storage, IgnoreSystem: o.ignoreSystem, MacOS: o.macOS, Snapshot: o.snapshot,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -61,6 +66,9 @@ func (o *inventoryOptions) take(
 // check opens a source and closes it again, so that an invalid source is reported before the database is
 // updated.
 func (o *inventoryOptions) check(src scan.Source) error {
+	if src.Type == scan.Folder && o.snapshot != "" {
+		return cli.Usage(errors.New("--snapshot requires an image or a template"))
+	}
 	if src.Type == scan.Template {
 		return o.checkTemplate(src)
 	}

@@ -59,7 +59,8 @@ func (d *Driver) isolated(ctx context.Context) error {
 		}
 	}
 	if err != nil && d.opt.RequireIsolation {
-		return fmt.Errorf("guests cannot be kept off the services of this node, which its settings ask for: %w", err)
+		return fmt.Errorf("guests cannot be kept off the services of this node, which --require-isolation demands: %w",
+			err)
 	}
 	return nil
 }

@@ -65,12 +65,8 @@ func show(w http.ResponseWriter, status int, p Page) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// FailPage shows a failed login at the identity provider. It is for oidc.Options.Fail.
-func FailPage(w http.ResponseWriter, r *http.Request, status int, sentence string) {
-	Show(show).Fail(w, r, status, sentence)
-}
-
-// Fail is FailPage in the style of s. A nil s has the default style.
+// Fail shows a failed login at the identity provider, in the style of s; nil is the default style.
+// It is for oidc.Options.Fail.
 func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
 	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
 	if s == nil {

@@ -103,7 +103,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	provider, err := oidc.New(oidc.Options{
 		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL,
 		DisplayName: "The <Firm>",
-		Signer:      signer, Logger: log, Fail: authrest.FailPage,
+		Signer:      signer, Logger: log, Fail: authrest.Show(nil).Fail,
 	})
 	must(t, err)
 	s.idp.Client(t, clientID, clientSecret, s.url+oidc.CallbackPath)

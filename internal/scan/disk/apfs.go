@@ -3,6 +3,7 @@ package disk
 import (
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
@@ -38,7 +39,10 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 			continue
 		}
 		vols = append(vols,
-			Volume{Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes()})
+			Volume{
+				Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes(),
+				Snapshot: func(name string) (fs.FS, error) { return v.SnapshotFS(name) },
+			})
 	}
 	for _, err := range c.Lost() {
 		skipped = append(skipped, failed("an APFS container", err))

@@ -17,7 +17,8 @@ type Volume struct {
 	Role      string // of APFS: "system", "data", ...; "" = none
 	Group     string // of APFS: the volume group, which combines two volumes to one tree; "" = none
 	FS        fs.FS
-	Notes     []string // possible errors in what is read, in sentences
+	Snapshot  func(name string) (fs.FS, error) // of APFS: the files of a snapshot; nil where there are none
+	Notes     []string                         // possible errors in what is read, in sentences
 }
 
 // Skipped is a part of a disk that is not returned as a volume.

@@ -98,9 +98,6 @@ func (v *Volume) Group() string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// CaseSensitive reports whether names that differ in case only are different.
-func (v *Volume) CaseSensitive() bool { return v.sb.features&caseInsensitive == 0 }
-
 // Encrypted reports whether the volume is encrypted, so that FS refuses it.
 func (v *Volume) Encrypted() bool { return v.sb.flags&unencrypted == 0 }
 
@@ -138,7 +135,11 @@ func (v *Volume) FS() (*FS, error) {
 	return v.openSnapshot(*s)
 }
 
-// SnapshotFS returns the files of a snapshot by its name.
+// ErrNoSnapshot means that a volume has no snapshot with the requested name.
+var ErrNoSnapshot = errors.New("snapshot not found")
+
+// SnapshotFS returns the files of a snapshot by its name. The error wraps ErrNoSnapshot where there
+// is none.
 func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if v.Encrypted() {
 		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.sb.name, ErrEncrypted)
@@ -150,7 +151,7 @@ func (v *Volume) SnapshotFS(name string) (*FS, error) {
 		}
 	}
 	if err == nil {
-		err = errors.New("there is none of this name")
+		err = ErrNoSnapshot
 	}
 	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.sb.name, err)
 }
