@@ -96,10 +96,10 @@ func TestTerminateInEveryPhase(t *testing.T) {
 	}
 }
 
-// TestEndedIsHeldNoMore: an ended instance is not part of the inventory, whether the VMs were
+// TestEndedIsCachedNoMore: an ended instance is not part of the inventory, whether the VMs were
 // listed just before or are being listed: without an instance, its VM would be orphaned and use the
 // capacity for another one.
-func TestEndedIsHeldNoMore(t *testing.T) {
+func TestEndedIsCachedNoMore(t *testing.T) {
 	for name, listing := range map[string]time.Duration{"listed before": 0, "being listed": 500 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sim.Options{}, func(w *world) {
@@ -131,9 +131,9 @@ func TestTerminateOfTheUnknown(t *testing.T) {
 	})
 }
 
-// TestStray: a VM that is missing in the journal is listed in the inventory with its labels, and is
+// TestOrphan: a VM that is missing in the journal is listed in the inventory with its labels, and is
 // removed when that is ordered.
-func TestStray(t *testing.T) {
+func TestOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
 		_, err := w.host.Start(t.Context(), hv.Spec{
@@ -398,7 +398,7 @@ func TestStatusIsRepeatedUntilAnswered(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsGoOnDuringAPull(t *testing.T) {
+func TestHeartbeatsContinueDuringAPull(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.source.set(time.Minute, nil)
 		w.control.order(startOrder(nil))

@@ -62,9 +62,9 @@ func TestDetails(t *testing.T) {
 	})
 }
 
-// TestDetailsOfAStray: for a VM without a journal entry, the details come from its labels and the
+// TestDetailsOfAnOrphan: for a VM without a journal entry, the details come from its labels and the
 // driver.
-func TestDetailsOfAStray(t *testing.T) {
+func TestDetailsOfAnOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const alien = "99999999-2222-4333-8444-555555555555"
 		w := newWorld(t, sim.Options{})

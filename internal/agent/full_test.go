@@ -39,8 +39,8 @@ func TestTerminateOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestStrayOnAFullDisk: the same for a VM that is missing in the journal.
-func TestStrayOnAFullDisk(t *testing.T) {
+// TestOrphanOnAFullDisk: the same for a VM that is missing in the journal.
+func TestOrphanOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{})
 		_, err := w.host.Start(t.Context(), hv.Spec{

@@ -11,9 +11,9 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// TestLicenceThatIsSaid: the node's license applies in addition to its hypervisor's; the node
+// TestLicenseThatIsReported: the node's license applies in addition to its hypervisor's; the node
 // reports the one that ends first.
-func TestLicenceThatIsSaid(t *testing.T) {
+func TestLicenseThatIsReported(t *testing.T) {
 	dir := t.TempDir()
 	secret, public := filepath.Join(dir, "a.key"), filepath.Join(dir, "a.pub")
 	if err := license.Keygen(secret, public); err != nil {

@@ -308,8 +308,8 @@ func (w *world) limit(bytes int64) {
 	w.free = bytes
 }
 
-// TestRoomForASave: an unused cached version is evicted for a save.
-func TestRoomForASave(t *testing.T) {
+// TestSpaceForASave: an unused cached version is evicted for a save.
+func TestSpaceForASave(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		w.control.order(startOrder(func(o *api.StartOrder) { o.ContentID = "unused" }))
 		w.until(api.PhaseRunning)

@@ -215,9 +215,9 @@ func TestRestartIsDoneOnce(t *testing.T) {
 	})
 }
 
-// TestCheckIsMadeAnew: an interrupted sanity test is repeated with another VM, since the state of
+// TestCheckIsMadeAgain: an interrupted sanity test is repeated with another VM, since the state of
 // the first one is unknown.
-func TestCheckIsMadeAnew(t *testing.T) {
+func TestCheckIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{Exec: sim.Range{Min: 10 * time.Second}})
 		g := newGate(-1)

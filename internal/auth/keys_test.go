@@ -345,9 +345,9 @@ func (f failing) Delete(ctx context.Context, old farm.APIKey) error {
 	return f.KeyTable.Delete(ctx, old)
 }
 
-// TestSweepGoesOn: Sweep continues after a key that was changed concurrently, and returns any other
+// TestSweepContinues: Sweep continues after a key that was changed concurrently, and returns any other
 // error.
-func TestSweepGoesOn(t *testing.T) {
+func TestSweepContinues(t *testing.T) {
 	errDisk := errors.New("disk full")
 	for _, c := range []struct {
 		b    error
@@ -391,8 +391,8 @@ func TestKeysThatAreNotStored(t *testing.T) {
 	}
 }
 
-// TestParsedKeysAreLetGo: a public key is parsed once, and kept as long as its record.
-func TestParsedKeysAreLetGo(t *testing.T) {
+// TestParsedKeysAreReleased: a public key is parsed once, and kept as long as its record.
+func TestParsedKeysAreReleased(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
 	key, err := w.keys.Get("ci")

@@ -123,9 +123,9 @@ func TestEveryPermissionAlone(t *testing.T) {
 	}
 }
 
-// TestLicencesNeverWiden walks through every change of tier, with a restart in between or
+// TestLicensesNeverWiden walks through every change of tier, with a restart in between or
 // not: once something was denied, it stays denied until permissions are switched off.
-func TestLicencesNeverWiden(t *testing.T) {
+func TestLicensesNeverWiden(t *testing.T) {
 	tiers := append([]farm.Tier{""}, farm.Tiers...)
 	for _, first := range tiers {
 		for _, second := range tiers {

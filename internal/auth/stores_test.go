@@ -15,7 +15,7 @@ func TestKeyTable(t *testing.T) {
 	authtest.Keys(t, func(*testing.T) auth.KeyStore { return table })
 }
 
-func TestMarkTable(t *testing.T) {
+func TestNonceTable(t *testing.T) {
 	authtest.Marks(t, func(*testing.T) auth.NonceStore { return &auth.MemoryNonces{} }, authtest.Forgets)
 }
 

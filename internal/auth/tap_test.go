@@ -314,9 +314,9 @@ var errDisk = errors.New("disk full")
 
 func (broken) Use(context.Context, Nonce, time.Time) (bool, error) { return true, errDisk }
 
-// TestNoMarkNoSession: if the nonce cannot be stored, no session is created, and no failure is
+// TestNoNonceNoSession: if the nonce cannot be stored, no session is created, and no failure is
 // counted.
-func TestNoMarkNoSession(t *testing.T) {
+func TestNoNonceNoSession(t *testing.T) {
 	w := newWorld(t).replica(broken{})
 	w.add(t, "ci")
 	secret := w.hand(t, "ci")
@@ -336,7 +336,7 @@ func TestDamagedRecordsAreErrors(t *testing.T) {
 	}
 }
 
-func TestMarksAreForgotten(t *testing.T) {
+func TestNoncesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m MemoryNonces
 		for i := range 600 {

@@ -176,7 +176,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-func TestErrorSaysWhereTheValueCameFrom(t *testing.T) {
+func TestErrorReportsWhereTheValueCameFrom(t *testing.T) {
 	cases := map[string]Sources{
 		"--count":       {Flags: parsedFlags(t, sample, "--count=x")},
 		"environment":   {Env: environment(map[string]string{"SVC_COUNT": "x"})},

@@ -16,7 +16,7 @@ func printed(t interface{ Fatal(args ...any) }, v *Values) string {
 	return b.String()
 }
 
-func TestPrintSaysOriginsAndMasksSecrets(t *testing.T) {
+func TestPrintReportsOriginsAndMasksSecrets(t *testing.T) {
 	v := mustLoad(t, sample, Sources{
 		Flags: parsedFlags(t, sample, "--count=5"),
 		Env:   environment(map[string]string{"SVC_WORD": "open sesame", "SVC_NAME": "it's #1"}),

@@ -229,7 +229,7 @@ func countSystem(t *testing.T) int {
 	return len(trust)
 }
 
-func TestWithoutLicenceAllIsOpen(t *testing.T) {
+func TestWithoutLicenseAllIsOpen(t *testing.T) {
 	f, err := Open(Options{Product: Controller})
 	if err != nil || f.Tier() != farm.TierEnterprisePlus || f.Alarm() != "" {
 		t.Errorf("%v, %q, %v", f.Tier(), f.Alarm(), err)
@@ -298,8 +298,8 @@ func TestExpiryLeavesBasic(t *testing.T) {
 	})
 }
 
-// TestAlarmSaysWhatIsLost: a node gets no VMs, a controller refuses what its tier does not open.
-func TestAlarmSaysWhatIsLost(t *testing.T) {
+// TestAlarmReportsWhatIsLost: a node gets no VMs, a controller refuses what its tier does not open.
+func TestAlarmReportsWhatIsLost(t *testing.T) {
 	for product, want := range map[Product]string{
 		Controller: "what needs more than the tier basic is refused", Node: "this node gets no new VMs",
 	} {
@@ -315,8 +315,8 @@ func TestAlarmSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestRunSaysWhatIsInForce: until when the license is valid; without one there is nothing to follow.
-func TestRunSaysWhatIsInForce(t *testing.T) {
+// TestRunReportsWhatIsInForce: until when the license is valid; without one there is nothing to follow.
+func TestRunReportsWhatIsInForce(t *testing.T) {
 	p := newPlace(t)
 	synctest.Test(t, func(t *testing.T) {
 		p.install(farm.TierBasic, time.Hour)

@@ -36,7 +36,7 @@ var sample = License{
 	Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Version: 1,
 }
 
-func TestKeysAreBelieved(t *testing.T) {
+func TestKeysAreTrusted(t *testing.T) {
 	trust, secret := authority(t)
 	other, _ := authority(t)
 	key := mustIssue(t, secret, sample)

@@ -37,7 +37,7 @@ func run(t *testing.T, length time.Duration, list ...Job) string {
 	return log.String()
 }
 
-func TestChoresComeAtTheirPace(t *testing.T) {
+func TestJobsComeAtTheirPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		often, seldom := newTimes(), newTimes()
 		log := run(t, 16*time.Second,
@@ -49,9 +49,9 @@ func TestChoresComeAtTheirPace(t *testing.T) {
 	})
 }
 
-// TestChoresThatFail: failing jobs are repeated after growing delays, and at their interval once
+// TestJobsThatFail: failing jobs are repeated after growing delays, and at their interval once
 // they succeed.
-func TestChoresThatFail(t *testing.T) {
+func TestJobsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type attempt struct {
 			at     time.Duration
@@ -104,8 +104,8 @@ func TestChoresThatFail(t *testing.T) {
 	})
 }
 
-// TestAChoreThatHangs: the job is canceled after its time limit, and ends with the context.
-func TestAChoreThatHangs(t *testing.T) {
+// TestAJobThatHangs: the job is canceled after its time limit, and ends with the context.
+func TestAJobThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, beside := newTimes(), newTimes()
 		log := run(t, 25*time.Second,

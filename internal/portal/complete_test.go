@@ -220,8 +220,8 @@ func TestGroupsFilter(t *testing.T) {
 	w.get("/groups?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
 }
 
-// TestPushesAreTold: a page of templates is notified of a push immediately.
-func TestPushesAreTold(t *testing.T) {
+// TestPushesAreReported: a page of templates is notified of a push immediately.
+func TestPushesAreReported(t *testing.T) {
 	w := newWorld(t, nil)
 	r, err := http.NewRequestWithContext(t.Context(), "GET", w.URL()+"/live?topics=templates", nil)
 	if err != nil {

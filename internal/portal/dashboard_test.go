@@ -31,8 +31,8 @@ func TestDashboard(t *testing.T) {
 	w.get("/?range=x").has(200, `data-range="1h"`)
 }
 
-// TestDashboardOfAStranger: without a login the dashboard redirects to the login.
-func TestDashboardOfAStranger(t *testing.T) {
+// TestDashboardWithoutPermissions: without a login the dashboard redirects to the login.
+func TestDashboardWithoutPermissions(t *testing.T) {
 	w := newGuarded(t)
 	w.get("/").has(303)
 	w.logIn()

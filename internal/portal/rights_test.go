@@ -194,9 +194,9 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 	v.get("/permission-groups").has(200, "!disabled")
 }
 
-// TestDeedsOfWhoMayLess: a refused action names the missing permission, for each item where there
+// TestActionsOfWhoMayLess: a refused action names the missing permission, for each item where there
 // are several; with the permission, it succeeds.
-func TestDeedsOfWhoMayLess(t *testing.T) {
+func TestActionsOfWhoMayLess(t *testing.T) {
 	v := newVisitor(t, nil)
 	v.begin(client.StartRequest{Name: "job"})
 	const needs = "You need the permission "

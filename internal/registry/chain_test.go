@@ -188,7 +188,7 @@ func TestContentOfAChain(t *testing.T) {
 	}
 }
 
-func TestParentsAreJudged(t *testing.T) {
+func TestParentsAreChecked(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(2)
 	v0 := g.base(t)
@@ -307,8 +307,8 @@ func TestGCKeepsWhatPushesNeed(t *testing.T) {
 	}
 }
 
-// TestConsolidation: a long chain becomes one layer, and no version, content id or running push notices.
-func TestConsolidation(t *testing.T) {
+// TestSquash: a long chain becomes one layer, and no version, content id or running push notices.
+func TestSquash(t *testing.T) {
 	base, clock := t.TempDir(), newClock()
 	r := open(t, base, clock)
 	g := newGrown(4)
@@ -370,8 +370,8 @@ func TestConsolidation(t *testing.T) {
 	}
 }
 
-// TestDeadLayersAreConsolidated: a short chain of which little is seen becomes one layer, too.
-func TestDeadLayersAreConsolidated(t *testing.T) {
+// TestDeadLayersAreSquashed: a short chain of which little is seen becomes one layer, too.
+func TestDeadLayersAreSquashed(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	g := newGrown(5)
 	fill := func() {

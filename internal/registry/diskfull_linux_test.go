@@ -171,8 +171,8 @@ func TestHopelessPushes(t *testing.T) {
 	}
 }
 
-// TestIdlePushMakesRoom: an idle push is ended for one that would not fit otherwise, and only then.
-func TestIdlePushMakesRoom(t *testing.T) {
+// TestIdlePushFreesSpace: an idle push is ended for one that would not fit otherwise, and only then.
+func TestIdlePushFreesSpace(t *testing.T) {
 	clock := newClock()
 	r := open(t, smallDisk(t, "48m"), clock)
 	left := noise(t, 1, 20*mib)

@@ -188,8 +188,8 @@ func TestAbandonedPushesEndInSpiteOfStarts(t *testing.T) {
 	}
 }
 
-// TestDamagedDirectoryIsSaid: what cannot be read of a version is a sentence, and no list fails for it.
-func TestDamagedDirectoryIsSaid(t *testing.T) {
+// TestDamagedDirectoryIsReported: what cannot be read of a version is a sentence, and no list fails for it.
+func TestDamagedDirectoryIsReported(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	c := makeContent("disk", api.FileDisk, "directory")

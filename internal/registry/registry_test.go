@@ -171,7 +171,7 @@ func TestGenerationOfACommit(t *testing.T) {
 	}
 }
 
-func TestPartsAreJudged(t *testing.T) {
+func TestPartsAreChecked(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	a, b := makeContent("disk", api.FileDisk, "a"), makeContent("disk", api.FileDisk, "b")
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", a))

@@ -126,8 +126,8 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// TestTrashMakesRoom: a push that would not fit otherwise empties the trash.
-func TestTrashMakesRoom(t *testing.T) {
+// TestTrashFreesSpace: a push that would not fit otherwise empties the trash.
+func TestTrashFreesSpace(t *testing.T) {
 	base := smallDisk(t, "48m")
 	r := open(t, base, newClock())
 	old := noise(t, 1, 25*mib)

@@ -90,9 +90,9 @@ func TestScrubClearsAMark(t *testing.T) {
 	must(t, r.Close())
 }
 
-// TestScrubGoesOn: the rate is kept, traffic makes it slower, a restart continues where it was, and the next round
+// TestScrubContinues: the rate is kept, traffic makes it slower, a restart continues where it was, and the next round
 // begins a week after this one.
-func TestScrubGoesOn(t *testing.T) {
+func TestScrubContinues(t *testing.T) {
 	base := t.TempDir()
 	r := open(t, base, newClock())
 	const layers, bytes = 6, 300000
@@ -169,8 +169,8 @@ func TestPaceYields(t *testing.T) {
 	}
 }
 
-// TestUpkeep: one job at a time, whose result is kept and which ends when it is canceled.
-func TestUpkeep(t *testing.T) {
+// TestStorageJob: one job at a time, whose result is kept and which ends when it is canceled.
+func TestStorageJob(t *testing.T) {
 	h := makeHurt(t)
 	r := open(t, h.base, newClock())
 	if u := r.StorageJobStatus(); u.State != api.UpkeepNone {

@@ -65,8 +65,8 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// TestLicenceIsNoPackage: the same secret signs both, and neither is accepted as the other.
-func TestLicenceIsNoPackage(t *testing.T) {
+// TestLicenseIsNoPackage: the same secret signs both, and neither is accepted as the other.
+func TestLicenseIsNoPackage(t *testing.T) {
 	trust, secret := keys(t)
 	licence, err := license.Issue(secret, license.License{Product: license.Node, Tier: farm.TierBasic})
 	if err != nil {
@@ -170,9 +170,9 @@ func (p *place) offers(want, trouble string) {
 	}
 }
 
-// TestShelfFollowsItsDirectory: only unchanged signed packages are offered, and a changed one does
+// TestRepositoryFollowsItsDirectory: only unchanged signed packages are offered, and a changed one does
 // not affect others.
-func TestShelfFollowsItsDirectory(t *testing.T) {
+func TestRepositoryFollowsItsDirectory(t *testing.T) {
 	p := newPlace(t)
 	p.offers("", "")
 	if p.shelf.Keys() == "" {

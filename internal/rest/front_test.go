@@ -59,9 +59,9 @@ func TestFoldedPaths(t *testing.T) {
 	}
 }
 
-// TestFoldedPathsAreJudged: a path of another form is the same route, with the same permission, and
+// TestFoldedPathsAreChecked: a path of another form is the same route, with the same permission, and
 // keeps its body.
-func TestFoldedPathsAreJudged(t *testing.T) {
+func TestFoldedPathsAreChecked(t *testing.T) {
 	g := newGate(t)
 	h := Front(FrontOptions{Guarded: true, Logger: slog.New(slog.DiscardHandler)}, g.handler)
 	for what, want := range map[string]int{

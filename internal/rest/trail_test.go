@@ -196,9 +196,9 @@ func TestTrailFlush(t *testing.T) {
 	}
 }
 
-// TestTheGuardTellsWhatIsTold: the record includes values from the handler and from the table of routes; the
+// TestTheGuardReportsWhatIsReported: the record includes values from the handler and from the table of routes; the
 // handler knows the caller.
-func TestTheGuardTellsWhatIsTold(t *testing.T) {
+func TestTheGuardReportsWhatIsReported(t *testing.T) {
 	g := newGate(t)
 	var actor farm.Actor
 	routes := []Route{

@@ -56,7 +56,7 @@ func TestUrgentRequestsPayForNothing(t *testing.T) {
 
 // An owner that is served all the time does not starve another one that requests less urgent
 // instances.
-func TestServedOwnersAgeAnew(t *testing.T) {
+func TestServedOwnersAgeAgain(t *testing.T) {
 	x := indexOf([]Node{machine("n", 1)},
 		[]Request{ask("patient", 0, func(r *Request) { r.Owner, r.Priority = "b", 1200 })})
 	for i := range 1000 {

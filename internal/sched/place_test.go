@@ -363,7 +363,7 @@ func TestParkedPoolWakes(t *testing.T) {
 	}
 }
 
-func TestRemovedThingsAreGone(t *testing.T) {
+func TestRemovedThingsAreRemoved(t *testing.T) {
 	x := indexOf([]Node{machine("a", 2), machine("b", 2)}, []Request{ask("r1", 1), ask("r2", 2), ask("r3", 3)})
 	if d := cmp.Diff([]string{"r1>a"}, pairs(x, 1)); d != "" {
 		t.Fatal(d)

@@ -103,9 +103,9 @@ func TestWhereKeepsValuesApart(t *testing.T) {
 	}
 }
 
-// TestOldVersionsAreLetGo checks that a map keeps nothing of the versions before it in memory,
+// TestOldVersionsAreReleased checks that a map keeps nothing of the versions before it in memory,
 // though it shares most of its chunks with them.
-func TestOldVersionsAreLetGo(t *testing.T) {
+func TestOldVersionsAreReleased(t *testing.T) {
 	const chunks = 4
 	e := sortedMap[int]{}.edit()
 	for i := range chunks * chunkMax {

@@ -191,9 +191,9 @@ func TestEpochOfAListing(t *testing.T) {
 	}
 }
 
-// TestMovedSaysProgress: the channel closes when the watch has passed another revision, and not
+// TestMovedReportsProgress: the channel closes when the watch has passed another revision, and not
 // before.
-func TestMovedSaysProgress(t *testing.T) {
+func TestMovedReportsProgress(t *testing.T) {
 	l := newLine()
 	l.follow(5, nil)
 	_, _, moved := l.progress()

@@ -32,7 +32,7 @@ var (
 	_ store.Snapshotter    = (*upkept)(nil)
 )
 
-func TestUpkeep(t *testing.T) {
+func TestStorageJob(t *testing.T) {
 	b := &upkept{Backend: mem.New()}
 	old := store.NewTable[car]("old")
 	s, err := store.Open(t.Context(), b, store.Options{Tables: []store.AnyTable{old}, Expendable: old})
@@ -70,7 +70,7 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-func TestBackendWithoutUpkeep(t *testing.T) {
+func TestBackendWithoutMaintenance(t *testing.T) {
 	s, _, _ := openCars(t)
 	if _, _, err := s.Snapshot(t.Context()); farm.CodeOf(err) != farm.CodeRefused {
 		t.Errorf("a backup of what has none: %v", err)
@@ -128,8 +128,8 @@ type refusing struct{ store.Backend }
 
 func (refusing) Commit(context.Context, store.Txn) (int64, error) { return 0, store.ErrUnavailable }
 
-// TestOpenSaysWhatItCannotWrite: a new store needs its schema and epoch, a renewed one its epoch.
-func TestOpenSaysWhatItCannotWrite(t *testing.T) {
+// TestOpenReportsWhatItCannotWrite: a new store needs its schema and epoch, a renewed one its epoch.
+func TestOpenReportsWhatItCannotWrite(t *testing.T) {
 	b := mem.New()
 	if s, err := store.Open(t.Context(), refusing{b}, store.Options{}); !errors.Is(err, store.ErrUnavailable) ||
 		s != nil {
@@ -220,7 +220,7 @@ type kept struct {
 
 func (k kept) Resign(ctx context.Context) error { return errors.Join(k.err, k.Lease.Resign(ctx)) }
 
-func TestCloseSaysWhatItCouldNotResign(t *testing.T) {
+func TestCloseReportsWhatItCouldNotResign(t *testing.T) {
 	errAway := errors.New("away")
 	s, err := store.Open(t.Context(), stubborn{mem.New(), errAway}, store.Options{})
 	if err != nil {

@@ -100,9 +100,9 @@ func TestPullOfARevertedVersion(t *testing.T) {
 	}
 }
 
-// TestPullWhoseLayersAreGone: a restarted registry has forgotten its leases. The pull reports the error and
+// TestPullWhoseLayersAreRemoved: a restarted registry has forgotten its leases. The pull reports the error and
 // leaves no disk under its final name.
-func TestPullWhoseLayersAreGone(t *testing.T) {
+func TestPullWhoseLayersAreRemoved(t *testing.T) {
 	base := t.TempDir()
 	s := serve(t, base)
 	c := s.client(t)

@@ -338,9 +338,9 @@ func TestOverlaysOnOverlays(t *testing.T) {
 	}
 }
 
-// TestOverlayGoesOn: an interrupted pull of an overlay fetches only the rest, and one onto another base starts
+// TestOverlayContinues: an interrupted pull of an overlay fetches only the rest, and one onto another base starts
 // again.
-func TestOverlayGoesOn(t *testing.T) {
+func TestOverlayContinues(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
 	base := make([]byte, 80<<20)
 	after := bytes.Clone(base)
@@ -410,8 +410,8 @@ func TestChainsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestHeldThatIsGone: a disk that is not as it should be is not built upon.
-func TestHeldThatIsGone(t *testing.T) {
+// TestHeldThatIsRemoved: a disk that is not as it should be is not built upon.
+func TestHeldThatIsRemoved(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	a := grow(rnd, nil, 1<<20)
 	b := grow(rnd, a, 1<<20)

@@ -19,8 +19,8 @@ import (
 
 // TestOnXFS runs what depends on clones where files can be cloned.
 func TestOnXFS(t *testing.T) {
-	xfstest.Run(t, "TestClonedDisk", "TestCloneGoesOn", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
-		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestHeldThatIsGone", "TestPushOfWhatChanged")
+	xfstest.Run(t, "TestClonedDisk", "TestCloneContinues", "TestCloneOfChangedDisk", "TestBaseOnAnotherDevice",
+		"TestPullOfChains", "TestBeginOfAClone", "TestClone", "TestHeldThatIsRemoved", "TestPushOfWhatChanged")
 }
 
 // pulledOnto pulls a disk onto its lower layer and checks that it became a separate file.
@@ -61,8 +61,8 @@ func TestClonedDisk(t *testing.T) {
 	}
 }
 
-// TestCloneGoesOn: an interrupted clone is resumed, and started again if its origin is removed.
-func TestCloneGoesOn(t *testing.T) {
+// TestCloneContinues: an interrupted clone is resumed, and started again if its origin is removed.
+func TestCloneContinues(t *testing.T) {
 	if !clones(t) {
 		t.Skip("files cannot be cloned here")
 	}

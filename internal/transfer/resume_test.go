@@ -20,8 +20,8 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// TestPushGoesOn cuts a push permanently, restarts the registry and pushes again: what arrived is not sent again.
-func TestPushGoesOn(t *testing.T) {
+// TestPushContinues cuts a push permanently, restarts the registry and pushes again: what arrived is not sent again.
+func TestPushContinues(t *testing.T) {
 	base := t.TempDir()
 	s := serve(t, base)
 	files := threeFiles(t)
@@ -70,8 +70,8 @@ func TestPushGoesOn(t *testing.T) {
 	mustPull(t, s.client(t), "v1", t.TempDir(), files)
 }
 
-// TestPullGoesOn cancels a pull in the middle and continues in the same directory.
-func TestPullGoesOn(t *testing.T) {
+// TestPullContinues cancels a pull in the middle and continues in the same directory.
+func TestPullContinues(t *testing.T) {
 	s := serve(t, t.TempDir())
 	c := s.client(t)
 	content := make([]byte, 84<<20) // more than five ranges

@@ -84,8 +84,8 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// TestJudges: answers that are nearly right are not.
-func TestJudges(t *testing.T) {
+// TestAuthorizer: answers that are nearly right are not.
+func TestAuthorizer(t *testing.T) {
 	json := http.Header{"Content-Type": {"application/json"}}
 	list := row{service: controller, needs: "list_vms"}
 	for _, c := range []struct {

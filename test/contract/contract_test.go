@@ -275,8 +275,8 @@ func TestAdditionsAreWrittenDown(t *testing.T) {
 	}
 }
 
-// TestJudges: expectations of cases fit what they should, and nothing else.
-func TestJudges(t *testing.T) {
+// TestAuthorizer: expectations of cases fit what they should, and nothing else.
+func TestAuthorizer(t *testing.T) {
 	object := map[string]any{"a": 1.0, "b": "text", "list": []any{"x"}}
 	for want, fits := range map[string]bool{
 		"a=!above 0": true, "a=!above 1": false, "b=!above 0": false, "list=!has x": true, "list=!has y": false,

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestJudgeTold(t *testing.T) {
+func TestCheckTold(t *testing.T) {
 	whole := []string{startVM, vmStarted, terminateVM, vmTerminated}
 	for name, tt := range map[string]struct {
 		events []string

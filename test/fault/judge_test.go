@@ -24,9 +24,9 @@ func failed(begin, end time.Duration, id, message string) call {
 	return c
 }
 
-// TestJudgeCalls has one history per line: a broken promise is found, a late or unknown result is
+// TestCheckCalls has one history per line: a broken promise is found, a late or unknown result is
 // not.
-func TestJudgeCalls(t *testing.T) {
+func TestCheckCalls(t *testing.T) {
 	made := create(1, 2, "x", "a")
 	cases := map[string]struct {
 		calls []call
@@ -130,7 +130,7 @@ func expectOne(t *testing.T, name string, f findings, kind, want string) {
 	}
 }
 
-func TestJudgeCalm(t *testing.T) {
+func TestCheckCalm(t *testing.T) {
 	made := []call{create(1, 2, "x", "a")}
 	ended := append(made[:1:1], terminate(3, 4, true, "a"))
 	started := []record{{ID: "a", ExternalID: "x", State: "Started"}}
@@ -198,7 +198,7 @@ func TestJudgeCalm(t *testing.T) {
 	}
 }
 
-func TestJudgeEnd(t *testing.T) {
+func TestCheckEnd(t *testing.T) {
 	var f findings
 	judgeEnd(world{}, &f)
 	expectOne(t, "empty", f, "", "")

@@ -10,8 +10,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// TestJudgePast plants what may be wrong with the records of instances that are gone.
-func TestJudgePast(t *testing.T) {
+// TestCheckPast plants what may be wrong with the records of instances that are gone.
+func TestCheckPast(t *testing.T) {
 	begin := time.Now()
 	record := func(id string, finished time.Duration, states ...string) api.HistoryInstance {
 		p := api.HistoryInstance{InstanceID: id, Finished: begin.Add(finished)}

@@ -44,7 +44,7 @@ func coded(code int) api.SaveImage {
 	return r
 }
 
-func TestJudgeSaves(t *testing.T) {
+func TestCheckSaves(t *testing.T) {
 	made := create(1, 2, "x", "a")
 	version1, version2 := version{Template: "T", Tag: seedTag}, version{Template: "T", Tag: "t", Number: 1}
 	started := []record{{ID: "a", State: "Started"}}
@@ -239,8 +239,8 @@ func TestLateVersion(t *testing.T) {
 	}
 }
 
-// TestJudgeCallsOfSaves: what a save may do to an instance, and nothing else may.
-func TestJudgeCallsOfSaves(t *testing.T) {
+// TestCheckCallsOfSaves: what a save may do to an instance, and nothing else may.
+func TestCheckCallsOfSaves(t *testing.T) {
 	made := create(1, 2, "x", "a")
 	told := call{Op: opRequest, Begin: 5, End: 6, Request: "r", State: saveDone, Acked: true}
 	gone := []api.SaveImage{answer(saveDone, "")}
@@ -289,7 +289,7 @@ func TestJudgeCallsOfSaves(t *testing.T) {
 	}
 }
 
-func TestJudgeRequests(t *testing.T) {
+func TestCheckRequests(t *testing.T) {
 	seen := func(begin, end time.Duration, status string) call {
 		return call{Op: opRequest, Begin: begin, End: end, Request: "r", State: status, Acked: true}
 	}
@@ -322,7 +322,7 @@ func TestJudgeRequests(t *testing.T) {
 	}
 }
 
-func TestJudgeRestarts(t *testing.T) {
+func TestCheckRestarts(t *testing.T) {
 	before := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	asked := call{Op: opRestart, Begin: 3, End: 4, Instances: []string{"a"}, Acked: true, Since: before}
 	unknown := asked
@@ -344,7 +344,7 @@ func TestJudgeRestarts(t *testing.T) {
 	}
 }
 
-func TestJudgeUploads(t *testing.T) {
+func TestCheckUploads(t *testing.T) {
 	open := []upload{{"here", "T", "t"}}
 	for name, c := range map[string]struct {
 		requests []api.SaveImage

@@ -25,9 +25,9 @@ func told(stream int, begin, end time.Duration, id, state, node string) call {
 	return c
 }
 
-// TestStormJudge plants a violation of each rule, and next to it a valid case that only looks like
+// TestStormCheck plants a violation of each rule, and next to it a valid case that only looks like
 // one.
-func TestStormJudge(t *testing.T) {
+func TestStormCheck(t *testing.T) {
 	a, b := create(1, 2, "x", "a"), create(1, 2, "y", "b")
 	cases := map[string]struct {
 		calls      []call

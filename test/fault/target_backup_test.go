@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestJudgeFile(t *testing.T) {
+func TestCheckFile(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		failed, stat error
@@ -26,8 +26,8 @@ func TestJudgeFile(t *testing.T) {
 	}
 }
 
-// TestJudgeRestored plants what may go wrong when a cloud goes back to a backup.
-func TestJudgeRestored(t *testing.T) {
+// TestCheckRestored plants what may go wrong when a cloud goes back to a backup.
+func TestCheckRestored(t *testing.T) {
 	since := time.Now()
 	runs := []record{{ID: "a", State: "Started", Since: since}}
 	vm := []machine{{Instance: "a", What: "here", Running: true}}
@@ -66,8 +66,8 @@ func TestJudgeRestored(t *testing.T) {
 	}
 }
 
-// TestJudgeMaintenance: only what was acknowledged is held against what is.
-func TestJudgeMaintenance(t *testing.T) {
+// TestCheckMaintenance: only what was acknowledged is held against what is.
+func TestCheckMaintenance(t *testing.T) {
 	for _, c := range []struct {
 		want, on bool
 		lost     int

@@ -90,8 +90,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestMixedIsJudged: each target of the mixed load can fail the row of each attacked phase.
-func TestMixedIsJudged(t *testing.T) {
+// TestMixedIsChecked: each target of the mixed load can fail the row of each attacked phase.
+func TestMixedIsChecked(t *testing.T) {
 	attacked := func(larger float64) phase { return phase{Started: 1, P99: slowerAtMost, Memory: int64(larger * 100)} }
 	for name, spoil := range map[string]func(m *mixed, p *phase){
 		"": func(*mixed, *phase) {}, "nothing started": func(_ *mixed, p *phase) { p.Started = 0 },

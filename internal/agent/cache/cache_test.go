@@ -210,7 +210,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 	}
 }
 
-func TestFailedPullIsTold(t *testing.T) {
+func TestFailedPullIsReported(t *testing.T) {
 	s := &source{fail: farm.Refused("no such tag")}
 	c := open(t, cache.Options{Dir: t.TempDir(), Source: s})
 	err := c.Fetch(t.Context(), ref("v1-1"), nil)
@@ -219,9 +219,9 @@ func TestFailedPullIsTold(t *testing.T) {
 	}
 }
 
-// TestRoom checks the eviction rules on a disk of a fixed size: the reserve stays free, pinned
+// TestSpace checks the eviction rules on a disk of a fixed size: the reserve stays free, pinned
 // versions stay, and what is evicted was used before everything that stays.
-func TestRoom(t *testing.T) {
+func TestSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "cache")
 		if err != nil {
@@ -304,9 +304,9 @@ func checkFetch(t *rapid.T, c *cache.Cache, id string, held map[string]bool, use
 	}
 }
 
-// TestMakeRoom: the oldest version is evicted first, a pinned one stays, and freeing too little is
+// TestFreeSpace: the oldest version is evicted first, a pinned one stays, and freeing too little is
 // not an error.
-func TestMakeRoom(t *testing.T) {
+func TestFreeSpace(t *testing.T) {
 	const total = 10 * unit
 	var c *cache.Cache
 	clock := time.Unix(1_700_000_000, 0)

@@ -191,9 +191,9 @@ func TestAdoptedChain(t *testing.T) {
 	}
 }
 
-// TestChangesNeedLittleRoom: the part of a chain that a node already has needs no more space, and
+// TestChangesNeedLittleSpace: the part of a chain that a node already has needs no more space, and
 // is not evicted for the rest.
-func TestChangesNeedLittleRoom(t *testing.T) {
+func TestChangesNeedLittleSpace(t *testing.T) {
 	s := newShelf(t, 14*mib) // of which one is reserved
 	base := noise(t, "disk.img", 1, 8)
 	disk, err := os.ReadFile(base)

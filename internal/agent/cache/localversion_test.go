@@ -158,9 +158,9 @@ func crowded(t *testing.T) (s *shelf, first, second, other cache.Ref) {
 	return s, first, second, other
 }
 
-// TestSharedVersionIsNoRoom: a version that a pull links to is not evicted for that pull; another
+// TestSharedVersionIsNoSpace: a version that a pull links to is not evicted for that pull; another
 // version is, although it was used later.
-func TestSharedVersionIsNoRoom(t *testing.T) {
+func TestSharedVersionIsNoSpace(t *testing.T) {
 	s, first, second, other := crowded(t)
 	s.fetch(second)
 	if !s.cache.Has(first.ContentID) || s.cache.Has(other.ContentID) || !s.cache.Has(second.ContentID) {

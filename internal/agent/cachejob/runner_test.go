@@ -332,10 +332,10 @@ func TestDropStopsAPull(t *testing.T) {
 	})
 }
 
-// TestANewAgentGoesOn: pulls resume before the controller sends anything, and repeated cache jobs
+// TestANewAgentContinues: pulls resume before the controller sends anything, and repeated cache jobs
 // are known. A cache job that is done and reported is removed; when it is requested again, the
 // version is cached.
-func TestANewAgentGoesOn(t *testing.T) {
+func TestANewAgentContinues(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.order(pull("done"))
 		n.after(101 * time.Second)
@@ -364,9 +364,9 @@ func TestANewAgentGoesOn(t *testing.T) {
 	})
 }
 
-// TestUntoldIsToldByTheNextAgent: an unacknowledged result is reported once the cache job is
+// TestUnreportedIsReportedByTheNextAgent: an unacknowledged result is reported once the cache job is
 // requested again.
-func TestUntoldIsToldByTheNextAgent(t *testing.T) {
+func TestUnreportedIsReportedByTheNextAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
 		n.Take(n.ctx, []api.CacheJob{pull("a")})
 		time.Sleep(101 * time.Second)

@@ -298,8 +298,8 @@ func TestOldPulls(t *testing.T) {
 	}
 }
 
-// TestCutSumsAreNotBelieved: missing checksums are not taken for zeros.
-func TestCutSumsAreNotBelieved(t *testing.T) {
+// TestCutSumsAreNotTrusted: missing checksums are not taken for zeros.
+func TestCutSumsAreNotTrusted(t *testing.T) {
 	reg, id, disks := twoTags(t)
 	here := newLib(t, reg, id)
 	here.pull("v2")

@@ -8,7 +8,7 @@ import (
 
 // TestOnXFS runs the tests that depend on clones on a file system with clones.
 func TestOnXFS(t *testing.T) {
-	xfstest.Run(t, "TestNextTagCostsWhatChanged", "TestPullRefusesChangedBases", "TestPullGoesOnWithItsSecondStep",
+	xfstest.Run(t, "TestNextTagCostsWhatChanged", "TestPullRefusesChangedBases", "TestPullContinuesWithItsSecondStep",
 		"TestPullAfterAKill",
 		"TestWholeDiskIsCloned")
 }

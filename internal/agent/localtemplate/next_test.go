@@ -203,9 +203,9 @@ func TestNextTagCostsWhatChanged(t *testing.T) {
 	fresh.mustHold(disk)
 }
 
-// TestPullGoesOnWithItsSecondStep: pulled files are not fetched again when a pull is interrupted
+// TestPullContinuesWithItsSecondStep: pulled files are not fetched again when a pull is interrupted
 // while the disks are made.
-func TestPullGoesOnWithItsSecondStep(t *testing.T) {
+func TestPullContinuesWithItsSecondStep(t *testing.T) {
 	reg := &counting{Registry: serve(t), t: t}
 	disk := noise(1, 3*mib)
 	path := filepath.Join(t.TempDir(), "disk.img")

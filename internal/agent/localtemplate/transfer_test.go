@@ -115,9 +115,9 @@ func TestPushAndPull(t *testing.T) {
 	}
 }
 
-// TestChangedPullsMakeRoom: a pulled version that was changed in place and pushed is another
+// TestChangedPullsFreeSpace: a pulled version that was changed in place and pushed is another
 // version; the original can be pulled again next to it.
-func TestChangedPullsMakeRoom(t *testing.T) {
+func TestChangedPullsFreeSpace(t *testing.T) {
 	reg := serve(t)
 	here, _ := open(t)
 	vm, err := here.Create(t.Context(), mib, localtemplate.Settings{Name: "debian", CPUs: 1})

@@ -460,8 +460,8 @@ func TestOlderVersionByForce(t *testing.T) {
 	}
 }
 
-// TestDownloadGoesOn: bytes from a broken connection or a killed agent are kept.
-func TestDownloadGoesOn(t *testing.T) {
+// TestDownloadContinues: bytes from a broken connection or a killed agent are kept.
+func TestDownloadContinues(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		n.cut = 100 << 10
 		u := n.base()

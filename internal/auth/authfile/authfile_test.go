@@ -39,7 +39,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-func TestMarks(t *testing.T) {
+func TestNonces(t *testing.T) {
 	dir := t.TempDir()
 	authtest.Marks(t, func(t *testing.T) auth.NonceStore {
 		m, err := openFolder(t, dir).Marks()
@@ -197,8 +197,8 @@ func TestWrongContentsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTornMarks: what a crash leaves at the end of a log hides nothing.
-func TestTornMarks(t *testing.T) {
+// TestTornNonces: what a crash leaves at the end of a log hides nothing.
+func TestTornNonces(t *testing.T) {
 	until := time.Now().Add(time.Hour)
 	whole := appendRecord(appendRecord(nil, auth.Nonce{1}, until), auth.Nonce{2}, until)
 	for cut := range recordSize {
@@ -279,9 +279,9 @@ func TestLogsGo(t *testing.T) {
 	})
 }
 
-// TestMarksAfterAFailure: a log that could not be written is not written again, and what was
+// TestNoncesAfterAFailure: a log that could not be written is not written again, and what was
 // not made durable is not promised.
-func TestMarksAfterAFailure(t *testing.T) {
+func TestNoncesAfterAFailure(t *testing.T) {
 	f := openFolder(t, t.TempDir())
 	m, err := f.Marks()
 	must(t, err)
@@ -364,8 +364,8 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// BenchmarkMarks is the durable marks of many handshakes at a time.
-func BenchmarkMarks(b *testing.B) {
+// BenchmarkNonces is the durable marks of many handshakes at a time.
+func BenchmarkNonces(b *testing.B) {
 	f := openFolder(b, b.TempDir())
 	m, err := f.Marks()
 	must(b, err)

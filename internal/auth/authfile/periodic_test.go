@@ -13,8 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/periodic"
 )
 
-// TestChores lets two months elapse.
-func TestChores(t *testing.T) {
+// TestJobs lets two months elapse.
+func TestJobs(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := openFolder(t, dir)

@@ -14,9 +14,9 @@ import (
 	"github.com/buildyard/buildyard/internal/store/storetest"
 )
 
-// TestChores: used nonces are removed within seconds, a key a month after its end, and signing keys
+// TestJobs: used nonces are removed within seconds, a key a month after its end, and signing keys
 // that are a month old are followed by another one, which ends no session.
-func TestChores(t *testing.T) {
+func TestJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(mem.New())
 		a, b := c.open(t), c.open(t)

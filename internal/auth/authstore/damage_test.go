@@ -54,9 +54,9 @@ var damages = []string{
 	"\x00\xff",
 }
 
-// TestDamageIsSaid: a record that cannot be read refuses the start with its name, and nothing
+// TestDamageIsReported: a record that cannot be read refuses the start with its name, and nothing
 // is written.
-func TestDamageIsSaid(t *testing.T) {
+func TestDamageIsReported(t *testing.T) {
 	c, _ := filled(t)
 	good := c.records(t)
 	if len(good) < 9 {
@@ -88,8 +88,8 @@ func TestDamageIsSaid(t *testing.T) {
 	c.open(t)
 }
 
-// TestDamageIsSaidOnce: wrong names and wrong contents are found too, and a few are named.
-func TestDamageIsSaidOnce(t *testing.T) {
+// TestDamageIsReportedOnce: wrong names and wrong contents are found too, and a few are named.
+func TestDamageIsReportedOnce(t *testing.T) {
 	for key, value := range map[string]string{
 		"x/oops": "{}", "y/stranger": "", "p/registry/g/root": `{"group":{"permissions":[]}}`,
 		"p/registry/g/c": `{"group":{"permissions":["start_vm"]}}`,

@@ -11,9 +11,9 @@ import (
 	"github.com/buildyard/buildyard/internal/license"
 )
 
-// TestLicenceOfANode: a node whose license has expired is Inactive until the license is replaced,
+// TestLicenseOfANode: a node whose license has expired is Inactive until the license is replaced,
 // and one with an invalid license does not run.
-func TestLicenceOfANode(t *testing.T) {
+func TestLicenseOfANode(t *testing.T) {
 	t.Parallel()
 	s, end, err := openCloud(t.TempDir(), nil)
 	if err != nil {

@@ -226,8 +226,8 @@ func TestDistributionOfRealBytes(t *testing.T) {
 	}
 }
 
-// TestACancelledDistributionMovesNothingMore.
-func TestACancelledDistributionMovesNothingMore(t *testing.T) {
+// TestACanceledDistributionMovesNothingMore.
+func TestACanceledDistributionMovesNothingMore(t *testing.T) {
 	y := newYard(t)
 	y.nodes("n", 1)
 	v := y.push("", "v1", y.disk(5, 16))

@@ -18,7 +18,7 @@ func TestWords(t *testing.T) {
 }
 
 // The line names the first package that was not evaluated, and counts all.
-func TestNotJudged(t *testing.T) {
+func TestNotChecked(t *testing.T) {
 	c := api.ScanCoverage{}
 	if got := notEvaluated(&c); got != "" {
 		t.Errorf("got %q", got)

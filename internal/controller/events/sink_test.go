@@ -131,9 +131,9 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// TestALaneGoesOn: after an event that fails, others of its lane are sent, but an endpoint that
+// TestALaneContinues: after an event that fails, others of its lane are sent, but an endpoint that
 // refuses all events does not receive every one.
-func TestALaneGoesOn(t *testing.T) {
+func TestALaneContinues(t *testing.T) {
 	var subjects []string
 	for i := range 200 {
 		subjects = append(subjects, fmt.Sprintf("s%03d", i))

@@ -53,7 +53,7 @@ func checkChosenAgain(t *testing.T, vm hv.VM, err error, taken int) {
 
 // A host port is taken between its choice and its use: another one is chosen,
 // when the guest boots and when it resumes from a state.
-func TestPortTakenMeanwhile(t *testing.T) {
+func TestPortTakenConcurrently(t *testing.T) {
 	t.Parallel()
 	for at, spec := range map[string]hv.Spec{
 		"start: begun": newSpec(guest(t), "qcow2"), "start: resumed": warmSpec(t),

@@ -49,7 +49,7 @@ func TestGuestPowersOff(t *testing.T) {
 }
 
 // A disk that cannot be used completely is reported, and nothing is changed.
-func TestGrowFileSystemSays(t *testing.T) {
+func TestGrowFileSystemReports(t *testing.T) {
 	fulltest.Only(t) // TestConformance grows a disk
 	t.Parallel()
 	d := open(t, t.TempDir())

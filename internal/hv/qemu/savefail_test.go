@@ -70,7 +70,7 @@ var errStep = errors.New("this step is made to fail")
 
 // A save fails at each step because the disk is full: the guest continues, nothing is left, and the
 // next save is complete.
-func TestSaveWithoutRoom(t *testing.T) {
+func TestSaveWithoutSpace(t *testing.T) {
 	t.Parallel()
 	spec, vms, saves := warmSpec(t), smallDisk(t, "64m"), smallDisk(t, "160m")
 	d := open(t, vms)
@@ -205,7 +205,7 @@ func TestEightFailedSaves(t *testing.T) {
 
 // A save is canceled at each step, and at moments in between: it returns soon with the context's
 // error, and the guest continues.
-func TestCancelledSaves(t *testing.T) {
+func TestCanceledSaves(t *testing.T) {
 	fulltest.Only(t) // TestConformance cancels a save, TestTerminatedInASave ends one at a step
 	t.Parallel()
 	spec, dir := warmSpec(t), t.TempDir()

@@ -188,7 +188,7 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 
 // The node's disk is full when a guest is asked to shut down for a save, or becomes full during
 // that: what it has not written yet would be missing.
-func TestStoppedSaveWithoutRoom(t *testing.T) {
+func TestStoppedSaveWithoutSpace(t *testing.T) {
 	t.Parallel()
 	spec, vms, dir := warmSpec(t), smallDisk(t, "64m"), t.TempDir()
 	d := open(t, vms)

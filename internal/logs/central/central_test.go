@@ -317,9 +317,9 @@ func TestBoundOfFiles(t *testing.T) {
 	}
 }
 
-// TestAFloodTakesItsOwnRoom: neither a machine nor a service with endless rows causes the removal
+// TestAFloodTakesItsOwnSpace: neither a machine nor a service with endless rows causes the removal
 // of the rows of others, least of all of events; and its newest rows remain.
-func TestAFloodTakesItsOwnRoom(t *testing.T) {
+func TestAFloodTakesItsOwnSpace(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	l := open(t, dir, Options{Now: c.Now, MaxBytes: 400 << 10})
 	quiet := []api.LogRow{row("controller", "c", "quiet"), row("node", "a", "quiet"), row("other", "a", "quiet")}
@@ -371,9 +371,9 @@ func TestTornRow(t *testing.T) {
 	}
 }
 
-// TestNoRoom: rows are dropped and counted, and reported in a row once there is free space; events
+// TestNoSpace: rows are dropped and counted, and reported in a row once there is free space; events
 // are refused.
-func TestNoRoom(t *testing.T) {
+func TestNoSpace(t *testing.T) {
 	dir, c := t.TempDir(), newClock()
 	var full atomic.Bool
 	var free atomic.Int64

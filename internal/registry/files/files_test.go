@@ -235,8 +235,8 @@ func (s *slow) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestUploadsAtOnceShareTheRoom, announced or not: running uploads count before they are files.
-func TestUploadsAtOnceShareTheRoom(t *testing.T) {
+// TestUploadsAtOnceShareTheSpace, announced or not: running uploads count before they are files.
+func TestUploadsAtOnceShareTheSpace(t *testing.T) {
 	for _, size := range []int64{6, -1} {
 		s := open(t, t.TempDir(), Options{MaxBytes: 10})
 		errs, more := make(chan error), make(chan struct{})

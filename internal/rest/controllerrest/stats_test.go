@@ -21,7 +21,7 @@ func (f fixed) Tier() farm.Tier  { return farm.Tier(f) }
 func (fixed) Expires() time.Time { return time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC) }
 func (fixed) Alarm() string      { return "look at the license" }
 
-func TestStatusSaysTheLicence(t *testing.T) {
+func TestStatusReportsTheLicense(t *testing.T) {
 	var open, basic api.ControllerStatus
 	if err := json.Unmarshal(newCloud(t).call("GET", "/api/v1/status", "").Body, &open); err != nil {
 		t.Fatal(err)

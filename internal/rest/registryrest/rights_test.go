@@ -336,9 +336,9 @@ func TestLayersAreOfTheirTemplates(t *testing.T) {
 	}
 }
 
-// TestPushesAreJudged: a caller that may push may create a template, and every step of a push is authorized
+// TestPushesAreChecked: a caller that may push may create a template, and every step of a push is authorized
 // again.
-func TestPushesAreJudged(t *testing.T) {
+func TestPushesAreChecked(t *testing.T) {
 	v := newVault(t)
 	v.grant(nil, "list")
 	v.push("dev", none, "v1") // from now on no user has rights on it

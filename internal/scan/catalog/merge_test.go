@@ -20,7 +20,7 @@ func grown(times int) *packageSet {
 }
 
 // The reported size of a set is that of its packages, however often they were found.
-func TestShelfCountsWhatGrows(t *testing.T) {
+func TestRepositoryCountsWhatGrows(t *testing.T) {
 	s := grown(100)
 	h := s.first.list[0]
 	if len(s.first.list) != 1 || s.first.used != h.size() || len(h.BundleIDs) != 100 || len(h.Licenses) != 100 ||

@@ -8,7 +8,7 @@ import (
 )
 
 // A file outside the memory budget is read while the budget is used up and larger ones wait.
-func TestRoom(t *testing.T) {
+func TestSpace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a caller that waits stops
 	r := &reading{

@@ -237,7 +237,7 @@ func (n numbered) ReadDir(name string) ([]fs.DirEntry, error) {
 	return list, err
 }
 
-func TestFolderIsReadOnce(t *testing.T) {
+func TestDirectoryIsReadOnce(t *testing.T) {
 	tree := numbered{
 		catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "a/b/list": "gem b 1", "cc/list": "gem c 1"}),
 	}

@@ -40,8 +40,8 @@ func TestTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestCallsComeBeforeTheScannerGoesOn: they wait, and begin nothing twice.
-func TestCallsComeBeforeTheScannerGoesOn(t *testing.T) {
+// TestCallsComeBeforeTheScannerContinues: they wait, and begin nothing twice.
+func TestCallsComeBeforeTheScannerContinues(t *testing.T) {
 	b := newBench(t, nil)
 	b.end()
 	h, err := Open(b.options)

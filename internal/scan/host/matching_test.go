@@ -72,8 +72,8 @@ func TestJudgingEnds(t *testing.T) {
 	b.allJudged()
 }
 
-// TestWhatComesWhileEverythingIsJudged: a caller that finds a match running leaves the rest to it.
-func TestWhatComesWhileEverythingIsJudged(t *testing.T) {
+// TestWhatComesWhileEverythingIsChecked: a caller that finds a match running leaves the rest to it.
+func TestWhatComesWhileEverythingIsChecked(t *testing.T) {
 	b, _ := judged(t)
 	b.until("the first look", func() bool { return !b.Status().Database.Judged.IsZero() })
 	b.judging.Lock()

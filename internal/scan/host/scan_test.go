@@ -168,7 +168,7 @@ func TestResetDuringAFullScanKeepsScanning(t *testing.T) {
 }
 
 // The intended use: one full scan, a reset, and only what is new from then on.
-func TestAfterAResetOnlyWhatIsNewIsTold(t *testing.T) {
+func TestAfterAResetOnlyWhatIsNewIsReported(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
 	if s, err := b.FullScan(Scan{Path: b.dir, ThenRealTime: true}); s != RunningFull || err != nil {
@@ -367,7 +367,7 @@ func TestAnUnfinishedFullScanIsRepeated(t *testing.T) {
 	b.until("its end", func() bool { return b.Status().State == Idle && b.Status().LastScan != nil })
 }
 
-func TestADamagedCatalogueIsRebuilt(t *testing.T) {
+func TestADamagedCatalogIsRebuilt(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("a", "1.0.0")
 	b.start()
@@ -573,7 +573,7 @@ func TestWhatMakesAScanPartial(t *testing.T) {
 	}
 }
 
-func TestADamagedDatabaseIsTold(t *testing.T) {
+func TestADamagedDatabaseIsReported(t *testing.T) {
 	b := newBench(t, func(o *Options) {
 		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
 		if err := os.MkdirAll(filepath.Dir(o.Catalogue), 0o755); err != nil {

@@ -131,7 +131,7 @@ func TestRanges(t *testing.T) {
 
 // A package without a version, or without the code of its version, is never matched; a version that
 // cannot be compared is reported.
-func TestNotJudged(t *testing.T) {
+func TestNotChecked(t *testing.T) {
 	a := vulndb.Advisory{
 		ID: "GO-1", Source: vulndb.GoVuln, Name: "p", Ranges: []vulndb.Range{{}},
 		Versions: []string{"odd"},

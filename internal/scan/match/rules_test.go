@@ -102,7 +102,7 @@ func TestRules(t *testing.T) {
 }
 
 // A filter keeps the same findings of a match without rules that a match with them returns.
-func TestSieve(t *testing.T) {
+func TestRuleFilter(t *testing.T) {
 	all := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0")).Findings
 	// of another program's report
 	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}}

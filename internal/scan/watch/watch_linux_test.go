@@ -134,7 +134,7 @@ func TestDeepTreeAtOnce(t *testing.T) {
 	})
 }
 
-func TestFolderMovesInAndOut(t *testing.T) {
+func TestDirectoryMovesInAndOut(t *testing.T) {
 	for _, m := range methods {
 		t.Run(string(m), func(t *testing.T) {
 			top := realPath(t.TempDir())
@@ -219,7 +219,7 @@ func step(r *rand.Rand) string {
 	}
 }
 
-func TestOwnChangesAndLeftFolders(t *testing.T) {
+func TestOwnChangesAndLeftDirectories(t *testing.T) {
 	dir := quietFolder(t)
 	put(t, dir+"/left/old.json", dir+"/kept/old.json")
 	o := options(t, Fanotify, dir)

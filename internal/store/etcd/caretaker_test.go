@@ -89,8 +89,8 @@ func TestLookCompactsAgain(t *testing.T) {
 	})
 }
 
-// TestAlarmIsSaidOnce: one alarm is logged for each share of the quota that is reached.
-func TestAlarmIsSaidOnce(t *testing.T) {
+// TestAlarmIsReportedOnce: one alarm is logged for each share of the quota that is reached.
+func TestAlarmIsReportedOnce(t *testing.T) {
 	_, b := newFake(t, nil)
 	text := said(b)
 	for _, step := range []struct {
@@ -115,9 +115,9 @@ func TestAlarmIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestRecoverySays: the store reports that it refuses changes until it accepts them again, and
+// TestRecoveryReports: the store reports that it refuses changes until it accepts them again, and
 // waits before the next try.
-func TestRecoverySays(t *testing.T) {
+func TestRecoveryReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, map[string]sizes{"a": {file: 100, used: 95, quota: 100, full: true}})
 		f.alarms = []*etcdserverpb.AlarmMember{{MemberID: 1, Alarm: alarmFull}}
@@ -232,8 +232,8 @@ func TestDefrag(t *testing.T) {
 	}
 }
 
-// TestCompactionOfWhatIsGone: a compaction of compacted revisions succeeds.
-func TestCompactionOfWhatIsGone(t *testing.T) {
+// TestCompactionOfWhatIsRemoved: a compaction of compacted revisions succeeds.
+func TestCompactionOfWhatIsRemoved(t *testing.T) {
 	f, b := newFake(t, nil)
 	f.fails["compact 7"] = rpctypes.ErrCompacted
 	if err := b.care.compact(t.Context()); err != nil {
@@ -292,9 +292,9 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestCaretakerRuns: the maintainer runs periodically and immediately after a refused write, and
+// TestMaintainerRuns: the maintainer runs periodically and immediately after a refused write, and
 // does nothing for a member that has failed.
-func TestCaretakerRuns(t *testing.T) {
+func TestMaintainerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := newFake(t, map[string]sizes{"a": {file: 1, used: 1, quota: 100}})
 		text := said(b)

@@ -90,7 +90,7 @@ func TestLongDirectory(t *testing.T) {
 	}
 }
 
-func TestLeaseOfTheLastRunIsGone(t *testing.T) {
+func TestLeaseOfTheLastRunIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	b := open(t, dir)
 	l, err := b.Campaign(t.Context(), "/lock")

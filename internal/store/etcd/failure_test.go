@@ -153,9 +153,9 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestWhatEtcdSays: etcd's messages are logged from warnings on, except those that are expected
+// TestWhatEtcdReports: etcd's messages are logged from warnings on, except those that are expected
 // here.
-func TestWhatEtcdSays(t *testing.T) {
+func TestWhatEtcdReports(t *testing.T) {
 	var text safeBuffer
 	logger := slog.New(slog.NewTextHandler(&text, nil))
 	g := &diskGuard{}

@@ -9,10 +9,10 @@ import (
 	"github.com/buildyard/buildyard/internal/tools/xfstest"
 )
 
-func TestRun(t *testing.T) { xfstest.Run(t, "TestFolders") }
+func TestRun(t *testing.T) { xfstest.Run(t, "TestDirectories") }
 
-// TestFolders: in the child, temporary directories are on a file system with clones.
-func TestFolders(t *testing.T) {
+// TestDirectories: in the child, temporary directories are on a file system with clones.
+func TestDirectories(t *testing.T) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(t.TempDir(), &fs); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func whole(t *testing.T, args ...string) *bench {
 	return r
 }
 
-func TestJudge(t *testing.T) {
+func TestCheck(t *testing.T) {
 	const count = " passed, "
 	cases := map[string]struct {
 		args  []string

@@ -663,7 +663,7 @@ func TestFile(t *testing.T) {
 }
 
 // An open directory returns its entries in parts, and an error after them, once.
-func TestFolder(t *testing.T) {
+func TestDirectory(t *testing.T) {
 	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
 	open := func(err error) *folder { return &folder{list: entries, err: err, read: true} }
 	bad := fmt.Errorf("bad: %w", ErrDamaged)

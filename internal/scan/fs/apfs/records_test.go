@@ -138,7 +138,7 @@ func TestExtentRecords(t *testing.T) {
 
 // Names resolve to inodes of this volume, each directory by one path; an invalid name is reported,
 // next to the valid ones.
-func TestNamesOfFolder(t *testing.T) {
+func TestNamesOfDirectory(t *testing.T) {
 	short := entryRec(2, "s", 16, 8)
 	short.value = short.value[:17]
 	list := []rec{

@@ -15,7 +15,7 @@ import (
 )
 
 // Directories are cached up to a limit of memory, the most recently used; a large one is not.
-func TestFolders(t *testing.T) {
+func TestDirectories(t *testing.T) {
 	c := newFolders()
 	large := func(names int) []entry { return []entry{{name: strings.Repeat("n", names)}} }
 	const part = folderMemory/3 - 2*entryMemory
@@ -178,7 +178,7 @@ func TestTwins(t *testing.T) {
 }
 
 // A directory in its inode has the number of its parent, and two lists.
-func TestInlineFolder(t *testing.T) {
+func TestInlineDirectory(t *testing.T) {
 	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
 	b := le.AppendUint32(nil, 77)
 	b = append(b, record(8, "first", 56)...)

@@ -242,7 +242,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // A damaged directory returns its readable part, and its error once.
-func TestDamagedFolder(t *testing.T) {
+func TestDamagedDirectory(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(12, 2, "d"), name(13, 2, "e"))
 	tr.folder(12, rootInode, name(15, 1, "x"), name(16, 1, "y"), record(17, "z", 14))
@@ -330,7 +330,7 @@ func TestKindsOfNames(t *testing.T) {
 
 // A directory of blocks is read block by block, none twice; a limit of damage or of entries ends
 // the read.
-func TestFolderOfBlocks(t *testing.T) {
+func TestDirectoryOfBlocks(t *testing.T) {
 	for name, c := range map[string]struct {
 		blocks []uint32
 		names  int

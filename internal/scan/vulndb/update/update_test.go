@@ -165,7 +165,7 @@ func TestReplacedHere(t *testing.T) {
 	fetched(day.Add(24 * time.Hour))
 }
 
-func TestUpdateFromAFolder(t *testing.T) {
+func TestUpdateFromADirectory(t *testing.T) {
 	s := newSite(t, day, nil)
 	for _, listing := range []string{filepath.Join(s.folder, "latest.json"), "file://" + filepath.ToSlash(s.folder) +
 		"/latest.json"} {
@@ -266,7 +266,7 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 	}
 }
 
-func TestUpdateGoesOnWhereItWas(t *testing.T) {
+func TestUpdateContinuesWhereItWas(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
 	s.change = func(w http.ResponseWriter, r *http.Request) bool {

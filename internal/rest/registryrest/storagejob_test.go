@@ -16,9 +16,9 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
 )
 
-// TestUpkeepFromElsewhere: with authentication a permitted caller may start it from any address, without it
+// TestStorageJobFromElsewhere: with authentication a permitted caller may start it from any address, without it
 // only a caller on the registry's own machine.
-func TestUpkeepFromElsewhere(t *testing.T) {
+func TestStorageJobFromElsewhere(t *testing.T) {
 	reg, err := registry.Open(t.Context(), registry.Options{Base: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

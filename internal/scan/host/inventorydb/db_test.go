@@ -141,7 +141,7 @@ func TestApplicationsOfOneNameAreOne(t *testing.T) {
 	expect(t, ids(), "", "org.mozilla.firefox")
 }
 
-func TestSweepDropsWhatIsGoneAndNothingElse(t *testing.T) {
+func TestSweepDropsWhatIsRemovedAndNothingElse(t *testing.T) {
 	l := fresh(t)
 	var files []File
 	for _, p := range []string{"a/1", "a/2", "a/3", "ab/1", "b/1"} {
@@ -172,7 +172,7 @@ func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 	}
 }
 
-func TestWhatChangedMeanwhileIsNotKept(t *testing.T) {
+func TestWhatChangedConcurrentlyIsNotKept(t *testing.T) {
 	l := fresh(t)
 	c, err := l.Put(Batch{
 		Files: []File{{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day,
@@ -326,7 +326,7 @@ func TestItRestsAndWakes(t *testing.T) {
 
 // Each page is damaged in turn: the inventory reports the damage or returns its old contents, and
 // never crashes the process.
-func TestDamageIsSaid(t *testing.T) {
+func TestDamageIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.db")
 	l := open(t, path)
 	var files []File

@@ -12,7 +12,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func TestPasses(t *testing.T) {
+func TestNodeTokens(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "a", "b")
 	passes := NewPasses(w.signer, w.keys)
@@ -43,8 +43,8 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// TestPassesFollowTheirKeys: the groups are those of now, and a key that is deleted leaves none.
-func TestPassesFollowTheirKeys(t *testing.T) {
+// TestNodeTokensFollowTheirKeys: the groups are those of now, and a key that is deleted leaves none.
+func TestNodeTokensFollowTheirKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "old")
 	passes := NewPasses(w.signer, w.keys)
@@ -68,9 +68,9 @@ func TestPassesFollowTheirKeys(t *testing.T) {
 	}
 }
 
-// TestPassesOfAKeyThatExpires: the node token stays valid, and the groups of the expired key do
+// TestNodeTokensOfAKeyThatExpires: the node token stays valid, and the groups of the expired key do
 // not.
-func TestPassesOfAKeyThatExpires(t *testing.T) {
+func TestNodeTokensOfAKeyThatExpires(t *testing.T) {
 	keys, public := NewKeys(NewKeyTable(nil, nil)), publicText(t, &pair2048().PublicKey)
 	synctest.Test(t, func(t *testing.T) {
 		_, err := keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, Groups: []string{"a"}, PublicKey: public})
@@ -88,7 +88,7 @@ func TestPassesOfAKeyThatExpires(t *testing.T) {
 	})
 }
 
-func TestPassesAreRefusedAlike(t *testing.T) {
+func TestNodeTokensAreRefusedAlike(t *testing.T) {
 	w, foreign := newWorld(t), newWorld(t)
 	w.add(t, "ci")
 	passes := NewPasses(w.signer, w.keys)
@@ -140,7 +140,7 @@ func flipped(raw []byte, at int) []byte {
 	return out
 }
 
-func TestPassesExpire(t *testing.T) {
+func TestNodeTokensExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		passes := NewPasses(NewSigner(NewRing(time.Now())), nil)
 		value, life := passes.Open("node-1", "", NodeScope{})
@@ -153,9 +153,9 @@ func TestPassesExpire(t *testing.T) {
 	})
 }
 
-// TestPassesAsCredentials: no other kind of Bearer value is accepted as a node token, nor the
+// TestNodeTokensAsCredentials: no other kind of Bearer value is accepted as a node token, nor the
 // reverse.
-func TestPassesAsCredentials(t *testing.T) {
+func TestNodeTokensAsCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
 	all := complete(t, w)
@@ -192,8 +192,8 @@ func TestPassesAsCredentials(t *testing.T) {
 	}
 }
 
-// TestDerivedPasses: holders of the same root token make the same node tokens, and others do not.
-func TestDerivedPasses(t *testing.T) {
+// TestDerivedNodeTokens: holders of the same root token make the same node tokens, and others do not.
+func TestDerivedNodeTokens(t *testing.T) {
 	controller, registry := NewDerivedNodeTokens(NewSecret("0123456789"), nil),
 		NewDerivedNodeTokens(NewSecret("0123456789"), nil)
 	value, _ := controller.Open("node-1", "ci", NodeScope{})

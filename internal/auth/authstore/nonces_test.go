@@ -58,7 +58,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 	})
 }
 
-func TestMarksAreBounded(t *testing.T) {
+func TestNoncesAreBounded(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	r.marks.most = 3
 	use := func(n byte) error {
@@ -77,8 +77,8 @@ func TestMarksAreBounded(t *testing.T) {
 	must(t, use(4))
 }
 
-// TestMarkIDs: IDs of nonces are ordered by time, and contain what they stand for.
-func TestMarkIDs(t *testing.T) {
+// TestNonceIDs: IDs of nonces are ordered by time, and contain what they stand for.
+func TestNonceIDs(t *testing.T) {
 	var last string
 	at := time.Unix(0, 0)
 	for range 1000 {
@@ -102,7 +102,7 @@ func TestMarkIDs(t *testing.T) {
 	}
 }
 
-func FuzzMarkID(f *testing.F) {
+func FuzzNonceID(f *testing.F) {
 	id, _ := markID(auth.Nonce{1, 2, 255}, time.Unix(1<<33, 0))
 	f.Add(id)
 	f.Add("")

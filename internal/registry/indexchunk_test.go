@@ -9,9 +9,9 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// TestIndexInPieces: chunks come in order, each may be sent again, and the complete index is checked like one
+// TestIndexInChunks: chunks come in order, each may be sent again, and the complete index is checked like one
 // sent at a time.
-func TestIndexInPieces(t *testing.T) {
+func TestIndexInChunks(t *testing.T) {
 	r := open(t, t.TempDir(), newClock())
 	c := makeContent("disk", api.FileDisk, "text")
 	s, err := r.Negotiate(t.Context(), request(idA, "v1", c))

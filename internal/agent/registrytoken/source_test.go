@@ -94,7 +94,7 @@ func (k *key) Renew(*http.Request, string) bool {
 	return k.renewed == 1
 }
 
-func TestPassIsRenewedInTime(t *testing.T) {
+func TestNodeTokenIsRenewedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t, nil)
 		s.want("Bearer pass 1", true)

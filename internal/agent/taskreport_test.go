@@ -46,8 +46,8 @@ func TestOutputFiles(t *testing.T) {
 	}
 }
 
-// TestOutputIsToldAgain: the output is sent again to a controller that asks for everything.
-func TestOutputIsToldAgain(t *testing.T) {
+// TestOutputIsReportedAgain: the output is sent again to a controller that asks for everything.
+func TestOutputIsReportedAgain(t *testing.T) {
 	in := newInstance(journal.Entry{State: journal.State{Task: &journal.Task{Stage: api.TaskPushing}}})
 	in.task.output = &api.ScriptStatus{Stdout: "said"}
 	said := func() bool { return in.task.status(in.state.Task).Script != nil }
@@ -60,8 +60,8 @@ func TestOutputIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestNodeSaysWhatItCan: the node's description contains what saved states depend on.
-func TestNodeSaysWhatItCan(t *testing.T) {
+// TestNodeReportsWhatItCan: the node's description contains what saved states depend on.
+func TestNodeReportsWhatItCan(t *testing.T) {
 	inWorld(t, sim.Options{}, func(w *world) {
 		time.Sleep(time.Second)
 		info := w.control.seen()[0].Info

@@ -47,7 +47,7 @@ func folder(t *testing.T) (fs.FS, string) {
 	return tree, root
 }
 
-func TestFolderIsAFileSystem(t *testing.T) {
+func TestDirectoryIsAFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []string{"a/b/c.txt", "a/d", "e"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, n)), 0o755); err != nil {
@@ -105,7 +105,7 @@ func TestLinksNeverLeaveTheTree(t *testing.T) {
 	}
 }
 
-func TestScanOfFolder(t *testing.T) {
+func TestScanOfDirectory(t *testing.T) {
 	tree, root := folder(t)
 	if err := os.WriteFile(filepath.Join(root, "a", "other"), []byte("gem hidden 1"), 0); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestContentReadsAtAnyPlace(t *testing.T) {
 	}
 }
 
-func TestFolderRefusesFiles(t *testing.T) {
+func TestDirectoryRefusesFiles(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, nil, 0o644); err != nil {
 		t.Fatal(err)

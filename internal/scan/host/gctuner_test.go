@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestCalm: at rest the collector waits until memory is needed; with the first worker it
+// TestGCTuner: at rest the collector waits until memory is needed; with the first worker it
 // runs, and does so until the last one is done.
-func TestCalm(t *testing.T) {
+func TestGCTuner(t *testing.T) {
 	now := func() (percent int, limit int64) {
 		percent = debug.SetGCPercent(100)
 		debug.SetGCPercent(percent)

@@ -216,9 +216,9 @@ func TestWithoutEventsNothingIsWritten(t *testing.T) {
 	}
 }
 
-// TestGeneralOptionsAreJudged: OPTIONS * learns no more than everything else without a
+// TestGeneralOptionsAreChecked: OPTIONS * learns no more than everything else without a
 // credential, on every port.
-func TestGeneralOptionsAreJudged(t *testing.T) {
+func TestGeneralOptionsAreChecked(t *testing.T) {
 	settings := guarded()
 	settings["queue-addr"] = "127.0.0.1:0"
 	s, stop := startController(t, t.TempDir(), true, settings)
@@ -251,9 +251,9 @@ func TestGeneralOptionsAreJudged(t *testing.T) {
 	}
 }
 
-// TestPermissionsFollowTheLicence: a higher tier applies as soon as it is noticed, and what it has
+// TestPermissionsFollowTheLicense: a higher tier applies as soon as it is noticed, and what it has
 // denied stays denied under a lower one, permanently once that was stored.
-func TestPermissionsFollowTheLicence(t *testing.T) {
+func TestPermissionsFollowTheLicense(t *testing.T) {
 	failing := errors.New("the disk is full")
 	var stored []auth.Grants
 	grants := auth.NewGrantTable(auth.Grants{}, func(g auth.Grants) error {
@@ -359,9 +359,9 @@ func TestKeysOfARegistryAreLookedAfter(t *testing.T) {
 	awaitGone(t, s.access.o.Stores.Keys)
 }
 
-// TestUpkeepFindsTheLocalPort: an operator who manages a storage on its machine needs no
+// TestStorageJobFindsTheLocalPort: an operator who manages a storage on its machine needs no
 // credentials.
-func TestUpkeepFindsTheLocalPort(t *testing.T) {
+func TestStorageJobFindsTheLocalPort(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := startOwnRegistry(t, dir, guarded())
 	defer stop()

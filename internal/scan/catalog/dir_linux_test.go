@@ -11,7 +11,7 @@ import (
 
 // A directory whose names the kernel does not resolve is opened by another method, with no more
 // open files than before: here the kernel refuses because a second one exceeds the limit.
-func TestFolderWithoutOpenat2(t *testing.T) {
+func TestDirectoryWithoutOpenat2(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Open(dir) // has the lowest free number
 	if err != nil {
