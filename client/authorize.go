@@ -11,10 +11,12 @@ import (
 )
 
 // target is the service as its credentials see it.
-func (s *service) target() Target { return Target{Kind: s.kind, Address: s.bare(), HTTP: s.http} }
+func (s *service) target() Target {
+	return Target{Kind: s.kind, Address: s.bareAddress(), HTTP: s.http}
+}
 
-// bare is the address without a user and a password that are in it.
-func (s *service) bare() string {
+// bareAddress is the address without a user and a password that are in it.
+func (s *service) bareAddress() string {
 	address := *s.base
 	address.User = nil
 	return address.String()
@@ -53,8 +55,8 @@ func (s *service) unauthorized(c call, err error) error {
 	return fmt.Errorf("%s %s: credentials: %w", c.method, c.path, err)
 }
 
-// offer lets a service refuse a stream before it is sent, so that another try can have it.
-func (s *service) offer(r *http.Request) {
+// refuseUnsentStream lets a service refuse a stream before it is sent, so that another try can have it.
+func (s *service) refuseUnsentStream(r *http.Request) {
 	if _, ok := s.creds.(Renewable); ok && r.Body != nil {
 		r.Header.Set("Expect", "100-continue")
 		r.Body = &unreadStream{ReadCloser: r.Body}
@@ -90,9 +92,9 @@ func (o *unreadStream) Close() error {
 	return o.ReadCloser.Close()
 }
 
-// sendable reports whether the body of a request can be sent once more. It takes back a stream that was not
+// canResend reports whether the body of a request can be sent once more. It takes back a stream that was not
 // read yet.
-func sendable(r *http.Request) bool {
+func canResend(r *http.Request) bool {
 	if o, ok := r.Body.(*unreadStream); ok {
 		return o.state.CompareAndSwap(0, takenBack)
 	}

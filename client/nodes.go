@@ -70,14 +70,14 @@ func (c *Controller) NodeScans(ctx context.Context, o ListOptions) ([]api.NodeSc
 
 // NodeScan returns the last host scan of a node; ErrNotFound if it has reported none.
 func (c *Controller) NodeScan(ctx context.Context, id string) (api.NodeScan, error) {
-	return one[api.NodeScan](ctx, c.patient(scanTimeout), pathNode+"/scan", id)
+	return one[api.NodeScan](ctx, c.withTimeout(scanTimeout), pathNode+"/scan", id)
 }
 
 // PutNodeScan stores scan results of a node, in place of older results. It returns ErrConflict if there are
 // newer ones.
 func (c *Controller) PutNodeScan(ctx context.Context, id string, scan api.NodeScan) error {
 	put := call{method: http.MethodPut, path: pathNode + "/scan", query: byID(id), body: scan, again: true}
-	return c.patient(scanTimeout).do(ctx, put, nil)
+	return c.withTimeout(scanTimeout).do(ctx, put, nil)
 }
 
 const pathAdopt = pathNode + "/adopt"

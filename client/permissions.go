@@ -20,8 +20,8 @@ func (s *service) PermissionGroups(ctx context.Context) ([]api.PermissionGroup, 
 	return fetch[[]api.PermissionGroup](ctx, s, get(pathPermission+"/group", nil))
 }
 
-// onGroup is a call on a permission group, whose name may look like a path.
-func onGroup(method, name, below string) (call, error) {
+// groupCall is a call on a permission group, whose name may look like a path.
+func groupCall(method, name, below string) (call, error) {
 	root := pathPermission + "/group/"
 	if name == "" || name == "." || name == ".." {
 		return call{},
@@ -32,7 +32,7 @@ func onGroup(method, name, below string) (call, error) {
 
 // PermissionGroup returns the permissions of a permission group.
 func (s *service) PermissionGroup(ctx context.Context, name string) (g api.PermissionGroup, err error) {
-	ask, err := onGroup(http.MethodGet, name, "")
+	ask, err := groupCall(http.MethodGet, name, "")
 	if err != nil {
 		return g, err
 	}
@@ -41,7 +41,7 @@ func (s *service) PermissionGroup(ctx context.Context, name string) (g api.Permi
 
 // SetPermissionGroup sets the permissions of a permission group, and creates it if needed.
 func (s *service) SetPermissionGroup(ctx context.Context, g api.PermissionGroup) error {
-	set, err := onGroup(http.MethodPost, g.Name, "")
+	set, err := groupCall(http.MethodPost, g.Name, "")
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *service) SetPermissionGroup(ctx context.Context, g api.PermissionGroup)
 
 // DeletePermissionGroup removes all permissions of a permission group.
 func (s *service) DeletePermissionGroup(ctx context.Context, name string) error {
-	remove, err := onGroup(http.MethodDelete, name, "")
+	remove, err := groupCall(http.MethodDelete, name, "")
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *service) ResourcePermissions(ctx context.Context) ([]api.ResourcePermis
 
 // Resources returns the rights of a permission group on single resources.
 func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, error) {
-	ask, err := onGroup(http.MethodGet, group, "/resources")
+	ask, err := groupCall(http.MethodGet, group, "/resources")
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *service) Resources(ctx context.Context, group string) ([]api.Resource, 
 
 // SetResources replaces the rights of a permission group on single resources.
 func (s *service) SetResources(ctx context.Context, group string, all []api.Resource) error {
-	set, err := onGroup(http.MethodPost, group, "/resources")
+	set, err := groupCall(http.MethodPost, group, "/resources")
 	if err != nil {
 		return err
 	}

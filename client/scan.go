@@ -29,12 +29,12 @@ func (v Version) scanQuery(id string) url.Values {
 // ErrConflict if the version has other content by now.
 func (r *Registry) PutScan(ctx context.Context, id string, v Version, scan api.TemplateScan) error {
 	put := call{method: http.MethodPut, path: pathScan, query: v.scanQuery(id), body: scan, again: true}
-	return r.patient(scanTimeout).do(ctx, put, nil)
+	return r.withTimeout(scanTimeout).do(ctx, put, nil)
 }
 
 // GetScan returns the scan results of a version; ErrNotFound when none are attached.
 func (r *Registry) GetScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
-	return fetch[api.TemplateScan](ctx, r.patient(scanTimeout), get(pathScan, v.scanQuery(id)))
+	return fetch[api.TemplateScan](ctx, r.withTimeout(scanTimeout), get(pathScan, v.scanQuery(id)))
 }
 
 // DeleteScan removes the scan results of a version; ErrNotFound when none are attached.
@@ -42,8 +42,8 @@ func (r *Registry) DeleteScan(ctx context.Context, id string, v Version) error {
 	return r.do(ctx, call{method: http.MethodDelete, path: pathScan, query: v.scanQuery(id)}, nil)
 }
 
-// patient returns the service with a longer timeout per try.
-func (s *service) patient(timeout time.Duration) *service {
+// withTimeout returns the service with a longer timeout per try.
+func (s *service) withTimeout(timeout time.Duration) *service {
 	slow := *s
 	slow.timeout = max(timeout, s.timeout)
 	return &slow
@@ -51,5 +51,5 @@ func (s *service) patient(timeout time.Duration) *service {
 
 // TemplateScan returns the scan results of a version; ErrNotFound when none are attached.
 func (c *Controller) TemplateScan(ctx context.Context, id string, v Version) (api.TemplateScan, error) {
-	return fetch[api.TemplateScan](ctx, c.patient(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
+	return fetch[api.TemplateScan](ctx, c.withTimeout(scanTimeout), get(pathTemplate+"/scan", v.scanQuery(id)))
 }

@@ -112,7 +112,7 @@ func (s *service) do(ctx context.Context, c call, out any) error {
 // sent once more: a refused request had no effect.
 func (s *service) send(ctx context.Context, c call, raw []byte) (*http.Response, error) {
 	resp, err := s.sendOnce(ctx, c, raw)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || !s.Renew(resp.Request) || !sendable(resp.Request) {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !s.Renew(resp.Request) || !canResend(resp.Request) {
 		return resp, err
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, maxTapAnswer) // so that the connection can be used again
@@ -145,7 +145,7 @@ func (s *service) sendOnce(ctx context.Context, c call, raw []byte) (*http.Respo
 		return nil, s.unauthorized(c, err)
 	}
 	if c.stream != nil {
-		s.offer(req)
+		s.refuseUnsentStream(req)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 	}
 	_, err := text.ReadFrom(limited)
 	keep, keeps := ctx.Value(bodyKey{}).(*json.RawMessage)
-	if err == nil && limited.N > 0 && !keeps && asExpected(text.Bytes(), out) {
+	if err == nil && limited.N > 0 && !keeps && decodeWhole(text.Bytes(), out) {
 		return nil
 	}
 	var envelope api.Envelope[json.RawMessage]
@@ -195,7 +195,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 		return s.unreachable(call{method: resp.Request.Method, path: resp.Request.URL.Path},
 			fmt.Errorf("the answer was cut: %w", err))
 	case err != nil, envelope.Status == "":
-		return s.foreign(resp)
+		return s.unexpectedResponse(resp)
 	case envelope.Status != api.StatusOK:
 		return failure(resp, envelope.Message)
 	}
@@ -216,9 +216,9 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 
 const mostAtOnce = 1 << 20 // initial buffer limit for the announced length of a response
 
-// asExpected decodes a successful response into out in one pass, which fits nearly all responses. Others are
+// decodeWhole decodes a successful response into out in one pass, which fits nearly all responses. Others are
 // decoded in parts.
-func asExpected(text []byte, out any) bool {
+func decodeWhole(text []byte, out any) bool {
 	if out == nil {
 		return false
 	}
@@ -233,7 +233,7 @@ func isJSON(err error) bool {
 	return errors.As(err, &syntax) || errors.As(err, &form) || errors.Is(err, io.EOF)
 }
 
-func (s *service) foreign(resp *http.Response) *Error {
+func (s *service) unexpectedResponse(resp *http.Response) *Error {
 	code := codes[resp.StatusCode]
 	if code != ErrUnavailable { // a proxy's own unavailable is more precise
 		code = ErrForeign

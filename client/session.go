@@ -55,7 +55,7 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (redact
 	if f == nil {
 		f = &pendingHandshake{done: make(chan struct{})}
 		s.flight = f
-		go s.fly(context.WithoutCancel(ctx), f, shake)
+		go s.runHandshake(context.WithoutCancel(ctx), f, shake)
 	}
 	s.mu.Unlock()
 	select {
@@ -66,8 +66,8 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (redact
 	}
 }
 
-// fly makes a handshake and stores the session.
-func (s *session) fly(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
+// runHandshake makes a handshake and stores the session.
+func (s *session) runHandshake(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
 	began := time.Now()
 	f.bearer, f.err = shake(ctx)
 	s.mu.Lock()

@@ -34,7 +34,7 @@ func (s *service) open(ctx context.Context, c call) (*http.Response, error) {
 		if err := s.decode(ctx, resp, nil); err != nil {
 			return err
 		}
-		return s.foreign(resp)
+		return s.unexpectedResponse(resp)
 	})
 	if err != nil {
 		return nil, err

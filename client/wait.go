@@ -59,7 +59,7 @@ const (
 // WaitStarted waits until an instance is Started and returns it. It returns a *WaitError if that will not
 // happen. progress, unless nil, is called after every poll.
 func (c *Controller) WaitStarted(ctx context.Context, id string, progress func(api.Instance)) (api.Instance, error) {
-	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+	return until(ctx, c.instanceGetter(id), func(i api.Instance) (bool, error) {
 		if progress != nil {
 			progress(i)
 		}
@@ -76,7 +76,7 @@ func (c *Controller) WaitStarted(ctx context.Context, id string, progress func(a
 // WaitScript waits until the monitored startup script of an instance has ended, and returns its result, which
 // may be a failure.
 func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResult, error) {
-	i, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+	i, err := until(ctx, c.instanceGetter(id), func(i api.Instance) (bool, error) {
 		switch {
 		case i.StartupScript != nil:
 			return true, nil
@@ -90,7 +90,7 @@ func (c *Controller) WaitScript(ctx context.Context, id string) (*api.ScriptResu
 
 // WaitRestarted waits until the VM of an instance has a start date other than before.
 func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.Time) (api.Instance, error) {
-	return until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+	return until(ctx, c.instanceGetter(id), func(i api.Instance) (bool, error) {
 		if i.InstanceState != stateStarted {
 			return false, &WaitError{"instance " + id, i.InstanceState, i.Message}
 		}
@@ -100,7 +100,7 @@ func (c *Controller) WaitRestarted(ctx context.Context, id string, before time.T
 
 // WaitGone waits until the VM of an instance no longer exists.
 func (c *Controller) WaitGone(ctx context.Context, id string) error {
-	_, err := until(ctx, c.looking(id), func(i api.Instance) (bool, error) {
+	_, err := until(ctx, c.instanceGetter(id), func(i api.Instance) (bool, error) {
 		return i.InstanceState == stateTerminated, nil
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -109,7 +109,7 @@ func (c *Controller) WaitGone(ctx context.Context, id string) error {
 	return err
 }
 
-func (c *Controller) looking(id string) func(context.Context) (api.Instance, error) {
+func (c *Controller) instanceGetter(id string) func(context.Context) (api.Instance, error) {
 	return func(ctx context.Context) (api.Instance, error) { return c.Instance(ctx, id) }
 }
 

@@ -23,12 +23,12 @@ var steps = map[action]step{
 	doStart:       (*Agent).start,
 	doDiscard:     (*Agent).discard,
 	doScript:      (*Agent).script,
-	doUnknown:     (*Agent).unknown,
+	doUnknown:     (*Agent).concludeLostScript,
 	doHandle:      (*Agent).handle,
 	doTask:        (*Agent).task,
 	doTaskLost:    (*Agent).taskLost,
-	doNoteStopped: (*Agent).noteStopped,
-	doNoteGone:    (*Agent).noteGone,
+	doNoteStopped: (*Agent).recordVMStopped,
+	doNoteGone:    (*Agent).recordVMLost,
 	doRest:        (*Agent).rest,
 	doRemove:      (*Agent).remove,
 	doSettle:      (*Agent).settle,
@@ -55,7 +55,7 @@ func (a *Agent) pull(ctx context.Context, in *instance, _ hv.VM) error {
 		Registry: a.registryAt(o.Registry), TemplateID: o.TemplateID, Name: o.TemplateName,
 		Tag: o.Tag, Version: o.Version, ContentID: o.ContentID,
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	defer a.cacheJobs.PauseForInstance()()
 	err = a.opts.Templates.Fetch(life, ref, func(at float64) { a.setProgress(in, at) })
@@ -88,7 +88,7 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 	if err != nil {
 		return a.fail(ctx, in, err)
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
 	defer cancel()
@@ -125,7 +125,7 @@ func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
 		s.Phase, s.Message, s.VM = api.PhaseFailed, clip(cause.Error(), maxMessage), nil
 	})
 	if err == nil {
-		a.keepFault(in, faultStart, cause.Error())
+		a.queueFailureLog(in, faultStart, cause.Error())
 	}
 	return err
 }
@@ -155,7 +155,7 @@ func (a *Agent) discard(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.opts.Driver.Delete(limited, in.id)
 }
 
-func (a *Agent) noteStopped(_ context.Context, in *instance, vm hv.VM) error {
+func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error {
 	message := "The VM stopped without being asked to"
 	if vm.Failure != "" {
 		message += ": " + clip(vm.Failure, maxMessage)
@@ -165,12 +165,12 @@ func (a *Agent) noteStopped(_ context.Context, in *instance, vm hv.VM) error {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.linkVM(vm)
 	})
 	if err == nil && vm.Failure != "" {
-		a.keepFault(in, faultRun, message)
+		a.queueFailureLog(in, faultRun, message)
 	}
 	return err
 }
 
-func (a *Agent) noteGone(_ context.Context, in *instance, _ hv.VM) error {
+func (a *Agent) recordVMLost(_ context.Context, in *instance, _ hv.VM) error {
 	a.log.Warn("VM vanished", "instance", in.id)
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", gone(s.VM)
@@ -186,7 +186,7 @@ func (a *Agent) remove(ctx context.Context, in *instance, _ hv.VM) error {
 	if in.snapshot().Silent {
 		return a.forget(in)
 	}
-	return a.over(in)
+	return a.recordEnd(in)
 }
 
 // settle waits until the controller has received the end; the entry is dropped then.
@@ -216,7 +216,7 @@ var handlers = map[int]func(ctx context.Context, d hv.Driver, id string) error{
 
 // handle carries out the handler that was ordered for a VM whose monitored script failed.
 func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, stopTimeout)
 	defer cancel()

@@ -171,7 +171,7 @@ func New(o Options) *Agent {
 	}
 	a.cacheJobs = cachejob.New(cachejob.Options{
 		Node: o.Identity.NodeID, Templates: o.Templates, File: o.CacheJobs,
-		Registry: a.registryAt, Changed: a.out.ring, Logger: o.Logger,
+		Registry: a.registryAt, Changed: a.out.signal, Logger: o.Logger,
 	})
 	return a
 }
@@ -193,7 +193,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	var loops sync.WaitGroup
 	for _, loop := range []func(context.Context) error{
-		a.pollLoop, a.reportLoop, a.watchLoop, a.faultLoop, a.updateLoop,
+		a.pollLoop, a.reportLoop, a.watchLoop, a.failureLogLoop, a.updateLoop,
 	} {
 		loops.Go(func() {
 			if err := loop(ctx); err != nil {
@@ -230,22 +230,22 @@ func (a *Agent) begin(ctx context.Context) error {
 		a.instances[held[i].id] = held[i]
 		a.pin(held[i])
 	}
-	if err := a.look(ctx); err != nil {
+	if err := a.listVMs(ctx); err != nil {
 		return fmt.Errorf("hypervisor: %w", err)
 	}
-	a.takeUpSaves(held)
+	a.recoverSaves(held)
 	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isCheck(vm) })
 	a.cacheJobs.Begin(ctx)
 	for _, in := range held {
 		a.log.Info("instance recovered", "instance", in.id, "phase", string(in.state.Phase))
 		a.out.mark(in.id)
-		a.employ(ctx, in)
+		a.startWorker(ctx, in)
 	}
 	return nil
 }
 
-// employ starts the worker of an instance.
-func (a *Agent) employ(ctx context.Context, in *instance) {
+// startWorker starts the worker of an instance.
+func (a *Agent) startWorker(ctx context.Context, in *instance) {
 	a.workers.Go(func() { a.work(ctx, in) })
 }
 

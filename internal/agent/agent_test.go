@@ -111,7 +111,7 @@ func TestEndedIsCachedNoMore(t *testing.T) {
 				w.until(api.PhaseTerminated)
 				for range 100 {
 					synctest.Wait()
-					if held := w.agent.held(); len(held) > 0 && len(w.journalled()) == 0 {
+					if held := w.agent.inventory(); len(held) > 0 && len(w.journalled()) == 0 {
 						t.Errorf("held %+v", held)
 						break
 					}

@@ -53,7 +53,7 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
 		return
 	}
-	screen, err := a.screen(ctx, call)
+	screen, err := a.openScreen(ctx, call)
 	if err != nil {
 		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
 		line.End(refusalOf(err))
@@ -74,8 +74,8 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	line.End(why) // which ends the other copy, too
 }
 
-// screen connects to the screen of an instance's VM.
-func (a *Agent) screen(ctx context.Context, call api.ConsoleRequest) (net.Conn, error) {
+// openScreen connects to the screen of an instance's VM.
+func (a *Agent) openScreen(ctx context.Context, call api.ConsoleRequest) (net.Conn, error) {
 	in := a.instance(call.InstanceID)
 	if in == nil || in.snapshot().Claim != call.Claim {
 		return nil, farm.Refused("The node does not have the instance any more")

@@ -188,7 +188,7 @@ func TestVMKilledWhileNobodyLooked(t *testing.T) {
 func TestAddressOutlivesARestart(t *testing.T) {
 	a := &Agent{}
 	run := time.Unix(1_700_000_000, 0)
-	said := &api.NodeVM{UUID: "u", Status: "running", IP: "10.0.2.15", Started: plain(run)}
+	said := &api.NodeVM{UUID: "u", Status: "running", IP: "10.0.2.15", Started: journalTime(run)}
 	vm := hv.VM{ID: idA, UUID: "u", Status: hv.Running, StartedAt: run}
 	if got := a.facts(vm, said); got.IP != said.IP {
 		t.Errorf("the same run: address %q", got.IP)

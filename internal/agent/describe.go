@@ -33,7 +33,7 @@ func (a *Agent) info() api.NodeInfo {
 		Accelerator: a.host.Accelerator, Machine: a.host.Machine, CPUModel: a.host.CPU,
 		HostCPU: a.host.HostCPU, Templates: a.opts.Templates.List(),
 	}
-	info.License, info.Expires = a.licence()
+	info.License, info.Expires = a.license()
 	if a.opts.Devices != nil && a.host.Can(hv.CanUSB) {
 		info.USB = a.opts.Devices.Available()
 	}
@@ -47,11 +47,11 @@ func (a *Agent) info() api.NodeInfo {
 	return info
 }
 
-// licence returns the kind and the end of the license that this node runs under: its own license,
+// license returns the kind and the end of the license that this node runs under: its own license,
 // or its hypervisor's when that ends first or is the only one.
-func (a *Agent) licence() (kind, expires string) {
+func (a *Agent) license() (kind, expires string) {
 	kind, expires = a.host.License, a.host.Expires
-	own := a.opts.Licence.Licence()
+	own := a.opts.Licence.License()
 	if own.Product == "" {
 		return kind, expires
 	}
@@ -65,10 +65,10 @@ func (a *Agent) licence() (kind, expires string) {
 	return string(own.Tier), own.Expires.UTC().Format(time.RFC3339)
 }
 
-// held returns the node's inventory: every instance of the journal and every VM without an
+// inventory returns the node's inventory: every instance of the journal and every VM without an
 // instance. It leaves out terminated instances, those of another identity, and the VM of a sanity
 // test, which is part of a save.
-func (a *Agent) held() []api.InventoryItem {
+func (a *Agent) inventory() []api.InventoryItem {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	vms := make(map[string]hv.VM, len(a.vms))

@@ -20,7 +20,7 @@ func TestOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, sim.Options{VLANs: []int{10, 20}})
 		claims := usb.At(filepath.Join(t.TempDir(), "usb.json"))
-		w.devices = usb.NewOffer(claims, filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
+		w.devices = usb.NewAvailableDevices(claims, filepath.Join(t.TempDir(), "none"), slog.New(slog.DiscardHandler))
 		stop := w.boot(newGate(-1))
 		synctest.Wait()
 		before := w.agent.info()

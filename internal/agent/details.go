@@ -32,7 +32,7 @@ func (a *Agent) details(ids []string) []api.InventoryDetail {
 		if in := a.instances[id]; in != nil && !in.alien {
 			list = append(list, in.detail())
 		} else if vm, ok := strays[id]; ok {
-			list = append(list, a.strayDetail(id, vm))
+			list = append(list, a.orphanDetail(id, vm))
 		}
 	}
 	return list
@@ -49,13 +49,13 @@ func (in *instance) detail() api.InventoryDetail {
 	}
 	d := api.InventoryDetail{ID: in.id, Ending: in.snapshot().Ending, Status: status}
 	if in.order.Start != nil {
-		d.ContentID, d.Start = in.order.Start.ContentID, openly(*in.order.Start)
+		d.ContentID, d.Start = in.order.Start.ContentID, withoutPrivateFields(*in.order.Start)
 	}
 	return d
 }
 
-// openly returns a start order without the secrets and texts that only its node needs.
-func openly(o api.StartOrder) *api.StartOrder {
+// withoutPrivateFields returns a start order without the secrets and texts that only its node needs.
+func withoutPrivateFields(o api.StartOrder) *api.StartOrder {
 	if o.Script != nil {
 		script := *o.Script
 		script.Text = nil
@@ -69,8 +69,8 @@ func openly(o api.StartOrder) *api.StartOrder {
 	return &o
 }
 
-// strayDetail describes a VM that is missing in the journal.
-func (a *Agent) strayDetail(id string, vm hv.VM) api.InventoryDetail {
+// orphanDetail describes a VM that is missing in the journal.
+func (a *Agent) orphanDetail(id string, vm hv.VM) api.InventoryDetail {
 	phase := api.PhaseStopped
 	if vm.Status == hv.Running {
 		phase = api.PhaseRunning

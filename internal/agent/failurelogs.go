@@ -31,9 +31,9 @@ type failureLog struct {
 	text     []byte
 }
 
-// keepFault sends the log of a failed start, run or task to the registry, where it outlives the
+// queueFailureLog sends the log of a failed start, run or task to the registry, where it outlives the
 // node's copy.
-func (a *Agent) keepFault(in *instance, what, reason string) {
+func (a *Agent) queueFailureLog(in *instance, what, reason string) {
 	a.mu.Lock()
 	discreet := a.discreet
 	a.mu.Unlock()
@@ -44,7 +44,7 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	f := failureLog{
 		registry: a.registryAt(in.order.Start.Registry),
 		name:     fmt.Sprintf("logs/%s/%s-%s.log", in.id, now.Format("20060102T150405.000Z"), what),
-		text:     a.faultText(in, now, what+" failed: "+reason),
+		text:     a.failureLogText(in, now, what+" failed: "+reason),
 	}
 	select {
 	case a.faults <- f:
@@ -54,8 +54,8 @@ func (a *Agent) keepFault(in *instance, what, reason string) {
 	}
 }
 
-// faultText returns the log of a failure. A guest may have written parts of it.
-func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
+// failureLogText returns the log of a failure. A guest may have written parts of it.
+func (a *Agent) failureLogText(in *instance, now time.Time, what string) []byte {
 	o := in.order.Start
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "Instance %s on node %s, %s\n", in.id, a.opts.Identity.NodeID, now.Format(time.RFC3339))
@@ -77,14 +77,14 @@ func (a *Agent) faultText(in *instance, now time.Time, what string) []byte {
 	return []byte(logs.Redact(string(text.Bytes()[:min(text.Len(), maxFault)])))
 }
 
-// faultLoop sends the logs of failed VMs.
-func (a *Agent) faultLoop(ctx context.Context) error {
+// failureLogLoop sends the logs of failed VMs.
+func (a *Agent) failureLogLoop(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case f := <-a.faults:
-			err := a.sendFault(ctx, f)
+			err := a.sendFailureLog(ctx, f)
 			a.metrics.faults.Observe(err)
 			if err != nil && ctx.Err() == nil {
 				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
@@ -93,8 +93,8 @@ func (a *Agent) faultLoop(ctx context.Context) error {
 	}
 }
 
-// sendFault sends one log, with retries for faultLife.
-func (a *Agent) sendFault(ctx context.Context, f failureLog) error {
+// sendFailureLog sends one log, with retries for faultLife.
+func (a *Agent) sendFailureLog(ctx context.Context, f failureLog) error {
 	ctx, cancel := context.WithTimeout(ctx, faultLife)
 	defer cancel()
 	pause := retry.New(faultPause, faultLife)

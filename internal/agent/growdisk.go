@@ -35,11 +35,11 @@ func (a *Agent) grow(ctx context.Context, in *instance) error {
 	return fmt.Errorf(
 		"the VM has a disk of %s, but the guest does not use all of it: %s Set skip_container_resize to start the "+
 			"VM anyway",
-		bytesize.Format(m.DiskBytes), sentence(said))
+		bytesize.Format(m.DiskBytes), asSentence(said))
 }
 
-// sentence returns a text as one sentence.
-func sentence(text string) string {
+// asSentence returns a text as one sentence.
+func asSentence(text string) string {
 	if text == "" || strings.HasSuffix(text, ".") {
 		return text
 	}

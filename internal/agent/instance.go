@@ -53,16 +53,16 @@ func newInstance(e journal.Entry) *instance {
 	return in
 }
 
-// life returns a context that ends with ctx or when the instance is to be terminated. It is for
+// untilTermination returns a context that ends with ctx or when the instance is to be terminated. It is for
 // work that a termination cancels.
-func (in *instance) life(ctx context.Context) (context.Context, context.CancelFunc) {
+func (in *instance) untilTermination(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(in.ending, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// whenEnding calls do when the instance is to be terminated, but not when only the agent ends.
-func (in *instance) whenEnding(do func()) {
+// onTermination calls do when the instance is to be terminated, but not when only the agent ends.
+func (in *instance) onTermination(do func()) {
 	context.AfterFunc(in.ending, func() {
 		if in.snapshot().Ending { // otherwise only the worker ended
 			do()
@@ -195,7 +195,7 @@ func (a *Agent) writeLocked(in *instance, s journal.State) error {
 	case in.kept:
 		err = a.opts.Journal.Save(in.id, s)
 	case s.Phase != api.PhaseTerminated:
-		err = a.opts.Journal.Accept(a.entry(in.order, s))
+		err = a.opts.Journal.Accept(a.journalEntry(in.order, s))
 		in.kept = err == nil
 	}
 	if err != nil {
@@ -205,8 +205,8 @@ func (a *Agent) writeLocked(in *instance, s journal.State) error {
 	return nil
 }
 
-// durable retries a write that failed before.
-func (a *Agent) durable(in *instance) error {
+// retryWrite retries a write that failed before.
+func (a *Agent) retryWrite(in *instance) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if !in.dirty {
@@ -215,9 +215,9 @@ func (a *Agent) durable(in *instance) error {
 	return a.writeLocked(in, in.state)
 }
 
-// over makes the end durable and reports it, once the VM is gone. If the disk has no free space for
+// recordEnd makes the end durable and reports it, once the VM is gone. If the disk has no free space for
 // that, it removes the journal entry, which has the same effect.
-func (a *Agent) over(in *instance) error {
+func (a *Agent) recordEnd(in *instance) error {
 	end := func(s *journal.State) {
 		s.Phase, s.Message, s.VM, s.Ending = api.PhaseTerminated, "", gone(s.VM), true
 	}

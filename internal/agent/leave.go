@@ -39,7 +39,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 			continue
 		}
 		o := api.Order{Kind: api.OrderTerminate, InstanceID: vm.ID}
-		in := newInstance(a.entry(o, journal.Tombstone(o)))
+		in := newInstance(a.journalEntry(o, journal.Tombstone(o)))
 		in.alien, in.state.Silent = true, true
 		a.instances[vm.ID] = in
 		list = append(list, in)
@@ -47,7 +47,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	a.mu.Unlock()
 	for _, in := range list {
 		a.log.Warn("a VM that is not this node's goes", "instance", in.id)
-		a.employ(ctx, in)
+		a.startWorker(ctx, in)
 	}
 }
 
@@ -57,7 +57,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	a.log.Warn("node removed; deleting VMs")
 	a.cacheJobs.DropAll()
 	pause := retry.New(retryFirst, retryMost)
-	for err := a.look(ctx); err != nil && ctx.Err() == nil; err = a.look(ctx) {
+	for err := a.listVMs(ctx); err != nil && ctx.Err() == nil; err = a.listVMs(ctx) {
 		a.log.Warn("VMs cannot be listed", "error", err)
 		_ = pause.Sleep(ctx)
 	}

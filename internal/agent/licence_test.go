@@ -56,7 +56,7 @@ func TestLicenseThatIsReported(t *testing.T) {
 		{"the hypervisor's cannot be read", own(day), "trial", "some day", "basic", "2030-05-01T00:00:00Z"},
 	} {
 		a := &Agent{opts: Options{Licence: tc.own}, host: hv.Host{License: tc.kind, Expires: tc.expires}}
-		if kind, expires := a.licence(); kind != tc.wantKind || expires != tc.wantExpires {
+		if kind, expires := a.license(); kind != tc.wantKind || expires != tc.wantExpires {
 			t.Errorf("%s: %q until %q, want %q until %q", tc.name, kind, expires, tc.wantKind, tc.wantExpires)
 		}
 	}

@@ -8,17 +8,17 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// take journals orders and returns the acknowledgements of the durable ones. An order that is not
+// acceptOrders journals orders and returns the acknowledgements of the durable ones. An order that is not
 // durable is not acknowledged: the controller sends it again. Starts come first and terminations
 // last, so that a response with both for one instance leaves nothing behind.
-func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
+func (a *Agent) acceptOrders(ctx context.Context, orders []api.Order) []api.Ack {
 	var acks []api.Ack
 	for _, kind := range []api.OrderKind{api.OrderStart, api.OrderSave, api.OrderRestart, api.OrderTerminate} {
 		for _, o := range orders {
 			if o.Kind != kind {
 				continue
 			}
-			err := a.takeOne(ctx, o)
+			err := a.acceptOrder(ctx, o)
 			if err != nil {
 				a.log.Error("order not taken", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
 				continue
@@ -29,7 +29,7 @@ func (a *Agent) take(ctx context.Context, orders []api.Order) []api.Ack {
 	return acks
 }
 
-func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
+func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	if err := journal.CheckID(o.InstanceID); err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func (a *Agent) takeOne(ctx context.Context, o api.Order) error {
 		// It was terminated here under this very claim: report that again and start nothing.
 		return a.acceptRemoval(ctx, o)
 	case in == nil:
-		return a.accept(ctx, a.entry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
+		return a.accept(ctx, a.journalEntry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
 		a.out.mark(in.id) // the controller may have lost the last report
-		return a.durable(in)
+		return a.retryWrite(in)
 	}
 	// A controller that was restored from a backup may have placed the instance again. An order to
 	// start another VM does not decide about the VM that is on this node.
@@ -67,17 +67,17 @@ func (a *Agent) recentlyEnded(o api.Order) bool {
 	return known && claim == o.Claim
 }
 
-// entry returns the journal entry of an order.
-func (a *Agent) entry(o api.Order, s journal.State) journal.Entry {
+// journalEntry returns the journal entry of an order.
+func (a *Agent) journalEntry(o api.Order, s journal.State) journal.Entry {
 	return journal.Entry{Node: a.opts.Identity.NodeID, Order: o, State: s}
 }
 
 // acceptRemoval accepts an order for an instance that is only to be removed. As with every end, a
 // disk without free space for the order delays the acknowledgement but not the removal.
 func (a *Agent) acceptRemoval(ctx context.Context, o api.Order) error {
-	in := newInstance(a.entry(o, journal.Tombstone(o)))
+	in := newInstance(a.journalEntry(o, journal.Tombstone(o)))
 	in.dirty = true
-	err := a.durable(in)
+	err := a.retryWrite(in)
 	a.adopt(ctx, in)
 	return err
 }
@@ -100,5 +100,5 @@ func (a *Agent) adopt(ctx context.Context, in *instance) {
 	a.mu.Lock()
 	a.instances[in.id] = in
 	a.mu.Unlock()
-	a.employ(ctx, in)
+	a.startWorker(ctx, in)
 }

@@ -42,11 +42,11 @@ func (o *outbox) mark(id string) {
 	o.mu.Lock()
 	o.open[id] = struct{}{}
 	o.mu.Unlock()
-	o.ring()
+	o.signal()
 }
 
-// ring wakes the report loop.
-func (o *outbox) ring() {
+// signal wakes the report loop.
+func (o *outbox) signal() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -94,7 +94,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 		case err == nil:
 			pause.Reset()
 			a.answered(statuses)
-			a.cacheJobs.Answered(cacheJobs)
+			a.cacheJobs.MarkReceived(cacheJobs)
 		case ctx.Err() != nil:
 			return nil
 		default:
@@ -104,7 +104,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			for _, s := range statuses {
 				a.out.mark(s.InstanceID)
 			}
-			a.cacheJobs.Again(cacheJobs)
+			a.cacheJobs.MarkUnsent(cacheJobs)
 			_ = pause.Sleep(ctx) // the next report ends with it
 		}
 	}
@@ -123,7 +123,7 @@ func (a *Agent) statuses() []api.InstanceStatus {
 		if !tell {
 			continue
 		}
-		more := weight(status)
+		more := outputLength(status)
 		if len(list) > 0 && bytes+more > maxReport {
 			a.out.mark(id)
 			continue
@@ -134,8 +134,8 @@ func (a *Agent) statuses() []api.InstanceStatus {
 	return list
 }
 
-// weight is the length of the script output in a status.
-func weight(s api.InstanceStatus) int {
+// outputLength is the length of the script output in a status.
+func outputLength(s api.InstanceStatus) int {
 	bytes := 0
 	if s.Script != nil {
 		bytes += len(s.Script.Stdout) + len(s.Script.Stderr)

@@ -79,12 +79,12 @@ func (p *poller) once(ctx context.Context) error {
 	p.acks = p.acks[len(req.Acks):]
 	p.a.applyPollResponse(answer)
 	if u := p.a.opts.Updater; u != nil {
-		u.Heard(answer.Update)
+		u.HandleUpdate(answer.Update)
 	}
 	if answer.NeedFull {
 		p.a.resendStatus()
 	}
-	p.a.cacheJobs.Take(ctx, answer.CacheJobs)
+	p.a.cacheJobs.Accept(ctx, answer.CacheJobs)
 	p.a.show(ctx, answer.Consoles)
 	if len(answer.Orders)+len(answer.CacheJobs)+len(answer.Consoles) == 0 && len(req.Acks) == 0 &&
 		time.Since(begun) < quickAnswer {
@@ -92,7 +92,7 @@ func (p *poller) once(ctx context.Context) error {
 		return nil
 	}
 	p.pause.Reset()
-	p.acks = append(p.acks, p.a.take(ctx, answer.Orders)...)
+	p.acks = append(p.acks, p.a.acceptOrders(ctx, answer.Orders)...)
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (p *poller) request(now time.Time) api.PollRequest {
 		req.Info = &info
 	}
 	if p.needFull || now.Sub(p.heldAt) >= heldEvery {
-		held := a.held()
+		held := a.inventory()
 		if req.HeldHash = hash(held); p.needFull || req.HeldHash != p.heldHash {
 			req.Held, req.HasHeld = held, true
 		}

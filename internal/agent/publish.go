@@ -25,7 +25,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	v, err := a.versionOf(in, t)
 	if err != nil {
 		if t.Version == nil {
-			return a.unlessEnding(ctx, in, "The save cannot be pushed: %v", err)
+			return a.failUnlessEnding(ctx, in, "The save cannot be pushed: %v", err)
 		}
 		v.paths = nil // published by an agent that was killed; there is nothing to adopt
 	}
@@ -38,7 +38,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)
 		}
 		if err != nil {
-			return a.unlessEnding(ctx, in, "The save could not be pushed: %v", err)
+			return a.failUnlessEnding(ctx, in, "The save could not be pushed: %v", err)
 		}
 		a.log.Info("save pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version", result.Number)
 		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.Roots = &result, v.push.Roots })
@@ -53,7 +53,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := a.dropFiles(ctx, in); err != nil {
 		return err
 	}
-	return a.conclude(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
+	return a.endTask(ctx, in, func(_ *journal.State, t *journal.Task) { t.Stage, t.Roots = api.TaskDone, nil })
 }
 
 // savedVersion is the version that a save creates: its push, and where its files are on this node.
@@ -139,7 +139,7 @@ func (a *Agent) changesOf(in *instance, t *journal.Task, config api.TemplateConf
 func (a *Agent) publish(
 	ctx context.Context, in *instance, t *journal.Task, push transfer.PushOptions,
 ) (api.PushResult, error) {
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	moved, best := time.Now(), 0.0
 	push.Progress = func(p transfer.Progress) {
@@ -214,7 +214,7 @@ func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m 
 	if len(m.paths) == 0 || a.opts.Templates.Has(v.ContentID) {
 		return nil
 	}
-	config, err := vmconfig.Named(m.push.Request.Config, v.ID, v.Name)
+	config, err := vmconfig.WithName(m.push.Request.Config, v.ID, v.Name)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (a *Agent) adoptSave(ctx context.Context, in *instance, t *journal.Task, m 
 		f.Tip = t.Roots[name]
 		m.files[name] = f
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	return a.opts.Templates.AddLocal(life, cache.LocalVersion{
 		Ref: cache.Ref{

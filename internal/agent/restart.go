@@ -17,9 +17,9 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 		return a.failTask(ctx, in, "This node's hypervisor (%s) cannot restart VMs", a.host.Driver)
 	}
 	if t.Run.IsZero() && !vm.StartedAt.IsZero() {
-		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = plain(vm.StartedAt) })
+		return a.changeTask(ctx, in, func(t *journal.Task) { t.Run = journalTime(vm.StartedAt) })
 	}
-	if vm.Status == hv.Running && !plain(vm.StartedAt).Equal(t.Run) && a.ready(ctx, in) == nil {
+	if vm.Status == hv.Running && !journalTime(vm.StartedAt).Equal(t.Run) && a.ready(ctx, in) == nil {
 		return a.concludeRestart(ctx, in, vm)
 	}
 	again, err := a.restarted(ctx, in, func(ctx context.Context) (hv.VM, error) {
@@ -32,7 +32,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 		return ctx.Err()
 	case in.ending.Err() != nil:
 		return errEnding
-	case again.Status == hv.Running && plain(again.StartedAt).Equal(t.Run):
+	case again.Status == hv.Running && journalTime(again.StartedAt).Equal(t.Run):
 		return a.failTask(ctx, in, "The VM was not restarted and runs on: %v", err)
 	}
 	return a.failRestart(ctx, in, err)
@@ -40,7 +40,7 @@ func (a *Agent) restart(ctx context.Context, in *instance, vm hv.VM) error {
 
 func (a *Agent) concludeRestart(ctx context.Context, in *instance, vm hv.VM) error {
 	a.log.Info("VM restarted", "instance", in.id)
-	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		s.VM, t.Stage = a.facts(vm, s.VM), api.TaskDone
 	})
 }
@@ -57,7 +57,7 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 		vm = hv.VM{} // it no longer exists
 	}
 	message := clip("The VM could not be restarted: "+cause.Error(), maxMessage)
-	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		s.Phase, s.Message, s.VM = api.PhaseStopped, message, a.facts(vm, s.VM)
 		t.Stage, t.Failure = api.TaskFailed, &journal.TaskFailure{Message: message}
 	})

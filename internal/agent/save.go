@@ -24,7 +24,7 @@ const (
 // beginSave checks whether the save is possible before anything is done.
 func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
-	if problem := a.cannotSave(in, t.Order.Save); problem != "" {
+	if problem := a.saveObstacle(in, t.Order.Save); problem != "" {
 		return a.failTask(ctx, in, "%s", problem)
 	}
 	next := api.TaskSaving
@@ -34,8 +34,8 @@ func (a *Agent) beginSave(ctx context.Context, in *instance, _ hv.VM) error {
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = next })
 }
 
-// cannotSave returns a sentence when this node cannot do a save; "" when it can.
-func (a *Agent) cannotSave(in *instance, o *api.SaveOrder) string {
+// saveObstacle returns a sentence when this node cannot do a save; "" when it can.
+func (a *Agent) saveObstacle(in *instance, o *api.SaveOrder) string {
 	if _, able := a.opts.Driver.(hv.Saver); !able || !a.host.Can(hv.CanSave) {
 		return fmt.Sprintf("This node's hypervisor (%s) cannot save VMs", a.host.Driver)
 	}
@@ -104,7 +104,7 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return a.failTask(ctx, in, "The place for the save cannot be cleared: %v", err)
 	}
-	if problem := a.noRoom(ctx, in, vm, order.Suspend); problem != "" {
+	if problem := a.lacksSpace(ctx, in, vm, order.Suspend); problem != "" {
 		return a.failTask(ctx, in, "%s", problem)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -112,17 +112,17 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	}
 	if !order.Suspend && vm.Status != hv.Running { // shut down by an attempt that was interrupted
 		if _, err := a.restartFromDisk(ctx, in, vm); err != nil {
-			return a.unlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)
+			return a.failUnlessEnding(ctx, in, "The VM does not start again to be saved: %v", err)
 		}
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, saveTimeout)
 	defer cancel()
 	begun := time.Now()
 	saved, err := a.opts.Driver.(hv.Saver).Save(limited, in.id, hv.SaveSpec{Dir: dir, Suspend: order.Suspend})
 	if err != nil {
-		return a.unlessEnding(ctx, in, "The VM could not be saved: %v", err)
+		return a.failUnlessEnding(ctx, in, "The VM could not be saved: %v", err)
 	}
 	a.log.Info("VM saved", "instance", in.id, "suspended", order.Suspend, "took", time.Since(begun), "pause",
 		saved.Pause)
@@ -134,8 +134,8 @@ func (a *Agent) saveFiles(ctx context.Context, in *instance, vm hv.VM) error {
 	})
 }
 
-// unlessEnding fails the task with an error, unless the end of the instance or of the agent caused it.
-func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, err error) error {
+// failUnlessEnding fails the task with an error, unless the end of the instance or of the agent caused it.
+func (a *Agent) failUnlessEnding(ctx context.Context, in *instance, format string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -146,9 +146,9 @@ func (a *Agent) unlessEnding(ctx context.Context, in *instance, format string, e
 	}
 }
 
-// noRoom returns a sentence when the disk may be too small for the save, even after the eviction of
+// lacksSpace returns a sentence when the disk may be too small for the save, even after the eviction of
 // unused cached templates.
-func (a *Agent) noRoom(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
+func (a *Agent) lacksSpace(ctx context.Context, in *instance, vm hv.VM, suspend bool) string {
 	need := a.opts.Machine.VMBytes(in.id)
 	if suspend {
 		need += int64(vm.MemoryMB) * bytesize.MB
@@ -178,26 +178,26 @@ func isCheck(vm hv.VM) bool { return vm.Labels[labelRole] == roleCheck }
 // testSave starts a second VM from the save and has it run a program.
 func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
 	t := in.snapshot().Task
-	if err := a.dropCheck(ctx, in, t); err != nil {
+	if err := a.removeTestVM(ctx, in, t); err != nil {
 		return err
 	}
-	err := a.tryOut(ctx, in, t)
-	if gone := a.dropCheck(ctx, in, t); gone != nil && err == nil {
+	err := a.runTestVM(ctx, in, t)
+	if gone := a.removeTestVM(ctx, in, t); gone != nil && err == nil {
 		err = gone
 	}
 	if err != nil {
-		return a.unlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v",
+		return a.failUnlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v",
 			err)
 	}
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = api.TaskPushing })
 }
 
-func (a *Agent) tryOut(ctx context.Context, in *instance, t *journal.Task) error {
+func (a *Agent) runTestVM(ctx context.Context, in *instance, t *journal.Task) error {
 	spec, err := a.checkSpec(in, t)
 	if err != nil {
 		return err
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, spec.BootTimeout+startSlack)
 	defer cancel()
@@ -231,8 +231,8 @@ func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 	return s, nil
 }
 
-// dropCheck removes the VM of a sanity test, if there may be one.
-func (a *Agent) dropCheck(ctx context.Context, in *instance, t *journal.Task) error {
+// removeTestVM removes the VM of a sanity test, if there may be one.
+func (a *Agent) removeTestVM(ctx context.Context, in *instance, t *journal.Task) error {
 	if t.Order.Kind != api.OrderSave || !t.Order.Save.SanityTest {
 		return nil
 	}

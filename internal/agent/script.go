@@ -51,7 +51,7 @@ func (a *Agent) script(ctx context.Context, in *instance, _ hv.VM) error {
 	if err != nil {
 		return err
 	}
-	if o.err != nil && a.vmEnds(ctx, in) {
+	if o.err != nil && a.isVMEnding(ctx, in) {
 		return nil // the VM ended under its script; the next observation reports how
 	}
 	return a.concludeScript(ctx, in, scriptStatus(o, maxOutput), "")
@@ -101,7 +101,7 @@ func (a *Agent) execute(
 		case <-patience:
 			leave = in.tasked.Done()
 		case <-leave:
-			in.whenEnding(cancel)
+			in.onTermination(cancel)
 			return scriptOutcome{}, errLeft
 		}
 	}
@@ -110,7 +110,7 @@ func (a *Agent) execute(
 // shell returns the shell that runs the script: bash where the guest has it. The agent looks for
 // bash beforehand, since exit code 127 may as well be the script's own.
 func (a *Agent) shell(ctx context.Context, in *instance) string {
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	ask, cancel := context.WithTimeout(life, askTimeout)
 	defer cancel()
@@ -128,9 +128,9 @@ const (
 	endLook  = 50 * time.Millisecond
 )
 
-// vmEnds reports whether the VM no longer runs, or ends within endGrace: a script is often broken
+// isVMEnding reports whether the VM no longer runs, or ends within endGrace: a script is often broken
 // off by a dying hypervisor, whose connection breaks before its process is gone.
-func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
+func (a *Agent) isVMEnding(ctx context.Context, in *instance) bool {
 	ctx, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
 	for {
@@ -148,8 +148,8 @@ func (a *Agent) vmEnds(ctx context.Context, in *instance) bool {
 	}
 }
 
-// unknown concludes a script whose end an earlier agent did not see.
-func (a *Agent) unknown(ctx context.Context, in *instance, _ hv.VM) error {
+// concludeLostScript concludes a script whose end an earlier agent did not see.
+func (a *Agent) concludeLostScript(ctx context.Context, in *instance, _ hv.VM) error {
 	status := &api.ScriptStatus{Code: hv.CodeTimedOut, Errors: []string{lostOutcome}}
 	return a.concludeScript(ctx, in, status, "startup script "+lostOutcome)
 }

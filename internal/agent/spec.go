@@ -63,7 +63,7 @@ func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
 		UUID: vm.UUID, Name: vm.Name, Status: string(vm.Status), Version: vm.Version, Accel: vm.Accelerator,
 		PID: vm.PID, CPUs: vm.CPUs, MemoryMB: vm.MemoryMB, IP: vm.IP, HostIP: a.opts.Identity.Host,
 		MAC: vm.MAC, VNCPort: vm.VNCPort,
-		Created: plain(vm.CreatedAt), Started: plain(vm.StartedAt), Stopped: plain(vm.StoppedAt),
+		Created: journalTime(vm.CreatedAt), Started: journalTime(vm.StartedAt), Stopped: journalTime(vm.StoppedAt),
 	}
 	for _, p := range vm.Ports {
 		l := api.NodePortRule(p)
@@ -75,8 +75,8 @@ func (a *Agent) linkVM(vm hv.VM) *api.NodeVM {
 	return out
 }
 
-// plain drops what a journal does not store of a time, so that equal times stay equal.
-func plain(t time.Time) time.Time {
+// journalTime drops what a journal does not store of a time, so that equal times stay equal.
+func journalTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
@@ -93,7 +93,7 @@ func gone(vm *api.NodeVM) *api.NodeVM {
 	out := *vm
 	out.Status, out.PID, out.IP = string(farm.VMDeleted), 0, ""
 	if out.Stopped.IsZero() {
-		out.Stopped = plain(time.Now())
+		out.Stopped = journalTime(time.Now())
 	}
 	return &out
 }

@@ -169,21 +169,21 @@ func (a *Agent) changeTask(ctx context.Context, in *instance, edit func(*journal
 
 // failTask durably records that the task fails; the next step rolls it back.
 func (a *Agent) failTask(ctx context.Context, in *instance, format string, args ...any) error {
-	return a.giveUpWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
+	return a.failTaskWith(ctx, in, journal.TaskFailure{Message: clip(fmt.Sprintf(format, args...), maxMessage)})
 }
 
-func (a *Agent) giveUpWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
+func (a *Agent) failTaskWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
 	a.log.Warn("task fails", "instance", in.id, "reason", f.Message)
 	err := a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
 	if err == nil {
-		a.keepFault(in, string(in.snapshot().Task.Order.Kind), f.Message)
+		a.queueFailureLog(in, string(in.snapshot().Task.Order.Kind), f.Message)
 	}
 	return err
 }
 
-// conclude ends the task. Its files except the script's output are removed first, and with them its
+// endTask ends the task. Its files except the script's output are removed first, and with them its
 // secrets.
-func (a *Agent) conclude(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
+func (a *Agent) endTask(ctx context.Context, in *instance, edit func(*journal.State, *journal.Task)) error {
 	err := a.retryUntilDone(ctx, in, "ending a task", func() error {
 		return a.change(in, func(s *journal.State) {
 			t := *s.Task
@@ -223,7 +223,7 @@ func (a *Agent) taskLost(ctx context.Context, in *instance, _ hv.VM) error {
 	if err := a.dropFiles(ctx, in); err != nil {
 		return err
 	}
-	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		f := journal.TaskFailure{Message: lostFor[s.Phase]}
 		if t.Failure != nil {
 			f = *t.Failure
@@ -248,7 +248,7 @@ func (a *Agent) rollbackTask(ctx context.Context, in *instance, vm hv.VM) error 
 			return ctx.Err()
 		}
 	}
-	return a.conclude(ctx, in, func(s *journal.State, t *journal.Task) {
+	return a.endTask(ctx, in, func(s *journal.State, t *journal.Task) {
 		f := *t.Failure
 		if again.ID != "" {
 			s.VM = a.facts(again, s.VM)
@@ -288,7 +288,7 @@ var errNoRestart = errors.New("this node's hypervisor cannot restart VMs")
 
 // restarted runs do with a time limit and returns the resulting VM, also when do failed.
 func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, bootTimeout(in.order.Start)+startSlack+stopTimeout)
 	defer cancel()
@@ -315,7 +315,7 @@ func (a *Agent) ready(ctx context.Context, in *instance) error {
 	if err != nil {
 		return err
 	}
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, answerTimeout)
 	defer cancel()
@@ -325,7 +325,7 @@ func (a *Agent) ready(ctx context.Context, in *instance) error {
 
 // answers asks a guest to run one program.
 func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
-	life, done := in.life(ctx)
+	life, done := in.untilTermination(ctx)
 	defer done()
 	limited, cancel := context.WithTimeout(life, answerTimeout)
 	defer cancel()
@@ -358,7 +358,7 @@ func (a *Agent) dropFiles(ctx context.Context, in *instance) error {
 	if a.saveDir(t) == "" {
 		return nil
 	}
-	if err := a.dropCheck(ctx, in, t); err != nil {
+	if err := a.removeTestVM(ctx, in, t); err != nil {
 		return err
 	}
 	in.mu.Lock()
@@ -377,12 +377,12 @@ func (a *Agent) dropSave(ctx context.Context, in *instance) error {
 	if dir == "" {
 		return nil
 	}
-	return errors.Join(a.dropCheck(ctx, in, t), os.RemoveAll(dir))
+	return errors.Join(a.removeTestVM(ctx, in, t), os.RemoveAll(dir))
 }
 
-// takeUpSaves reads the script output that an earlier agent stored, and removes directories without
+// recoverSaves reads the script output that an earlier agent stored, and removes directories without
 // an instance.
-func (a *Agent) takeUpSaves(held []*instance) {
+func (a *Agent) recoverSaves(held []*instance) {
 	known := map[string]bool{}
 	for _, in := range held {
 		t := in.snapshot().Task

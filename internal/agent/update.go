@@ -11,8 +11,8 @@ import (
 
 // Updater replaces this agent by another version of itself.
 type Updater interface {
-	// Heard receives the update in the response to a poll; nil: no update is requested.
-	Heard(asked *api.AgentUpdate)
+	// HandleUpdate receives the update in the response to a poll; nil: no update is requested.
+	HandleUpdate(asked *api.AgentUpdate)
 	// Status returns the status to report to the controller; nil for none.
 	Status() *api.UpdateStatus
 	// Ready has a value when another version is installed.
@@ -47,15 +47,15 @@ func (a *Agent) updateLoop(ctx context.Context) error {
 			return nil
 		case <-u.Ready():
 		}
-		if a.mayEnd(ctx, u) {
+		if a.waitUntilReplaceable(ctx, u) {
 			return ErrUpdate
 		}
 	}
 }
 
-// mayEnd waits until the agent may end and reports whether it may. From then on, no work begins
+// waitUntilReplaceable waits until the agent may end and reports whether it may. From then on, no work begins
 // that its end would break.
-func (a *Agent) mayEnd(ctx context.Context, u Updater) bool {
+func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 	begun := time.Now()
 	look := time.NewTicker(updateLook)
 	defer look.Stop()
@@ -96,9 +96,9 @@ func (a *Agent) quiesce() string {
 	return ""
 }
 
-// delicacy describes the work of an action that the end of the agent would break; "" for none. A
+// uninterruptible describes the work of an action that the end of the agent would break; "" for none. A
 // script that is not monitored often runs as long as its VM and fails nothing.
-func delicacy(next action, in *instance) string {
+func uninterruptible(next action, in *instance) string {
 	switch next {
 	case doScript:
 		if in.order.Start.Script.Monitoring {
@@ -117,7 +117,7 @@ func delicacy(next action, in *instance) string {
 // enter registers an action that the end of the agent would break; leave unregisters it. It is
 // refused once the agent is about to be replaced by another version.
 func (a *Agent) enter(next action, in *instance) (leave func(), ok bool) {
-	work := delicacy(next, in)
+	work := uninterruptible(next, in)
 	if work == "" {
 		return func() {}, true
 	}

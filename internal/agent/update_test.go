@@ -26,7 +26,7 @@ var _ Updater = (*newer)(nil)
 
 func newNewer() *newer { return &newer{ready: make(chan struct{}, 1)} }
 
-func (n *newer) Heard(u *api.AgentUpdate) {
+func (n *newer) HandleUpdate(u *api.AgentUpdate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if u == nil || n.status != nil {

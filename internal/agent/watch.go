@@ -26,7 +26,7 @@ func (a *Agent) watchLoop(ctx context.Context) error {
 			continue
 		}
 		last = time.Now()
-		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+		if err := a.listVMs(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("VMs cannot be listed", "error", err)
 		}
 	}
@@ -39,8 +39,8 @@ func (a *Agent) expectsVMs() bool {
 	return len(a.instances) > 0 || len(a.vms) > 0
 }
 
-// look lists the VMs and compares the list with what was reported.
-func (a *Agent) look(ctx context.Context) error {
+// listVMs lists the VMs and compares the list with what was reported.
+func (a *Agent) listVMs(ctx context.Context) error {
 	vms, err := a.list(ctx)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *Agent) look(ctx context.Context) error {
 	for _, in := range a.instances {
 		list = append(list, in)
 	}
-	a.straysLocked(seen)
+	a.pinOrphansLocked(seen)
 	a.mu.Unlock()
 	for _, in := range list {
 		s := in.snapshot()
@@ -82,18 +82,18 @@ func (a *Agent) list(ctx context.Context) ([]hv.VM, error) {
 	return slices.DeleteFunc(vms, func(vm hv.VM) bool { return left[vm.ID] && a.instances[vm.ID] == nil }), err
 }
 
-// unlistLocked removes the VM of an ended instance from the last list, and from the one that is
+// removeVMLocked removes the VM of an ended instance from the last list, and from the one that is
 // being made.
-func (a *Agent) unlistLocked(id string) {
+func (a *Agent) removeVMLocked(id string) {
 	if a.leaving != nil {
 		a.leaving[id] = true
 	}
 	a.vms = slices.DeleteFunc(slices.Clone(a.vms), func(vm hv.VM) bool { return vm.ID == id })
 }
 
-// straysLocked pins the versions that VMs without an instance are based on, as long as those VMs
+// pinOrphansLocked pins the versions that VMs without an instance are based on, as long as those VMs
 // exist.
-func (a *Agent) straysLocked(seen map[string]hv.VM) {
+func (a *Agent) pinOrphansLocked(seen map[string]hv.VM) {
 	for id, content := range a.strays {
 		if _, there := seen[id]; !there {
 			a.opts.Templates.Unpin(content, "vm:"+id)

@@ -136,8 +136,8 @@ func (a *Agent) forget(in *instance) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.instances, in.id)
-	a.unlistLocked(in.id)
-	a.rememberLocked(in.id, in.snapshot().Claim)
+	a.removeVMLocked(in.id)
+	a.recordEndedLocked(in.id, in.snapshot().Claim)
 	a.log.Info("instance gone", "instance", in.id)
 	return errForget
 }
@@ -145,8 +145,8 @@ func (a *Agent) forget(in *instance) error {
 // remembered limits the list of instances that ended recently.
 const remembered = 1024
 
-// rememberLocked records an ended instance, so that a late start order does not start it again.
-func (a *Agent) rememberLocked(id, claim string) {
+// recordEndedLocked records an ended instance, so that a late start order does not start it again.
+func (a *Agent) recordEndedLocked(id, claim string) {
 	if len(a.ended) >= remembered {
 		clear(a.ended)
 	}

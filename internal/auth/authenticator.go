@@ -68,7 +68,7 @@ func (a *Authenticator) Identify(r *http.Request) (Identity, error) {
 	case !ok:
 		return Identity{}, errNoCredentials
 	}
-	return foreign(name, groups, ByCertificate)
+	return externalIdentity(name, groups, ByCertificate)
 }
 
 // Revalidate returns the identity of the caller of a long-running request that was admitted as was.
@@ -103,7 +103,7 @@ func (a *Authenticator) authorization(ctx context.Context, header string) (Ident
 		if err != nil {
 			return Identity{}, refused(err)
 		}
-		return foreign(name, groups, ByOIDC)
+		return externalIdentity(name, groups, ByOIDC)
 	case a.Sessions != nil:
 		return a.Sessions.Verify(value)
 	}
@@ -116,13 +116,13 @@ func Local(name string, groups []string) (Identity, error) {
 	if name == "" && len(groups) == 0 {
 		return Identity{Method: ByLocal}, nil
 	}
-	return foreign(name, groups, ByLocal)
+	return externalIdentity(name, groups, ByLocal)
 }
 
-// foreign makes the identity of a user that an authority outside has named. None can name
+// externalIdentity makes the identity of a user that an authority outside has named. None can name
 // the root user.
-func foreign(name string, groups []string, by Method) (Identity, error) {
-	if !goodName(name) || strings.EqualFold(name, RootName) || len(groups) > maxGroups {
+func externalIdentity(name string, groups []string, by Method) (Identity, error) {
+	if !isValidName(name) || strings.EqualFold(name, RootName) || len(groups) > maxGroups {
 		return Identity{}, errUserName
 	}
 	return Identity{Name: name, Groups: groups, Method: by}, nil

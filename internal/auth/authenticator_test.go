@@ -19,7 +19,7 @@ var errExpired = errors.New("expired yesterday")
 // complete takes every kind of credentials.
 func complete(t testing.TB, w *world) *Authenticator {
 	t.Helper()
-	r, err := NewRoot("0123456789")
+	r, err := NewRootToken("0123456789")
 	must(t, err)
 	return &Authenticator{
 		Root: r, Sessions: w.sessions,

@@ -83,8 +83,8 @@ type Authorizer struct {
 	watchers []func()
 }
 
-// NewJudge returns an Authorizer for a policy and the grants of a store, whose changes it follows.
-func NewJudge(p Policy, store GrantStore) *Authorizer {
+// NewAuthorizer returns an Authorizer for a policy and the grants of a store, whose changes it follows.
+func NewAuthorizer(p Policy, store GrantStore) *Authorizer {
 	j := &Authorizer{store: store, policy: p}
 	store.Watch(j.renew) // before it reads: no change may come in between
 	j.renew()
@@ -111,7 +111,7 @@ func (j *Authorizer) SetTier(t farm.Tier) {
 
 // renew computes the rules again, and calls the watchers.
 func (j *Authorizer) renew() {
-	j.remake()
+	j.rebuildRules()
 	j.watching.Lock()
 	defer j.watching.Unlock()
 	for _, changed := range j.watchers {
@@ -119,7 +119,7 @@ func (j *Authorizer) renew() {
 	}
 }
 
-func (j *Authorizer) remake() {
+func (j *Authorizer) rebuildRules() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	g := j.store.Grants()
@@ -129,9 +129,9 @@ func (j *Authorizer) remake() {
 	j.rules.Store(NewRules(j.policy, g))
 }
 
-// Keep stores whether permissions were enforced, so that no license grants anything after a
-// restart. It is called after NewJudge and SetTier, and repeated when it fails.
-func (j *Authorizer) Keep(ctx context.Context) error {
+// StoreEnforcement stores whether permissions were enforced, so that no license grants anything after a
+// restart. It is called after NewAuthorizer and SetTier, and repeated when it fails.
+func (j *Authorizer) StoreEnforcement(ctx context.Context) error {
 	want := j.Rules().Enforced()
 	if j.store.Grants().Enforced == want {
 		return nil

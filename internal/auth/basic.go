@@ -17,8 +17,8 @@ const (
 // RootToken is the root user's token.
 type RootToken struct{ token Secret }
 
-// NewRoot returns the root token of the settings.
-func NewRoot(token string) (*RootToken, error) {
+// NewRootToken returns the root token of the settings.
+func NewRootToken(token string) (*RootToken, error) {
 	if n := utf8.RuneCountInString(token); n < MinRootToken {
 		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
 	}

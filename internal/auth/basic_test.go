@@ -17,7 +17,7 @@ func TestRootTokenLength(t *testing.T) {
 		"üüüüüüüüüü":                 "",
 		" : \" ' \\ $ \n % + / = ü ": "",
 	} {
-		_, err := NewRoot(token)
+		_, err := NewRootToken(token)
 		if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
 			t.Errorf("%q: %v", token, err)
 		}
@@ -29,7 +29,7 @@ func TestRootTokenLength(t *testing.T) {
 
 func TestBasic(t *testing.T) {
 	const token = "p:äss w/ö+rd\"'\\$%=-_"
-	r, err := NewRoot(token)
+	r, err := NewRootToken(token)
 	must(t, err)
 	for _, coding := range []*base64.Encoding{
 		base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding,
@@ -66,7 +66,7 @@ func TestBasic(t *testing.T) {
 }
 
 func FuzzBasic(f *testing.F) {
-	r, err := NewRoot("0123456789:ü")
+	r, err := NewRootToken("0123456789:ü")
 	must(f, err)
 	f.Add(base64.StdEncoding.EncodeToString([]byte("root:0123456789:ü")))
 	f.Add("cm9vdDo=")

@@ -113,7 +113,7 @@ func BenchmarkAllows(b *testing.B) {
 
 // BenchmarkBasic is the root token.
 func BenchmarkBasic(b *testing.B) {
-	r, err := NewRoot("a root token of usual length")
+	r, err := NewRootToken("a root token of usual length")
 	must(b, err)
 	value := base64.StdEncoding.EncodeToString([]byte("root:a root token of usual length"))
 	b.ReportAllocs()

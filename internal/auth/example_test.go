@@ -22,12 +22,12 @@ func Example() {
 	ctx := context.Background()
 	// The service: its stores, here in memory, and what it makes of them.
 	keys := auth.NewKeys(auth.NewKeyTable(nil, nil))
-	sessions := auth.NewSessions(keys, auth.NewSigner(auth.NewRing(time.Now())), auth.DefaultSessionTTL)
-	tap := auth.NewTap(sessions, &auth.MemoryNonces{})
-	root, _ := auth.NewRoot("a long root token")
+	sessions := auth.NewSessions(keys, auth.NewSigner(auth.NewKeyRing(time.Now())), auth.DefaultSessionTTL)
+	tap := auth.NewTAP(sessions, &auth.MemoryNonces{})
+	root, _ := auth.NewRootToken("a long root token")
 	who := &auth.Authenticator{Root: root, Sessions: sessions}
 	grants, _ := auth.Grants{}.SetGroup(farm.ServiceController, "builders", []farm.Permission{"start_vm"})
-	judge := auth.NewJudge(auth.Policy{
+	judge := auth.NewAuthorizer(auth.Policy{
 		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true,
 	}, auth.NewGrantTable(grants, nil))
 

@@ -79,12 +79,12 @@ func (a *tokenBuckets) find(name string, now time.Time) (full time.Time, known b
 // wait returns how long it is until the next attempt of a name; 0 when one is allowed now.
 func (a *tokenBuckets) wait(name string, now time.Time) time.Duration {
 	full, _ := a.find(name, now)
-	return untilNext(full, now, failBurst, failEvery)
+	return timeUntilNext(full, now, failBurst, failEvery)
 }
 
-// untilNext returns how long it is until an allowance of burst attempts, which is complete again at
+// timeUntilNext returns how long it is until an allowance of burst attempts, which is complete again at
 // full and regains one per interval every, has one left.
-func untilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
+func timeUntilNext(full, now time.Time, burst int, every time.Duration) time.Duration {
 	if !full.After(now) {
 		return 0
 	}

@@ -124,7 +124,7 @@ func (g Grants) Check(s farm.Service) error {
 }
 
 func checkGroupName(name string) error {
-	if !goodName(name) {
+	if !isValidName(name) {
 		return farm.Invalid(groupNameField, "must be printable text of 1 to %d bytes without a space at either end",
 			MaxGroupName)
 	}

@@ -37,8 +37,8 @@ func (g *GuessLimiter) Allow(addr string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	wait := g.byAddress.wait(from, now)
-	if !g.knowsLocked(from, now) {
-		wait = max(wait, untilNext(g.total, now, totalBurst, totalEvery))
+	if !g.isTrustedLocked(from, now) {
+		wait = max(wait, timeUntilNext(g.total, now, totalBurst, totalEvery))
 	}
 	if wait <= 0 {
 		return nil
@@ -54,22 +54,22 @@ func (g *GuessLimiter) Note(addr string, err error) {
 	defer g.mu.Unlock()
 	switch {
 	case err == nil:
-		g.rememberLocked(from, now)
+		g.trustLocked(from, now)
 	case farm.CodeOf(err) == farm.CodeUnauthenticated:
 		g.byAddress.take(from, now)
-		if !g.knowsLocked(from, now) {
+		if !g.isTrustedLocked(from, now) {
 			g.total = later(g.total, now).Add(totalEvery)
 		}
 	}
 }
 
-func (g *GuessLimiter) knowsLocked(from string, now time.Time) bool {
+func (g *GuessLimiter) isTrustedLocked(from string, now time.Time) bool {
 	return now.Sub(g.known[from]) < knownFor
 }
 
-// rememberLocked records that the right secret came from an address. When the table is full, any
+// trustLocked records that the right secret came from an address. When the table is full, any
 // other address is forgotten: only a caller with the secret can cause that.
-func (g *GuessLimiter) rememberLocked(from string, now time.Time) {
+func (g *GuessLimiter) trustLocked(from string, now time.Time) {
 	at, ok := g.known[from]
 	if now.Sub(at) < knownFresh {
 		return

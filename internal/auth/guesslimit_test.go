@@ -145,11 +145,11 @@ func TestKnownAddressesStayKnown(t *testing.T) {
 		time.Sleep(knownFresh)
 		g.Note("192.0.2.1", nil)
 		time.Sleep(knownFor - time.Nanosecond)
-		if !g.knowsLocked("192.0.2.1", time.Now()) {
+		if !g.isTrustedLocked("192.0.2.1", time.Now()) {
 			t.Error("an address is forgotten within a day")
 		}
 		time.Sleep(time.Nanosecond)
-		if g.knowsLocked("192.0.2.1", time.Now()) {
+		if g.isTrustedLocked("192.0.2.1", time.Now()) {
 			t.Error("an address is known after a day")
 		}
 	})

@@ -42,8 +42,8 @@ func (KeyRing) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, masked) }
 // MarshalText returns the mask, in JSON too: storing a ring takes Encode.
 func (KeyRing) MarshalText() ([]byte, error) { return []byte(masked), nil }
 
-// NewRing returns a ring of one key, which signs immediately.
-func NewRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
+// NewKeyRing returns a ring of one key, which signs immediately.
+func NewKeyRing(now time.Time) KeyRing { return KeyRing{[]*signingKey{newSigningKey(1, now)}} }
 
 func newSigningKey(version uint32, from time.Time) *signingKey {
 	k := &signingKey{version, from.UTC().Truncate(time.Second), new([32]byte)}
@@ -64,8 +64,8 @@ func (r KeyRing) Rotated(now time.Time) KeyRing {
 	return KeyRing{append(keys, newSigningKey(last+1, now.Add(ringLead)))}
 }
 
-// Old reports whether the newest key is due for replacement.
-func (r KeyRing) Old(now time.Time) bool {
+// NeedsRotation reports whether the newest key is due for replacement.
+func (r KeyRing) NeedsRotation(now time.Time) bool {
 	return len(r.keys) > 0 && now.Sub(r.keys[len(r.keys)-1].from) >= RingAge
 }
 
@@ -118,8 +118,8 @@ func (r KeyRing) Encode() ([]byte, error) {
 	return raw, nil
 }
 
-// ParseRing parses what Encode returned. Its errors contain nothing of the text.
-func ParseRing(raw []byte) (KeyRing, error) {
+// ParseKeyRing parses what Encode returned. Its errors contain nothing of the text.
+func ParseKeyRing(raw []byte) (KeyRing, error) {
 	var in storedRing
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return KeyRing{}, errors.New("the signing keys cannot be read: they are not JSON of their form")

@@ -250,7 +250,7 @@ func checkGroups(groups []string) error {
 		return farm.Invalid("groups", "a key has at most %d groups", MaxKeyGroups)
 	}
 	for _, g := range groups {
-		if !goodName(g) {
+		if !isValidName(g) {
 			return farm.Invalid("groups", "each must be printable text of 1 to %d bytes without a space at either end",
 				MaxGroupName)
 		}
@@ -258,8 +258,8 @@ func checkGroups(groups []string) error {
 	return nil
 }
 
-// goodName reports whether a text can be the name of a permission group or user.
-func goodName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
+// isValidName reports whether a text can be the name of a permission group or user.
+func isValidName(name string) bool { return name != "" && len(name) <= MaxGroupName && printable(name) }
 
 // printable reports whether a text can be shown unchanged: no control characters, none that changes
 // the direction of text, no space at either end.

@@ -33,9 +33,9 @@ type LoginCookies struct {
 	provider string
 }
 
-// NewLogins returns LoginCookies. root is nil when no login with the root token is accepted;
+// NewLoginCookies returns LoginCookies. root is nil when no login with the root token is accepted;
 // provider is the address of the identity provider, or "".
-func NewLogins(signer *Signer, root *RootToken, provider string) *LoginCookies {
+func NewLoginCookies(signer *Signer, root *RootToken, provider string) *LoginCookies {
 	return &LoginCookies{signer, root, provider}
 }
 
@@ -62,7 +62,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 		return "", errors.New("there are no log-ins of this kind")
 	}
 	if kind == loginOfProvider {
-		if _, err := foreign(who.Name, who.Groups, who.Method); err != nil {
+		if _, err := externalIdentity(who.Name, who.Groups, who.Method); err != nil {
 			return "", err
 		}
 	}
@@ -70,7 +70,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("seal a log-in: %w", err)
 	}
-	bound, ok := l.bound(kind)
+	bound, ok := l.boundValues(kind)
 	if !ok {
 		return "", errors.New("there are no log-ins of this kind")
 	}
@@ -84,8 +84,8 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	return text, nil
 }
 
-// bound returns the values to which a kind of login is bound; ok is false for an unknown kind.
-func (l *LoginCookies) bound(kind byte) (bound []string, ok bool) {
+// boundValues returns the values to which a kind of login is bound; ok is false for an unknown kind.
+func (l *LoginCookies) boundValues(kind byte) (bound []string, ok bool) {
 	switch {
 	case kind == loginOfRoot && l.root != nil:
 		return []string{string(ByRoot), l.root.token.Reveal()}, true
@@ -107,7 +107,7 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if text == "" || len(text) > maxLogin {
 		return Identity{}, errLoginForm
 	}
-	bound, ok := l.bound(text[0])
+	bound, ok := l.boundValues(text[0])
 	if !ok {
 		return Identity{}, errLoginForeign
 	}
@@ -125,7 +125,7 @@ func (l *LoginCookies) Verify(text string) (Identity, error) {
 	if err := json.Unmarshal(raw, &content); err != nil {
 		return Identity{}, errLoginForm
 	}
-	return foreign(content.Name, content.Groups, ByOIDC)
+	return externalIdentity(content.Name, content.Groups, ByOIDC)
 }
 
 // identify returns the user that a browser has logged in; ok is false when it sends no login

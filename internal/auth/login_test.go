@@ -18,9 +18,9 @@ const issuer = "https://login.test"
 
 func newLogins(t *testing.T, token string) *LoginCookies {
 	t.Helper()
-	r, err := NewRoot(token)
+	r, err := NewRootToken(token)
 	must(t, err)
-	return NewLogins(NewSigner(NewRing(time.Now())), r, issuer)
+	return NewLoginCookies(NewSigner(NewKeyRing(time.Now())), r, issuer)
 }
 
 func opened(t *testing.T, l *LoginCookies, who Identity) string {
@@ -50,14 +50,14 @@ func TestLogins(t *testing.T) {
 		}
 		other := newLogins(t, "0123456789")
 		refuse(other, ofRoot, errLoginForeign)
-		changed := NewLogins(l.signer, other.root, "https://other.test")
+		changed := NewLoginCookies(l.signer, other.root, "https://other.test")
 		if _, err := changed.Verify(ofRoot); err != nil {
 			t.Error(err)
 		}
 		refuse(changed, ofOtto, errLoginForeign)
-		refuse(NewLogins(l.signer, newLogins(t, "another token").root, issuer), ofRoot, errLoginForeign)
-		refuse(NewLogins(l.signer, nil, issuer), ofRoot, errLoginForeign)
-		refuse(NewLogins(l.signer, l.root, ""), ofOtto, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, newLogins(t, "another token").root, issuer), ofRoot, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, nil, issuer), ofRoot, errLoginForeign)
+		refuse(NewLoginCookies(l.signer, l.root, ""), ofOtto, errLoginForeign)
 		refuse(l, "p"+ofRoot[1:], errLoginForeign)
 		refuse(l, "r"+ofOtto[1:], errLoginForeign)
 		refuse(l, ofOtto[:len(ofOtto)-4], errLoginForeign)
@@ -88,10 +88,10 @@ func TestLoginsOfOthers(t *testing.T) {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
-	if _, err := NewLogins(l.signer, nil, issuer).Open(root); err == nil {
+	if _, err := NewLoginCookies(l.signer, nil, issuer).Open(root); err == nil {
 		t.Error("root logs in without a token")
 	}
-	if _, err := NewLogins(l.signer, l.root, "").Open(Identity{Name: "otto", Method: ByOIDC}); err == nil {
+	if _, err := NewLoginCookies(l.signer, l.root, "").Open(Identity{Name: "otto", Method: ByOIDC}); err == nil {
 		t.Error("a user logs in without a provider")
 	}
 }
@@ -99,7 +99,7 @@ func TestLoginsOfOthers(t *testing.T) {
 func TestIdentifyBrowser(t *testing.T) {
 	w := newWorld(t)
 	a := complete(t, w)
-	a.Logins = NewLogins(w.signer, a.Root, issuer)
+	a.Logins = NewLoginCookies(w.signer, a.Root, issuer)
 	good := opened(t, a.Logins, Identity{Name: "otto", Method: ByOIDC})
 	asRoot := opened(t, a.Logins, root)
 	for name, c := range map[string]struct {

@@ -50,8 +50,8 @@ var scopePermissions = map[farm.Permission]func(NodeScope) bool{
 	"send_log":     func(s NodeScope) bool { return s.Rows != nil },
 }
 
-// Gives reports whether the scope has any use for a permission of the registry.
-func (s NodeScope) Gives(p farm.Permission) bool {
+// Includes reports whether the scope has any use for a permission of the registry.
+func (s NodeScope) Includes(p farm.Permission) bool {
 	uses, ok := scopePermissions[p]
 	return ok && uses(s)
 }
@@ -70,8 +70,8 @@ func (s NodeScope) SaveOf(id string) (SaveScope, bool) {
 	return s.Save[i], true
 }
 
-// MayLook reports whether the node may look up the tag of one of its saves.
-func (s NodeScope) MayLook(template, tag string) bool {
+// MayLookUp reports whether the node may look up the tag of one of its saves.
+func (s NodeScope) MayLookUp(template, tag string) bool {
 	return slices.ContainsFunc(s.Save, func(save SaveScope) bool {
 		return strings.EqualFold(save.Template, template) && save.Tag == tag && tag != ""
 	})
@@ -87,10 +87,10 @@ func (s NodeScope) MayUpload(path string) bool {
 // Reverts reports whether the save reverts a tag.
 func (s SaveScope) Reverts() bool { return s.Revert != nil }
 
-// Unordered is the refusal of a node without an order for its request: what describes that, as
+// MissingOrder is the refusal of a node without an order for its request: what describes that, as
 // "push the tag v2 of the template X". An agent that cannot name a purpose receives status 401,
 // upon which it requests a token with its current orders.
-func (i Identity) Unordered(p farm.Permission, what string) error {
+func (i Identity) MissingOrder(p farm.Permission, what string) error {
 	if i.Scope.Orders && scopePermissions[p] != nil {
 		return errStaleOrders
 	}

@@ -11,7 +11,7 @@ import (
 // TestNodeTokensCarryTheirScope, of whatever size that is.
 func TestNodeTokensCarryTheirScope(t *testing.T) {
 	w := newWorld(t)
-	passes := NewPasses(w.signer, nil)
+	passes := NewNodeTokens(w.signer, nil)
 	name := strings.Repeat(`"<`, 127)
 	revert := name + "r"
 	save := SaveScope{ID: strings.Repeat("i", 36), Template: strings.Repeat("t",
@@ -45,7 +45,7 @@ func TestNodeTokensCarryTheirScope(t *testing.T) {
 // TestScopeOfTheReleaseBefore: a token without a scope permits nothing, and its agent requests another one.
 func TestScopeOfTheReleaseBefore(t *testing.T) {
 	w := newWorld(t)
-	who, err := NewPasses(w.signer, nil).Verify(passPrefix + w.signer.Seal(forPasses, []byte(`{"n":"node-1"}`)))
+	who, err := NewNodeTokens(w.signer, nil).Verify(passPrefix + w.signer.Seal(forPasses, []byte(`{"n":"node-1"}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestScopeOfTheReleaseBefore(t *testing.T) {
 			t.Errorf("it has %s", p.Name)
 		}
 	}
-	if err := who.Unordered("pull_vm", "pull the template"); farm.CodeOf(err) != farm.CodeUnauthenticated {
+	if err := who.MissingOrder("pull_vm", "pull the template"); farm.CodeOf(err) != farm.CodeUnauthenticated {
 		t.Errorf("the refusal is %v", err)
 	}
 }
@@ -93,10 +93,10 @@ func TestUnordered(t *testing.T) {
 	for p, code := range map[farm.Permission]farm.Code{
 		"pull_vm": farm.CodeUnauthenticated, "upload_file": farm.CodeUnauthenticated, "delete_vm": farm.CodeForbidden,
 	} {
-		if err := (Identity{Scope: NodeScope{Orders: true}}).Unordered(p, "x"); farm.CodeOf(err) != code {
+		if err := (Identity{Scope: NodeScope{Orders: true}}).MissingOrder(p, "x"); farm.CodeOf(err) != code {
 			t.Errorf("%s: %v", p, err)
 		}
-		if err := (Identity{}).Unordered(p, "pull x"); farm.CodeOf(err) != farm.CodeForbidden ||
+		if err := (Identity{}).MissingOrder(p, "pull x"); farm.CodeOf(err) != farm.CodeForbidden ||
 			!strings.Contains(err.Error(), string(p)) {
 			t.Errorf("%s with a purpose: %v", p, err)
 		}
@@ -120,7 +120,7 @@ func TestHowFarAScopeReaches(t *testing.T) {
 		{"t1", "v2"}: true, {"T1", "v2"}: true, {"t1", "V2"}: false, {"t2", "v2"}: false, {"t2", ""}: false,
 		{"abc", "v2"}: false,
 	} {
-		if s.MayLook(of[0], of[1]) != want {
+		if s.MayLookUp(of[0], of[1]) != want {
 			t.Errorf("look at %q: %t", of, !want)
 		}
 	}

@@ -34,9 +34,9 @@ type NodeTokens struct {
 	keys   *Keys
 }
 
-// NewPasses returns NodeTokens. keys are the API keys that nodes have joined with; nil: there are
+// NewNodeTokens returns NodeTokens. keys are the API keys that nodes have joined with; nil: there are
 // none.
-func NewPasses(signer *Signer, keys *Keys) *NodeTokens {
+func NewNodeTokens(signer *Signer, keys *Keys) *NodeTokens {
 	return &NodeTokens{func() *Signer { return signer }, keys}
 }
 
@@ -112,7 +112,7 @@ func (p *NodeTokens) Verify(value string) (Identity, error) {
 		return Identity{}, errPassForeign
 	}
 	var is nodeToken
-	if json.Unmarshal(raw, &is) != nil || !goodName(is.Node) {
+	if json.Unmarshal(raw, &is) != nil || !isValidName(is.Node) {
 		return Identity{}, errPassForm
 	}
 	who := Identity{Name: is.Node, KeyID: is.Key, Method: ByNode, Scope: NodeScope{Orders: true}}

@@ -15,7 +15,7 @@ import (
 func TestNodeTokens(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "a", "b")
-	passes := NewPasses(w.signer, w.keys)
+	passes := NewNodeTokens(w.signer, w.keys)
 	for name, c := range map[string]struct {
 		key    string
 		groups []string
@@ -37,7 +37,7 @@ func TestNodeTokens(t *testing.T) {
 		}
 	}
 	alone, _ := passes.Open("node-1", "ci", NodeScope{})
-	who, err := NewPasses(w.signer, nil).Verify(alone)
+	who, err := NewNodeTokens(w.signer, nil).Verify(alone)
 	if err != nil || who.KeyID != "ci" || who.Groups != nil {
 		t.Errorf("where no keys are: %+v, %v", who, err)
 	}
@@ -47,7 +47,7 @@ func TestNodeTokens(t *testing.T) {
 func TestNodeTokensFollowTheirKeys(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci", "old")
-	passes := NewPasses(w.signer, w.keys)
+	passes := NewNodeTokens(w.signer, w.keys)
 	value, _ := passes.Open("node-1", "ci", NodeScope{})
 	groups := []string{"new"}
 	must(t, w.keys.Update(t.Context(), "ci", KeyChange{Groups: &groups}))
@@ -75,7 +75,7 @@ func TestNodeTokensOfAKeyThatExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := keys.Create(t.Context(), NewKey{ID: "ci", TTL: 60, Groups: []string{"a"}, PublicKey: public})
 		must(t, err)
-		passes := NewPasses(NewSigner(NewRing(time.Now())), keys)
+		passes := NewNodeTokens(NewSigner(NewKeyRing(time.Now())), keys)
 		value, _ := passes.Open("node-1", "ci", NodeScope{})
 		who, err := passes.Verify(value)
 		if err != nil || len(who.Groups) != 1 {
@@ -91,9 +91,9 @@ func TestNodeTokensOfAKeyThatExpires(t *testing.T) {
 func TestNodeTokensAreRefusedAlike(t *testing.T) {
 	w, foreign := newWorld(t), newWorld(t)
 	w.add(t, "ci")
-	passes := NewPasses(w.signer, w.keys)
+	passes := NewNodeTokens(w.signer, w.keys)
 	good, _ := passes.Open("node-1", "ci", NodeScope{})
-	of, _ := NewPasses(foreign.signer, foreign.keys).Open("node-1", "ci", NodeScope{})
+	of, _ := NewNodeTokens(foreign.signer, foreign.keys).Open("node-1", "ci", NodeScope{})
 	sealed := func(p Purpose, text string) string { return passPrefix + w.signer.Seal(p, []byte(text)) }
 	raw, err := base64.RawURLEncoding.DecodeString(good[len(passPrefix):])
 	must(t, err)
@@ -142,7 +142,7 @@ func flipped(raw []byte, at int) []byte {
 
 func TestNodeTokensExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		passes := NewPasses(NewSigner(NewRing(time.Now())), nil)
+		passes := NewNodeTokens(NewSigner(NewKeyRing(time.Now())), nil)
 		value, life := passes.Open("node-1", "", NodeScope{})
 		time.Sleep(life)
 		_, err := passes.Verify(value)
@@ -159,7 +159,7 @@ func TestNodeTokensAsCredentials(t *testing.T) {
 	w := newWorld(t)
 	w.add(t, "ci")
 	all := complete(t, w)
-	all.Passes = NewPasses(w.signer, w.keys)
+	all.Passes = NewNodeTokens(w.signer, w.keys)
 	pass, _ := all.Passes.Open("node-1", "", NodeScope{})
 	identify := func(a *Authenticator, value string) (Identity, error) {
 		return a.authorization(t.Context(), "Bearer "+value)
@@ -182,7 +182,7 @@ func TestNodeTokensAsCredentials(t *testing.T) {
 	if who, err := identify(all, pass); err == nil {
 		t.Errorf("where no passes count: %+v", who)
 	}
-	only := &Authenticator{Passes: NewPasses(w.signer, nil)}
+	only := &Authenticator{Passes: NewNodeTokens(w.signer, nil)}
 	if who, err := identify(only, pass); err != nil || who.Method != ByNode ||
 		!slices.Equal(only.Schemes(), []string{"Bearer"}) {
 		t.Errorf("%+v, %v, %v", who, err, only.Schemes())

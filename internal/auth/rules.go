@@ -106,7 +106,7 @@ func (r *Rules) Allows(who Identity, p farm.Permission) bool {
 	case bit == 0 || who.Method == "":
 		return false
 	case who.Method == ByNode:
-		return who.Scope.Gives(p) && r.KeyAllows(who, p)
+		return who.Scope.Includes(p) && r.KeyAllows(who, p)
 	case who.Method == ByLocal && who.Name == "":
 		return true
 	}
@@ -171,9 +171,9 @@ func (r *Rules) Service() farm.Service { return r.service }
 // Managed reports whether resource rights are enforced.
 func (r *Rules) Managed() bool { return r.resources }
 
-// In reports whether a caller may act for a permission group: as a member, or because they
+// MayActFor reports whether a caller may act for a permission group: as a member, or because they
 // have everything.
-func (i Identity) In(group string) bool {
+func (i Identity) MayActFor(group string) bool {
 	return group != "" &&
 		(i.Root || i.Name == group || i.Method == ByLocal && i.Name == "" || slices.Contains(i.Groups, group))
 }

@@ -137,7 +137,7 @@ func TestLicensesNeverWiden(t *testing.T) {
 	store := NewGrantTable(Grants{Enforced: true}, nil)
 	off := plus
 	off.Authorization = false
-	must(t, NewJudge(off, store).Keep(t.Context()))
+	must(t, NewAuthorizer(off, store).StoreEnforcement(t.Context()))
 	if store.Grants().Enforced {
 		t.Error("switching permissions off is not remembered")
 	}
@@ -150,7 +150,7 @@ func walk(t *testing.T, tiers ...farm.Tier) {
 	stays, restarts := NewGrantTable(Grants{}, nil), NewGrantTable(Grants{}, nil)
 	p := plus
 	p.Tier = tiers[0]
-	j := NewJudge(p, stays) // nothing is kept
+	j := NewAuthorizer(p, stays) // nothing is kept
 	for _, tier := range tiers {
 		j.SetTier(tier)
 		denied = denied || tier == farm.TierEnterprisePlus
@@ -162,8 +162,8 @@ func walk(t *testing.T, tiers ...farm.Tier) {
 			t.Fatalf("%q: a change of grants at %q", tiers, tier)
 		}
 		p.Tier = tier
-		again := NewJudge(p, restarts)
-		must(t, again.Keep(t.Context()))
+		again := NewAuthorizer(p, restarts)
+		must(t, again.StoreEnforcement(t.Context()))
 		if again.Rules().Allows(who, "start_vm") == denied || restarts.Grants().Enforced != denied {
 			t.Fatalf("%q: after a restart at %q", tiers, tier)
 		}
@@ -224,12 +224,12 @@ func TestRightsOnResources(t *testing.T) {
 	for name, want := range map[string]bool{
 		"root": true, "key": true, "certificate": true, "oidc": false, "local": true, "nobody": false, "node": false,
 	} {
-		if everybody[name].In("dev") != want {
+		if everybody[name].MayActFor("dev") != want {
 			t.Errorf("%s is in dev: %t", name, !want)
 		}
 	}
-	if !everybody["oidc"].In("otto") || everybody["nobody"].In("x") || everybody["nobody"].In("") ||
-		everybody["root"].In("") {
+	if !everybody["oidc"].MayActFor("otto") || everybody["nobody"].MayActFor("x") || everybody["nobody"].MayActFor("") ||
+		everybody["root"].MayActFor("") {
 		t.Error("a user is a group of one")
 	}
 }
@@ -341,7 +341,7 @@ func TestForbiddenNamesThePermission(t *testing.T) {
 // TestChangesCountAtOnce asks while grants change; the race detector watches.
 func TestChangesCountAtOnce(t *testing.T) {
 	store := NewGrantTable(Grants{}, nil)
-	j := NewJudge(plus, store)
+	j := NewAuthorizer(plus, store)
 	who := everybody["key"]
 	var wg sync.WaitGroup
 	for range 4 {
@@ -383,7 +383,7 @@ func TestGrantsThatAreNotSaved(t *testing.T) {
 			t.Errorf("%v, %+v, told %d", got, store.Grants(), told)
 		}
 	}
-	if err := NewJudge(plus, store).Keep(t.Context()); !errors.Is(err, errDisk) {
+	if err := NewAuthorizer(plus, store).StoreEnforcement(t.Context()); !errors.Is(err, errDisk) {
 		t.Error(err)
 	}
 }
@@ -408,7 +408,7 @@ func TestNothingIsAllocated(t *testing.T) {
 func TestHolders(t *testing.T) {
 	const upper, lower = "ABCD", "abcd"
 	table := NewGrantTable(Grants{}, nil)
-	judge := NewJudge(Policy{
+	judge := NewAuthorizer(Policy{
 		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true,
 		Resources: true,
 	}, table)

@@ -18,9 +18,9 @@ import (
 // TestSecretsAreNotShown prints what holds a secret in every way that a program has.
 func TestSecretsAreNotShown(t *testing.T) {
 	const hidden = "hunter2hunter2"
-	root, err := NewRoot(hidden)
+	root, err := NewRootToken(hidden)
 	must(t, err)
-	ring := NewRing(time.Now())
+	ring := NewKeyRing(time.Now())
 	raw := string(ring.keys[0].secret[:])
 	session := api.Session{UserName: "u", SessionID: "s", Token: hidden}
 	for name, v := range map[string]any{

@@ -13,7 +13,7 @@ import (
 
 func TestSeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSigner(NewRing(time.Now()))
+		s := NewSigner(NewKeyRing(time.Now()))
 		text := s.Seal("a", []byte("payload"), "x", "yz")
 		got, err := s.Unseal("a", text, time.Minute, "x", "yz")
 		if err != nil || string(got) != "payload" || strings.ContainsAny(text, "+/= \n") {
@@ -24,7 +24,7 @@ func TestSeals(t *testing.T) {
 			"other bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "xy", "z") },
 			"fewer bounds":    func() ([]byte, error) { return s.Unseal("a", text, time.Minute, "x") },
 			"another ring": func() ([]byte, error) {
-				return NewSigner(NewRing(time.Now())).Unseal("a", text, time.Minute, "x", "yz")
+				return NewSigner(NewKeyRing(time.Now())).Unseal("a", text, time.Minute, "x", "yz")
 			},
 		} {
 			if got, err := try(); !errors.Is(err, ErrSealForeign) {
@@ -59,7 +59,7 @@ func TestSeals(t *testing.T) {
 // TestRotation has two replicas, one of which receives a new key later.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := NewRing(time.Now())
+		old := NewKeyRing(time.Now())
 		early, late := NewSigner(old), NewSigner(old)
 		check := func(by, of *Signer) {
 			t.Helper()
@@ -100,10 +100,10 @@ func TestRotation(t *testing.T) {
 }
 
 func TestRingsAreStored(t *testing.T) {
-	ring := NewRing(time.Now()).Rotated(time.Now())
+	ring := NewKeyRing(time.Now()).Rotated(time.Now())
 	raw, err := ring.Encode()
 	must(t, err)
-	back, err := ParseRing(raw)
+	back, err := ParseKeyRing(raw)
 	must(t, err)
 	if len(back.keys) != 2 {
 		t.Fatalf("%d keys", len(back.keys))
@@ -121,7 +121,7 @@ func TestRingsAreStored(t *testing.T) {
 	if raw, err = ring.Encode(); err != nil || !ring.Full() {
 		t.Fatal(err)
 	}
-	if _, err := ParseRing(raw); err != nil {
+	if _, err := ParseKeyRing(raw); err != nil {
 		t.Errorf("a full ring: %v", err)
 	}
 	good := storedRing{Form: 1, Keys: []storedKey{{Version: 1, Secret: make([]byte, 32)}}}
@@ -136,24 +136,24 @@ func TestRingsAreStored(t *testing.T) {
 		change(&wrong)
 		raw, err := json.Marshal(wrong)
 		must(t, err)
-		if _, err := ParseRing(raw); err == nil || !strings.Contains(err.Error(), words) {
+		if _, err := ParseKeyRing(raw); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("want ...%s..., got %v", words, err)
 		}
 	}
-	if _, err := ParseRing([]byte("secret, secret")); err == nil || strings.Contains(err.Error(), "secret,") {
+	if _, err := ParseKeyRing([]byte("secret, secret")); err == nil || strings.Contains(err.Error(), "secret,") {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
-	ring := NewRing(now)
-	if ring.Full() || ring.Old(now) || ring.Old(now.Add(RingAge-time.Second)) || !ring.Old(now.Add(RingAge)) ||
-		(KeyRing{}).Old(now) {
+	ring := NewKeyRing(now)
+	if ring.Full() || ring.NeedsRotation(now) || ring.NeedsRotation(now.Add(RingAge-time.Second)) || !ring.NeedsRotation(now.Add(RingAge)) ||
+		(KeyRing{}).NeedsRotation(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}
-	if ring = ring.Rotated(now.Add(RingAge)); ring.Old(now.Add(RingAge+ringLead)) ||
-		!ring.Old(now.Add(2*RingAge+ringLead)) {
+	if ring = ring.Rotated(now.Add(RingAge)); ring.NeedsRotation(now.Add(RingAge+ringLead)) ||
+		!ring.NeedsRotation(now.Add(2*RingAge+ringLead)) {
 		t.Error("a ring that was rotated is as old as its newest key")
 	}
 }
@@ -161,7 +161,7 @@ func TestRingsGrowOld(t *testing.T) {
 // TestClocksMayDiffer by so much and no more.
 func TestClocksMayDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSigner(NewRing(time.Now()))
+		s := NewSigner(NewKeyRing(time.Now()))
 		key := s.ring.Load().keys[0]
 		for ahead, good := range map[time.Duration]bool{0: true, skew: true, skew + time.Millisecond: false} {
 			out := binary.BigEndian.AppendUint32(nil, key.version)

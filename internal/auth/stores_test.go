@@ -16,7 +16,7 @@ func TestKeyTable(t *testing.T) {
 }
 
 func TestNonceTable(t *testing.T) {
-	authtest.Marks(t, func(*testing.T) auth.NonceStore { return &auth.MemoryNonces{} }, authtest.Forgets)
+	authtest.Nonces(t, func(*testing.T) auth.NonceStore { return &auth.MemoryNonces{} }, authtest.Forgets)
 }
 
 func TestGrantTable(t *testing.T) {

@@ -43,8 +43,8 @@ type TAP struct {
 	failed   FailureLimiter
 }
 
-// NewTap returns a TAP for the keys of sessions; marks remembers the used secrets.
-func NewTap(s *Sessions, marks NonceStore) *TAP {
+// NewTAP returns a TAP for the keys of sessions; marks remembers the used secrets.
+func NewTAP(s *Sessions, marks NonceStore) *TAP {
 	return &TAP{keys: s.keys, sessions: s, marks: marks}
 }
 

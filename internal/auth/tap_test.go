@@ -330,7 +330,7 @@ func TestNoNonceNoSession(t *testing.T) {
 func TestDamagedRecordsAreErrors(t *testing.T) {
 	store := NewKeyTable([]farm.APIKey{{ID: "ci", PublicKey: []byte("x"), Expires: time.Now().Add(time.Hour)}}, nil)
 	keys := NewKeys(store)
-	tap := NewTap(NewSessions(keys, NewSigner(NewRing(time.Now())), 0), &MemoryNonces{})
+	tap := NewTAP(NewSessions(keys, NewSigner(NewKeyRing(time.Now())), 0), &MemoryNonces{})
 	if _, err := tap.Hand("ci"); err == nil || farm.CodeOf(err) != farm.CodeInternal {
 		t.Error(err)
 	}

@@ -50,7 +50,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{keys: NewKeys(NewKeyTable(nil, nil)), signer: NewSigner(NewRing(time.Now()))}
+	w := &world{keys: NewKeys(NewKeyTable(nil, nil)), signer: NewSigner(NewKeyRing(time.Now()))}
 	return w.replica(&MemoryNonces{})
 }
 
@@ -58,7 +58,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) replica(marks NonceStore) *world {
 	r := &world{keys: w.keys, signer: NewSigner(*w.signer.ring.Load())}
 	r.sessions = NewSessions(r.keys, r.signer, 0)
-	r.tap = NewTap(r.sessions, marks)
+	r.tap = NewTAP(r.sessions, marks)
 	return r
 }
 

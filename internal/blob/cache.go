@@ -31,8 +31,8 @@ type cachedFrame struct {
 	users int // readers of raw, including the cache; guarded by the cache
 }
 
-// NewFrames returns a cache of at most limit frames, each of at most 1 MiB.
-func NewFrames(limit int) *FrameCache {
+// NewFrameCache returns a cache of at most limit frames, each of at most 1 MiB.
+func NewFrameCache(limit int) *FrameCache {
 	return &FrameCache{limit: limit, byKey: map[frameKey]*list.Element{}, used: list.New()}
 }
 

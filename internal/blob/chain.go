@@ -30,7 +30,7 @@ type Chain struct {
 
 // OpenChain opens a chain of layers, base first.
 func OpenChain(layers ...*Layer) (*Chain, error) {
-	return NewFrames(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
+	return NewFrameCache(max(leastFrames, len(layers)+spareFrames)).OpenChain(layers...)
 }
 
 // OpenChain is OpenChain with frames that other chains share.
@@ -104,7 +104,7 @@ func (c *Chain) frame(layer, frame int) (*cachedFrame, error) {
 // NextData returns the next range that layers hold data of. Small gaps count as data.
 func (c *Chain) NextData(off int64) (start, end int64, err error) {
 	start, end = c.Size(), c.Size()
-	s := newSweep(c.chain, max(0, off), c.Size())
+	s := newChainWalk(c.chain, max(0, off), c.Size())
 	found := false
 	for g, more := s.next(); more; g, more = s.next() {
 		switch {

@@ -27,8 +27,8 @@ type chainWalk struct {
 	end     int64
 }
 
-// newSweep starts a sweep from off to end. Layers are in the order of the chain, base first.
-func newSweep(chain []*Index, off, end int64) *chainWalk {
+// newChainWalk starts a sweep from off to end. Layers are in the order of the chain, base first.
+func newChainWalk(chain []*Index, off, end int64) *chainWalk {
 	s := &chainWalk{
 		walks:   make([]*layerWalk, len(chain)),
 		now:     make([]extent, len(chain)),

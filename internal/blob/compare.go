@@ -34,7 +34,7 @@ type comparison struct {
 // NextChange compares until a change is found.
 func (c *comparison) NextChange(off int64) (Change, bool, error) {
 	if c.own == nil {
-		c.own = &compareSteps{feed: newCompareFeed(c), span: newSpan(), scratch: make([]byte, spanSize)}
+		c.own = &compareSteps{feed: newCompareFeed(c), span: newRangeBatch(), scratch: make([]byte, spanSize)}
 	}
 	return c.own.next(off)
 }

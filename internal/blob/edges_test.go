@@ -410,7 +410,7 @@ func TestReadSides(t *testing.T) {
 
 // A span is full when it has no space left for bytes or for parts.
 func TestSpanIsFull(t *testing.T) {
-	s := newSpan()
+	s := newRangeBatch()
 	if end := s.add(Change{Off: 0, Len: spanSize - BlockSize}, 0); end != spanSize-BlockSize || s.full() {
 		t.Errorf("it has room for %d", s.room())
 	}
@@ -516,7 +516,7 @@ func TestCheckChain(t *testing.T) {
 		checkError(t, name, checkChain(c.chain), c.want)
 		_, planned := NewPlan(c.chain, 0)
 		checkError(t, name, planned, c.want)
-		_, seen := SeenBytes(c.chain)
+		_, seen := LiveFrameBytes(c.chain)
 		checkError(t, name, seen, c.want)
 		var layers []*Layer
 		for _, x := range c.chain {
@@ -534,7 +534,7 @@ func TestCheckChain(t *testing.T) {
 // A frame is loaded once while the cache has capacity for it, and again after an error; its memory is recycled
 // after its last reader.
 func TestFramesAreCounted(t *testing.T) {
-	c := NewFrames(2)
+	c := NewFrameCache(2)
 	loads := 0
 	get := func(frame int) *cachedFrame {
 		f, err := c.get(frameKey{frame: frame}, func(buf []byte) ([]byte, error) {
@@ -628,7 +628,7 @@ func TestFileSource(t *testing.T) {
 
 // A work queue returns free items until its context ends.
 func TestLineEnds(t *testing.T) {
-	l := newLine(1, func() int { return 7 })
+	l := newWorkQueue(1, func() int { return 7 })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	if item, err := l.take(ctx); item != 7 || err != nil {
 		t.Errorf("%d, %v", item, err)
@@ -645,7 +645,7 @@ func TestLineEnds(t *testing.T) {
 	if _, err := l.take(ctx); !errors.Is(err, errTest) {
 		t.Errorf("one is free: %v", err)
 	}
-	fresh := newLine(1, func() int { return 7 })
+	fresh := newWorkQueue(1, func() int { return 7 })
 	if _, err := fresh.take(ctx); !errors.Is(err, errTest) {
 		t.Errorf("none was made: %v", err)
 	}

@@ -59,7 +59,7 @@ func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink)
 	if workers <= 0 {
 		workers = min(4, runtime.GOMAXPROCS(0))
 	}
-	e := &encoding{feed: f, spans: newLine(4*workers, newSpan), jobs: newLine(workers+1, newJob), build: NewBuilder(o)}
+	e := &encoding{feed: f, spans: newWorkQueue(4*workers, newRangeBatch), jobs: newWorkQueue(workers+1, newJob), build: NewBuilder(o)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { defer e.spans.close(); return e.walk(ctx) })
 	group.Go(func() error { defer e.jobs.close(); return e.collect(ctx) })
@@ -212,7 +212,7 @@ type workQueue[T any] struct {
 	left              int // items that were not made yet
 }
 
-func newLine[T any](limit int, item func() T) workQueue[T] {
+func newWorkQueue[T any](limit int, item func() T) workQueue[T] {
 	return workQueue[T]{free: make(chan T, limit), work: make(chan T, limit), order: make(chan T,
 		limit), make: item, left: limit}
 }

@@ -56,7 +56,7 @@ func TestUncached(t *testing.T) {
 
 // TestSpansAreAligned holds the memory of the encoder against what reading past the page cache needs.
 func TestSpansAreAligned(t *testing.T) {
-	s := newSpan()
+	s := newRangeBatch()
 	if !aligned(s.data[:spanSize], 0) || !aligned(make([]byte, spanSize), BlockSize) {
 		t.Fatal("buffers of the encoder are not aligned to blocks")
 	}

@@ -150,7 +150,7 @@ func TestDamageIsReadAgain(t *testing.T) {
 
 // TestFrameInUseStays: the memory of a frame that a reader uses is not reused.
 func TestFrameInUseStays(t *testing.T) {
-	c := NewFrames(2)
+	c := NewFrameCache(2)
 	fill := func(with byte) func([]byte) ([]byte, error) {
 		return func(buf []byte) ([]byte, error) { return append(buf[:0], with), nil }
 	}
@@ -173,7 +173,7 @@ func TestFrameInUseStays(t *testing.T) {
 
 // TestFrameCacheIsBounded holds the cache against its limit and its order.
 func TestFrameCacheIsBounded(t *testing.T) {
-	c := NewFrames(3)
+	c := NewFrameCache(3)
 	loads := 0
 	get := func(i int) {
 		f, err := c.get(frameKey{Digest{}, i},

@@ -43,8 +43,8 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 	}
 	p := &Plan{size: chain[len(chain)-1].size, pieces: make([][]planPiece, len(chain))}
 	frames := make([][]planFrame, len(chain))
-	below := &parentData{sweep: newSweep(chain[:held], 0, heldSize(chain, held))}
-	for s, all := newSweep(chain, 0, p.size), true; all; {
+	below := &parentData{sweep: newChainWalk(chain[:held], 0, heldSize(chain, held))}
+	for s, all := newChainWalk(chain, 0, p.size), true; all; {
 		var g segment
 		if g, all = s.next(); !all || g.layer < held {
 			continue
@@ -153,14 +153,14 @@ func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 // Bytes is the number of stored bytes of all frames of the plan.
 func (p *Plan) Bytes() int64 { return p.stored }
 
-// SeenBytes is the number of stored bytes of all frames of a chain that still hold a live block: Bytes of its plan,
+// LiveFrameBytes is the number of stored bytes of all frames of a chain that still hold a live block: Bytes of its plan,
 // which may take eight times the memory of the indexes.
-func SeenBytes(chain []*Index) (sum int64, err error) {
+func LiveFrameBytes(chain []*Index) (sum int64, err error) {
 	if err := checkChain(chain); err != nil {
 		return 0, err
 	}
 	at := make([]int, len(chain)) // the last counted frame of each layer, plus 1; frames come in order
-	s := newSweep(chain, 0, chain[len(chain)-1].size)
+	s := newChainWalk(chain, 0, chain[len(chain)-1].size)
 	for g, more := s.next(); more; g, more = s.next() {
 		if g.data() && at[g.layer] != g.frame+1 {
 			at[g.layer] = g.frame + 1

@@ -140,7 +140,7 @@ func FuzzPlan(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen, err := SeenBytes(chain); held == 0 && (seen != p.Bytes() || err != nil) {
+			if seen, err := LiveFrameBytes(chain); held == 0 && (seen != p.Bytes() || err != nil) {
 				t.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
 			}
 			for _, off := range places {
@@ -173,7 +173,7 @@ func TestSeenBytes(t *testing.T) {
 	}
 	took := testing.Benchmark(func(b *testing.B) {
 		for range b.N {
-			if seen, err := SeenBytes(chain); seen != p.Bytes() || err != nil {
+			if seen, err := LiveFrameBytes(chain); seen != p.Bytes() || err != nil {
 				b.Fatalf("%d bytes are seen, %v, the plan has %d", seen, err, p.Bytes())
 			}
 		}
@@ -181,7 +181,7 @@ func TestSeenBytes(t *testing.T) {
 	if took == 0 || took > int64(len(chain[0].Bytes()))/4 {
 		t.Errorf("%d bytes of memory for an index of %d bytes", took, len(chain[0].Bytes()))
 	}
-	if _, err := SeenBytes(chain[1:]); err == nil {
+	if _, err := LiveFrameBytes(chain[1:]); err == nil {
 		t.Error("a chain without its base")
 	}
 }

@@ -39,7 +39,7 @@ type storedRange struct {
 	bytes []byte
 }
 
-func newSpan() *rangeBatch {
+func newRangeBatch() *rangeBatch {
 	return &rangeBatch{
 		data: make([]byte, 0, spanSize), parts: make([]part, 0, spanParts),
 		found: make([]storedRange, 0, spanParts), done: make(chan error, 1),

@@ -32,7 +32,7 @@ func (w *segmentCache) get(chain []*Index, number int64) []segment {
 		return all
 	}
 	begin, size := number*windowBytes, chain[len(chain)-1].size
-	s := newSweep(chain, begin, min(begin+windowBytes, size))
+	s := newChainWalk(chain, begin, min(begin+windowBytes, size))
 	for g, more := s.next(); more; g, more = s.next() {
 		all = append(all, g)
 	}
@@ -64,7 +64,7 @@ func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment
 	return func(yield func(segment) bool) {
 		for off < end {
 			all := w.get(chain, off/windowBytes)
-			i, _ := slices.BinarySearchFunc(all, off, endsBehind)
+			i, _ := slices.BinarySearchFunc(all, off, endsAfter)
 			for ; i < len(all) && off < end; i++ {
 				g := all[i]
 				g.extent = g.from(off)
@@ -78,8 +78,8 @@ func (w *segmentCache) segments(chain []*Index, off, end int64) iter.Seq[segment
 	}
 }
 
-// endsBehind compares segments in a search for the first one that ends behind off.
-func endsBehind(g segment, off int64) int {
+// endsAfter compares segments in a search for the first one that ends behind off.
+func endsAfter(g segment, off int64) int {
 	if g.end <= off {
 		return -1
 	}

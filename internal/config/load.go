@@ -64,7 +64,7 @@ func Load(table Table, src Sources) (*Values, error) {
 		l.file = file
 	}
 	l.file = filled(l.file, src.Less)
-	if err := l.refuseUnbuilt(table, src.Vars); err != nil {
+	if err := l.refuseUnsupported(table, src.Vars); err != nil {
 		return nil, err
 	}
 	if err := refuseUnknown(table, src.Vars); err != nil {
@@ -292,7 +292,7 @@ func check(s Setting, v value) error {
 	}
 	kind := kinds[s.Kind]
 	if kind.parse(v.text) != nil {
-		return fmt.Errorf("%s must be %s (%s)", shown(s, v), kind.form, whence(s, v))
+		return fmt.Errorf("%s must be %s (%s)", shown(s, v), kind.form, originOf(s, v))
 	}
 	if s.Check == nil {
 		return nil
@@ -302,7 +302,7 @@ func check(s Setting, v value) error {
 		if _, ok := errors.AsType[sentence](err); ok {
 			format = "%s: %w (%s)"
 		}
-		return fmt.Errorf(format, shown(s, v), err, whence(s, v))
+		return fmt.Errorf(format, shown(s, v), err, originOf(s, v))
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func shown(s Setting, v value) string {
 	return fmt.Sprintf("%s=%q", s.Key, userInfo.ReplaceAllString(v.text, "//"))
 }
 
-func whence(s Setting, v value) string {
+func originOf(s Setting, v value) string {
 	return map[Origin]string{
 		FromFlag: "from flag --" + s.Flag, FromEnv: "from the environment",
 		FromFile: "from the configuration file", FromDefault: "default",

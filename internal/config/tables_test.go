@@ -30,7 +30,7 @@ func TestTablesAreSound(t *testing.T) {
 				s.Help == "" {
 				t.Errorf("%s: %+v is not well formed", name, s)
 			}
-			if u, ok := unbuilt(s.Key); ok {
+			if u, ok := unsupported(s.Key); ok {
 				t.Errorf("%s: %s is built and listed as not built (%s)", name, s.Key, u.Key)
 			}
 		}

@@ -18,7 +18,7 @@ func refuseUnknown(table Table, vars []string) error {
 			continue
 		}
 		if err := table.check(key); err != nil {
-			return fmt.Errorf("%w (%s)", err, whence(Setting{}, value{origin: FromEnv}))
+			return fmt.Errorf("%w (%s)", err, originOf(Setting{}, value{origin: FromEnv}))
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (t Table) knows(key string) bool {
 	if slices.Contains(t.names(), key) {
 		return true
 	}
-	_, ok := unbuilt(key)
+	_, ok := unsupported(key)
 	return ok
 }
 

@@ -26,8 +26,8 @@ var AllUnbuilt = []Unsupported{
 	{Key: "SVC_BACKEND_S3_*", Feature: objectStore},
 }
 
-// unbuilt finds the entry of a key, which may also name the file of a secret.
-func unbuilt(key string) (Unsupported, bool) {
+// unsupported finds the entry of a key, which may also name the file of a secret.
+func unsupported(key string) (Unsupported, bool) {
 	for _, u := range AllUnbuilt {
 		prefix, open := strings.CutSuffix(u.Key, "*")
 		if key == u.Key || key == u.Key+fileSuffix || (open && strings.HasPrefix(key, prefix)) {
@@ -37,16 +37,16 @@ func unbuilt(key string) (Unsupported, bool) {
 	return Unsupported{}, false
 }
 
-// refuseUnbuilt returns the error for a given setting that the program cannot honor. Open
+// refuseUnsupported returns the error for a given setting that the program cannot honor. Open
 // endings are found in the file and in vars, the whole environment.
-func (l *loader) refuseUnbuilt(table Table, vars []string) error {
+func (l *loader) refuseUnsupported(table Table, vars []string) error {
 	keys := svcKeys(vars)
 	for _, u := range AllUnbuilt {
 		keys = append(keys, u.Key, u.Key+fileSuffix)
 	}
 	keys = append(keys, slices.Sorted(maps.Keys(l.file))...)
 	for _, key := range keys {
-		u, ok := unbuilt(key)
+		u, ok := unsupported(key)
 		if !ok || table.declares(key) {
 			continue
 		}
@@ -56,7 +56,7 @@ func (l *loader) refuseUnbuilt(table Table, vars []string) error {
 				continue
 			}
 			return fmt.Errorf("%s is set, but %s is not supported by this version; remove the setting (%s)",
-				key, u.Feature, whence(Setting{}, value{origin: origin}))
+				key, u.Feature, originOf(Setting{}, value{origin: origin}))
 		}
 	}
 	return nil

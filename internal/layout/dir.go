@@ -41,7 +41,7 @@ type Dir struct {
 
 // Open opens an existing storage for reading. It changes nothing on disk.
 func Open(base string) (*Dir, error) {
-	f, err := OpenFolder(base, Hooks{})
+	f, err := OpenSafeDir(base, Hooks{})
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := os.MkdirAll(base, 0o750); err != nil {
 		return nil, fmt.Errorf("make storage directory: %w", err)
 	}
-	f, err := OpenFolder(base, hooks)
+	f, err := OpenSafeDir(base, hooks)
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,8 @@ type SafeDir struct {
 	unsynced map[string]bool // directories whose sync failed or was not reached
 }
 
-// OpenFolder opens an existing directory.
-func OpenFolder(dir string, hooks Hooks) (*SafeDir, error) {
+// OpenSafeDir opens an existing directory.
+func OpenSafeDir(dir string, hooks Hooks) (*SafeDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open directory: %w", err)
@@ -126,7 +126,7 @@ func (f *SafeDir) Replace(label, from, to string) error {
 // Rename moves a file or directory to another directory and syncs both directories.
 func (f *SafeDir) Rename(label, from, to string) error {
 	if err := f.Replace(label, from, to); err != nil {
-		f.owe(path.Dir(from)) // it may have moved
+		f.markUnsynced(path.Dir(from)) // it may have moved
 		return err
 	}
 	f.Step(label + ".fromsync")
@@ -151,22 +151,22 @@ func (f *SafeDir) SyncDir(name string) error {
 		return err
 	}
 	if err != nil {
-		f.owe(name)
+		f.markUnsynced(name)
 		return err
 	}
-	return f.Settle()
+	return f.SyncPending()
 }
 
-// owe records a directory whose names may not be durable.
-func (f *SafeDir) owe(name string) {
+// markUnsynced records a directory whose names may not be durable.
+func (f *SafeDir) markUnsynced(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsynced[name] = true
 }
 
-// Settle syncs the directories whose earlier sync failed. A caller that finds nothing left to do must call it
+// SyncPending syncs the directories whose earlier sync failed. A caller that finds nothing left to do must call it
 // before it reports success.
-func (f *SafeDir) Settle() error {
+func (f *SafeDir) SyncPending() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name := range f.unsynced {

@@ -61,7 +61,7 @@ func TestFilesOnDisk(t *testing.T) {
 	d := create(t)
 	tpl := &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}}
 	publish(t, d, tpl)
-	if err := d.Tidy(tpl); err != nil {
+	if err := d.Prune(tpl); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -81,7 +81,7 @@ func TestFilesOnDisk(t *testing.T) {
 	empty.Files, empty.NVRAM = nil, false
 	tpl.Versions, tpl.Gen = append(tpl.Versions, empty), 2
 	publish(t, d, tpl)
-	_ = d.Tidy(tpl)
+	_ = d.Prune(tpl)
 	for _, name := range []string{"images", "state_files"} {
 		if st, err := os.Stat(filepath.Join(d.Base(), VMDir, testID, "1", name)); err != nil || st.Size() != 0 {
 			t.Errorf("%s of a version without files: %v", name, err)
@@ -132,7 +132,7 @@ func TestReadersDuringASwap(t *testing.T) {
 	d := create(t)
 	old := &Template{ID: testID, Name: "x", Gen: 1, Versions: []Version{testVersion(0, "v1", root1)}}
 	publish(t, d, old)
-	_ = d.Tidy(old)
+	_ = d.Prune(old)
 	next := &Template{ID: testID, Name: "x", Gen: 2, Versions: []Version{testVersion(0, "v2", root2)}}
 	v := &next.Versions[0]
 	if err := d.StageVersion(testID, v, []byte(`{"ram":"2G"}`), []byte("new")); err != nil {
@@ -177,7 +177,7 @@ func TestTidyRemovesOnlyItsOwn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "template.json.tmp"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Tidy(tpl); err != nil {
+	if err := d.Prune(tpl); err != nil {
 		t.Fatal(err)
 	}
 	entries, _ := d.Names(filepath.Join(VMDir, testID))

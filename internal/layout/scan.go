@@ -223,8 +223,8 @@ func (d *Dir) RemoveScan(id, content string) error {
 	return nil
 }
 
-// TidyScans removes drafts that a crash left. No draft of the template may be in progress.
-func (d *Dir) TidyScans(id string) error {
+// PruneScans removes drafts that a crash left. No draft of the template may be in progress.
+func (d *Dir) PruneScans(id string) error {
 	entries, err := d.Names(scansPath(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -92,7 +92,7 @@ func TestScans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.Tidy(&tpl), d.CheckVersion(testID, &tpl.Versions[0])); err != nil {
+	if err := errors.Join(d.Prune(&tpl), d.CheckVersion(testID, &tpl.Versions[0])); err != nil {
 		t.Error(err)
 	}
 	if _, text := report(t, d, root1); text != long {
@@ -133,7 +133,7 @@ func TestScanDrafts(t *testing.T) {
 	if notes, err := d.Scans(testID); len(notes) != 0 || err != nil {
 		t.Error(notes, err)
 	}
-	if err := errors.Join(d.TidyScans(testID), d.TidyScans(testID)); err != nil { // as after a crash
+	if err := errors.Join(d.PruneScans(testID), d.PruneScans(testID)); err != nil { // as after a crash
 		t.Error(err)
 	}
 	s.Drop()

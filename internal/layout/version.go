@@ -117,9 +117,9 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 	return nil, fmt.Errorf("version %d of template %s: %w", v.Number, id, err)
 }
 
-// Tidy commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
+// Prune commits versions that a crash left between Save and CommitVersion, rewrites text files that a swap of
 // layers made stale, and removes directories and temporary files that the template does not name.
-func (d *Dir) Tidy(t *Template) error {
+func (d *Dir) Prune(t *Template) error {
 	entries, err := d.Names(path.Join(VMDir, t.ID))
 	if err != nil {
 		return err

@@ -123,7 +123,7 @@ func (f *File) Tier() farm.Tier {
 	if f == nil || f.o.Path == "" {
 		return Without
 	}
-	l := f.Licence()
+	l := f.License()
 	if l.Expired(f.o.Now()) {
 		return farm.TierBasic
 	}
@@ -131,10 +131,10 @@ func (f *File) Tier() farm.Tier {
 }
 
 // Expires returns when the active license expires; zero: never.
-func (f *File) Expires() time.Time { return f.Licence().Expires }
+func (f *File) Expires() time.Time { return f.License().Expires }
 
-// Licence returns the active license; zero when none is installed.
-func (f *File) Licence() License {
+// License returns the active license; zero when none is installed.
+func (f *File) License() License {
 	if f == nil {
 		return License{}
 	}
@@ -180,7 +180,7 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Run logs the license immediately, and follows the file until ctx ends.
 func (f *File) Run(ctx context.Context) {
-	l := f.Licence()
+	l := f.License()
 	if f.o.Path == "" {
 		f.o.Logger.InfoContext(ctx, "no license installed; every feature is enabled", "tier", string(Without))
 		return

@@ -235,7 +235,7 @@ func TestWithoutLicenseAllIsOpen(t *testing.T) {
 		t.Errorf("%v, %q, %v", f.Tier(), f.Alarm(), err)
 	}
 	var none *File
-	if none.Tier() != farm.TierEnterprisePlus || none.Alarm() != "" || none.Licence() != (License{}) {
+	if none.Tier() != farm.TierEnterprisePlus || none.Alarm() != "" || none.License() != (License{}) {
 		t.Error("a program without a licence file")
 	}
 }

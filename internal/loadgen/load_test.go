@@ -257,7 +257,7 @@ func TestHistogram(t *testing.T) {
 
 // TestKindsAreBounded: a controller cannot make the report grow without limit.
 func TestKindsAreBounded(t *testing.T) {
-	tally := newTally("x")
+	tally := newResults("x")
 	for i := range 1000 {
 		tally.took(OpGet, 0, &APIError{200, fmt.Sprint(i, strings.Repeat("x", 1000))})
 	}

@@ -100,7 +100,7 @@ type results struct {
 	times  map[Op]*histogram
 }
 
-func newTally(profile string) *results {
+func newResults(profile string) *results {
 	t := &results{report: Report{Profile: profile, Errors: map[string]int64{}}, times: map[Op]*histogram{}}
 	for _, op := range Ops {
 		t.times[op] = &histogram{}

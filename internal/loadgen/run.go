@@ -74,7 +74,7 @@ func Run(ctx context.Context, c *Client, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	r := &runner{
-		Options: o, client: c.as(o.Profile.ContentType), tally: newTally(o.Profile.Name),
+		Options: o, client: c.as(o.Profile.ContentType), tally: newResults(o.Profile.Name),
 		calls: make(chan struct{}, o.Callers), open: map[string]bool{},
 	}
 	began := time.Now()

@@ -13,7 +13,7 @@ func (p *portal) groupPages() []page {
 	return []page{{path: "/groups", name: "groups", title: "Groups", topic: Groups | Nodes, load: listGroups}}
 }
 
-func (p *portal) groupDeeds() []action {
+func (p *portal) groupActions() []action {
 	return []action{
 		{path: "/groups/new", name: "groupedit", title: "Create group", ask: askGroup, do: doGroup},
 		{path: "/groups/{id}/edit", name: "groupedit", title: "Edit group", ask: askGroup, do: doGroup},

@@ -17,7 +17,7 @@ func (p *portal) instancePages() []page {
 	}
 }
 
-func (p *portal) instanceDeeds() []action {
+func (p *portal) instanceActions() []action {
 	return []action{
 		{path: "/instances/end", name: "end", title: "Terminate instances", ask: askEnd, do: doEnd},
 	}

@@ -19,7 +19,7 @@ func (p *portal) accessPages() []page {
 	}
 }
 
-func (p *portal) accessDeeds() []action {
+func (p *portal) accessActions() []action {
 	return []action{
 		{path: "/keys/create", name: "keyform", title: "Create API key", ask: askCreateKey, do: doCreateKey},
 		{path: "/keys/change", name: "keyform", title: "Change API key", ask: askChangeKey, do: doChangeKey},

@@ -39,10 +39,10 @@ func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// comesFromElsewhere reports whether a link on a page of another site has led here: then the
+// isCrossOrigin reports whether a link on a page of another site has led here: then the
 // browser does not send its login cookie, and only a page of the portal can repeat the request with
 // it.
-func comesFromElsewhere(r *http.Request) bool {
+func isCrossOrigin(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 		r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }

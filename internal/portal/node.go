@@ -43,9 +43,9 @@ func oneNode(v *visit) (any, error) {
 	}
 	v.title, v.about.Nodes = n.NodeName, []string{id}
 	out := nodeView{
-		nodeRow: nodeRow{Node: n, Why: whyNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)},
+		nodeRow: nodeRow{Node: n, Why: explainNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)},
 		Gauges:  allGauges(n),
-		Curl:    curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: heldOf(n.Templates),
+		Curl:    curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: cachedTemplatesOf(n.Templates),
 	}
 	page, err := v.InstancePage(v,
 		client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: shortRows})
@@ -82,8 +82,8 @@ func allGauges(n api.Node) []gauge {
 	return all
 }
 
-// heldOf groups the cached versions of a node by their templates, in the order in which they come.
-func heldOf(all []api.NodeTag) (held []cachedTemplate) {
+// cachedTemplatesOf groups the cached versions of a node by their templates, in the order in which they come.
+func cachedTemplatesOf(all []api.NodeTag) (held []cachedTemplate) {
 	for _, t := range all {
 		i := slices.IndexFunc(held, func(h cachedTemplate) bool { return h.ID == t.UUID })
 		if i < 0 {

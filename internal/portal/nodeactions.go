@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func (p *portal) nodeDeeds() []action {
+func (p *portal) nodeActions() []action {
 	list := []action{
 		{path: "/nodes/{id}/edit", name: "nodeedit", title: "Edit node", ask: askEditNode, do: doEditNode},
 		{
@@ -113,7 +113,7 @@ func (a bulkNodeAction) nodesOf(v *visit) (nodeForm, error) {
 		for _, n := range page.Nodes {
 			f.IDs = append(f.IDs, n.NodeID)
 			if len(f.Rows) < firstRows {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: explainNode(n)})
 			}
 		}
 	} else {
@@ -142,7 +142,7 @@ func (a bulkNodeAction) ask(v *visit) (any, error) {
 			if err != nil {
 				f.NotWhy = refusal(err) // the action reports it, too
 			} else {
-				f.Rows = append(f.Rows, nodeRow{Node: n, Why: whyNode(n)})
+				f.Rows = append(f.Rows, nodeRow{Node: n, Why: explainNode(n)})
 			}
 		}
 		f.Curl = append(f.Curl, a.curl(v, id))

@@ -16,7 +16,7 @@ import (
 func (p *portal) nodePages() []page {
 	return []page{
 		{path: "/nodes", name: "nodes", title: "Nodes", topic: Nodes | Instances, load: listNodes},
-		{path: "/nodes/join", name: "join", title: "Add a node", load: howToJoin},
+		{path: "/nodes/join", name: "join", title: "Add a node", load: joinInstructions},
 		{path: "/nodes/{id}", name: "node", title: "Node", topic: Nodes | Instances | Events, load: oneNode},
 	}
 }
@@ -55,7 +55,7 @@ type nodeLine struct {
 func nodeLineOf(n api.Node, now time.Time, can *capabilities, back string) nodeLine {
 	return nodeLine{
 		NodeID: n.NodeID, NodeName: n.NodeName, IPAddress: n.IPAddress, AgentVersion: n.AgentVersion,
-		State: n.State, Why: whyNode(n), StateSince: shownAt(now, n.StateSince),
+		State: n.State, Why: explainNode(n), StateSince: shownAt(now, n.StateSince),
 		LastUpdated: shownAt(now, n.LastUpdated), Groups: n.Groups, DiskSize: n.DiskSize, FreeDisk: n.FreeDisk,
 		Use: gaugesOf(n), Room: placesOf(n), CapacityMode: n.CapacityMode, VMCount: n.VMCount, Capacity: n.Capacity,
 		VCPULimit: n.VCPULimit, VCPUOverride: n.VCPUOverride, RAMLimit: n.RAMLimit, RAMOverride: n.RAMOverride,
@@ -174,9 +174,9 @@ func wrongFilter(err error, filter string) string {
 	return ""
 }
 
-// whyNode describes in one line why a node is in its state, or which operation is in progress
+// explainNode describes in one line why a node is in its state, or which operation is in progress
 // there.
-func whyNode(n api.Node) string {
+func explainNode(n api.Node) string {
 	var parts []string
 	if n.StateReason != "" {
 		parts = append(parts, n.StateReason)
@@ -241,4 +241,4 @@ func joinOf(v *visit) joinView {
 	}
 }
 
-func howToJoin(v *visit) (any, error) { return joinOf(v), nil }
+func joinInstructions(v *visit) (any, error) { return joinOf(v), nil }

@@ -153,13 +153,13 @@ func (p *portal) surround(v *visit, shown *view) {
 		shown.Nav = append(shown.Nav, item)
 	}
 	if status, err := v.Status(v); err == nil {
-		shown.Registry, shown.Trouble = registryWord(status), status.Alarms
+		shown.Registry, shown.Trouble = registryText(status), status.Alarms
 	} else if errors.Is(err, client.ErrUnauthenticated) {
 		v.denied = err
 	}
 }
 
-func registryWord(s api.ControllerStatus) string {
+func registryText(s api.ControllerStatus) string {
 	if s.RegistryStatus == "Running" {
 		return "registry reachable"
 	}
@@ -231,7 +231,7 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
-		if comesFromElsewhere(r) {
+		if isCrossOrigin(r) {
 			LogIn(w, http.StatusOK, LogInPage{Return: r.URL.RequestURI(), Done: true})
 			return
 		}

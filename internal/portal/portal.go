@@ -66,8 +66,8 @@ func (p *portal) pages() []page {
 
 // actions is the table of what can be changed.
 func (p *portal) actions() []action {
-	return slices.Concat(p.instanceDeeds(), p.templateDeeds(), p.accessDeeds(), p.nodeDeeds(), p.startDeeds(),
-		p.groupDeeds())
+	return slices.Concat(p.instanceActions(), p.templateActions(), p.accessActions(), p.nodeActions(), p.startActions(),
+		p.groupActions())
 }
 
 func (p *portal) favicon(w http.ResponseWriter, r *http.Request) {

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/client"
 )
 
-func (p *portal) startDeeds() []action {
+func (p *portal) startActions() []action {
 	return []action{{path: "/instances/start", name: "start", title: "Start instance", ask: askStart, do: doStart}}
 }
 
@@ -388,8 +388,8 @@ func askStart(v *visit) (any, error) {
 // ofField matches the API's messages about a field.
 var ofField = regexp.MustCompile(`^([a-z_]+)(?:(?:\[\d+\][a-z_.]*)?:)? (.+)$`)
 
-// blame assigns the API's error about a request to the field that it concerns.
-func (f *startForm) blame(message string) {
+// setError assigns the API's error about a request to the field that it concerns.
+func (f *startForm) setError(message string) {
 	m := ofField.FindStringSubmatch(message)
 	for _, fields := range [][]startField{f.First, f.More} {
 		for i := range fields {
@@ -433,7 +433,7 @@ func doStart(v *visit) (actionResult, error) {
 			return actionResult{}, err
 		}
 		if err != nil {
-			f.blame(refusal(err))
+			f.setError(refusal(err))
 		}
 	}
 	if f.faulty() {

@@ -95,7 +95,7 @@ func oneTemplate(v *visit) (any, error) {
 	out.hold(holders)
 	using, err := v.InstancePage(v, client.PageOptions{Filter: "template:" + detail.ID, Limit: 1})
 	out.Using, out.UsingNot = using.Total, refusal(err)
-	out.Spreads, err = spreadsOf(v, detail.ID)
+	out.Spreads, err = distributionsOf(v, detail.ID)
 	out.SpreadsNot = refusal(err)
 	return out, nil
 }
@@ -124,8 +124,8 @@ func (t *templateView) hold(holders []api.TemplateNode) {
 	}
 }
 
-// spreadsOf returns the distributions of a template that are open or of the last day, the newest first.
-func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
+// distributionsOf returns the distributions of a template that are open or of the last day, the newest first.
+func distributionsOf(v *visit, id string) ([]distributionProgress, error) {
 	found := map[string]api.Distribution{}
 	for _, which := range []string{"state:open", "age<24h"} {
 		list, err := v.Distributions(v, client.ListOptions{Filter: "template:" + id + " " + which})
@@ -138,7 +138,7 @@ func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
 	}
 	var out []distributionProgress
 	for _, d := range found {
-		out = append(out, spreadOf(d))
+		out = append(out, distributionOf(d))
 	}
 	slices.SortFunc(out, func(a, b distributionProgress) int {
 		return cmp.Or(b.Asked.Compare(a.Asked), cmp.Compare(a.ID, b.ID))
@@ -146,7 +146,7 @@ func spreadsOf(v *visit, id string) ([]distributionProgress, error) {
 	return out[:min(len(out), fewSpreads)], nil
 }
 
-func spreadOf(d api.Distribution) distributionProgress {
+func distributionOf(d api.Distribution) distributionProgress {
 	s := distributionProgress{
 		ID: d.Request.RequestID, Template: d.Request.TemplateID, Tag: d.Request.Tag,
 		Asked: d.Request.TimeRequested,
@@ -199,7 +199,7 @@ func oneDistribution(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := distributionView{distributionProgress: spreadOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET",
+	out := distributionView{distributionProgress: distributionOf(d), Name: d.Request.TemplateID, Curl: curl(v, "GET",
 		"/api/v1/registry/vm/distribute?id="+url.QueryEscape(id), "")}
 	if t, err := v.Template(v, d.Request.TemplateID); err == nil {
 		out.Name = t.Name

@@ -101,7 +101,7 @@ func askCancelDistribution(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spreadOf(d), nil
+	return distributionOf(d), nil
 }
 
 func doCancelDistribution(v *visit) (actionResult, error) {
@@ -131,9 +131,9 @@ type deletionImpact struct {
 	Curl       string
 }
 
-// lossOf returns what is deleted when the versions of a template from a tag on are removed; ""
+// impactOf returns what is deleted when the versions of a template from a tag on are removed; ""
 // means all.
-func lossOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
+func impactOf(v *visit, detail api.TemplateDetail, tag string) (deletionImpact, error) {
 	from := 0
 	if tag != "" {
 		if from = slices.IndexFunc(detail.Versions,
@@ -193,7 +193,7 @@ func (l deletionImpact) agreed(v *visit) error {
 	return nil
 }
 
-func revertLoss(v *visit) (deletionImpact, error) {
+func revertImpact(v *visit) (deletionImpact, error) {
 	detail, err := v.Template(v, v.r.PathValue("id"))
 	if err != nil {
 		return deletionImpact{}, err
@@ -202,17 +202,17 @@ func revertLoss(v *visit) (deletionImpact, error) {
 	if tag == "" && len(detail.Versions) > 0 {
 		tag = detail.Versions[len(detail.Versions)-1].Tag
 	}
-	l, err := lossOf(v, detail, tag)
+	l, err := impactOf(v, detail, tag)
 	if err == nil {
 		l.Curl = curl(v, "DELETE", "/api/v1/registry/revert", jsonOf(map[string]string{"id": detail.ID, "tag": tag}))
 	}
 	return l, err
 }
 
-func askRevert(v *visit) (any, error) { return revertLoss(v) }
+func askRevert(v *visit) (any, error) { return revertImpact(v) }
 
 func doRevert(v *visit) (actionResult, error) {
-	l, err := revertLoss(v)
+	l, err := revertImpact(v)
 	if err == nil {
 		err = l.agreed(v)
 	}
@@ -228,14 +228,14 @@ func doRevert(v *visit) (actionResult, error) {
 	return actionResult{To: templatePath(l.ID)}, nil
 }
 
-func askDeleteTemplate(v *visit) (any, error) { return deleteLoss(v) }
+func askDeleteTemplate(v *visit) (any, error) { return deleteImpact(v) }
 
-func deleteLoss(v *visit) (deletionImpact, error) {
+func deleteImpact(v *visit) (deletionImpact, error) {
 	detail, err := v.Template(v, v.r.PathValue("id"))
 	if err != nil {
 		return deletionImpact{}, err
 	}
-	l, err := lossOf(v, detail, "")
+	l, err := impactOf(v, detail, "")
 	if err == nil {
 		l.Freed = detail.Size
 		l.Curl = curl(v, "DELETE", "/api/v1/registry/vm", jsonOf(map[string]string{"id": detail.ID}))
@@ -244,7 +244,7 @@ func deleteLoss(v *visit) (deletionImpact, error) {
 }
 
 func doDeleteTemplate(v *visit) (actionResult, error) {
-	l, err := deleteLoss(v)
+	l, err := deleteImpact(v)
 	if err == nil {
 		err = l.agreed(v)
 	}

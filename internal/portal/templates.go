@@ -21,7 +21,7 @@ func (p *portal) templatePages() []page {
 	}
 }
 
-func (p *portal) templateDeeds() []action {
+func (p *portal) templateActions() []action {
 	return []action{
 		{
 			path: "/templates/{id}/distribute", name: "distribute", title: "Distribute template", ask: askDistribute,

@@ -16,8 +16,8 @@ type auxStorage struct {
 	files *files.Store
 }
 
-// openBeside opens the central logs and the file server.
-func (r *Registry) openBeside() error {
+// openAuxStorage opens the central logs and the file server.
+func (r *Registry) openAuxStorage() error {
 	free := func() (int64, int64, error) { return r.store.Space(context.Background()) }
 	root, err := r.dir.Root().OpenRoot(layout.CentralLogsDir)
 	if err != nil {

@@ -74,9 +74,9 @@ func (s *snapshot) only(ids []string) *snapshot {
 	return few
 }
 
-// mayRestOn reports whether a push may use a layer that it did not send: a layer of one of the given templates,
+// canBuildOn reports whether a push may use a layer that it did not send: a layer of one of the given templates,
 // or one that no template references. nil: any.
-func (r *Registry) mayRestOn(on []string, root string) bool {
+func (r *Registry) canBuildOn(on []string, root string) bool {
 	return on == nil || r.HasLayer(on, root)
 }
 
@@ -114,10 +114,10 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 			above = slices.Concat(chain, above)
 			break
 		}
-		if !r.mayRestOn(on, tip) {
+		if !r.canBuildOn(on, tip) {
 			return nil
 		}
-		l, parent, ok := r.looseLayer(ctx, tip, f, len(above) == 0)
+		l, parent, ok := r.findUnreferenced(ctx, tip, f, len(above) == 0)
 		if indexes += l.IndexLength; !ok || len(above) == blob.MaxChain || indexes > blob.MaxIndexes {
 			return nil
 		}
@@ -129,16 +129,16 @@ func (r *Registry) chainOf(ctx context.Context, snap *snapshot, id string, f api
 	return above
 }
 
-// looseLayer returns a layer that no version needs, and the name of its parent layer. It returns false
+// findUnreferenced returns a layer that no version needs, and the name of its parent layer. It returns false
 // if the layer is not here or cannot belong to the file. The last layer of a chain must have the file's size.
-func (r *Registry) looseLayer(
+func (r *Registry) findUnreferenced(
 	ctx context.Context, name string, f api.PushFile, last bool,
 ) (l layout.Layer, parent string, ok bool) {
 	root, err := blob.ParseDigest(name)
 	if err != nil || !r.usable(root) && (r.holds(root) || !r.restore(ctx, root)) {
 		return l, "", false
 	}
-	x, release, err := r.heldIndex(ctx, root)
+	x, release, err := r.storedIndex(ctx, root)
 	if err != nil {
 		return l, "", false
 	}
@@ -183,7 +183,7 @@ func (r *Registry) pinChains(ctx context.Context, s *session) error {
 	for _, u := range s.uploads {
 		for _, l := range u.chain {
 			root, err := blob.ParseDigest(l.Root)
-			if err != nil || !r.pinHeld(ctx, s, root) {
+			if err != nil || !r.pinStored(ctx, s, root) {
 				return noParent(u.spec)
 			}
 		}

@@ -35,7 +35,7 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 		return api.RegistryCheck{}, err
 	}
 	defer func() { _ = lock.Close() }()
-	c := newInspector(dir, disk.New(dir), o)
+	c := newChecker(dir, disk.New(dir), o)
 	state, err := readScrub(dir)
 	if err != nil {
 		return api.RegistryCheck{}, err
@@ -46,7 +46,7 @@ func CheckStorage(ctx context.Context, base string, o CheckOptions) (api.Registr
 
 // Check checks the storage while the registry runs.
 func (r *Registry) Check(ctx context.Context, o CheckOptions) (api.RegistryCheck, error) {
-	c := newInspector(r.dir, r.store, o)
+	c := newChecker(r.dir, r.store, o)
 	c.still, c.known = &r.write, r.knownDamage()
 	report, err := c.run(ctx)
 	for root, l := range c.layers {
@@ -90,7 +90,7 @@ type layerFacts struct {
 	damaged  bool   // its bytes are wrong
 }
 
-func newInspector(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
+func newChecker(dir *layout.Dir, store blob.Store, o CheckOptions) *checker {
 	return &checker{
 		dir: dir, store: store, o: o, pace: rateLimiter{rate: o.Rate}, layers: map[blob.Digest]*layerFacts{},
 		report: api.RegistryCheck{Findings: []api.RegistryFinding{}},

@@ -25,7 +25,7 @@ func (r *Registry) Run(ctx context.Context) {
 	if r.o.ScrubRate > 0 {
 		work.Go(func() { r.runScrub(ctx) })
 	}
-	work.Go(func() { r.runConsolidation(ctx) })
+	work.Go(func() { r.runSquash(ctx) })
 	r.keepReserve(ctx)
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()

@@ -95,7 +95,7 @@ func TestTwoCollectAtOnce(t *testing.T) {
 	if err := r.Delete(t.Context(), idA); err != nil {
 		t.Fatal(err)
 	}
-	loose := r.loose(clock.Now())
+	loose := r.unreferenced(clock.Now())
 	if len(loose) != 1 {
 		t.Fatalf("%d loose layers", len(loose))
 	}

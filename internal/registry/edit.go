@@ -32,7 +32,7 @@ func (r *Registry) revert(ref Ref) error {
 	if err := r.save(next); err != nil {
 		return err
 	}
-	if err := r.dir.Tidy(next); err != nil {
+	if err := r.dir.Prune(next); err != nil {
 		r.log.Warn("reverted versions could not be removed", "template", next.ID, "error", err)
 	}
 	r.log.Info("versions reverted", "template", next.ID, "from", i, "count", len(e.t.Versions)-i)
@@ -67,7 +67,7 @@ func (r *Registry) delete(clean string) error {
 	}
 	err := r.dir.Delete(clean, r.o.Now().UnixNano())
 	if errors.Is(err, fs.ErrNotExist) { // an earlier call that failed later has moved it
-		err = r.dir.Settle()
+		err = r.dir.SyncPending()
 	}
 	if err != nil {
 		r.forget(clean)

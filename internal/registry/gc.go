@@ -27,7 +27,7 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (api.RegistryGC, error) 
 	out := api.RegistryGC{DryRun: o.DryRun}
 	now := r.o.Now()
 	var errs []error
-	for root, l := range r.loose(now) {
+	for root, l := range r.unreferenced(now) {
 		if l.leased {
 			out.Waiting++
 			out.WaitBytes += l.size
@@ -65,7 +65,7 @@ type unreferencedLayer struct {
 	leased bool // a pull may need it
 }
 
-func (r *Registry) loose(now time.Time) map[blob.Digest]unreferencedLayer {
+func (r *Registry) unreferenced(now time.Time) map[blob.Digest]unreferencedLayer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[blob.Digest]unreferencedLayer{}

@@ -152,7 +152,7 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 	if err != nil {
 		return nil, nil, fmt.Errorf("read index: %w", err)
 	}
-	return r.roomForIndex(ctx, st.Size(), func() (*blob.Index, error) {
+	return r.checkIndexSpace(ctx, st.Size(), func() (*blob.Index, error) {
 		raw := make([]byte, st.Size())
 		if _, err := f.ReadAt(raw, 0); err != nil {
 			return nil, fmt.Errorf("read index: %w", err)
@@ -161,8 +161,8 @@ func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Inde
 	})
 }
 
-// heldIndex reads the index of a stored layer. release returns the memory that it takes.
-func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
+// storedIndex reads the index of a stored layer. release returns the memory that it takes.
+func (r *Registry) storedIndex(ctx context.Context, root blob.Digest) (x *blob.Index, release func(), err error) {
 	f, err := r.store.Open(ctx, root)
 	if err != nil {
 		return nil, nil, err
@@ -180,7 +180,7 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.roomForIndex(ctx, place.IndexLength, func() (*blob.Index, error) {
+	return r.checkIndexSpace(ctx, place.IndexLength, func() (*blob.Index, error) {
 		l, err := blob.OpenLayer(f, st.Size(), root)
 		if err != nil {
 			return nil, err
@@ -189,9 +189,9 @@ func (r *Registry) heldIndex(ctx context.Context, root blob.Digest) (x *blob.Ind
 	})
 }
 
-// roomForIndex reads an index of size bytes once enough memory is available. A caller must not call it again
+// checkIndexSpace reads an index of size bytes once enough memory is available. A caller must not call it again
 // before it has released the index.
-func (r *Registry) roomForIndex(
+func (r *Registry) checkIndexSpace(
 	ctx context.Context, size int64, read func() (*blob.Index, error),
 ) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {

@@ -80,7 +80,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
 	}
 	var l layout.Layer
-	if r.mayRestOn(s.on, rootText) && r.pinHeld(ctx, s, root) {
+	if r.canBuildOn(s.on, rootText) && r.pinStored(ctx, s, root) {
 		l, err = r.found(ctx, u, root)
 	} else {
 		l, err = r.complete(ctx, s, u, root)
@@ -114,7 +114,7 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	if err != nil {
 		return noParent(u.spec)
 	}
-	x, release, err := r.heldIndex(ctx, root)
+	x, release, err := r.storedIndex(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 // found returns a layer that is stored and was not sent. It returns the errors of PutIndex when the layer
 // cannot be the content of the file, which the client then has to send.
 func (r *Registry) found(ctx context.Context, u *upload, root blob.Digest) (layout.Layer, error) {
-	x, release, err := r.heldIndex(ctx, root)
+	x, release, err := r.storedIndex(ctx, root)
 	if err != nil {
 		return layout.Layer{}, err
 	}
@@ -163,7 +163,7 @@ func (r *Registry) complete(ctx context.Context, s *session, u *upload, root blo
 	if err := r.place(ctx, u.id, x); err != nil {
 		return layout.Layer{}, err
 	}
-	if !r.pinHeld(ctx, s, root) { // the collector may have been faster
+	if !r.pinStored(ctx, s, root) { // the collector may have been faster
 		return layout.Layer{}, farm.NotFound() // the session has ended since then
 	}
 	return layerOf(x), nil
@@ -279,7 +279,7 @@ func (r *Registry) publish(ctx context.Context, s *session, files []layout.File,
 	}
 	r.metrics.pushes.Inc()
 	r.forget(next.ID)
-	if err := r.dir.Tidy(next); err != nil {
+	if err := r.dir.Prune(next); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)
 	}
 	return result(next, v), nil

@@ -123,7 +123,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 		bad: map[blob.Digest]string{}, kept: map[string][]blob.Digest{},
 	}
 	r.rows = rowLimit{rows: o.MaxLogRows, bytes: o.MaxLogRowsBytes, now: o.Now}
-	if err := errors.Join(r.load(ctx), r.openBeside()); err != nil { //nolint:contextcheck // its callbacks outlive ctx
+	if err := errors.Join(r.load(ctx), r.openAuxStorage()); err != nil { //nolint:contextcheck // its callbacks outlive ctx
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -180,7 +180,7 @@ func (r *Registry) load(ctx context.Context) error {
 		t := e.t
 		snap.templates[t.ID] = e
 		r.reference(t, +1)
-		r.judgeSizes(ctx, t)
+		r.checkSizes(ctx, t)
 	}
 	snap.damaged = r.dropStaged(damaged)
 	for _, d := range snap.damaged {
@@ -211,7 +211,7 @@ func (r *Registry) load(ctx context.Context) error {
 // loadTemplate finishes what a crash left undone in a template's directory and reads the times of its pulls and
 // the notes of its scans.
 func (r *Registry) loadTemplate(t *layout.Template) *entry {
-	if err := r.dir.Tidy(t); err != nil {
+	if err := r.dir.Prune(t); err != nil {
 		r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
 	}
 	last, err := r.dir.Pulls(t.ID)
@@ -221,19 +221,19 @@ func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
 
-// judgeSizes records the layers of a template that are missing from both the store and the trash, and those
+// checkSizes records the layers of a template that are missing from both the store and the trash, and those
 // whose size differs from the template. It reads no layer: the scrub verifies content.
-func (r *Registry) judgeSizes(ctx context.Context, t *layout.Template) {
+func (r *Registry) checkSizes(ctx context.Context, t *layout.Template) {
 	for i := range t.Versions {
 		for _, f := range t.Versions[i].Files {
 			for _, l := range f.Layers {
-				r.judgeSize(ctx, l)
+				r.checkSize(ctx, l)
 			}
 		}
 	}
 }
 
-func (r *Registry) judgeSize(ctx context.Context, l layout.Layer) {
+func (r *Registry) checkSize(ctx context.Context, l layout.Layer) {
 	root, err := blob.ParseDigest(l.Root)
 	if err != nil {
 		return

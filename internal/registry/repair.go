@@ -153,7 +153,7 @@ func (m *repairer) tidyTemplate(id string) error {
 	if err != nil {
 		return nil // deleted since then
 	}
-	if err := r.dir.Tidy(e.t); err != nil {
+	if err := r.dir.Prune(e.t); err != nil {
 		return err
 	}
 	for i := range e.t.Versions {
@@ -181,7 +181,7 @@ func (m *repairer) layers(ctx context.Context) error {
 		r.restore(ctx, root)
 	}
 	for _, root := range r.unneeded() {
-		if err := m.judge(ctx, root); err != nil {
+		if err := m.assess(ctx, root); err != nil {
 			return err
 		}
 	}
@@ -227,9 +227,9 @@ func (r *Registry) unneeded() []blob.Digest {
 	return out
 }
 
-// judge quarantines an unreferenced layer that cannot be read. One that can be read stays available to pushes
+// assess quarantines an unreferenced layer that cannot be read. One that can be read stays available to pushes
 // until it is collected.
-func (m *repairer) judge(ctx context.Context, root blob.Digest) error {
+func (m *repairer) assess(ctx context.Context, root blob.Digest) error {
 	r := m.r
 	_, err := r.readIndex(ctx, root)
 	if !isDamage(err) {

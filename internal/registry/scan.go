@@ -102,7 +102,7 @@ func (r *Registry) readScans(id string) *scans {
 	s := &scans{}
 	notes, err := r.dir.Scans(id)
 	if notes != nil && err == nil {
-		err = r.dir.TidyScans(id)
+		err = r.dir.PruneScans(id)
 	}
 	if err != nil {
 		r.log.Warn("results of scans could not be read", "template", id, "error", err)

@@ -133,7 +133,7 @@ func (r *Registry) busy() bool {
 // runScrub verifies layers until ctx ends, at Options.ScrubRate and slower during pushes and pulls.
 func (r *Registry) runScrub(ctx context.Context) {
 	for root := range r.knownDamage() { // a copy may have replaced it
-		r.judgeLayer(ctx, root, 0, func(int, int) {})
+		r.checkLayer(ctx, root, 0, func(int, int) {})
 	}
 	for ctx.Err() == nil {
 		r.scrub.mu.Lock()
@@ -176,7 +176,7 @@ func (r *Registry) scrubRound(ctx context.Context) {
 			r.log.Info("all layers are verified", "bytes", verified, "damaged", len(r.knownDamage()))
 			return
 		}
-		if r.judgeLayer(ctx, root, frame, r.scrubbed) {
+		if r.checkLayer(ctx, root, frame, r.scrubbed) {
 			r.scrub.mu.Lock()
 			r.scrub.state.Passed = true
 			r.scrub.mu.Unlock()
@@ -229,9 +229,9 @@ func (l *scrubList) from(cursor string, passed bool, list func() []blob.Digest) 
 	return blob.Digest{}, false
 }
 
-// judgeLayer verifies one layer from a frame on and sets or clears its damage mark. note is called after each
+// checkLayer verifies one layer from a frame on and sets or clears its damage mark. note is called after each
 // frame with the next one and the bytes read. It returns false if the context ended before.
-func (r *Registry) judgeLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) bool {
+func (r *Registry) checkLayer(ctx context.Context, root blob.Digest, first int, note func(next, n int)) bool {
 	err := r.verifyLayer(ctx, root, first, note)
 	switch {
 	case context.Cause(ctx) != nil:

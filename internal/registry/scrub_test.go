@@ -80,12 +80,12 @@ func TestScrubClearsAMark(t *testing.T) {
 	r := openScrubbing(t, h.base, 0)
 	root := h.a.index.Root()
 	flip(t, h.layer(h.a), 7)
-	r.judgeLayer(t.Context(), root, 0, func(int, int) {})
+	r.checkLayer(t.Context(), root, 0, func(int, int) {})
 	if len(r.Status().Damaged) != 1 {
 		t.Fatal("not found")
 	}
 	flip(t, h.layer(h.a), 7)
-	r.judgeLayer(t.Context(), root, 0, func(int, int) {})
+	r.checkLayer(t.Context(), root, 0, func(int, int) {})
 	must(t, verifyAll(r))
 	must(t, r.Close())
 }

@@ -97,7 +97,7 @@ func (s *session) spare(now time.Time) bool {
 
 // empty reports whether no bytes of the push were received or are being received.
 func (s *session) empty() bool {
-	return !slices.ContainsFunc(s.uploads, (*upload).begunToArrive)
+	return !slices.ContainsFunc(s.uploads, (*upload).hasReceived)
 }
 
 // open returns an error if the session accepts no requests.
@@ -277,7 +277,7 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 			return nil, err
 		}
 		if !u.index.IsZero() { // it may be a layer already
-			r.pinHeld(ctx, s, u.index)
+			r.pinStored(ctx, s, u.index)
 		}
 	}
 	if err := r.pinChains(ctx, s); err != nil {
@@ -335,16 +335,16 @@ func (r *Registry) unpin(s *session) {
 	}
 }
 
-// pinHeld pins a stored layer until the session ends. A layer in the trash is restored. It returns false if the
+// pinStored pins a stored layer until the session ends. A layer in the trash is restored. It returns false if the
 // layer is not stored.
-func (r *Registry) pinHeld(ctx context.Context, s *session, root blob.Digest) bool {
-	if r.pinIfHeld(s, root) {
+func (r *Registry) pinStored(ctx context.Context, s *session, root blob.Digest) bool {
+	if r.pinIfStored(s, root) {
 		return true
 	}
-	return !r.holds(root) && r.restore(ctx, root) && r.pinIfHeld(s, root)
+	return !r.holds(root) && r.restore(ctx, root) && r.pinIfStored(s, root)
 }
 
-func (r *Registry) pinIfHeld(s *session, root blob.Digest) bool {
+func (r *Registry) pinIfStored(s *session, root blob.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.mu.Lock()

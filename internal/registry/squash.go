@@ -24,9 +24,9 @@ const (
 	consolidatePrefix = "merge"
 )
 
-// runConsolidation squashes long chains until ctx ends.
-func (r *Registry) runConsolidation(ctx context.Context) {
-	c := newConsolidation(r)
+// runSquash squashes long chains until ctx ends.
+func (r *Registry) runSquash(ctx context.Context) {
+	c := newSquasher(r)
 	for sleep(ctx, r.o.ConsolidateEvery) == nil {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("a chain of layers could not be put together", "error", err)
@@ -37,7 +37,7 @@ func (r *Registry) runConsolidation(ctx context.Context) {
 // Squash squashes all chains that are too long or have too much overwritten data, and returns how many it
 // squashed. Run calls it automatically.
 func (r *Registry) Squash(ctx context.Context) (int, error) {
-	c := newConsolidation(r)
+	c := newSquasher(r)
 	err := c.round(ctx)
 	return c.done, err
 }
@@ -51,7 +51,7 @@ type squasher struct {
 	indexes rateLimiter // of reading indexes: after a start, every chain is checked
 }
 
-func newConsolidation(r *Registry) *squasher {
+func newSquasher(r *Registry) *squasher {
 	return &squasher{r: r, fine: map[string]bool{}, indexes: rateLimiter{rate: consolidateRate, busy: r.busy}}
 }
 
@@ -104,7 +104,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 	if err != nil {
 		return err
 	}
-	if !due || !c.r.hasRoom(ctx, live) {
+	if !due || !c.r.hasSpace(ctx, live) {
 		c.fine[tip] = !due
 		return nil
 	}
@@ -147,8 +147,8 @@ func (r *Registry) unpinLocked(root blob.Digest) {
 	}
 }
 
-// hasRoom reports whether n more bytes fit on the disk in addition to the reservations of pushes.
-func (r *Registry) hasRoom(ctx context.Context, n int64) bool {
+// hasSpace reports whether n more bytes fit on the disk in addition to the reservations of pushes.
+func (r *Registry) hasSpace(ctx context.Context, n int64) bool {
 	free, _, err := r.store.Space(ctx)
 	return err == nil && free-r.reserved()-n > slack && !r.strained.Load()
 }
@@ -199,7 +199,7 @@ func (o *openedChain) close() {
 
 // due reports whether the chain should be squashed, and how many of its stored bytes are not overwritten.
 func (o *openedChain) due() (bool, int64, error) {
-	seen, err := blob.SeenBytes(o.indexes)
+	seen, err := blob.LiveFrameBytes(o.indexes)
 	if err != nil {
 		return false, 0, err
 	}
@@ -278,7 +278,7 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 	if err := r.save(next); err != nil {
 		return 0, err
 	}
-	if err := r.dir.Tidy(next); err != nil {
+	if err := r.dir.Prune(next); err != nil {
 		r.log.Warn("text files of versions could not be written again", "template", id, "error", err)
 	}
 	return n, nil

@@ -85,7 +85,7 @@ func TestFailedSquash(t *testing.T) {
 	base := t.TempDir()
 	r, s := openFailing(t, base)
 	g := overwritten(t, r, 4, 3)
-	c := newConsolidation(r)
+	c := newSquasher(r)
 	s.failAt("template.sync")
 	if err := c.round(t.Context()); !errors.Is(err, errSync) || c.done != 0 {
 		t.Errorf("%d chains squashed, %v", c.done, err)

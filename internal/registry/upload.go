@@ -57,8 +57,8 @@ func (u *upload) name(suffix string) string {
 	return sessionPath(u.id.Session, strconv.Itoa(u.id.File)+suffix)
 }
 
-// begunToArrive reports whether bytes of the file were received or are being received.
-func (u *upload) begunToArrive() bool {
+// hasReceived reports whether bytes of the file were received or are being received.
+func (u *upload) hasReceived() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.parts) > 0 || len(u.flying) > 0 || !u.index.IsZero()

@@ -189,7 +189,7 @@ func (s *Repository) read() (list []api.AgentPackage, keys string, err error) {
 	errs := []error{err}
 	for _, platform := range Platforms {
 		i := slices.IndexFunc(signed, func(p api.AgentPackage) bool { return p.Name == platform.File() })
-		switch err := s.judge(platform.File(), signed, i); {
+		switch err := s.checkPackage(platform.File(), signed, i); {
 		case err != nil:
 			errs = append(errs, err)
 		case i >= 0:
@@ -210,8 +210,8 @@ func (s *Repository) readKeys() (string, error) {
 	return keys, nil
 }
 
-// judge returns the problem of one package; i is its index in the manifest, or -1.
-func (s *Repository) judge(name string, signed []api.AgentPackage, i int) error {
+// checkPackage returns the problem of one package; i is its index in the manifest, or -1.
+func (s *Repository) checkPackage(name string, signed []api.AgentPackage, i int) error {
 	st, err := os.Stat(filepath.Join(s.dir, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && i < 0:

@@ -68,7 +68,7 @@ func (g *Guard) failed(w http.ResponseWriter, r *http.Request, route *Route, err
 	if g == nil || err == nil {
 		return
 	}
-	p := passageOf(r.Context())
+	p := auditOf(r.Context())
 	if p != nil {
 		p.fail(err)
 		return
@@ -100,7 +100,7 @@ func (p *requestAudit) close(ctx context.Context) {
 // AuditOpened immediately audits that a long-running request, which changes no record, was granted access. name
 // is what it was granted access to.
 func AuditOpened(r *http.Request, name string) {
-	p := passageOf(r.Context())
+	p := auditOf(r.Context())
 	if p == nil {
 		return
 	}

@@ -40,16 +40,16 @@ type requestAudit struct {
 	ended      bool      // the handler has returned
 }
 
-type passageKey struct{}
+type auditKey struct{}
 
-func passageOf(ctx context.Context) *requestAudit {
-	p, _ := ctx.Value(passageKey{}).(*requestAudit)
+func auditOf(ctx context.Context) *requestAudit {
+	p, _ := ctx.Value(auditKey{}).(*requestAudit)
 	return p
 }
 
 // CallerOf returns the caller of a request by its context.
 func CallerOf(ctx context.Context) Caller {
-	if p := passageOf(ctx); p != nil {
+	if p := auditOf(ctx); p != nil {
 		return p.Caller
 	}
 	return Caller{}
@@ -57,7 +57,7 @@ func CallerOf(ctx context.Context) Caller {
 
 // AuditIdentity sets the identity that an open route has authenticated, or that has tried, for the audit.
 func AuditIdentity(r *http.Request, who auth.Identity) {
-	if p := passageOf(r.Context()); p != nil {
+	if p := auditOf(r.Context()); p != nil {
 		p.Identity, p.introduced = who, true
 	}
 }
@@ -65,14 +65,14 @@ func AuditIdentity(r *http.Request, who auth.Identity) {
 // AuditSubject sets the name of what a request changed, for the audit. The object must exist or have been
 // created: an unknown name may be a secret in the wrong field.
 func AuditSubject(r *http.Request, name string) {
-	if p := passageOf(r.Context()); p != nil {
+	if p := auditOf(r.Context()); p != nil {
 		p.about = clipped(name)
 	}
 }
 
 // ActorOf returns the actor that is recorded for changes made by the request with this context.
 func ActorOf(ctx context.Context) farm.Actor {
-	p := passageOf(ctx)
+	p := auditOf(ctx)
 	if p == nil {
 		return farm.Actor{}
 	}
@@ -89,7 +89,7 @@ func (p *requestAudit) forUser() string {
 
 // AuditFailure records the failure of a route that writes its own error response, for the audit.
 func AuditFailure(r *http.Request, err error) {
-	if p := passageOf(r.Context()); p != nil {
+	if p := auditOf(r.Context()); p != nil {
 		p.fail(err)
 	}
 }
@@ -119,7 +119,7 @@ func (c Caller) Need(p farm.Permission) error {
 		return nil
 	}
 	if c.IsNode() && c.rules.KeyAllows(c.Identity, p) {
-		return c.Unordered(p, "use this route")
+		return c.MissingOrder(p, "use this route")
 	}
 	return c.lacks(auth.Forbidden(p), func(r *auth.Rules, who auth.Identity) bool { return r.Allows(who, p) })
 }
@@ -182,7 +182,7 @@ func (c Caller) ActsAs() (names []string) {
 		return nil
 	}
 	for _, name := range append([]string{c.Name}, c.Groups...) {
-		if name != "" && c.In(name) && (c.For == nil || c.For.In(name)) && !slices.Contains(names, name) {
+		if name != "" && c.MayActFor(name) && (c.For == nil || c.For.MayActFor(name)) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -206,7 +206,7 @@ func (c Caller) ActingGroup(p *Params) (string, error) {
 	if err := p.Err(); err != nil {
 		return "", err
 	}
-	if !c.In(group) || c.For != nil && !c.For.In(group) {
+	if !c.MayActFor(group) || c.For != nil && !c.For.MayActFor(group) {
 		return "", farm.Errorf(farm.CodeForbidden, "You do not belong to the permission group %s", group)
 	}
 	return group, nil

@@ -264,7 +264,7 @@ func TestWebSocketsOfPages(t *testing.T) {
 		}
 	}
 	judged := request("Upgrade", "websocket", "Origin", "http://x.test", "Sec-Fetch-Site", "cross-site")
-	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), passageKey{}, &requestAudit{}))); err != nil {
+	if err := SameSite(judged.WithContext(context.WithValue(t.Context(), auditKey{}, &requestAudit{}))); err != nil {
 		t.Errorf("what a guard has let in: %v", err)
 	}
 	for upgrade, want := range map[string]struct{ asks, ok bool }{

@@ -14,7 +14,7 @@ import (
 
 func requestOf(who auth.Identity, addr string) *http.Request {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/x", nil)
-	return r.WithContext(context.WithValue(r.Context(), passageKey{},
+	return r.WithContext(context.WithValue(r.Context(), auditKey{},
 		&requestAudit{Caller: Caller{Identity: who, Address: addr}}))
 }
 

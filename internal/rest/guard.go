@@ -117,15 +117,15 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*re
 	p := &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
 	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
 	p.Via = r.Header.Get(ViaHeader) == string(farm.ServiceController)
-	if err := g.judge(p, r); err != nil {
+	if err := g.authorize(p, r); err != nil {
 		g.refuse(w, r, p, err)
 		return nil, nil
 	}
-	return p, r.WithContext(context.WithValue(r.Context(), passageKey{}, p))
+	return p, r.WithContext(context.WithValue(r.Context(), auditKey{}, p))
 }
 
-// judge authenticates the caller and authorizes the request.
-func (g *Guard) judge(p *requestAudit, r *http.Request) error {
+// authorize authenticates the caller and authorizes the request.
+func (g *Guard) authorize(p *requestAudit, r *http.Request) error {
 	needs := p.route.Permission
 	if needs == Node {
 		return nil
@@ -175,10 +175,10 @@ func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error
 	return who, err
 }
 
-// noteTried counts Basic credentials that neither the guard nor the handler of a route accepted, for any
+// recordAttempt counts Basic credentials that neither the guard nor the handler of a route accepted, for any
 // failure of the request: each response could distinguish a right root token from a wrong one.
-func (g *Guard) noteTried(r *http.Request) {
-	p := passageOf(r.Context())
+func (g *Guard) recordAttempt(r *http.Request) {
+	p := auditOf(r.Context())
 	if p != nil && p.tried != nil && !p.guessed && g.basic && scheme(r) == basic {
 		g.o.Guesses.Note(p.Address, p.tried)
 	}
@@ -189,7 +189,7 @@ func (g *Guard) noteTried(r *http.Request) {
 // without one.
 func Guess(r *http.Request, own *auth.GuessLimiter, compare func() error) error {
 	limit, addr := own, ""
-	if p := passageOf(r.Context()); p != nil {
+	if p := auditOf(r.Context()); p != nil {
 		limit, addr, p.guessed = p.guard.o.Guesses, p.Address, true
 	} else {
 		addr = addressOf(r, false)

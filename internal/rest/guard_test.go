@@ -63,10 +63,10 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	g := &gate{keys: auth.NewKeys(auth.NewKeyTable([]farm.APIKey{{
 		ID: "ci", Groups: []string{"dev"}, Generation: "g", Expires: time.Now().Add(time.Hour),
 	}}, nil))}
-	signer := auth.NewSigner(auth.NewRing(time.Now()))
-	root, err := auth.NewRoot(rootToken)
+	signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
+	root, err := auth.NewRootToken(rootToken)
 	must(t, err)
-	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLogins(signer, root, "https://login.test")
+	g.sessions, g.logins = auth.NewSessions(g.keys, signer, 0), auth.NewLoginCookies(signer, root, "https://login.test")
 	grants, err := auth.Grants{}.SetGroup(farm.ServiceController, "dev", []farm.Permission{"list_vms"})
 	must(t, err)
 	grants, err = grants.SetResources(farm.ServiceController, "dev",
@@ -76,7 +76,7 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	log := slog.New(slog.NewTextHandler(g, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := GuardOptions{
 		Who: &auth.Authenticator{Root: root, Sessions: g.sessions, Logins: g.logins},
-		Judge: auth.NewJudge(auth.Policy{
+		Judge: auth.NewAuthorizer(auth.Policy{
 			Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, g.grants),
 		Auditor: g, Logger: log,

@@ -13,16 +13,16 @@ const (
 	JoinOpen          JoinPolicy = "open"      // every caller may join
 )
 
-type doorKey struct{}
+type joinPolicyKey struct{}
 
 // WithJoinPolicy returns the context of a port, for the BaseContext of its http.Server, so that requests need
 // no context value for it.
 func WithJoinPolicy(ctx context.Context, d JoinPolicy) context.Context {
-	return context.WithValue(ctx, doorKey{}, d)
+	return context.WithValue(ctx, joinPolicyKey{}, d)
 }
 
 // JoinPolicyOf returns the policy of the port of a request, by its context.
 func JoinPolicyOf(ctx context.Context) JoinPolicy {
-	d, _ := ctx.Value(doorKey{}).(JoinPolicy)
+	d, _ := ctx.Value(joinPolicyKey{}).(JoinPolicy)
 	return d
 }

@@ -191,7 +191,7 @@ func TestActFor(t *testing.T) {
 	} {
 		ctx := t.Context()
 		if c.who != nil {
-			ctx = context.WithValue(ctx, passageKey{}, &requestAudit{Caller: Caller{Identity: *c.who, For: c.behind}})
+			ctx = context.WithValue(ctx, auditKey{}, &requestAudit{Caller: Caller{Identity: *c.who, For: c.behind}})
 		}
 		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
 		r.Header.Set(UserHeader, "somebody")

@@ -126,7 +126,7 @@ func (l *plainListener) Addr() net.Addr { return l.addr }
 // https and refuses all others, since their body and credentials would be sent in clear text.
 func NewPlainHTTPServer() *http.Server {
 	s := &http.Server{
-		Handler:           http.HandlerFunc(leadToHTTPS),
+		Handler:           http.HandlerFunc(redirectToHTTPS),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second,
 		MaxHeaderBytes:               16 << 10,
 		DisableGeneralOptionsHandler: true,
@@ -135,7 +135,7 @@ func NewPlainHTTPServer() *http.Server {
 	return s
 }
 
-func leadToHTTPS(w http.ResponseWriter, r *http.Request) {
+func redirectToHTTPS(w http.ResponseWriter, r *http.Request) {
 	if reads(r) && r.Host != "" {
 		http.Redirect(w, r, "https://"+r.Host+r.URL.RequestURI(), http.StatusTemporaryRedirect) //nolint:gosec // to the requested host
 		return

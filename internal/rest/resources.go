@@ -82,5 +82,5 @@ func (c Caller) Under(rules *auth.Rules) Caller {
 
 // WithoutCaller returns a context for the program's own actions: CallerOf returns an anonymous caller.
 func WithoutCaller(ctx context.Context) context.Context {
-	return context.WithValue(ctx, passageKey{}, (*requestAudit)(nil))
+	return context.WithValue(ctx, auditKey{}, (*requestAudit)(nil))
 }

@@ -138,7 +138,7 @@ func respondError(w http.ResponseWriter, r *http.Request, log *slog.Logger, err 
 	err = explained(r, err)
 	code := farm.CodeOf(err)
 	level, path, caller, cause := errorLevel(r.Context(), code), r.URL.Path, slog.Attr{}, any(err)
-	if p := passageOf(r.Context()); p != nil {
+	if p := auditOf(r.Context()); p != nil {
 		path, caller, cause = p.route.Pattern, slog.String("caller", p.Name), ownWords(level, err)
 	}
 	log.LogAttrs(r.Context(), level, "request failed", slog.String("request", w.Header().Get(RequestIDHeader)),

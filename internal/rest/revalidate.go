@@ -21,7 +21,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 		defer leave()
 		ticks := time.NewTicker(attendEvery)
 		defer ticks.Stop()
-		for g.still(within, &caller, needs) {
+		for g.isStillAllowed(within, &caller, needs) {
 			select {
 			case <-ctx.Done():
 				return
@@ -32,8 +32,8 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 	return within, leave
 }
 
-// still reports whether a caller may continue. A caller that cannot be revalidated now may.
-func (g *Guard) still(r *http.Request, c *Caller, needs farm.Permission) bool {
+// isStillAllowed reports whether a caller may continue. A caller that cannot be revalidated now may.
+func (g *Guard) isStillAllowed(r *http.Request, c *Caller, needs farm.Permission) bool {
 	who, err := g.o.Who.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {
 	case "":

@@ -109,7 +109,7 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer abortOnPanic(r, log)
 			if err := route.Raw(w, r); err != nil {
-				g.noteTried(r)
+				g.recordAttempt(r)
 				respondError(w, r, log, err)
 				g.failed(w, r, &route, err)
 			}
@@ -118,14 +118,14 @@ func (g *Guard) handle(route Route, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		params, err := g.read(w, r, &route)
 		if err != nil {
-			g.noteTried(r)
+			g.recordAttempt(r)
 			respondError(w, r, log, err)
 			g.failed(w, r, &route, err)
 			return
 		}
 		body, err := route.Do(&Request{Request: r, Params: params})
 		if err != nil {
-			g.noteTried(r)
+			g.recordAttempt(r)
 		}
 		respond(w, r, log, body, err)
 		g.failed(w, r, &route, err)

@@ -22,7 +22,7 @@ func Upgrades(r *http.Request) (bool, error) {
 // SameSite refuses a WebSocket that a page of another site opens, which a browser allows. A guard has already
 // checked this, and knows the pages that may.
 func SameSite(r *http.Request) error {
-	if passageOf(r.Context()) != nil {
+	if auditOf(r.Context()) != nil {
 		return nil
 	}
 	return Sites{}.check(r)

@@ -68,7 +68,7 @@ func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
 }
 
 func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
-	root, closer, err := catalog.Folder(i.Source.Target)
+	root, closer, err := catalog.OpenDir(i.Source.Target)
 	if err != nil {
 		return err
 	}

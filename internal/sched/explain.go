@@ -22,7 +22,7 @@ func (x *Index) Explain(requestID string, now time.Time) []NodeReason {
 	if r == nil || r.queue == nil {
 		return nil
 	}
-	x.forgive(now)
+	x.resetFailures(now)
 	p := r.pool()
 	out := make([]NodeReason, 0, len(x.nodes))
 	for _, n := range x.nodes {

@@ -35,7 +35,7 @@ const (
 	maxMicrosPerPoint   = 1e13          // keeps the least urgent rank inside an int64
 )
 
-func newRanker(agePerSecond float64) agingRank {
+func newAgingRank(agePerSecond float64) agingRank {
 	if !(agePerSecond > 0) {
 		agePerSecond = defaultAgePerSecond
 	}
@@ -141,7 +141,7 @@ type fairQueue struct {
 	pos    int // in pool.lines, -1 when it may not be placed from now
 }
 
-func newLine(of *versionClass) *fairQueue {
+func newFairQueue(of *versionClass) *fairQueue {
 	return &fairQueue{of: of, owners: map[*ownerShare]*ownerQueue{}, pos: -1}
 }
 
@@ -239,7 +239,7 @@ func (x *Index) requeue(p *requestGroup) {
 		t.ready.remove(p.pos)
 	}
 	if !ready {
-		x.lacksRoom(p)
+		x.lacksCapacity(p)
 	}
 	x.reorderGroup(t)
 }

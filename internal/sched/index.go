@@ -58,10 +58,10 @@ type Index struct {
 // New makes an empty Index.
 func New(o Options) *Index {
 	return &Index{
-		options: o, rank: newRanker(o.AgePerSecond),
+		options: o, rank: newAgingRank(o.AgePerSecond),
 		nodes: map[string]*node{}, groups: map[string]farm.Group{}, rooms: map[string]*nodeUsage{},
 		sources: versionLocations{}, requests: map[string]*request{}, pools: map[constraints]*requestGroup{},
-		cures: newCures(), tenants: map[string]*groupQueue{},
+		cures: newWakeIndex(), tenants: map[string]*groupQueue{},
 		idle: lruList[*requestGroup]{limit: maxIdlePools}, unused: lruList[*versionClass]{limit: maxIdleClasses},
 	}
 }
@@ -149,7 +149,7 @@ func (x *Index) regroup() {
 // some. One that accepts nothing now unblocks none.
 func (x *Index) changed(n *node) {
 	x.changes++
-	if n.shut() {
+	if n.isClosed() {
 		return
 	}
 	x.cures.each(n, func(p *requestGroup) {

@@ -143,8 +143,8 @@ func (n *node) recount() {
 	n.weigh()
 }
 
-// shut reports whether the node accepts nothing at all now.
-func (n *node) shut() bool { return n.Held != "" || !n.fits(constraints{}) }
+// isClosed reports whether the node accepts nothing at all now.
+func (n *node) isClosed() bool { return n.Held != "" || !n.fits(constraints{}) }
 
 // memoryLeft returns the memory in MB of the largest VM that may fit.
 func (n *node) memoryLeft() int {

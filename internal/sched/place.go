@@ -19,7 +19,7 @@ type Assignment struct {
 // node can take it now, or while it waits for a node that has its version. The caller stores the
 // assignments and then calls SetInstance with the new records, or UndoPlacement.
 func (x *Index) Place(now time.Time, limit int) []Assignment {
-	x.forgive(now)
+	x.resetFailures(now)
 	x.releaseDeferred(now)
 	if len(x.fresh)+len(x.short) > 0 {
 		x.reserve(now)
@@ -46,7 +46,7 @@ func (x *Index) Place(now time.Time, limit int) []Assignment {
 func (x *Index) assign(r *request, n *node, now time.Time) {
 	p := r.pool()
 	if x.options.ReserveAfter > 0 {
-		x.last = turnOf(r)
+		x.last = servedTurnOf(r)
 	}
 	x.serve(r, now)
 	x.unqueue(r)
@@ -118,7 +118,7 @@ func (x *Index) deferForLocality(r *request) {
 	}
 	c.warm = false
 	if c.line == nil {
-		c.line = newLine(c)
+		c.line = newFairQueue(c)
 	}
 	if r.queue.line == p.main {
 		o := r.queue.owner

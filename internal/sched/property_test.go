@@ -211,8 +211,8 @@ func (w *world) reorderGroup(t *rapid.T, id string) {
 // place runs Place and checks every assignment against the expected content.
 func (w *world) place(t *rapid.T, limit int) {
 	fresh := w.rebuilt(t)
-	fresh.forgive(w.now)
-	w.x.forgive(w.now)
+	fresh.resetFailures(w.now)
+	w.x.resetFailures(w.now)
 	if d := cmp.Diff(derived(fresh), derived(w.x)); d != "" {
 		t.Fatalf("an index rebuilt from scratch holds something else (-rebuilt +incremental):\n%s", d)
 	}

@@ -32,9 +32,9 @@ func (s *starvedGroup) moved(pos int) { s.pos = pos }
 
 func (s *starvedGroup) before(o *starvedGroup) bool { return s.due.Before(o.due) }
 
-// lacksRoom records a request group for which no node has capacity. The next Place, which knows the
+// lacksCapacity records a request group for which no node has capacity. The next Place, which knows the
 // time, sets the start of its wait.
-func (x *Index) lacksRoom(p *requestGroup) {
+func (x *Index) lacksCapacity(p *requestGroup) {
 	if x.options.ReserveAfter > 0 && !p.fresh && p.waiting > 0 && p.shortage == nil && p.promised == nil {
 		p.fresh = true
 		x.fresh = append(x.fresh, p)
@@ -80,7 +80,7 @@ type servedTurn struct {
 	rank           int64
 }
 
-func turnOf(r *request) servedTurn {
+func servedTurnOf(r *request) servedTurn {
 	q, t := r.queue, r.pool().tenant
 	return servedTurn{t.group, q.owner.name, t.claim, q.claim, r.rank}
 }
@@ -157,7 +157,7 @@ func (x *Index) settled(p *requestGroup) {
 func (x *Index) recheck(n *node) {
 	if p := n.promised; p != nil && !p.fitsAfterRelease(n) {
 		x.releaseReservation(n)
-		x.lacksRoom(p)
+		x.lacksCapacity(p)
 	}
 }
 

@@ -203,8 +203,8 @@ func (x *Index) StartFailed(node string, at time.Time) {
 	}
 }
 
-// forgive removes failures that are older than failureTime.
-func (x *Index) forgive(now time.Time) {
+// resetFailures removes failures that are older than failureTime.
+func (x *Index) resetFailures(now time.Time) {
 	for len(x.failing) > 0 {
 		e := x.failing[0]
 		old := 0

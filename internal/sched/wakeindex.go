@@ -41,7 +41,7 @@ func (x *Index) pool(d constraints) *requestGroup {
 	p := x.pools[d]
 	if p == nil {
 		p = &requestGroup{
-			want: d, main: newLine(nil), pos: -1,
+			want: d, main: newFairQueue(nil), pos: -1,
 			classes: map[version]*versionClass{}, kin: map[string]map[*versionClass]struct{}{},
 		}
 		x.pools[d] = p
@@ -146,7 +146,7 @@ type wakeIndex struct {
 
 type place struct{ group, arch string }
 
-func newCures() wakeIndex {
+func newWakeIndex() wakeIndex {
 	return wakeIndex{pinned: map[string][]*requestGroup{}, places: map[place][]*requestGroup{}}
 }
 

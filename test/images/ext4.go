@@ -39,7 +39,7 @@ func (e ext4Subject) make(ctx context.Context, _ *stage, dir string) (*made, err
 	if err := treetest.Make(tree, e.entries); err != nil {
 		return nil, err
 	}
-	want, err := treetest.ListFolder(tree)
+	want, err := treetest.ListDir(tree)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (f findings) add(kind catalog.PackageType, name, version string, paths ...s
 }
 
 func scanOurs(ctx context.Context, dir string) (findings, error) {
-	tree, closer, err := catalog.Folder(dir)
+	tree, closer, err := catalog.OpenDir(dir)
 	if err != nil {
 		return nil, err
 	}

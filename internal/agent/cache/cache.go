@@ -186,7 +186,7 @@ func (c *Cache) prune() error {
 	for found := true; found; {
 		found = false
 		for id, e := range c.entries {
-			if c.wholeLocked(e) {
+			if c.isCompleteLocked(e) {
 				continue
 			}
 			c.opts.Logger.Error("cached version removed: parent version not found", "content", id)
@@ -330,7 +330,7 @@ func (c *Cache) Used() int64 {
 		dirs = append(dirs, c.path(id))
 	}
 	c.mu.Unlock() // with many files to measure, it takes a while
-	taken := host.Taken(dirs...)
+	taken := host.DiskUsage(dirs...)
 	c.mu.Lock()
 	if now == c.changes {
 		c.taken, c.measured = taken, now

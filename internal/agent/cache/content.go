@@ -45,8 +45,8 @@ func (c *Cache) diskLocked(contentID, name string) (transfer.Disk, bool) {
 	return d, false
 }
 
-// wholeLocked reports whether everything that a version is based on is cached.
-func (c *Cache) wholeLocked(e *entry) bool {
+// isCompleteLocked reports whether everything that a version is based on is cached.
+func (c *Cache) isCompleteLocked(e *entry) bool {
 	for name := range e.Files {
 		if _, ok := c.diskLocked(e.Ref.ContentID, name); !ok {
 			return false
@@ -55,8 +55,8 @@ func (c *Cache) wholeLocked(e *entry) bool {
 	return true
 }
 
-// aboveLocked returns a version that is based on this one; "" for none.
-func (c *Cache) aboveLocked(contentID string) string {
+// dependentLocked returns a version that is based on this one; "" for none.
+func (c *Cache) dependentLocked(contentID string) string {
 	for id, e := range c.entries {
 		for _, f := range e.Files {
 			if f.Below != nil && f.Below.ContentID == contentID && id != contentID {
@@ -67,9 +67,9 @@ func (c *Cache) aboveLocked(contentID string) string {
 	return ""
 }
 
-// heldLocked reports whether a version must not be removed.
-func (c *Cache) heldLocked(contentID string) bool {
-	return len(c.pins[contentID]) > 0 || c.aboveLocked(contentID) != ""
+// isInUseLocked reports whether a version must not be removed.
+func (c *Cache) isInUseLocked(contentID string) bool {
+	return len(c.pins[contentID]) > 0 || c.dependentLocked(contentID) != ""
 }
 
 // contentLocked maps chain IDs to cached files. Of several files with the same content it returns
@@ -94,8 +94,8 @@ func (c *Cache) contentLocked() map[string]BaseFile {
 	return all
 }
 
-// have returns all cached content, with the files that it is read from.
-func (c *Cache) have() LocalContent {
+// localContent returns all cached content, with the files that it is read from.
+func (c *Cache) localContent() LocalContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	have := LocalContent{}

@@ -18,7 +18,7 @@ import (
 func (c *Cache) evictFor(ctx context.Context, f *pullFlight, whole int64, part string) error {
 	c.room.Lock()
 	defer c.room.Unlock()
-	need := max(whole-c.brought(part), 0)
+	need := max(whole-c.pulledBytes(part), 0)
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -68,23 +68,23 @@ func (c *Cache) FreeSpace(ctx context.Context, bytes int64) error {
 	}
 }
 
-// brought returns the bytes that an interrupted pull has written; what it linked or cloned never
+// pulledBytes returns the bytes that an interrupted pull has written; what it linked or cloned never
 // needed space.
-func (c *Cache) brought(part string) int64 {
-	files := host.Own(part)
+func (c *Cache) pulledBytes(part string) int64 {
+	files := host.ExclusiveBytes(part)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sum int64
 	for inode, bytes := range files {
-		if !c.knownLocked(inode) {
+		if !c.isKnownLocked(inode) {
 			sum += bytes
 		}
 	}
 	return sum
 }
 
-// knownLocked reports whether a file belongs to a cached version.
-func (c *Cache) knownLocked(inode host.Inode) bool {
+// isKnownLocked reports whether a file belongs to a cached version.
+func (c *Cache) isKnownLocked(inode host.Inode) bool {
 	for _, e := range c.entries {
 		if _, ok := e.inodes[inode]; ok {
 			return true
@@ -115,7 +115,7 @@ func (c *Cache) removeOldest(keep string) (bool, error) {
 		c.mu.Lock()
 		oldest := ""
 		for id, e := range c.entries {
-			if !c.heldLocked(id) && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
+			if !c.isInUseLocked(id) && (oldest == "" || e.used.Before(c.entries[oldest].used)) {
 				oldest = id
 			}
 		}

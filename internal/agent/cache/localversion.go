@@ -107,7 +107,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 		f.left = true // callers that joined pull the version instead
 		c.mu.Unlock()
 	}()
-	release, err := c.holdBelow(a)
+	release, err := c.pinParents(a)
 	defer release()
 	if err != nil {
 		return err
@@ -137,8 +137,8 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	return c.finish(a.Ref, a.Files)
 }
 
-// holdBelow pins what an adopted version is based on until the version is listed.
-func (c *Cache) holdBelow(a LocalVersion) (release func(), err error) {
+// pinParents pins what an adopted version is based on until the version is listed.
+func (c *Cache) pinParents(a LocalVersion) (release func(), err error) {
 	var below []string
 	holder := "adopt:" + a.Ref.ContentID
 	release = func() {

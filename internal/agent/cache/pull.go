@@ -40,7 +40,7 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 		}
 		select {
 		case <-f.done:
-			if f.err != nil && c.wasLeft(f) {
+			if f.err != nil && c.isAbandoned(f) {
 				continue // it was already ending when this caller joined
 			}
 			return f.err
@@ -51,7 +51,7 @@ func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) erro
 	}
 }
 
-func (c *Cache) wasLeft(f *pullFlight) bool {
+func (c *Cache) isAbandoned(f *pullFlight) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return f.left
@@ -107,14 +107,14 @@ func (c *Cache) runPull(ctx context.Context, f *pullFlight) {
 
 func (c *Cache) pull(ctx context.Context, f *pullFlight) (err error) {
 	defer func() {
-		if !c.wasLeft(f) {
+		if !c.isAbandoned(f) {
 			c.metrics.pulls.Observe(err)
 		}
 		if err != nil {
 			err = fmt.Errorf("pull %s %s: %w", f.ref.Name, f.ref.Tag, err)
 		}
 	}()
-	need, err := c.opts.Source.Need(ctx, f.ref, c.have())
+	need, err := c.opts.Source.Need(ctx, f.ref, c.localContent())
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *Cache) Remove(contentID string) error {
 		c.mu.Unlock()
 		return farm.NotFound()
 	}
-	pinned, above := len(c.pins[contentID]) > 0, c.aboveLocked(contentID)
+	pinned, above := len(c.pins[contentID]) > 0, c.dependentLocked(contentID)
 	c.mu.Unlock()
 	switch {
 	case pinned:
@@ -185,7 +185,7 @@ var errPinned = errors.New("the version is in use")
 func (c *Cache) evict(contentID string) error {
 	gone := c.path(contentID) + goneSuffix
 	c.mu.Lock()
-	if c.heldLocked(contentID) {
+	if c.isInUseLocked(contentID) {
 		c.mu.Unlock()
 		return errPinned
 	}

@@ -90,7 +90,7 @@ func (r *Registry) Log(ctx context.Context, address string, rows []api.LogRow) (
 	if err != nil {
 		return api.LogAppendResult{}, err
 	}
-	return c.Log(registrytoken.For(ctx, api.TokenPurpose{Rows: true}), rows)
+	return c.Log(registrytoken.WithPurpose(ctx, api.TokenPurpose{Rows: true}), rows)
 }
 
 // Upload stores a failure log of an instance below the files of a registry.
@@ -100,10 +100,10 @@ func (r *Registry) Upload(ctx context.Context, address, name string, content []b
 		return err
 	}
 	instance := path.Base(path.Dir(name)) // logs/<instance id>/<file>
-	return c.Upload(registrytoken.For(ctx, api.TokenPurpose{Logs: instance}), name, content)
+	return c.Upload(registrytoken.WithPurpose(ctx, api.TokenPurpose{Logs: instance}), name, content)
 }
 
-func wanted(ref Ref) transfer.Ref {
+func transferRef(ref Ref) transfer.Ref {
 	return transfer.Ref{ID: ref.TemplateID, ContentID: ref.ContentID}
 }
 
@@ -113,7 +113,7 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceN
 	if err != nil {
 		return SpaceNeed{}, err
 	}
-	m, err := c.Manifest(registrytoken.For(ctx, api.TokenPurpose{Pull: ref.TemplateID}), wanted(ref))
+	m, err := c.Manifest(registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: ref.TemplateID}), transferRef(ref))
 	if err != nil {
 		return SpaceNeed{}, err
 	}
@@ -133,9 +133,9 @@ const unpacked = 3
 func needOf(m api.PullManifest, have LocalContent) SpaceNeed {
 	var need SpaceNeed
 	for _, f := range m.Files {
-		held := heldLayers(f, have)
+		held := countLocalLayers(f, have)
 		if held > 0 {
-			need.Tips = append(need.Tips, tipOf(f.Layers[held-1]))
+			need.Tips = append(need.Tips, chainIDOf(f.Layers[held-1]))
 		}
 		var stored int64
 		for _, l := range f.Layers[held:] {
@@ -146,11 +146,11 @@ func needOf(m api.PullManifest, have LocalContent) SpaceNeed {
 	return need
 }
 
-// heldLayers returns the number of a file's layers whose content is on this node, in a form that a
+// countLocalLayers returns the number of a file's layers whose content is on this node, in a form that a
 // pull can build upon.
-func heldLayers(f api.PullFile, have LocalContent) int {
+func countLocalLayers(f api.PullFile, have LocalContent) int {
 	for n := len(f.Layers); n > 0; n-- {
-		d, ok := have[tipOf(f.Layers[n-1])]
+		d, ok := have[chainIDOf(f.Layers[n-1])]
 		if ok && (n == len(f.Layers) || len(d.Overlays) < transfer.MaxOverlays) {
 			return n
 		}
@@ -158,8 +158,8 @@ func heldLayers(f api.PullFile, have LocalContent) int {
 	return 0
 }
 
-// tipOf returns the chain ID of a chain up to a layer.
-func tipOf(l api.PullLayer) string { return cmp.Or(l.Tip, l.Root) }
+// chainIDOf returns the chain ID of a chain up to a layer.
+func chainIDOf(l api.PullLayer) string { return cmp.Or(l.Tip, l.Root) }
 
 // Fetch pulls the version into its directory.
 func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, error) {
@@ -167,8 +167,8 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.Pull(registrytoken.For(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
-		Ref: wanted(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
+	result, err := c.Pull(registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
+		Ref: transferRef(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})
 	r.pulled.Add(result.Bytes)
@@ -195,7 +195,7 @@ func (r *Registry) Push(ctx context.Context, address string, o transfer.PushOpti
 	if err != nil {
 		return api.PushResult{}, err
 	}
-	return c.Push(registrytoken.For(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
+	return c.Push(registrytoken.WithPurpose(ctx, api.TokenPurpose{Save: o.Request.ResumeKey}), o)
 }
 
 // Inspect returns the manifest of the version that a save has made in the registry at an address.
@@ -205,5 +205,5 @@ func (r *Registry) Inspect(ctx context.Context, address, save string, ref transf
 	if err != nil {
 		return api.PullManifest{}, err
 	}
-	return c.Look(registrytoken.For(ctx, api.TokenPurpose{Save: save}), ref)
+	return c.Look(registrytoken.WithPurpose(ctx, api.TokenPurpose{Save: save}), ref)
 }

@@ -23,8 +23,8 @@ const (
 	tellEvery = 2 * time.Second
 )
 
-// deliver pulls a version.
-func (r *Runner) deliver(ctx context.Context, e *job) {
+// pull pulls a version.
+func (r *Runner) pull(ctx context.Context, e *job) {
 	p := &prefetch{r: r, e: e, moved: time.Now()}
 	pause := retry.New(retryFirst, retryMost)
 	for {
@@ -62,7 +62,7 @@ type prefetch struct {
 // once tries the pull when it has a slot. It returns errYield when an instance needed to pull.
 func (p *prefetch) once(ctx context.Context) error {
 	asked := time.Now()
-	hurry, err := p.r.turn(ctx)
+	hurry, err := p.r.waitForSlot(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,9 +93,9 @@ func (p *prefetch) once(ctx context.Context) error {
 	return err
 }
 
-// turn waits until no instance pulls and a slot is free. hurry is closed when an instance pulls
+// waitForSlot waits until no instance pulls and a slot is free. hurry is closed when an instance pulls
 // again; the caller releases the slot.
-func (r *Runner) turn(ctx context.Context) (hurry <-chan struct{}, err error) {
+func (r *Runner) waitForSlot(ctx context.Context) (hurry <-chan struct{}, err error) {
 	for {
 		r.mu.Lock()
 		calm := r.calm
@@ -133,7 +133,7 @@ func (p *prefetch) progress(at float64) {
 	}
 	r.mu.Unlock()
 	if due {
-		r.tell(e.order.ID)
+		r.markChanged(e.order.ID)
 	}
 }
 

@@ -93,25 +93,25 @@ func New(o Options) *Runner {
 // Begin resumes the cache jobs of an earlier agent. Workers end with ctx; Wait waits for them.
 func (r *Runner) Begin(ctx context.Context) {
 	for _, order := range r.load() {
-		r.take(ctx, order)
+		r.acceptOne(ctx, order)
 	}
 }
 
 // Wait returns when no worker runs any longer.
 func (r *Runner) Wait() { r.running.Wait() }
 
-// Take accepts cache jobs. The status of a repeated one is reported again. Workers end with ctx.
-func (r *Runner) Take(ctx context.Context, orders []api.CacheJob) {
+// Accept accepts cache jobs. The status of a repeated one is reported again. Workers end with ctx.
+func (r *Runner) Accept(ctx context.Context, orders []api.CacheJob) {
 	if len(orders) == 0 {
 		return
 	}
 	for _, order := range orders {
-		r.take(ctx, order)
+		r.acceptOne(ctx, order)
 	}
 	r.save()
 }
 
-func (r *Runner) take(ctx context.Context, order api.CacheJob) {
+func (r *Runner) acceptOne(ctx context.Context, order api.CacheJob) {
 	r.mu.Lock()
 	_, known := r.entries[order.ID]
 	full := len(r.entries) >= maxCacheJobs
@@ -121,33 +121,33 @@ func (r *Runner) take(ctx context.Context, order api.CacheJob) {
 	case order.Kind == api.CacheJobDrop:
 		r.drop(order.ID)
 	case known:
-		r.tell(order.ID)
+		r.markChanged(order.ID)
 	case full:
 		r.o.Logger.Warn("cache job queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
 		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag",
 			order.Tag)
-		r.o.Templates.Pin(order.ContentID, holder(order.ID))
-		r.employ(ctx, order, r.deliver)
+		r.o.Templates.Pin(order.ContentID, pinName(order.ID))
+		r.startWorker(ctx, order, r.pull)
 	case order.Kind == api.CacheJobRemove:
-		r.employ(ctx, order, r.remove)
+		r.startWorker(ctx, order, r.remove)
 	default:
 		r.o.Logger.Warn("cache job of unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
 	}
 }
 
-// holder returns the name under which a version is pinned for a cache job.
-func holder(id string) string { return "errand:" + id }
+// pinName returns the name under which a version is pinned for a cache job.
+func pinName(id string) string { return "errand:" + id }
 
-// employ starts the worker of a cache job.
-func (r *Runner) employ(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
+// startWorker starts the worker of a cache job.
+func (r *Runner) startWorker(ctx context.Context, order api.CacheJob, work func(context.Context, *job)) {
 	e := &job{order: order, stage: api.CacheJobAccepted}
 	r.mu.Lock()
 	ctx, cancel := context.WithCancel(ctx)
 	e.stop = cancel
 	r.entries[order.ID] = e
 	r.mu.Unlock()
-	r.tell(order.ID)
+	r.markChanged(order.ID)
 	r.running.Go(func() {
 		defer cancel()
 		work(ctx, e)
@@ -166,10 +166,10 @@ func (r *Runner) drop(id string) {
 	r.mu.Unlock()
 	if e != nil {
 		e.stop()
-		r.o.Templates.Unpin(e.order.ContentID, holder(id))
+		r.o.Templates.Unpin(e.order.ContentID, pinName(id))
 		r.o.Logger.Info("cache job dropped", "cache_job", id)
 	}
-	r.tell(id)
+	r.markChanged(id)
 }
 
 // DropAll removes all cache jobs without a report: this node has left its cloud.
@@ -209,8 +209,8 @@ func (r *Runner) PauseForInstance() (goOn func()) {
 	}
 }
 
-// tell marks a cache job to be reported.
-func (r *Runner) tell(id string) {
+// markChanged marks a cache job to be reported.
+func (r *Runner) markChanged(id string) {
 	r.mu.Lock()
 	r.untold[id] = struct{}{}
 	r.mu.Unlock()
@@ -258,8 +258,8 @@ func (e *job) status() api.CacheJobStatus {
 	}
 }
 
-// Again marks statuses that did not arrive to be reported again.
-func (r *Runner) Again(lost []api.CacheJobStatus) {
+// MarkUnsent marks statuses that did not arrive to be reported again.
+func (r *Runner) MarkUnsent(lost []api.CacheJobStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range lost {
@@ -267,8 +267,8 @@ func (r *Runner) Again(lost []api.CacheJobStatus) {
 	}
 }
 
-// Answered records what the controller received. Cache jobs that are done or failed are removed then.
-func (r *Runner) Answered(sent []api.CacheJobStatus) {
+// MarkReceived records what the controller received. Cache jobs that are done or failed are removed then.
+func (r *Runner) MarkReceived(sent []api.CacheJobStatus) {
 	over := false
 	r.mu.Lock()
 	for _, s := range sent {
@@ -295,7 +295,7 @@ func (e *job) over() bool { return e.stage == api.CacheJobDone || e.stage == api
 
 // end finishes a cache job with any result.
 func (r *Runner) end(e *job, edit func(*job)) {
-	r.o.Templates.Unpin(e.order.ContentID, holder(e.order.ID))
+	r.o.Templates.Unpin(e.order.ContentID, pinName(e.order.ID))
 	r.mu.Lock()
 	edit(e)
 	here := r.entries[e.order.ID] == e
@@ -304,7 +304,7 @@ func (r *Runner) end(e *job, edit func(*job)) {
 		return
 	}
 	r.save()
-	r.tell(e.order.ID)
+	r.markChanged(e.order.ID)
 }
 
 // fail ends a cache job that cannot be carried out.

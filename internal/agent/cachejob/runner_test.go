@@ -168,7 +168,7 @@ func (n *node) listen() {
 		for _, s := range list {
 			n.told[s.ID] = s
 		}
-		n.Answered(list)
+		n.MarkReceived(list)
 	}
 }
 
@@ -182,7 +182,7 @@ func (n *node) after(d time.Duration) {
 
 // order passes cache jobs to the runner.
 func (n *node) order(orders ...api.CacheJob) {
-	n.Take(n.ctx, orders)
+	n.Accept(n.ctx, orders)
 	n.listen()
 }
 
@@ -368,7 +368,7 @@ func TestANewAgentContinues(t *testing.T) {
 // requested again.
 func TestUnreportedIsReportedByTheNextAgent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.Take(n.ctx, []api.CacheJob{pull("a")})
+		n.Accept(n.ctx, []api.CacheJob{pull("a")})
 		time.Sleep(101 * time.Second)
 		n.stop()
 		*n = *boot(t, n.shelf, n.file)
@@ -471,13 +471,13 @@ func TestRemove(t *testing.T) {
 // TestLostReports: lost statuses are reported again, with changes since then.
 func TestLostReports(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *node) {
-		n.Take(n.ctx, []api.CacheJob{pull("a"), drop("x")})
+		n.Accept(n.ctx, []api.CacheJob{pull("a"), drop("x")})
 		lost := n.Statuses()
 		if len(lost) != 2 || len(n.Statuses()) != 0 {
 			t.Fatalf("to be told are %+v", lost)
 		}
 		time.Sleep(101 * time.Second)
-		n.Again(lost)
+		n.MarkUnsent(lost)
 		n.listen()
 		n.want("a", api.CacheJobDone, 1)
 		n.want("x", api.CacheJobDropped, 0)

@@ -180,7 +180,7 @@ func (h Dir) SetIdentity(id Identity) error {
 
 // ClearIdentity removes the node's identity; a missing one is not an error.
 func (h Dir) ClearIdentity() error {
-	for _, file := range []string{h.UserKey(), h.trouble(), h.identity()} {
+	for _, file := range []string{h.UserKey(), h.lastErrorFile(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("forget identity: %w", err)
 		}
@@ -188,14 +188,14 @@ func (h Dir) ClearIdentity() error {
 	return nil
 }
 
-func (h Dir) trouble() string { return filepath.Join(h.dir, "trouble") }
+func (h Dir) lastErrorFile() string { return filepath.Join(h.dir, "trouble") }
 
 // SetLastError stores why the agent has ended, for the status command; "" while it runs.
 func (h Dir) SetLastError(text string) error {
 	if text != "" {
-		return WriteFile(h.trouble(), []byte(text+"\n"))
+		return WriteFile(h.lastErrorFile(), []byte(text+"\n"))
 	}
-	if err := os.Remove(h.trouble()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(h.lastErrorFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget the trouble: %w", err)
 	}
 	return nil
@@ -203,7 +203,7 @@ func (h Dir) SetLastError(text string) error {
 
 // LastError returns why the agent has ended; "" when it runs or ended regularly.
 func (h Dir) LastError() string {
-	raw, err := os.ReadFile(h.trouble())
+	raw, err := os.ReadFile(h.lastErrorFile())
 	if err != nil {
 		return ""
 	}

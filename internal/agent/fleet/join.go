@@ -59,8 +59,8 @@ const (
 	retryMost  = 5 * time.Second
 )
 
-// patiently calls join until the controller is available.
-func (o *Options) patiently(ctx context.Context, join func() error) error {
+// retryJoin calls join until the controller is available.
+func (o *Options) retryJoin(ctx context.Context, join func() error) error {
 	pause := retry.New(retryFirst, retryMost)
 	for {
 		err := join()
@@ -91,14 +91,14 @@ func (o *Options) join(
 		return id, err
 	}
 	if o.Authorize != nil {
-		client = client.As(o.Authorize)
+		client = client.WithAuthorization(o.Authorize)
 	}
 	var answer api.JoinAnswer
-	err = o.patiently(ctx, func() error {
+	err = o.retryJoin(ctx, func() error {
 		answer, err = client.Join(ctx, api.JoinRequest{
 			Protocol: api.LinkProtocol, Token: o.Token, NodeID: id.NodeID, Credential: id.Credential,
 			Name: name, Host: "127.0.0.1", Groups: o.Groups, Capacity: o.Capacity, Arch: facts.Arch,
-			Kept: o.kept(id),
+			Kept: o.keptFields(id),
 		})
 		return err
 	})
@@ -115,9 +115,9 @@ func (o *Options) join(
 	return id, at.SetIdentity(id)
 }
 
-// kept names the fields that a node with a data directory keeps when it joins again: its restart
+// keptFields names the fields that a node with a data directory keeps when it joins again: its restart
 // must not undo what an operator has configured.
-func (o *Options) kept(id datadir.Identity) []string {
+func (o *Options) keptFields(id datadir.Identity) []string {
 	if id.NodeID == "" {
 		return nil
 	}

@@ -20,14 +20,14 @@ type slowLink struct {
 
 // Report waits and then reports.
 func (l *slowLink) Report(ctx context.Context, in api.Report) (api.ReportAnswer, error) {
-	if err := retry.Sleep(ctx, between(l.delay, rand.Float64())); err != nil { //nolint:gosec // simulated luck, not a secret
+	if err := retry.Sleep(ctx, durationAt(l.delay, rand.Float64())); err != nil { //nolint:gosec // simulated luck, not a secret
 		return api.ReportAnswer{}, err
 	}
 	return l.Link.Report(ctx, in)
 }
 
-// between returns the duration at a position, 0 to 1, of a range.
-func between(r sim.Range, at float64) time.Duration {
+// durationAt returns the duration at a position, 0 to 1, of a range.
+func durationAt(r sim.Range, at float64) time.Duration {
 	return r.Min + time.Duration(at*float64(max(r.Max-r.Min, 0)))
 }
 

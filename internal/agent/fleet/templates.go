@@ -51,7 +51,7 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 	at, fails := t.luck.draw(fmt.Sprint(ref.ContentID, t.pulls))
 	t.mu.Unlock()
 	const steps = 10
-	takes := between(t.takes, at)
+	takes := durationAt(t.takes, at)
 	for i := range steps {
 		if fails && i == steps/2 {
 			return farm.Unavailable(nil, "The simulated pull failed")

@@ -28,8 +28,8 @@ func newUpdater(takes sim.Range, luck seededRand) *updater {
 	return &updater{takes: takes, luck: luck, ready: make(chan struct{}, 1)}
 }
 
-// Heard implements agent.Updater.
-func (u *updater) Heard(asked *api.AgentUpdate) {
+// HandleUpdate implements agent.Updater.
+func (u *updater) HandleUpdate(asked *api.AgentUpdate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
@@ -40,7 +40,7 @@ func (u *updater) Heard(asked *api.AgentUpdate) {
 		u.status = &api.UpdateStatus{ID: asked.ID, Stage: api.UpdateLoading}
 		at, fails := u.luck.draw(asked.ID)
 		id, version := asked.ID, asked.Package.Version
-		u.timer = time.AfterFunc(between(u.takes, at), func() { u.loaded(id, version, fails) })
+		u.timer = time.AfterFunc(durationAt(u.takes, at), func() { u.loaded(id, version, fails) })
 	}
 }
 

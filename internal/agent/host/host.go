@@ -42,9 +42,9 @@ func Disk(path string) (free, total int64, err error) {
 	return int64(st.Bavail) * block, int64(st.Blocks) * block, nil
 }
 
-// AddressTowards returns the address of this machine from which it would reach the host of a URL,
+// LocalAddressFor returns the address of this machine from which it would reach the host of a URL,
 // or "" without a route. Nothing is sent.
-func AddressTowards(address string) string {
+func LocalAddressFor(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {
 		return ""

@@ -79,10 +79,10 @@ func TestLoadOfThisProcess(t *testing.T) {
 }
 
 func TestAddressTowards(t *testing.T) {
-	if got := host.AddressTowards("http://127.0.0.1:8090"); got != "127.0.0.1" {
+	if got := host.LocalAddressFor("http://127.0.0.1:8090"); got != "127.0.0.1" {
 		t.Errorf("towards loopback: %q", got)
 	}
-	if got := host.AddressTowards("::"); got != "" {
+	if got := host.LocalAddressFor("::"); got != "" {
 		t.Errorf("towards nothing: %q", got)
 	}
 }

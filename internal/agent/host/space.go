@@ -31,17 +31,17 @@ func Files(dir string) map[Inode]int64 {
 	return files
 }
 
-// Own returns the bytes that each file below dir uses on disk and shares with no clone. Where the
+// ExclusiveBytes returns the bytes that each file below dir uses on disk and shares with no clone. Where the
 // system does not report that, nothing is shared.
-func Own(dir string) map[Inode]int64 {
+func ExclusiveBytes(dir string) map[Inode]int64 {
 	files := map[Inode]int64{}
-	walk(dir, func(path string, file Inode, bytes int64) { files[file], _ = split(path, bytes) })
+	walk(dir, func(path string, file Inode, bytes int64) { files[file], _ = splitExtents(path, bytes) })
 	return files
 }
 
-// Taken returns the bytes that the files below directories of one file system use together: bytes
+// DiskUsage returns the bytes that the files below directories of one file system use together: bytes
 // shared by clones count once, like a file with two names.
-func Taken(dirs ...string) int64 {
+func DiskUsage(dirs ...string) int64 {
 	own, shared := map[Inode]int64{}, []extent{}
 	for _, dir := range dirs {
 		walk(dir, func(path string, file Inode, bytes int64) {
@@ -49,7 +49,7 @@ func Taken(dirs ...string) int64 {
 				return
 			}
 			var list []extent
-			own[file], list = split(path, bytes)
+			own[file], list = splitExtents(path, bytes)
 			shared = append(shared, list...)
 		})
 	}
@@ -60,8 +60,8 @@ func Taken(dirs ...string) int64 {
 	return sum
 }
 
-// split returns how many of a file's bytes only this file has, and the ranges of the others.
-func split(path string, takes int64) (own int64, shared []extent) {
+// splitExtents returns how many of a file's bytes only this file has, and the ranges of the others.
+func splitExtents(path string, takes int64) (own int64, shared []extent) {
 	own, shared, ok := extents(path)
 	if !ok {
 		return takes, nil

@@ -57,10 +57,10 @@ func TestClonesCountOnce(t *testing.T) {
 			t.Errorf("%s: %d bytes, want about %d", what, got, want)
 		}
 	}
-	own := func(dir string) int64 { return slices.Max(slices.Collect(maps.Values(host.Own(dir)))) }
-	near("all", host.Taken(dirs...), 12*mib)
-	near("one", host.Taken(dirs[0]), 8*mib)
-	near("what is named twice", host.Taken(dirs[1], dirs[1]), 8*mib)
+	own := func(dir string) int64 { return slices.Max(slices.Collect(maps.Values(host.ExclusiveBytes(dir)))) }
+	near("all", host.DiskUsage(dirs...), 12*mib)
+	near("one", host.DiskUsage(dirs[0]), 8*mib)
+	near("what is named twice", host.DiskUsage(dirs[1], dirs[1]), 8*mib)
 	near("what has no changes", own(dirs[2]), 0)
 	near("what has changes", own(dirs[1]), 4*mib)
 }

@@ -90,8 +90,8 @@ func (d *Dir) Close() error { return d.root.Close() }
 // dropped.
 func (d *Dir) Load() ([]Entry, error) { return d.load(true) }
 
-// Look is Load without changing anything, for a reader concurrent with a running agent.
-func (d *Dir) Look() ([]Entry, error) { return d.load(false) }
+// LoadReadOnly is Load without changing anything, for a reader concurrent with a running agent.
+func (d *Dir) LoadReadOnly() ([]Entry, error) { return d.load(false) }
 
 func (d *Dir) load(repair bool) ([]Entry, error) {
 	list, err := fs.ReadDir(d.root.FS(), ".")
@@ -125,7 +125,7 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 
 func (d *Dir) read(id string) (Entry, error) {
 	var e Entry
-	var o accepted
+	var o storedOrder
 	if err := d.readFile(path.Join(id, orderFile), &o); err != nil {
 		return Entry{}, err
 	}
@@ -141,8 +141,8 @@ func (d *Dir) read(id string) (Entry, error) {
 	return e, err
 }
 
-// accepted is the content of an order file.
-type accepted struct {
+// storedOrder is the content of an order file.
+type storedOrder struct {
 	api.Order
 	Node string `json:"node,omitempty"`
 }
@@ -168,7 +168,7 @@ func (d *Dir) Accept(e Entry) error {
 		return err
 	}
 	if e.State.Ending {
-		return d.withRoom(func() error { return d.accept(e) })
+		return d.withReserve(func() error { return d.accept(e) })
 	}
 	if err := d.reserve.fill(); err != nil {
 		return fmt.Errorf("accept order: %w", err)
@@ -184,7 +184,7 @@ func (d *Dir) accept(e Entry) error {
 	if err := d.save(id, e.State); err != nil {
 		return err
 	}
-	if err := d.write(path.Join(id, orderFile), accepted{e.Order, e.Node}); err != nil {
+	if err := d.write(path.Join(id, orderFile), storedOrder{e.Order, e.Node}); err != nil {
 		return fmt.Errorf("accept order: %w", err)
 	}
 	if err := d.syncDir("."); err != nil {
@@ -205,7 +205,7 @@ func (d *Dir) Save(id string, s State) error {
 		}
 		return d.save(id, s)
 	}
-	return d.withRoom(func() error { return d.save(id, s) })
+	return d.withReserve(func() error { return d.save(id, s) })
 }
 
 func (d *Dir) save(id string, s State) error {
@@ -303,7 +303,7 @@ func Reader(dir string) ([]Entry, error) {
 	}
 	d := &Dir{root: root, log: slog.New(slog.DiscardHandler)}
 	defer d.Close() //nolint:errcheck // read only
-	return d.Look()
+	return d.LoadReadOnly()
 }
 
 // Tombstone returns the state of an instance that the node only has to remove.

@@ -45,8 +45,8 @@ func (r *reserve) fill() error {
 	return fmt.Errorf("journal reserve: %w", err)
 }
 
-// give frees the reserved space; it reports whether there was any.
-func (r *reserve) give() bool {
+// release frees the reserved space; it reports whether there was any.
+func (r *reserve) release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.root.Remove(reserveFile) == nil
@@ -57,10 +57,10 @@ func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// withRoom calls do, and once more with the reserve freed when the disk is full.
-func (d *Dir) withRoom(do func() error) error {
+// withReserve calls do, and once more with the reserve freed when the disk is full.
+func (d *Dir) withReserve(do func() error) error {
 	err := do()
-	if !full(err) || !d.reserve.give() {
+	if !full(err) || !d.reserve.release() {
 		return err
 	}
 	d.log.Warn("disk full; the journal releases its reserve")

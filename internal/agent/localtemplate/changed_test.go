@@ -188,7 +188,7 @@ func TestWholeDiskIsCloned(t *testing.T) {
 	base := there.twin(disks[0])
 	there.pull("v1")
 	there.mustHold(disks[0])
-	own := slices.Max(slices.Collect(maps.Values(host.Own(there.here()))))
+	own := slices.Max(slices.Collect(maps.Values(host.ExclusiveBytes(there.here()))))
 	to := filepath.Join(t.TempDir(), "clone")
 	err := transfer.Clone(filepath.Join(base, "disk.img"), to)
 	if clones := !errors.Is(err, errors.ErrUnsupported); clones != (own < mib) {

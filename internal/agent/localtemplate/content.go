@@ -69,8 +69,8 @@ type knownDisk struct {
 	path string
 }
 
-// mustHold refuses to make a version from a disk that was changed since it was found.
-func (k knownDisk) mustHold() error {
+// checkUnchanged refuses to make a version from a disk that was changed since it was found.
+func (k knownDisk) checkUnchanged() error {
 	if k.held(k.path) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (k knownDisk) clone(to string) error {
 	if err := transfer.Clone(k.path, temp); err != nil {
 		return err
 	}
-	if err := k.mustHold(); err != nil {
+	if err := k.checkUnchanged(); err != nil {
 		return err
 	}
 	return os.Rename(temp, to)
@@ -125,7 +125,7 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 		if k.sums(dir) == "" && k.held(disk.path) {
 			_ = copyDisk(ctx, diskCopy{
 				from: transfer.Disk{Path: disk.path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip),
-				valid: disk.mustHold, progress: progress,
+				valid: disk.checkUnchanged, progress: progress,
 			})
 		}
 	}

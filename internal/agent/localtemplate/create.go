@@ -103,7 +103,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 	if err := s.check(); err != nil {
 		return Template{}, err
 	}
-	r, c := fresh(s)
+	r, c := newTemplate(s)
 	raw, err := c.bytes()
 	if err != nil {
 		return Template{}, err
@@ -111,7 +111,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 	temp := newPrefix + rand.Text()
 	dir := filepath.Join(l.dir, temp, localDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Template{}, fmt.Errorf("make template: %w", bare(err))
+		return Template{}, fmt.Errorf("make template: %w", withoutPaths(err))
 	}
 	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
@@ -123,17 +123,17 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 		err = datadir.WriteFile(filepath.Join(dir, configFile), raw)
 	}
 	if err == nil {
-		err = l.place(temp, r)
+		err = l.commitDir(temp, r)
 	}
 	if err != nil {
-		return Template{}, errors.Join(fmt.Errorf("make template: %w", bare(err)),
+		return Template{}, errors.Join(fmt.Errorf("make template: %w", withoutPaths(err)),
 			os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
 	return l.show(r.ID)
 }
 
-// place writes the record and renames the directory to its final name.
-func (l *Store) place(temp string, r record) error {
+// commitDir writes the record and renames the directory to its final name.
+func (l *Store) commitDir(temp string, r record) error {
 	if err := l.write(temp, r); err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ func (l *Store) place(temp string, r record) error {
 	return datadir.SyncDir(l.dir)
 }
 
-// fresh returns a new template with defaults and the settings.
-func fresh(s Settings) (record, config) {
+// newTemplate returns a new template with defaults and the settings.
+func newTemplate(s Settings) (record, config) {
 	r := record{
 		ID: uuid.NewString(), Name: s.Name, Arch: s.Arch, Created: time.Now().UTC().Truncate(time.Second),
 		Current: localDir, Versions: []version{{Dir: localDir, Number: -1}},

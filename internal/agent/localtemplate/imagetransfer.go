@@ -50,26 +50,26 @@ func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o
 	if err != nil {
 		return none, fmt.Errorf("import: %w", err)
 	}
-	r, c := fresh(s)
+	r, c := newTemplate(s)
 	c.view.UUID = "" // the registry chooses it: a repeated push must be the same request
 	drive := &c.view.HardDrives[0]
 	drive.Format = image.Format
 	file := published(c.view.HardDrives, 0, path)
-	before := noted(file)
+	before := contentBefore(file)
 	request := api.PushRequest{Name: r.Name, Tag: o.Tag, Description: o.Description, Arch: r.Arch}
 	if o.Existing != "" {
 		request.ID, request.MustExist = o.Existing, true
 		if x.Local != nil {
-			rest(&file, x.Local.remembered(o.Existing, 0), before)
+			setPushSource(&file, x.Local.recordedOrigin(o.Existing, 0), before)
 		}
 	}
 	if request.Config, err = c.bytes(); err != nil {
 		return none, fmt.Errorf("import: %w", err)
 	}
 	push := transfer.PushOptions{Progress: o.Progress, Request: request, Files: []transfer.PushFile{file}}
-	standing(&push, []content{before})
+	refuseIfChanged(&push, []content{before})
 	result, err := x.Registry.Push(ctx, push)
-	return result, bare(err)
+	return result, withoutPaths(err)
 }
 
 // ExportOptions define which disk of which version to export, and where to.
@@ -93,7 +93,7 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	if err != nil {
 		return err
 	}
-	drive, err := chosen(m, o.Disk)
+	drive, err := driveNamed(m, o.Disk)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	}
 	dir := filepath.Join(filepath.Dir(o.To.Path), exportPrefix+m.ContentID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("export: %w", bare(err))
+		return fmt.Errorf("export: %w", withoutPaths(err))
 	}
 	lock, err := datadir.LockFile(dir+lockSuffix, farm.Refused("This version is being exported by another command"))
 	if err != nil {
@@ -111,17 +111,17 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 	defer lock.Discard()
 	ref := transfer.Ref{ID: m.ID, ContentID: m.ContentID}
 	if _, err := x.Registry.Pull(ctx, transfer.PullOptions{Ref: ref, Dir: dir, Progress: o.Pulled}); err != nil {
-		return bare(err)
+		return withoutPaths(err)
 	}
 	from := hv.Disk{Path: filepath.Join(dir, drive.File), Format: drive.Format}
 	if err := x.export(ctx, from, o.To, o.Converted); err != nil {
-		return fmt.Errorf("export: %w", bare(err))
+		return fmt.Errorf("export: %w", withoutPaths(err))
 	}
-	return bare(os.RemoveAll(dir))
+	return withoutPaths(os.RemoveAll(dir))
 }
 
-// chosen returns the disk with a name of a version, or the first disk without a name.
-func chosen(m api.PullManifest, name string) (api.ConfigDrive, error) {
+// driveNamed returns the disk with a name of a version, or the first disk without a name.
+func driveNamed(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(m.Config, &c); err != nil {
 		return api.ConfigDrive{}, fmt.Errorf("configuration of %s %s: %w", m.Name, m.Version.Tag, err)

@@ -52,7 +52,7 @@ func (p *templatePull) fetch(ctx context.Context, s pullCommit) ([]transfer.Buil
 	result, err := p.reg.Pull(ctx, transfer.PullOptions{
 		Ref: transfer.Ref{ID: p.m.ID, ContentID: p.m.ContentID}, Dir: parts, Have: disks, Overlays: true,
 		Progress: p.o.Progress,
-		Cloned:   func(tip string) error { return s.have[tip].mustHold() },
+		Cloned:   func(tip string) error { return s.have[tip].checkUnchanged() },
 	})
 	if err != nil {
 		return nil, err
@@ -74,15 +74,15 @@ func remove(path string) error {
 // usable reports whether all base content of the files is still local.
 func usable(built []transfer.BuiltFile, have map[string]knownDisk) bool {
 	for _, f := range built {
-		if below, lies := lower(f); lies && have[below].path == "" {
+		if below, lies := parentChainID(f); lies && have[below].path == "" {
 			return false
 		}
 	}
 	return true
 }
 
-// lower returns the chain ID of the content that a file is based on, or is a link to.
-func lower(f transfer.BuiltFile) (tip string, lies bool) {
+// parentChainID returns the chain ID of the content that a file is based on, or is a link to.
+func parentChainID(f transfer.BuiltFile) (tip string, lies bool) {
 	switch f.Form {
 	case transfer.FormOverlay:
 		return f.Below, true
@@ -93,9 +93,9 @@ func lower(f transfer.BuiltFile) (tip string, lies bool) {
 	}
 }
 
-// settle runs the second step and returns the contents of the disks. fs.ErrNotExist: something of
+// assemble runs the second step and returns the contents of the disks. fs.ErrNotExist: something of
 // the first step's result is missing.
-func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
+func (s pullCommit) assemble(ctx context.Context, built []transfer.BuiltFile) (map[string]content, error) {
 	parts, whole := filepath.Join(s.dir, partsDir), filepath.Join(s.dir, wholeDir)
 	if err := os.MkdirAll(whole, 0o700); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map
 	for _, f := range built {
 		to := filepath.Join(whole, f.Name)
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-			if err := s.make(ctx, f, to); err != nil {
+			if err := s.assembleFile(ctx, f, to); err != nil {
 				return nil, err
 			}
 		}
@@ -126,10 +126,10 @@ func (s pullCommit) settle(ctx context.Context, built []transfer.BuiltFile) (map
 	return files, errors.Join(context.Cause(ctx), datadir.SyncDir(whole))
 }
 
-// make creates one file in its final form.
-func (s pullCommit) make(ctx context.Context, f transfer.BuiltFile, to string) error {
+// assembleFile creates one file in its final form.
+func (s pullCommit) assembleFile(ctx context.Context, f transfer.BuiltFile, to string) error {
 	part := filepath.Join(s.dir, partsDir, f.Name)
-	below, lies := lower(f)
+	below, lies := parentChainID(f)
 	if !lies {
 		return os.Rename(part, to)
 	}
@@ -144,7 +144,7 @@ func (s pullCommit) make(ctx context.Context, f transfer.BuiltFile, to string) e
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		sums := filepath.Join(filepath.Dir(to), sumsPrefix+f.Tip)
-		err = copyDisk(ctx, diskCopy{from: from, to: to, sums: sums, valid: base.mustHold, progress: s.progress})
+		err = copyDisk(ctx, diskCopy{from: from, to: to, sums: sums, valid: base.checkUnchanged, progress: s.progress})
 	}
 	if farm.CodeOf(err) == farm.CodeRefused {
 		return errors.Join(err, os.RemoveAll(s.dir))

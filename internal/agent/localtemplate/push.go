@@ -23,15 +23,15 @@ type PushOptions struct {
 	// the ID of the local one, which is created if missing.
 	Existing string
 	Progress func(transfer.Progress)
-	// Remembered receives the progress of reading the disks once more, so that the next push finds
+	// HashProgress receives the progress of reading the disks once more, so that the next push finds
 	// the changes.
-	Remembered func(transfer.Progress)
+	HashProgress func(transfer.Progress)
 }
 
 // Push publishes the current version of a template.
 func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
-	lock, err := l.hold(id)
+	lock, err := l.lock(id)
 	if err != nil {
 		return none, err
 	}
@@ -50,16 +50,16 @@ func (l *Store) Push(ctx context.Context, reg Registry, id string, o PushOptions
 	if err != nil {
 		return none, err
 	}
-	standing(&push, before)
+	refuseIfChanged(&push, before)
 	result, err := reg.Push(ctx, push)
 	if err != nil {
-		return result, bare(err)
+		return result, withoutPaths(err)
 	}
 	if o.Existing == "" {
 		v := r.version(r.Current)
 		v.Tag, v.Number, v.ContentID = result.Tag, result.Number, result.ContentID
 	}
-	return result, l.pushed(ctx, r, named(push, before), o.Remembered)
+	return result, l.pushed(ctx, r, setChainIDs(push, before), o.HashProgress)
 }
 
 // describe adds the files and the configuration of a template's current version to a push, and
@@ -69,7 +69,7 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 	var err error
 	if push.Request.NVRAM, err = os.ReadFile(filepath.Join(dir, nvramFile)); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("push: %w", bare(err))
+		return nil, fmt.Errorf("push: %w", withoutPaths(err))
 	}
 	var before []content
 	for i, d := range c.view.HardDrives {
@@ -77,8 +77,8 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 			return nil, farm.Refused("Template %s names a disk %q, which is not a plain file name", r.ID, d.File)
 		}
 		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
-		k := noted(file)
-		rest(&file, l.known(r, existing, i, d.File), k)
+		k := contentBefore(file)
+		setPushSource(&file, l.known(r, existing, i, d.File), k)
 		push.Files, before = append(push.Files, file), append(before, k)
 	}
 	push.Request.Config, err = c.bytes()
@@ -92,7 +92,7 @@ func (l *Store) pushed(
 	v := r.version(r.Current)
 	v.Files = files
 	if err := l.write(r.ID, r); err != nil {
-		return fmt.Errorf("push: the version is in the registry, but that is not noted here: %w", bare(err))
+		return fmt.Errorf("push: the version is in the registry, but that is not noted here: %w", withoutPaths(err))
 	}
 	v.remember(ctx, filepath.Join(l.dir, r.ID, r.Current), progress)
 	return nil
@@ -101,17 +101,17 @@ func (l *Store) pushed(
 // unnamed is the tip of a content whose chain ID is not known yet.
 const unnamed = "-"
 
-// noted returns the content of a file before it is pushed.
-func noted(f transfer.PushFile) content {
+// contentBefore returns the content of a file before it is pushed.
+func contentBefore(f transfer.PushFile) content {
 	if f.Disk != nil {
 		return contentOf(f.Disk.Path, f.Disk.Format, unnamed)
 	}
 	return contentOf(f.Path, f.Format, unnamed)
 }
 
-// standing refuses a push before its version is created when a file was changed since before: the
+// refuseIfChanged refuses a push before its version is created when a file was changed since before: the
 // pushed data may be neither the old content nor the new one.
-func standing(push *transfer.PushOptions, before []content) {
+func refuseIfChanged(push *transfer.PushOptions, before []content) {
 	changed := farm.Refused(
 		"A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
 	push.Ready = func() error {
@@ -129,8 +129,8 @@ func standing(push *transfer.PushOptions, before []content) {
 	push.Abandon = func(err error) bool { return errors.Is(err, changed) }
 }
 
-// named sets the chain IDs of the contents of a push's disks.
-func named(push transfer.PushOptions, before []content) map[string]content {
+// setChainIDs sets the chain IDs of the contents of a push's disks.
+func setChainIDs(push transfer.PushOptions, before []content) map[string]content {
 	files := map[string]content{}
 	for i, f := range push.Files {
 		if f.Disk != nil {
@@ -155,12 +155,12 @@ func (l *Store) known(r record, existing string, i int, file string) diskOrigin 
 	if k := r.version(r.Current).Files[file]; k.Tip != "" {
 		return diskOrigin{k, dir}
 	}
-	return l.remembered(existing, i)
+	return l.recordedOrigin(existing, i)
 }
 
-// remembered returns the recorded content of drive i of the template with that ID; the zero value
+// recordedOrigin returns the recorded content of drive i of the template with that ID; the zero value
 // when the template is not local.
-func (l *Store) remembered(id string, i int) diskOrigin {
+func (l *Store) recordedOrigin(id string, i int) diskOrigin {
 	if !uuidForm.MatchString(id) {
 		return diskOrigin{}
 	}
@@ -174,9 +174,9 @@ func (l *Store) remembered(id string, i int) diskOrigin {
 // same reports whether two contents are of one file that was not written to between them.
 func (k content) same(other content) bool { return k.Size == other.Size && k.Time == other.Time }
 
-// rest has a disk pushed by its digest, or as the difference from the disk it was made from. now is
+// setPushSource has a disk pushed by its digest, or as the difference from the disk it was made from. now is
 // its content.
-func rest(f *transfer.PushFile, p diskOrigin, now content) {
+func setPushSource(f *transfer.PushFile, p diskOrigin, now content) {
 	if f.Disk == nil || p.Tip == "" {
 		return
 	}

@@ -96,8 +96,8 @@ type version struct {
 	Files map[string]content `json:"files,omitempty"`
 }
 
-// changed reports whether a disk was written to since it was pushed or pulled.
-func (v version) changed(dir string) bool {
+// hasChanged reports whether a disk was written to since it was pushed or pulled.
+func (v version) hasChanged(dir string) bool {
 	for name, k := range v.Files {
 		path := filepath.Join(dir, filepath.Base(name))
 		if _, err := os.Stat(path); err == nil && k.Tip != "" && !k.held(path) {
@@ -107,8 +107,8 @@ func (v version) changed(dir string) bool {
 	return false
 }
 
-// whole reports whether every disk is as it was pushed or pulled.
-func (v version) whole(dir string) bool {
+// isUnchanged reports whether every disk is as it was pushed or pulled.
+func (v version) isUnchanged(dir string) bool {
 	for name, k := range v.Files {
 		if k.Tip != "" && !k.held(filepath.Join(dir, filepath.Base(name))) {
 			return false
@@ -125,8 +125,8 @@ func (l *Store) dirOf(id string, v version) string {
 // newDir returns a new name for a version's directory.
 func newDir() string { return strings.ToLower(rand.Text()) }
 
-// bare removes the paths of the store from an error, since they are internal.
-func bare(err error) error {
+// withoutPaths removes the paths of the store from an error, since they are internal.
+func withoutPaths(err error) error {
 	if farm.CodeOf(err) != farm.CodeInternal {
 		return err // its message is meant for users
 	}
@@ -165,7 +165,7 @@ func Open(dir string, images Images) (*Store, error) {
 		return nil, fmt.Errorf("open library: %w", err)
 	}
 	for _, item := range list {
-		if !leftover(item) {
+		if !isLeftover(item) {
 			continue
 		}
 		if err := l.clear(item.Name()); err != nil {
@@ -175,9 +175,9 @@ func Open(dir string, images Images) (*Store, error) {
 	return l, nil
 }
 
-// leftover reports whether something may have been left by a killed command. Interrupted pulls are
+// isLeftover reports whether something may have been left by a killed command. Interrupted pulls are
 // resumed, and are leftovers only after pullKept.
-func leftover(item fs.DirEntry) bool {
+func isLeftover(item fs.DirEntry) bool {
 	name := item.Name()
 	if strings.HasPrefix(name, pullPrefix) {
 		info, err := item.Info()
@@ -231,7 +231,7 @@ func (l *Store) List() ([]Template, error) {
 		}
 		vm, err := l.show(item.Name())
 		if err != nil {
-			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), bare(err)))
+			bad = append(bad, fmt.Errorf("template %s: %w", item.Name(), withoutPaths(err)))
 			continue
 		}
 		vms = append(vms, vm)
@@ -306,7 +306,7 @@ func (l *Store) show(id string) (Template, error) {
 		Firmware: c.firmware(), Size: host.Allocated(filepath.Join(l.dir, id)),
 		Tag: v.Tag, ContentID: v.ContentID, Disks: []Disk{},
 	}
-	if v.changed(l.dirOf(id, *v)) {
+	if v.hasChanged(l.dirOf(id, *v)) {
 		vm.ContentID = ""
 	}
 	vm.Network, vm.Ports = c.network()
@@ -319,8 +319,8 @@ func (l *Store) show(id string) (Template, error) {
 	return vm, nil
 }
 
-// hold locks a template, so that its files may be changed or read.
-func (l *Store) hold(id string) (*datadir.Lock, error) {
+// lock locks a template, so that its files may be changed or read.
+func (l *Store) lock(id string) (*datadir.Lock, error) {
 	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
 		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
 }
@@ -330,14 +330,14 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	if err := s.check(); err != nil {
 		return Template{}, err
 	}
-	lock, err := l.hold(id)
+	lock, err := l.lock(id)
 	if err != nil {
 		return Template{}, err
 	}
 	defer lock.Release()
 	r, c, err := l.read(id)
 	if err != nil {
-		return Template{}, fmt.Errorf("template %s: %w", id, bare(err))
+		return Template{}, fmt.Errorf("template %s: %w", id, withoutPaths(err))
 	}
 	c.apply(s)
 	if s.Name != "" {
@@ -353,27 +353,27 @@ func (l *Store) Modify(id string, s Settings) (Template, error) {
 	// The record first: a version that is wrongly marked as changed does no harm.
 	r.version(r.Current).ContentID = ""
 	if err := l.write(id, r); err != nil {
-		return Template{}, fmt.Errorf("modify template: %w", bare(err))
+		return Template{}, fmt.Errorf("modify template: %w", withoutPaths(err))
 	}
 	if err := datadir.WriteFile(filepath.Join(l.dir, id, r.Current, configFile), raw); err != nil {
-		return Template{}, fmt.Errorf("modify template: %w", bare(err))
+		return Template{}, fmt.Errorf("modify template: %w", withoutPaths(err))
 	}
 	return l.show(id)
 }
 
 // Delete removes a template with all its files.
 func (l *Store) Delete(id string) error {
-	lock, err := l.hold(id)
+	lock, err := l.lock(id)
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
 	gone := filepath.Join(l.dir, gonePrefix+id)
 	if err := os.Rename(filepath.Join(l.dir, id), gone); err != nil {
-		return fmt.Errorf("delete template: %w", bare(err))
+		return fmt.Errorf("delete template: %w", withoutPaths(err))
 	}
 	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("delete template: %w", bare(err))
+		return fmt.Errorf("delete template: %w", withoutPaths(err))
 	}
 	return nil
 }

@@ -49,9 +49,9 @@ func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template
 	}
 	p := &templatePull{l: l, reg: reg, o: o, m: m, temp: pullPrefix + m.ContentID}
 	if _, err := os.Stat(filepath.Join(l.dir, m.ID, recordFile)); err == nil {
-		return p.intoOld(ctx)
+		return p.updateTemplate(ctx)
 	}
-	return p.intoNew(ctx)
+	return p.createTemplate(ctx)
 }
 
 // templatePull is one pull.
@@ -64,8 +64,8 @@ type templatePull struct {
 	disk map[string]content
 }
 
-// bring pulls the version into the temporary directory.
-func (p *templatePull) bring(ctx context.Context) error {
+// pullVersion pulls the version into the temporary directory.
+func (p *templatePull) pullVersion(ctx context.Context) error {
 	dir := filepath.Join(p.l.dir, p.temp)
 	lock, err := datadir.LockFile(dir+lockSuffix, farm.Refused("This version is being pulled by another command"))
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *templatePull) bring(ctx context.Context) error {
 	defer lock.Discard()
 	now := time.Now()
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chtimes(dir, now, now)); err != nil {
-		return fmt.Errorf("pull: %w", bare(err))
+		return fmt.Errorf("pull: %w", withoutPaths(err))
 	}
 	s := pullCommit{dir: dir, have: p.l.have(), manifest: map[string]api.PullFile{}, progress: p.o.Built}
 	for _, f := range p.m.Files {
@@ -82,20 +82,20 @@ func (p *templatePull) bring(ctx context.Context) error {
 	}
 	built, err := p.fetch(ctx, s)
 	if err != nil {
-		return bare(err)
+		return withoutPaths(err)
 	}
-	p.disk, err = s.settle(ctx, built)
+	p.disk, err = s.assemble(ctx, built)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return bare(err)
+		return withoutPaths(err)
 	}
 	// Some of what an earlier pull left is missing.
 	if err := remove(filepath.Join(dir, builtFile)); err != nil {
-		return bare(err)
+		return withoutPaths(err)
 	}
 	if built, err = p.fetch(ctx, s); err == nil {
-		p.disk, err = s.settle(ctx, built)
+		p.disk, err = s.assemble(ctx, built)
 	}
-	return bare(err)
+	return withoutPaths(err)
 }
 
 // move renames the complete version to its final directory. It removes builtFile first, since that
@@ -117,15 +117,15 @@ func (p *templatePull) version() version {
 	return version{Dir: newDir(), Tag: v.Tag, Number: v.Number, ContentID: p.m.ContentID, Files: p.disk}
 }
 
-// intoNew creates the template.
-func (p *templatePull) intoNew(ctx context.Context) (Template, error) {
-	if err := p.bring(ctx); err != nil {
+// createTemplate creates the template.
+func (p *templatePull) createTemplate(ctx context.Context) (Template, error) {
+	if err := p.pullVersion(ctx); err != nil {
 		return Template{}, err
 	}
 	l := p.l
 	temp := newPrefix + rand.Text()
 	if err := os.Mkdir(filepath.Join(l.dir, temp), 0o700); err != nil {
-		return Template{}, fmt.Errorf("pull: %w", bare(err))
+		return Template{}, fmt.Errorf("pull: %w", withoutPaths(err))
 	}
 	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
@@ -139,47 +139,47 @@ func (p *templatePull) intoNew(ctx context.Context) (Template, error) {
 	}
 	err = p.move(filepath.Join(l.dir, temp, v.Dir))
 	if err == nil {
-		err = l.place(temp, r)
+		err = l.commitDir(temp, r)
 	}
 	if err != nil {
-		return Template{}, fmt.Errorf("pull: %w", bare(err))
+		return Template{}, fmt.Errorf("pull: %w", withoutPaths(err))
 	}
 	return l.show(r.ID)
 }
 
-// intoOld changes the current version of a template that exists locally.
-func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
+// updateTemplate changes the current version of a template that exists locally.
+func (p *templatePull) updateTemplate(ctx context.Context) (Template, error) {
 	l, id := p.l, p.m.ID
-	lock, err := l.hold(id)
+	lock, err := l.lock(id)
 	if err != nil {
 		return Template{}, err
 	}
 	defer lock.Release()
 	r, _, err := l.read(id)
 	if err != nil {
-		return Template{}, fmt.Errorf("pull: local template %s: %w", id, bare(err))
+		return Template{}, fmt.Errorf("pull: local template %s: %w", id, withoutPaths(err))
 	}
-	if err := l.spare(&r); err != nil {
+	if err := l.protectChanged(&r); err != nil {
 		return Template{}, err
 	}
 	v := p.version()
-	here := func(have version) bool { return have.ContentID == v.ContentID && have.whole(l.dirOf(id, have)) }
+	here := func(have version) bool { return have.ContentID == v.ContentID && have.isUnchanged(l.dirOf(id, have)) }
 	if i := slices.IndexFunc(r.Versions, here); i >= 0 {
 		v.Dir, v.Files = r.Versions[i].Dir, r.Versions[i].Files
 		r.Versions[i] = v
 	} else {
-		if err := p.bring(ctx); err != nil {
+		if err := p.pullVersion(ctx); err != nil {
 			return Template{}, err
 		}
 		// The pull may have taken long, and the owner may have written to a disk in the meantime.
-		if err := l.spare(&r); err != nil {
+		if err := l.protectChanged(&r); err != nil {
 			return Template{}, err
 		}
-		if err := l.sweep(id, r); err != nil {
+		if err := l.removeUnlisted(id, r); err != nil {
 			return Template{}, err
 		}
 		if err := p.move(filepath.Join(l.dir, id, v.Dir)); err != nil {
-			return Template{}, fmt.Errorf("pull: %w", bare(err))
+			return Template{}, fmt.Errorf("pull: %w", withoutPaths(err))
 		}
 		v.Files = p.disk
 		r.Versions = append(r.Versions, v)
@@ -192,17 +192,17 @@ func (p *templatePull) intoOld(ctx context.Context) (Template, error) {
 	if err := l.write(id, r); err != nil {
 		return Template{}, err
 	}
-	if err := l.sweep(id, r); err != nil {
+	if err := l.removeUnlisted(id, r); err != nil {
 		return Template{}, err
 	}
 	return l.show(id)
 }
 
-// spare clears the content IDs of versions whose disks their owner has changed, so that no pull
+// protectChanged clears the content IDs of versions whose disks their owner has changed, so that no pull
 // uses or removes them. It refuses a pull that would replace such a version.
-func (l *Store) spare(r *record) error {
+func (l *Store) protectChanged(r *record) error {
 	for i := range r.Versions {
-		if v := &r.Versions[i]; v.changed(l.dirOf(r.ID, *v)) {
+		if v := &r.Versions[i]; v.hasChanged(l.dirOf(r.ID, *v)) {
 			v.ContentID = ""
 		}
 	}
@@ -212,18 +212,18 @@ func (l *Store) spare(r *record) error {
 	return nil
 }
 
-// sweep removes the directories of a template that are missing in its record.
-func (l *Store) sweep(id string, r record) error {
+// removeUnlisted removes the directories of a template that are missing in its record.
+func (l *Store) removeUnlisted(id string, r record) error {
 	list, err := os.ReadDir(filepath.Join(l.dir, id))
 	if err != nil {
-		return fmt.Errorf("clear template: %w", bare(err))
+		return fmt.Errorf("clear template: %w", withoutPaths(err))
 	}
 	for _, item := range list {
 		if !item.IsDir() || r.version(item.Name()) != nil {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(l.dir, id, item.Name())); err != nil {
-			return fmt.Errorf("clear template: %w", bare(err))
+			return fmt.Errorf("clear template: %w", withoutPaths(err))
 		}
 	}
 	return nil

@@ -47,15 +47,15 @@ type Client struct {
 func New(address string, transport http.RoundTripper, credential string) (*Client, error) {
 	base, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, farm.Invalid("controller", "%q is not an http or https address%s", address, hint(address))
+		return nil, farm.Invalid("controller", "%q is not an http or https address%s", address, suggestAddress(address))
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
 	return &Client{base: base, http: &http.Client{Transport: transport}, credential: credential}, nil
 }
 
-// hint suggests the intended address for one without a scheme.
-func hint(address string) string {
+// suggestAddress suggests the intended address for one without a scheme.
+func suggestAddress(address string) string {
 	bare := strings.TrimSpace(address)
 	if bare == "" || strings.Contains(bare, "://") {
 		return ""
@@ -82,9 +82,9 @@ func Transport(config *tls.Config, agents int) *http.Transport {
 	}
 }
 
-// As returns a client that authenticates with other credentials than the node's: authorize adds
+// WithAuthorization returns a client that authenticates with other credentials than the node's: authorize adds
 // them to a request.
-func (c *Client) As(authorize func(*http.Request) error) *Client {
+func (c *Client) WithAuthorization(authorize func(*http.Request) error) *Client {
 	other := *c
 	other.authorize = authorize
 	return &other

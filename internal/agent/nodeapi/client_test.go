@@ -109,11 +109,11 @@ func TestJoinAsSomebody(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	})
 	answer = `{"status":"FAIL","message":"Authentication Required"}`
-	as := c.As(func(r *http.Request) error {
+	as := c.WithAuthorization(func(r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer session")
 		return nil
 	})
-	shy := c.As(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
+	shy := c.WithAuthorization(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
 	for want, join := range map[string]*nodeapi.Client{
 		"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c,
 	} {

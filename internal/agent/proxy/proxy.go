@@ -94,7 +94,7 @@ func closed(err error) error {
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == pathAbout {
-		p.about(w)
+		p.serveInfo(w)
 		return
 	}
 	to, err := p.registry()
@@ -111,7 +111,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(to)
 			for name := range pr.Out.Header {
-				if own(name) {
+				if isIdentityHeader(name) {
 					pr.Out.Header.Del(name)
 				}
 			}
@@ -122,8 +122,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// own reports whether a header identifies the caller, which the node replaces.
-func own(header string) bool {
+// isIdentityHeader reports whether a header identifies the caller, which the node replaces.
+func isIdentityHeader(header string) bool {
 	switch header {
 	case "Authorization", "Cookie":
 		return true
@@ -199,7 +199,7 @@ type Info struct {
 	Shows    bool   `json:"shows"`    // whether it has credentials for it: always, except in earlier releases
 }
 
-func (p *Proxy) about(w http.ResponseWriter) {
+func (p *Proxy) serveInfo(w http.ResponseWriter) {
 	raw, err := json.Marshal(Info{p.o.Registry(), true})
 	if err != nil {
 		refuse(w, err)
@@ -212,8 +212,8 @@ func (p *Proxy) about(w http.ResponseWriter) {
 // maxAbout limits the response of Ask, in bytes.
 const maxAbout = 16 << 10
 
-// Ask requests the description of the proxy whose socket is in a directory.
-func Ask(ctx context.Context, dir string) (Info, error) {
+// GetInfo requests the description of the proxy whose socket is in a directory.
+func GetInfo(ctx context.Context, dir string) (Info, error) {
 	transport := &http.Transport{DialContext: Dial(dir), DisableKeepAlives: true}
 	var about Info
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, Base+pathAbout, nil)

@@ -162,7 +162,7 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("left"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		switch p, err := placeIn(dir); {
+		switch p, err := socketPathIn(dir); {
 		case err == nil:
 			p.close()
 		case runtime.GOOS == "linux":
@@ -232,16 +232,16 @@ func TestStaleCredentials(t *testing.T) {
 // TestAbout: the request that commands send before they use the proxy.
 func TestAbout(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	if _, err := Ask(t.Context(), dir); err == nil {
+	if _, err := GetInfo(t.Context(), dir); err == nil {
 		t.Error("a proxy that is not there answers")
 	}
 	open(t, dir, "https://registry.example", &creds{shown: "x"})
-	if got, err := Ask(t.Context(), dir); err != nil || got != (Info{"https://registry.example", true}) {
+	if got, err := GetInfo(t.Context(), dir); err != nil || got != (Info{"https://registry.example", true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	none := filepath.Join(t.TempDir(), "run")
 	_, client := open(t, none, "", &creds{})
-	if got, err := Ask(t.Context(), none); err != nil || got != (Info{Shows: true}) {
+	if got, err := GetInfo(t.Context(), none); err != nil || got != (Info{Shows: true}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if code, _ := ask(t, client, "GET", "/x", nil); code != http.StatusServiceUnavailable {

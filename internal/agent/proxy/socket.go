@@ -24,8 +24,8 @@ type socketPath struct {
 	dir  *os.File // nil: the path is short enough as it is
 }
 
-// placeIn returns the path of the socket in an existing directory.
-func placeIn(dir string) (socketPath, error) {
+// socketPathIn returns the path of the socket in an existing directory.
+func socketPathIn(dir string) (socketPath, error) {
 	path := filepath.Join(dir, name)
 	switch {
 	case len(path) <= longest:
@@ -54,7 +54,7 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
-	at, err := placeIn(dir)
+	at, err := socketPathIn(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func Dial(dir string) func(ctx context.Context, network, address string) (net.Co
 		if address != host+":80" {
 			return dialer.DialContext(ctx, network, address)
 		}
-		at, err := placeIn(dir)
+		at, err := socketPathIn(dir)
 		if err != nil {
 			return nil, err
 		}

@@ -40,8 +40,8 @@ const (
 
 type purposeKey struct{}
 
-// For returns a context for requests to a registry with one purpose.
-func For(ctx context.Context, purpose api.TokenPurpose) context.Context {
+// WithPurpose returns a context for requests to a registry with one purpose.
+func WithPurpose(ctx context.Context, purpose api.TokenPurpose) context.Context {
 	return context.WithValue(ctx, purposeKey{}, purpose)
 }
 
@@ -116,7 +116,7 @@ const (
 func (h *Source) Authorize(r *http.Request, address string) error {
 	text, err := h.current(r.Context(), purposeOf(r.Context()))
 	switch {
-	case h.o.Own != nil && (text == "" && err == nil || h.prefersOwn(address)):
+	case h.o.Own != nil && (text == "" && err == nil || h.usesNodeKey(address)):
 		return h.o.Own.Authorize(r, address)
 	case farm.CodeOf(err) == farm.CodeForbidden:
 		return err
@@ -146,7 +146,7 @@ func (h *Source) current(ctx context.Context, purpose api.TokenPurpose) (string,
 	asked, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	answer, err := h.o.Ask(asked, purpose)
-	h.take(purpose, answer, err, time.Now())
+	h.record(purpose, answer, err, time.Now())
 	text, _, err := h.have(purpose, time.Now())
 	return text, err
 }
@@ -184,19 +184,19 @@ func (h *Source) have(purpose api.TokenPurpose, now time.Time) (text string, kno
 		return "", true, nil
 	case recent && (t.wanted || farm.CodeOf(t.failed) == farm.CodeForbidden):
 		return "", true, t.failed
-	case t.pass == "" && !t.wanted && (within(h.none, noneLife, now) || within(h.away, askAgain, now)):
+	case t.pass == "" && !t.wanted && (isWithin(h.none, noneLife, now) || isWithin(h.away, askAgain, now)):
 		return "", true, nil // it was just requested for another purpose
 	}
 	return "", recent, nil
 }
 
-// within reports whether an event happened less than d ago.
-func within(at time.Time, d time.Duration, now time.Time) bool {
+// isWithin reports whether an event happened less than d ago.
+func isWithin(at time.Time, d time.Duration, now time.Time) bool {
 	return !at.IsZero() && now.Sub(at) < d
 }
 
-// take records the controller's response.
-func (h *Source) take(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
+// record records the controller's response.
+func (h *Source) record(purpose api.TokenPurpose, answer api.RegistryTokenResponse, err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tokenLocked(purpose, now)
@@ -234,7 +234,7 @@ func (h *Source) Renew(r *http.Request, address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.refused, address)
-	h.tell(address, shown != "", time.Now())
+	h.logRefusal(address, shown != "", time.Now())
 	return false
 }
 
@@ -249,7 +249,7 @@ func (h *Source) renew(purpose api.TokenPurpose, shown, address string, now time
 	fresh := now.Sub(t.since) < askAgain
 	switch {
 	case shown == t.pass && fresh && (t.certain || h.o.Own != nil): // or "": the controller reported that it has none
-		h.tell(address, shown != "", now)
+		h.logRefusal(address, shown != "", now)
 		if shown != "" {
 			h.refuse(address, now)
 		}
@@ -283,16 +283,16 @@ func (h *Source) refuse(address string, now time.Time) {
 	h.refused[address] = now
 }
 
-// prefersOwn reports whether the node's own key is used for a registry.
-func (h *Source) prefersOwn(address string) bool {
+// usesNodeKey reports whether the node's own key is used for a registry.
+func (h *Source) usesNodeKey(address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since, is := h.refused[address]
 	return is && time.Since(since) < ownLife
 }
 
-// tell logs, at most once in tellEvery, that a registry refuses the node's credentials.
-func (h *Source) tell(address string, shown bool, now time.Time) {
+// logRefusal logs, at most once in tellEvery, that a registry refuses the node's credentials.
+func (h *Source) logRefusal(address string, shown bool, now time.Time) {
 	if now.Sub(h.told) < tellEvery {
 		return
 	}

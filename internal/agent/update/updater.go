@@ -76,7 +76,7 @@ func New(o Options) *Updater {
 		u.status = &api.UpdateStatus{ID: s.Failure.ID, Stage: api.UpdateFailed, Message: s.Failure.Message}
 	}
 	if u.onTrialLocked() {
-		u.work.Go(u.prove)
+		u.work.Go(u.confirmOrRollBack)
 	}
 	return u
 }
@@ -110,8 +110,8 @@ func (u *Updater) Status() *api.UpdateStatus {
 	return u.status
 }
 
-// say replaces the status of the current update.
-func (u *Updater) say(id string, stage api.UpdateStage, progress float64, message string) {
+// setStatus replaces the status of the current update.
+func (u *Updater) setStatus(id string, stage api.UpdateStage, progress float64, message string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.status != nil && u.status.ID == id {
@@ -122,13 +122,13 @@ func (u *Updater) say(id string, stage api.UpdateStage, progress float64, messag
 // Waits records the work that has to end before this process may be replaced.
 func (u *Updater) Waits(work string) {
 	if s := u.Status(); s != nil {
-		u.say(s.ID, api.UpdateWaiting, 1, work)
+		u.setStatus(s.ID, api.UpdateWaiting, 1, work)
 	}
 }
 
-// Heard receives the update in the controller's response to a poll; nil for none. A response proves
+// HandleUpdate receives the update in the controller's response to a poll; nil for none. A response proves
 // that a new agent works.
-func (u *Updater) Heard(asked *api.AgentUpdate) {
+func (u *Updater) HandleUpdate(asked *api.AgentUpdate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.onTrialLocked() {
@@ -195,9 +195,9 @@ func (u *Updater) prune(keep []string) {
 	}
 }
 
-// prove waits until this program has reached its controller. Otherwise it rolls back to the
+// confirmOrRollBack waits until this program has reached its controller. Otherwise it rolls back to the
 // previous program.
-func (u *Updater) prove() {
+func (u *Updater) confirmOrRollBack() {
 	if retry.Sleep(u.life, proveTime) != nil || !u.OnTrial() {
 		return
 	}
@@ -236,7 +236,7 @@ func (u *Updater) Rollback(why string) error {
 
 // prepare installs the requested version and signals when it is ready.
 func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
-	version, err := u.bring(ctx, asked)
+	version, err := u.download(ctx, asked)
 	if ctx.Err() != nil {
 		return
 	}
@@ -261,7 +261,7 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 // fail ends an update: the agent keeps its version.
 func (u *Updater) fail(id string, err error) {
 	u.log.Error("the agent cannot be updated", "error", err)
-	u.say(id, api.UpdateFailed, 0, err.Error())
+	u.setStatus(id, api.UpdateFailed, 0, err.Error())
 }
 
 // GiveUp abandons the update that is ready.
@@ -275,9 +275,9 @@ func (u *Updater) GiveUp(why string) {
 	}
 }
 
-// bring downloads, verifies and unpacks a version, and asks it for its version.
-func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version string, err error) {
-	p, err := u.believe(asked)
+// download downloads, verifies and unpacks a version, and asks it for its version.
+func (u *Updater) download(ctx context.Context, asked api.AgentUpdate) (version string, err error) {
+	p, err := u.verifyPackage(asked)
 	if err != nil {
 		return "", err
 	}
@@ -296,7 +296,7 @@ func (u *Updater) bring(ctx context.Context, asked api.AgentUpdate) (version str
 		password: u.o.Identity.Credential,
 	}
 	err = from.fetch(ctx, p, file, func(have int64) {
-		u.say(asked.ID, api.UpdateLoading, float64(have)/float64(p.Size), "")
+		u.setStatus(asked.ID, api.UpdateLoading, float64(have)/float64(p.Size), "")
 	})
 	if err != nil {
 		return "", err
@@ -319,9 +319,9 @@ func (u *Updater) known() state {
 	return u.state
 }
 
-// believe returns the signed statement about the package, if a trusted key signed it and this node may
+// verifyPackage returns the signed statement about the package, if a trusted key signed it and this node may
 // install it.
-func (u *Updater) believe(asked api.AgentUpdate) (p api.AgentPackage, err error) {
+func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err error) {
 	raw, err := os.ReadFile(u.o.Keys)
 	if err != nil {
 		return p,
@@ -386,9 +386,9 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 	return datadir.SyncDir(u.o.Home.Versions())
 }
 
-// Swap replaces this process by the version that is ready. It returns only on failure; then this
+// ReplaceProcess replaces this process by the version that is ready. It returns only on failure; then this
 // program continues, and the controller receives the reason.
-func (u *Updater) Swap() error {
+func (u *Updater) ReplaceProcess() error {
 	u.mu.Lock()
 	version, status := u.next, u.status
 	if version == "" || status == nil {

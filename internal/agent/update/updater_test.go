@@ -248,7 +248,7 @@ func swap(u *Updater) (err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = u.Swap()
+		err = u.ReplaceProcess()
 	}()
 	<-done
 	return err
@@ -263,11 +263,11 @@ func bubble(t *testing.T, test func(t *testing.T, n *node)) {
 func TestUpdateIsInstalledAndProves(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
-		u.Heard(nil)
+		u.HandleUpdate(nil)
 		if u.Status() != nil {
 			t.Fatal("it says something of nothing")
 		}
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		if s := settled(u); s.Stage != api.UpdateWaiting || s.ID != "one" {
 			t.Fatalf("%+v", s)
 		}
@@ -284,7 +284,7 @@ func TestUpdateIsInstalledAndProves(t *testing.T) {
 		if !second.OnTrial() {
 			t.Fatal("the new version is not on trial")
 		}
-		second.Heard(n.asked("one")) // the controller has not seen its version yet
+		second.HandleUpdate(n.asked("one")) // the controller has not seen its version yet
 		if second.OnTrial() || second.Status() != nil {
 			t.Errorf("still on trial: %+v", second.Status())
 		}
@@ -319,7 +319,7 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T, n *node) {
 			u := n.base()
-			u.Heard(n.asked("one"))
+			u.HandleUpdate(n.asked("one"))
 			settled(u)
 			_ = swap(u)
 			n.moveBase()
@@ -334,11 +334,11 @@ func TestUpdateThatDoesNotProveGoesBack(t *testing.T) {
 			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed || s.ID != "one" || s.Message == "" {
 				t.Fatalf("%s: the old agent says %+v", name, s)
 			}
-			back.Heard(n.asked("one")) // not received yet
+			back.HandleUpdate(n.asked("one")) // not received yet
 			if s := back.Status(); s == nil || s.Stage != api.UpdateFailed {
 				t.Errorf("%s: it tries again by itself: %+v", name, s)
 			}
-			back.Heard(nil)
+			back.HandleUpdate(nil)
 			if again := n.run(oldVersion, n.basePath()); again.Status() != nil {
 				t.Errorf("%s: it says so for ever", name)
 			}
@@ -368,7 +368,7 @@ func (n *node) moveBase() {
 func TestTrialWithoutReturnStays(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		settled(u)
 		_ = swap(u)
 		before := n.last()
@@ -423,7 +423,7 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		bubble(t, func(t *testing.T, n *node) {
 			tt.edit(n)
 			u := n.base()
-			u.Heard(n.asked("one"))
+			u.HandleUpdate(n.asked("one"))
 			if s := settled(u); s.Stage != api.UpdateFailed || !strings.Contains(s.Message, tt.want) {
 				t.Errorf("%s: %+v, want %q", name, s, tt.want)
 			}
@@ -447,7 +447,7 @@ func TestOlderVersionByForce(t *testing.T) {
 			u.o.AllowDowngrade = allowed
 			asked := n.asked("one")
 			asked.Force = true
-			u.Heard(asked)
+			u.HandleUpdate(asked)
 			s := settled(u)
 			if allowed && s.Stage != api.UpdateWaiting ||
 				!allowed &&
@@ -465,7 +465,7 @@ func TestDownloadContinues(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		n.cut = 100 << 10
 		u := n.base()
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		for u.Status().Progress < 0.5 {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -478,7 +478,7 @@ func TestDownloadContinues(t *testing.T) {
 		n.cut, n.ranges = 0, nil
 		n.mu.Unlock()
 		u = n.base()
-		u.Heard(n.asked("two"))
+		u.HandleUpdate(n.asked("two"))
 		if s := settled(u); s.Stage != api.UpdateWaiting || len(n.ranges) != 1 || n.ranges[0] != want {
 			t.Errorf("%+v, asked for %q, want %q", s, n.ranges, want)
 		}
@@ -490,9 +490,9 @@ func TestDownloadContinues(t *testing.T) {
 func TestUpdateThatIsTakenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		settled(u)
-		u.Heard(nil)
+		u.HandleUpdate(nil)
 		select {
 		case <-u.Ready():
 			t.Error("it is ready")
@@ -508,7 +508,7 @@ func TestUpdateThatIsTakenBack(t *testing.T) {
 func TestProgramThatCannotBegin(t *testing.T) {
 	bubble(t, func(t *testing.T, n *node) {
 		u := n.base()
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		settled(u)
 		n.broken = errors.New("text file busy")
 		if err := swap(u); err == nil {
@@ -561,7 +561,7 @@ func TestKilledAnywhere(t *testing.T) {
 			},
 		})
 		defer func() { _ = u.Close() }()
-		u.Heard(n.asked("one"))
+		u.HandleUpdate(n.asked("one"))
 		settled(u)
 		left["renamed"] = n.copyHome()
 		_ = swap(u)
@@ -578,7 +578,7 @@ func TestKilledAnywhere(t *testing.T) {
 				continue
 			}
 			next := killed.base()
-			next.Heard(killed.asked("two"))
+			next.HandleUpdate(killed.asked("two"))
 			if s := settled(next); s.Stage != api.UpdateWaiting {
 				t.Errorf("after %q: the next try: %+v", step, s)
 			}

@@ -36,8 +36,8 @@ type stamp struct {
 	id   os.FileInfo
 }
 
-// NewOffer returns the available devices of a host.
-func NewOffer(claims Claims, tree string, log *slog.Logger) *AvailableDevices {
+// NewAvailableDevices returns the available devices of a host.
+func NewAvailableDevices(claims Claims, tree string, log *slog.Logger) *AvailableDevices {
 	return &AvailableDevices{claims: claims, tree: tree, log: log}
 }
 

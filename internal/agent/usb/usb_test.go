@@ -199,7 +199,7 @@ func TestOffer(t *testing.T) {
 	claims := At(filepath.Join(dir, "usb.json"))
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		o := NewOffer(claims, b.tree, slog.New(slog.NewTextHandler(&log, nil)))
+		o := NewAvailableDevices(claims, b.tree, slog.New(slog.NewTextHandler(&log, nil)))
 		want := func(list ...api.USBDevice) {
 			t.Helper()
 			if d := cmp.Diff(list, o.Available()); d != "" {

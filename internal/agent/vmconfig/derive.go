@@ -73,7 +73,7 @@ func Derive(base []byte, c Changes) ([]byte, error) {
 	for _, edit := range []error{
 		config.edit("cpu", func(cpu jsonObject) { cpu.set("cores", c.CPUs) }),
 		config.drives(c.Names.Disks),
-		config.card(c, suspended),
+		config.setNIC(c, suspended),
 	} {
 		if edit != nil {
 			return nil, edit
@@ -93,7 +93,7 @@ type jsonObject map[string]json.RawMessage
 func decode(raw []byte) (jsonObject, error) {
 	o := jsonObject{}
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return nil, unusable(err)
+		return nil, invalidConfig(err)
 	}
 	if o == nil { // "null"
 		o = jsonObject{}
@@ -101,7 +101,7 @@ func decode(raw []byte) (jsonObject, error) {
 	return o, nil
 }
 
-func unusable(err error) error {
+func invalidConfig(err error) error {
 	return &farm.Error{Code: farm.CodeRefused, Message: "The template's configuration cannot be read", Err: err}
 }
 
@@ -132,7 +132,7 @@ func (o jsonObject) list(name string) ([]jsonObject, error) {
 	var list []jsonObject
 	if raw := o[name]; raw != nil {
 		if err := json.Unmarshal(raw, &list); err != nil {
-			return nil, unusable(err)
+			return nil, invalidConfig(err)
 		}
 	}
 	for i := range list {
@@ -163,10 +163,10 @@ func (o jsonObject) drives(files []string) error {
 	return nil
 }
 
-// card records how the guest is connected. The MAC address of a suspended guest stays in its state
+// setNIC records how the guest is connected. The MAC address of a suspended guest stays in its state
 // and is recorded for readers. A guest that was shut down leaves no address, otherwise all VMs
 // started from the version would have the same one.
-func (o jsonObject) card(c Changes, suspended bool) error {
+func (o jsonObject) setNIC(c Changes, suspended bool) error {
 	cards, err := o.list("network_cards")
 	if err != nil {
 		return err
@@ -191,8 +191,8 @@ func (o jsonObject) card(c Changes, suspended bool) error {
 	return nil
 }
 
-// Named returns a configuration as a registry stores it: with the template's ID and name.
-func Named(config []byte, id, name string) ([]byte, error) {
+// WithName returns a configuration as a registry stores it: with the template's ID and name.
+func WithName(config []byte, id, name string) ([]byte, error) {
 	o, err := decode(config)
 	if err != nil {
 		return nil, err

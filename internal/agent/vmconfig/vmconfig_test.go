@@ -266,7 +266,7 @@ func TestDeriveRefuses(t *testing.T) {
 }
 
 func TestNamed(t *testing.T) {
-	got, err := vmconfig.Named([]byte(`{"uuid":"old","x":1}`), "id", "name")
+	got, err := vmconfig.WithName([]byte(`{"uuid":"old","x":1}`), "id", "name")
 	if err != nil || string(got) != `{"name":"name","uuid":"id","x":1}` {
 		t.Errorf("%s, %v", got, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 func openFolder(t testing.TB, dir string) *Dir {
 	t.Helper()
-	f, err := OpenFolder(dir)
+	f, err := OpenDir(dir)
 	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
@@ -41,8 +41,8 @@ func TestKeys(t *testing.T) {
 
 func TestNonces(t *testing.T) {
 	dir := t.TempDir()
-	authtest.Marks(t, func(t *testing.T) auth.NonceStore {
-		m, err := openFolder(t, dir).Marks()
+	authtest.Nonces(t, func(t *testing.T) auth.NonceStore {
+		m, err := openFolder(t, dir).OpenNonces()
 		must(t, err)
 		t.Cleanup(func() { _ = m.Close() })
 		return m
@@ -64,7 +64,7 @@ func TestOwnerOnly(t *testing.T) {
 	f := openFolder(t, dir)
 	_, err := f.Ring()
 	must(t, err)
-	m, err := f.Marks()
+	m, err := f.OpenNonces()
 	must(t, err)
 	_, err = m.Use(t.Context(), auth.Nonce{1}, time.Now().Add(time.Minute))
 	must(t, err)
@@ -207,7 +207,7 @@ func TestTornNonces(t *testing.T) {
 		raw := append(bytes.Clone(whole), appendRecord(nil, auth.Nonce{3}, until)[:cut]...)
 		raw = append(raw, make([]byte, cut%3*recordSize)...) // and blocks that never came
 		must(t, os.WriteFile(filepath.Join(dir, "marks-old.log"), raw, 0o600))
-		m, err := f.Marks()
+		m, err := f.OpenNonces()
 		must(t, err)
 		for n, want := range map[byte]bool{1: false, 2: false, 3: true} {
 			if first, err := m.Use(t.Context(), auth.Nonce{n}, until); err != nil || first != want {
@@ -224,7 +224,7 @@ func TestTornPages(t *testing.T) {
 	f := openFolder(t, dir)
 	raw := appendRecord(make([]byte, recordSize), auth.Nonce{1}, until)
 	must(t, os.WriteFile(filepath.Join(dir, "marks-old.log"), raw, 0o600))
-	m, err := f.Marks()
+	m, err := f.OpenNonces()
 	must(t, err)
 	if first, err := m.Use(t.Context(), auth.Nonce{1}, until); first || err != nil {
 		t.Errorf("a record behind one that never came: %t, %v", first, err)
@@ -237,7 +237,7 @@ func TestLogsGo(t *testing.T) {
 	dir := t.TempDir()
 	f := openFolder(t, dir)
 	synctest.Test(t, func(t *testing.T) {
-		m, err := f.Marks()
+		m, err := f.OpenNonces()
 		must(t, err)
 		count := func(want int) {
 			t.Helper()
@@ -266,13 +266,13 @@ func TestLogsGo(t *testing.T) {
 		count(1)
 		must(t, m.Close())
 		time.Sleep(3 * time.Minute)
-		if m, err = f.Marks(); err != nil {
+		if m, err = f.OpenNonces(); err != nil {
 			t.Fatal(err)
 		}
 		count(1)
 		must(t, m.Close())
 		time.Sleep(2 * time.Minute)
-		if m, err = f.Marks(); err != nil {
+		if m, err = f.OpenNonces(); err != nil {
 			t.Fatal(err)
 		}
 		count(0)
@@ -283,7 +283,7 @@ func TestLogsGo(t *testing.T) {
 // not made durable is not promised.
 func TestNoncesAfterAFailure(t *testing.T) {
 	f := openFolder(t, t.TempDir())
-	m, err := f.Marks()
+	m, err := f.OpenNonces()
 	must(t, err)
 	until := time.Now().Add(time.Hour)
 	if first, err := m.Use(t.Context(), auth.Nonce{1}, until); !first || err != nil {
@@ -312,7 +312,7 @@ func TestNoncesAfterAFailure(t *testing.T) {
 // TestGroupCommit: marks that come while the disk is written share one write.
 func TestGroupCommit(t *testing.T) {
 	f := openFolder(t, t.TempDir())
-	m, err := f.Marks()
+	m, err := f.OpenNonces()
 	must(t, err)
 	begun, go1 := make(chan struct{}), make(chan struct{})
 	writes := 0
@@ -367,7 +367,7 @@ func FuzzRecords(f *testing.F) {
 // BenchmarkNonces is the durable marks of many handshakes at a time.
 func BenchmarkNonces(b *testing.B) {
 	f := openFolder(b, b.TempDir())
-	m, err := f.Marks()
+	m, err := f.OpenNonces()
 	must(b, err)
 	defer func() { _ = m.Close() }()
 	until := time.Now().Add(time.Hour)

@@ -41,7 +41,7 @@ func crashing(dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := OpenFolder(dir)
+	f, err := OpenDir(dir)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func crashing(dir string) error {
 	if err != nil {
 		return err
 	}
-	marks, err := f.Marks()
+	marks, err := f.OpenNonces()
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		if err != nil {
 			t.Fatalf("step %d: %v", at, err)
 		}
-		marks, err := f.Marks()
+		marks, err := f.OpenNonces()
 		if err != nil {
 			t.Fatalf("step %d: %v", at, err)
 		}

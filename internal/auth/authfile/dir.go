@@ -16,8 +16,8 @@ type Dir struct {
 	step func(string)
 }
 
-// OpenFolder opens a directory, and creates it when it does not exist.
-func OpenFolder(dir string) (*Dir, error) {
+// OpenDir opens a directory, and creates it when it does not exist.
+func OpenDir(dir string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of keys: %w", err)
 	}

@@ -101,10 +101,10 @@ func (f *Dir) Ring() (auth.KeyRing, error) {
 		return auth.KeyRing{}, err
 	}
 	if raw == nil {
-		r := auth.NewRing(time.Now())
+		r := auth.NewKeyRing(time.Now())
 		return r, f.SaveRing(r)
 	}
-	r, err := auth.ParseRing(raw)
+	r, err := auth.ParseKeyRing(raw)
 	if err != nil {
 		return auth.KeyRing{}, damaged(ringFile, err)
 	}

@@ -60,8 +60,8 @@ type nonceLog struct {
 	until time.Time // when all its marks may be forgotten
 }
 
-// Marks opens the used nonces. Records that a crash has cut off were never acknowledged.
-func (f *Dir) Marks() (*Nonces, error) {
+// OpenNonces opens the used nonces. Records that a crash has cut off were never acknowledged.
+func (f *Dir) OpenNonces() (*Nonces, error) {
 	m := &Nonces{folder: f, next: newBatch()}
 	names, err := f.names(markPrefix)
 	if err != nil {

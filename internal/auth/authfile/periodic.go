@@ -11,21 +11,21 @@ import (
 // seldom is the interval between checks for old records.
 const seldom = time.Hour
 
-// Chores returns the background jobs for the keys of a directory. Used nonces need none.
-func (f *Dir) Chores(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
+// Jobs returns the background jobs for the keys of a directory. Used nonces need none.
+func (f *Dir) Jobs(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
 	return []periodic.Job{
 		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
 			_, err := keys.Sweep(ctx)
 			return err
 		}},
-		{What: "signing keys", Every: seldom, Do: func(context.Context) error { return f.renew(signer) }},
+		{What: "signing keys", Every: seldom, Do: func(context.Context) error { return f.rotateKeys(signer) }},
 	}
 }
 
-// renew rotates signing keys that are old.
-func (f *Dir) renew(signer *auth.Signer) error {
+// rotateKeys rotates signing keys that are old.
+func (f *Dir) rotateKeys(signer *auth.Signer) error {
 	ring, err := f.Ring()
-	if err != nil || !ring.Old(time.Now()) {
+	if err != nil || !ring.NeedsRotation(time.Now()) {
 		return err
 	}
 	next := ring.Rotated(time.Now())

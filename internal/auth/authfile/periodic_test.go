@@ -28,7 +28,7 @@ func TestJobs(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 2*auth.RingAge+3*time.Hour)
 		defer cancel()
-		periodic.Run(ctx, f.Chores(auth.NewKeys(table), signer), slog.New(slog.DiscardHandler))
+		periodic.Run(ctx, f.Jobs(auth.NewKeys(table), signer), slog.New(slog.DiscardHandler))
 
 		if list := table.List(); len(list) != 0 {
 			t.Errorf("left are %v", list)

@@ -78,7 +78,7 @@ func manyKeys(b *testing.B) *replica {
 	r := newCluster(mem.New()).open(b)
 	fill(b, r, func(i int) store.Change {
 		id := fmt.Sprint("key-", i)
-		return store.Put(r.Stores.keys.table, id, good(authtest.Key(id)), store.Any)
+		return store.Put(r.Stores.keys.table, id, newCachedRecord(authtest.Key(id)), store.Any)
 	}, auth.MaxKeys)
 	return r
 }
@@ -119,7 +119,7 @@ func BenchmarkUse(b *testing.B) {
 			until := soon()
 			before := live()
 			fill(b, r, func(i int) store.Change {
-				id, err := markID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1},
+				id, err := nonceID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1},
 					until.Add(time.Duration(i%300)*time.Second))
 				must(b, err)
 				return store.Put(r.marks.table, id, &struct{}{}, store.Any)
@@ -128,7 +128,7 @@ func BenchmarkUse(b *testing.B) {
 			begin, i := cpu(b), 0
 			for b.Loop() {
 				i++
-				if first, err := r.Marks().Use(b.Context(), auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16), 2},
+				if first, err := r.Nonces().Use(b.Context(), auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16), 2},
 					until); !first || err != nil {
 					b.Fatal(first, err)
 				}
@@ -155,7 +155,7 @@ func BenchmarkChange(b *testing.B) {
 	for i := range 10 {
 		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGrantsOn-1)))
 	}
-	auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},
+	auth.NewAuthorizer(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},
 		g)
 	i := 0
 	for b.Loop() {

@@ -13,8 +13,8 @@ type cachedRecord[T any] struct {
 	Damage error // why the record cannot be read; nil: Value is the record
 }
 
-// good makes a row of a value.
-func good[T any](v T) *cachedRecord[T] { return &cachedRecord[T]{Value: v} }
+// newCachedRecord makes a row of a value.
+func newCachedRecord[T any](v T) *cachedRecord[T] { return &cachedRecord[T]{Value: v} }
 
 // newTable makes a table of rows.
 func newTable[T any](

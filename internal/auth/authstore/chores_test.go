@@ -23,7 +23,7 @@ func TestJobs(t *testing.T) {
 		run := func(length time.Duration) {
 			ctx, cancel := context.WithTimeout(t.Context(), length)
 			defer cancel()
-			periodic.Run(ctx, a.Chores(a.keys), slog.New(slog.DiscardHandler))
+			periodic.Run(ctx, a.Jobs(a.keys), slog.New(slog.DiscardHandler))
 		}
 		a.add(t, "ci")
 		a.session(t, "ci")
@@ -37,7 +37,7 @@ func TestJobs(t *testing.T) {
 
 		_, rev, err := a.ring.current()
 		must(t, err)
-		must(t, a.ring.put(t.Context(), auth.NewRing(time.Now().Add(seldom/2-auth.RingAge)), store.IfRev(rev)))
+		must(t, a.ring.put(t.Context(), auth.NewKeyRing(time.Now().Add(seldom/2-auth.RingAge)), store.IfRev(rev)))
 		key, _ := a.Keys().Get("ci")
 		ended := key
 		ended.Created, ended.Expires = ended.Created.Add(-auth.RingAge), time.Now().Add(seldom/2-auth.RingAge)
@@ -67,14 +67,14 @@ func TestFresh(t *testing.T) {
 	a.add(t, "ci")
 	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if b.Fresh(late) == nil {
+	if b.WaitConsistent(late) == nil {
 		t.Error("it says that it knows what it cannot know")
 	}
 	if _, err := b.keys.Get("ci"); err == nil {
 		t.Fatal("the watch is not stalled")
 	}
 	faults.Mend()
-	must(t, b.Fresh(t.Context()))
+	must(t, b.WaitConsistent(t.Context()))
 	if _, err := b.keys.Get("ci"); err != nil {
 		t.Error(err)
 	}

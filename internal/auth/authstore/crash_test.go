@@ -77,7 +77,7 @@ func crashing(dir string) error {
 			return err
 		}
 		fmt.Println("key", i)
-		first, err := s.Marks().Use(ctx, markOf(i), time.Unix(until, 0))
+		first, err := s.Nonces().Use(ctx, markOf(i), time.Unix(until, 0))
 		if err != nil || !first {
 			return fmt.Errorf("mark %d: %t, %w", i, first, err)
 		}
@@ -130,7 +130,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("key %d is back", n)
 				}
 			case "mark":
-				if first, err := s.Marks().Use(t.Context(), markOf(n), time.Unix(until, 0)); first || err != nil {
+				if first, err := s.Nonces().Use(t.Context(), markOf(n), time.Unix(until, 0)); first || err != nil {
 					t.Errorf("mark %d can be used again: %v", n, err)
 				}
 			case "large":

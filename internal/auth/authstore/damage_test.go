@@ -118,7 +118,7 @@ func TestDamageIsReportedOnce(t *testing.T) {
 func TestDamageOpensNothing(t *testing.T) {
 	c, r := filled(t)
 	ctx, grants := t.Context(), r.Grants(farm.ServiceRegistry)
-	rules := auth.NewJudge(auth.Policy{Service: farm.ServiceRegistry, Authorization: true}, grants)
+	rules := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceRegistry, Authorization: true}, grants)
 	asA := auth.Identity{Name: "x", Groups: []string{"a"}, Method: auth.ByKey}
 	asB := auth.Identity{Name: "x", Groups: []string{"b"}, Method: auth.ByKey}
 	session := r.session(t, "ci")
@@ -191,7 +191,7 @@ func TestRingIsMadeAgain(t *testing.T) {
 func FuzzRecords(f *testing.F) {
 	key, err := json.Marshal(authtest.Key("one"))
 	must(f, err)
-	ring, err := encodeSigning(signing{"e", auth.NewRing(time.Unix(1, 0))})
+	ring, err := encodeSigning(signing{"e", auth.NewKeyRing(time.Unix(1, 0))})
 	must(f, err)
 	f.Add(key)
 	f.Add(ring)

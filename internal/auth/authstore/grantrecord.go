@@ -111,10 +111,10 @@ func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *stor
 			h.broken(string(s), r.Damage)
 		}
 	}
-	for id := range under(view, string(s)+partDir) {
+	for id := range recordsWithPrefix(view, string(s)+partDir) {
 		h.part(view, id)
 	}
-	for id, r := range under(view, string(s)+groupDir) {
+	for id, r := range recordsWithPrefix(view, string(s)+groupDir) {
 		if r.Damage != nil || r.Value.Group == nil {
 			h.broken(id, r.Damage)
 			continue
@@ -124,8 +124,8 @@ func assemble(view *store.View[cachedRecord[grantRecord]], s farm.Service) *stor
 	return h
 }
 
-// under yields the records whose IDs begin with a prefix.
-func under(
+// recordsWithPrefix yields the records whose IDs begin with a prefix.
+func recordsWithPrefix(
 	view *store.View[cachedRecord[grantRecord]], prefix string,
 ) func(yield func(string, *cachedRecord[grantRecord]) bool) {
 	return func(yield func(string, *cachedRecord[grantRecord]) bool) {
@@ -177,8 +177,8 @@ func (h *storedGrants) group(view *store.View[cachedRecord[grantRecord]], id str
 	h.parts[name] = g.Parts
 }
 
-// cut cuts rights on resources into lists that each fit a record; one when they are few.
-func cut(list []farm.ResourcePermission) (parts [][]farm.ResourcePermission, err error) {
+// splitRights cuts rights on resources into lists that each fit a record; one when they are few.
+func splitRights(list []farm.ResourcePermission) (parts [][]farm.ResourcePermission, err error) {
 	size, from := 0, 0
 	for i, r := range list {
 		raw, err := json.Marshal(r)

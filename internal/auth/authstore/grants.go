@@ -121,7 +121,7 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	}
 	cond := store.IfRev(h.rev)
 	changes := []store.Change{
-		store.Put(g.table, string(g.service), good(grantRecord{Service: &serviceRecord{next.Enforced}}), cond),
+		store.Put(g.table, string(g.service), newCachedRecord(grantRecord{Service: &serviceRecord{next.Enforced}}), cond),
 	}
 	var staged []string
 	defer func() {
@@ -146,7 +146,7 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 		return fmt.Errorf("store permissions: %w", err)
 	}
 	staged = nil // they are in use
-	return told(ctx, g.st)
+	return waitDelivered(ctx, g.st)
 }
 
 // replace returns the changes that replace a group's record; nil removes it. The parts that it
@@ -157,7 +157,7 @@ func (g *Grants) replace(h *storedGrants, name string, record *groupRecord) []st
 	if record == nil {
 		changes = append(changes, store.Delete(g.table, id, store.Any))
 	} else {
-		changes = append(changes, store.Put(g.table, id, good(grantRecord{Group: record}), store.Any))
+		changes = append(changes, store.Put(g.table, id, newCachedRecord(grantRecord{Group: record}), store.Any))
 		for _, part := range record.Parts {
 			_, rev, _ := g.table.Get(part)
 			changes = append(changes, store.Check(g.table, part, store.IfRev(rev)))
@@ -186,7 +186,7 @@ func (g *Grants) group(
 	if !managed {
 		return record, nil, nil
 	}
-	lists, err := cut(resources)
+	lists, err := splitRights(resources)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -198,7 +198,7 @@ func (g *Grants) group(
 		id := string(g.service) + partDir + rand.Text()
 		parts = append(parts, id)
 		part := grantRecord{Part: &partRecord{time.Now().UTC(), list}}
-		if err := g.st.Commit(ctx, store.Put(g.table, id, good(part), store.IfAbsent)); err != nil {
+		if err := g.st.Commit(ctx, store.Put(g.table, id, newCachedRecord(part), store.IfAbsent)); err != nil {
 			return nil, parts, fmt.Errorf("store a part of the permissions: %w", err)
 		}
 	}

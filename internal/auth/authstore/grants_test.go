@@ -35,7 +35,7 @@ func setResources(name string, n int) func(auth.Grants) (auth.Grants, error) {
 func TestGrantsOfAllReplicas(t *testing.T) {
 	onEach(t, func(t *testing.T, c *cluster) {
 		a, b := c.open(t), c.open(t)
-		judge := auth.NewJudge(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true},
+		judge := auth.NewAuthorizer(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true},
 			b.Grants(registry))
 		who := auth.Identity{Name: "x", Groups: []string{"a"}, Method: auth.ByKey}
 		must(t, a.Grants(registry).Change(t.Context(), setGroup("a", "pull_vm")))
@@ -43,7 +43,7 @@ func TestGrantsOfAllReplicas(t *testing.T) {
 		if !judge.Rules().Allows(who, "pull_vm") || judge.Rules().Allows(who, "index") {
 			t.Error("the other replica does not know the group")
 		}
-		must(t, judge.Keep(t.Context()))
+		must(t, judge.StoreEnforcement(t.Context()))
 		if !a.caughtUp(t).Grants(registry).Grants().Enforced {
 			t.Error("that permissions count is not known")
 		}
@@ -197,7 +197,7 @@ func TestSweepLeavesWhatIsTakenUp(t *testing.T) {
 	record, parts, err := g.group(t.Context(), next, "b")
 	must(t, err)
 	changes := append(g.replace(h, "b", record),
-		store.Put(g.table, "registry", good(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
+		store.Put(g.table, "registry", newCachedRecord(grantRecord{Service: &serviceRecord{}}), store.IfRev(h.rev)))
 	removed, err := b.caughtUp(t).Sweep(t.Context(), time.Now().Add(time.Hour))
 	if err != nil || removed != len(parts) {
 		t.Fatalf("%d removed, %v", removed, err)

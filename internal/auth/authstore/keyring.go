@@ -55,7 +55,7 @@ func decodeSigning(raw []byte) (signing, error) {
 	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {
 		return signing{}, errors.New("it does not hold signing keys")
 	}
-	ring, err := auth.ParseRing(in.Ring)
+	ring, err := auth.ParseKeyRing(in.Ring)
 	if err != nil {
 		return signing{}, err
 	}
@@ -118,7 +118,7 @@ func (r *keyRing) ensure(ctx context.Context) error {
 			r.log.WarnContext(ctx,
 				"the records came out of a backup: all sessions end, and the signing keys are recreated")
 		}
-		err = r.put(ctx, auth.NewRing(time.Now()), cond)
+		err = r.put(ctx, auth.NewKeyRing(time.Now()), cond)
 		if err == nil || !errors.Is(err, store.ErrConflict) {
 			return err
 		}
@@ -130,11 +130,11 @@ func (r *keyRing) ensure(ctx context.Context) error {
 }
 
 func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.Condition) error {
-	err := r.st.Commit(ctx, store.Put(r.table, ringID, good(signing{r.st.Epoch(), next}), cond))
+	err := r.st.Commit(ctx, store.Put(r.table, ringID, newCachedRecord(signing{r.st.Epoch(), next}), cond))
 	if err != nil {
 		return fmt.Errorf("store the signing keys: %w", err)
 	}
-	return told(ctx, r.st)
+	return waitDelivered(ctx, r.st)
 }
 
 // rotate adds a signing key, which signs a minute later, unless another replica does so at the same
@@ -157,13 +157,13 @@ func (r *keyRing) rotate(ctx context.Context) error {
 	if err := r.st.Barrier(ctx); err != nil {
 		return fmt.Errorf("read the signing keys again: %w", err)
 	}
-	return told(ctx, r.st)
+	return waitDelivered(ctx, r.st)
 }
 
 // renew rotates keys that are old.
 func (r *keyRing) renew(ctx context.Context) error {
 	s, _, err := r.current()
-	if err != nil || !s.Ring.Old(time.Now()) {
+	if err != nil || !s.Ring.NeedsRotation(time.Now()) {
 		return err
 	}
 	r.log.InfoContext(ctx,

@@ -85,7 +85,7 @@ func (k *Keys) List() []farm.APIKey {
 
 // Create implements auth.KeyStore.
 func (k *Keys) Create(ctx context.Context, key farm.APIKey) error {
-	return k.commit(ctx, store.Put(k.table, key.ID, good(key), store.IfAbsent), auth.ErrKeyExists)
+	return k.commit(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfAbsent), auth.ErrKeyExists)
 }
 
 // Replace implements auth.KeyStore.
@@ -94,7 +94,7 @@ func (k *Keys) Replace(ctx context.Context, old, key farm.APIKey) error {
 	if !ok || !auth.SameKey(now, old) || key.ID != old.ID {
 		return auth.ErrKeyChanged
 	}
-	return k.commit(ctx, store.Put(k.table, key.ID, good(key), store.IfRev(rev)), auth.ErrKeyChanged)
+	return k.commit(ctx, store.Put(k.table, key.ID, newCachedRecord(key), store.IfRev(rev)), auth.ErrKeyChanged)
 }
 
 // Delete implements auth.KeyStore.
@@ -119,7 +119,7 @@ func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
 	if err != nil {
 		return fmt.Errorf("store a key: %w", err)
 	}
-	return told(ctx, k.st)
+	return waitDelivered(ctx, k.st)
 }
 
 // Watch implements auth.KeyStore.

@@ -31,10 +31,10 @@ const (
 	sweepMost  = 20_000
 )
 
-// markTable is the table of nonces. Its records are empty and take no memory.
-type markTable = store.Table[struct{}]
+// nonceTable is the table of nonces. Its records are empty and take no memory.
+type nonceTable = store.Table[struct{}]
 
-func newMarkTable() *markTable {
+func newNonceTable() *nonceTable {
 	return store.NewTable(kindMark, store.WithCodec(
 		func(*struct{}) ([]byte, error) { return []byte("{}"), nil },
 		func([]byte) (*struct{}, error) { return &struct{}{}, nil }))
@@ -43,7 +43,7 @@ func newMarkTable() *markTable {
 // Nonces are the used secrets of all replicas.
 type Nonces struct {
 	st     *store.Store
-	table  *markTable
+	table  *nonceTable
 	most   int // that are remembered at a time
 	atOnce int // that one sweep forgets, rounded up to whole commits
 }
@@ -56,7 +56,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	if !until.After(time.Now()) {
 		return false, nil
 	}
-	id, err := markID(mark, until)
+	id, err := nonceID(mark, until)
 	if err != nil {
 		return false, err
 	}
@@ -76,8 +76,8 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	return true, nil
 }
 
-// markID returns the ID of the record of a nonce.
-func markID(mark auth.Nonce, until time.Time) (string, error) {
+// nonceID returns the ID of the record of a nonce.
+func nonceID(mark auth.Nonce, until time.Time) (string, error) {
 	at := until.Unix() + 1 // what is left of its last second is rounded up
 	if at < 0 || at > maxUntil {
 		return "", fmt.Errorf("a used secret cannot be remembered until %s", until.UTC())
@@ -91,8 +91,8 @@ func timeBytes(seconds int64) []byte {
 	return raw[len(raw)-markTime:]
 }
 
-// parseMark parses the ID of a nonce's record.
-func parseMark(id string) (mark auth.Nonce, forget time.Time, err error) {
+// parseNonce parses the ID of a nonce's record.
+func parseNonce(id string) (mark auth.Nonce, forget time.Time, err error) {
 	raw, err := markText.DecodeString(id)
 	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {
 		return auth.Nonce{}, time.Time{}, errors.New("its id is not that of a used secret")
@@ -107,7 +107,7 @@ func (m *Nonces) sweep(ctx context.Context, now time.Time) (n int, err error) {
 	for n < m.atOnce {
 		var changes []store.Change
 		for id := range m.table.All() {
-			_, forget, err := parseMark(id)
+			_, forget, err := parseNonce(id)
 			if err != nil {
 				continue
 			}

@@ -22,7 +22,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		const n = most + 700
 		a.marks.atOnce = most
 		for i := range n {
-			id, err := markID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)},
+			id, err := nonceID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)},
 				now.Add(-time.Duration(i%100+1)*time.Second))
 			must(t, err)
 			changes = append(changes, store.Put(a.marks.table, id, &struct{}{}, store.IfAbsent))
@@ -31,7 +31,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 			must(t, a.st.Commit(t.Context(), part...))
 		}
 		live := auth.Nonce{1}
-		if first, err := a.Marks().Use(t.Context(), live, now.Add(time.Minute)); !first || err != nil {
+		if first, err := a.Nonces().Use(t.Context(), live, now.Add(time.Minute)); !first || err != nil {
 			t.Fatal(first, err)
 		}
 		first, err := a.Sweep(t.Context(), now)
@@ -45,7 +45,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 			if r.marks.table.Len() != 1 {
 				t.Errorf("%d are left", r.marks.table.Len())
 			}
-			if first, err := r.Marks().Use(t.Context(), live, now.Add(time.Minute)); first || err != nil {
+			if first, err := r.Nonces().Use(t.Context(), live, now.Add(time.Minute)); first || err != nil {
 				t.Errorf("a used mark was forgotten: %t, %v", first, err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestNoncesAreBounded(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
 	r.marks.most = 3
 	use := func(n byte) error {
-		_, err := r.Marks().Use(t.Context(), auth.Nonce{n}, soon())
+		_, err := r.Nonces().Use(t.Context(), auth.Nonce{n}, soon())
 		return err
 	}
 	for n := range byte(3) {
@@ -84,9 +84,9 @@ func TestNonceIDs(t *testing.T) {
 	for range 1000 {
 		at = at.Add(time.Duration(rand.Int64N(int64(1e6))) * time.Second)
 		mark := auth.Nonce{byte(rand.Uint32()), 255}
-		id, err := markID(mark, at)
+		id, err := nonceID(mark, at)
 		must(t, err)
-		got, forget, err := parseMark(id)
+		got, forget, err := parseNonce(id)
 		if err != nil || got != mark || forget.Before(at) || forget.After(at.Add(time.Second)) {
 			t.Fatalf("%s: %x, %s, %v", id, got, forget, err)
 		}
@@ -96,24 +96,24 @@ func TestNonceIDs(t *testing.T) {
 		last = id[:8]
 	}
 	for _, at := range []time.Time{{}, time.Unix(-2, 0), time.Unix(maxUntil, 0)} {
-		if id, err := markID(auth.Nonce{}, at); err == nil {
+		if id, err := nonceID(auth.Nonce{}, at); err == nil {
 			t.Errorf("%s gives %s", at, id)
 		}
 	}
 }
 
 func FuzzNonceID(f *testing.F) {
-	id, _ := markID(auth.Nonce{1, 2, 255}, time.Unix(1<<33, 0))
+	id, _ := nonceID(auth.Nonce{1, 2, 255}, time.Unix(1<<33, 0))
 	f.Add(id)
 	f.Add("")
 	f.Add("0000000000000000000000000000000000")
 	f.Add("000000000000000000000000000000000V")
 	f.Fuzz(func(t *testing.T, id string) {
-		mark, forget, err := parseMark(id)
+		mark, forget, err := parseNonce(id)
 		if err != nil {
 			return
 		}
-		if again, err := markID(mark, forget.Add(-time.Second)); forget.Unix() > 0 && (err != nil || again != id) {
+		if again, err := nonceID(mark, forget.Add(-time.Second)); forget.Unix() > 0 && (err != nil || again != id) {
 			t.Fatalf("%q is read as %q: %v", id, again, err)
 		}
 	})

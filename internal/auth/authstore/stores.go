@@ -17,14 +17,14 @@ import (
 // Tables are the record tables, to be opened with the store that Open gets.
 type Tables struct {
 	keys   *keyTable
-	marks  *markTable
+	marks  *nonceTable
 	grants *grantTable
 	ring   *ringTable
 }
 
 // NewTables makes the empty tables.
 func NewTables() *Tables {
-	return &Tables{newKeyTable(), newMarkTable(), newGrantTable(), newRingTable()}
+	return &Tables{newKeyTable(), newNonceTable(), newGrantTable(), newRingTable()}
 }
 
 // All returns every table, for opening the store.
@@ -90,7 +90,7 @@ func (s *Stores) check() error {
 		}
 	}
 	for id := range s.marks.table.All() {
-		if _, _, err := parseMark(id); err != nil {
+		if _, _, err := parseNonce(id); err != nil {
 			bad = append(bad, unreadable(kindMark, id, err))
 		}
 	}
@@ -111,8 +111,8 @@ func (s *Stores) check() error {
 // Keys returns the API keys.
 func (s *Stores) Keys() *Keys { return s.keys }
 
-// Marks returns the used nonces.
-func (s *Stores) Marks() *Nonces { return s.marks }
+// Nonces returns the used nonces.
+func (s *Stores) Nonces() *Nonces { return s.marks }
 
 // Grants returns the grants of a service.
 func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service] }
@@ -135,9 +135,9 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	return n, err
 }
 
-// Fresh returns when this process has read everything that any replica had acknowledged before the
+// WaitConsistent returns when this process has read everything that any replica had acknowledged before the
 // call.
-func (s *Stores) Fresh(ctx context.Context) error {
+func (s *Stores) WaitConsistent(ctx context.Context) error {
 	if err := s.ring.st.Barrier(ctx); err != nil {
 		return err
 	}
@@ -151,9 +151,9 @@ const (
 	seldom     = time.Hour
 )
 
-// Chores returns the background jobs for keys, which are those of s, to be run by one replica at a
+// Jobs returns the background jobs for keys, which are those of s, to be run by one replica at a
 // time.
-func (s *Stores) Chores(keys *auth.Keys) []periodic.Job {
+func (s *Stores) Jobs(keys *auth.Keys) []periodic.Job {
 	return []periodic.Job{
 		{What: "used secrets and permissions", Every: sweepEvery, Do: func(ctx context.Context) error {
 			_, err := s.Sweep(ctx, time.Now())
@@ -205,9 +205,9 @@ func (s *Stores) keyChanged(ev store.Event) {
 	}
 }
 
-// told returns when the watchers have seen what this process has committed, on which the callers of
+// waitDelivered returns when the watchers have seen what this process has committed, on which the callers of
 // a change rely.
-func told(ctx context.Context, st *store.Store) error {
+func waitDelivered(ctx context.Context, st *store.Store) error {
 	if err := st.WaitDelivered(ctx); err != nil {
 		return fmt.Errorf("the change is stored, but was not waited for: %w", err)
 	}

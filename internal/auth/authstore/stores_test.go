@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 			authtest.Keys(t, func(t *testing.T) auth.KeyStore { return c.open(t).Keys() })
 		})
 		t.Run("marks", func(t *testing.T) {
-			authtest.Marks(t, func(t *testing.T) auth.NonceStore { return c.open(t).Marks() }, authtest.Durable)
+			authtest.Nonces(t, func(t *testing.T) auth.NonceStore { return c.open(t).Nonces() }, authtest.Durable)
 		})
 		t.Run("grants", func(t *testing.T) {
 			authtest.Grants(t, func(t *testing.T) auth.GrantStore { return c.open(t).Grants(farm.ServiceRegistry) },
@@ -400,7 +400,7 @@ func TestRestoredBelow(t *testing.T) {
 func TestLateAnswers(t *testing.T) {
 	c, faults := faulty()
 	r := c.open(t)
-	use := func(n byte) (bool, error) { return r.Marks().Use(t.Context(), auth.Nonce{n}, soon()) }
+	use := func(n byte) (bool, error) { return r.Nonces().Use(t.Context(), auth.Nonce{n}, soon()) }
 	faults.Next(loseReply)
 	if first, err := use(1); !first || err != nil {
 		t.Errorf("the answer was lost: %t, %v", first, err)
@@ -415,7 +415,7 @@ func TestLateAnswers(t *testing.T) {
 	faults.HoldCommits()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if first, err := r.Marks().Use(ctx, auth.Nonce{3}, soon()); first || err == nil {
+	if first, err := r.Nonces().Use(ctx, auth.Nonce{3}, soon()); first || err == nil {
 		t.Errorf("no answer in time: %t, %v", first, err)
 	}
 	if err := r.Keys().Create(ctx, authtest.Key("late")); err == nil {

@@ -92,7 +92,7 @@ func (c *cluster) tryOpen(t testing.TB, log *slog.Logger) (*replica, error) {
 func newReplica(s *Stores, st *store.Store) *replica {
 	r := &replica{Stores: s, st: st, keys: auth.NewKeys(s.Keys())}
 	r.who = auth.NewSessions(r.keys, s.Signer(), 0)
-	r.tap = auth.NewTap(r.who, s.Marks())
+	r.tap = auth.NewTAP(r.who, s.Nonces())
 	return r
 }
 

@@ -103,9 +103,9 @@ func creators(t *testing.T, s auth.KeyStore) {
 	}
 }
 
-// Marks tests a NonceStore. open returns the same one each time, as after a restart; durable is
+// Nonces tests a NonceStore. open returns the same one each time, as after a restart; durable is
 // whether it must survive that.
-func Marks(t *testing.T, open func(t *testing.T) auth.NonceStore, durable Durability) {
+func Nonces(t *testing.T, open func(t *testing.T) auth.NonceStore, durable Durability) {
 	ctx, until := t.Context(), time.Now().Add(time.Hour)
 	m := open(t)
 	use := func(m auth.NonceStore, n int, want bool) {

@@ -82,29 +82,29 @@ func (c *Clients) ownerOf(r *http.Request) (certSubject, bool, error) {
 		return certSubject{}, false, nil
 	}
 	if c.o.Proxy == BehindProxy {
-		if text, proxied, err := passedOn(r.Header); proxied || err != nil {
-			return c.byProxy(text, err)
+		if text, proxied, err := forwardedCertificate(r.Header); proxied || err != nil {
+			return c.forwardedSubject(text, err)
 		}
 	}
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return certSubject{}, false, nil
 	}
-	who, err := c.shown(r.TLS.PeerCertificates)
+	who, err := c.verifyChain(r.TLS.PeerCertificates)
 	if err != nil {
 		return certSubject{}, false, refused(err)
 	}
 	return who, true, nil
 }
 
-// byProxy returns the subject of the certificate that a proxy has passed on: text is "" when its
+// forwardedSubject returns the subject of the certificate that a proxy has passed on: text is "" when its
 // client has none.
-func (c *Clients) byProxy(text string, err error) (certSubject, bool, error) {
+func (c *Clients) forwardedSubject(text string, err error) (certSubject, bool, error) {
 	if err == nil && text == "" {
 		return certSubject{}, false, nil
 	}
 	var who certSubject
 	if err == nil {
-		who, err = c.passed(text)
+		who, err = c.verifyForwarded(text)
 	}
 	if err != nil {
 		return certSubject{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
@@ -116,44 +116,44 @@ func refused(cause error) error {
 	return &farm.Error{Code: farm.CodeUnauthenticated, Message: "Authentication Required", Err: cause}
 }
 
-// shown verifies the chain that a client has sent in its handshake: its own certificate first.
-func (c *Clients) shown(chain []*x509.Certificate) (certSubject, error) {
+// verifyChain verifies the chain that a client has sent in its handshake: its own certificate first.
+func (c *Clients) verifyChain(chain []*x509.Certificate) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256(chain[0].Raw)
-	if who, ok := t.remembered(digest, now); ok {
+	if who, ok := t.cachedResult(digest, now); ok {
 		return who, nil
 	}
-	v, err := t.judge(chain[0], chain[1:], now)
+	v, err := t.verifyClient(chain[0], chain[1:], now)
 	if err == nil {
-		t.remember(digest, v)
+		t.cacheResult(digest, v)
 	}
 	return v.who, err
 }
 
-// passed verifies a certificate that a proxy has passed on.
-func (c *Clients) passed(text string) (certSubject, error) {
+// verifyForwarded verifies a certificate that a proxy has passed on.
+func (c *Clients) verifyForwarded(text string) (certSubject, error) {
 	t, now := c.trust.Load(), c.files.now()
 	digest := sha256.Sum256([]byte(text))
-	if who, ok := t.remembered(digest, now); ok {
+	if who, ok := t.cachedResult(digest, now); ok {
 		return who, nil
 	}
-	leaf, err := decodePassed(text)
+	leaf, err := decodeForwarded(text)
 	if err != nil {
 		return certSubject{}, err
 	}
-	v, err := t.judge(leaf, nil, now)
+	v, err := t.verifyClient(leaf, nil, now)
 	if err == nil {
-		t.remember(digest, v)
+		t.cacheResult(digest, v)
 	}
 	return v.who, err
 }
 
-// greet ends the handshake of a client whose certificate is not accepted.
-func (c *Clients) greet(s tls.ConnectionState) error {
+// verifyConnection ends the handshake of a client whose certificate is not accepted.
+func (c *Clients) verifyConnection(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) == 0 {
 		return nil
 	}
-	_, err := c.shown(s.PeerCertificates)
+	_, err := c.verifyChain(s.PeerCertificates)
 	return err
 }
 
@@ -184,10 +184,10 @@ func (c *Clients) take(texts [][]byte) error {
 func (c *Clients) warn(now time.Time) (out []string) {
 	t := c.trust.Load()
 	for _, a := range t.authorities {
-		out = append(out, dates(a, c.o.CA, now)...)
+		out = append(out, dateWarnings(a, c.o.CA, now)...)
 	}
 	for _, l := range t.lists {
-		out = append(out, l.dates(now)...)
+		out = append(out, l.dateWarnings(now)...)
 	}
 	return out
 }

@@ -425,14 +425,14 @@ func TestPlainProxy(t *testing.T) {
 func TestRememberedIsBounded(t *testing.T) {
 	trust := newTrust(nil, nil)
 	for i := range maxKnown + 10 {
-		trust.remember([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verifyResult{})
+		trust.cacheResult([32]byte{byte(i), byte(i >> 8), byte(i >> 16)}, verifyResult{})
 	}
 	if len(trust.known) > maxKnown {
 		t.Errorf("%d are remembered", len(trust.known))
 	}
 	s := newService(t, BehindProxy)
 	foreign := certstest.New(t, "CA").Client(t, "ann")
-	if _, err := s.clients.passed(escaped(foreign.CertPEM())); err == nil {
+	if _, err := s.clients.verifyForwarded(escaped(foreign.CertPEM())); err == nil {
 		t.Error("a foreign certificate counts")
 	}
 	if n := len(s.clients.trust.Load().known); n != 0 {
@@ -468,15 +468,15 @@ func FuzzPassedCertificate(f *testing.F) {
 	f.Add("%")
 	trust := newTrust([]*x509.Certificate{ca.Cert}, nil)
 	f.Fuzz(func(t *testing.T, text string) {
-		text, proxied, err := passedOn(http.Header{VerifyHeader: {"SUCCESS"}, CertHeader: {text}})
+		text, proxied, err := forwardedCertificate(http.Header{VerifyHeader: {"SUCCESS"}, CertHeader: {text}})
 		if !proxied || err != nil {
 			return
 		}
-		leaf, err := decodePassed(text)
+		leaf, err := decodeForwarded(text)
 		if err != nil {
 			return
 		}
-		v, err := trust.judge(leaf, nil, time.Now())
+		v, err := trust.verifyClient(leaf, nil, time.Now())
 		if err == nil && (v.who.name != "ann") {
 			t.Errorf("%v is let in", v.who)
 		}

@@ -115,16 +115,16 @@ func signedBy(l *x509.RevocationList, authorities []*x509.Certificate) error {
 		strings.Join(slices.Compact(names), ", "))
 }
 
-// dates warns of a list that should have been replaced. What it revokes stays revoked.
-func (l *crl) dates(now time.Time) []string {
+// dateWarnings warns of a list that should have been replaced. What it revokes stays revoked.
+func (l *crl) dateWarnings(now time.Time) []string {
 	switch {
 	case now.Before(l.made):
 		return []string{fmt.Sprintf("The revocation list of %.200q in %s is made on %s: look at the clock", l.by,
-			l.path, moment(l.made))}
+			l.path, formatTime(l.made))}
 	case !l.renews.IsZero() && now.After(l.renews):
 		return []string{
 			fmt.Sprintf("The revocation list of %.200q in %s should have been replaced by %s; it stays active", l.by,
-				l.path, moment(l.renews)),
+				l.path, formatTime(l.renews)),
 		}
 	}
 	return nil

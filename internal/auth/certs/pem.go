@@ -45,7 +45,7 @@ func certificatesIn(path string, text []byte) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(ders) == 0 {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form%s", path, insteadOf(text))
+		return nil, fmt.Errorf("%s holds no certificate in PEM form%s", path, describeContent(text))
 	}
 	var out []*x509.Certificate
 	for i, der := range ders {
@@ -58,8 +58,8 @@ func certificatesIn(path string, text []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// insteadOf guesses what a file without certificates is.
-func insteadOf(text []byte) string {
+// describeContent guesses what a file without certificates is.
+func describeContent(text []byte) string {
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
 		return ": it is empty"
@@ -127,20 +127,20 @@ func name(c *x509.Certificate) string {
 	return "number " + c.SerialNumber.Text(16)
 }
 
-// dates warns of a certificate that is not valid yet, or not much longer.
-func dates(c *x509.Certificate, path string, now time.Time) []string {
+// dateWarnings warns of a certificate that is not valid yet, or not much longer.
+func dateWarnings(c *x509.Certificate, path string, now time.Time) []string {
 	switch {
 	case now.Before(c.NotBefore):
 		return []string{fmt.Sprintf("The certificate %s in %s counts only from %s: look at the clock", name(c), path,
-			moment(c.NotBefore))}
+			formatTime(c.NotBefore))}
 	case now.After(c.NotAfter):
 		return []string{fmt.Sprintf("The certificate %s in %s expired on %s; replace the file", name(c), path,
-			moment(c.NotAfter))}
+			formatTime(c.NotAfter))}
 	case c.NotAfter.Sub(now) < soon:
 		return []string{fmt.Sprintf("The certificate %s in %s expires on %s; replace the file", name(c), path,
-			moment(c.NotAfter))}
+			formatTime(c.NotAfter))}
 	}
 	return nil
 }
 
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -29,10 +29,10 @@ var (
 	errForm   = errors.New("the header " + CertHeader + " is not one URL-encoded certificate in PEM form")
 )
 
-// passedOn reads the headers of a proxy: the text of the certificate, "" when its client has sent
+// forwardedCertificate reads the headers of a proxy: the text of the certificate, "" when its client has sent
 // none, and whether the request came by a proxy that requests certificates at all. Then the
 // connection's own certificate is the proxy's and does not identify the caller.
-func passedOn(h http.Header) (text string, proxied bool, err error) {
+func forwardedCertificate(h http.Header) (text string, proxied bool, err error) {
 	verified, certs := h[VerifyHeader], h[CertHeader]
 	switch {
 	case len(verified) > 1 || len(certs) > 1:
@@ -53,8 +53,8 @@ func passedOn(h http.Header) (text string, proxied bool, err error) {
 	return certs[0], true, nil
 }
 
-// decodePassed reads the value of the header: one certificate and nothing else.
-func decodePassed(text string) (*x509.Certificate, error) {
+// decodeForwarded reads the value of the header: one certificate and nothing else.
+func decodeForwarded(text string) (*x509.Certificate, error) {
 	decoded, err := url.PathUnescape(text) // a plus is one: base64 has them
 	if err != nil {
 		return nil, errForm

@@ -64,12 +64,12 @@ func (f *reloadedFiles) load() error {
 	if err == nil {
 		err = f.take(texts)
 	}
-	f.remember(seen, texts)
+	f.recordRead(seen, texts)
 	return err
 }
 
-// remember records what was read; f.mu is held.
-func (f *reloadedFiles) remember(seen []fs.FileInfo, texts [][]byte) {
+// recordRead records what was read; f.mu is held.
+func (f *reloadedFiles) recordRead(seen []fs.FileInfo, texts [][]byte) {
 	f.seen, f.sum, f.young = seen, sumOf(texts), false
 	for _, s := range seen {
 		f.young = f.young || f.now().Sub(s.ModTime()) < settled
@@ -88,7 +88,7 @@ func (f *reloadedFiles) loop(ctx context.Context, told <-chan os.Signal) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		f.say(ctx)
+		f.logAlarm(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -112,7 +112,7 @@ func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 	}
 	seen, texts, err := readAll(f.paths)
 	if err == nil && sumOf(texts) == f.sum {
-		f.remember(seen, texts)
+		f.recordRead(seen, texts)
 		f.failed, f.trouble = 0, ""
 		return
 	}
@@ -120,7 +120,7 @@ func (f *reloadedFiles) follow(ctx context.Context, asked int) {
 		err = f.take(texts)
 	}
 	if err == nil {
-		f.remember(seen, texts)
+		f.recordRead(seen, texts)
 		f.failed, f.trouble = 0, ""
 		f.log.InfoContext(ctx, "certificates reloaded", "files", f.what)
 		return
@@ -153,8 +153,8 @@ func (f *reloadedFiles) alarm() string {
 	return strings.Join(parts, "; ")
 }
 
-// say logs a new alarm.
-func (f *reloadedFiles) say(ctx context.Context) {
+// logAlarm logs a new alarm.
+func (f *reloadedFiles) logAlarm(ctx context.Context) {
 	alarm := f.alarm()
 	f.mu.Lock()
 	fresh := alarm != f.said
@@ -182,27 +182,27 @@ func read(path string) (fs.FileInfo, []byte, error) {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, nil, unread(path, err)
+		return nil, nil, readError(path, err)
 	case !st.Mode().IsRegular(): // a pipe would be waited for
 		return nil, nil, fmt.Errorf("%s is not a file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, unread(path, err)
+		return nil, nil, readError(path, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	switch {
 	case err != nil:
-		return nil, nil, unread(path, err)
+		return nil, nil, readError(path, err)
 	case len(text) > maxFile:
 		return nil, nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
 	}
 	return st, text, nil
 }
 
-// unread returns the error of an unreadable file, without naming it twice.
-func unread(path string, err error) error {
+// readError returns the error of an unreadable file, without naming it twice.
+func readError(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}

@@ -90,7 +90,7 @@ func (s *Server) now() *tls.Config {
 	defer s.mu.Unlock()
 	if s.trusted != t {
 		c := s.base()
-		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots, s.o.Clients.greet
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots, s.o.Clients.verifyConnection
 		s.config, s.trusted = c, t
 	}
 	return s.config
@@ -112,7 +112,7 @@ func (s *Server) take(texts [][]byte) error {
 
 func (s *Server) warn(now time.Time) []string {
 	leaf, path := s.pair.Load().Leaf, s.o.Cert
-	out := dates(leaf, path, now)
+	out := dateWarnings(leaf, path, now)
 	if len(leaf.DNSNames)+len(leaf.IPAddresses)+len(leaf.URIs) == 0 {
 		out = append(out,
 			fmt.Sprintf("The certificate %s in %s names no host (subjectAltName), so that clients refuse it",

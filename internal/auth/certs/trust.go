@@ -58,17 +58,17 @@ func newTrust(authorities []*x509.Certificate, lists []*crl) *trust {
 	return t
 }
 
-// remembered returns the earlier result for the same certificate, if it is still valid.
-func (t *trust) remembered(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
+// cachedResult returns the earlier result for the same certificate, if it is still valid.
+func (t *trust) cachedResult(digest [sha256.Size]byte, now time.Time) (certSubject, bool) {
 	t.mu.RLock()
 	v, ok := t.known[digest]
 	t.mu.RUnlock()
 	return v.who, ok && !now.Before(v.from) && !now.After(v.until)
 }
 
-// remember caches a success. The cache is bounded, and refusals are not cached: so no client can
+// cacheResult caches a success. The cache is bounded, and refusals are not cached: so no client can
 // fill it with what no authority has signed.
-func (t *trust) remember(digest [sha256.Size]byte, v verifyResult) {
+func (t *trust) cacheResult(digest [sha256.Size]byte, v verifyResult) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.known) >= maxKnown {
@@ -84,8 +84,8 @@ var (
 		maxGroups)
 )
 
-// judge verifies a client's certificate against authorities and revocation lists.
-func (t *trust) judge(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (verifyResult, error) {
+// verifyClient verifies a client's certificate against authorities and revocation lists.
+func (t *trust) verifyClient(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (verifyResult, error) {
 	pool := x509.NewCertPool()
 	for _, c := range between {
 		pool.AddCert(c)
@@ -125,7 +125,7 @@ func (t *trust) isRevoked(c *x509.Certificate) bool {
 // ownerOf reads the subject of a certificate: the user is the CN; the groups are the OUs, or all Os
 // without an OU.
 func ownerOf(c *x509.Certificate) (certSubject, error) {
-	if !plain(c.Subject.CommonName) {
+	if !isPlainName(c.Subject.CommonName) {
 		return certSubject{}, errName
 	}
 	groups := c.Subject.OrganizationalUnit
@@ -133,15 +133,15 @@ func ownerOf(c *x509.Certificate) (certSubject, error) {
 		groups = c.Subject.Organization
 	}
 	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return g == "" })
-	if len(groups) > maxGroups || slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
+	if len(groups) > maxGroups || slices.ContainsFunc(groups, func(g string) bool { return !isPlainName(g) }) {
 		return certSubject{}, errGroups
 	}
 	return certSubject{name: c.Subject.CommonName, groups: slices.Clip(groups)}, nil
 }
 
-// plain reports whether a text can be a name: not empty, not long, and nothing in it that a
+// isPlainName reports whether a text can be a name: not empty, not long, and nothing in it that a
 // reader of logs does not see.
-func plain(s string) bool {
+func isPlainName(s string) bool {
 	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
 		return false
 	}

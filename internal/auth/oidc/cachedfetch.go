@@ -44,7 +44,7 @@ type cachedFetch[T any] struct {
 	flight  chan struct{}
 }
 
-func newCell[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
+func newCachedFetch[T any](what string, fetch func(context.Context) (T, error), o Options) *cachedFetch[T] {
 	return &cachedFetch[T]{what: what, fetch: fetch, log: o.Logger, now: o.Now, backoff: retry.New(firstBackoff,
 		maxBackoff)}
 }
@@ -54,13 +54,13 @@ func newCell[T any](what string, fetch func(context.Context) (T, error), o Optio
 func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) {
 	c.mu.Lock()
 	switch now := c.now(); {
-	case c.counts(now) && good(c.value):
+	case c.isFresh(now) && good(c.value):
 		defer c.mu.Unlock()
-		if now.Sub(c.at) > refreshAfter && c.due(now) {
+		if now.Sub(c.at) > refreshAfter && c.mayRetry(now) {
 			c.begin(ctx)
 		}
 		return c.value, nil
-	case c.flight == nil && !c.due(now):
+	case c.flight == nil && !c.mayRetry(now):
 		defer c.mu.Unlock()
 		return c.held()
 	}
@@ -79,19 +79,21 @@ func (c *cachedFetch[T]) get(ctx context.Context, good func(T) bool) (T, error) 
 	return c.held()
 }
 
-// whatever accepts any value.
-func whatever[T any](T) bool { return true }
+// acceptAny accepts any value.
+func acceptAny[T any](T) bool { return true }
 
-func (c *cachedFetch[T]) counts(now time.Time) bool { return !c.at.IsZero() && now.Sub(c.at) < keepFor }
+func (c *cachedFetch[T]) isFresh(now time.Time) bool {
+	return !c.at.IsZero() && now.Sub(c.at) < keepFor
+}
 
-// due reports whether the provider may be called again; c.mu is held.
-func (c *cachedFetch[T]) due(now time.Time) bool {
+// mayRetry reports whether the provider may be called again; c.mu is held.
+func (c *cachedFetch[T]) mayRetry(now time.Time) bool {
 	return c.tried.IsZero() || now.Sub(c.tried) >= c.gap || now.Before(c.tried) // the clock was set back
 }
 
 // held returns the value while it is valid, else the reason why there is none; c.mu is held.
 func (c *cachedFetch[T]) held() (T, error) {
-	if c.counts(c.now()) {
+	if c.isFresh(c.now()) {
 		return c.value, nil
 	}
 	var none T

@@ -34,7 +34,7 @@ func (s *source) fetch(ctx context.Context) (int, error) {
 
 func newTestCell() (*cachedFetch[int], *source) {
 	s := &source{}
-	return newCell("number", s.fetch, Options{Logger: slog.New(slog.DiscardHandler), Now: time.Now}), s
+	return newCachedFetch("number", s.fetch, Options{Logger: slog.New(slog.DiscardHandler), Now: time.Now}), s
 }
 
 func TestCellFetchesOnce(t *testing.T) {
@@ -44,7 +44,7 @@ func TestCellFetchesOnce(t *testing.T) {
 		got := make(chan int)
 		for range 10 {
 			go func() {
-				n, err := c.get(t.Context(), whatever)
+				n, err := c.get(t.Context(), acceptAny)
 				if err != nil {
 					t.Error(err)
 				}
@@ -65,14 +65,14 @@ func TestCellWaits(t *testing.T) {
 		c, s := newTestCell()
 		s.takes.Store(int64(time.Hour))
 		begun := time.Now()
-		if _, err := c.get(t.Context(), whatever); farm.CodeOf(err) != farm.CodeUnavailable ||
+		if _, err := c.get(t.Context(), acceptAny); farm.CodeOf(err) != farm.CodeUnavailable ||
 			time.Since(begun) != waitFor {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun = time.Now()
-		if _, err := c.get(ctx, whatever); err == nil || time.Since(begun) != time.Second {
+		if _, err := c.get(ctx, acceptAny); err == nil || time.Since(begun) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		time.Sleep(callTimeout)
@@ -90,7 +90,7 @@ func TestCellBacksOff(t *testing.T) {
 		var last time.Duration
 		var at time.Time
 		for seen := int64(0); seen < 12; {
-			_, err := c.get(t.Context(), whatever)
+			_, err := c.get(t.Context(), acceptAny)
 			if farm.CodeOf(err) != farm.CodeUnavailable {
 				t.Fatal(err)
 			}
@@ -105,7 +105,7 @@ func TestCellBacksOff(t *testing.T) {
 		}
 		s.fails.Store(false)
 		time.Sleep(maxBackoff)
-		if n, err := c.get(t.Context(), whatever); err != nil || n == 0 || c.alarm() != "" {
+		if n, err := c.get(t.Context(), acceptAny); err != nil || n == 0 || c.alarm() != "" {
 			t.Errorf("%d %v", n, err)
 		}
 	})
@@ -118,7 +118,7 @@ func TestCellRefreshes(t *testing.T) {
 		get := func(want int) {
 			t.Helper()
 			begun := time.Now()
-			if n, err := c.get(t.Context(), whatever); n != want || err != nil || time.Since(begun) > 0 {
+			if n, err := c.get(t.Context(), acceptAny); n != want || err != nil || time.Since(begun) > 0 {
 				t.Errorf("got %d, %v after %v; want %d", n, err, time.Since(begun), want)
 			}
 		}
@@ -136,7 +136,7 @@ func TestCellRefreshes(t *testing.T) {
 		synctest.Wait()
 		get(2)
 		time.Sleep(keepFor)
-		if n, err := c.get(t.Context(), whatever); err == nil {
+		if n, err := c.get(t.Context(), acceptAny); err == nil {
 			t.Errorf("%d counts after %v", n, keepFor)
 		}
 	})

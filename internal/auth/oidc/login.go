@@ -35,8 +35,8 @@ type Login struct {
 // Begin redirects a browser to the provider. The query's "return" is the path to which the browser
 // returns in the end.
 func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
-	quiet(w)
-	m, err := p.metadata.get(r.Context(), whatever)
+	setNoStore(w)
+	m, err := p.metadata.get(r.Context(), acceptAny)
 	if err != nil {
 		p.fail(w, r, err)
 		return
@@ -50,7 +50,7 @@ func (p *Provider) Begin(w http.ResponseWriter, r *http.Request) {
 // Callback ends a login: it passes the authenticated user to done, which answers the request.
 func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		quiet(w)
+		setNoStore(w)
 		http.SetCookie(w, cookie("", p.callbackAddress(r))) // a login ends once
 		login, err := p.end(r)
 		if err != nil {
@@ -61,8 +61,8 @@ func (p *Provider) Callback(done func(http.ResponseWriter, *http.Request, Login)
 	}
 }
 
-// quiet keeps codes out of caches and out of the Referer header.
-func quiet(w http.ResponseWriter) {
+// setNoStore keeps codes out of caches and out of the Referer header.
+func setNoStore(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 }
@@ -102,7 +102,7 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginFor)
 	defer cancel()
-	m, err := p.metadata.get(ctx, whatever)
+	m, err := p.metadata.get(ctx, acceptAny)
 	if err != nil {
 		return Login{}, err
 	}

@@ -27,7 +27,7 @@ const (
 	clientSecret = "s3cret+/ with spaces"
 )
 
-var signer = auth.NewSigner(auth.NewRing(time.Now()))
+var signer = auth.NewSigner(auth.NewKeyRing(time.Now()))
 
 // site is a service that lets users in by a provider.
 type site struct {
@@ -295,7 +295,7 @@ func copyJar(t *testing.T, b *http.Client, site string) http.CookieJar {
 func TestReplicas(t *testing.T) {
 	one := newSite(t)
 	two, stranger := siteOf(t, one.idp),
-		siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewRing(time.Now())) })
+		siteOf(t, one.idp, func(o *Options) { o.Signer = auth.NewSigner(auth.NewKeyRing(time.Now())) })
 	f := newFlow("https://x/", "/to", time.Now())
 	text := one.seal(f)
 	if got, err := two.unseal(text); err != nil || got.State != f.State || got.Return != "/to" {

@@ -65,8 +65,8 @@ func New(o Options) (*Provider, error) {
 	}
 	o = o.filled()
 	p := &Provider{o: o, issuer: o.ProviderURL, http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
-	p.metadata = newCell("description", p.discover, o)
-	p.keys = newCell("keys", p.fetchKeys, o)
+	p.metadata = newCachedFetch("description", p.discover, o)
+	p.keys = newCachedFetch("keys", p.fetchKeys, o)
 	return p, nil
 }
 

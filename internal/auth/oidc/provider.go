@@ -130,7 +130,7 @@ var errNoKeys = fmt.Errorf(
 	"the identity provider has no key that can be used: asymmetric, for signatures, RSA with %d bits or more", minRSA)
 
 func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
-	m, err := p.metadata.get(ctx, whatever)
+	m, err := p.metadata.get(ctx, acceptAny)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func usable(k jose.JSONWebKey) bool {
 // Warm fetches what is needed to verify the provider's tokens, so that the first caller need not
 // wait. The result is logged; a service starts without it.
 func (p *Provider) Warm(ctx context.Context) error {
-	_, err := p.keys.get(ctx, whatever)
+	_, err := p.keys.get(ctx, acceptAny)
 	return err
 }
 

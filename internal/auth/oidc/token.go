@@ -125,7 +125,7 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	if err != nil {
 		return nil, err
 	}
-	m, err := p.metadata.get(ctx, whatever)
+	m, err := p.metadata.get(ctx, acceptAny)
 	if err != nil {
 		return nil, err
 	}

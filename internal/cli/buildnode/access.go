@@ -14,9 +14,9 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// newPass returns the source of the node's credentials for the registry of its cloud. With a nil
+// newTokenSource returns the source of the node's credentials for the registry of its cloud. With a nil
 // log, nothing is logged.
-func newPass(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *registrytoken.Source {
+func newTokenSource(id datadir.Identity, controller *nodeapi.Client, log *slog.Logger) *registrytoken.Source {
 	return registrytoken.New(registrytoken.Options{
 		Ask: func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error) {
 			return controller.RegistryToken(ctx, id.NodeID, purpose)
@@ -42,7 +42,7 @@ func (n *Node) openProxy(ctx context.Context, at datadir.Dir, id datadir.Identit
 		Dir: at.Sockets(), Registry: n.agent.Registry, Credentials: own, TLS: config, Logger: n.log,
 	})
 	if err == nil {
-		n.keep(n.proxy)
+		n.closeLater(n.proxy)
 	}
 	return err
 }
@@ -62,7 +62,7 @@ const aboutTime = 2 * time.Second
 func askProxy(ctx context.Context, at datadir.Dir) (proxy.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, aboutTime)
 	defer cancel()
-	return proxy.Ask(ctx, at.Sockets())
+	return proxy.GetInfo(ctx, at.Sockets())
 }
 
 // proxied reports whether the agent of a data directory accepts requests for the registry at an

@@ -39,7 +39,7 @@ type mark struct {
 	done int64
 }
 
-func newBar(w io.Writer, label string) *progressBar {
+func newProgressBar(w io.Writer, label string) *progressBar {
 	b := &progressBar{label: label, w: w, columns: cli.Columns(w), now: time.Now}
 	b.past = []mark{{at: b.now()}}
 	b.shown = b.now()

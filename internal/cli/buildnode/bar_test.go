@@ -10,7 +10,7 @@ import (
 func TestBar(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1_700_000_000, 0)
-	b := newBar(&out, "push debian")
+	b := newProgressBar(&out, "push debian")
 	b.now = func() time.Time { return now }
 	b.past, b.shown = []mark{{at: now}}, now
 	const mb = 1 << 20
@@ -44,7 +44,7 @@ func TestBar(t *testing.T) {
 
 func TestNothingToShow(t *testing.T) {
 	var out bytes.Buffer
-	newBar(&out, "pull").end()
+	newProgressBar(&out, "pull").end()
 	if out.Len() != 0 {
 		t.Errorf("a transfer that never began shows %q", out.String())
 	}

@@ -60,7 +60,7 @@ Start the agent afterwards with "buildnode run".`,
 			if o.Home, err = g.home(); err != nil {
 				return err
 			}
-			if o.Token, o.key, err = readWho(token, own, g.In); err != nil {
+			if o.Token, o.key, err = readCredential(token, own, g.In); err != nil {
 				return err
 			}
 			o.Controller = args[0]
@@ -177,7 +177,7 @@ func hostOf(identity datadir.Identity) string {
 	if identity.Host != "" {
 		return identity.Host
 	}
-	return host.AddressTowards(identity.Controller)
+	return host.LocalAddressFor(identity.Controller)
 }
 
 // register joins the controller and stores its response in identity. It returns the keys that the
@@ -192,7 +192,7 @@ func (o *JoinOptions) register(ctx context.Context, identity *datadir.Identity) 
 		if err != nil {
 			return "", err
 		}
-		client = client.As(authorize)
+		client = client.WithAuthorization(authorize)
 	}
 	answer, err := client.Join(ctx, api.JoinRequest{
 		Protocol: api.LinkProtocol, Token: o.Token, NodeID: identity.NodeID, Credential: identity.Credential,

@@ -65,9 +65,9 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	return key, nil
 }
 
-// readWho reads the credential for joining: the join token, or an API key instead of it, or none
+// readCredential reads the credential for joining: the join token, or an API key instead of it, or none
 // for a node that has a certificate, or where anonymous nodes may join.
-func readWho(token tokenOptions, key keyOptions, in io.Reader) (text string, own *userKey, err error) {
+func readCredential(token tokenOptions, key keyOptions, in io.Reader) (text string, own *userKey, err error) {
 	switch {
 	case token.given() && key.given():
 		err = cli.Usage(errors.New("--token and --api-key-id are mutually exclusive"))

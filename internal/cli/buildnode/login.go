@@ -156,8 +156,8 @@ func (o *registryOptions) refused(err error) error {
 	return err
 }
 
-// explained wraps the errors of a command with refused.
-func (o *registryOptions) explained(cmd *cobra.Command) *cobra.Command {
+// withErrorHelp wraps the errors of a command with refused.
+func (o *registryOptions) withErrorHelp(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.refused(run(cmd, args)) }
 	return cmd

@@ -112,7 +112,7 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 	if n.Driver, err = openDriver(ctx, o, identity); err != nil {
 		return n, err
 	}
-	n.keep(n.Driver)
+	n.closeLater(n.Driver)
 	if n.Host, err = n.Driver.Describe(ctx); err != nil {
 		return n, fmt.Errorf("hypervisor: %w", err)
 	}
@@ -153,7 +153,7 @@ func (n *Node) openMetrics(ctx context.Context, o NodeOptions) (err error) {
 			n.source.Families(), logs.Families(shippers)),
 	})
 	if err == nil {
-		n.keep(n.metrics)
+		n.closeLater(n.metrics)
 	}
 	return err
 }
@@ -177,9 +177,9 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	if err != nil {
 		return none, err
 	}
-	n.pass = newPass(identity, client, o.Logger)
+	n.pass = newTokenSource(identity, client, o.Logger)
 	source := cache.NewRegistry(transfer.Options{TLS: config, Logger: o.Logger}, n.pass)
-	n.keep(source)
+	n.closeLater(source)
 	n.source = source
 	templates, err := cache.Open(cache.Options{
 		Dir: o.Home.Templates(), Source: source, Reserve: identity.Reserve, Logger: o.Logger,
@@ -187,13 +187,13 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 	if err != nil {
 		return none, err
 	}
-	n.keep(templates)
+	n.closeLater(templates)
 	n.templates, n.log = templates, o.Logger
 	records, err := journal.Open(o.Home.Instances(), journal.Options{Logger: o.Logger, Reserve: journal.Reserve})
 	if err != nil {
 		return none, err
 	}
-	n.keep(records)
+	n.closeLater(records)
 	return agent.Options{
 		Identity: identity, Link: client, Driver: n.Driver, Templates: templates, Journal: records,
 		Machine: agent.NewMachine(o.Home.Templates(), o.Home.VMs()), Logger: o.Logger, Version: obs.FullVersion(),
@@ -202,7 +202,7 @@ func (n *Node) parts(o NodeOptions, identity datadir.Identity) (agent.Options, e
 		Pulled:     source.Pulled,
 		Consoles:   client,
 		Licence:    n.license,
-		Devices:    usb.NewOffer(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
+		Devices:    usb.NewAvailableDevices(usb.At(o.Home.USB()), usb.Tree, o.Logger), Updater: updaterOf(o.updater),
 	}, nil
 }
 
@@ -241,8 +241,8 @@ type closerFunc func() error
 
 func (f closerFunc) Close() error { return f() }
 
-// keep registers a resource for Close.
-func (n *Node) keep(v any) {
+// closeLater registers a resource for Close.
+func (n *Node) closeLater(v any) {
 	if c, ok := v.(io.Closer); ok {
 		n.closers = append(n.closers, c)
 	}

@@ -51,7 +51,7 @@ the registry of the node's cloud is called with the API key that the node joined
 		registryList(o), registryShow(o), registryRevert(o), registryPush(o), registryPull(o),
 		registryExport(o), registryImport(o),
 	} {
-		cmd.AddCommand(o.explained(child))
+		cmd.AddCommand(o.withErrorHelp(child))
 	}
 	return cmd
 }
@@ -83,7 +83,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 	if err != nil {
 		return nil, err
 	}
-	o.TLS = merge(r.TLS, o.TLS)
+	o.TLS = mergeTLS(r.TLS, o.TLS)
 	config, err := transfer.TLSConfig(transfer.TLSOptions(o.TLS))
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (o *registryOptions) client(ctx context.Context, attempts int) (*transfer.C
 // nodesKey describes the credentials of requests through the agent.
 const nodesKey = "the API key of this node"
 
-func merge(kept, given datadir.TLS) datadir.TLS {
+func mergeTLS(kept, given datadir.TLS) datadir.TLS {
 	kept.Insecure = kept.Insecure || given.Insecure
 	if given.Cert != "" || given.Key != "" {
 		kept.Cert, kept.Key = given.Cert, given.Key

@@ -140,6 +140,6 @@ func (o *RegistryImportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return resumable(ctx, err)
 	}
-	o.foretell(o.Settings)
+	o.warnUnsupported(o.Settings)
 	return o.pushed(result)
 }

@@ -59,7 +59,7 @@ func (o *PushOptions) run(ctx context.Context) error {
 		return err
 	}
 	shown := &stageBars{w: o.Err}
-	push.Progress, push.Remembered = shown.bytes("push "+cli.Plain(vm.Name)),
+	push.Progress, push.HashProgress = shown.bytes("push "+cli.Plain(vm.Name)),
 		shown.bytes("remember "+cli.Plain(vm.Name))
 	result, err := l.Push(ctx, client, vm.ID, push)
 	shown.end()

@@ -31,7 +31,7 @@ func newShipper(at datadir.Dir) (*logs.Shipper, error) {
 		return nil, err
 	}
 	// A separate credential source: it works before the agent exists, and must not log its refusals.
-	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1}, newPass(identity, controller, nil))
+	source := cache.NewRegistry(transfer.Options{TLS: config, Attempts: 1}, newTokenSource(identity, controller, nil))
 	return logs.New(logs.Options{Machine: machine, Host: hostOf(identity), Send: source.Log}), nil
 }
 

@@ -52,7 +52,7 @@ The same --seed produces the same values.`,
     --controller http://127.0.0.1:8090 --token-file token`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, own, err := readWho(token, key, g.In)
+			text, own, err := readCredential(token, key, g.In)
 			if err != nil {
 				return err
 			}
@@ -74,22 +74,22 @@ The same --seed produces the same values.`,
 	fs.StringVar(&o.Sim.License, "license", "", "license type of the simulated hypervisor (default: no license needed)")
 	fs.StringVar(&o.Sim.Expires, "license-expires", "",
 		"expiration date or time of that license, such as 2027-01-31 (default: never)")
-	o.addOffers(cmd)
-	o.addFates(cmd)
+	o.addDevices(cmd)
+	o.addFailures(cmd)
 	_ = cmd.MarkFlagRequired("controller")
 	return cmd
 }
 
-// addOffers adds the options for what simulated nodes offer in addition to VMs.
-func (o *SimOptions) addOffers(cmd *cobra.Command) {
+// addDevices adds the options for what simulated nodes offer in addition to VMs.
+func (o *SimOptions) addDevices(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&o.VLANs, "vlan", nil, "VLANs of each node, as 10,100-110")
 	fs.StringSliceVar(&o.USB, "usb", nil,
 		"USB devices of each node, as phone=2,key: claim names with the number of devices")
 }
 
-// addFates adds the options for failures and durations of simulated VMs.
-func (o *SimOptions) addFates(cmd *cobra.Command) {
+// addFailures adds the options for failures and durations of simulated VMs.
+func (o *SimOptions) addFailures(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	for _, f := range []struct {
 		to         *sim.Range
@@ -168,7 +168,7 @@ func (o *SimOptions) run(ctx context.Context, key *userKey) error {
 			return err
 		}
 	}
-	collectLess()
+	relaxGC()
 	f.DataDir, f.Logger, f.Version = o.Dir, log, obs.FullVersion()
 	return fleet.Run(ctx, f)
 }
@@ -207,8 +207,8 @@ const (
 	memories = 2 << 30 // bytes; above it, collections are more frequent
 )
 
-// collectLess trades memory for processor time, unless the environment configures otherwise.
-func collectLess() {
+// relaxGC trades memory for processor time, unless the environment configures otherwise.
+func relaxGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbage)
 	}

@@ -24,7 +24,7 @@ func (s *stageBars) stage(label string) func(done, total int64) {
 		defer s.mu.Unlock()
 		if own == nil {
 			s.endLocked()
-			own = newBar(s.w, label)
+			own = newProgressBar(s.w, label)
 			s.bar = own
 		}
 		own.update(done, total)

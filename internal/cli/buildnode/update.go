@@ -37,7 +37,7 @@ func runNode(ctx context.Context, o NodeOptions) error {
 		err := serveNode(ctx, o)
 		switch {
 		case errors.Is(err, agent.ErrUpdate) && ctx.Err() == nil:
-			err = o.updater.Swap() // returns only on failure
+			err = o.updater.ReplaceProcess() // returns only on failure
 			o.Logger.ErrorContext(ctx, "agent update failed", "error", err)
 			_ = o.updater.Close()
 			continue

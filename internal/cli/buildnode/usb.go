@@ -99,7 +99,7 @@ func (l usbListing) table(g *cli.Grid) {
 	for _, d := range l.Devices {
 		as, title := "", d.Title
 		if d.Claim != nil {
-			covered[d.Claim.Device], as = true, shownAs(*d.Claim, d.Location)
+			covered[d.Claim.Device], as = true, displayName(*d.Claim, d.Location)
 		}
 		if d.Hub {
 			title = "hub, not available"
@@ -108,13 +108,13 @@ func (l usbListing) table(g *cli.Grid) {
 	}
 	for _, c := range l.Claims {
 		if !covered[c.Device] {
-			g.Row(c.Device, "", shownAs(c, c.Device), "claimed, not connected")
+			g.Row(c.Device, "", displayName(c, c.Device), "claimed, not connected")
 		}
 	}
 }
 
-// shownAs returns the name under which a device is listed.
-func shownAs(c usb.Claim, location string) string {
+// displayName returns the name under which a device is listed.
+func displayName(c usb.Claim, location string) string {
 	if c.Name != "" {
 		return c.Name
 	}
@@ -164,7 +164,7 @@ func (o *USBOptions) claim() error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "claimed %s as %s\n", c.Device, shownAs(c, c.Device))
+	_, err = fmt.Fprintf(o.Out, "claimed %s as %s\n", c.Device, displayName(c, c.Device))
 	return err
 }
 

@@ -114,8 +114,8 @@ func (f *settingFlags) settings(fs *pflag.FlagSet) (localtemplate.Settings, erro
 	return s, nil
 }
 
-// foretell warns about template settings that no driver of this version supports.
-func (g *globals) foretell(s localtemplate.Settings) {
+// warnUnsupported warns about template settings that no driver of this version supports.
+func (g *globals) warnUnsupported(s localtemplate.Settings) {
 	if s.Firmware != "" && s.Firmware != hv.FirmwareBIOS {
 		_, _ = fmt.Fprintf(g.Err, "warning: the hypervisor drivers of this version do not support firmware %s\n",
 			s.Firmware)
@@ -170,7 +170,7 @@ func (o *ImportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b := newBar(o.Err, "import "+cli.Plain(o.Settings.Name))
+	b := newProgressBar(o.Err, "import "+cli.Plain(o.Settings.Name))
 	vm, err := l.Import(ctx, o.Image, o.Settings, b.update)
 	b.end()
 	if err != nil && ctx.Err() != nil {
@@ -179,7 +179,7 @@ func (o *ImportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.foretell(o.Settings)
+	o.warnUnsupported(o.Settings)
 	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
@@ -226,7 +226,7 @@ func (o *CreateOptions) run(ctx context.Context, s localtemplate.Settings) error
 	if err != nil {
 		return err
 	}
-	o.foretell(s)
+	o.warnUnsupported(s)
 	return o.Output.Write(o.Out, vm, func(g *cli.Grid) { showVM(g, vm) })
 }
 
@@ -305,7 +305,7 @@ func vmModify(g *globals) *cobra.Command {
 		if vm, err = l.Modify(vm.ID, s); err != nil {
 			return err
 		}
-		g.foretell(s)
+		g.warnUnsupported(s)
 		return output.Write(g.Out, vm, func(t *cli.Grid) { showVM(t, vm) })
 	}
 	return cmd

@@ -104,7 +104,7 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 		}
 	}
 	if token != "" {
-		if _, err := auth.NewRoot(token); err != nil {
+		if _, err := auth.NewRootToken(token); err != nil {
 			return fmt.Errorf("%s: %w", config.AuthRootToken, err)
 		}
 	}
@@ -116,7 +116,7 @@ func openAccess(o accessOptions) (*access, error) {
 	a := &access{o: o, tier: o.Tier(), who: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
 	if token := v.String(config.AuthRootToken); token != "" {
-		root, err := auth.NewRoot(token)
+		root, err := auth.NewRootToken(token)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", config.AuthRootToken, err)
 		}
@@ -128,8 +128,8 @@ func openAccess(o accessOptions) (*access, error) {
 	if o.Edge.clients != nil {
 		a.who.Certificate = o.Edge.clients.Identity
 	}
-	a.who.Logins = auth.NewLogins(o.Stores.Signer, a.who.Root, v.String(config.OIDCProviderURL))
-	a.judge = auth.NewJudge(auth.Policy{
+	a.who.Logins = auth.NewLoginCookies(o.Stores.Signer, a.who.Root, v.String(config.OIDCProviderURL))
+	a.judge = auth.NewAuthorizer(auth.Policy{
 		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
 	routes := authrest.Options{
@@ -140,7 +140,7 @@ func openAccess(o accessOptions) (*access, error) {
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
 		a.who.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
-		routes.Tap = auth.NewTap(a.who.Sessions, o.Stores.Marks)
+		routes.Tap = auth.NewTAP(a.who.Sessions, o.Stores.Marks)
 	}
 	a.routes = authrest.Routes(routes)
 	var err error

@@ -27,7 +27,7 @@ func (a *access) applyTier(ctx context.Context) error {
 	if a.kept {
 		return nil
 	}
-	if err := a.judge.Keep(ctx); err != nil {
+	if err := a.judge.StoreEnforcement(ctx); err != nil {
 		return err
 	}
 	a.kept = true
@@ -95,12 +95,12 @@ func (s *RegistryService) openTrail() error {
 }
 
 // run runs the background jobs of a registry that runs alone, until ctx ends.
-func (k *registryKeeps) run(ctx context.Context, log *slog.Logger) {
+func (k *registryStores) run(ctx context.Context, log *slog.Logger) {
 	if k == nil {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { periodic.Run(ctx, k.folder.Chores(k.keys, k.signer), log) })
+	work.Go(func() { periodic.Run(ctx, k.folder.Jobs(k.keys, k.signer), log) })
 	work.Go(func() { k.license.Run(ctx) })
 	work.Wait()
 }

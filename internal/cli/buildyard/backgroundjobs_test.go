@@ -266,7 +266,7 @@ func TestPermissionsFollowTheLicense(t *testing.T) {
 	a := &access{
 		tier: tier, o: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)},
 	}
-	a.judge = auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, grants)
+	a.judge = auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, grants)
 	anna := auth.Identity{Name: "anna", Method: auth.ByKey}
 	step := func(what string, next farm.Tier, fails, allowed bool) {
 		t.Helper()
@@ -296,7 +296,7 @@ func TestPermissionsFollowTheLicense(t *testing.T) {
 	if len(stored) != 2 {
 		t.Error("replicas overwrite each other for ever")
 	}
-	if again := auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true},
+	if again := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true},
 		auth.NewGrantTable(stored[0], nil)); again.Rules().Allows(anna, "list_vms") {
 		t.Error("a restart opens what was denied")
 	}

@@ -60,14 +60,14 @@ const (
 	rightsMost = 4096
 )
 
-// lastRights caches the registry's last responses about rights of callers, for use while it does not
+// rightsCache caches the registry's last responses about rights of callers, for use while it does not
 // answer. The zero value is ready.
-type lastRights struct {
+type rightsCache struct {
 	mu   sync.Mutex
-	said map[string]saidRights
+	said map[string]rightsEntry
 }
 
-type saidRights struct {
+type rightsEntry struct {
 	rights *api.CallerRights
 	at     time.Time
 }
@@ -82,18 +82,18 @@ func rightsKey(c rest.Caller, template string) string {
 	}, "\x01")
 }
 
-func (l *lastRights) put(c rest.Caller, template string, rights *api.CallerRights) {
+func (l *rightsCache) put(c rest.Caller, template string, rights *api.CallerRights) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.said == nil || len(l.said) >= rightsMost {
-		l.said = map[string]saidRights{}
+		l.said = map[string]rightsEntry{}
 	}
-	l.said[rightsKey(c, template)] = saidRights{rights, time.Now()}
+	l.said[rightsKey(c, template)] = rightsEntry{rights, time.Now()}
 }
 
 // get returns the last response about a caller and a template, or about the caller where resource
 // rights on templates are not enforced.
-func (l *lastRights) get(c rest.Caller, template string) (*api.CallerRights, bool) {
+func (l *rightsCache) get(c rest.Caller, template string) (*api.CallerRights, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, about := range []string{template, ""} {

@@ -89,7 +89,7 @@ func TestLastRights(t *testing.T) {
 			Identity: auth.Identity{Name: "ann", Method: auth.ByKey, KeyID: "ann", Groups: []string{"ci"}},
 		}
 		managed := &api.CallerRights{Managed: true, Templates: map[string][]string{"t": {"pull"}}}
-		var l lastRights
+		var l rightsCache
 		l.put(ann, "t", managed)
 		if got, ok := l.get(ann, "t"); !ok || got != managed {
 			t.Errorf("got %v, %t", got, ok)

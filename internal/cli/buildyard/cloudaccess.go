@@ -13,7 +13,7 @@ import (
 // openAccess creates the access of the controller, and of a registry in the same process: they
 // share API keys, used nonces and the session signing keys.
 func (s *ControllerService) openAccess(ctx context.Context, records *authstore.Tables) error {
-	s.passes = s.farPasses()
+	s.passes = s.remoteNodeTokens()
 	if !s.settings.Bool(config.EnableAuth) {
 		return nil
 	}
@@ -23,14 +23,14 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	}
 	s.openTrail()
 	keys := auth.NewKeys(stores.Keys())
-	s.jobs = stores.Chores(keys)
+	s.jobs = stores.Jobs(keys)
 	o := accessOptions{Settings: s.settings, Tier: s.license.Tier, Edge: s.edge}
 	if len(s.settings.List(config.EtcdEndpoints)) > 0 {
-		o.Fresh = stores.Fresh
+		o.Fresh = stores.WaitConsistent
 	}
 	service := func(name farm.Service) accessStores {
 		return accessStores{
-			Keys: stores.Keys(), Marks: stores.Marks(), Grants: stores.Grants(name),
+			Keys: stores.Keys(), Marks: stores.Nonces(), Grants: stores.Grants(name),
 			Signer: stores.Signer(),
 		}
 	}
@@ -41,7 +41,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	if s.access, err = openAccess(o); err != nil || s.registry == nil { //nolint:contextcheck // requests have their own contexts
 		return err
 	}
-	s.passes = auth.NewPasses(stores.Signer(), keys)
+	s.passes = auth.NewNodeTokens(stores.Signer(), keys)
 	o.Show = nil // the registry has no portal
 	o.Passes = s.passes
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization),
@@ -52,9 +52,9 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	return err
 }
 
-// farPasses returns the issuer of node tokens for a remote registry with the same root token; nil
+// remoteNodeTokens returns the issuer of node tokens for a remote registry with the same root token; nil
 // where the controller authenticates with an API key, since nodes then need one as well.
-func (s *ControllerService) farPasses() *auth.NodeTokens {
+func (s *ControllerService) remoteNodeTokens() *auth.NodeTokens {
 	token := s.settings.String(config.AuthRootToken)
 	if s.registry != nil || token == "" || s.settings.String(config.APIKeyID) != "" {
 		return nil

@@ -118,13 +118,13 @@ func (s *ControllerService) Open(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if s.edge, err = openEdge(apiEdge, s.settings, s.log); err != nil {
+	if s.edge, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
 		return err
 	}
 	if s.listener, err = listen(ctx, "the controller", s.settings.String(config.ListenAddr), s.log); err != nil {
 		return err
 	}
-	s.listener.speak(s.edge)
+	s.listener.enableTLS(s.edge)
 	s.listener.protect(s.settings, s.log)
 	s.listener.shield.CrossOrigin = s.settings.Bool(config.AllowCORS)
 	if s.queue, err = openNodePort(ctx, s.settings, s.log); err != nil {
@@ -201,16 +201,16 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	}
 	var err error
 	if s.hasOwnRegistry() {
-		s.upstream = innerUpstream(s.registry.inner, s.log)
+		s.upstream = localUpstream(s.registry.inner, s.log)
 	} else if s.upstream, err = openUpstream(local, s.registry != nil && local == s.registry.localURL(), s.settings,
 		s.log); err != nil {
 		return err
 	}
-	shelf, err := s.shelf()
+	shelf, err := s.ownRegistry()
 	if err != nil {
 		return err
 	}
-	if err := s.output.there(s.upstream); err != nil {
+	if err := s.output.writeRemote(s.upstream); err != nil {
 		return err
 	}
 	macs, err := s.macRange()
@@ -282,9 +282,9 @@ func (s *ControllerService) hasOwnRegistry() bool {
 	return s.registry != nil && s.settings.String(config.LocalRegistry) == ""
 }
 
-// shelf returns the registry of the controller: the one in this process, unless another address is
+// ownRegistry returns the registry of the controller: the one in this process, unless another address is
 // set.
-func (s *ControllerService) shelf() (pausable, error) {
+func (s *ControllerService) ownRegistry() (pausable, error) {
 	if s.hasOwnRegistry() {
 		return localRegistry{reg: s.registry.core, rules: s.registry.access.Rules}, nil
 	}

@@ -139,7 +139,7 @@ func freeAddr(ctx context.Context, want string) string {
 	return want
 }
 
-func (d *demo) seeNode(ctx context.Context) error {
+func (d *demo) awaitNode(ctx context.Context) error {
 	var nodes []api.Node
 	err := d.await(ctx, 30*time.Second, "the node to join", func() (ok bool, err error) {
 		nodes, err = d.api.Nodes(ctx, client.ListOptions{})
@@ -191,8 +191,8 @@ func (d *demo) disk() (transfer.Disk, error) {
 	return transfer.Disk{Path: path, Format: "raw"}, os.WriteFile(path, []byte(rand.Text()), 0o600)
 }
 
-// reach shows how to log in, and that the guest's SSH server answers there.
-func (d *demo) reach(ctx context.Context, inst api.Instance) error {
+// showLogin shows how to log in, and that the guest's SSH server answers there.
+func (d *demo) showLogin(ctx context.Context, inst api.Instance) error {
 	if d.Driver == "sim" {
 		return nil
 	}

@@ -134,7 +134,7 @@ func TestDemoOnce(t *testing.T) {
 func TestNodeLog(t *testing.T) {
 	var out bytes.Buffer
 	l := &nodeLog{out: &out}
-	if got := l.standstill(); got != "" {
+	if got := l.savePause(); got != "" {
 		t.Errorf("before a save: %q", got)
 	}
 	for _, line := range []string{
@@ -149,7 +149,7 @@ func TestNodeLog(t *testing.T) {
 		"{\"level\":\"WARN\",\"msg\":\"low\"}\n{\"level\":\"ERROR\",\"msg\":\"bad\"}\nno JSON\n" {
 		t.Errorf("passed on %q", got)
 	}
-	if got := l.standstill(); got != "; guest paused for 65.4ms" {
+	if got := l.savePause(); got != "; guest paused for 65.4ms" {
 		t.Errorf("after a save: %q", got)
 	}
 }

@@ -40,7 +40,7 @@ func (d *demo) startInstance(ctx context.Context) (err error) {
 		return fmt.Errorf("script output %q lacks the nonce of this run", said)
 	}
 	d.ok("script", "%s", said)
-	return d.reach(ctx, d.source.Instance)
+	return d.showLogin(ctx, d.source.Instance)
 }
 
 // begin starts an instance of a version with a monitored script, and waits until it is

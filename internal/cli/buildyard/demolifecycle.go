@@ -30,7 +30,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	stopNode := launch(ctx, d.node.Run)
 	defer func() { err = errors.Join(err, d.endAll(ctx, stopNode)) }()
 	steps := []func(context.Context) error{
-		d.seeNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance,
+		d.awaitNode, d.push, d.scan, d.startInstance, d.saveInstance, d.resumeInstance, d.endInstance,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -40,7 +40,7 @@ func (d *demo) play(ctx context.Context) (err error) {
 	if d.Once {
 		return nil
 	}
-	d.invite()
+	d.printNextSteps()
 	<-ctx.Done()
 	return nil
 }
@@ -84,7 +84,7 @@ func (d *demo) endAll(ctx context.Context, stopNode func() error) error {
 func (d *demo) endInstances(ctx context.Context) error {
 	asked := map[string]bool{}
 	return d.await(ctx, endLimit, "the instances to end", func() (bool, error) {
-		living, err := d.living(ctx)
+		living, err := d.activeInstances(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -105,8 +105,8 @@ func (d *demo) endInstances(ctx context.Context) error {
 	})
 }
 
-// living returns the ids of the instances that have not ended.
-func (d *demo) living(ctx context.Context) (ids []string, err error) {
+// activeInstances returns the ids of the instances that have not ended.
+func (d *demo) activeInstances(ctx context.Context) (ids []string, err error) {
 	list, err := d.api.Instances(ctx, client.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (d *demo) removeVMs(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// invite prints the next steps.
-func (d *demo) invite() {
+// printNextSteps prints the next steps.
+func (d *demo) printNextSteps() {
 	_, _ = fmt.Fprintf(d.Out, `
 The cloud keeps running: controller %[1]s, registry %[2]s. Try:
 

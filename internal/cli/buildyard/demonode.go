@@ -62,8 +62,8 @@ func (l *nodeLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// standstill describes the pause of the guest during the last save, if known.
-func (l *nodeLog) standstill() string {
+// savePause describes the pause of the guest during the last save, if known.
+func (l *nodeLog) savePause() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.pause == nil {

@@ -37,7 +37,7 @@ func (d *demo) saveInstance(ctx context.Context) error {
 		return err
 	}
 	d.ok("save", "demo:v2 has the running guest, memory and disk: %d bytes more than v1%s; the saved VM has ended",
-		more, d.nodeLog.standstill())
+		more, d.nodeLog.savePause())
 	return nil
 }
 

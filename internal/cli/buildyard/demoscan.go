@@ -57,7 +57,7 @@ func (d *demo) scan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.tellScan(out)
+	return d.printScan(out)
 }
 
 // demoLicense makes an authority and signs a license with it. It also creates the directory
@@ -81,8 +81,8 @@ func demoLicense(dir, public string) (key string, err error) {
 	return license.Issue(signer, license.License{Product: license.ImageScanner, Tier: farm.TierBasic, Subject: "demo"})
 }
 
-// tellScan prints the result of a scan report.
-func (d *demo) tellScan(out string) error {
+// printScan prints the result of a scan report.
+func (d *demo) printScan(out string) error {
 	var report api.ScanReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		return fmt.Errorf("the scanner's report: %w", err)

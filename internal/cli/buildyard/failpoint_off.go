@@ -4,5 +4,5 @@ package buildyard
 
 import "github.com/buildyard/buildyard/internal/registry"
 
-// arrange changes nothing: see the file for builds with failpoints.
-func arrange(*registry.Options) error { return nil }
+// injectFaults changes nothing: see the file for builds with failpoints.
+func injectFaults(*registry.Options) error { return nil }

@@ -39,8 +39,8 @@ func growth(live uint64) int {
 	return int(min(max(100*growthRoom/max(live, 1), growthLeast), growthMost))
 }
 
-// stormGrowth returns the growth while collections follow each other fast.
-func stormGrowth(live, room uint64) int {
+// burstGrowth returns the growth while collections follow each other fast.
+func burstGrowth(live, room uint64) int {
 	least := growthLeast
 	if room <= refusedRoom {
 		least = refusedLeast
@@ -53,9 +53,9 @@ func stormGrowth(live, room uint64) int {
 // when more is live: the headroom never exceeds that of a burst.
 func nextGrowth(set int, live, room uint64, since time.Duration) int {
 	if since < stormy {
-		return stormGrowth(live, room)
+		return burstGrowth(live, room)
 	}
-	return min(set, stormGrowth(live, room))
+	return min(set, burstGrowth(live, room))
 }
 
 // tuneGC adjusts the growth of the heap until ctx ends; refusals receives a value for each rejected
@@ -81,11 +81,11 @@ func tuneGC(ctx context.Context, refusals <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-collected:
-			want = nextGrowth(set, liveBytes(), refused.room(time.Now()), time.Since(last))
+			want = nextGrowth(set, liveBytes(), refused.headroom(time.Now()), time.Since(last))
 			last = time.Now()
 		case <-refusals:
 			if refused.add(time.Now()) {
-				want = min(set, stormGrowth(liveBytes(), refusedRoom))
+				want = min(set, burstGrowth(liveBytes(), refusedRoom))
 			}
 		case <-calm.C:
 			if time.Since(last) >= stormOver {
@@ -122,8 +122,8 @@ func (r *refusalCount) add(now time.Time) bool {
 	return true
 }
 
-// room returns the allowed heap growth in a burst of requests, in bytes.
-func (r *refusalCount) room(now time.Time) uint64 {
+// headroom returns the allowed heap growth in a burst of requests, in bytes.
+func (r *refusalCount) headroom(now time.Time) uint64 {
 	if now.Sub(r.many) <= 2*stormOver { // the next count may be in progress
 		return refusedRoom
 	}

@@ -18,7 +18,7 @@ func TestGrowth(t *testing.T) {
 	for live, want := range map[uint64]int{
 		0: 1600, 16 << 20: 100, 32 << 20: 50, 64 << 20: 25, 8 << 30: 25,
 	} {
-		if got := stormGrowth(live, refusedRoom); got != want {
+		if got := burstGrowth(live, refusedRoom); got != want {
 			t.Errorf("%d MB may grow by %d %% in a storm, want %d %%", live>>20, got, want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestRefusalCount(t *testing.T) {
 	var r refusalCount
 	now := time.Unix(1000, 0)
 	for range 100 { // a client with a wrong password
-		if now = now.Add(stormOver / 5); r.add(now) || r.room(now) != stormRoom {
+		if now = now.Add(stormOver / 5); r.add(now) || r.headroom(now) != stormRoom {
 			t.Fatal("few refusals count as many")
 		}
 	}
@@ -66,7 +66,7 @@ func TestRefusalCount(t *testing.T) {
 	}
 	for after, want := range map[time.Duration]uint64{0: refusedRoom, 2 * stormOver: refusedRoom, 2*stormOver +
 		1: stormRoom} {
-		if got := r.room(now.Add(after)); got != want {
+		if got := r.headroom(now.Add(after)); got != want {
 			t.Errorf("%s after them there are %d MB of room", after, got>>20)
 		}
 	}

@@ -42,7 +42,7 @@ func guard(ts *testscript.TestScript, neg bool, args []string) {
 			Service: service, JWT: token,
 			Next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }},
 			May: func(who auth.Identity, r *http.Request) error {
-				if strings.HasPrefix(r.URL.Path, "/api/v1/node") && !who.In("builders") {
+				if strings.HasPrefix(r.URL.Path, "/api/v1/node") && !who.MayActFor("builders") {
 					return auth.Forbidden("list_nodes")
 				}
 				return nil

@@ -87,7 +87,7 @@ func (o *initOptions) run() error {
 		if err != nil {
 			return fmt.Errorf("certificates: %w", err)
 		}
-		o.say(pair.made, "certificate", pair.cert)
+		o.printCreated(pair.made, "certificate", pair.cert)
 		settings = append(settings, [2]string{config.UseHTTPS, "true"}, [2]string{config.ServerCert, pair.cert},
 			[2]string{config.ServerKey, pair.key})
 	}
@@ -98,8 +98,8 @@ func (o *initOptions) run() error {
 	return o.explain(values)
 }
 
-// say prints that something was created, or existed before.
-func (o *initOptions) say(made bool, what, path string) {
+// printCreated prints that something was created, or existed before.
+func (o *initOptions) printCreated(made bool, what, path string) {
 	word := "kept"
 	if made {
 		word = "created"
@@ -113,7 +113,7 @@ func (o *initOptions) makeToken(path string) error {
 		if err != nil {
 			return fmt.Errorf("root token %s: %w", path, err)
 		}
-		o.say(false, "root token", path)
+		o.printCreated(false, "root token", path)
 		return nil
 	}
 	secret := make([]byte, 32)
@@ -121,7 +121,7 @@ func (o *initOptions) makeToken(path string) error {
 	if err := replaceFile(path, []byte(base64.RawURLEncoding.EncodeToString(secret)+"\n")); err != nil {
 		return fmt.Errorf("root token: %w", err)
 	}
-	o.say(true, "root token", path)
+	o.printCreated(true, "root token", path)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (o *initOptions) addSettings(path string, settings [][2]string) (map[string
 			text += s[0] + "=" + config.Quote(s[1]) + "\n"
 		}
 	}
-	o.say(missing, "settings", path)
+	o.printCreated(missing, "settings", path)
 	if !missing {
 		return values, nil
 	}

@@ -169,8 +169,8 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	return until, nil
 }
 
-// shownLicense is the output of show for a key.
-type shownLicense struct {
+// licenseOutput is the output of show for a key.
+type licenseOutput struct {
 	Valid   bool            `json:"valid"`
 	Product license.Product `json:"product,omitempty"`
 	Tier    farm.Tier       `json:"tier,omitempty"`
@@ -199,7 +199,7 @@ tier, subject and expiration time, or why it is not valid. It calls no service.`
 			if err != nil {
 				return err
 			}
-			shown := judge(trust, key, time.Now())
+			shown := checkLicense(trust, key, time.Now())
 			if err := output.Write(streams.Out, shown, shown.table); err != nil {
 				return err
 			}
@@ -228,9 +228,9 @@ func keyOf(in io.Reader, arg string) (string, error) {
 	return string(raw), err
 }
 
-func judge(trust license.Trust, key string, now time.Time) shownLicense {
+func checkLicense(trust license.Trust, key string, now time.Time) licenseOutput {
 	l, err := trust.Verify(key)
-	s := shownLicense{Valid: err == nil, Product: l.Product, Tier: l.Tier, Subject: l.Subject, Expires: l.Expires}
+	s := licenseOutput{Valid: err == nil, Product: l.Product, Tier: l.Tier, Subject: l.Subject, Expires: l.Expires}
 	switch {
 	case err != nil:
 		s.Problem = err.Error()
@@ -240,7 +240,7 @@ func judge(trust license.Trust, key string, now time.Time) shownLicense {
 	return s
 }
 
-func (s shownLicense) table(g *cli.Grid) {
+func (s licenseOutput) table(g *cli.Grid) {
 	word := map[bool]string{true: "yes", false: "no"}[s.Valid]
 	g.Row("valid", word)
 	if s.Problem != "" {

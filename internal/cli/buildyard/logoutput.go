@@ -82,8 +82,8 @@ func (o *logOutput) logger(level, service string) (*slog.Logger, error) {
 	return obs.Logger(w, level, service)
 }
 
-// here writes the lines to the central logs of the registry in this process.
-func (o *logOutput) here(to *central.Logs) {
+// writeLocal writes the lines to the central logs of the registry in this process.
+func (o *logOutput) writeLocal(to *central.Logs) {
 	if o.central == nil || o.send != nil {
 		return
 	}
@@ -91,8 +91,8 @@ func (o *logOutput) here(to *central.Logs) {
 	o.central.Ship("this process")
 }
 
-// there sends the lines to a registry, unless they are written to one in this process.
-func (o *logOutput) there(u *upstream) error {
+// writeRemote sends the lines to a registry, unless they are written to one in this process.
+func (o *logOutput) writeRemote(u *upstream) error {
 	if o.central == nil || o.send != nil {
 		return nil
 	}

@@ -151,7 +151,7 @@ func TestTwoControllersShipAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.there(&upstream{address: "http://" + address}); err != nil {
+		if err := o.writeRemote(&upstream{address: "http://" + address}); err != nil {
 			t.Fatal(err)
 		}
 		outputs = append(outputs, o)

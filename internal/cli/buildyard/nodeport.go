@@ -51,7 +51,7 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 	if addr == "" {
 		return nil, nil // there is none
 	}
-	edge, err := openEdge(queueEdge, v, log)
+	edge, err := openPortTLS(queueEdge, v, log)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func openNodePort(ctx context.Context, v *config.Values, log *slog.Logger) (*nod
 	if err != nil {
 		return nil, err
 	}
-	l.speak(edge)
+	l.enableTLS(edge)
 	l.protect(v, log)
 	return &nodePort{edge, l, log}, nil
 }
@@ -84,14 +84,14 @@ func (p *nodePort) run(ctx context.Context, handler http.Handler, v *config.Valu
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	work.Go(func() { p.edge.run(ctx) })
-	return p.listener.serve(rest.WithJoinPolicy(ctx, p.door(v)), handler, v.Duration(config.GracefulShutdown))
+	return p.listener.serve(rest.WithJoinPolicy(ctx, p.joinPolicy(v)), handler, v.Duration(config.GracefulShutdown))
 }
 
 // guard returns the guard of the interface: it authenticates callers that the controller knows, and
 // machines by certificates of the interface's own authorities. It is nil without both.
 func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	who := &auth.Authenticator{}
-	judge := auth.NewJudge(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
+	judge := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
 	switch {
 	case a != nil:
 		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
@@ -108,8 +108,8 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	return rest.NewGuard(o)
 }
 
-// door returns the conditions for joining there.
-func (p *nodePort) door(v *config.Values) rest.JoinPolicy {
+// joinPolicy returns the conditions for joining there.
+func (p *nodePort) joinPolicy(v *config.Values) rest.JoinPolicy {
 	switch {
 	case !v.Bool(config.QueueAuth):
 		return rest.JoinOpen

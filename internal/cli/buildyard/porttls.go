@@ -50,9 +50,9 @@ func checkTLS(v *config.Values, uses ...string) error {
 	return nil
 }
 
-// openEdge reads the files that the settings name. A TLS port without its own certificate uses that
+// openPortTLS reads the files that the settings name. A TLS port without its own certificate uses that
 // of the API.
-func openEdge(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTLS, error) {
+func openPortTLS(keys portTLSSettings, v *config.Values, log *slog.Logger) (*portTLS, error) {
 	e := &portTLS{}
 	var err error
 	if file := v.String(keys.CA); file != "" {

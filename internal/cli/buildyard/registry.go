@@ -49,7 +49,7 @@ type RegistryService struct {
 	inner      *pipe     // for the controller in this process; nil: none
 	core       *registry.Registry
 	limits     registryrest.Limits
-	keeps      *registryKeeps // nil without authentication, or when the controller of this process has it
+	keeps      *registryStores // nil without authentication, or when the controller of this process has it
 	access     *access
 	trail      *rest.AuditTrail // nil: no authentication, no event log, or the controller of this process has it
 }
@@ -91,14 +91,14 @@ func (s *RegistryService) configure(settings *config.Values, base, addr string) 
 func (s *RegistryService) Open(ctx context.Context) error {
 	var err error
 	if s.edge == nil {
-		if s.edge, err = openEdge(apiEdge, s.settings, s.log); err != nil {
+		if s.edge, err = openPortTLS(apiEdge, s.settings, s.log); err != nil {
 			return err
 		}
 	}
 	if s.listener, err = listen(ctx, "the registry", s.addr, s.log); err != nil {
 		return err
 	}
-	s.listener.speak(s.edge)
+	s.listener.enableTLS(s.edge)
 	s.listener.protect(s.settings, s.log)
 	s.limits.LogStreams = rest.NewConcurrencyLimit("log streams", config.MaxLogStreams,
 		s.settings.Int(config.MaxLogStreams))
@@ -113,19 +113,19 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		return fmt.Errorf("storage directory: %w", err)
 	}
 	o := registry.Options{
-		Base: s.base, Version: obs.FullVersion(), Address: s.keeperURL(), Logger: s.log, ScrubRate: s.scrubRate,
+		Base: s.base, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log, ScrubRate: s.scrubRate,
 		Reserve:  diskReserve,
 		KeepLogs: s.keepLogs, MaxLogSize: s.maxLogSize,
 		MaxPushes: s.settings.Int(config.MaxPushes), MaxReservation: s.settings.Int(config.MaxPushReservation),
 		MaxLogRows: s.settings.Int(config.MaxLogRows), MaxLogRowsBytes: s.settings.Size(config.MaxLogRowBytes),
 	}
-	if err := arrange(&o); err != nil {
+	if err := injectFaults(&o); err != nil {
 		return err
 	}
 	if s.core, err = registry.Open(ctx, o); err != nil {
 		return err
 	}
-	s.output.here(s.core.Logs())
+	s.output.writeLocal(s.core.Logs())
 	if s.shares {
 		return nil
 	}

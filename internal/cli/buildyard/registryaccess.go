@@ -17,8 +17,8 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// registryKeeps are the open authentication stores of a standalone registry.
-type registryKeeps struct {
+// registryStores are the open authentication stores of a standalone registry.
+type registryStores struct {
 	folder  *authfile.Dir
 	marks   *authfile.Nonces
 	keys    *auth.Keys
@@ -35,7 +35,7 @@ func (s *RegistryService) openOwnAccess() error {
 	if !s.settings.Bool(config.EnableAuth) {
 		return nil
 	}
-	k := &registryKeeps{}
+	k := &registryStores{}
 	s.keeps = k
 	var err error
 	if k.license, err = license.Open(license.Options{
@@ -64,8 +64,8 @@ func (s *RegistryService) openOwnAccess() error {
 	return err
 }
 
-func (k *registryKeeps) open(dir string) (stores accessStores, err error) {
-	if k.folder, err = authfile.OpenFolder(dir); err != nil {
+func (k *registryStores) open(dir string) (stores accessStores, err error) {
+	if k.folder, err = authfile.OpenDir(dir); err != nil {
 		return stores, err
 	}
 	ring, err := k.folder.Ring()
@@ -80,14 +80,14 @@ func (k *registryKeeps) open(dir string) (stores accessStores, err error) {
 	if err != nil {
 		return stores, err
 	}
-	if k.marks, err = k.folder.Marks(); err != nil {
+	if k.marks, err = k.folder.OpenNonces(); err != nil {
 		return stores, err
 	}
 	k.keys, k.signer = auth.NewKeys(keys), auth.NewSigner(ring)
 	return accessStores{Keys: keys, Marks: k.marks, Grants: grants, Signer: k.signer}, nil
 }
 
-func (k *registryKeeps) close() error {
+func (k *registryStores) close() error {
 	if k == nil || k.folder == nil {
 		return nil
 	}
@@ -129,9 +129,9 @@ func (s *RegistryService) localURL() string {
 	return s.local.url()
 }
 
-// keeperURL returns the address at which commands on this machine that manage the storage call the
+// maintenanceURL returns the address at which commands on this machine that manage the storage call the
 // registry.
-func (s *RegistryService) keeperURL() string {
+func (s *RegistryService) maintenanceURL() string {
 	if s.local != nil {
 		return s.local.url()
 	}

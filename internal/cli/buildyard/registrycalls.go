@@ -28,7 +28,7 @@ type registryCalls struct {
 	details callGroup[api.TemplateDetail]
 
 	looks, asks breaker // of the calls of a start: the template, and the caller's rights
-	said        lastRights
+	said        rightsCache
 }
 
 var _ pausable = (*registryCalls)(nil)
@@ -160,7 +160,7 @@ func bounded[T any](
 	defer cancel()
 	out, err := do(within)
 	if farm.CodeOf(err) == farm.CodeUnauthenticated {
-		return out, notTaken(r.address, err)
+		return out, credentialsRejected(r.address, err)
 	}
 	if err != nil && (within.Err() != nil || farm.CodeOf(err) == farm.CodeUnavailable) && ctx.Err() == nil {
 		err = farm.Unavailable(err, "The registry at %s cannot be reached; try again", r.address)

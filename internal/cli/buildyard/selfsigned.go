@@ -46,7 +46,7 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return pair, err
 	}
-	if there, err := bothThere(pair.cert, pair.key); there || err != nil {
+	if there, err := bothExist(pair.cert, pair.key); there || err != nil {
 		return pair, err
 	}
 	authority, key, err := openAuthority(dir)
@@ -69,9 +69,9 @@ func makeCertificates(dir string, names []string) (certificatePair, error) {
 	return pair, err
 }
 
-// bothThere reports whether a certificate and its key exist; it is an error if only one exists or
+// bothExist reports whether a certificate and its key exist; it is an error if only one exists or
 // they do not match.
-func bothThere(cert, key string) (bool, error) {
+func bothExist(cert, key string) (bool, error) {
 	_, certErr := os.Stat(cert)
 	_, keyErr := os.Stat(key)
 	switch {
@@ -94,7 +94,7 @@ func bothThere(cert, key string) (bool, error) {
 // openAuthority reads the authority of the directory, or creates one.
 func openAuthority(dir string) (*x509.Certificate, crypto.Signer, error) {
 	certPath, keyPath := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKeyFile)
-	there, err := bothThere(certPath, keyPath)
+	there, err := bothExist(certPath, keyPath)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -45,8 +45,8 @@ func newListener(socket net.Listener, log *slog.Logger) *listener {
 	}}
 }
 
-// speak enables TLS if the port has it.
-func (l *listener) speak(e *portTLS) {
+// enableTLS enables TLS if the port has it.
+func (l *listener) enableTLS(e *portTLS) {
 	if e.server != nil {
 		l.server.TLSConfig, l.secure = e.server.Config(), true
 	}

@@ -79,9 +79,9 @@ func (k *storageCommand) ask(address string) (err error) {
 	return err
 }
 
-// here runs work on a storage that no process has open. If a registry has it open, here returns
+// runOffline runs work on a storage that no process has open. If a registry has it open, here returns
 // false and k calls that registry.
-func (k *storageCommand) here(work func() error) (bool, error) {
+func (k *storageCommand) runOffline(work func() error) (bool, error) {
 	if k.api != nil {
 		return false, nil
 	}
@@ -150,8 +150,8 @@ func (k *storageCommand) progress(p api.StorageJobProgress) {
 		bytesize.Format(p.Done), bytesize.Format(p.Total), bytesize.Format(p.Rate), time.Duration(p.Left)*time.Second)
 }
 
-// often calls show at most every progressEvery.
-func (k *storageCommand) often() func(api.StorageJobProgress) {
+// throttled calls show at most every progressEvery.
+func (k *storageCommand) throttled() func(api.StorageJobProgress) {
 	next := time.Now().Add(progressEvery)
 	return func(p api.StorageJobProgress) {
 		if now := time.Now(); now.After(next) {

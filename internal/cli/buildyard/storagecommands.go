@@ -57,9 +57,9 @@ The exit code is 1 when data is lost that "repair" cannot restore.`,
 			return err
 		}
 		var report api.RegistryCheck
-		done, err := k.here(func() (err error) {
+		done, err := k.runOffline(func() (err error) {
 			report, err = registry.CheckStorage(ctx, k.base,
-				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttled()})
 			return err
 		})
 		if err == nil && !done {
@@ -140,9 +140,9 @@ The exit code is 1 when data is lost that it could not restore.`,
 			return err
 		}
 		var report api.RegistryRepair
-		done, err := k.here(func() (err error) {
+		done, err := k.runOffline(func() (err error) {
 			report, err = registry.RepairStorage(ctx, registry.Options{Base: k.base},
-				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.often()})
+				registry.CheckOptions{Deep: d.deep, Rate: rate, Progress: k.throttled()})
 			return err
 		})
 		if err == nil && !done {
@@ -196,7 +196,7 @@ whole trash: deleted layers cannot be restored.`,
 			}
 		}
 		var report api.RegistryGC
-		done, err := k.here(func() error {
+		done, err := k.runOffline(func() error {
 			return k.open(ctx, func(r *registry.Registry) (err error) {
 				report, err = r.GC(ctx, o)
 				return err
@@ -242,7 +242,7 @@ func statsCommand(streams Streams) *cobra.Command {
 		Example: `  buildyard registry stats --json | jq .reclaimable`,
 	}, func(ctx context.Context) error {
 		var stats api.RegistryStats
-		done, err := k.here(func() error {
+		done, err := k.runOffline(func() error {
 			return k.open(ctx, func(r *registry.Registry) (err error) {
 				stats, err = r.Stats(ctx)
 				return err

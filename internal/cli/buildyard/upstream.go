@@ -26,8 +26,8 @@ type upstream struct {
 	log     *slog.Logger
 }
 
-// innerUpstream returns the registry in this process, which requires no credentials.
-func innerUpstream(to *pipe, log *slog.Logger) *upstream {
+// localUpstream returns the registry in this process, which requires no credentials.
+func localUpstream(to *pipe, log *slog.Logger) *upstream {
 	return &upstream{address: pipeURL, inner: to, log: log}
 }
 
@@ -82,13 +82,13 @@ func (u *upstream) authorize(r *http.Request) error {
 	case client.ErrUnreachable, client.ErrUnavailable:
 		return farm.Unavailable(err, "The registry at %s cannot be reached; try again", u.address)
 	case client.ErrUnauthenticated:
-		return notTaken(u.address, err)
+		return credentialsRejected(u.address, err)
 	}
 	return err
 }
 
-// notTaken is the error of a registry that rejects the controller's credentials.
-func notTaken(address string, err error) error {
+// credentialsRejected is the error of a registry that rejects the controller's credentials.
+func credentialsRejected(address string, err error) error {
 	return farm.Unavailable(err,
 		"The registry at %s rejected the controller's credentials: set the same %s at both, or %s and %s of a key "+
 			"of the registry at the controller", address, config.AuthRootToken, config.APIKeyID, config.APIKeyString)
@@ -151,7 +151,7 @@ func (p *credentialTransport) RoundTrip(r *http.Request) (*http.Response, error)
 		}
 		_ = resp.Body.Close()
 		if last || !p.u.renew(try) {
-			return nil, notTaken(p.u.address, errors.New("response status 401"))
+			return nil, credentialsRejected(p.u.address, errors.New("response status 401"))
 		}
 	}
 }

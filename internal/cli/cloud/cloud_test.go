@@ -87,7 +87,7 @@ func TestWhatEndsAWait(t *testing.T) {
 
 func TestMeter(t *testing.T) {
 	var out bytes.Buffer
-	m := newMeter(&out)
+	m := newProgressMeter(&out)
 	m.expect("a", "b")
 	for _, share := range []float64{0, 0.1, 0.3, 0.31, 0.9} {
 		m.update("a", "Pulling", share)
@@ -98,7 +98,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("elsewhere: %q, want %q", out.String(), want)
 	}
 	out.Reset()
-	m = newMeter(&out)
+	m = newProgressMeter(&out)
 	m.columns = 50
 	m.expect("a", "b", "c")
 	for _, id := range []string{"a", "b", "c"} {

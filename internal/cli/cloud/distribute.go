@@ -261,7 +261,7 @@ func (o *distributeOptions) run(ctx context.Context, template string) error {
 
 // distributed waits until nodes have cached a version.
 func (a *Command) distributed(ctx context.Context, request string) error {
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	defer m.end()
 	_, err := a.API.WaitDistributed(ctx, request, func(d api.Distribution) {
 		for _, node := range slices.Sorted(maps.Keys(d.Status)) {

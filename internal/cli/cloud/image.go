@@ -99,7 +99,7 @@ func (o *saveOptions) run(ctx context.Context, instance string) (err error) {
 
 // saved waits for the end of a save.
 func (a *Command) saved(ctx context.Context, id string) error {
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	m.expect(id)
 	defer m.end()
 	_, err := a.API.WaitSaved(ctx, id, func(s api.SaveImage) {

@@ -67,7 +67,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 
 // gone waits for the end of instances and shows the progress.
 func (a *Command) gone(ctx context.Context, all []result) error {
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	for _, r := range all {
 		if r.err == nil {
 			m.expect(r.ID)

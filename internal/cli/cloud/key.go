@@ -53,8 +53,8 @@ func (a *Command) ofEither(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// without404 explains the error of a service that does not have a route.
-func (a *Command) without404(err error, what, setting string) error {
+// ignoreNotFound explains the error of a service that does not have a route.
+func (a *Command) ignoreNotFound(err error, what, setting string) error {
 	if client.CodeOf(err) != client.ErrUnsupported {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *Command) keyError(err error, id string) error {
 	if errors.Is(err, client.ErrNotFound) && !cli.WithExitCode(err) {
 		return cli.Exit(cli.ExitNotFound, fmt.Errorf("API key %q not found; see \"buildyard key list\"", id))
 	}
-	return a.without404(err, "API keys", "SVC_ENABLE_API_KEYS")
+	return a.ignoreNotFound(err, "API keys", "SVC_ENABLE_API_KEYS")
 }
 
 func keyCommand(s cli.Streams) *cobra.Command {

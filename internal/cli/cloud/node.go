@@ -198,7 +198,7 @@ func nodeDrain(s cli.Streams) *cobra.Command {
 
 // drained waits until a node runs nothing.
 func (a *Command) drained(ctx context.Context, id string) error {
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	m.expect(id)
 	defer m.end()
 	first := -1
@@ -295,7 +295,7 @@ func (a *Command) updated(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return a.done("nodes", "up to date")
 	}
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	m.expect(ids...)
 	results := each(ctx, ids, "updated", func(ctx context.Context, id string) error {
 		_, err := a.API.WaitUpdated(ctx, id, nil)

@@ -109,12 +109,12 @@ func (a *Command) showScan(ctx context.Context, name string) error {
 		return cmp.Or(cmp.Compare(y.Vulnerability.Score, x.Vulnerability.Score),
 			strings.Compare(x.Package.Name, y.Package.Name))
 	})
-	a.sayScan(scan)
+	a.printScan(scan)
 	return list(a, answer[[]api.HostVulnerability]{value: scan.Vulnerabilities}, findingView)
 }
 
-// sayScan prints the header of a list of findings, with its gaps.
-func (a *Command) sayScan(s api.NodeScan) {
+// printScan prints the header of a list of findings, with its gaps.
+func (a *Command) printScan(s api.NodeScan) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintln(a.Err, cli.Plain(fmt.Sprintf(format, args...))) }
 	say("%s: %s, %s, %s", s.Host, when(s.Scanned), cli.Plural(s.Counts.Packages, "package"),
 		cli.Plural(len(s.Vulnerabilities)+s.LeftOut.Vulnerabilities, "vulnerability"))

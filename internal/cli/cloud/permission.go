@@ -71,9 +71,9 @@ func (a *Command) permissionError(err error, group string, resources bool) error
 		return cli.Exit(cli.ExitNotFound,
 			fmt.Errorf("permission group %q not found; see \"buildyard permission list\"", group))
 	case resources:
-		return a.without404(err, "resource rights", "SVC_ENABLE_RESOURCE_MANAGEMENT")
+		return a.ignoreNotFound(err, "resource rights", "SVC_ENABLE_RESOURCE_MANAGEMENT")
 	}
-	return a.without404(err, "permission groups", "SVC_ENABLE_AUTH")
+	return a.ignoreNotFound(err, "permission groups", "SVC_ENABLE_AUTH")
 }
 
 func permissionList(s cli.Streams) *cobra.Command {

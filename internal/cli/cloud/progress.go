@@ -31,7 +31,7 @@ type part struct {
 	share float64 // 0..1
 }
 
-func newMeter(w io.Writer) *progressMeter {
+func newProgressMeter(w io.Writer) *progressMeter {
 	return &progressMeter{w: w, columns: cli.Columns(w), parts: map[string]part{}}
 }
 

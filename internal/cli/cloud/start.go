@@ -240,7 +240,7 @@ func (o *startOptions) run(ctx context.Context, template string) error {
 
 // started waits until instances are Started and prints the progress on standard error.
 func (a *Command) started(ctx context.Context, ids []string) error {
-	m := newMeter(a.Err)
+	m := newProgressMeter(a.Err)
 	m.expect(ids...)
 	results := each(ctx, ids, "Started", func(ctx context.Context, id string) error {
 		_, err := a.API.WaitStarted(ctx, id, func(i api.Instance) { m.update(id, i.InstanceState, startShare(i)) })

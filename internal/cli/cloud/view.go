@@ -145,7 +145,7 @@ func follow[T any](ctx context.Context, a *Command, v view[T], look func(context
 		case err != nil && !away:
 			a.interrupted(err)
 		case err == nil:
-			if err := f.tell(got); err != nil {
+			if err := f.printChange(got); err != nil {
 				return err
 			}
 			shown = true
@@ -174,8 +174,8 @@ type change struct {
 	Item json.RawMessage `json:"item,omitempty"`
 }
 
-// tell prints new, changed and removed items.
-func (f *listWatcher[T]) tell(got answer[[]T]) error {
+// printChange prints new, changed and removed items.
+func (f *listWatcher[T]) printChange(got answer[[]T]) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(got.raw, &raws); err != nil || len(raws) != len(got.value) {
 		return fmt.Errorf("response is not a list: %w", err)
@@ -197,7 +197,7 @@ func (f *listWatcher[T]) tell(got answer[[]T]) error {
 		}
 		f.last[id] = text
 		rows = append(rows, row)
-		if err := f.say(change{"set", id, raws[i]}); err != nil {
+		if err := f.print(change{"set", id, raws[i]}); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (f *listWatcher[T]) tell(got answer[[]T]) error {
 		if !present[id] {
 			delete(f.last, id)
 			rows = append(rows, []string{cli.Plain(id), "gone"})
-			if err := f.say(change{"gone", id, nil}); err != nil {
+			if err := f.print(change{"gone", id, nil}); err != nil {
 				return err
 			}
 		}
@@ -217,8 +217,8 @@ func (f *listWatcher[T]) tell(got answer[[]T]) error {
 	return f.a.rows(rows, f.width)
 }
 
-// say prints a change in the formats other than tables.
-func (f *listWatcher[T]) say(c change) error {
+// print prints a change in the formats other than tables.
+func (f *listWatcher[T]) print(c change) error {
 	switch f.a.Output {
 	case cli.JSON, cli.YAML:
 		return f.a.line(c)

@@ -73,7 +73,7 @@ func usual(p defaultPaths) settings {
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
 		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
 		ListenAddr: "127.0.0.1:8081", DBUpdateInterval: "24h",
-		PushNodeFile: usualNodeFile(), PushInterval: "1m",
+		PushNodeFile: defaultNodeFile(), PushInterval: "1m",
 	}
 	if p.State != "" {
 		s.DBBackendPath = filepath.Join(p.State, "catalogue.db") // glossary:allow the name of the file on disk

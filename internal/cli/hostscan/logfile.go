@@ -23,8 +23,8 @@ type serviceLog struct {
 	close func()
 }
 
-// openJournal opens the log: in a file, or on the error stream.
-func openJournal(s settings, stderr io.Writer) (*serviceLog, error) {
+// openServiceLog opens the log: in a file, or on the error stream.
+func openServiceLog(s settings, stderr io.Writer) (*serviceLog, error) {
 	j := &serviceLog{level: &slog.LevelVar{}, close: func() {}}
 	to := stderr
 	if s.LogToFile {

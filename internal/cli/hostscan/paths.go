@@ -16,14 +16,14 @@ type defaultPaths struct {
 	Database string // file, shared with the image scanner
 }
 
-// usualPlaces returns those of this user on this system.
-func usualPlaces() defaultPaths {
+// newDefaultPaths returns those of this user on this system.
+func newDefaultPaths() defaultPaths {
 	home, _ := os.UserHomeDir()
 	return placesOf(runtime.GOOS, os.Geteuid() == 0, home, os.Getenv)
 }
 
-// usualNodeFile returns that of an agent of this user.
-func usualNodeFile() string {
+// defaultNodeFile returns that of an agent of this user.
+func defaultNodeFile() string {
 	home, _ := os.UserHomeDir()
 	return nodeFile(os.Geteuid() == 0, home, os.Getenv)
 }

@@ -102,8 +102,8 @@ type nodeIdentity struct {
 // maxMember bounds its file in bytes.
 const maxMember = 1 << 20
 
-// readMember reads the identity of the node on this host from a private file.
-func readMember(path string) (m nodeIdentity, err error) {
+// readNodeIdentity reads the identity of the node on this host from a private file.
+func readNodeIdentity(path string) (m nodeIdentity, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, fmt.Errorf("node identity %s not found: join this host to a cloud, or set push-node and push-key-id",
@@ -131,7 +131,7 @@ func (s settings) pushTo() (push.Target, error) {
 	var m nodeIdentity
 	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {
 		var err error
-		if m, err = readMember(s.PushNodeFile); err != nil {
+		if m, err = readNodeIdentity(s.PushNodeFile); err != nil {
 			return push.Target{}, err
 		}
 	}

@@ -109,7 +109,7 @@ Installed packages are reported again after a full scan or when they change.`,
 		Example: `  hostscan report reset`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := g.asker()
+			a, err := g.client()
 			if err != nil {
 				return err
 			}
@@ -117,7 +117,7 @@ Installed packages are reported again after a full scan or when they change.`,
 			if err != nil {
 				return err
 			}
-			return g.tellState(state)
+			return g.printState(state)
 		},
 	}
 }
@@ -174,7 +174,7 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	a, err := o.asker()
+	a, err := o.client()
 	if err != nil {
 		return err
 	}

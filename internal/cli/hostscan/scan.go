@@ -46,7 +46,7 @@ damaged, the other results count, and the exit code is 7. Run the service as roo
 }
 
 func (o *fullScanOptions) run(ctx context.Context) error {
-	a, err := o.asker()
+	a, err := o.client()
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (o *fullScanOptions) run(ctx context.Context) error {
 		return left(ctx, err)
 	}
 	if o.noWait {
-		return o.tellState(state)
+		return o.printState(state)
 	}
 	after, err := o.wait(ctx, a)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	if after.Database.Built == nil {
 		o.say("Vulnerability database %s not found: packages were not matched", after.Database.Path)
 	}
-	if err := o.tellState(after.State); err != nil {
+	if err := o.printState(after.State); err != nil {
 		return err
 	}
 	return partly(*l)
@@ -180,7 +180,7 @@ are reported. With a directory it starts with a full scan of it.`,
 			if err != nil {
 				return err
 			}
-			a, err := g.asker()
+			a, err := g.client()
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ are reported. With a directory it starts with a full scan of it.`,
 			if err != nil {
 				return err
 			}
-			return g.tellState(state)
+			return g.printState(state)
 		},
 	}
 	start.Flags().StringVarP(&path, "path", "d", "", "directory to watch (default: the whole host)")
@@ -210,7 +210,7 @@ take long.`,
 }
 
 func (g *globals) stop(ctx context.Context) error {
-	a, err := g.asker()
+	a, err := g.client()
 	if err != nil {
 		return err
 	}
@@ -221,5 +221,5 @@ func (g *globals) stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.tellState(s.State)
+	return g.printState(s.State)
 }

@@ -31,7 +31,7 @@ type serveOptions struct {
 }
 
 func serveCommand(g *globals) *cobra.Command {
-	o := &serveOptions{globals: g, places: usualPlaces()}
+	o := &serveOptions{globals: g, places: newDefaultPaths()}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the host scanner service",
@@ -122,7 +122,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return cli.Usage(err)
 	}
 	v := &service{o: o, s: s}
-	if v.log, err = openJournal(s, o.Err); err != nil {
+	if v.log, err = openServiceLog(s, o.Err); err != nil {
 		return err
 	}
 	defer v.log.close()

@@ -33,8 +33,8 @@ type serviceClient struct {
 	client *http.Client
 }
 
-// asker returns a client of the service in the flags.
-func (g *globals) asker() (*serviceClient, error) {
+// client returns a client of the service in the flags.
+func (g *globals) client() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
 		return nil, cli.Usage(fmt.Errorf("invalid --port %d: want 1 to 65535", g.port))
 	}
@@ -164,8 +164,8 @@ func (g *globals) change(ctx context.Context, a *serviceClient, path string, q u
 	return s.State, err
 }
 
-// tellState prints the state.
-func (g *globals) tellState(state string) error {
+// printState prints the state.
+func (g *globals) printState(state string) error {
 	_, err := fmt.Fprintf(g.Out, "Scan State: %s\n", cli.Plain(state))
 	return err
 }

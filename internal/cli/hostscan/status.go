@@ -20,7 +20,7 @@ func statusCommand(g *globals) *cobra.Command {
   hostscan status --output json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := g.asker()
+			a, err := g.client()
 			if err != nil {
 				return err
 			}
@@ -34,15 +34,15 @@ func statusCommand(g *globals) *cobra.Command {
 			if output != cli.Table {
 				return output.Write(g.Out, s, nil)
 			}
-			return g.tellStatus(s)
+			return g.printStatus(s)
 		},
 	}
 	output.AddLong(cmd)
 	return cmd
 }
 
-// tellStatus prints a status, one item a line.
-func (g *globals) tellStatus(s api.HostStatus) error {
+// printStatus prints a status, one item a line.
+func (g *globals) printStatus(s api.HostStatus) error {
 	var failed error
 	line := func(what, format string, args ...any) {
 		if _, err := fmt.Fprintf(g.Out, "%s: %s\n", what, cli.Plain(fmt.Sprintf(format, args...))); err != nil {

@@ -32,7 +32,7 @@ func TestStatusText(t *testing.T) {
 	}
 	var out bytes.Buffer
 	g := &globals{Streams: Streams{Out: &out}}
-	if err := g.tellStatus(s); err != nil {
+	if err := g.printStatus(s); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{

@@ -109,7 +109,7 @@ downloads, verifies and installs it. On failure the old database stays.`,
 	}
 }
 
-// tellDatabase prints the current database.
+// printDatabase prints the current database.
 func (g *globals) tellDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err

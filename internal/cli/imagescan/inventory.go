@@ -53,7 +53,7 @@ func (o *inventoryOptions) take(
 		if none = false; o.several || src.All() {
 			g.say("%s:", inv.Source)
 		}
-		tellInventory(g, inv)
+		printInventory(g, inv)
 		return do(inv)
 	}
 	err := scan.Each(ctx, src, so, each)
@@ -77,7 +77,7 @@ func (o *inventoryOptions) check(src scan.Source) error {
 	if src.Type == scan.Image {
 		c, err = disk.OpenImage(src.Target)
 	} else {
-		_, c, err = catalog.Folder(src.Target)
+		_, c, err = catalog.OpenDir(src.Target)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", src, without(err, src.Target))
@@ -125,8 +125,8 @@ func without(err error, path string) error {
 	return errors.New(text)
 }
 
-// tellInventory prints the line about cataloged packages, and names what was not read.
-func tellInventory(g *globals, inv *scan.Inventory) {
+// printInventory prints the line about cataloged packages, and names what was not read.
+func printInventory(g *globals, inv *scan.Inventory) {
 	var parts []string
 	for _, v := range inv.Volumes {
 		name := ""
@@ -151,12 +151,12 @@ func tellInventory(g *globals, inv *scan.Inventory) {
 		}
 		g.say("%s: %s", word, about(s.Name, s.Reason))
 	}
-	tellWarnings(g, inv.Warnings)
+	printWarnings(g, inv.Warnings)
 }
 
-// tellWarnings lists the first unreadable files, and counts the files whose content does not match
+// printWarnings lists the first unreadable files, and counts the files whose content does not match
 // their names.
-func tellWarnings(g *globals, warnings []catalog.Warning) {
+func printWarnings(g *globals, warnings []catalog.Warning) {
 	const most = 5
 	unread, odd := 0, 0
 	for _, w := range warnings {

@@ -22,7 +22,7 @@ func pathsAt(prefix, path string) []string {
 	slices.Sort(found)
 	out := make([]string, 0, min(most, len(found)))
 	for _, f := range found[:min(most, len(found))] {
-		if isFolder(f) {
+		if isDirectory(f) {
 			f += "/"
 		}
 		out = append(out, prefix+f)

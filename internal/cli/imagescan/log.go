@@ -28,7 +28,7 @@ func globEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(filepath.ToSlash(path))
 }
 
-func isFolder(path string) bool {
+func isDirectory(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
 }

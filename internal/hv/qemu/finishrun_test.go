@@ -235,7 +235,7 @@ func TestNotSavable(t *testing.T) {
 }
 
 func TestTurn(t *testing.T) {
-	turn, ctx := newTurn(), t.Context()
+	turn, ctx := newCancelableLock(), t.Context()
 	if err := turn.take(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import "context"
 // cancelableLock is a lock whose waiters can be canceled. It contains one token: the right to proceed.
 type cancelableLock chan struct{}
 
-func newTurn() cancelableLock {
+func newCancelableLock() cancelableLock {
 	t := make(cancelableLock, 1)
 	t.give()
 	return t

@@ -43,7 +43,7 @@ type machine struct {
 }
 
 func (d *Driver) newMachine(id string) *machine {
-	m := &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id), saving: newTurn()}
+	m := &machine{d: d, id: id, dir: filepath.Join(d.opt.Dir, id), saving: newCancelableLock()}
 	m.doomed, m.doom = context.WithCancel(context.Background())
 	return m
 }
@@ -168,7 +168,7 @@ func (m *machine) finish(r *run, failure string) {
 	m.mu.Unlock()
 	m.d.releasePorts(m.id)
 	if m.spec().VLAN != 0 {
-		m.d.tidyVLANs()
+		m.d.pruneVLANs()
 	}
 	if err := writeJSON(m.dir, endFile, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.d.log.Warn("cannot note how a VM ended", "vm", m.id, "error", err)

@@ -176,7 +176,7 @@ func (m *machine) boot(ctx context.Context, spec hv.Spec, avoid map[int]bool) (*
 	if r == nil {
 		m.d.releasePorts(m.id)
 		if spec.VLAN != 0 {
-			m.d.tidyVLANs()
+			m.d.pruneVLANs()
 		}
 	}
 	if err != nil {

@@ -176,11 +176,11 @@ func (m *machine) passHostUSB(ctx context.Context, q *qmpConn, i int, location s
 
 // passStick creates the block node of an emulated stick and returns its name.
 func (m *machine) passStick(ctx context.Context, q *qmpConn, i int) (string, error) {
-	if err := dropStick(ctx, q, i); err != nil {
+	if err := removeUSBStick(ctx, q, i); err != nil {
 		return "", err
 	}
 	path := filepath.Join(m.dir, usbID(i)+".raw")
-	if err := ensureStick(path); err != nil {
+	if err := ensureUSBStick(path); err != nil {
 		return "", err
 	}
 	file, err := passUSB(ctx, q, i, path)
@@ -207,8 +207,8 @@ func passUSB(ctx context.Context, q *qmpConn, i int, path string) (string, error
 	return fmt.Sprintf("/dev/fdset/%d", set), nil
 }
 
-// ensureStick makes the file of an emulated stick.
-func ensureStick(path string) error {
+// ensureUSBStick makes the file of an emulated stick.
+func ensureUSBStick(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -241,15 +241,15 @@ func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 		}
 	}
 	for i := range m.spec().USB {
-		if err := dropStick(ctx, q, i); err != nil {
+		if err := removeUSBStick(ctx, q, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropStick closes QEMU's open files for an unplugged device, if any.
-func dropStick(ctx context.Context, q *qmpConn, i int) error {
+// removeUSBStick closes QEMU's open files for an unplugged device, if any.
+func removeUSBStick(ctx context.Context, q *qmpConn, i int) error {
 	for _, step := range []struct {
 		command string
 		args    any

@@ -39,7 +39,7 @@ type linkAttribute struct {
 // findVLANs returns the VLANs that this host has, in ascending order, and logs the requested ones
 // that it lacks. It removes unused VLANs that an earlier agent created.
 func (d *Driver) findVLANs(ctx context.Context) []int {
-	d.tidyVLANs()
+	d.pruneVLANs()
 	over := fmt.Errorf("no uplink is given (--vlan-uplink)")
 	if d.opt.Uplink != "" {
 		over = canTag(d.opt.Uplink, d.opt.tag)
@@ -105,8 +105,8 @@ func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 	}
 }
 
-// tidyVLANs removes the bridges of VLANs that no guest is on.
-func (d *Driver) tidyVLANs() {
+// pruneVLANs removes the bridges of VLANs that no guest is on.
+func (d *Driver) pruneVLANs() {
 	if os.Geteuid() != 0 {
 		return
 	}

@@ -135,7 +135,7 @@ type File struct {
 
 // File opens a file.
 func (s *Store) File(name string) (*File, error) {
-	info, err := plain(s.o.Root, name)
+	info, err := isPlain(s.o.Root, name)
 	if err != nil || info.IsDir() {
 		return nil, farm.NotFound()
 	}
@@ -162,7 +162,7 @@ func (s *Store) List(dir string) ([]api.StoredFile, error) {
 	if dir = strings.Trim(dir, "/"); dir == "" {
 		dir = "."
 	}
-	info, err := plain(s.o.Root, dir)
+	info, err := isPlain(s.o.Root, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Store) Remove(name string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	info, err := plain(s.o.Root, name)
+	info, err := isPlain(s.o.Root, name)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (s *Store) sweep(now time.Time) {
 		s.drop(f)
 	}
 	all = all[tooOld:]
-	s.weigh(all)
+	s.measure(all)
 	slices.SortStableFunc(all, func(a, b logFile) int { return cmp.Compare(b.over, a.over) })
 	for _, f := range all {
 		if s.logs.bytes <= s.o.MaxLogs-s.o.MaxLogs/8 && s.logs.files <= maxFiles-maxFiles/8 {
@@ -303,8 +303,8 @@ func (s *Store) logFiles() (all []logFile) {
 	return all
 }
 
-// weigh sets by how much the uploader of each log, sorted oldest first, exceeds its share.
-func (s *Store) weigh(all []logFile) {
+// measure sets by how much the uploader of each log, sorted oldest first, exceeds its share.
+func (s *Store) measure(all []logFile) {
 	sums := map[string]areaUsage{}
 	for i := len(all) - 1; i >= 0; i-- {
 		f := &all[i]

@@ -378,7 +378,7 @@ func TestManySmallLogs(t *testing.T) {
 		s.uploaders[all[i].name] = "node h"
 	}
 	all[50].name = "logs/vm/x.log" // of another one
-	s.weigh(all)
+	s.measure(all)
 	for i, f := range all {
 		if over := i < 100 && i != 50; over != (f.over > 0) || i > 0 && i != 50 && f.over > all[0].over {
 			t.Fatalf("file %d is over by %g", i, f.over)

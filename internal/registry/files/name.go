@@ -45,8 +45,8 @@ func area(name string) string {
 	return top
 }
 
-// plain returns the file or directory of a name whose parents are all directories; it does not follow links.
-func plain(root *os.Root, name string) (os.FileInfo, error) {
+// isPlain returns the file or directory of a name whose parents are all directories; it does not follow links.
+func isPlain(root *os.Root, name string) (os.FileInfo, error) {
 	if name == "." {
 		return root.Stat(name)
 	}

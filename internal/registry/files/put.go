@@ -201,7 +201,7 @@ func (s *Store) makeDir(dir string) (result error) {
 		}
 		return fmt.Errorf("make a directory: %w", err)
 	}
-	if info, err := plain(s.o.Root, dir); err != nil || !info.IsDir() {
+	if info, err := isPlain(s.o.Root, dir); err != nil || !info.IsDir() {
 		return farm.Invalid("name", "a part of it is not a directory")
 	}
 	return nil

@@ -254,7 +254,7 @@ func TestTokensOfTheProvider(t *testing.T) {
 
 // TestPlainCookies: without TLS the cookie has the other name, unless a proxy with TLS is in front.
 func TestPlainCookies(t *testing.T) {
-	root, err := auth.NewRoot(rootToken)
+	root, err := auth.NewRootToken(rootToken)
 	must(t, err)
 	for name, c := range map[string]struct {
 		proxied bool
@@ -264,9 +264,9 @@ func TestPlainCookies(t *testing.T) {
 		"plain": {false, "", auth.LoginCookie}, "anybody's header": {false, "https", auth.LoginCookie},
 		"proxy": {true, "https", auth.SecureLoginCookie}, "plain proxy": {true, "http", auth.LoginCookie},
 	} {
-		signer := auth.NewSigner(auth.NewRing(time.Now()))
+		signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
 		h := rest.Handler(authrest.Routes(
-			authrest.Options{Logins: auth.NewLogins(signer, root, ""), Root: root, Proxied: c.proxied}), nil)
+			authrest.Options{Logins: auth.NewLoginCookies(signer, root, ""), Root: root, Proxied: c.proxied}), nil)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/login",
 			strings.NewReader("token="+url.QueryEscape(rootToken)))
 		r.Header.Set("X-Forwarded-Proto", c.header)

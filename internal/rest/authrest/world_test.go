@@ -99,7 +99,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	pair, err := certs.Open(certs.Options{Cert: cert, Key: key, Clients: clients, Logger: log})
 	must(t, err)
 
-	signer := auth.NewSigner(auth.NewRing(time.Now()))
+	signer := auth.NewSigner(auth.NewKeyRing(time.Now()))
 	provider, err := oidc.New(oidc.Options{
 		ClientID: clientID, ClientSecret: auth.NewSecret(s.hush(clientSecret)), ProviderURL: s.idp.URL,
 		DisplayName: "The <Firm>",
@@ -108,14 +108,14 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 	must(t, err)
 	s.idp.Client(t, clientID, clientSecret, s.url+oidc.CallbackPath)
 
-	root, err := auth.NewRoot(s.hush(rootToken))
+	root, err := auth.NewRootToken(s.hush(rootToken))
 	must(t, err)
 	s.table = auth.NewKeyTable(nil, nil)
 	s.keys, s.grants = auth.NewKeys(s.table), auth.NewGrantTable(auth.Grants{}, nil)
 	s.sessions = auth.NewSessions(s.keys, signer, 0)
-	logins, guesses := auth.NewLogins(signer, root, s.idp.URL), &auth.GuessLimiter{}
+	logins, guesses := auth.NewLoginCookies(signer, root, s.idp.URL), &auth.GuessLimiter{}
 	s.options = authrest.Options{
-		Service: service, Keys: s.keys, Tap: auth.NewTap(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
+		Service: service, Keys: s.keys, Tap: auth.NewTAP(s.sessions, &auth.MemoryNonces{}), Grants: s.grants,
 		Resources: true,
 		Logins:    logins, Root: root, Provider: provider, Guesses: guesses,
 	}
@@ -127,7 +127,7 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 			Root: root, Sessions: s.sessions, Logins: logins, Certificate: clients.Identity,
 			JWT: provider.Verify,
 		},
-		Judge: auth.NewJudge(auth.Policy{
+		Judge: auth.NewAuthorizer(auth.Policy{
 			Service: service, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, s.grants),
 		Guesses: guesses, Logger: log,

@@ -17,7 +17,7 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	list, err := s.c.UnknownVMs(r.Context(), node)
 	if seen.narrow && farm.CodeOf(err) == farm.CodeNotFound { // as for a node that the caller does not see
 		err = nil

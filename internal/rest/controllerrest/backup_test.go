@@ -84,13 +84,13 @@ func TestBackupIsTakenHere(t *testing.T) {
 // TestBackupIsRoots: with authentication only the root user gets a backup, from any address: it contains the
 // keys that sign all sessions.
 func TestBackupIsRoots(t *testing.T) {
-	root, err := auth.NewRoot(guardToken)
+	root, err := auth.NewRootToken(guardToken)
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := auth.NewKeys(
 		auth.NewKeyTable([]farm.APIKey{{ID: "ci", Generation: "g", Expires: time.Now().Add(time.Hour)}}, nil))
-	open := auth.NewSessions(keys, auth.NewSigner(auth.NewRing(time.Now())), 0)
+	open := auth.NewSessions(keys, auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	ci, err := keys.Get("ci")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestBackupIsRoots(t *testing.T) {
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
 		Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: slog.New(slog.DiscardHandler),
-		Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic},
+		Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic},
 			auth.NewGrantTable(auth.Grants{}, nil)),
 	})
 	if err != nil {

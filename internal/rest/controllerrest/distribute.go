@@ -65,7 +65,7 @@ func listCacheJobs[T any](
 ) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	fits := filterOf(p, seen.cacheJobFields())
 	if after != "" && uuid.Validate(after) != nil {
 		p.Fail("after", "must be the id of a request")

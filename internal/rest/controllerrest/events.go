@@ -29,7 +29,7 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 		After: p.Text("after", maxName), Limit: p.Int("limit", defaultEvents, 1, maxEvents),
 		Match: filterOf(p, eventFields),
 	}
-	if seen := s.sightOf(r); seen.narrow {
+	if seen := s.visibilityOf(r); seen.narrow {
 		q.Match = both(seen.event, q.Match)
 	}
 	wait := p.Duration("wait", maxEventWait)

@@ -30,8 +30,8 @@ func filterOf[T any](p *rest.Params, table filter.Table[T]) func(T) bool {
 	return func(v T) bool { return f.Match(v, now) }
 }
 
-// kept returns the matching elements of a list; all of them without a filter.
-func kept[T any](list []T, fits func(T) bool) []T {
+// keptFields returns the matching elements of a list; all of them without a filter.
+func keptFields[T any](list []T, fits func(T) bool) []T {
 	if fits == nil {
 		return list
 	}

@@ -56,7 +56,7 @@ func (s *server) listGroups(r *rest.Request) (any, error) {
 	for i, g := range all {
 		list[i] = group(g)
 	}
-	return kept(list, fits), nil
+	return keptFields(list, fits), nil
 }
 
 func (s *server) createGroup(r *rest.Request) (any, error) {

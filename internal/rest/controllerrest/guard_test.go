@@ -23,7 +23,7 @@ const guardToken = "a long root token"
 // newGuarded opens a cloud with authentication, and returns the session header of each given key.
 func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]string) {
 	t.Helper()
-	root, err := auth.NewRoot(guardToken)
+	root, err := auth.NewRootToken(guardToken)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,12 +31,12 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	for _, id := range ids {
 		keys = append(keys, farm.APIKey{ID: id, Generation: "g", Expires: time.Now().Add(time.Hour)})
 	}
-	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
+	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	grants := auth.NewGrantTable(auth.Grants{}, nil)
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		o.Guard, err = rest.NewGuard(rest.GuardOptions{
 			Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: o.Logger,
-			Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus}, grants),
+			Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus}, grants),
 		})
 		if err != nil {
 			t.Fatal(err)

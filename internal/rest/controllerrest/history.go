@@ -17,7 +17,7 @@ const (
 
 // listHistory returns the terminated instances, the newest first; with an id only that one.
 func (s *server) listHistory(r *rest.Request) (any, error) {
-	p, seen := r.Params, s.sightOf(r)
+	p, seen := r.Params, s.visibilityOf(r)
 	q := controller.HistoryQuery{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),

@@ -96,7 +96,7 @@ func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
 	if !explain {
 		return vm, nil
 	}
-	why, err := s.c.Explain(r.Context(), id, s.sightOf(r).node)
+	why, err := s.c.Explain(r.Context(), id, s.visibilityOf(r).node)
 	if err != nil {
 		return nil, err
 	}

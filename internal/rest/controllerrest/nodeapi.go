@@ -47,8 +47,8 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	return caller.Need("change_node_config")
 }
 
-// nodePass returns a node token for the registry, for the purpose that the node names.
-func (s *server) nodePass(
+// nodeToken returns a node token for the registry, for the purpose that the node names.
+func (s *server) nodeToken(
 	ctx context.Context, r *http.Request, in api.RegistryTokenRequest,
 ) (api.RegistryTokenResponse, error) {
 	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))

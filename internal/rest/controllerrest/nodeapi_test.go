@@ -29,7 +29,7 @@ func newJoinable(
 		{ID: "builder", Generation: "g", Expires: time.Now().Add(time.Hour), Groups: []string{"builders"}},
 		{ID: "clerk", Generation: "g", Expires: time.Now().Add(time.Hour)},
 	}
-	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewRing(time.Now())), 0)
+	open := auth.NewSessions(auth.NewKeys(auth.NewKeyTable(keys, nil)), auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	grants := auth.NewGrantTable(auth.Grants{Groups: map[string][]farm.Permission{
 		"builders": {"change_node_config"}, "clerk": {"list_nodes", "start_vm"}, "anna": {"list_nodes"},
 	}}, nil)
@@ -40,7 +40,7 @@ func newJoinable(
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		var err error
 		o.Passes = passes
-		o.Guard, err = rest.NewGuard(rest.GuardOptions{Who: who, Logger: o.Logger, Judge: auth.NewJudge(
+		o.Guard, err = rest.NewGuard(rest.GuardOptions{Who: who, Logger: o.Logger, Judge: auth.NewAuthorizer(
 			auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}, grants)})
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 // listNodes returns an array, with one element when an ID is given.
 func (s *server) listNodes(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	id, part, fits := r.Params.String("id"), sliceOf(r.Params), filterOf(r.Params, nodeFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 			list = append(list, node(view, seen))
 		}
 	}
-	return tagged(cut(kept(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
+	return tagged(cut(keptFields(list, fits), part, func(n api.Node) string { return n.NodeID })), nil
 }
 
 // maxTaggedNodes bounds the lists of nodes that are encoded twice for their tag.

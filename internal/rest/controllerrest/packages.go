@@ -39,10 +39,10 @@ func (s *server) updateNodes(r *rest.Request) (any, error) {
 // maxJoinToken is larger than any join token or node credential, in bytes.
 const maxJoinToken = 128
 
-// mayLoad authorizes a package download. A node sends its ID and its credential as user and password. Other
+// authorizeDownload authorizes a package download. A node sends its ID and its credential as user and password. Other
 // callers send the join token, as a password or as a bearer token. Callers that the guard has authenticated may
 // always download.
-func (s *server) mayLoad(r *http.Request) error {
+func (s *server) authorizeDownload(r *http.Request) error {
 	if rest.CallerOf(r.Context()).Is() {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *server) mayLoad(r *http.Request) error {
 }
 
 func (s *server) listPackages(r *rest.Request) (any, error) {
-	if err := s.mayLoad(r.Request); err != nil {
+	if err := s.authorizeDownload(r.Request); err != nil {
 		return nil, err
 	}
 	return rest.List(s.c.Updates.Packages()), nil
@@ -65,7 +65,7 @@ func (s *server) listPackages(r *rest.Request) (any, error) {
 
 // getPackage returns a file, or the requested range of it.
 func (s *server) getPackage(w http.ResponseWriter, r *http.Request) error {
-	if err := s.mayLoad(r); err != nil {
+	if err := s.authorizeDownload(r); err != nil {
 		return err
 	}
 	if s.packages == nil {

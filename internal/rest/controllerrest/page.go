@@ -19,7 +19,7 @@ const maxPage = 10000
 func (s *server) instancePage(r *rest.Request) controller.Page {
 	p := r.Params
 	page := controller.Page{
-		Match:      filterOf(p, s.sightOf(r).vmFields(s.vmFields)),
+		Match:      filterOf(p, s.visibilityOf(r).vmFields(s.vmFields)),
 		ExternalID: p.Text("external_id", maxExternalID),
 		After:      strings.ToLower(p.String("after")),
 		Limit:      p.Int("limit", math.MaxInt, 1, maxPage),

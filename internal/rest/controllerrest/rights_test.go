@@ -43,7 +43,7 @@ func (o opened) Watch(changed func()) { o.judge.Watch(changed) }
 // which has every permission but those.
 func newManaged(t *testing.T) *managed {
 	t.Helper()
-	root, err := auth.NewRoot(guardToken)
+	root, err := auth.NewRootToken(guardToken)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func newManaged(t *testing.T) *managed {
 		sessions: map[string]string{}, templates: map[string][]string{templateID: {"list", "pull", "save_image"}},
 	}
 	m.grants = auth.NewGrantTable(auth.Grants{}, nil)
-	m.judge = auth.NewJudge(auth.Policy{
+	m.judge = auth.NewAuthorizer(auth.Policy{
 		Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 	}, m.grants)
 	key := farm.APIKey{ID: "ann", Generation: "g", Groups: []string{"ci"}, Expires: time.Now().Add(time.Hour)}
 	sessions := auth.NewSessions(auth.NewKeys(auth.NewKeyTable([]farm.APIKey{key}, nil)),
-		auth.NewSigner(auth.NewRing(time.Now())), 0)
+		auth.NewSigner(auth.NewKeyRing(time.Now())), 0)
 	options := controller.Options{
 		Events: events.Options{Machine: "host", Push: nobody{}}, Permits: opened{m.judge},
 		Rights: func(ctx context.Context, _ string) (*api.CallerRights, error) {

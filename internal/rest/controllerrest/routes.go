@@ -173,12 +173,12 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
 		{Pattern: "POST " +
-			api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.vouch, Do: s.poll},
+			api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.verifyNode, Do: s.poll},
 		{
 			Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport,
-			Vouch: s.vouch, Do: link(s.report),
+			Vouch: s.verifyNode, Do: link(s.report),
 		},
-		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodePass)},
+		{Pattern: "POST " + api.PathPass, Permission: rest.Node, Steady: true, Typed: true, Do: link(s.nodeToken)},
 		{Pattern: "GET " + api.PathConsole, Permission: rest.Node, Steady: true, Hangs: true, Raw: s.nodeConsole},
 		{Pattern: "POST " + api.PathDisjoin, Permission: rest.Node, Do: s.disjoin},
 	}
@@ -212,8 +212,8 @@ func credential(r *http.Request) string {
 	return token
 }
 
-// vouch refuses a caller without a node's credential.
-func (s *server) vouch(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
+// verifyNode refuses a caller without a node's credential.
+func (s *server) verifyNode(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
 	wait, err := waitOf(r.URL)

@@ -28,14 +28,14 @@ func (s *server) scanRoutes() []rest.Route {
 		},
 		{
 			Pattern: "POST " + api.PathScan, Permission: rest.Node, Steady: true, Typed: true, MaxBody: api.MaxNodeScan,
-			Vouch: s.vouch, Do: s.ownScan,
+			Vouch: s.verifyNode, Do: s.ownScan,
 		},
 	}
 }
 
 // ownScan stores the scan results of the node that sends them.
 func (s *server) ownScan(r *rest.Request) (any, error) {
-	if err := s.vouch(r.Request); err != nil { // before anything is decompressed
+	if err := s.verifyNode(r.Request); err != nil { // before anything is decompressed
 		return nil, err
 	}
 	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
@@ -50,7 +50,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 	if id == "" {
 		return nil, farm.Invalid("id", "is required")
 	}
-	if !s.sightOf(r).node(id) {
+	if !s.visibilityOf(r).node(id) {
 		return nil, farm.NotFound()
 	}
 	err := s.takeScan(r, func(scan *api.NodeScanSummary) error {
@@ -68,7 +68,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 
 // nodeScans returns the scan summaries of all nodes that the caller sees.
 func (s *server) nodeScans(r *rest.Request) (any, error) {
-	seen, part := s.sightOf(r), sliceOf(r.Params)
+	seen, part := s.visibilityOf(r), sliceOf(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ type nodeScanBody struct {
 
 // nodeScan returns all scan results of a node.
 func (s *server) nodeScan(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	id := r.Params.Required("id")
 	if err := r.Params.Err(); err != nil {
 		return nil, err

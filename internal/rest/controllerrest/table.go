@@ -39,7 +39,7 @@ func (p part[T]) rows(list []T) []T {
 
 // pageVMs returns a part of the instances with the counts of all that match.
 func (s *server) pageVMs(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	fields := seen.vmFields(s.vmFields)
 	fits, part := filterOf(r.Params, fields), partOf(r.Params, fields)
 	if err := r.Params.Err(); err != nil {
@@ -94,7 +94,7 @@ func (s *server) partOfVMs(
 
 // pageNodes returns a part of the nodes with the counts of all that match.
 func (s *server) pageNodes(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	fits, part := filterOf(r.Params, nodeFields), partOf(r.Params, nodeFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 			list = append(list, node(view, seen))
 		}
 	}
-	list = kept(list, fits)
+	list = keptFields(list, fits)
 	out := api.NodePage{Total: len(list), States: map[string]int{}, Groups: map[string]int{}}
 	for _, state := range append([]farm.NodeState{farm.NodeDrain}, farm.NodeStates...) {
 		out.States[string(state)] = 0
@@ -171,7 +171,7 @@ func epoch(seconds int64) time.Time {
 
 // pageTemplates returns a part of the templates, with the number of nodes that cache each.
 func (s *server) pageTemplates(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+	seen := s.visibilityOf(r)
 	fits, part := filterOf(r.Params, templateRowFields), partOf(r.Params, templateRowFields)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
@@ -180,17 +180,17 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := s.holdersOf(seen)
+	nodes := s.templateNodes(seen)
 	list := make([]api.TemplateRow, len(templates))
 	for i, t := range templates {
 		list[i] = api.TemplateRow{Template: t, Nodes: nodes[t.ID]}
 	}
-	list = kept(list, fits)
+	list = keptFields(list, fits)
 	return api.TemplatePage{Total: len(list), Templates: append([]api.TemplateRow{}, part.rows(list)...)}, nil
 }
 
-// holdersOf counts the nodes that cache a version of each template, of those that the caller sees.
-func (s *server) holdersOf(seen visibility) map[string]int {
+// templateNodes counts the nodes that cache a version of each template, of those that the caller sees.
+func (s *server) templateNodes(seen visibility) map[string]int {
 	nodes := map[string]int{}
 	for id, held := range s.c.CachedVersions() {
 		if !seen.node(id) {
@@ -206,9 +206,9 @@ func (s *server) holdersOf(seen visibility) map[string]int {
 	return nodes
 }
 
-// listHolders returns the nodes that cache versions of a template, by name.
-func (s *server) listHolders(r *rest.Request) (any, error) {
-	seen := s.sightOf(r)
+// listTemplateNodes returns the nodes that cache versions of a template, by name.
+func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
+	seen := s.visibilityOf(r)
 	id := strings.ToLower(r.Params.Required("id"))
 	if err := r.Params.Err(); err != nil {
 		return nil, err

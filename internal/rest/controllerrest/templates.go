@@ -13,7 +13,7 @@ func (s *server) templateRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET " + templates, Permission: "registry_list", Do: s.listTemplates},
 		{Pattern: "GET " + templates + "/page", Permission: "registry_list", Do: s.pageTemplates},
-		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Do: s.listHolders},
+		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Do: s.listTemplateNodes},
 		{Pattern: "GET " + templates +
 			"/scan", Permission: "registry_list", Hangs: true, Raw: s.pass("/registry/v2/vm/scan")},
 		{Pattern: "DELETE " + templates, Permission: "registry_delete", Told: true, Do: s.deleteTemplate},
@@ -43,7 +43,7 @@ func (s *server) listTemplates(r *rest.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list = cut(kept(list, fits), part, func(t api.Template) string { return t.ID })
+	list = cut(keptFields(list, fits), part, func(t api.Template) string { return t.ID })
 	if version != "v1" {
 		return rest.List(list), nil
 	}

@@ -45,7 +45,7 @@ type visibility struct {
 
 func everything(string) bool { return true }
 
-func (s *server) sightOf(r *rest.Request) visibility {
+func (s *server) visibilityOf(r *rest.Request) visibility {
 	caller := rest.CallerOf(r.Context())
 	if !caller.Managed() || caller.Unlimited() {
 		return visibility{node: everything, template: everything}

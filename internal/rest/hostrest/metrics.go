@@ -88,7 +88,7 @@ func (s *Server) families() []metric.Family {
 		counter("vulnerabilities_found", "Vulnerabilities found",
 			func(w host.Work) uint64 { return w.Findings }),
 		counter("packages_compared", "Packages matched against the vulnerability database",
-			func(w host.Work) uint64 { return w.Judged }),
+			func(w host.Work) uint64 { return w.Matched }),
 		counter("database_updates", "Database updates installed",
 			func(w host.Work) uint64 { return w.Updates }),
 		counter("database_update_failures", "Failed database updates",

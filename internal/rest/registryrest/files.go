@@ -50,7 +50,7 @@ func (s service) getFile(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Disposition", "attachment")
 	}
-	http.ServeContent(newSteady(w), r, "", time.Time{}, f)
+	http.ServeContent(newIdleWriter(w), r, "", time.Time{}, f)
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = v.Close() }()
 	text(w.Header())
 	if lines == 0 {
-		http.ServeContent(newSteady(w), r, "", time.Time{}, v.Content()) // without a date: it may grow within a second
+		http.ServeContent(newIdleWriter(w), r, "", time.Time{}, v.Content()) // without a date: it may grow within a second
 		return nil
 	}
 	tail, err := v.Tail(lines)
@@ -118,7 +118,7 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(tail)))
-	_, _ = newSteady(w).Write(tail)
+	_, _ = newIdleWriter(w).Write(tail)
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (s service) logArchive(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	if err := a.Write(newSteady(w)); err != nil {
+	if err := a.Write(newIdleWriter(w)); err != nil {
 		panic(http.ErrAbortHandler) // a part of it was sent and must not look complete
 	}
 	return nil

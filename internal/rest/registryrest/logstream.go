@@ -34,7 +34,7 @@ func (s service) logStream(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer stream.Close()
-	out := &rows{idleWriter: newSteady(w), events: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
+	out := &rows{idleWriter: newIdleWriter(w), events: strings.Contains(r.Header.Get("Accept"), "text/event-stream")}
 	text(w.Header())
 	if out.events {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -16,10 +16,10 @@ import (
 // nodeMayPull refuses a node without an order to cache a template. For a save it may check whether its tag
 // exists.
 func nodeMayPull(c rest.Caller, ref registry.Ref, look bool) error {
-	if c.Scope.MayPull(ref.ID) || look && c.Scope.MayLook(ref.ID, ref.Tag) {
+	if c.Scope.MayPull(ref.ID) || look && c.Scope.MayLookUp(ref.ID, ref.Tag) {
 		return nil
 	}
-	return c.Unordered(permPull, "pull the template "+quoted(ref.ID))
+	return c.MissingOrder(permPull, "pull the template "+quoted(ref.ID))
 }
 
 // nodeMayLoad refuses a node a layer that is not in the templates that it has an order to cache. A layer that
@@ -28,7 +28,7 @@ func (s service) nodeMayLoad(c rest.Caller, root string) error {
 	if s.reg.HasLayer(c.Scope.Pull, root) {
 		return nil
 	}
-	return c.Unordered(permDownload, "download the layer "+quoted(root))
+	return c.MissingOrder(permDownload, "download the layer "+quoted(root))
 }
 
 // nodeMayPush refuses a push of a node that does not belong to one of its running saves. It returns the
@@ -42,21 +42,21 @@ func nodeMayPush(c rest.Caller, req api.PushRequest) (layers []string, err error
 		name = req.Name == save.Name
 	}
 	if !ok || id == "" || id != want || req.Tag != save.Tag || !name || !sameRevert(req.Revert, save.Revert) {
-		return nil, c.Unordered(permOffer,
+		return nil, c.MissingOrder(permOffer,
 			fmt.Sprintf("push the tag %s of the template %s like this", quoted(req.Tag), quoted(req.ID)))
 	}
 	return []string{want, save.Base}, nodeMayRevert(c, save)
 }
 
-// nodeMayGoOn refuses the continuation of a push that does not belong to a running save of the node.
-func nodeMayGoOn(c rest.Caller, t registry.PushTarget) error {
+// nodeMayResume refuses the continuation of a push that does not belong to a running save of the node.
+func nodeMayResume(c rest.Caller, t registry.PushTarget) error {
 	if t.Deleted { // while the node pushed
 		return mayCreate(c, t)
 	}
 	save, ok := c.Scope.SaveOf(t.ResumeKey)
 	if want, _ := registry.ParseID(save.Template); !ok || want != t.Template || save.Tag != t.Tag ||
 		save.Reverts() != t.Reverts {
-		return c.Unordered(permPush, "resume this push")
+		return c.MissingOrder(permPush, "resume this push")
 	}
 	return nodeMayRevert(c, save)
 }
@@ -81,7 +81,7 @@ func sameRevert(asked *api.PushRevert, ordered *string) bool {
 func nodeMayUpload(r *http.Request) error {
 	c := rest.CallerOf(r.Context())
 	if name := r.PathValue("path"); c.IsNode() && !c.Scope.MayUpload(name) {
-		return c.Unordered(permUpload, "upload the file "+quoted(name))
+		return c.MissingOrder(permUpload, "upload the file "+quoted(name))
 	}
 	return nil
 }

@@ -74,14 +74,14 @@ func mayCreate(caller rest.Caller, t registry.PushTarget) error {
 			"push under another id", permDelete, t.Template)
 }
 
-// mayGoOn authorizes the continuation of a push like the start of one. An unknown push is not refused here: the
+// mayResume authorizes the continuation of a push like the start of one. An unknown push is not refused here: the
 // use case that follows reports it.
-func (s service) mayGoOn(r *http.Request) error {
+func (s service) mayResume(r *http.Request) error {
 	caller := rest.CallerOf(r.Context())
 	t, err := s.reg.PushTarget(r.PathValue("session"))
 	switch {
 	case err == nil && caller.IsNode():
-		return nodeMayGoOn(caller, t)
+		return nodeMayResume(caller, t)
 	case err == nil:
 		err = mayPush(caller, t)
 	}

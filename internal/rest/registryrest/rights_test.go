@@ -80,7 +80,7 @@ func openVault(t *testing.T, base string) *vault {
 	if v.reg, err = registry.Open(t.Context(), registry.Options{Base: v.base, Version: "1.2.3"}); err != nil {
 		t.Fatal(err)
 	}
-	judge := auth.NewJudge(auth.Policy{
+	judge := auth.NewAuthorizer(auth.Policy{
 		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 	}, v.grants)
 	log := slog.New(slog.DiscardHandler)

@@ -70,9 +70,9 @@ func (s service) storageRoutes() []rest.Route {
 		{Pattern: "POST /registry/pause", Permission: permConfig, Do: s.pause},
 
 		{Pattern: "GET /registry/v2/stats", Permission: permDisk, Do: s.stats},
-		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Do: operator(s.beginUpkeep)},
-		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Do: operator(s.upkeep)},
-		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Do: operator(s.endUpkeep)},
+		{Pattern: "POST /registry/v2/upkeep", Permission: permConfig, Do: operator(s.startStorageJob)},
+		{Pattern: "GET /registry/v2/upkeep", Permission: permConfig, Do: operator(s.storageJob)},
+		{Pattern: "DELETE /registry/v2/upkeep", Permission: permConfig, Do: operator(s.cancelStorageJob)},
 
 		{Pattern: "GET /registry/vm", Permission: permList, Do: s.listV1},
 		{Pattern: "GET /registry/v2/vm", Permission: permList, Do: s.list},

@@ -70,7 +70,7 @@ func (s service) scan(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rest.WriteStreamed(newSteady(w), r, stored.Tag, func(out io.Writer) error {
+	rest.WriteStreamed(newIdleWriter(w), r, stored.Tag, func(out io.Writer) error {
 		_, err := out.Write(head[:len(head)-len("0}")]) // the report is the last field
 		if err == nil {
 			_, err = io.Copy(out, stored.Report)

@@ -45,7 +45,7 @@ func TestAnswersMayTakeAsLongAsTheyMove(t *testing.T) {
 			r.Header.Set("Range", c.header)
 		}
 		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-		http.ServeContent(newSteady(d), r, "", time.Time{}, f)
+		http.ServeContent(newIdleWriter(d), r, "", time.Time{}, f)
 		_ = f.Close()
 		if c.bytes > 0 && d.Body.Len() != c.bytes || len(d.set) < c.sets {
 			t.Errorf("%q: %d bytes, %d deadlines", c.header, d.Body.Len(), len(d.set))
@@ -70,7 +70,7 @@ func TestFilesAreStillSentByTheSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	var seen fileTaker
-	n, err := io.CopyN(newSteady(&seen), f, stretch+1)
+	n, err := io.CopyN(newIdleWriter(&seen), f, stretch+1)
 	if err != nil || n != stretch+1 || seen.files != 2 {
 		t.Errorf("%d bytes, %d files, %v", n, seen.files, err)
 	}

@@ -20,7 +20,7 @@ func operator(do rest.HandlerFunc) rest.HandlerFunc {
 	}
 }
 
-func (s service) beginUpkeep(r *rest.Request) (any, error) {
+func (s service) startStorageJob(r *rest.Request) (any, error) {
 	p := r.Params
 	req := api.StorageJobRequest{
 		Do: p.Required("do"), Deep: p.Bool("deep", false), EmptyTrash: p.Bool("empty_trash", false),
@@ -33,9 +33,9 @@ func (s service) beginUpkeep(r *rest.Request) (any, error) {
 	return s.reg.StartStorageJob(req)
 }
 
-func (s service) upkeep(*rest.Request) (any, error) { return s.reg.StorageJobStatus(), nil }
+func (s service) storageJob(*rest.Request) (any, error) { return s.reg.StorageJobStatus(), nil }
 
-func (s service) endUpkeep(*rest.Request) (any, error) {
+func (s service) cancelStorageJob(*rest.Request) (any, error) {
 	s.reg.CancelStorageJob()
 	return s.reg.StorageJobStatus(), nil
 }

@@ -32,13 +32,13 @@ func TestStorageJobFromElsewhere(t *testing.T) {
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	const token = "a long root token"
-	root, err := auth.NewRoot(token)
+	root, err := auth.NewRootToken(token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
 		Who: &auth.Authenticator{Root: root}, Logger: slog.New(slog.DiscardHandler),
-		Judge: auth.NewJudge(auth.Policy{Service: farm.ServiceRegistry}, auth.NewGrantTable(auth.Grants{}, nil)),
+		Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceRegistry}, auth.NewGrantTable(auth.Grants{}, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

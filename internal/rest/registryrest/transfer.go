@@ -62,7 +62,7 @@ func (s service) negotiate(r *rest.Request) (any, error) {
 }
 
 func (s service) session(r *rest.Request) (any, error) {
-	if err := s.mayGoOn(r.Request); err != nil {
+	if err := s.mayResume(r.Request); err != nil {
 		return nil, err
 	}
 	return s.reg.Session(r.Context(), r.PathValue("session"))
@@ -75,14 +75,14 @@ func (s service) commit(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.mayGoOn(r.Request); err != nil {
+	if err := s.mayResume(r.Request); err != nil {
 		return nil, err
 	}
 	return s.reg.Commit(r.Context(), r.PathValue("session"), c)
 }
 
 func (s service) abort(r *rest.Request) (any, error) {
-	if err := s.mayGoOn(r.Request); err != nil {
+	if err := s.mayResume(r.Request); err != nil {
 		return nil, err
 	}
 	return rest.Null, s.reg.Abort(r.Context(), r.PathValue("session"))
@@ -90,7 +90,7 @@ func (s service) abort(r *rest.Request) (any, error) {
 
 // put receives a part (off=) or the index (index=<root>) of a file and answers 204.
 func (s service) put(w http.ResponseWriter, r *http.Request) error {
-	if err := s.mayGoOn(r); err != nil {
+	if err := s.mayResume(r); err != nil {
 		return err
 	}
 	session, file, query := r.PathValue("session"), r.PathValue("file"), r.URL.Query()
@@ -98,7 +98,7 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = body.Close() }()
 	var err error
 	if root := query.Get("index"); query.Has("of") {
-		err = s.putIndexPiece(r, root, http.MaxBytesReader(w, body, blob.MaxIndex))
+		err = s.putIndexChunk(r, root, http.MaxBytesReader(w, body, blob.MaxIndex))
 	} else if root != "" {
 		err = s.reg.PutIndex(r.Context(), session, file, root, http.MaxBytesReader(w, body, blob.MaxIndex))
 	} else {
@@ -118,8 +118,8 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// putIndexPiece receives a chunk (off=, of=<bytes of the whole>) of an index.
-func (s service) putIndexPiece(r *http.Request, root string, body io.Reader) error {
+// putIndexChunk receives a chunk (off=, of=<bytes of the whole>) of an index.
+func (s service) putIndexChunk(r *http.Request, root string, body io.Reader) error {
 	query := r.URL.Query()
 	off, badOff := strconv.ParseInt(query.Get("off"), 10, 64)
 	of, badOf := strconv.ParseInt(query.Get("of"), 10, 64)
@@ -173,7 +173,7 @@ func (s service) blob(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("ETag", `"`+root+`"`)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
-	out := newSteady(w)
+	out := newIdleWriter(w)
 	http.ServeContent(out, r, "", time.Time{}, f)
 	s.reg.CountSent(out.sent)
 	return nil
@@ -187,17 +187,17 @@ type idleWriter struct {
 	sent    int64 // bytes of the body
 }
 
-func newSteady(w http.ResponseWriter) *idleWriter {
+func newIdleWriter(w http.ResponseWriter) *idleWriter {
 	return &idleWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 }
 
 var _ io.ReaderFrom = (*idleWriter)(nil)
 
 // a connection without deadlines has no limit
-func (s *idleWriter) goOn() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) }
+func (s *idleWriter) extendDeadline() { _ = s.control.SetWriteDeadline(time.Now().Add(idle)) }
 
 func (s *idleWriter) Write(p []byte) (int, error) {
-	s.goOn()
+	s.extendDeadline()
 	n, err := s.ResponseWriter.Write(p) //nolint:gosec // every route sets a type that is not executed, and nosniff
 	s.sent += int64(n)
 	return n, err
@@ -211,7 +211,7 @@ func (s *idleWriter) ReadFrom(src io.Reader) (int64, error) {
 	}
 	var sum int64
 	for bounded.N > 0 {
-		s.goOn()
+		s.extendDeadline()
 		part := &io.LimitedReader{R: bounded.R, N: min(bounded.N, stretch)}
 		n, err := io.Copy(s.ResponseWriter, part)
 		sum, bounded.N, s.sent = sum+n, bounded.N-n, s.sent+n

@@ -54,10 +54,10 @@ func New(o Options) *Service {
 		o.Service = farm.ServiceController
 	}
 	s := &Service{
-		Keys: auth.NewKeys(auth.NewKeyTable(nil, nil)), Signer: auth.NewSigner(auth.NewRing(time.Now())),
+		Keys: auth.NewKeys(auth.NewKeyTable(nil, nil)), Signer: auth.NewSigner(auth.NewKeyRing(time.Now())),
 		Grants: auth.NewGrantTable(auth.Grants{}, nil), o: o,
 	}
-	root, err := auth.NewRoot(Root)
+	root, err := auth.NewRootToken(Root)
 	if err != nil {
 		panic(err)
 	}
@@ -69,14 +69,14 @@ func New(o Options) *Service {
 	log := slog.New(slog.DiscardHandler)
 	guard, err := rest.NewGuard(rest.GuardOptions{
 		Who: who,
-		Judge: auth.NewJudge(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true},
+		Judge: auth.NewAuthorizer(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true},
 			s.Grants), Logger: log,
 	})
 	if err != nil {
 		panic(err)
 	}
 	routes := authrest.Routes(authrest.Options{
-		Service: o.Service, Keys: s.Keys, Tap: auth.NewTap(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants,
+		Service: o.Service, Keys: s.Keys, Tap: auth.NewTAP(who.Sessions, &auth.MemoryNonces{}), Grants: s.Grants,
 		Resources: true,
 	})
 	s.handler = guard.Handler(append(routes, rest.Route{Pattern: "/", Permission: rest.Known, Raw: s.behind}), log)

@@ -8,10 +8,10 @@ import (
 	"os"
 )
 
-// Folder returns a directory of this machine as a tree. Links are followed inside it only: an
+// OpenDir returns a directory of this machine as a tree. Links are followed inside it only: an
 // absolute one begins at its root. Virtual file systems (/proc) and those on other machines are
 // skipped, unless the directory itself is of that kind.
-func Folder(name string) (fs.FS, io.Closer, error) {
+func OpenDir(name string) (fs.FS, io.Closer, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a directory: %w", err)
@@ -19,7 +19,7 @@ func Folder(name string) (fs.FS, io.Closer, error) {
 	if !info.IsDir() {
 		return nil, nil, fmt.Errorf("opening a directory: %s is not a directory", name)
 	}
-	tree, closer, err := openFolder(name)
+	tree, closer, err := openDir(name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening a directory: %w", err)
 	}

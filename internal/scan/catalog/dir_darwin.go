@@ -19,7 +19,7 @@ var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": t
 // dataless marks a file whose content is in a cloud, and would be fetched.
 const dataless = 0x40000000
 
-func openFolder(name string) (fs.FS, io.Closer, error) {
+func openDir(name string) (fs.FS, io.Closer, error) {
 	kind, err := fileSystem(name)
 	if err != nil {
 		return nil, nil, err

@@ -27,7 +27,7 @@ var (
 	_ fs.ReadLinkFS = (*openat2Dir)(nil)
 )
 
-func openFolder(name string) (fs.FS, io.Closer, error) {
+func openDir(name string) (fs.FS, io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, nil, err

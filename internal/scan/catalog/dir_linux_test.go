@@ -26,7 +26,7 @@ func TestDirectoryWithoutOpenat2(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: free + 1, Max: before.Max}); err != nil {
 		t.Fatal(err)
 	}
-	_, closer, err := catalog.Folder(dir)
+	_, closer, err := catalog.OpenDir(dir)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-// folder makes a directory with links of every kind, next to a file outside of it.
-func folder(t *testing.T) (fs.FS, string) {
+// dirTask makes a directory with links of every kind, next to a file outside of it.
+func dirTask(t *testing.T) (fs.FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
@@ -39,7 +39,7 @@ func folder(t *testing.T) (fs.FS, string) {
 			t.Fatal(err)
 		}
 	}
-	tree, closer, err := catalog.Folder(root)
+	tree, closer, err := catalog.OpenDir(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestDirectoryIsAFileSystem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tree, closer, err := catalog.Folder(dir)
+	tree, closer, err := catalog.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ type sorted struct{ fs.FS }
 func (s sorted) Open(name string) (fs.File, error) { return s.FS.Open(name) }
 
 func TestLinksNeverLeaveTheTree(t *testing.T) {
-	tree, _ := folder(t)
+	tree, _ := dirTask(t)
 	for name, want := range map[string]string{
 		"inside": "gem a 1", "folder/c/list": "gem b 1", "out": "", "far": "",
 		"loop": "", "../secret": "", "/etc/passwd": "",
@@ -106,7 +106,7 @@ func TestLinksNeverLeaveTheTree(t *testing.T) {
 }
 
 func TestScanOfDirectory(t *testing.T) {
-	tree, root := folder(t)
+	tree, root := dirTask(t)
 	if err := os.WriteFile(filepath.Join(root, "a", "other"), []byte("gem hidden 1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestScanOfDirectory(t *testing.T) {
 }
 
 func TestContentReadsAtAnyPlace(t *testing.T) {
-	tree, _ := folder(t)
+	tree, _ := dirTask(t)
 	f, err := tree.Open("a/list")
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestDirectoryRefusesFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []string{name, name + "x"} {
-		if _, _, err := catalog.Folder(n); err == nil {
+		if _, _, err := catalog.OpenDir(n); err == nil {
 			t.Errorf("%s was opened", n)
 		}
 	}
@@ -159,7 +159,7 @@ func TestKernelsFilesAreSkipped(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has /proc")
 	}
-	tree, closer, err := catalog.Folder("/")
+	tree, closer, err := catalog.OpenDir("/")
 	if err != nil {
 		t.Fatal(err)
 	}

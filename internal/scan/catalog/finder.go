@@ -32,14 +32,14 @@ func NewFinder(root fs.FS, o Options) *Finder {
 		o.FileTime = time.Minute
 	}
 	o.Limits = o.Limits.orUsual()
-	return &Finder{root: root, claims: newClaims(o.Extractors), options: o}
+	return &Finder{root: root, claims: newPatternTable(o.Extractors), options: o}
 }
 
 // Names decides by base name which files may be wanted, in any tree.
 type Names struct{ claims *patternTable }
 
 // NewNames creates one.
-func NewNames(extractors []Extractor) *Names { return &Names{newClaims(extractors)} }
+func NewNames(extractors []Extractor) *Names { return &Names{newPatternTable(extractors)} }
 
 // Want reports whether a file of that name may be wanted. It is cheap, and true for any possible
 // program: only the permissions of the file decide that.
@@ -90,7 +90,7 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	defer p.start()()
 	w := newWalk(&reading{root: f.root, claims: f.claims, options: f.options, report: p})
 	if from != "." {
-		w.waiting = []folder{{in: path.Dir(from), entry: fs.FileInfoToDirEntry(named{info, path.Base(from)})}}
+		w.waiting = []dirTask{{in: path.Dir(from), entry: fs.FileInfoToDirEntry(named{info, path.Base(from)})}}
 	}
 	var out Listing
 	w.read = func(_ context.Context, found wanted) {
@@ -181,8 +181,8 @@ func (f *Finder) Mark(name string) (FileStamp, error) {
 	return FileStamp{Print: h, Changed: changed}, nil
 }
 
-// IsFolder reports whether a path is currently a directory, and neither a link nor behind one.
-func (f *Finder) IsFolder(name string) bool {
+// IsDir reports whether a path is currently a directory, and neither a link nor behind one.
+func (f *Finder) IsDir(name string) bool {
 	info, err := lstat(f.root, name)
 	return err == nil && info.IsDir() && !f.behindLink(name)
 }

@@ -10,7 +10,7 @@ import (
 // Machine returns the whole of this machine as a tree, for a walk below a directory: virtual file
 // systems and those on other machines are skipped, unless that directory itself is of that kind.
 func Machine(from string) (fs.FS, io.Closer, error) {
-	tree, closer, err := Folder("/")
+	tree, closer, err := OpenDir("/")
 	if b, ok := tree.(*openat2Dir); ok && err == nil {
 		f, err := os.Open(from)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // merge combines packages with the same kind, name and version, whatever their order.
 func merge(all []Package) []Package {
-	s := newShelf(Limits{Packages: math.MaxInt / 2, Text: math.MaxInt64 / 2})
+	s := newPackageSet(Limits{Packages: math.MaxInt / 2, Text: math.MaxInt64 / 2})
 	for _, p := range all {
 		s.add(p)
 	}
@@ -30,7 +30,7 @@ type packageEntry struct {
 	entries int // of files that name it
 }
 
-func newShelf(l Limits) *packageSet {
+func newPackageSet(l Limits) *packageSet {
 	s := &packageSet{known: map[key]*packageEntry{}}
 	s.first = boundedSet[*packageEntry]{
 		compare: func(a, b *packageEntry) int { return a.key.compare(b.key) },

@@ -8,7 +8,7 @@ import (
 // grown is a set with one package that was found repeatedly, each time with another bundle
 // identifier, license and path.
 func grown(times int) *packageSet {
-	s := newShelf(usual)
+	s := newPackageSet(usual)
 	for i := range times {
 		text := fmt.Sprintf("com.example.%06d", i)
 		s.add(Package{

@@ -14,7 +14,7 @@ type patternTable struct {
 	extractors  []Extractor
 }
 
-func newClaims(extractors []Extractor) *patternTable {
+func newPatternTable(extractors []Extractor) *patternTable {
 	c := &patternTable{byName: map[string][]int{}, byExtension: map[string][]int{}, extractors: extractors}
 	for i, e := range extractors {
 		claim := e.Patterns()

@@ -12,8 +12,8 @@ func TestSpace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a caller that waits stops
 	r := &reading{
-		room: semaphore.NewWeighted(room), claims: newClaims(nil), report: &progress{},
-		shelf: newShelf(usual),
+		room: semaphore.NewWeighted(room), claims: newPatternTable(nil), report: &progress{},
+		shelf: newPackageSet(usual),
 	}
 	r.read(ctx, wanted{path: "small"})
 	if r.result.Read != 1 {

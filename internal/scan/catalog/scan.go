@@ -81,7 +81,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	p := &progress{tell: o.Progress}
 	defer p.start()()
 	r := &reading{
-		root: root, claims: newClaims(o.Extractors), options: o, report: p, shelf: newShelf(o.Limits),
+		root: root, claims: newPatternTable(o.Extractors), options: o, report: p, shelf: newPackageSet(o.Limits),
 		room: semaphore.NewWeighted(room),
 	}
 	r.walk = newWalk(r)

@@ -22,15 +22,15 @@ type wanted struct {
 	link  bool
 }
 
-// folder is a directory that was found and not read yet.
-type folder struct {
+// dirTask is a directory that was found and not read yet.
+type dirTask struct {
 	in    string      // path of the parent directory
 	entry fs.DirEntry // nil for the root
 	depth int
 }
 
 // path is computed when it is needed: those of many directories that wait are long.
-func (f folder) path() string {
+func (f dirTask) path() string {
 	if f.entry == nil {
 		return "."
 	}
@@ -57,7 +57,7 @@ type walk struct {
 
 	mu      sync.Mutex
 	more    *sync.Cond
-	waiting []folder
+	waiting []dirTask
 	wanted  []wanted
 	busy    int  // goroutines that read a directory
 	stop    bool // nothing more is read
@@ -81,7 +81,7 @@ func newWalk(r *reading) *walk {
 		read: r.read,
 	}
 	w.more = sync.NewCond(&w.mu)
-	w.waiting = []folder{{}}
+	w.waiting = []dirTask{{}}
 	if info, err := fs.Stat(r.root, "."); err == nil {
 		var id uint64
 		id, w.numbers = number(info)
@@ -145,7 +145,7 @@ func (w *walk) file() (wanted, bool) {
 }
 
 // folder takes a directory, if there is one. The caller passes it to done.
-func (w *walk) folder() (folder, bool) {
+func (w *walk) folder() (dirTask, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f, ok := pop(&w.waiting)
@@ -241,7 +241,7 @@ func (w *walk) first(e fs.DirEntry) bool {
 // batch is what one goroutine finds in one directory.
 type batch struct {
 	walk     *walk
-	folders  []folder
+	folders  []dirTask
 	found    []wanted
 	warnings []Warning
 	skipped  []Warning
@@ -250,7 +250,7 @@ type batch struct {
 }
 
 // read lists a directory.
-func (b *batch) read(f folder) {
+func (b *batch) read(f dirTask) {
 	at := f.path()
 	entries, err := readDir(b.walk.root, f, at)
 	if skip := (*SkipDirError)(nil); errors.As(err, &skip) {
@@ -267,7 +267,7 @@ func (b *batch) read(f folder) {
 			impossible = true
 			continue
 		}
-		b.entry(folder{in: at, entry: e, depth: f.depth + 1}, join(at, name))
+		b.entry(dirTask{in: at, entry: e, depth: f.depth + 1}, join(at, name))
 	}
 	if impossible {
 		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "it holds an entry with an impossible name"})
@@ -278,7 +278,7 @@ func (b *batch) read(f folder) {
 }
 
 // entry handles one entry of a directory.
-func (b *batch) entry(f folder, full string) {
+func (b *batch) entry(f dirTask, full string) {
 	e := f.entry
 	switch mode := e.Type(); {
 	case mode.IsDir():
@@ -325,7 +325,7 @@ func alone(e fs.DirEntry) fs.DirEntry {
 }
 
 // folder adds a directory to the list.
-func (b *batch) folder(f folder, full string) {
+func (b *batch) folder(f dirTask, full string) {
 	switch {
 	case b.walk.leave != nil && b.walk.leave(full):
 		b.skipped = append(b.skipped, Warning{Path: shown(full), What: "left out as asked"})
@@ -360,7 +360,7 @@ func (b *batch) program(full string, e fs.DirEntry) bool {
 }
 
 // readDir lists a directory by its entry where the file system can, by its path elsewhere.
-func readDir(root fs.FS, f folder, at string) ([]fs.DirEntry, error) {
+func readDir(root fs.FS, f dirTask, at string) ([]fs.DirEntry, error) {
 	if d, ok := f.entry.(interface{ ReadDir() ([]fs.DirEntry, error) }); ok {
 		return d.ReadDir()
 	}

@@ -43,7 +43,7 @@ func OpenStorage(base string) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{dir: dir, frames: blob.NewFrames(sharedFrames), open: map[string]*sharedLayer{}}, nil
+	return &Storage{dir: dir, frames: blob.NewFrameCache(sharedFrames), open: map[string]*sharedLayer{}}, nil
 }
 
 // Close closes the directory. Templates that are open stay so.

@@ -78,7 +78,7 @@ func (l *realTimeScan) lookBack(before time.Time) error {
 	s := &step{cause: ByFullScan}
 	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
 	if err == nil {
-		err = l.host.judge(l.ctx, s)
+		err = l.host.match(l.ctx, s)
 	}
 	l.host.tell(s)
 	if err != nil && l.ctx.Err() == nil {
@@ -108,7 +108,7 @@ func (l *realTimeScan) awaitCaught() {
 	l.host.mu.Lock()
 	caught := l.caught
 	l.host.mu.Unlock()
-	if caught == nil || !l.known() && !l.pending.folders() {
+	if caught == nil || !l.known() && !l.pending.dirs() {
 		return
 	}
 	select {

@@ -38,7 +38,7 @@ type change struct {
 	first, last time.Time
 }
 
-func newPending(root string, s debounce) *changeQueue {
+func newChangeQueue(root string, s debounce) *changeQueue {
 	s.changes = cmp.Or(s.changes, pendingMost)
 	return &changeQueue{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
 }
@@ -155,8 +155,8 @@ func (p *changeQueue) all() []change {
 	return out
 }
 
-// folders reports whether one of the waiting changes is of a directory.
-func (p *changeQueue) folders() bool {
+// dirs reports whether one of the waiting changes is of a directory.
+func (p *changeQueue) dirs() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.items {

@@ -21,7 +21,7 @@ const (
 // Between two checks nothing runs but one timer.
 func (h *Host) keepDatabase(ctx context.Context) {
 	s := &step{cause: ByDatabase}
-	if err := h.judge(ctx, s); err != nil && ctx.Err() == nil {
+	if err := h.match(ctx, s); err != nil && ctx.Err() == nil {
 		h.failed(err, "Packages could not be compared with the database.")
 	}
 	h.tell(s)
@@ -74,7 +74,7 @@ func (h *Host) look(ctx context.Context, every time.Duration) error {
 		err = h.fetch(ctx, every)
 	}
 	s := &step{cause: ByDatabase}
-	judged := h.judgeAll(ctx, s)
+	judged := h.matchAll(ctx, s)
 	if judged != nil && ctx.Err() == nil {
 		h.failed(judged, "Packages could not be compared with the database.")
 	}
@@ -118,7 +118,7 @@ func (h *Host) UpdateDatabase(ctx context.Context) error {
 	defer context.AfterFunc(h.life, cancel)() //nolint:contextcheck // whichever ends first
 	err := h.fetch(ctx, 0)
 	s := &step{cause: ByDatabase}
-	judged := h.judgeAll(ctx, s)
+	judged := h.matchAll(ctx, s)
 	h.tell(s)
 	return errors.Join(err, judged)
 }

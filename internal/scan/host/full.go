@@ -25,8 +25,8 @@ type fullScan struct {
 // errStopped is the cause of a full scan that a caller stopped.
 var errStopped = errors.New("it was stopped")
 
-// folderOf returns the directory of a scan request as the walk sees it: links resolved.
-func (h *Host) folderOf(path string) (string, error) {
+// dirOf returns the directory of a scan request as the walk sees it: links resolved.
+func (h *Host) dirOf(path string) (string, error) {
 	if path == "" {
 		return "/", nil
 	}
@@ -72,7 +72,7 @@ func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 	err := h.scan(ctx, f, s, &out)
 	if err == nil {
 		f.judges.Store(true)
-		err = h.judgeAll(ctx, s)
+		err = h.matchAll(ctx, s)
 	}
 	out.Took = time.Since(begun).Round(time.Millisecond)
 	switch {
@@ -89,7 +89,7 @@ func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 // scan walks the files of a full scan.
 func (h *Host) scan(ctx context.Context, f *fullScan, s *step, out *ScanResult) error {
 	h.lookAround(ctx)
-	folder, err := h.folderOf(f.order.Path)
+	folder, err := h.dirOf(f.order.Path)
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func (h *Host) SetRules(r Rules) error {
 	if r.MinSeverity == vulndb.Low {
 		r.MinSeverity = ""
 	}
-	s, err := match.NewSieve(r)
+	s, err := match.NewRuleFilter(r)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (h *Host) takeTurn() (leave func()) {
 // start begins a full scan.
 func (h *Host) start(o Scan, by trigger) (State, error) {
 	defer h.takeTurn()()
-	folder, err := h.folderOf(o.Path)
+	folder, err := h.dirOf(o.Path)
 	if err != nil {
 		return h.Status().State, err
 	}
@@ -377,7 +377,7 @@ func (h *Host) stop() State {
 	}
 	if h.life.Err() == nil {
 		s := &step{cause: ByRealTime}
-		if err := h.judgeAll(h.life, s); err != nil {
+		if err := h.matchAll(h.life, s); err != nil {
 			h.failed(err, "Packages could not be compared with the database.")
 		}
 		h.tell(s)

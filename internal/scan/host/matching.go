@@ -22,15 +22,15 @@ const (
 	mostProducts = 100_000 // packages that are matched together
 )
 
-// judge matches waiting packages against the database. When another goroutine is already matching,
+// match matches waiting packages against the database. When another goroutine is already matching,
 // that one takes them as well, and the call returns immediately.
-func (h *Host) judge(ctx context.Context, s *step) error {
+func (h *Host) match(ctx context.Context, s *step) error {
 	h.again.Store(true)
 	for h.again.Load() {
 		if !h.judging.TryLock() {
 			return nil
 		}
-		err := h.judgeLocked(ctx, s)
+		err := h.startMatchLocked(ctx, s)
 		h.judging.Unlock()
 		if err != nil {
 			return err
@@ -39,24 +39,24 @@ func (h *Host) judge(ctx context.Context, s *step) error {
 	return nil
 }
 
-// judgeAll calls judge and waits until all packages are matched.
-func (h *Host) judgeAll(ctx context.Context, s *step) error {
+// matchAll calls judge and waits until all packages are matched.
+func (h *Host) matchAll(ctx context.Context, s *step) error {
 	h.judging.Lock()
-	err := h.judgeLocked(ctx, s)
-	return errors.Join(err, h.endJudging(ctx, s))
+	err := h.startMatchLocked(ctx, s)
+	return errors.Join(err, h.endMatching(ctx, s))
 }
 
-// endJudging releases the lock, then matches what other goroutines left to this one.
-func (h *Host) endJudging(ctx context.Context, s *step) error {
+// endMatching releases the lock, then matches what other goroutines left to this one.
+func (h *Host) endMatching(ctx context.Context, s *step) error {
 	h.judging.Unlock()
 	if !h.again.Load() || ctx.Err() != nil {
 		return nil
 	}
-	return h.judge(ctx, s)
+	return h.match(ctx, s)
 }
 
-// judgeLocked opens the database for the duration of a match. Without one, packages wait.
-func (h *Host) judgeLocked(ctx context.Context, s *step) error {
+// startMatchLocked opens the database for the duration of a match. Without one, packages wait.
+func (h *Host) startMatchLocked(ctx context.Context, s *step) error {
 	h.again.Store(false)
 	h.judges.Store(true)
 	defer h.judges.Store(false)
@@ -77,12 +77,12 @@ func (h *Host) judgeLocked(ctx context.Context, s *step) error {
 	h.noteDatabase(nil)
 	totals, by := h.book.Totals(), inventorydb.Database{Built: db.Info().Built, Size: db.Info().Size}
 	j := &matchRun{host: h, db: db, step: s, at: h.now()}
-	if !totals.Judged.Is(by) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
+	if !totals.Matched.Is(by) || s.counts.New > totals.Packages/4 && s.counts.New > judgedAtOnce {
 		if err := j.everything(ctx); err != nil {
 			return h.notCompared(err)
 		}
-		if !totals.Judged.Is(by) {
-			return h.book.SetJudged(by)
+		if !totals.Matched.Is(by) {
+			return h.book.SetMatched(by)
 		}
 		return nil
 	}

@@ -75,14 +75,14 @@ func TestJudgingEnds(t *testing.T) {
 // TestWhatComesWhileEverythingIsChecked: a caller that finds a match running leaves the rest to it.
 func TestWhatComesWhileEverythingIsChecked(t *testing.T) {
 	b, _ := judged(t)
-	b.until("the first look", func() bool { return !b.Status().Database.Judged.IsZero() })
+	b.until("the first look", func() bool { return !b.Status().Database.Matched.IsZero() })
 	b.judging.Lock()
 	b.put("node_modules/a/package.json", catalog.Package{Kind: catalog.NPM, Name: "a", Version: "1.0.0"})
 	s := &step{}
-	if err := b.judge(t.Context(), s); err != nil {
+	if err := b.match(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.endJudging(t.Context(), s); err != nil {
+	if err := b.endMatching(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	b.allJudged()

@@ -44,9 +44,9 @@ type realTimeScan struct {
 // a file system.
 const flushMost = 10 * time.Second
 
-// newLive begins to watch a directory. No later change is missed.
+// newRealTimeScan begins to watch a directory. No later change is missed.
 func (h *Host) newLive(root string) (*realTimeScan, error) {
-	l := &realTimeScan{host: h, root: root, pending: newPending(root,
+	l := &realTimeScan{host: h, root: root, pending: newChangeQueue(root,
 		h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
 	var err error
 	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
@@ -168,7 +168,7 @@ func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 		err = l.drop(s, gone)
 	}
 	if err == nil {
-		err = l.host.judge(ctx, s)
+		err = l.host.match(ctx, s)
 	}
 	l.host.tell(s)
 	if err != nil && ctx.Err() == nil {
@@ -192,7 +192,7 @@ func (l *realTimeScan) sort(list []change) (files []string, folders []string, go
 		at := inTree(c.path)
 		switch {
 		case at != "." && !within(l.root, c.path) || coveredBy(done, at) || l.host.silent.has(c.path):
-		case c.what != FileChanged && l.finder.IsFolder(at):
+		case c.what != FileChanged && l.finder.IsDir(at):
 			folders, done[at] = append(folders, at), true
 		case l.wants(at):
 			files = append(files, at)
@@ -258,7 +258,7 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) e
 func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
 	l.host.work.rescans.Add(1)
 	_, err := l.pass(s, from, time.Time{}).run(ctx)
-	if err != nil && ctx.Err() == nil && !l.finder.IsFolder(from) {
+	if err != nil && ctx.Err() == nil && !l.finder.IsDir(from) {
 		return l.drop(s, []string{from})
 	}
 	return err
@@ -269,7 +269,7 @@ func (l *realTimeScan) drop(s *step, paths []string) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	known, err := l.host.book.Beneath(paths)
+	known, err := l.host.book.BelowDir(paths)
 	if err != nil || len(known) == 0 {
 		return err
 	}
@@ -280,7 +280,7 @@ func (l *realTimeScan) drop(s *step, paths []string) error {
 
 // end stops watching, and catalogs the changes until now.
 func (l *realTimeScan) end() {
-	l.hearOut()
+	l.drainEvents()
 	l.awaitCaught()
 	l.halt()
 	if l.host.life.Err() == nil {
@@ -293,8 +293,8 @@ func (l *realTimeScan) end() {
 	l.closer.Close()
 }
 
-// hearOut waits until the watcher has reported earlier changes, then stops it.
-func (l *realTimeScan) hearOut() {
+// drainEvents waits until the watcher has reported earlier changes, then stops it.
+func (l *realTimeScan) drainEvents() {
 	select {
 	case <-l.heard: // that was logged already
 		return

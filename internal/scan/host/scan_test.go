@@ -474,7 +474,7 @@ func TestFindingsAndRules(t *testing.T) {
 	b.npm("c", "1.0.0")
 	b.npm("b", "1.5.0")
 	b.until("a finding in real time", func() bool { return slices.Contains(b.findings(Query{}), "b 1.5.0 CVE-2026-b") })
-	if d := b.Status().Database; !d.Judged.Equal(vulndbtest.Built.Add(time.Hour)) || !d.Present {
+	if d := b.Status().Database; !d.Matched.Equal(vulndbtest.Built.Add(time.Hour)) || !d.Present {
 		t.Errorf("%+v", d)
 	}
 }

@@ -68,7 +68,7 @@ type DatabaseStatus struct {
 	Checked time.Time // last successful check for a newer one; zero is never
 	Next    time.Time // next check; zero is none
 	Error   string    // of the last check, or of opening it
-	Judged  time.Time // Built of the database that all packages were compared with; zero is none yet
+	Matched time.Time // Built of the database that all packages were compared with; zero is none yet
 }
 
 // Contents are the numbers of the inventory.
@@ -87,7 +87,7 @@ type Work struct {
 	FilesRead uint64
 	Packages  uint64 // cataloged
 	Findings  uint64 // that became known
-	Judged    uint64 // packages compared with a database
+	Matched   uint64 // packages compared with a database
 	Updates   uint64 // of the database that brought a newer one
 	Failures  uint64 // of updates
 }

@@ -22,7 +22,7 @@ func (h *Host) Status() Status {
 			Bytes: totals.Bytes,
 		},
 	}
-	s.Database.Next, s.Database.Judged = h.nextLook, totals.Judged.Built
+	s.Database.Next, s.Database.Matched = h.nextLook, totals.Matched.Built
 	for _, err := range []error{h.unread, h.looked} {
 		if err != nil {
 			s.Database.Error = err.Error()
@@ -79,7 +79,7 @@ func (f *fullScan) progress() *Progress {
 func (w *workCounters) now() Work {
 	return Work{
 		FullScans: w.fullScans.Load(), Changes: w.changes.Load(), Rescans: w.rescans.Load(), FilesRead: w.read.Load(),
-		Packages: w.packages.Load(), Findings: w.findings.Load(), Judged: w.judged.Load(), Updates: w.updates.Load(),
+		Packages: w.packages.Load(), Findings: w.findings.Load(), Matched: w.judged.Load(), Updates: w.updates.Load(),
 		Failures: w.failures.Load(),
 	}
 }

@@ -58,8 +58,8 @@ func isGoItself(p *catalog.Package) bool {
 // noCommit is the suffix of the version that Go writes where there is none.
 const noCommit = "-00010101000000-000000000000"
 
-// unjudgeable returns why no advisory applies to a package; "" when some may.
-func unjudgeable(p *catalog.Package) string {
+// isNotComparable returns why no advisory applies to a package; "" when some may.
+func isNotComparable(p *catalog.Package) string {
 	switch {
 	case p.Replaced:
 		return "its code was replaced, so that its name and version say nothing of it"

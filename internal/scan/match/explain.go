@@ -41,7 +41,7 @@ type ExplainRequest struct {
 func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
 	s := &trace{ids: []string{id}}
-	j, err := newJudge(&tracingDB{db, s}, q.Beside, o)
+	j, err := newMatcher(&tracingDB{db, s}, q.Beside, o)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanat
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := j.judgeGroup([]*catalog.Package{&p}); err != nil {
+	if err := j.matchGroup([]*catalog.Package{&p}); err != nil {
 		return nil, err
 	}
 	_, known, err := db.Vulnerability(id)
@@ -63,12 +63,12 @@ func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanat
 		}
 	}
 	if len(s.steps) == 0 {
-		s.tell("Nothing in the database says that %s is about %s %s.", id, p.Kind, p.Name)
+		s.add("Nothing in the database says that %s is about %s %s.", id, p.Kind, p.Name)
 	}
 	if out.Finding != nil {
-		s.tell("So %s %s has %s.", p.Name, p.Version, out.Finding.Vulnerability.ID)
+		s.add("So %s %s has %s.", p.Name, p.Version, out.Finding.Vulnerability.ID)
 	} else {
-		s.tell("So %s is not reported for %s %s.", id, p.Name, p.Version)
+		s.add("So %s is not reported for %s %s.", id, p.Name, p.Version)
 	}
 	out.Steps = s.steps
 	return out, nil
@@ -121,7 +121,7 @@ func (h *tracingDB) EachApplicability(vendor, product string) iter.Seq2[vulndb.A
 	}
 }
 
-func (s *trace) tell(format string, args ...any) {
+func (s *trace) add(format string, args ...any) {
 	if s != nil {
 		s.steps = append(s.steps, fmt.Sprintf(format, args...))
 	}
@@ -130,14 +130,14 @@ func (s *trace) tell(format string, args ...any) {
 // about reports whether a step on an id is wanted.
 func (s *trace) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
 
-func (s *trace) tellAdvisory(a *vulndb.Advisory) {
+func (s *trace) addAdvisory(a *vulndb.Advisory) {
 	if s == nil {
 		return
 	}
-	s.tell("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"),
+	s.add("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"),
 		many(len(a.Versions), "single version"))
 	if a.Unconfirmed {
-		s.tell("Not reviewed: a match by an open-ended range is marked and fails no build.")
+		s.add("Not reviewed: a match by an open-ended range is marked and fails no build.")
 	}
 }
 
@@ -149,20 +149,20 @@ func many(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-func (s *trace) tellRange(version string, r vulndb.Range, holds bool, err error) {
+func (s *trace) addRange(version string, r vulndb.Range, holds bool, err error) {
 	switch {
 	case s == nil:
 	case err != nil:
-		s.tell("%s cannot be compared with %s: %v.", version, constraint(r), err)
+		s.add("%s cannot be compared with %s: %v.", version, constraint(r), err)
 	case holds:
-		s.tell("%s is within %s.", version, constraint(r))
+		s.add("%s is within %s.", version, constraint(r))
 	default:
-		s.tell("%s is outside of %s.", version, constraint(r))
+		s.add("%s is outside of %s.", version, constraint(r))
 	}
 }
 
-// tellConfiguration traces which criteria of a configuration of NVD apply to an item.
-func (j *matcher) tellConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
+// traceConfiguration traces which criteria of a configuration of NVD apply to an item.
+func (j *matcher) traceConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
 	if j.story == nil {
 		return
 	}
@@ -175,15 +175,15 @@ func (j *matcher) tellConfiguration(it *productQuery, a *vulndb.Applicability, c
 			var none configuration
 			holds := j.criterionHolds(it, &parts, &k, &none)
 			word := map[bool]string{true: "holds", false: "does not hold"}[holds]
-			j.story.tell("Criterion %s (%s) %s for version %s.", k.CPE, criterionText(&parts, &k), word, it.text)
+			j.story.add("Criterion %s (%s) %s for version %s.", k.CPE, criterionText(&parts, &k), word, it.text)
 			if none.err != nil {
-				j.story.tell("It cannot be compared: %v.", none.err)
+				j.story.add("It cannot be compared: %v.", none.err)
 			}
 		}
 	}
 	if c.holds {
-		j.story.tell("All parts of the configuration of %s hold.", a.ID)
+		j.story.add("All parts of the configuration of %s hold.", a.ID)
 	} else {
-		j.story.tell("The configuration of %s does not hold as a whole.", a.ID)
+		j.story.add("The configuration of %s does not hold as a whole.", a.ID)
 	}
 }

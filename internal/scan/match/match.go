@@ -38,7 +38,7 @@ var _ DB = (*vulndb.DB)(nil)
 // Match finds the vulnerabilities of packages. It stops with an error when the database cannot be
 // read or ctx ends.
 func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*Result, error) {
-	first, err := newJudge(db, packages, o)
+	first, err := newMatcher(db, packages, o)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type matcher struct {
 	result   Result // without its findings
 }
 
-func newJudge(db DB, packages []catalog.Package, o Options) (*matcher, error) {
+func newMatcher(db DB, packages []catalog.Package, o Options) (*matcher, error) {
 	if o.Products == nil {
 		o.Products = cpe.Products
 	}
@@ -52,7 +52,7 @@ func (j *matcher) run(ctx context.Context, w *work) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := j.judgeGroup(group); err != nil {
+			if err := j.matchGroup(group); err != nil {
 				return err
 			}
 		}
@@ -60,8 +60,8 @@ func (j *matcher) run(ctx context.Context, w *work) error {
 	return nil
 }
 
-// judgeGroup matches all versions of one package.
-func (j *matcher) judgeGroup(group []*catalog.Package) error {
+// matchGroup matches all versions of one package.
+func (j *matcher) matchGroup(group []*catalog.Package) error {
 	first := group[0]
 	var topics []advisoryGroup
 	e, ok := ecosystems[first.Kind]
@@ -73,33 +73,33 @@ func (j *matcher) judgeGroup(group []*catalog.Package) error {
 		topics = j.story.topics(e.topics(advisories))
 	}
 	for _, p := range group {
-		if why := unjudgeable(p); why != "" {
-			j.story.tell("%s %s is not evaluated: %s.", p.Name, p.Version, why)
+		if why := isNotComparable(p); why != "" {
+			j.story.add("%s %s is not evaluated: %s.", p.Name, p.Version, why)
 			continue
 		}
-		if err := j.judgePackage(e, p, topics); err != nil {
+		if err := j.matchPackage(e, p, topics); err != nil {
 			return fmt.Errorf("match %s %s %s: %w", p.Kind, p.Name, p.Version, err)
 		}
 	}
 	return nil
 }
 
-func (j *matcher) judgePackage(e ecosystem, p *catalog.Package, topics []advisoryGroup) error {
+func (j *matcher) matchPackage(e ecosystem, p *catalog.Package, topics []advisoryGroup) error {
 	found := findings{judge: j, pkg: p}
 	if len(topics) > 0 && cpe.IsCask(*p) {
-		j.story.tell("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
+		j.story.add("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
 		topics = nil
 	}
 	if len(topics) > 0 {
 		s := e.subjectOf(p)
 		for i := range topics {
-			if err := j.judgeTopic(&found, s, &topics[i]); err != nil {
+			if err := j.matchAdvisories(&found, s, &topics[i]); err != nil {
 				return err
 			}
 		}
 	}
 	if byProduct[p.Kind] {
-		if err := j.judgeProducts(&found, p, topics); err != nil {
+		if err := j.matchProducts(&found, p, topics); err != nil {
 			return err
 		}
 	}
@@ -109,16 +109,16 @@ func (j *matcher) judgePackage(e ecosystem, p *catalog.Package, topics []advisor
 	return nil
 }
 
-// judgeTopic evaluates the source that decides on a vulnerability.
-func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error {
+// matchAdvisories evaluates the source that decides on a vulnerability.
+func (j *matcher) matchAdvisories(found *findings, s subject, t *advisoryGroup) error {
 	for _, a := range t.overruled {
-		j.story.tell("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID,
+		j.story.add("%s (%s) is not asked: %s (%s) comes first.", a.ID, a.Source, t.deciding[0].ID,
 			t.deciding[0].Source)
 	}
 	var unconfirmed *Finding // a confirmed one takes precedence
 	for _, a := range t.deciding {
 		if !onPlatform(found.pkg, a.Platform) {
-			j.story.tell("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
+			j.story.add("%s (%s) is about packages for %s alone.", a.ID, a.Source, a.Platform)
 			continue
 		}
 		v := j.verdict(s, a)
@@ -143,29 +143,29 @@ func (j *matcher) judgeTopic(found *findings, s subject, t *advisoryGroup) error
 	return found.add(t.id, unconfirmed)
 }
 
-// judgeProducts evaluates NVD's statements about the products of a package. Homebrew's own records
+// matchProducts evaluates NVD's statements about the products of a package. Homebrew's own records
 // are nearer to its packages: a CVE with such a record is skipped.
-func (j *matcher) judgeProducts(found *findings, p *catalog.Package, topics []advisoryGroup) error {
+func (j *matcher) matchProducts(found *findings, p *catalog.Package, topics []advisoryGroup) error {
 	it := j.newItem(p)
 	if len(it.products) == 0 {
-		j.story.tell("What NVD would call %s is not known.", p.Name)
+		j.story.add("What NVD would call %s is not known.", p.Name)
 	}
 	for _, product := range it.products {
-		j.story.tell("NVD may have it as %s:%s.", product.Vendor, product.Product)
+		j.story.add("NVD may have it as %s:%s.", product.Vendor, product.Product)
 		var of []vulndb.Applicability // of one CVE
 		for a, err := range j.db.EachApplicability(product.Vendor, product.Product) {
 			if err != nil {
 				return err
 			}
 			if len(of) > 0 && of[0].ID != a.ID {
-				if err := j.judgeCVE(found, &it, of, topics); err != nil {
+				if err := j.matchCVE(found, &it, of, topics); err != nil {
 					return err
 				}
 				of = of[:0]
 			}
 			of = append(of, a)
 		}
-		if err := j.judgeCVE(found, &it, of, topics); err != nil {
+		if err := j.matchCVE(found, &it, of, topics); err != nil {
 			return err
 		}
 	}
@@ -185,19 +185,19 @@ func decidingOn(of []vulndb.Applicability) []vulndb.Applicability {
 	return of
 }
 
-// judgeCVE evaluates the configurations of one CVE. One that applies is enough.
-func (j *matcher) judgeCVE(found *findings, it *productQuery, of []vulndb.Applicability, topics []advisoryGroup) error {
+// matchCVE evaluates the configurations of one CVE. One that applies is enough.
+func (j *matcher) matchCVE(found *findings, it *productQuery, of []vulndb.Applicability, topics []advisoryGroup) error {
 	if len(of) == 0 || found.has(of[0].ID) || !j.story.about(of[0].ID) {
 		return nil
 	}
 	if i := slices.IndexFunc(topics, func(t advisoryGroup) bool { return t.id == of[0].ID }); i >= 0 {
-		j.story.tell("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
+		j.story.add("What NVD says of %s is not asked: %s does.", of[0].ID, topics[i].deciding[0].ID)
 		return nil
 	}
 	of = decidingOn(of)
 	for i := range of {
 		c := j.evaluate(it, &of[i])
-		j.tellConfiguration(it, &of[i], &c)
+		j.traceConfiguration(it, &of[i], &c)
 		if c.err != nil {
 			found.unjudged = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
 		}

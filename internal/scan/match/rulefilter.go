@@ -5,8 +5,8 @@ import "github.com/buildyard/buildyard/internal/scan/catalog"
 // RuleFilter applies rules to findings that were made without any. It is safe for concurrent use.
 type RuleFilter struct{ judge matcher }
 
-// NewSieve creates one. It fails for invalid rules.
-func NewSieve(r Rules) (*RuleFilter, error) {
+// NewRuleFilter creates one. It fails for invalid rules.
+func NewRuleFilter(r Rules) (*RuleFilter, error) {
 	ignored, err := r.ignored()
 	if err != nil {
 		return nil, err

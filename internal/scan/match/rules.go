@@ -114,7 +114,7 @@ func (j *matcher) keep(f *Finding) {
 	case byUnknown:
 		h.Unknown++
 	}
-	j.story.tell("It is left out: %s.", words)
+	j.story.add("It is left out: %s.", words)
 }
 
 // rule returns the first rule that leaves a finding out, and its description.

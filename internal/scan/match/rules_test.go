@@ -89,7 +89,7 @@ func TestRules(t *testing.T) {
 		rules := match.Rules{Packages: []string{bad}}
 		_, matching := match.Match(t.Context(), scored(), nil, match.Options{Rules: rules})
 		_, explaining := match.Explain(t.Context(), scored(), match.ExplainRequest{}, match.Options{Rules: rules})
-		_, sieving := match.NewSieve(rules)
+		_, sieving := match.NewRuleFilter(rules)
 		for _, err := range []error{matching, explaining, sieving, rules.Check()} {
 			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v", bad, err)
@@ -106,7 +106,7 @@ func TestRuleFilter(t *testing.T) {
 	all := run(t, scored(), match.Options{}, pkg(catalog.NPM, "p", "1.0.0")).Findings
 	// of another program's report
 	bare := match.Finding{Vulnerability: vulndb.Vulnerability{Score: vulndb.Score{Base: 1}}}
-	if s, err := match.NewSieve(match.Rules{MinSeverity: vulndb.Low}); err != nil || s.Keep(&bare) {
+	if s, err := match.NewRuleFilter(match.Rules{MinSeverity: vulndb.Low}); err != nil || s.Keep(&bare) {
 		t.Errorf("a finding without a severity is kept: %v", err)
 	}
 	for _, rules := range []match.Rules{
@@ -116,7 +116,7 @@ func TestRuleFilter(t *testing.T) {
 		{CVEs: []string{"CVE-2024-1"}},
 		{Packages: []string{"cpe:/a:p:p:1.0.0"}},
 	} {
-		s, err := match.NewSieve(rules)
+		s, err := match.NewRuleFilter(rules)
 		if err != nil {
 			t.Fatal(err)
 		}

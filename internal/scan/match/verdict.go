@@ -19,17 +19,17 @@ type verdict struct {
 // verdict compares a version with the ranges and the list of an advisory.
 func (j *matcher) verdict(s subject, a *vulndb.Advisory) verdict {
 	var v verdict
-	j.story.tellAdvisory(a)
+	j.story.addAdvisory(a)
 	if s.err != nil {
 		v.err = s.err
-		j.story.tell("Its ranges cannot be asked: %v.", s.err)
+		j.story.add("Its ranges cannot be asked: %v.", s.err)
 	}
 	for _, r := range a.Ranges {
 		if s.err != nil {
 			break
 		}
 		holds, err := s.within(r)
-		j.story.tellRange(s.text, r, holds, err)
+		j.story.addRange(s.text, r, holds, err)
 		if err != nil {
 			v.err = err
 		}
@@ -45,7 +45,7 @@ func (j *matcher) verdict(s subject, a *vulndb.Advisory) verdict {
 		}
 	}
 	if !v.affected && s.named(a.Versions) {
-		j.story.tell("%s is in its list of affected versions.", s.text)
+		j.story.add("%s is in its list of affected versions.", s.text)
 		v.affected, v.bounded = true, true
 		v.constraint, v.fixed = "= "+s.text, s.fixesAfter(a.Ranges)
 	}
@@ -97,7 +97,7 @@ func (f *findings) add(id string, found *Finding) error {
 		return err
 	}
 	if v.Rejected {
-		f.judge.story.tell("%s was rejected: it is not a vulnerability.", id)
+		f.judge.story.add("%s was rejected: it is not a vulnerability.", id)
 		if found.Advisory == id {
 			return nil
 		}

@@ -174,7 +174,7 @@ func (p blockHandle) marshal() []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(p.at)), uint64(p.length))
 }
 
-func parsePlace(b []byte) (blockHandle, bool) {
+func parseBlockHandle(b []byte) (blockHandle, bool) {
 	at, n := binary.Uvarint(b)
 	if n <= 0 {
 		return blockHandle{}, false

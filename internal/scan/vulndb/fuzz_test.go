@@ -69,7 +69,7 @@ func mendTree(b []byte, p blockHandle, depth int) {
 	}
 	c := cursor{rest: block[checksumSize+1:]}
 	for n := 0; n < 4 && c.next(); n++ {
-		if child, ok := parsePlace(c.value); ok {
+		if child, ok := parseBlockHandle(c.value); ok {
 			mendTree(b, child, depth+1)
 		}
 	}

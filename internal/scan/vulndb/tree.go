@@ -132,7 +132,7 @@ func (b *sealed) children(q query, low, high int64) ([]child, error) {
 	var list []child
 	from := b.from(q)
 	for i, m := range b.marks[max(0, from-1):] {
-		p, ok := parsePlace(m.value)
+		p, ok := parseBlockHandle(m.value)
 		if !ok || p.at < low || p.at > high-p.length {
 			return nil, fmt.Errorf("%w: a block lies outside its tree", ErrDamaged)
 		}

@@ -38,7 +38,7 @@ type changeBuffer struct {
 	given []chan struct{} // of them, those whose batch is being taken
 }
 
-func newGather(roots []string) *changeBuffer {
+func newChangeBuffer(roots []string) *changeBuffer {
 	return &changeBuffer{
 		roots: roots, limit: gatherLimit, at: map[string]int{},
 		first: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
@@ -212,7 +212,7 @@ func (g *changeBuffer) replaceLocked(whole map[string]bool) {
 func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
 	for {
 		g.taken()
-		if err := g.gatherSome(ctx); err != nil {
+		if err := g.collectSome(ctx); err != nil {
 			return nil, err
 		}
 		if list := g.drain(); len(list) > 0 {
@@ -221,8 +221,8 @@ func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
 	}
 }
 
-// gatherSome waits until changes are to be delivered, or a caller waits for them.
-func (g *changeBuffer) gatherSome(ctx context.Context) error {
+// collectSome waits until changes are to be delivered, or a caller waits for them.
+func (g *changeBuffer) collectSome(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -15,7 +15,7 @@ import (
 
 // after returns what is delivered for some changes: f file, d directory, g gone.
 func after(limit int, news ...string) []string {
-	g := newGather([]string{"/"})
+	g := newChangeBuffer([]string{"/"})
 	if limit > 0 {
 		g.limit = limit
 	}
@@ -73,7 +73,7 @@ func TestGatherCollapsesWhereMostHappened(t *testing.T) {
 // each path once, and every change is there or part of a directory's.
 func TestGatherIsBoundedAndCovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g := newGather([]string{"/r", "/s/t"})
+		g := newChangeBuffer([]string{"/r", "/s/t"})
 		g.limit = rapid.IntRange(4, 40).Draw(t, "limit")
 		last := map[string]ChangeKind{}
 		part := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
@@ -123,7 +123,7 @@ func told(got map[string]ChangeKind, path string, what ChangeKind) bool {
 
 func TestGatherWaitsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGather([]string{"/"})
+		g := newChangeBuffer([]string{"/"})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			time.Sleep(time.Hour)
@@ -154,7 +154,7 @@ func TestGatherWaitsAndEnds(t *testing.T) {
 
 // TestDelivered checks the number of the last event whose changes were delivered.
 func TestDelivered(t *testing.T) {
-	g := newGather([]string{"/"})
+	g := newChangeBuffer([]string{"/"})
 	g.add("/a", File)
 	g.reached(7)
 	if n := g.delivered(); n != 0 {
@@ -192,7 +192,7 @@ func TestScope(t *testing.T) {
 	for path, want := range map[string]string{
 		"/a": "/a/b", "/": "/a/b /x", "/y": "", "/a/b/c": "/a/b/c", "/a/b/left/x": "",
 	} {
-		g := newGather(s.roots)
+		g := newChangeBuffer(s.roots)
 		s.told(g, path, Gone)
 		var got []string
 		for _, c := range g.drain() {

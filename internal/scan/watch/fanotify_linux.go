@@ -57,7 +57,7 @@ type fanSystem struct {
 func openFan(s *scope, news *changeBuffer) (_ source, err error) {
 	f := &fanotifyWatcher{
 		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
-		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: newCalls(),
+		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: newFlushRequests(),
 	}
 	defer func() {
 		if err != nil {

@@ -18,7 +18,7 @@ type flushRequests struct {
 	waiting []chan struct{}
 }
 
-func newCalls() flushRequests { return flushRequests{wake: -1, bell: make(chan struct{}, 1)} }
+func newFlushRequests() flushRequests { return flushRequests{wake: -1, bell: make(chan struct{}, 1)} }
 
 // ask wakes the goroutine and waits for it. A goroutine that has ended has read everything it will.
 func (c *flushRequests) ask(ctx context.Context, ended <-chan struct{}) error {

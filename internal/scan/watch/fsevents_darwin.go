@@ -62,9 +62,9 @@ type streamContext struct {
 	retain, release, describeCopy uintptr
 }
 
-var system = sync.OnceValues(findApple)
+var system = sync.OnceValues(findCoreServices)
 
-func findApple() (*coreServices, error) {
+func findCoreServices() (*coreServices, error) {
 	a := &coreServices{}
 	core, err := library("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation", map[string]any{
 		"CFStringCreateWithCString": &a.stringCreate, "CFStringGetCString": &a.stringGet,

@@ -64,7 +64,7 @@ func TestMacEvents(t *testing.T) {
 		{"an own event", "/r/a.json", evIsFile | evModified | evOwn, nil},
 		{"an old event", "/r/d", 0, at("r/d", Folder)},
 	} {
-		g := newGather(s.roots)
+		g := newChangeBuffer(s.roots)
 		path := dir + c.path
 		if c.path == "/" {
 			path = "/"
@@ -75,7 +75,7 @@ func TestMacEvents(t *testing.T) {
 		}
 	}
 	must(t, os.RemoveAll(dir+"/r"))
-	g := newGather(s.roots)
+	g := newChangeBuffer(s.roots)
 	s.macEvent(g, dir+"/r", evRootChanged)
 	if got := g.drain(); !slices.Equal(got, at("r", Gone)) {
 		t.Errorf("a root that is gone: %v", got)

@@ -56,7 +56,7 @@ func (n *node) path() string {
 	return join(n.up.path(), n.name)
 }
 
-func newGrove(s *scope) (*inotifyTrees, error) {
+func newInotifyTrees(s *scope) (*inotifyTrees, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
@@ -167,7 +167,7 @@ func (g *inotifyTrees) grow(up *node, name string) *node {
 		}
 		up.kids[name] = n
 	}
-	for _, kid := range foldersIn(path) {
+	for _, kid := range dirsIn(path) {
 		if n.kids[kid] == nil {
 			g.grow(n, kid)
 		}
@@ -175,8 +175,8 @@ func (g *inotifyTrees) grow(up *node, name string) *node {
 	return n
 }
 
-// foldersIn lists the directories in a directory, as far as it can be read.
-func foldersIn(path string) []string {
+// dirsIn lists the directories in a directory, as far as it can be read.
+func dirsIn(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil

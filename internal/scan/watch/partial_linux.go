@@ -60,7 +60,7 @@ func openPartial(s *scope, news *changeBuffer) (source, error) {
 
 func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err error) {
 	p := &partial{
-		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newCalls(), own: int32(os.Getpid()),
+		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newFlushRequests(), own: int32(os.Getpid()),
 		ended: make(chan struct{}), poll: newPoller(s, news), buf: make([]byte, fanBuffer/2),
 	}
 	defer func() {
@@ -71,7 +71,7 @@ func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err er
 	if p.calls.wake, err = newSignal(); err != nil {
 		return nil, err
 	}
-	if p.grown, err = newGrove(s); err != nil {
+	if p.grown, err = newInotifyTrees(s); err != nil {
 		return nil, err
 	}
 	if !fallback {
@@ -259,7 +259,7 @@ func (p *partial) loop() error {
 		if fds[3].Revents != 0 {
 			p.remount()
 		}
-		a, err := p.readFolders(waiting.queued(p.grown.fd))
+		a, err := p.readDirs(waiting.queued(p.grown.fd))
 		if err != nil {
 			return err
 		}
@@ -298,8 +298,8 @@ func (p *partial) remount() {
 	}
 }
 
-// readFolders empties the queue of inotify, or reads at least the given number of bytes.
-func (p *partial) readFolders(least int) (count int, err error) {
+// readDirs empties the queue of inotify, or reads at least the given number of bytes.
+func (p *partial) readDirs(least int) (count int, err error) {
 	before := p.grown.version
 	defer func() {
 		if p.grown.version != before {

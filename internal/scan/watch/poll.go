@@ -32,12 +32,12 @@ type poller struct {
 
 	work    sync.Mutex // held during a check of directories, which may take long
 	foreign func(path string) bool
-	folders map[string]folder // state at the last check
-	files   int               // of all directories
+	folders map[string]dirStamp // state at the last check
+	files   int                 // of all directories
 }
 
-// folder is the state of one directory at its last check.
-type folder struct {
+// dirStamp is the state of one directory at its last check.
+type dirStamp struct {
 	time  time.Time
 	seen  time.Time // when it was listed
 	files map[string]stamp
@@ -60,7 +60,7 @@ type stamp struct {
 func newPoller(s *scope, news *changeBuffer) *poller {
 	return &poller{
 		s: s, news: news, quit: make(chan struct{}), ended: make(chan struct{}), set: make(chan struct{}, 1),
-		folders: map[string]folder{},
+		folders: map[string]dirStamp{},
 	}
 }
 
@@ -218,7 +218,7 @@ func (p *poller) checkLocked(path string) {
 }
 
 // filesLocked checks the files of a directory in which no name changed.
-func (p *poller) filesLocked(path string, f folder) {
+func (p *poller) filesLocked(path string, f dirStamp) {
 	for name, was := range f.files {
 		info, err := os.Lstat(join(path, name))
 		if err != nil {
@@ -232,7 +232,7 @@ func (p *poller) filesLocked(path string, f folder) {
 }
 
 // compareLocked reports the differences of a directory.
-func (p *poller) compareLocked(path string, old, now folder) {
+func (p *poller) compareLocked(path string, old, now dirStamp) {
 	for name := range old.files {
 		if _, ok := now.files[name]; !ok {
 			p.news.add(join(path, name), Gone)
@@ -300,8 +300,8 @@ func (p *poller) forgetLocked(path string) {
 
 // list reads a directory. Its time is read first: what changes during the read is seen at the next
 // check.
-func (p *poller) list(path string) (folder, error) {
-	f := folder{files: map[string]stamp{}, seen: time.Now()}
+func (p *poller) list(path string) (dirStamp, error) {
+	f := dirStamp{files: map[string]stamp{}, seen: time.Now()}
 	info, err := os.Lstat(path)
 	if err != nil {
 		return f, err

@@ -138,7 +138,7 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)
 	}
-	news := newGather(s.roots)
+	news := newChangeBuffer(s.roots)
 	src, err := open(s, news)
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)

@@ -119,7 +119,7 @@ func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
 	for _, f := range tunes {
 		f(&s.tune)
 	}
-	news := newGather(s.roots)
+	news := newChangeBuffer(s.roots)
 	src, err := open(s, news)
 	if err != nil {
 		return nil, err

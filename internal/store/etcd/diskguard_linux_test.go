@@ -33,7 +33,7 @@ const endless = 1 << 62 // bytes, more than any disk has
 func TestGuardRefuses(t *testing.T) {
 	g := newTestGuard(t)
 	b := &Backend{guard: g}
-	b.care = newCaretaker(b, nil)
+	b.care = newMaintainer(b, nil)
 	check := func(what string, full, reserve bool) {
 		t.Helper()
 		err := g.admit()

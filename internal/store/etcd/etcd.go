@@ -71,7 +71,7 @@ var (
 func newBackend(kv, watcher *clientv3.Client, probeKey string, log *slog.Logger) *Backend {
 	b := &Backend{kv: kv, watcher: watcher, limits: store.DefaultLimits, probeKey: probeKey, txnTimeout: callTimeout}
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	b.care = newCaretaker(b, log)
+	b.care = newMaintainer(b, log)
 	return b
 }
 

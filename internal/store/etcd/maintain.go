@@ -57,7 +57,7 @@ type maintainer struct {
 // gateAll is more than the number of concurrent calls can be.
 const gateAll = 1 << 30
 
-func newCaretaker(b *Backend, log *slog.Logger) *maintainer {
+func newMaintainer(b *Backend, log *slog.Logger) *maintainer {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}

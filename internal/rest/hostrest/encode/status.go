@@ -39,7 +39,7 @@ func Status(s host.Status) api.HostStatus {
 
 func database(d host.DatabaseStatus) api.HostDatabase {
 	out := api.HostDatabase{
-		Path: d.Path, Compared: moment(d.Judged), Checked: moment(d.Checked), Next: moment(d.Next),
+		Path: d.Path, Compared: moment(d.Matched), Checked: moment(d.Checked), Next: moment(d.Next),
 		Error: d.Error,
 	}
 	if d.Present {

@@ -66,7 +66,7 @@ func (s *Sender) summary(node string) any {
 		Partial  bool      `json:"partial"`
 		Scanned  time.Time `json:"scanned"`
 	}{
-		NodeID: node, Host: s.o.Name, Scanner: "hostscan", Version: s.o.Version, Database: st.Database.Judged.UTC(),
+		NodeID: node, Host: s.o.Name, Scanner: "hostscan", Version: s.o.Version, Database: st.Database.Matched.UTC(),
 		Scanned: time.Now().UTC(),
 	}
 	if l := st.LastScan; l != nil {

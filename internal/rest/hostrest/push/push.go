@@ -79,12 +79,12 @@ func New(o Options) *Sender {
 func (s *Sender) Of(h *host.Host) { s.host = h }
 
 // Notify is called when packages or findings were added or removed.
-func (s *Sender) Notify(host.Event) { s.nudge() }
+func (s *Sender) Notify(host.Event) { s.signal() }
 
 // End is called when a full scan, a comparison with a database or a reset has ended.
-func (s *Sender) End(host.Cause) { s.nudge() }
+func (s *Sender) End(host.Cause) { s.signal() }
 
-func (s *Sender) nudge() {
+func (s *Sender) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -114,7 +114,7 @@ func (s *Sender) Run(ctx context.Context) {
 			gap.Reset()
 			_ = retry.Sleep(ctx, s.o.Every-s.o.settle)
 		case ctx.Err() == nil:
-			s.nudge() // also after a refusal: a wrong clock is corrected eventually
+			s.signal() // also after a refusal: a wrong clock is corrected eventually
 			_ = retry.Sleep(ctx, max(gap.Next(), s.o.Every-s.o.settle))
 		}
 	}
@@ -189,11 +189,11 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 	}
 	defer resp.Body.Close()
 	defer to.Client.CloseIdleConnections() // the next report is far in the future
-	return judge(resp)
+	return checkResponse(resp)
 }
 
-// judge maps a response to an error.
-func judge(resp *http.Response) error {
+// checkResponse maps a response to an error.
+func checkResponse(resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
 	var e api.Envelope[json.RawMessage]
 	if json.Unmarshal(raw, &e) != nil || e.Status == "" {

@@ -209,7 +209,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if farm.CodeOf(y.DeleteNode(t.Context(), y.node.NodeID)) != "" {
 		t.Error("the node stays")
 	}
-	s.nudge()
+	s.signal()
 	until(t, "an unknown node",
 		func() bool { return s.Status().Error == "the controller does not know this node or key" })
 }

@@ -33,7 +33,7 @@ func (f *FS) open(n *inode, name string) (fs.File, error) {
 	i := info{name, n}
 	switch {
 	case n.mode.IsDir():
-		return &folder{info: i, f: f}, nil
+		return &dirHandle{info: i, f: f}, nil
 	case !n.mode.IsRegular():
 		return nil, fs.ErrInvalid
 	case n.stat.Dataless():

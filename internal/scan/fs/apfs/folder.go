@@ -220,8 +220,8 @@ func (f *FS) match(from recordKey, see func(num uint64, name string) (same, more
 	return out, fs.ErrNotExist
 }
 
-// folder is an open directory.
-type folder struct {
+// dirHandle is an open directory.
+type dirHandle struct {
 	info
 	f *FS
 
@@ -231,19 +231,19 @@ type folder struct {
 	read bool
 }
 
-var _ fs.ReadDirFile = (*folder)(nil)
+var _ fs.ReadDirFile = (*dirHandle)(nil)
 
 // Stat describes the directory.
-func (d *folder) Stat() (fs.FileInfo, error) { return d.info, nil }
+func (d *dirHandle) Stat() (fs.FileInfo, error) { return d.info, nil }
 
-func (d *folder) Close() error { return nil }
+func (d *dirHandle) Close() error { return nil }
 
-func (d *folder) Read([]byte) (int, error) {
+func (d *dirHandle) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errFolder}
 }
 
 // ReadDir returns the next entries, as fs.ReadDirFile requires.
-func (d *folder) ReadDir(n int) ([]fs.DirEntry, error) {
+func (d *dirHandle) ReadDir(n int) ([]fs.DirEntry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.read {

@@ -665,7 +665,7 @@ func TestFile(t *testing.T) {
 // An open directory returns its entries in parts, and an error after them, once.
 func TestDirectory(t *testing.T) {
 	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
-	open := func(err error) *folder { return &folder{list: entries, err: err, read: true} }
+	open := func(err error) *dirHandle { return &dirHandle{list: entries, err: err, read: true} }
 	bad := fmt.Errorf("bad: %w", ErrDamaged)
 	for _, c := range []struct {
 		err  error

@@ -110,7 +110,7 @@ func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error
 // A directory names its parent, and no directory has two names: so there is one path to each, and
 // every walk ends.
 func (f *FS) list(n *inode, parent uint32) ([]entry, error) {
-	if !n.isFolder() {
+	if !n.isDir() {
 		return nil, errors.New("it is not a directory")
 	}
 	l := lister{fs: f, n: n}

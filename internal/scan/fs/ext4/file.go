@@ -84,8 +84,8 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 	return off, nil
 }
 
-// openFolder is an open directory.
-type openFolder struct {
+// dirHandle is an open directory.
+type dirHandle struct {
 	info   info
 	parent uint32
 	fs     *FS
@@ -93,16 +93,16 @@ type openFolder struct {
 	read   bool
 }
 
-var _ fs.ReadDirFile = (*openFolder)(nil)
+var _ fs.ReadDirFile = (*dirHandle)(nil)
 
-func (d *openFolder) Stat() (fs.FileInfo, error) { return d.info, nil }
-func (d *openFolder) Close() error               { return nil }
-func (d *openFolder) Read([]byte) (int, error) {
+func (d *dirHandle) Stat() (fs.FileInfo, error) { return d.info, nil }
+func (d *dirHandle) Close() error               { return nil }
+func (d *dirHandle) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("it is a directory")}
 }
 
 // ReadDir returns the next n entries, or all that are left.
-func (d *openFolder) ReadDir(n int) ([]fs.DirEntry, error) {
+func (d *dirHandle) ReadDir(n int) ([]fs.DirEntry, error) {
 	if !d.read {
 		list, err := d.fs.readDir(d.info.n, d.parent, d.info.name)
 		if err != nil && (n > 0 || len(list) == 0) {

@@ -16,7 +16,7 @@ import (
 
 // Directories are cached up to a limit of memory, the most recently used; a large one is not.
 func TestDirectories(t *testing.T) {
-	c := newFolders()
+	c := newDirCache()
 	large := func(names int) []entry { return []entry{{name: strings.Repeat("n", names)}} }
 	const part = folderMemory/3 - 2*entryMemory
 	for number := range uint32(3) {
@@ -38,7 +38,7 @@ func TestDirectories(t *testing.T) {
 	if c.size != 3*(part+2*entryMemory) || c.used.Len() != 3 || len(c.at) != 3 {
 		t.Errorf("%d bytes, %d directories", c.size, c.used.Len())
 	}
-	c = newFolders()
+	c = newDirCache()
 	c.put(1, large(folderMemory/2-2*entryMemory))
 	c.put(2, large(folderMemory/2-2*entryMemory+1))
 	_, half := c.get(1)

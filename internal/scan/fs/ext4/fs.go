@@ -16,7 +16,7 @@ type FS struct {
 	r       io.ReaderAt
 	super   *super
 	pages   *pages
-	folders *folders
+	folders *dirCache
 	owners  *owners
 	notes   []string
 }
@@ -34,10 +34,10 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), folders: newFolders(), owners: newOwners()}
+	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), folders: newDirCache(), owners: newOwners()}
 	f.note(size)
 	root, err := f.inode(rootInode)
-	if err == nil && !root.isFolder() {
+	if err == nil && !root.isDir() {
 		err = damaged("its root is not a directory")
 	}
 	if err != nil {
@@ -179,7 +179,7 @@ func (f *FS) open(n *inode, parent uint32, name string) (fs.File, error) {
 	i := info{base(name), n}
 	switch n.kind() {
 	case modeFolder:
-		return &openFolder{info: i, parent: parent, fs: f}, nil
+		return &dirHandle{info: i, parent: parent, fs: f}, nil
 	case modeRegular:
 		c, err := f.content(n)
 		if err != nil {

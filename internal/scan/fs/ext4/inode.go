@@ -44,9 +44,9 @@ type inode struct {
 	tail       []byte // of one with inline data: its attributes, after the fixed fields
 }
 
-func (n *inode) kind() uint16   { return n.mode & modeKind }
-func (n *inode) isFolder() bool { return n.kind() == modeFolder }
-func (n *inode) isLink() bool   { return n.kind() == modeLink }
+func (n *inode) kind() uint16 { return n.mode & modeKind }
+func (n *inode) isDir() bool  { return n.kind() == modeFolder }
+func (n *inode) isLink() bool { return n.kind() == modeLink }
 
 // inode reads the inode of a name.
 func (f *FS) inode(number uint32) (*inode, error) {
@@ -117,7 +117,7 @@ func (f *FS) parseInode(number uint32, raw []byte) (*inode, error) {
 		}
 	}
 	size := uint64(le.Uint32(raw[4:]))
-	if n.kind() == modeRegular || n.isFolder() && f.super.incompat&hasLargeDir != 0 {
+	if n.kind() == modeRegular || n.isDir() && f.super.incompat&hasLargeDir != 0 {
 		size |= uint64(le.Uint32(raw[108:])) << 32
 	}
 	if n.size = int64(size); n.size < 0 || n.size > f.super.blockSize<<32 {
@@ -210,7 +210,7 @@ func (i info) Name() string       { return i.name }
 func (i info) Size() int64        { return i.n.size }
 func (i info) Mode() fs.FileMode  { return i.n.fileMode() }
 func (i info) ModTime() time.Time { return i.n.mtime }
-func (i info) IsDir() bool        { return i.n.isFolder() }
+func (i info) IsDir() bool        { return i.n.isDir() }
 
 // Sys returns the inode: its ID and its number of names.
 func (i info) Sys() any { return i.n }

@@ -36,7 +36,7 @@ func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err err
 			way = way[:max(1, len(way)-1)]
 			continue
 		}
-		if !here.isFolder() {
+		if !here.isDir() {
 			return nil, 0, syscall.ENOTDIR
 		}
 		if n, err = f.child(here, above(way), part); err != nil {
@@ -113,8 +113,8 @@ func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
 	return entries, err
 }
 
-// folders caches the directories of the last lookups.
-type folders struct {
+// dirCache caches the directories of the last lookups.
+type dirCache struct {
 	mu   sync.Mutex // guards the fields below
 	at   map[uint32]*list.Element
 	used *list.List // of *directory, the newest first
@@ -128,9 +128,9 @@ type folder struct {
 	size    int // bytes
 }
 
-func newFolders() *folders { return &folders{at: map[uint32]*list.Element{}, used: list.New()} }
+func newDirCache() *dirCache { return &dirCache{at: map[uint32]*list.Element{}, used: list.New()} }
 
-func (c *folders) get(number uint32) ([]entry, bool) {
+func (c *dirCache) get(number uint32) ([]entry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.at[number]
@@ -141,7 +141,7 @@ func (c *folders) get(number uint32) ([]entry, bool) {
 	return e.Value.(*folder).entries, true
 }
 
-func (c *folders) put(number uint32, entries []entry) {
+func (c *dirCache) put(number uint32, entries []entry) {
 	size := entryMemory
 	for i := range entries {
 		size += entryMemory + len(entries[i].name)

@@ -85,7 +85,7 @@ func TestTreesOfMke2fs(t *testing.T) {
 	if err := treetest.Make(folder, treetest.Least); err != nil {
 		t.Fatal(err)
 	}
-	want, err := treetest.ListFolder(folder)
+	want, err := treetest.ListDir(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

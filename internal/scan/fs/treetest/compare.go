@@ -28,8 +28,8 @@ type Item struct {
 // List is the content of a tree, by path.
 type List map[string]Item
 
-// ListFolder reads a directory of this machine.
-func ListFolder(dir string) (List, error) {
+// ListDir reads a directory of this machine.
+func ListDir(dir string) (List, error) {
 	l, first := List{}, map[uint64]string{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || p == dir {

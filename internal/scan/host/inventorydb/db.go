@@ -143,7 +143,7 @@ type Totals struct {
 	Files, Packages, Findings int
 	Refused                   int      // packages dropped at a limit since the last reset
 	Bytes                     int64    // of the file
-	Judged                    Database // that all packages were compared with
+	Matched                   Database // that all packages were compared with
 }
 
 // Database identifies a vulnerability database. The size distinguishes two of the same date, which
@@ -161,7 +161,7 @@ func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{
 		Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused),
-		Bytes: l.size.Load(), Judged: n.judged,
+		Bytes: l.size.Load(), Matched: n.judged,
 	}
 }
 
@@ -276,8 +276,8 @@ func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	return t, err
 }
 
-// SetJudged records that all packages were compared with a database.
-func (l *DB) SetJudged(d Database) error {
+// SetMatched records that all packages were compared with a database.
+func (l *DB) SetMatched(d Database) error {
 	return l.update(func(t *tx) error {
 		t.totals.judged = d
 		return nil

@@ -253,7 +253,7 @@ func (w *writer) place(p *catalog.Package, file uint64) (uint64, error) {
 	if err := w.places.Put(key, value); err != nil {
 		return 0, err
 	}
-	return id, w.judgeAgain(id)
+	return id, w.requeueMatch(id)
 }
 
 // identify returns the number of a package, a new one when it has none.
@@ -276,9 +276,9 @@ func (w *writer) identify(r *packageRecord) (uint64, error) {
 	return id, w.packages.Put(keyOf(id), r.append(nil))
 }
 
-// judgeAgain queues a package for a comparison with the database: its files changed, and these
+// requeueMatch queues a package for a comparison with the database: its files changed, and these
 // decide under which names it is matched.
-func (w *writer) judgeAgain(id uint64) error {
+func (w *writer) requeueMatch(id uint64) error {
 	return w.unjudged.Put(keyOf(id), binary.AppendUvarint(nil, uint64(w.ID())))
 }
 
@@ -292,7 +292,7 @@ func (w *writer) unplace(f fileRecord, but []uint64) error {
 			return err
 		}
 		if k, _ := w.places.Cursor().Seek(keyOf(id)); bytes.HasPrefix(k, keyOf(id)) {
-			if err := w.judgeAgain(id); err != nil {
+			if err := w.requeueMatch(id); err != nil {
 				return err
 			}
 		} else if err := w.remove(id); err != nil {
@@ -398,8 +398,8 @@ func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 	return out, err
 }
 
-// Beneath returns those of the paths at which or below which a file is known.
-func (l *DB) Beneath(paths []string) ([]string, error) {
+// BelowDir returns those of the paths at which or below which a file is known.
+func (l *DB) BelowDir(paths []string) ([]string, error) {
 	var out []string
 	err := l.view(func(t *tx) error {
 		for _, p := range paths {

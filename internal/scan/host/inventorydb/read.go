@@ -298,7 +298,7 @@ func (l *DB) SaveVerdicts(verdicts []Verdict, at time.Time) (added []Finding, er
 	err = l.update(func(t *tx) error {
 		added = nil
 		for i := range verdicts {
-			more, err := t.judge(&verdicts[i], at)
+			more, err := t.setVerdict(&verdicts[i], at)
 			if err != nil {
 				return err
 			}
@@ -309,7 +309,7 @@ func (l *DB) SaveVerdicts(verdicts []Verdict, at time.Time) (added []Finding, er
 	return added, err
 }
 
-func (t *tx) judge(v *Verdict, at time.Time) (added []Finding, err error) {
+func (t *tx) setVerdict(v *Verdict, at time.Time) (added []Finding, err error) {
 	id := v.Package.ID
 	if t.packages.Get(keyOf(id)) == nil {
 		return nil, nil // it was removed since

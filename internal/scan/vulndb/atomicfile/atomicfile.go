@@ -93,7 +93,7 @@ func (f *File) Commit() error {
 		f.Discard()
 		return f.named(err)
 	}
-	return errors.Join(f.Close(), syncFolder(f.target))
+	return errors.Join(f.Close(), syncDir(f.target))
 }
 
 // Rename renames an open file in the directory of a path to it, as Commit does. On failure, both
@@ -102,7 +102,7 @@ func Rename(f *os.File, path string) error {
 	if err := put(f, path); err != nil {
 		return err
 	}
-	return syncFolder(path)
+	return syncDir(path)
 }
 
 func put(f *os.File, path string) error {
@@ -138,7 +138,7 @@ func (f *File) Discard() {
 	}
 }
 
-func syncFolder(path string) error {
+func syncDir(path string) error {
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

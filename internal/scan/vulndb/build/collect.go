@@ -26,7 +26,7 @@ type collector struct {
 	buf        []byte
 
 	mu      sync.Mutex // guards the fields below
-	ledger  ledger
+	ledger  sourceCounts
 	ignored int
 	records int
 	bad     int
@@ -34,7 +34,7 @@ type collector struct {
 
 func newCollector(o Options) *collector {
 	return &collector{
-		options: o, ledger: ledger{},
+		options: o, ledger: sourceCounts{},
 		revisions:  extsort.New(o.Temp, o.MaxMemory/4),
 		facts:      extsort.New(o.Temp, o.MaxMemory/2),
 		advisories: extsort.New(o.Temp, o.MaxMemory/4),
@@ -47,7 +47,7 @@ func (c *collector) close() {
 	c.advisories.Remove()
 }
 
-func (c *collector) files(n feed.Tally) {
+func (c *collector) files(n feed.Counter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ignored += n.Ignored

@@ -59,22 +59,22 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// tally counts the records of one source.
-type tally struct{ SourceReport }
+// sourceCount counts the records of one source.
+type sourceCount struct{ SourceReport }
 
-// ledger has the tallies by source.
-type ledger map[string]*tally
+// sourceCounts has the tallies by source.
+type sourceCounts map[string]*sourceCount
 
-func (l ledger) of(source string) *tally {
+func (l sourceCounts) of(source string) *sourceCount {
 	t := l[source]
 	if t == nil {
-		t = &tally{SourceReport: SourceReport{Name: source, Dropped: map[string]int{}}}
+		t = &sourceCount{SourceReport: SourceReport{Name: source, Dropped: map[string]int{}}}
 		l[source] = t
 	}
 	return t
 }
 
-func (l ledger) add(r feed.Record) {
+func (l sourceCounts) add(r feed.Record) {
 	t := l.of(r.Feed)
 	t.Records++
 	t.Advisories += len(r.Advisories)
@@ -91,7 +91,7 @@ func (l ledger) add(r feed.Record) {
 
 // reject keeps the first rejections in the order of their names, so that the report does not depend
 // on the speed of parsers.
-func (t *tally) reject(x feed.Rejection) {
+func (t *sourceCount) reject(x feed.Rejection) {
 	t.Rejected++
 	i, _ := slices.BinarySearchFunc(t.Rejections, x, compareRejections)
 	if i < namedMost {
@@ -104,7 +104,7 @@ func compareRejections(a, b feed.Rejection) int {
 	return cmp.Or(strings.Compare(a.Record, b.Record), strings.Compare(a.Reason, b.Reason))
 }
 
-func (l ledger) report() []SourceReport {
+func (l sourceCounts) report() []SourceReport {
 	var out []SourceReport
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		out = append(out, l[name].SourceReport)
@@ -112,7 +112,7 @@ func (l ledger) report() []SourceReport {
 	return out
 }
 
-func (l ledger) sources() []vulndb.SourceInfo {
+func (l sourceCounts) sources() []vulndb.SourceInfo {
 	var out []vulndb.SourceInfo
 	for _, s := range l.report() {
 		out = append(out, vulndb.SourceInfo{Name: s.Name, Date: s.Date, Records: s.Records, Rejected: s.Rejected})

@@ -28,7 +28,7 @@ func check(t testing.TB, err error) {
 }
 
 // records reads all records of a path, by feed and id.
-func records(t testing.TB, path string) (map[string]Record, Tally, []Rejection) {
+func records(t testing.TB, path string) (map[string]Record, Counter, []Rejection) {
 	t.Helper()
 	out := map[string]Record{}
 	var bad []Rejection

@@ -17,16 +17,16 @@ const (
 	linesSize = 64 << 10 // bytes of lines that are parsed together
 )
 
-// Tally counts the files of an input.
-type Tally struct {
+// Counter counts the files of an input.
+type Counter struct {
 	Files   int // that were feeds
 	Ignored int // other files
 }
 
 // Read emits the items of a file or directory. A file that is damaged in the middle is passed to
 // reject, and the next one follows.
-func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Tally, error) {
-	var n Tally
+func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Counter, error) {
+	var n Counter
 	err := input.Walk(ctx, from, func(f input.File) error {
 		head, err := f.Peek(headSize)
 		if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {

@@ -70,7 +70,7 @@ func (c *catalog) add(files []File) {
 	}
 	for i := range files {
 		f := &files[i]
-		parent := c.folder(path.Dir(f.Path))
+		parent := c.dir(path.Dir(f.Path))
 		name := path.Base(f.Path)
 		mode := f.Mode
 		if mode == 0 {
@@ -101,12 +101,12 @@ func (c *catalog) add(files []File) {
 	}
 }
 
-// folder returns the number of a directory, and creates a new one.
-func (c *catalog) folder(p string) uint64 {
+// dir returns the number of a directory, and creates a new one.
+func (c *catalog) dir(p string) uint64 {
 	if id, ok := c.ids[p]; ok {
 		return id
 	}
-	parent := c.folder(path.Dir(p))
+	parent := c.dir(path.Dir(p))
 	id := c.next
 	c.next++
 	c.ids[p] = id
