@@ -67,7 +67,9 @@ func (s *session) value(ctx context.Context, shake func(context.Context) (redact
 }
 
 // runHandshake makes a handshake and stores the session.
-func (s *session) runHandshake(ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error)) {
+func (s *session) runHandshake(
+	ctx context.Context, f *pendingHandshake, shake func(context.Context) (redacted, error),
+) {
 	began := time.Now()
 	f.bearer, f.err = shake(ctx)
 	s.mu.Lock()

@@ -186,7 +186,8 @@ func (a *Agent) testSave(ctx context.Context, in *instance, _ hv.VM) error {
 		err = gone
 	}
 	if err != nil {
-		return a.failUnlessEnding(ctx, in, "The sanity test failed: a VM that was started from the save did not work: %v",
+		return a.failUnlessEnding(ctx,
+			in, "The sanity test failed: a VM that was started from the save did not work: %v",
 			err)
 	}
 	return a.changeTask(ctx, in, func(t *journal.Task) { t.Stage = api.TaskPushing })

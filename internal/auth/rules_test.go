@@ -228,7 +228,8 @@ func TestRightsOnResources(t *testing.T) {
 			t.Errorf("%s is in dev: %t", name, !want)
 		}
 	}
-	if !everybody["oidc"].MayActFor("otto") || everybody["nobody"].MayActFor("x") || everybody["nobody"].MayActFor("") ||
+	if !everybody["oidc"].MayActFor("otto") || everybody["nobody"].MayActFor("x") ||
+		everybody["nobody"].MayActFor("") ||
 		everybody["root"].MayActFor("") {
 		t.Error("a user is a group of one")
 	}

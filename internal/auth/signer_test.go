@@ -148,7 +148,8 @@ func TestRingsAreStored(t *testing.T) {
 func TestRingsGrowOld(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ring := NewKeyRing(now)
-	if ring.Full() || ring.NeedsRotation(now) || ring.NeedsRotation(now.Add(RingAge-time.Second)) || !ring.NeedsRotation(now.Add(RingAge)) ||
+	if ring.Full() || ring.NeedsRotation(now) || ring.NeedsRotation(now.Add(RingAge-time.Second)) ||
+		!ring.NeedsRotation(now.Add(RingAge)) ||
 		(KeyRing{}).NeedsRotation(now) {
 		t.Error("a ring is old when its newest key is a month old")
 	}

@@ -59,7 +59,8 @@ func encodeFeed(ctx context.Context, f changeSource, o EncodeOptions, sink Sink)
 	if workers <= 0 {
 		workers = min(4, runtime.GOMAXPROCS(0))
 	}
-	e := &encoding{feed: f, spans: newWorkQueue(4*workers, newRangeBatch), jobs: newWorkQueue(workers+1, newJob), build: NewBuilder(o)}
+	e := &encoding{feed: f, spans: newWorkQueue(4*workers, newRangeBatch), jobs: newWorkQueue(workers+1,
+		newJob), build: NewBuilder(o)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { defer e.spans.close(); return e.walk(ctx) })
 	group.Go(func() error { defer e.jobs.close(); return e.collect(ctx) })

@@ -153,8 +153,8 @@ func (p *Plan) Zeros() iter.Seq[ZeroRun] {
 // Bytes is the number of stored bytes of all frames of the plan.
 func (p *Plan) Bytes() int64 { return p.stored }
 
-// LiveFrameBytes is the number of stored bytes of all frames of a chain that still hold a live block: Bytes of its plan,
-// which may take eight times the memory of the indexes.
+// LiveFrameBytes is the number of stored bytes of all frames of a chain that still hold a live block: Bytes of its
+// plan, which may take eight times the memory of the indexes.
 func LiveFrameBytes(chain []*Index) (sum int64, err error) {
 	if err := checkChain(chain); err != nil {
 		return 0, err

@@ -45,7 +45,8 @@ func oneNode(v *visit) (any, error) {
 	out := nodeView{
 		nodeRow: nodeRow{Node: n, Why: explainNode(n), Back: v.r.URL.RequestURI(), Fixed: v.can().Not("edit node", id)},
 		Gauges:  allGauges(n),
-		Curl:    curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n), Templates: cachedTemplatesOf(n.Templates),
+		Curl:    curl(v, "GET", query("/api/v1/node", "id", id), ""), Raw: indented(n),
+		Templates: cachedTemplatesOf(n.Templates),
 	}
 	page, err := v.InstancePage(v,
 		client.PageOptions{Filter: "node:" + id + " " + alive, Sort: "age", Limit: shortRows})

@@ -167,7 +167,8 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 	if err != nil {
 		return nil, err
 	}
-	result, err := c.Pull(registrytoken.WithPurpose(ctx, api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
+	result, err := c.Pull(registrytoken.WithPurpose(ctx,
+		api.TokenPurpose{Pull: p.Ref.TemplateID}), transfer.PullOptions{
 		Ref: transferRef(p.Ref), Dir: p.Dir, Have: p.Have, Overlays: true,
 		Progress: func(t transfer.Progress) { p.Progress(t.Fraction()) },
 	})

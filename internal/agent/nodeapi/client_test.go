@@ -113,7 +113,9 @@ func TestJoinAsSomebody(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer session")
 		return nil
 	})
-	shy := c.WithAuthorization(func(*http.Request) error { return farm.Errorf(farm.CodeUnauthenticated, "no such key") })
+	shy := c.WithAuthorization(func(*http.Request) error {
+		return farm.Errorf(farm.CodeUnauthenticated, "no such key")
+	})
 	for want, join := range map[string]*nodeapi.Client{
 		"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c,
 	} {

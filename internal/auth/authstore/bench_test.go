@@ -155,7 +155,9 @@ func BenchmarkChange(b *testing.B) {
 	for i := range 10 {
 		must(b, g.Change(b.Context(), setResources(fmt.Sprint(i), auth.MaxGrantsOn-1)))
 	}
-	auth.NewAuthorizer(auth.Policy{Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true},
+	auth.NewAuthorizer(auth.Policy{
+		Service: registry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
+	},
 		g)
 	i := 0
 	for b.Loop() {

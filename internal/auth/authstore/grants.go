@@ -121,7 +121,8 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	}
 	cond := store.IfRev(h.rev)
 	changes := []store.Change{
-		store.Put(g.table, string(g.service), newCachedRecord(grantRecord{Service: &serviceRecord{next.Enforced}}), cond),
+		store.Put(g.table, string(g.service), newCachedRecord(grantRecord{Service: &serviceRecord{next.Enforced}}),
+			cond),
 	}
 	var staged []string
 	defer func() {

@@ -90,7 +90,8 @@ func (s *Server) now() *tls.Config {
 	defer s.mu.Unlock()
 	if s.trusted != t {
 		c := s.base()
-		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots, s.o.Clients.verifyConnection
+		c.ClientAuth, c.ClientCAs, c.VerifyConnection = tls.VerifyClientCertIfGiven, t.roots,
+			s.o.Clients.verifyConnection
 		s.config, s.trusted = c, t
 	}
 	return s.config

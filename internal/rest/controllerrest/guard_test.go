@@ -36,7 +36,8 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		o.Guard, err = rest.NewGuard(rest.GuardOptions{
 			Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: o.Logger,
-			Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus}, grants),
+			Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus},
+				grants),
 		})
 		if err != nil {
 			t.Fatal(err)

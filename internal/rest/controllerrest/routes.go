@@ -172,8 +172,11 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET " + api.PathBackup, Permission: string(farm.PermRoot), Hangs: true, Raw: s.backup},
 
 		{Pattern: "POST " + api.PathJoin, Permission: rest.NodeOrKnown, Typed: true, Do: link(s.join)},
-		{Pattern: "POST " +
-			api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.verifyNode, Do: s.poll},
+		{
+			Pattern: "POST " +
+				api.PathPoll, Permission: rest.Node, Steady: true, Hangs: true, Typed: true, Vouch: s.verifyNode,
+			Do: s.poll,
+		},
 		{
 			Pattern: "POST " + api.PathReport, Permission: rest.Node, Steady: true, Typed: true, MaxBody: maxReport,
 			Vouch: s.verifyNode, Do: link(s.report),

@@ -110,7 +110,8 @@ func (s service) logView(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = v.Close() }()
 	text(w.Header())
 	if lines == 0 {
-		http.ServeContent(newIdleWriter(w), r, "", time.Time{}, v.Content()) // without a date: it may grow within a second
+		// without a date: it may grow within a second
+		http.ServeContent(newIdleWriter(w), r, "", time.Time{}, v.Content())
 		return nil
 	}
 	tail, err := v.Tail(lines)

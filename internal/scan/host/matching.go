@@ -39,7 +39,7 @@ func (h *Host) match(ctx context.Context, s *step) error {
 	return nil
 }
 
-// matchAll calls judge and waits until all packages are matched.
+// matchAll calls match and waits until all packages are matched.
 func (h *Host) matchAll(ctx context.Context, s *step) error {
 	h.judging.Lock()
 	err := h.startMatchLocked(ctx, s)

@@ -60,7 +60,8 @@ func openPartial(s *scope, news *changeBuffer) (source, error) {
 
 func newPartial(s *scope, news *changeBuffer, fallback bool) (_ *partial, err error) {
 	p := &partial{
-		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newFlushRequests(), own: int32(os.Getpid()),
+		s: s, news: news, fallback: fallback, written: -1, changed: -1, calls: newFlushRequests(),
+		own:   int32(os.Getpid()),
 		ended: make(chan struct{}), poll: newPoller(s, news), buf: make([]byte, fanBuffer/2),
 	}
 	defer func() {

@@ -7,11 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 )
 
-// excluded are directories without product code.
-var excluded = []string{".git", ".ci", "bin", "test", "testdata", "vendor", "node_modules"}
+// excluded are directories without product code, in addition to those whose names end in test.
+var excluded = []string{".git", ".ci", "bin", "testdata", "vendor", "node_modules"}
 
 // collect returns the names and texts of all product code below dir, in the order of their files.
 func collect(dir string) (names, texts []sample, err error) {
@@ -22,12 +23,8 @@ func collect(dir string) (names, texts []sample, err error) {
 			return err
 		}
 		if entry.IsDir() {
-			for _, x := range excluded {
-				if entry.Name() == x {
-					return fs.SkipDir
-				}
-			}
-			if name == "internal/tools" {
+			base := entry.Name()
+			if slices.Contains(excluded, base) || strings.HasSuffix(base, "test") || name == "internal/tools" {
 				return fs.SkipDir
 			}
 			return nil

@@ -3,7 +3,8 @@
 //
 //	terms [-seed 1] [-n 40] [-dir .]
 //
-// It parses files and does not type-check them. Tests, generated files, internal/tools and test/ are left out.
+// It parses files and does not type-check them. Tests and their packages, generated
+// files and internal/tools are left out.
 //
 // Invariant: the table depends on the tree and the seed alone.
 package main

@@ -18,7 +18,7 @@ var textCalls = map[string]string{
 }
 
 // textFields are the fields of literals that a user reads.
-var textFields = map[string]string{"Short": "help", "Long": "help", "Help": "metric", "Title": "portal"}
+var textFields = map[string]string{"Short": "help", "Long": "help", "Help": "help", "Title": "portal"}
 
 var flagCall = regexp.MustCompile(`^(Bool|Duration|Int|String|StringArray|StringSlice|StringToString|Uint)?VarP?$`)
 
@@ -63,6 +63,9 @@ func calledName(call *ast.CallExpr) string {
 	return ""
 }
 
+// words matches a text of two words or more, verbs of a format aside.
+var words = regexp.MustCompile(`(^|[^%a-z])[A-Za-z]{2,}\W+(%\S+\W+)*[A-Za-z]{2,}`)
+
 // literal returns the first or last argument that is a text of several words.
 func literal(args []ast.Expr, first bool) (found *ast.BasicLit, text string) {
 	for _, arg := range args {
@@ -70,7 +73,7 @@ func literal(args []ast.Expr, first bool) (found *ast.BasicLit, text string) {
 		if !ok || lit.Kind != token.STRING || found != nil && first {
 			continue
 		}
-		if s, err := strconv.Unquote(lit.Value); err == nil && strings.Contains(s, " ") {
+		if s, err := strconv.Unquote(lit.Value); err == nil && words.MatchString(s) {
 			found, text = lit, s
 		}
 	}
