@@ -35,7 +35,7 @@ func (r *Registry) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 			if err := r.collectUnlessPaused(ctx); err != nil && ctx.Err() == nil {
-				r.log.Warn("collection failed", "error", err)
+				r.log.Warn("garbage collection failed", "error", err)
 			}
 			r.keepReserve(ctx)
 			r.beside.tidy()

@@ -301,7 +301,7 @@ func (c *Cache) touchLocked(contentID string) {
 	}
 	e.used = c.opts.Now()
 	if err := os.Chtimes(filepath.Join(c.path(contentID), factFile), e.used, e.used); err != nil {
-		c.opts.Logger.Warn("could not note the use of a template", "content", contentID, "error", err)
+		c.opts.Logger.Warn("record template use failed", "content", contentID, "error", err)
 	}
 }
 

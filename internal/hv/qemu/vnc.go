@@ -228,6 +228,6 @@ func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 		err = errors.Join(err, q.call(ctx, "set_link", map[string]any{"name": "nic0", "up": false}, nil))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.m.d.log.Warn("a VM is not equipped as it should be", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("VM monitor setup failed", "vm", r.m.id, "error", err)
 	}
 }

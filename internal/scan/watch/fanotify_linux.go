@@ -232,7 +232,7 @@ func (f *fanotifyWatcher) read(least int) (int, error) {
 		got, err := f.events(f.buf[:n])
 		count += got
 		if err != nil {
-			f.s.Log.Error("What changed is not known.", "error", err)
+			f.s.Log.Error("read changed files failed", "error", err)
 			f.s.lost(f.news)
 		}
 		if count > 4*restMany && least <= 0 {

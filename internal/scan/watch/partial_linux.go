@@ -321,7 +321,7 @@ func (p *partial) readDirs(least int) (count int, err error) {
 		for b := p.buf[:n]; len(b) > 0; count++ {
 			var e inoEvent
 			if e, b, err = nextInoEvent(b); err != nil {
-				p.s.Log.Error("What changed is not known.", "error", err)
+				p.s.Log.Error("read changed files failed", "error", err)
 				e = inoEvent{mask: unix.IN_Q_OVERFLOW}
 			}
 			p.grown.event(p.news, e)
@@ -353,7 +353,7 @@ func (p *partial) readWritten(least int) (count int, err error) {
 		for b := p.buf[:n]; len(b) > 0; count++ {
 			var e fanEvent
 			if e, b, err = nextFanEvent(b); err != nil {
-				p.s.Log.Error("What changed is not known.", "error", err)
+				p.s.Log.Error("read changed files failed", "error", err)
 				e = fanEvent{fd: -1, mask: unix.FAN_Q_OVERFLOW}
 			}
 			p.wrote(&e)

@@ -157,7 +157,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 			ctx.Err() != nil {
 			break
 		}
-		h.log.DebugContext(ctx, "the webhook does not take an event", "try", try, "error", err)
+		h.log.DebugContext(ctx, "webhook event rejected", "try", try, "error", err)
 		err = nil
 		_ = gap.Sleep(ctx) // the next try is then the last one
 	}
