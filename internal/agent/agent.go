@@ -144,10 +144,10 @@ type Agent struct {
 	ended     map[string]string // instance ID -> claim of those that ended recently
 	vms       []hv.VM           // as last listed, without those that were removed since then; not changed in place
 	leaving   map[string]bool   // VMs whose instance ended while VMs are being listed; nil: not listing
-	strays    map[string]string // VM ID -> content ID pinned for a VM without an instance
+	orphans   map[string]string // VM ID -> content ID pinned for a VM without an instance
 	registry  string            // address to pull from when an order has none
-	discreet  bool              // logs must not leave this node
-	delicate  map[string]string // instance ID -> work that the end of this agent would break
+	keepsLogs bool              // logs must not leave this node
+	blockers  map[string]string // instance ID -> work that the end of this agent would break
 	closing   bool              // no such work may begin any longer
 	shown     map[string]bool   // sessions of the consoles that are shown
 }
@@ -165,8 +165,8 @@ func New(o Options) *Agent {
 	}
 	a := &Agent{
 		opts: o, log: o.Logger, boot: rand.Text(), out: newOutbox(), faults: make(chan failureLog, maxFaults),
-		instances: map[string]*instance{}, ended: map[string]string{}, strays: map[string]string{},
-		delicate: map[string]string{}, shown: map[string]bool{},
+		instances: map[string]*instance{}, ended: map[string]string{}, orphans: map[string]string{},
+		blockers: map[string]string{}, shown: map[string]bool{},
 		registry: o.Identity.Registry,
 	}
 	a.cacheJobs = cachejob.New(cachejob.Options{
@@ -238,7 +238,7 @@ func (a *Agent) begin(ctx context.Context) error {
 	a.cacheJobs.Begin(ctx)
 	for _, in := range held {
 		a.log.Info("instance recovered", "instance", in.id, "phase", string(in.state.Phase))
-		a.out.mark(in.id)
+		a.out.add(in.id)
 		a.startWorker(ctx, in)
 	}
 	return nil

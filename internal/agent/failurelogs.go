@@ -35,7 +35,7 @@ type failureLog struct {
 // node's copy.
 func (a *Agent) queueFailureLog(in *instance, what, reason string) {
 	a.mu.Lock()
-	discreet := a.discreet
+	discreet := a.keepsLogs
 	a.mu.Unlock()
 	if a.opts.Uploads == nil || discreet || in.order.Start == nil {
 		return

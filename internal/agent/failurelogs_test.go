@@ -178,7 +178,7 @@ func TestLogOfAVMThatEnds(t *testing.T) {
 func TestNoLogLeavesTheNode(t *testing.T) {
 	inWorld(t, sim.Options{BootFailure: 1}, func(w *world) {
 		w.control.mu.Lock()
-		w.control.central, w.control.discreet = true, true
+		w.control.central, w.control.keepsLogs = true, true
 		w.control.mu.Unlock()
 		time.Sleep(time.Minute) // until a poll has brought it
 		w.control.order(startOrder(nil))

@@ -145,7 +145,7 @@ func (a *Agent) holdStarted(in *instance) {
 		in.mu.Lock()
 		in.held = false
 		in.mu.Unlock()
-		a.out.mark(in.id)
+		a.out.add(in.id)
 	})
 }
 
@@ -163,7 +163,7 @@ func (a *Agent) change(in *instance, edit func(*journal.State)) error {
 	if err := a.saveLocked(in, next); err != nil {
 		return err
 	}
-	a.out.mark(in.id)
+	a.out.add(in.id)
 	return nil
 }
 
@@ -254,7 +254,7 @@ func (a *Agent) advanceLocked(in *instance, progress *float64, at float64) {
 	}
 	in.state.No++
 	*progress = at
-	a.out.mark(in.id)
+	a.out.add(in.id)
 }
 
 // end orders the termination of an instance. claim, when set, is the claim under which the end is
@@ -274,7 +274,7 @@ func (a *Agent) end(in *instance, claim string, silent bool) error {
 		in.state, in.dirty = next, true
 	}
 	if next.Phase == api.PhaseTerminated {
-		a.out.mark(in.id)
+		a.out.add(in.id)
 	}
 	in.kill()
 	in.wakeWorker()

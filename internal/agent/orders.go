@@ -50,7 +50,7 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	case in == nil:
 		return a.accept(ctx, a.journalEntry(o, journal.State{No: 1, Claim: o.Claim, Phase: api.PhaseAccepted}))
 	case in.snapshot().Claim == o.Claim:
-		a.out.mark(in.id) // the controller may have lost the last report
+		a.out.add(in.id) // the controller may have lost the last report
 		return a.retryWrite(in)
 	}
 	// A controller that was restored from a backup may have placed the instance again. An order to

@@ -38,7 +38,7 @@ func newOutbox() outbox {
 	return outbox{open: map[string]struct{}{}, wake: make(chan struct{}, 1)}
 }
 
-func (o *outbox) mark(id string) {
+func (o *outbox) add(id string) {
 	o.mu.Lock()
 	o.open[id] = struct{}{}
 	o.mu.Unlock()
@@ -102,7 +102,7 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(cacheJobs), "error",
 				err)
 			for _, s := range statuses {
-				a.out.mark(s.InstanceID)
+				a.out.add(s.InstanceID)
 			}
 			a.cacheJobs.MarkUnsent(cacheJobs)
 			_ = pause.Sleep(ctx) // the next report ends with it
@@ -125,7 +125,7 @@ func (a *Agent) statuses() []api.InstanceStatus {
 		}
 		more := outputLength(status)
 		if len(list) > 0 && bytes+more > maxReport {
-			a.out.mark(id)
+			a.out.add(id)
 			continue
 		}
 		list = append(list, status)

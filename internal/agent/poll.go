@@ -22,18 +22,18 @@ const (
 
 // poller is the state that a poll loop keeps between polls.
 type poller struct {
-	a         *Agent
-	needFull  bool
-	infoHash  string // of what the controller received and acknowledged
-	heldHash  string
-	heldAt    time.Time // when that list was made
-	acks      []api.Ack // not yet delivered
-	describe  []string  // IDs that the controller asked about
-	usageAt   time.Time
-	usage     api.Usage // that the controller received and acknowledged
-	pulled    int64     // bytes that were reported
-	refusedAt time.Time // since when the controller prefers another agent
-	pause     *retry.Backoff
+	a             *Agent
+	needFull      bool
+	infoHash      string // of what the controller received and acknowledged
+	inventoryHash string
+	inventoryAt   time.Time // when that list was made
+	acks          []api.Ack // not yet delivered
+	describe      []string  // IDs that the controller asked about
+	usageAt       time.Time
+	usage         api.Usage // that the controller received and acknowledged
+	pulled        int64     // bytes that were reported
+	refusedAt     time.Time // since when the controller prefers another agent
+	pause         *retry.Backoff
 }
 
 // pollLoop polls for work until the agent ends. It accesses neither the driver nor the cache's
@@ -67,9 +67,9 @@ func (p *poller) once(ctx context.Context) error {
 		return p.a.leave(ctx)
 	}
 	p.refusedAt = time.Time{}
-	p.infoHash, p.heldHash = req.InfoHash, req.HeldHash
+	p.infoHash, p.inventoryHash = req.InfoHash, req.HeldHash
 	if req.HasHeld {
-		p.heldAt = begun
+		p.inventoryAt = begun
 	}
 	if req.Usage != nil {
 		p.usage = *req.Usage
@@ -99,7 +99,7 @@ func (p *poller) once(ctx context.Context) error {
 // applyPollResponse applies what every response contains about the node.
 func (a *Agent) applyPollResponse(answer api.PollAnswer) {
 	a.mu.Lock()
-	a.discreet = answer.NoCentralLog
+	a.keepsLogs = answer.NoCentralLog
 	if answer.Registry != "" {
 		a.registry = answer.Registry
 	}
@@ -121,7 +121,7 @@ func (a *Agent) resendStatus() {
 	defer a.mu.Unlock()
 	for id, in := range a.instances {
 		in.resendStatus()
-		a.out.mark(id)
+		a.out.add(id)
 	}
 	a.cacheJobs.ResendStatuses()
 }
@@ -157,7 +157,7 @@ func (p *poller) request(now time.Time) api.PollRequest {
 	info := a.info()
 	req := api.PollRequest{
 		Protocol: api.LinkProtocol, NodeID: a.opts.Identity.NodeID, BootID: a.boot,
-		InfoHash: hash(info), HeldHash: p.heldHash, Acks: p.acks, Host: a.opts.Identity.Host,
+		InfoHash: hash(info), HeldHash: p.inventoryHash, Acks: p.acks, Host: a.opts.Identity.Host,
 		Details: a.details(p.describe),
 	}
 	if a.opts.Updater != nil {
@@ -169,9 +169,9 @@ func (p *poller) request(now time.Time) api.PollRequest {
 	if p.needFull || req.InfoHash != p.infoHash {
 		req.Info = &info
 	}
-	if p.needFull || now.Sub(p.heldAt) >= heldEvery {
+	if p.needFull || now.Sub(p.inventoryAt) >= heldEvery {
 		held := a.inventory()
-		if req.HeldHash = hash(held); p.needFull || req.HeldHash != p.heldHash {
+		if req.HeldHash = hash(held); p.needFull || req.HeldHash != p.inventoryHash {
 			req.Held, req.HasHeld = held, true
 		}
 	}

@@ -59,7 +59,7 @@ func (a *Agent) takeTask(in *instance, o api.Order) error {
 		a.log.Warn("a task comes too late", "instance", in.id, "kind", string(o.Kind))
 		return nil
 	case s.Task != nil && s.Task.ID() == o.Task:
-		a.out.mark(in.id) // the controller may have lost the last report
+		a.out.add(in.id) // the controller may have lost the last report
 		return nil
 	case in.refusal(o.Task) != "":
 		return a.rejectTask(in, o, in.refusal(o.Task))
@@ -130,7 +130,7 @@ func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	in.task.refused[o.Task] = why
 	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: clip(why, maxMessage)}
 	in.state.No++
-	a.out.mark(in.id)
+	a.out.add(in.id)
 	a.log.Warn("task refused", "instance", in.id, "kind", string(o.Kind), "reason", why)
 	return nil
 }

@@ -89,7 +89,7 @@ func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 func (a *Agent) quiesce() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, work := range a.delicate {
+	for _, work := range a.blockers {
 		return work
 	}
 	a.closing = true
@@ -126,10 +126,10 @@ func (a *Agent) enter(next action, in *instance) (leave func(), ok bool) {
 	if a.closing {
 		return nil, false
 	}
-	a.delicate[in.id] = work
+	a.blockers[in.id] = work
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.delicate, in.id)
+		delete(a.blockers, in.id)
 	}, true
 }

@@ -94,18 +94,18 @@ func (a *Agent) removeVMLocked(id string) {
 // pinOrphansLocked pins the versions that VMs without an instance are based on, as long as those VMs
 // exist.
 func (a *Agent) pinOrphansLocked(seen map[string]hv.VM) {
-	for id, content := range a.strays {
+	for id, content := range a.orphans {
 		if _, there := seen[id]; !there {
 			a.opts.Templates.Unpin(content, "vm:"+id)
-			delete(a.strays, id)
+			delete(a.orphans, id)
 		}
 	}
 	for id, vm := range seen {
 		content := vm.Labels[labelContent]
-		if _, known := a.strays[id]; known || content == "" || a.instances[id] != nil {
+		if _, known := a.orphans[id]; known || content == "" || a.instances[id] != nil {
 			continue
 		}
 		a.opts.Templates.Pin(content, "vm:"+id)
-		a.strays[id] = content
+		a.orphans[id] = content
 	}
 }

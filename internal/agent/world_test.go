@@ -374,24 +374,24 @@ func (w *world) count(n *int) {
 // controller is the other end of the node link: it keeps orders pending until they are acknowledged
 // (terminations: until they are done) and records every status.
 type controller struct {
-	mu       sync.Mutex
-	due      []api.Order
-	update   *api.AgentUpdate // that is requested
-	sent     map[string]time.Time
-	claims   map[string]string             // instance ID -> its claim
-	last     map[string]api.InstanceStatus // instance ID -> last status received
-	history  map[string][]api.InstanceStatus
-	deleted  map[string]time.Time // when a termination was acknowledged
-	faults   []string
-	polls    []api.PollRequest
-	wake     chan struct{}
-	pollErr  error
-	reportOK func() error
-	needFull bool
-	removed  bool     // an operator removed the node
-	central  bool     // nodes send their logs
-	discreet bool     // but not this one
-	asks     []string // IDs to ask about with the next response
+	mu        sync.Mutex
+	due       []api.Order
+	update    *api.AgentUpdate // that is requested
+	sent      map[string]time.Time
+	claims    map[string]string             // instance ID -> its claim
+	last      map[string]api.InstanceStatus // instance ID -> last status received
+	history   map[string][]api.InstanceStatus
+	deleted   map[string]time.Time // when a termination was acknowledged
+	faults    []string
+	polls     []api.PollRequest
+	wake      chan struct{}
+	pollErr   error
+	reportOK  func() error
+	needFull  bool
+	removed   bool     // an operator removed the node
+	central   bool     // nodes send their logs
+	keepsLogs bool     // but not this one
+	asks      []string // IDs to ask about with the next response
 }
 
 func newController() *controller {
@@ -446,7 +446,7 @@ func (c *controller) Poll(ctx context.Context, wait time.Duration, in api.PollRe
 	}
 	full, asks := c.needFull, c.asks
 	c.needFull, c.asks = false, nil
-	answer := api.PollAnswer{CentralLog: c.central, NoCentralLog: c.discreet, Update: c.update}
+	answer := api.PollAnswer{CentralLog: c.central, NoCentralLog: c.keepsLogs, Update: c.update}
 	c.mu.Unlock()
 	if full || len(asks) > 0 {
 		answer.NeedFull, answer.Describe = full, asks

@@ -17,8 +17,8 @@ const (
 // FailureLimiter limits the failures of keys and addresses. Successful callers are not limited. The
 // zero value is ready.
 type FailureLimiter struct {
-	mu          sync.Mutex // guards what follows
-	byID, byWho tokenBuckets
+	mu           sync.Mutex // guards what follows
+	byID, byName tokenBuckets
 }
 
 // Count counts a failed attempt and reports whether there were too many, of the ID or of the
@@ -30,7 +30,7 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 	if len(id) > MaxKeyID {
 		id = ""
 	}
-	a, b := f.byID.take(id, now), f.byWho.take(Neighborhood(addr), now)
+	a, b := f.byID.take(id, now), f.byName.take(Neighborhood(addr), now)
 	return !a || !b
 }
 
@@ -38,7 +38,7 @@ func (f *FailureLimiter) Count(id, addr string) (tooMany bool) {
 func (f *FailureLimiter) CountFrom(addr string) (tooMany bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.byWho.take(Neighborhood(addr), time.Now())
+	return !f.byName.take(Neighborhood(addr), time.Now())
 }
 
 // Neighborhood returns the key under which an address is limited: an IPv6 host has its whole /64.

@@ -95,9 +95,9 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 func (g Grants) WithoutResources(kind farm.ResourceType, ids []string) (without Grants, changed bool) {
 	gone := make(map[resource]bool, len(ids))
 	for _, id := range ids {
-		gone[on(kind, id)] = true
+		gone[newResource(kind, id)] = true
 	}
-	ends := func(r farm.ResourcePermission) bool { return gone[on(r.Type, r.ID)] }
+	ends := func(r farm.ResourcePermission) bool { return gone[newResource(r.Type, r.ID)] }
 	for name, list := range g.Resources {
 		if slices.ContainsFunc(list, ends) {
 			g.Resources, changed = with(g.Resources, name, slices.DeleteFunc(slices.Clone(list), ends)), true

@@ -35,8 +35,10 @@ type resource struct {
 	id   string
 }
 
-// on names a resource: ids are UUIDs, which mean the same in either case.
-func on(kind farm.ResourceType, id string) resource { return resource{kind, strings.ToLower(id)} }
+// newResource names a resource: ids are UUIDs, which mean the same in either case.
+func newResource(kind farm.ResourceType, id string) resource {
+	return resource{kind, strings.ToLower(id)}
+}
 
 // bits is a set of permissions of one service, or of rights on one type of resources.
 type bits uint64
@@ -71,7 +73,7 @@ func NewRules(p Policy, g Grants) *Rules {
 	for name, list := range g.Resources {
 		at := make(map[resource]bits, len(list))
 		for _, res := range list {
-			at[on(res.Type, res.ID)] |= sum(r.rights[res.Type], res.Permissions)
+			at[newResource(res.Type, res.ID)] |= sum(r.rights[res.Type], res.Permissions)
 		}
 		r.on[name] = at
 	}
@@ -147,7 +149,7 @@ func (r *Rules) AllowsOn(who Identity, kind farm.ResourceType, id string, p farm
 	case !r.resources, who.Method == ByLocal && who.Name == "":
 		return true
 	}
-	at := on(kind, id)
+	at := newResource(kind, id)
 	if r.on[who.Name][at]&bit != 0 {
 		return true
 	}
@@ -182,7 +184,7 @@ func (i Identity) MayActFor(group string) bool {
 // name the group for which they are made. It is true where resource rights are not enforced.
 func (r *Rules) GroupAllowsOn(group string, kind farm.ResourceType, id string, p farm.Permission) bool {
 	bit := r.rights[kind][p]
-	return bit != 0 && (!r.resources || r.on[group][on(kind, id)]&bit != 0)
+	return bit != 0 && (!r.resources || r.on[group][newResource(kind, id)]&bit != 0)
 }
 
 // Holders returns the permission groups that have a right, by the id of the resource on which they

@@ -278,12 +278,12 @@ func TestFailuresAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if len(f.byID.full) != failTable || len(f.byWho.full) != failTable || refused != 2*failTable-failBurst {
-			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.full), len(f.byWho.full), refused)
+		if len(f.byID.full) != failTable || len(f.byName.full) != failTable || refused != 2*failTable-failBurst {
+			t.Errorf("%d ids, %d addresses, %d refused", len(f.byID.full), len(f.byName.full), refused)
 		}
 		time.Sleep(failBurst * failEvery)
-		if f.Count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byWho.full) != 1 {
-			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.full), len(f.byWho.full))
+		if f.Count("new", "192.0.2.7") || len(f.byID.full) != 1 || len(f.byName.full) != 1 {
+			t.Errorf("%d ids and %d addresses are remembered", len(f.byID.full), len(f.byName.full))
 		}
 		f.Count(strings.Repeat("x", 1<<20), "")
 		for name := range f.byID.full {

@@ -43,7 +43,7 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 	}
 	p := &Plan{size: chain[len(chain)-1].size, pieces: make([][]planPiece, len(chain))}
 	frames := make([][]planFrame, len(chain))
-	below := &parentData{sweep: newChainWalk(chain[:held], 0, heldSize(chain, held))}
+	below := &parentData{sweep: newChainWalk(chain[:held], 0, localSize(chain, held))}
 	for s, all := newChainWalk(chain, 0, p.size), true; all; {
 		var g segment
 		if g, all = s.next(); !all || g.layer < held {
@@ -64,7 +64,7 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 	return p, nil
 }
 
-func heldSize(chain []*Index, held int) int64 {
+func localSize(chain []*Index, held int) int64 {
 	if held == 0 {
 		return 0
 	}

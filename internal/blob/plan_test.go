@@ -148,7 +148,7 @@ func FuzzPlan(f *testing.F) {
 					continue
 				}
 				want := owner(chain, off)
-				there := off < heldSize(chain, held) && owner(chain[:held], off).data()
+				there := off < localSize(chain, held) && owner(chain[:held], off).data()
 				if want.layer < held || !want.data() && !there {
 					want = segment{extent{frame: noFrame}, noLayer}
 				} else if !want.data() {

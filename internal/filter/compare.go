@@ -65,9 +65,9 @@ func (u unit) read(text string) (total float64, ok bool) {
 		if !first && !u.parts {
 			return 0, false
 		}
-		digits := text[:spanOf(text, isDigit)]
+		digits := text[:prefixLength(text, isDigit)]
 		text = text[len(digits):]
-		name := text[:spanOf(text, func(c byte) bool { return !isDigit(c) })]
+		name := text[:prefixLength(text, func(c byte) bool { return !isDigit(c) })]
 		text = text[len(name):]
 		n, err := strconv.ParseFloat(digits, 64)
 		factor, known := u.factor[strings.ToLower(name)]
@@ -81,8 +81,8 @@ func (u unit) read(text string) (total float64, ok bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
 
-// spanOf returns the length of the prefix of text whose bytes all satisfy is.
-func spanOf(text string, is func(byte) bool) int {
+// prefixLength returns the length of the prefix of text whose bytes all satisfy is.
+func prefixLength(text string, is func(byte) bool) int {
 	n := 0
 	for n < len(text) && is(text[n]) {
 		n++

@@ -140,7 +140,7 @@ func (d *Dir) Prune(t *Template) error {
 		}
 	}
 	for _, e := range entries { // a committed version's staging directory no longer exists, which is not an error
-		if !stray(e.Name(), len(t.Versions)) {
+		if !isStray(e.Name(), len(t.Versions)) {
 			continue
 		}
 		if err := d.RemoveAll("tidy", path.Join(VMDir, t.ID, e.Name())); err != nil {
@@ -150,8 +150,8 @@ func (d *Dir) Prune(t *Template) error {
 	return nil
 }
 
-// stray reports whether a name was made by this package and belongs to no version.
-func stray(name string, versions int) bool {
+// isStray reports whether a name was made by this package and belongs to no version.
+func isStray(name string, versions int) bool {
 	if strings.HasPrefix(name, stagePrefix) || strings.HasSuffix(name, tempSuffix) {
 		return true
 	}

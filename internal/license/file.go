@@ -38,7 +38,7 @@ type File struct {
 	o Options
 
 	mu      sync.Mutex // guards what follows
-	licence License
+	license License
 	trouble string // what is wrong with the current file; ""
 	stamp   stamp
 	said    string // the last logged alarm
@@ -46,9 +46,9 @@ type File struct {
 
 // stamp detects changes of a file.
 type stamp struct {
-	at   time.Time
-	size int64
-	gone bool
+	at      time.Time
+	size    int64
+	removed bool
 }
 
 // Open reads the license of a program. A file that cannot be read or verified is an
@@ -66,7 +66,7 @@ func Open(o Options) (*File, error) {
 	}
 	f.stamp = look(o.Path)
 	var err error
-	f.licence, err = Read(o.Path, o.Authority, o.Product)
+	f.license, err = Read(o.Path, o.Authority, o.Product)
 	return f, err
 }
 
@@ -113,7 +113,7 @@ func ReadKey(path string) (string, error) {
 func look(path string) stamp {
 	st, err := os.Stat(path)
 	if err != nil {
-		return stamp{gone: errors.Is(err, os.ErrNotExist)}
+		return stamp{removed: errors.Is(err, os.ErrNotExist)}
 	}
 	return stamp{at: st.ModTime(), size: st.Size()}
 }
@@ -140,7 +140,7 @@ func (f *File) License() License {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.licence
+	return f.license
 }
 
 // Alarm returns the problem that an operator has to fix; "" for none.
@@ -149,7 +149,7 @@ func (f *File) Alarm() string {
 		return ""
 	}
 	f.mu.Lock()
-	l, trouble := f.licence, f.trouble
+	l, trouble := f.license, f.trouble
 	f.mu.Unlock()
 	now := f.o.Now()
 	var parts []string
@@ -233,7 +233,7 @@ func (f *File) follow(ctx context.Context) {
 	if err != nil {
 		f.trouble = fmt.Sprintf("The changed license file is not valid, and the previous license stays active: %v", err)
 	} else {
-		f.licence = l
+		f.license = l
 	}
 	f.mu.Unlock()
 	if err == nil {

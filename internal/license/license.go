@@ -113,7 +113,7 @@ func Issue(key ed25519.PrivateKey, l License) (string, error) {
 
 // parsed is a parsed key that is not trusted yet.
 type parsed struct {
-	licence   License
+	license   License
 	signed    []byte
 	signature []byte
 }
@@ -137,10 +137,10 @@ func parse(text string) (parsed, error) {
 		return p, fmt.Errorf("%w: its signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
 	}
 	p.signed = []byte(parts[0] + "." + parts[1])
-	if err := json.Unmarshal(payload, &p.licence); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
+	if err := json.Unmarshal(payload, &p.license); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
 		return p, fmt.Errorf("%w: its payload cannot be read", ErrForm)
 	}
-	return p, p.licence.check()
+	return p, p.license.check()
 }
 
 // Verify verifies a key for any product. The license may have expired: see License.Expired. With
@@ -152,13 +152,13 @@ func (t Trust) Verify(text string) (License, error) {
 	}
 	for _, key := range t {
 		if ed25519.Verify(key, p.signed, p.signature) {
-			return p.licence, nil
+			return p.license, nil
 		}
 	}
 	if len(t) == 0 {
-		return p.licence, fmt.Errorf("%w: no authority is known to this program", ErrSignature)
+		return p.license, fmt.Errorf("%w: no authority is known to this program", ErrSignature)
 	}
-	return p.licence, ErrSignature
+	return p.license, ErrSignature
 }
 
 // VerifyFor verifies a key for one product.

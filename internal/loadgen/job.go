@@ -53,7 +53,7 @@ func (r *runner) keep(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open[id] = true
-	r.tally.count(func(p *Report) { p.Created++ })
+	r.results.count(func(p *Report) { p.Created++ })
 }
 
 // ended records an acknowledged termination.
@@ -62,7 +62,7 @@ func (r *runner) ended(id string) {
 	defer r.mu.Unlock()
 	if r.open[id] {
 		delete(r.open, id)
-		r.tally.count(func(p *Report) { p.Terminated++ })
+		r.results.count(func(p *Report) { p.Terminated++ })
 	}
 }
 
@@ -92,11 +92,11 @@ func (j *job) start(ctx context.Context, began time.Time) bool {
 			j.ended(j.id)
 			return false
 		case state == stateStarted:
-			j.tally.took(OpStart, time.Since(began), nil)
-			j.tally.count(func(p *Report) { p.Started++ })
+			j.results.took(OpStart, time.Since(began), nil)
+			j.results.count(func(p *Report) { p.Started++ })
 			return true
 		case state == stateError:
-			j.tally.count(func(p *Report) { p.Failed++ })
+			j.results.count(func(p *Report) { p.Failed++ })
 			if !j.Profile.LeavesError {
 				j.end(ctx)
 			}

@@ -58,10 +58,10 @@ func (o *Options) check() error {
 // runner is one run.
 type runner struct {
 	Options
-	client *Client
-	tally  *results
-	calls  chan struct{} // has a value for every call in flight
-	jobs   sync.WaitGroup
+	client  *Client
+	results *results
+	calls   chan struct{} // has a value for every call in flight
+	jobs    sync.WaitGroup
 
 	mu   sync.Mutex // guards the field below
 	open map[string]bool
@@ -74,7 +74,7 @@ func Run(ctx context.Context, c *Client, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	r := &runner{
-		Options: o, client: c.as(o.Profile.ContentType), tally: newResults(o.Profile.Name),
+		Options: o, client: c.as(o.Profile.ContentType), results: newResults(o.Profile.Name),
 		calls: make(chan struct{}, o.Callers), open: map[string]bool{},
 	}
 	began := time.Now()
@@ -85,11 +85,11 @@ func Run(ctx context.Context, c *Client, o Options) (Report, error) {
 	offered := time.Since(began)
 	<-watched
 	r.jobs.Wait()
-	report := r.tally.snapshot(offered)
+	report := r.results.snapshot(offered)
 	clearing, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	left, err := r.clear(clearing)
-	whole := r.tally.snapshot(offered)
+	whole := r.results.snapshot(offered)
 	report.Left, report.Terminated, report.Errors = left, whole.Terminated, whole.Errors
 	if left > 0 {
 		err = errors.Join(fmt.Errorf("%d instances of this run are left", left), err)
@@ -104,7 +104,7 @@ func (r *runner) watch(ctx context.Context, began time.Time) <-chan struct{} {
 		defer close(done)
 		for pause(ctx, progressEvery) {
 			if r.Progress != nil {
-				r.Progress(r.tally.snapshot(time.Since(began)))
+				r.Progress(r.results.snapshot(time.Since(began)))
 			}
 		}
 	}()
@@ -118,7 +118,7 @@ func (r *runner) begin(due, life context.Context) {
 		for i := range r.Callers {
 			r.jobs.Go(func() {
 				for n := i; due.Err() == nil; n += r.Callers {
-					r.tally.count(func(p *Report) { p.Offered++ })
+					r.results.count(func(p *Report) { p.Offered++ })
 					r.job(due, life, n)
 				}
 			})
@@ -132,7 +132,7 @@ func (r *runner) begin(due, life context.Context) {
 		if !pause(due, time.Until(at)) {
 			return
 		}
-		r.tally.count(func(p *Report) { p.Offered++ })
+		r.results.count(func(p *Report) { p.Offered++ })
 		select {
 		case alive <- struct{}{}:
 			r.jobs.Go(func() {
@@ -140,7 +140,7 @@ func (r *runner) begin(due, life context.Context) {
 				<-alive
 			})
 		default:
-			r.tally.count(func(p *Report) { p.Late++ })
+			r.results.count(func(p *Report) { p.Late++ })
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (r *runner) call(ctx context.Context, op Op, do func(context.Context) error
 	began := time.Now()
 	err := do(limited)
 	if ctx.Err() == nil {
-		r.tally.took(op, time.Since(began), err)
+		r.results.took(op, time.Since(began), err)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ func (p *portal) guarded(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		heads(h)
+		securityHeaders(h)
 		if r.TLS != nil {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
@@ -31,8 +31,8 @@ func (p *portal) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// heads sets what keeps a page to itself.
-func heads(h http.Header) {
+// securityHeaders sets what keeps a page to itself.
+func securityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")

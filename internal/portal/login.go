@@ -34,7 +34,7 @@ func LogIn(w http.ResponseWriter, status int, p LogInPage) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	heads(h)
+	securityHeaders(h)
 	w.WriteHeader(status)
 	_, _ = w.Write(out.Bytes())
 }

@@ -137,10 +137,10 @@ func (r *Registry) unreferencedLayers(now time.Time) []blob.Digest {
 	for root, l := range r.held {
 		switch {
 		case r.referencedLocked(root):
-			l.loose = time.Time{}
-		case l.loose.IsZero():
-			l.loose = now
-		case now.Sub(l.loose) >= r.o.Grace:
+			l.unreferencedSince = time.Time{}
+		case l.unreferencedSince.IsZero():
+			l.unreferencedSince = now
+		case now.Sub(l.unreferencedSince) >= r.o.Grace:
 			out = append(out, root)
 		}
 	}

@@ -156,7 +156,7 @@ var crashChain = func() []content {
 func crashCollect(r *Registry) error {
 	r.mu.Lock()
 	for _, l := range r.held {
-		l.loose = time.Unix(1, 0)
+		l.unreferencedSince = time.Unix(1, 0)
 	}
 	r.mu.Unlock()
 	return r.Collect(context.Background())

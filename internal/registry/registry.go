@@ -30,8 +30,8 @@ type Options struct {
 	TrashKeep time.Duration // how long deleted data can be restored: 24 h
 	IdlePush  time.Duration // a push without requests is ended after: 24 h
 
-	ConsolidateEvery time.Duration // how often Run looks for chains to squash: 1 min
-	FoldPulls        int           // lines after which a log of pulls is written again: 4096
+	SquashEvery time.Duration // how often Run looks for chains to squash: 1 min
+	FoldPulls   int           // lines after which a log of pulls is written again: 4096
 
 	MaxPushes       int           // pushes that are not committed, a quarter of them of one caller: 256
 	MaxReservation  int           // percent of the free space that the pushes of one caller may reserve: 50
@@ -75,10 +75,10 @@ type Registry struct {
 	rows    rowLimit
 	traffic atomic.Int64 // epoch nanoseconds of the newest bytes of a push or a pull
 
-	upkeep    storageJob
-	strained  atomic.Bool  // the reserve was released
-	booking   sync.Mutex   // held from the check of the free space to the beginning of the push
-	trashSize atomic.Int64 // bytes in the trash when it was measured last
+	storageJob storageJob
+	strained   atomic.Bool  // the reserve was released
+	booking    sync.Mutex   // held from the check of the free space to the beginning of the push
+	trashSize  atomic.Int64 // bytes in the trash when it was measured last
 
 	pausing     sync.Mutex // held during a collection; guards pausedUntil
 	pausedUntil time.Time
@@ -100,8 +100,8 @@ type Registry struct {
 
 // storedLayer is a layer file of the store.
 type storedLayer struct {
-	size  int64
-	loose time.Time // since when it is unreferenced, as seen by collections; zero: it is referenced
+	size              int64
+	unreferencedSince time.Time // since when it is unreferenced, as seen by collections; zero: it is referenced
 }
 
 // Open locks the storage, reads it and finishes what a crash left undone.
@@ -132,7 +132,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 func (o Options) withDefaults() Options {
 	for d, def := range map[*time.Duration]time.Duration{
 		&o.Lease: 15 * time.Minute, &o.Grace: time.Hour, &o.TrashKeep: 24 * time.Hour, &o.IdlePush: 24 * time.Hour,
-		&o.ConsolidateEvery: time.Minute, &o.EmptyPush: 5 * time.Minute,
+		&o.SquashEvery: time.Minute, &o.EmptyPush: 5 * time.Minute,
 	} {
 		if *d == 0 {
 			*d = def

@@ -32,7 +32,7 @@ func (r *Registry) Repair(ctx context.Context, o CheckOptions) (api.RegistryRepa
 		return out, err
 	}
 	out.Left, out.Lost = after.Findings, after.Lost
-	out.Repaired = append(out.Repaired, gone(before.Findings, after.Findings)...)
+	out.Repaired = append(out.Repaired, fixed(before.Findings, after.Findings)...)
 	return out, nil
 }
 
@@ -50,12 +50,12 @@ func RepairStorage(ctx context.Context, o Options, how CheckOptions) (api.Regist
 	if err = errors.Join(err, r.Close()); err != nil {
 		return out, err
 	}
-	out.Repaired = append(gone(before.Findings, append(out.Left, out.Repaired...)), out.Repaired...)
+	out.Repaired = append(fixed(before.Findings, append(out.Left, out.Repaired...)), out.Repaired...)
 	return out, nil
 }
 
-// gone returns the findings of before that are missing from after.
-func gone(before, after []api.RegistryFinding) []api.RegistryFinding {
+// fixed returns the findings of before that are missing from after.
+func fixed(before, after []api.RegistryFinding) []api.RegistryFinding {
 	type key struct {
 		template, layer, problem string
 		version                  int

@@ -194,7 +194,7 @@ func TestStorageJob(t *testing.T) {
 	for _, do := range []string{api.UpkeepCheck, api.UpkeepRepair, api.UpkeepGC} {
 		_, err := r.StartStorageJob(api.StorageJobRequest{Do: do, Deep: true})
 		must(t, err)
-		<-r.upkeep.done
+		<-r.storageJob.done
 		u := r.StorageJobStatus()
 		if u.State != api.UpkeepDone || (u.Check != nil) != (do == api.UpkeepCheck) ||
 			(u.Repair != nil) != (do == api.UpkeepRepair) || (u.GC != nil) != (do == api.UpkeepGC) {

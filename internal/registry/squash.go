@@ -27,7 +27,7 @@ const (
 // runSquash squashes long chains until ctx ends.
 func (r *Registry) runSquash(ctx context.Context) {
 	c := newSquasher(r)
-	for sleep(ctx, r.o.ConsolidateEvery) == nil {
+	for sleep(ctx, r.o.SquashEvery) == nil {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("a chain of layers could not be put together", "error", err)
 		}
@@ -108,7 +108,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 		c.fine[tip] = !due
 		return nil
 	}
-	if err := c.r.consolidate(ctx, id, layers, open); err != nil {
+	if err := c.r.squashChain(ctx, id, layers, open); err != nil {
 		c.fine[tip] = true // not repeatedly: a restart or the next push tries once more
 		return fmt.Errorf("put the layers of template %s together: %w", id, err)
 	}
@@ -206,9 +206,9 @@ func (o *openedChain) due() (bool, int64, error) {
 	return len(o.indexes) > maxDepth || seen*100 < o.stored*leastLive, seen, nil
 }
 
-// consolidate squashes a chain into one layer and swaps it into every version of the template whose disk begins
+// squashChain squashes a chain into one layer and swaps it into every version of the template whose disk begins
 // with that chain. The next start removes what a crash leaves before the swap, or it is collected.
-func (r *Registry) consolidate(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
+func (r *Registry) squashChain(ctx context.Context, id string, layers []layout.Layer, open *openedChain) (err error) {
 	u := blob.Upload{Session: consolidatePrefix + newSessionID()}
 	defer func() {
 		err = errors.Join(err, r.store.Drop(context.WithoutCancel(ctx), u.Session),

@@ -29,7 +29,7 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 	if req.Rate < 0 {
 		return api.StorageJob{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
 	}
-	u := &r.upkeep
+	u := &r.storageJob
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.last.State == api.UpkeepRunning {
@@ -50,11 +50,11 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 // upkeeps maps the kinds of storage jobs to their functions.
 var upkeeps = map[string]func(context.Context, *Registry, api.StorageJobRequest) (api.StorageJob, error){
 	api.UpkeepCheck: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
-		report, err := r.Check(ctx, r.upkeep.options(req))
+		report, err := r.Check(ctx, r.storageJob.options(req))
 		return api.StorageJob{Check: &report}, err
 	},
 	api.UpkeepRepair: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
-		report, err := r.Repair(ctx, r.upkeep.options(req))
+		report, err := r.Repair(ctx, r.storageJob.options(req))
 		return api.StorageJob{Repair: &report}, err
 	},
 	api.UpkeepGC: func(ctx context.Context, r *Registry, req api.StorageJobRequest) (api.StorageJob, error) {
@@ -83,19 +83,19 @@ func (u *storageJob) finish(result api.StorageJob, err error) {
 
 // StorageJobStatus returns the status of the last requested job.
 func (r *Registry) StorageJobStatus() api.StorageJob {
-	r.upkeep.mu.Lock()
-	defer r.upkeep.mu.Unlock()
-	if r.upkeep.last.State == "" {
+	r.storageJob.mu.Lock()
+	defer r.storageJob.mu.Unlock()
+	if r.storageJob.last.State == "" {
 		return api.StorageJob{State: api.UpkeepNone}
 	}
-	return r.upkeep.last
+	return r.storageJob.last
 }
 
 // CancelStorageJob cancels the running job and waits for its end. It does nothing if no job runs.
 func (r *Registry) CancelStorageJob() {
-	r.upkeep.mu.Lock()
-	stop, done := r.upkeep.stop, r.upkeep.done
-	r.upkeep.mu.Unlock()
+	r.storageJob.mu.Lock()
+	stop, done := r.storageJob.stop, r.storageJob.done
+	r.storageJob.mu.Unlock()
 	if stop != nil {
 		stop(errStopped)
 		<-done

@@ -15,19 +15,19 @@ import (
 // are the verified name, the name of the user a program acts for, and the name of an existing or created
 // object.
 type AuditRecord struct {
-	Time    time.Time   `json:"time"`
-	Request string      `json:"request"`            // ID of the request
-	Who     string      `json:"who"`                // the name of the credential; "" without a credential
-	ForUser string      `json:"for_user,omitempty"` // the user that a program acts for; "" for itself
-	Method  auth.Method `json:"method"`             // the authentication method
-	KeyID   string      `json:"key_id,omitempty"`
-	Address string      `json:"address"`
-	Verb    string      `json:"verb"`  // HTTP method
-	Route   string      `json:"route"` // the route's pattern; "" if no route matches
-	Outcome string      `json:"outcome"`
-	About   string      `json:"about,omitempty"`  // what was changed, if the route alone does not identify it
-	Told    bool        `json:"-"`                // the change has separate events that name the caller
-	Reason  string      `json:"reason,omitempty"` // why a credential was refused
+	Time       time.Time   `json:"time"`
+	Request    string      `json:"request"`            // ID of the request
+	Identifier string      `json:"who"`                // the name of the credential; "" without a credential
+	ForUser    string      `json:"for_user,omitempty"` // the user that a program acts for; "" for itself
+	Method     auth.Method `json:"method"`             // the authentication method
+	KeyID      string      `json:"key_id,omitempty"`
+	Address    string      `json:"address"`
+	Verb       string      `json:"verb"`  // HTTP method
+	Route      string      `json:"route"` // the route's pattern; "" if no route matches
+	Outcome    string      `json:"outcome"`
+	About      string      `json:"about,omitempty"`  // what was changed, if the route alone does not identify it
+	OwnEvents  bool        `json:"-"`                // the change has separate events that name the caller
+	Reason     string      `json:"reason,omitempty"` // why a credential was refused
 	// LeftOut is the number of refusals, from any address, that came too often to be recorded one by one since
 	// the last recorded refusal.
 	LeftOut int64 `json:"left_out,omitempty"`
@@ -110,10 +110,10 @@ func AuditOpened(r *http.Request, name string) {
 
 func (p *requestAudit) record(outcome string) AuditRecord {
 	return AuditRecord{
-		Time: time.Now().UTC(), Request: p.request, Who: p.Name, ForUser: p.forUser(), Method: p.Identity.Method,
+		Time: time.Now().UTC(), Request: p.request, Identifier: p.Name, ForUser: p.forUser(), Method: p.Identity.Method,
 		KeyID:   p.KeyID,
 		Address: p.Address, Verb: p.verb, Route: p.route.Pattern, Outcome: outcome, Reason: p.reason, About: p.about,
-		Told: p.route.Told,
+		OwnEvents: p.route.OwnEvents,
 	}
 }
 
@@ -128,7 +128,7 @@ func (g *Guard) refused(ctx context.Context, a AuditRecord) {
 }
 
 func (g *Guard) audit(ctx context.Context, level slog.Level, a AuditRecord) {
-	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Who),
+	g.o.Logger.LogAttrs(ctx, level, "audit", slog.String("request", a.Request), slog.String("who", a.Identifier),
 		slog.String("method", string(a.Method)), slog.String("key", a.KeyID), slog.String("address", a.Address),
 		slog.String("verb", a.Verb), slog.String("route", a.Route), slog.String("outcome", a.Outcome),
 		slog.String("reason", a.Reason), slog.String("about", a.About), slog.Int64("left_out", a.LeftOut),

@@ -24,7 +24,7 @@ var (
 // as is a caller under the rules of a gate, by which the group dev may list instances, and the node n1.
 func as(t *testing.T, who auth.Identity, behind *auth.Identity) Caller {
 	t.Helper()
-	return Caller{Identity: who, For: behind, rules: newGate(t).guard.o.Judge.Rules()}
+	return Caller{Identity: who, For: behind, rules: newGate(t).guard.o.Authorizer.Rules()}
 }
 
 func TestActsAs(t *testing.T) {
@@ -208,7 +208,8 @@ func TestOpenedIsAuditedAtOnce(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/console", nil)
 	r.Header.Set("Authorization", g.key(t))
 	h.ServeHTTP(httptest.NewRecorder(), r)
-	if len(during) != 1 || during[0].About != "i1" || during[0].Who != "ci" || during[0].Outcome != outcomeDone ||
+	if len(during) != 1 || during[0].About != "i1" || during[0].Identifier != "ci" ||
+		during[0].Outcome != outcomeDone ||
 		during[0].Route != "GET /console" {
 		t.Errorf("audited %+v", during)
 	}

@@ -26,8 +26,8 @@ func (p Fragments) Size() int {
 // Stream is the result of a handler whose large response is generated while it is written. Its fragments
 // together are the JSON text of the body. They are the same each time, and are not changed.
 type Stream struct {
-	Size   int // bytes of all fragments
-	Pieces iter.Seq[[]byte]
+	Size      int // bytes of all fragments
+	Fragments iter.Seq[[]byte]
 }
 
 // pieceBuffer is how much of a response is written at a time, in bytes.
@@ -38,8 +38,8 @@ var buffers = sync.Pool{New: func() any { return new([pieceBuffer]byte) }}
 // The text of a successful envelope before and after its body.
 const begin, end = `{"status":"` + api.StatusOK + `","message":"","body":`, "}\n"
 
-// respondPieces writes a successful response from fragments.
-func respondPieces(w http.ResponseWriter, r *http.Request, body Fragments, tag string) {
+// respondFragments writes a successful response from fragments.
+func respondFragments(w http.ResponseWriter, r *http.Request, body Fragments, tag string) {
 	if tag == "" && reads(r) {
 		tag = ContentTag(body...)
 	}
@@ -57,7 +57,7 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 			if !yield([]byte(begin)) {
 				return
 			}
-			for piece := range body.Pieces {
+			for piece := range body.Fragments {
 				if !yield(piece) {
 					return
 				}
@@ -66,19 +66,19 @@ func respondStream(w http.ResponseWriter, r *http.Request, body Stream, tag stri
 		})
 		return
 	}
-	writePieces(w, body)
+	writeFragments(w, body)
 }
 
-// writePieces writes a successful envelope around fragments. Each byte is copied once, into writes that are
+// writeFragments writes a successful envelope around fragments. Each byte is copied once, into writes that are
 // large enough for a socket.
-func writePieces(w http.ResponseWriter, body Stream) {
+func writeFragments(w http.ResponseWriter, body Stream) {
 	w.Header()["Content-Type"] = jsonType
 	w.Header().Set("Content-Length", strconv.Itoa(len(begin)+body.Size+len(end)))
 	w.WriteHeader(http.StatusOK)
 	whole, _ := buffers.Get().(*[pieceBuffer]byte)
 	defer buffers.Put(whole)
 	buf := append(whole[:0], begin...)
-	for piece := range body.Pieces {
+	for piece := range body.Fragments {
 		if len(buf)+len(piece)+len(end) > pieceBuffer {
 			if _, err := w.Write(buf); err != nil {
 				return

@@ -35,13 +35,13 @@ var _ Identifier = (*auth.Authenticator)(nil)
 
 // GuardOptions configures a Guard.
 type GuardOptions struct {
-	Who     Identifier
-	Judge   *auth.Authorizer
-	Guesses *auth.GuessLimiter // limits guesses of the root token; guards may share it; nil: a separate one
-	Proxied bool               // a reverse proxy is in front, which names the client's address
-	Sites   Sites              // pages that may change something in addition to those of the requested address
-	Auditor Auditor            // receives audit records in addition to the log; nil: none
-	Logger  *slog.Logger
+	Identifier Identifier
+	Authorizer *auth.Authorizer
+	Guesses    *auth.GuessLimiter // limits guesses of the root token; guards may share it; nil: a separate one
+	Proxied    bool               // a reverse proxy is in front, which names the client's address
+	Sites      Sites              // pages that may change something in addition to those of the requested address
+	Auditor    Auditor            // receives audit records in addition to the log; nil: none
+	Logger     *slog.Logger
 }
 
 // Guard authenticates and authorizes every request before its handler. Without a credential, a caller learns of
@@ -65,7 +65,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 		o.Guesses = &auth.GuessLimiter{}
 	}
 	g := &Guard{o: o, challenges: map[bool][]string{}}
-	for _, scheme := range o.Who.Schemes() {
+	for _, scheme := range o.Identifier.Schemes() {
 		text := scheme + realm
 		if scheme == basic {
 			g.basic = true
@@ -115,7 +115,7 @@ func (g *Guard) guarded(route Route, next http.Handler) http.Handler {
 // admit returns the state of a request that may reach its handler, or answers it and returns nil.
 func (g *Guard) admit(w http.ResponseWriter, r *http.Request, route *Route) (*requestAudit, *http.Request) {
 	p := &requestAudit{guard: g, route: route, verb: r.Method, request: w.Header().Get(RequestIDHeader)}
-	p.rules, p.Address = g.o.Judge.Rules(), addressOf(r, g.o.Proxied)
+	p.rules, p.Address = g.o.Authorizer.Rules(), addressOf(r, g.o.Proxied)
 	p.Via = r.Header.Get(ViaHeader) == string(farm.ServiceController)
 	if err := g.authorize(p, r); err != nil {
 		g.refuse(w, r, p, err)
@@ -163,12 +163,12 @@ func (g *Guard) authorize(p *requestAudit, r *http.Request) error {
 // are signed, and their refusal tells an honest client to start a new session.
 func (g *Guard) identify(p *requestAudit, r *http.Request) (auth.Identity, error) {
 	if !g.basic || scheme(r) != basic {
-		return g.o.Who.Identify(r)
+		return g.o.Identifier.Identify(r)
 	}
 	if err := g.o.Guesses.Allow(p.Address); err != nil {
 		return auth.Identity{}, err
 	}
-	who, err := g.o.Who.Identify(r)
+	who, err := g.o.Identifier.Identify(r)
 	if err == nil || p.route.Permission != NodeOrKnown { // there the handler may know the caller
 		g.o.Guesses.Note(p.Address, err)
 	}

@@ -75,8 +75,8 @@ func newGate(t testing.TB, change ...func(*GuardOptions)) *gate {
 	g.grants = auth.NewGrantTable(grants, nil)
 	log := slog.New(slog.NewTextHandler(g, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := GuardOptions{
-		Who: &auth.Authenticator{Root: root, Sessions: g.sessions, Logins: g.logins},
-		Judge: auth.NewAuthorizer(auth.Policy{
+		Identifier: &auth.Authenticator{Root: root, Sessions: g.sessions, Logins: g.logins},
+		Authorizer: auth.NewAuthorizer(auth.Policy{
 			Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, g.grants),
 		Auditor: g, Logger: log,
@@ -327,15 +327,17 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.Code, a.Body)
 		}
 	}
-	if _, err := NewGuard(GuardOptions{Who: Loopback{}, Sites: Sites{Hosts: []string{"https://portal"}}}); err == nil {
+	if _, err := NewGuard(GuardOptions{
+		Identifier: Loopback{}, Sites: Sites{Hosts: []string{"https://portal"}},
+	}); err == nil {
 		t.Error("a host that is none is taken")
 	}
 }
 
 func TestAudit(t *testing.T) {
 	g := newGate(t)
-	key, ofKey := g.key(t), AuditRecord{Who: "ci", Method: auth.ByKey, KeyID: "ci"}
-	ofRoot := AuditRecord{Who: "root", Method: auth.ByRoot}
+	key, ofKey := g.key(t), AuditRecord{Identifier: "ci", Method: auth.ByKey, KeyID: "ci"}
+	ofRoot := AuditRecord{Identifier: "root", Method: auth.ByRoot}
 	for _, c := range []struct {
 		what, credential string
 		who              AuditRecord

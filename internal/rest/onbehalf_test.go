@@ -16,7 +16,7 @@ import (
 
 // TestOnBehalf: a call for a user is allowed when it is to the user and to the program.
 func TestOnBehalf(t *testing.T) {
-	local := newGate(t, func(o *GuardOptions) { o.Who = Loopback{} })
+	local := newGate(t, func(o *GuardOptions) { o.Identifier = Loopback{} })
 	g := newGate(t)
 	for _, c := range []struct {
 		name    string
@@ -69,20 +69,21 @@ func TestOnBehalf(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, w.Code, w.Body)
 		}
 	}
-	if who := g.records[0].Who; who != "root" {
+	if who := g.records[0].Identifier; who != "root" {
 		t.Errorf("%q", who)
 	}
-	if who := g.records[len(g.records)-1].Who; who != "" {
+	if who := g.records[len(g.records)-1].Identifier; who != "" {
 		t.Errorf("%q", who)
 	}
 	for _, want := range []AuditRecord{
-		{Who: "root", ForUser: "anna", Method: auth.ByRoot},
-		{Who: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
+		{Identifier: "root", ForUser: "anna", Method: auth.ByRoot},
+		{Identifier: "ci", ForUser: "anna", Method: auth.ByKey, KeyID: "ci"},
 	} {
 		if !slices.ContainsFunc(g.records, func(a AuditRecord) bool {
-			return a.Who == want.Who && a.ForUser == want.ForUser && a.Method == want.Method && a.KeyID == want.KeyID
+			return a.Identifier == want.Identifier && a.ForUser == want.ForUser && a.Method == want.Method &&
+				a.KeyID == want.KeyID
 		}) {
-			t.Errorf("the audit has no record of %s for %s", want.Who, want.ForUser)
+			t.Errorf("the audit has no record of %s for %s", want.Identifier, want.ForUser)
 		}
 	}
 	if text := g.log.String(); !strings.Contains(text, "who=ci method=key key=ci") ||
@@ -147,7 +148,7 @@ func TestNamesThatCallersGive(t *testing.T) {
 			auth.Identity{Method: auth.ByLocal}, "address 192.0.2.7", "for anna", farm.Actor{ForUser: "anna"},
 		},
 	} {
-		g := newGate(t, func(o *GuardOptions) { o.Who = fixed(c.who) })
+		g := newGate(t, func(o *GuardOptions) { o.Identifier = fixed(c.who) })
 		var counted string
 		var actor farm.Actor
 		g.handler = g.guard.Handler([]Route{{Pattern: "POST /x", Permission: Known, Do: func(r *Request) (any, error) {

@@ -89,7 +89,7 @@ func respond(w http.ResponseWriter, r *http.Request, log *slog.Logger, body any,
 	}
 	switch body := body.(type) {
 	case Fragments:
-		respondPieces(w, r, body, tag)
+		respondFragments(w, r, body, tag)
 		return
 	case Stream:
 		respondStream(w, r, body, tag)

@@ -34,7 +34,7 @@ func (g *Guard) attended(r *http.Request, p *requestAudit) (within *http.Request
 
 // isStillAllowed reports whether a caller may continue. A caller that cannot be revalidated now may.
 func (g *Guard) isStillAllowed(r *http.Request, c *Caller, needs farm.Permission) bool {
-	who, err := g.o.Who.Revalidate(r, c.Identity)
+	who, err := g.o.Identifier.Revalidate(r, c.Identity)
 	switch farm.CodeOf(err) {
 	case "":
 		c.Identity = who
@@ -42,6 +42,6 @@ func (g *Guard) isStillAllowed(r *http.Request, c *Caller, needs farm.Permission
 	default:
 		return false
 	}
-	c.rules = g.o.Judge.Rules()
+	c.rules = g.o.Authorizer.Rules()
 	return c.Need(needs) == nil
 }

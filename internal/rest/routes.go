@@ -42,7 +42,7 @@ type Route struct {
 	Typed      bool                        // its handler decodes the body (Params.Raw), not as parameters
 	MaxBody    int64                       // with Typed: the largest body that is read, in bytes; 0 is MaxBody
 	Vouch      func(r *http.Request) error // for node routes: refuses other callers before a large body is read
-	Told       bool                        // its effect has its own events, so it gets no audit event
+	OwnEvents  bool                        // its effect has its own events, so it gets no audit event
 	Steady     bool                        // steady traffic (nodes, pushes, logs, handshakes): audited only if refused
 }
 

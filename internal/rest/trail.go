@@ -57,7 +57,8 @@ var happened = map[string]bool{outcomeDone: true, string(farm.CodeInternal): tru
 
 // Audit implements Auditor.
 func (t trailOf) Audit(_ context.Context, a AuditRecord) {
-	if !happened[a.Outcome] || a.Told && a.Outcome == outcomeDone || a.Method == "" { // without Method: unknown caller
+	// without Method: unknown caller
+	if !happened[a.Outcome] || a.OwnEvents && a.Outcome == outcomeDone || a.Method == "" {
 		return
 	}
 	t.add(a.event(t.service))
@@ -75,7 +76,7 @@ func (a AuditRecord) event(s farm.Service) farm.Event {
 }
 
 func (a AuditRecord) actor() farm.Actor {
-	return farm.Actor{User: a.Who, KeyID: a.KeyID, Address: a.Address, Request: a.Request, ForUser: a.ForUser}
+	return farm.Actor{User: a.Identifier, KeyID: a.KeyID, Address: a.Address, Request: a.Request, ForUser: a.ForUser}
 }
 
 func (t *AuditTrail) add(e farm.Event) {

@@ -68,7 +68,7 @@ func inTrail(t *testing.T, test func(t *testing.T, trail *AuditTrail, b *book, l
 // done is a record of a change.
 func done(change ...func(*AuditRecord)) AuditRecord {
 	a := AuditRecord{
-		Time: time.Unix(1601991701, 0), Request: "4f", Who: "anna", Method: auth.ByKey, KeyID: "ci",
+		Time: time.Unix(1601991701, 0), Request: "4f", Identifier: "anna", Method: auth.ByKey, KeyID: "ci",
 		Address: "192.0.2.1",
 		Verb:    "DELETE", Route: "DELETE /api/v1/apikey", Outcome: outcomeDone, About: "old",
 	}
@@ -104,29 +104,35 @@ func TestWhatATrailHolds(t *testing.T) {
 		change func(*AuditRecord)
 		want   int
 	}{
-		"done":                     {func(*AuditRecord) {}, 1},
-		"by a node":                {func(a *AuditRecord) { a.KeyID, a.Method = "", auth.ByNode }, 1},
-		"by a program for a user":  {func(a *AuditRecord) { a.ForUser = "ben" }, 1},
-		"by the program beside it": {func(a *AuditRecord) { a.KeyID, a.Who, a.Method = "", "", auth.ByLocal }, 1},
+		"done":                    {func(*AuditRecord) {}, 1},
+		"by a node":               {func(a *AuditRecord) { a.KeyID, a.Method = "", auth.ByNode }, 1},
+		"by a program for a user": {func(a *AuditRecord) { a.ForUser = "ben" }, 1},
+		"by the program beside it": {func(a *AuditRecord) {
+			a.KeyID, a.Identifier, a.Method = "",
+				"", auth.ByLocal
+		}, 1},
 		"broke off":                {func(a *AuditRecord) { a.Outcome = "internal" }, 1},
 		"nobody knows":             {func(a *AuditRecord) { a.Outcome = "unavailable" }, 1},
-		"told by others":           {func(a *AuditRecord) { a.Told = true }, 0},
-		"would be told, broke off": {func(a *AuditRecord) { a.Told, a.Outcome = true, "internal" }, 1},
+		"told by others":           {func(a *AuditRecord) { a.OwnEvents = true }, 0},
+		"would be told, broke off": {func(a *AuditRecord) { a.OwnEvents, a.Outcome = true, "internal" }, 1},
 		"forbidden":                {func(a *AuditRecord) { a.Outcome = "forbidden" }, 0},
 		"unauthenticated":          {func(a *AuditRecord) { a.Outcome = "unauthenticated" }, 0},
 		"too many":                 {func(a *AuditRecord) { a.Outcome = "too-many" }, 0},
 		"invalid":                  {func(a *AuditRecord) { a.Outcome = "invalid" }, 0},
 		"not there":                {func(a *AuditRecord) { a.Outcome = "not-found" }, 0},
-		"of nobody":                {func(a *AuditRecord) { a.Who, a.KeyID, a.Method = "", "", "" }, 0},
+		"of nobody":                {func(a *AuditRecord) { a.Identifier, a.KeyID, a.Method = "", "", "" }, 0},
 		"tried under a key": {func(a *AuditRecord) {
-			a.Who, a.Method, a.Outcome = "", "",
+			a.Identifier, a.Method, a.Outcome = "", "",
 				"unauthenticated"
 		}, 0},
 		"of nobody, and broke off": {func(a *AuditRecord) {
-			a.Who, a.KeyID, a.Method, a.Outcome = "", "", "",
+			a.Identifier, a.KeyID, a.Method, a.Outcome = "", "", "",
 				"internal"
 		}, 0},
-		"of nobody, away meanwhile": {func(a *AuditRecord) { a.Who, a.Method, a.Outcome = "", "", "unavailable" }, 0},
+		"of nobody, away meanwhile": {func(a *AuditRecord) {
+			a.Identifier, a.Method, a.Outcome = "", "",
+				"unavailable"
+		}, 0},
 	} {
 		inTrail(t, func(t *testing.T, trail *AuditTrail, b *book, _ func() string) {
 			trail.Of(farm.ServiceController).Audit(t.Context(), done(c.change))
@@ -202,7 +208,7 @@ func TestTheGuardReportsWhatIsReported(t *testing.T) {
 	g := newGate(t)
 	var actor farm.Actor
 	routes := []Route{
-		{Pattern: "POST /told", Permission: "list_vms", Told: true, Do: func(r *Request) (any, error) {
+		{Pattern: "POST /told", Permission: "list_vms", OwnEvents: true, Do: func(r *Request) (any, error) {
 			actor = ActorOf(r.Context())
 			AuditSubject(r.Request, "the key "+strings.Repeat("x", 1000))
 			return nil, nil // an answer without a body
@@ -220,8 +226,8 @@ func TestTheGuardReportsWhatIsReported(t *testing.T) {
 	}
 	g.ask("POST", "/untold", "Authorization", g.key(t))
 	got := g.audited()
-	if len(got) != 2 || !got[0].Told || !strings.HasPrefix(got[0].About, "the key xx") ||
-		len(got[0].About) != maxReason || got[1].Told || got[1].About != "" {
+	if len(got) != 2 || !got[0].OwnEvents || !strings.HasPrefix(got[0].About, "the key xx") ||
+		len(got[0].About) != maxReason || got[1].OwnEvents || got[1].About != "" {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(g.log.String(), `about="the key xx`) {

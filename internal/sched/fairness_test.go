@@ -213,7 +213,7 @@ func TestNothingIsKeptForever(t *testing.T) {
 		}
 	}
 	listed := map[*requestGroup]bool{}
-	for _, list := range x.cures.places {
+	for _, list := range x.wakes.places {
 		for _, p := range list {
 			listed[p] = true
 		}

@@ -122,8 +122,8 @@ var rules = []rule{
 	},
 	{
 		FilterState,
-		func(_ *requestGroup, n *node) bool { return n.Held != "" },
-		func(_ *requestGroup, n *node) string { return "is " + n.Held },
+		func(_ *requestGroup, n *node) bool { return n.Unschedulable != "" },
+		func(_ *requestGroup, n *node) string { return "is " + n.Unschedulable },
 		func(p *requestGroup) string { return p.subject() + " is schedulable" },
 	},
 	{

@@ -38,7 +38,7 @@ type Index struct {
 	waiting  int
 
 	pools   map[constraints]*requestGroup
-	cures   wakeIndex
+	wakes   wakeIndex
 	idle    lruList[*requestGroup] // request groups without pending requests, kept for the next request
 	unused  lruList[*versionClass] // as idle
 	tenants map[string]*groupQueue
@@ -61,7 +61,7 @@ func New(o Options) *Index {
 		options: o, rank: newAgingRank(o.AgePerSecond),
 		nodes: map[string]*node{}, groups: map[string]farm.Group{}, rooms: map[string]*nodeUsage{},
 		sources: versionLocations{}, requests: map[string]*request{}, pools: map[constraints]*requestGroup{},
-		cures: newWakeIndex(), tenants: map[string]*groupQueue{},
+		wakes: newWakeIndex(), tenants: map[string]*groupQueue{},
 		idle: lruList[*requestGroup]{limit: maxIdlePools}, unused: lruList[*versionClass]{limit: maxIdleClasses},
 	}
 }
@@ -134,7 +134,7 @@ func (x *Index) regroup() {
 		if p.want.group == "" {
 			continue
 		}
-		x.cures.remove(p)
+		x.wakes.remove(p)
 		x.attach(p)
 		if p.promised != nil {
 			x.recheck(p.promised)
@@ -152,7 +152,7 @@ func (x *Index) changed(n *node) {
 	if n.isClosed() {
 		return
 	}
-	x.cures.each(n, func(p *requestGroup) {
+	x.wakes.each(n, func(p *requestGroup) {
 		if !p.look(n) || p.waiting == 0 {
 			return
 		}

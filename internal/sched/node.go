@@ -16,12 +16,12 @@ const cpuOvercommit = 2
 // Node is the scheduler's description of a build node. Maps and slices are read only and may be
 // shared with the caller, who replaces and never changes them.
 type Node struct {
-	ID     string
-	Name   string
-	Arch   string                 // amd64 or arm64; "" fits no request with an architecture
-	Loads  farm.StateRequirements // what a saved state may need to load here
-	Groups []string               // ids of its groups
-	Held   string                 // "" when it is schedulable, else the reason as in "node x is <held>"
+	ID            string
+	Name          string
+	Arch          string                 // amd64 or arm64; "" fits no request with an architecture
+	Loads         farm.StateRequirements // what a saved state may need to load here
+	Groups        []string               // ids of its groups
+	Unschedulable string                 // "" when it is schedulable, else the reason as in "node x is <held>"
 
 	Mode          farm.CapacityMode
 	Capacity      int // VMs, in number mode
@@ -58,9 +58,9 @@ func NewNode(n *farm.Node, info *farm.NodeInfo, foreign Load) Node {
 		Mode: n.Mode, Foreign: foreign,
 	}
 	if !n.TakesStarts() {
-		out.Held = heldBy[n.Shown()]
-		if out.Held == "" {
-			out.Held = "in an unknown state"
+		out.Unschedulable = heldBy[n.Shown()]
+		if out.Unschedulable == "" {
+			out.Unschedulable = "in an unknown state"
 		}
 	}
 	if info == nil {
@@ -144,7 +144,7 @@ func (n *node) recount() {
 }
 
 // isClosed reports whether the node accepts nothing at all now.
-func (n *node) isClosed() bool { return n.Held != "" || !n.fits(constraints{}) }
+func (n *node) isClosed() bool { return n.Unschedulable != "" || !n.fits(constraints{}) }
 
 // memoryLeft returns the memory in MB of the largest VM that may fit.
 func (n *node) memoryLeft() int {

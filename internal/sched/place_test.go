@@ -35,7 +35,7 @@ func ask(id string, second int, edit ...func(*Request)) Request {
 
 func inGroup(ids ...string) func(*Node) { return func(n *Node) { n.Groups = ids } }
 
-func held(by string) func(*Node) { return func(n *Node) { n.Held = by } }
+func held(by string) func(*Node) { return func(n *Node) { n.Unschedulable = by } }
 
 func caching(template, content string) func(*Node) {
 	return func(n *Node) {

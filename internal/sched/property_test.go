@@ -58,9 +58,10 @@ var (
 func drawNode(t *rapid.T, id string) Node {
 	n := Node{
 		ID: id, Name: "name-" + id, Arch: rapid.SampledFrom(someArchs).Draw(t, "arch"),
-		Groups:   rapid.SliceOfNDistinct(rapid.SampledFrom(someGroups[1:]), 0, 2, rapid.ID).Draw(t, "groups"),
-		Held:     rapid.SampledFrom([]string{"", "", "", "offline", "in drain mode"}).Draw(t, "held"),
-		Mode:     rapid.SampledFrom([]farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources}).Draw(t, "mode"),
+		Groups:        rapid.SliceOfNDistinct(rapid.SampledFrom(someGroups[1:]), 0, 2, rapid.ID).Draw(t, "groups"),
+		Unschedulable: rapid.SampledFrom([]string{"", "", "", "offline", "in drain mode"}).Draw(t, "held"),
+		Mode: rapid.SampledFrom([]farm.CapacityMode{farm.CapacityByVMs, farm.CapacityByResources}).Draw(t,
+			"mode"),
 		Capacity: rapid.IntRange(0, 4).Draw(t, "capacity"), VCPULimit: rapid.IntRange(0, 8).Draw(t, "vcpu"),
 		MemoryLimitMB: rapid.IntRange(0, 8).Draw(t, "memory") * 1024,
 		Foreign:       Load{VMs: rapid.IntRange(0, 2).Draw(t, "foreign")},
@@ -340,12 +341,12 @@ func (w *world) drain(t *rapid.T) {
 			t.Fatalf("an idle pool holds %d nodes and %d near ones: %+v", len(p.free.by), near, p)
 		}
 	}
-	for at, list := range x.cures.places {
+	for at, list := range x.wakes.places {
 		if len(list) == 0 {
 			t.Fatalf("an empty list of %v is left", at)
 		}
 	}
-	for at, list := range x.cures.pinned {
+	for at, list := range x.wakes.pinned {
 		if len(list) == 0 {
 			t.Fatalf("an empty list of %v is left", at)
 		}
@@ -356,7 +357,7 @@ func (w *world) checkConstraints(t *rapid.T, r Request, n Node) {
 	if r.ID == "" || n.ID == "" {
 		t.Fatalf("assigned request %q to node %q, which are not there", r.ID, n.ID)
 	}
-	if n.Held != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
+	if n.Unschedulable != "" || r.Arch != n.Arch || (r.Pinned != "" && r.Pinned != n.ID) {
 		t.Fatalf("%+v placed on %+v", r, n)
 	}
 	if r.VLAN != 0 && !slices.Contains(n.VLANs, r.VLAN) || r.VLAN == 0 && r.Bridge && !n.Bridge {

@@ -126,7 +126,7 @@ var labelOf = map[Filter]string{
 
 func label(f Filter, n *node) string {
 	if f == FilterState {
-		return n.Held
+		return n.Unschedulable
 	}
 	return labelOf[f]
 }

@@ -269,7 +269,7 @@ func TestNodeOf(t *testing.T) {
 	for _, s := range append([]farm.NodeState{"", "Strange"}, farm.NodeStates...) {
 		for _, drain := range []bool{false, true} {
 			record.State, record.Drain = s, drain
-			if got := NewNode(record, info, Load{}).Held; (got == "") != record.TakesStarts() {
+			if got := NewNode(record, info, Load{}).Unschedulable; (got == "") != record.TakesStarts() {
 				t.Errorf("state %q drain %t: held %q", s, drain, got)
 			}
 		}

@@ -56,7 +56,7 @@ func (x *Index) attach(p *requestGroup) {
 	if g := x.groups[p.want.group]; g.Name != "" {
 		p.groupName = g.Name
 	}
-	x.cures.add(p)
+	x.wakes.add(p)
 	nodes := x.nodes
 	if p.want.pinned != "" {
 		nodes = map[string]*node{}
@@ -111,7 +111,7 @@ func (x *Index) deactivate(p *requestGroup) {
 	for _, c := range old.classes {
 		x.unused.take(c)
 	}
-	x.cures.remove(old)
+	x.wakes.remove(old)
 	delete(x.pools, old.want)
 }
 

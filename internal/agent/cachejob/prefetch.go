@@ -98,7 +98,7 @@ func (p *prefetch) once(ctx context.Context) error {
 func (r *Runner) waitForSlot(ctx context.Context) (hurry <-chan struct{}, err error) {
 	for {
 		r.mu.Lock()
-		calm := r.calm
+		calm := r.idle
 		r.mu.Unlock()
 		select {
 		case <-calm:

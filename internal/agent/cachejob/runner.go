@@ -57,13 +57,13 @@ type Runner struct {
 	turns   chan struct{}  // has a value for each running pull
 	saving  sync.Mutex     // held while the file is written; taken before mu
 
-	mu      sync.Mutex          // guards the fields below; never held while Templates is called
-	entries map[string]*job     // by the cache job's ID
-	dropped map[string]struct{} // IDs of dropped cache jobs, to be reported
-	untold  map[string]struct{} // IDs of entries and dropped cache jobs to be reported
-	starts  int                 // instances that are pulling
-	calm    chan struct{}       // closed while no instance pulls
-	hurry   chan struct{}       // closed while an instance pulls
+	mu         sync.Mutex          // guards the fields below; never held while Templates is called
+	entries    map[string]*job     // by the cache job's ID
+	dropped    map[string]struct{} // IDs of dropped cache jobs, to be reported
+	unreported map[string]struct{} // IDs of entries and dropped cache jobs to be reported
+	starts     int                 // instances that are pulling
+	idle       chan struct{}       // closed while no instance pulls
+	hurry      chan struct{}       // closed while an instance pulls
 }
 
 // job is one cache job. mu of its Runner guards all fields but order.
@@ -83,10 +83,10 @@ type job struct {
 func New(o Options) *Runner {
 	r := &Runner{
 		o: o, turns: make(chan struct{}, atOnce),
-		entries: map[string]*job{}, dropped: map[string]struct{}{}, untold: map[string]struct{}{},
-		calm: make(chan struct{}), hurry: make(chan struct{}),
+		entries: map[string]*job{}, dropped: map[string]struct{}{}, unreported: map[string]struct{}{},
+		idle: make(chan struct{}), hurry: make(chan struct{}),
 	}
-	close(r.calm)
+	close(r.idle)
 	return r
 }
 
@@ -185,7 +185,7 @@ func (r *Runner) DropAll() {
 	}
 	r.mu.Lock()
 	clear(r.dropped)
-	clear(r.untold)
+	clear(r.unreported)
 	r.mu.Unlock()
 	r.save()
 }
@@ -196,14 +196,14 @@ func (r *Runner) PauseForInstance() (goOn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.starts++; r.starts == 1 {
-		r.calm = make(chan struct{})
+		r.idle = make(chan struct{})
 		close(r.hurry)
 	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.starts--; r.starts == 0 {
-			close(r.calm)
+			close(r.idle)
 			r.hurry = make(chan struct{})
 		}
 	}
@@ -212,7 +212,7 @@ func (r *Runner) PauseForInstance() (goOn func()) {
 // markChanged marks a cache job to be reported.
 func (r *Runner) markChanged(id string) {
 	r.mu.Lock()
-	r.untold[id] = struct{}{}
+	r.unreported[id] = struct{}{}
 	r.mu.Unlock()
 	r.o.Changed()
 }
@@ -221,9 +221,9 @@ func (r *Runner) markChanged(id string) {
 func (r *Runner) ResendStatuses() {
 	r.mu.Lock()
 	for id := range r.entries {
-		r.untold[id] = struct{}{}
+		r.unreported[id] = struct{}{}
 	}
-	some := len(r.untold) > 0
+	some := len(r.unreported) > 0
 	r.mu.Unlock()
 	if some {
 		r.o.Changed()
@@ -236,11 +236,11 @@ func (r *Runner) Statuses() []api.CacheJobStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []api.CacheJobStatus
-	for id := range r.untold {
+	for id := range r.unreported {
 		if len(list) == maxStatuses {
 			break
 		}
-		delete(r.untold, id)
+		delete(r.unreported, id)
 		if e := r.entries[id]; e != nil {
 			list = append(list, e.status())
 		} else if _, is := r.dropped[id]; is {
@@ -263,7 +263,7 @@ func (r *Runner) MarkUnsent(lost []api.CacheJobStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range lost {
-		r.untold[s.ID] = struct{}{}
+		r.unreported[s.ID] = struct{}{}
 	}
 }
 

@@ -25,7 +25,7 @@ type cloud struct {
 	joined   map[string]string // node ID -> name
 	ordered  map[string]bool   // node ID -> whether it got its order
 	phases   map[string]api.Phase
-	held     map[string]int // node ID -> instances in its last full inventory
+	cached   map[string]int // node ID -> instances in its last full inventory
 	expelled bool
 
 	update   *api.AgentUpdate  // requested from every node
@@ -37,7 +37,7 @@ func serve(t *testing.T) (*cloud, string) {
 	t.Helper()
 	c := &cloud{
 		t: t, joined: map[string]string{}, ordered: map[string]bool{}, phases: map[string]api.Phase{},
-		held: map[string]int{}, versions: map[string]string{}, failed: map[string]string{},
+		cached: map[string]int{}, versions: map[string]string{}, failed: map[string]string{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+api.PathJoin, answer(c.join))
@@ -86,7 +86,7 @@ func (c *cloud) poll(ctx context.Context, in api.PollRequest) (api.PollAnswer, i
 		return api.PollAnswer{}, http.StatusUnauthorized
 	}
 	if in.HasHeld {
-		c.held[in.NodeID] = len(in.Held)
+		c.cached[in.NodeID] = len(in.Held)
 	}
 	if in.Info != nil {
 		c.versions[in.NodeID] = in.Info.AgentVersion
@@ -189,14 +189,14 @@ func TestNodesOutliveTheProcess(t *testing.T) {
 	}
 	c.mu.Lock()
 	clear(c.phases)
-	clear(c.held)
+	clear(c.cached)
 	c.mu.Unlock()
 	stop = start(t, o)
-	c.await("3 instances told again", func() bool { return c.running() == 3 && len(c.held) == 3 })
+	c.await("3 instances told again", func() bool { return c.running() == 3 && len(c.cached) == 3 })
 	if len(c.joined) != 3 {
 		t.Errorf("%d nodes are known, want the same 3", len(c.joined))
 	}
-	for id, n := range c.held {
+	for id, n := range c.cached {
 		if n != 1 {
 			t.Errorf("node %s holds %d instances", id, n)
 		}

@@ -21,16 +21,16 @@ type templates struct {
 	takes sim.Range
 	luck  seededRand
 
-	mu    sync.Mutex // guards the fields below
-	here  map[string]cache.Ref
-	held  map[string]map[string]struct{} // content ID -> holders
-	pulls int                            // so far; part of the random draw
+	mu     sync.Mutex // guards the fields below
+	here   map[string]cache.Ref
+	cached map[string]map[string]struct{} // content ID -> holders
+	pulls  int                            // so far; part of the random draw
 }
 
 var _ agent.Templates = (*templates)(nil)
 
 func newTemplates(takes sim.Range, luck seededRand) *templates {
-	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, held: map[string]map[string]struct{}{}}
+	return &templates{takes: takes, luck: luck, here: map[string]cache.Ref{}, cached: map[string]map[string]struct{}{}}
 }
 
 // Has reports whether a version was "pulled".
@@ -73,19 +73,19 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 func (t *templates) Pin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held[contentID] == nil {
-		t.held[contentID] = map[string]struct{}{}
+	if t.cached[contentID] == nil {
+		t.cached[contentID] = map[string]struct{}{}
 	}
-	t.held[contentID][holder] = struct{}{}
+	t.cached[contentID][holder] = struct{}{}
 }
 
 // Unpin removes a holder.
 func (t *templates) Unpin(contentID, holder string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.held[contentID], holder)
-	if len(t.held[contentID]) == 0 {
-		delete(t.held, contentID)
+	delete(t.cached[contentID], holder)
+	if len(t.cached[contentID]) == 0 {
+		delete(t.cached, contentID)
 	}
 }
 
@@ -93,7 +93,7 @@ func (t *templates) Unpin(contentID, holder string) {
 func (t *templates) Remove(contentID string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.held[contentID]) > 0 {
+	if len(t.cached[contentID]) > 0 {
 		return farm.Refused("Template version %s is in use by a VM", contentID)
 	}
 	delete(t.here, contentID)

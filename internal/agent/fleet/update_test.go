@@ -16,7 +16,7 @@ func TestSimulatedNodesAreUpdated(t *testing.T) {
 	c.mu.Lock()
 	c.update = &api.AgentUpdate{ID: "u", Package: api.AgentPackage{Version: "2.0.0-b"}}
 	clear(c.phases)
-	clear(c.held)
+	clear(c.cached)
 	c.mu.Unlock()
 	c.await("3 nodes of the new version", func() bool {
 		updated := 0
@@ -27,7 +27,7 @@ func TestSimulatedNodesAreUpdated(t *testing.T) {
 		}
 		return updated == 3
 	})
-	c.await("their instances", func() bool { return c.running() == 3 && len(c.held) == 3 })
+	c.await("their instances", func() bool { return c.running() == 3 && len(c.cached) == 3 })
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -46,8 +46,8 @@ func contentOf(path, format, tip string) content {
 	return k
 }
 
-// held reports whether a file still has the content.
-func (k content) held(path string) bool {
+// matches reports whether a file still has the content.
+func (k content) matches(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && k.Tip != "" && info.Size() == k.Size && info.ModTime().UnixNano() == k.Time
 }
@@ -71,7 +71,7 @@ type knownDisk struct {
 
 // checkUnchanged refuses to make a version from a disk that was changed since it was found.
 func (k knownDisk) checkUnchanged() error {
-	if k.held(k.path) {
+	if k.matches(k.path) {
 		return nil
 	}
 	return farm.Refused("The local disk that this version is based on has changed; pull again")
@@ -106,7 +106,7 @@ func (l *Store) have() map[string]knownDisk {
 		for _, v := range r.Versions {
 			for name, k := range v.Files {
 				path := filepath.Join(l.dir, item.Name(), filepath.Base(v.Dir), filepath.Base(name))
-				if k.held(path) {
+				if k.matches(path) {
 					all[k.Tip] = knownDisk{k, path}
 				}
 			}
@@ -122,7 +122,7 @@ func (v *version) remember(ctx context.Context, dir string, progress func(transf
 	for name, k := range v.Files {
 		wanted[sumsPrefix+k.Tip] = true
 		disk := knownDisk{k, filepath.Join(dir, name)}
-		if k.sums(dir) == "" && k.held(disk.path) {
+		if k.sums(dir) == "" && k.matches(disk.path) {
 			_ = copyDisk(ctx, diskCopy{
 				from: transfer.Disk{Path: disk.path, Format: k.Format}, sums: filepath.Join(dir, sumsPrefix+k.Tip),
 				valid: disk.checkUnchanged, progress: progress,

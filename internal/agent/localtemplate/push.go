@@ -120,7 +120,7 @@ func refuseIfChanged(push *transfer.PushOptions, before []content) {
 			if f.Disk != nil {
 				path = f.Disk.Path
 			}
-			if !before[i].held(path) {
+			if !before[i].matches(path) {
 				return changed
 			}
 		}

@@ -100,7 +100,7 @@ type version struct {
 func (v version) hasChanged(dir string) bool {
 	for name, k := range v.Files {
 		path := filepath.Join(dir, filepath.Base(name))
-		if _, err := os.Stat(path); err == nil && k.Tip != "" && !k.held(path) {
+		if _, err := os.Stat(path); err == nil && k.Tip != "" && !k.matches(path) {
 			return true
 		}
 	}
@@ -110,7 +110,7 @@ func (v version) hasChanged(dir string) bool {
 // isUnchanged reports whether every disk is as it was pushed or pulled.
 func (v version) isUnchanged(dir string) bool {
 	for name, k := range v.Files {
-		if k.Tip != "" && !k.held(filepath.Join(dir, filepath.Base(name))) {
+		if k.Tip != "" && !k.matches(filepath.Join(dir, filepath.Base(name))) {
 			return false
 		}
 	}

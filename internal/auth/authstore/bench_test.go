@@ -122,7 +122,7 @@ func BenchmarkUse(b *testing.B) {
 				id, err := nonceID(auth.Nonce{byte(i * 7919), byte(i >> 8), byte(i >> 16), 1},
 					until.Add(time.Duration(i%300)*time.Second))
 				must(b, err)
-				return store.Put(r.marks.table, id, &struct{}{}, store.Any)
+				return store.Put(r.nonces.table, id, &struct{}{}, store.Any)
 			}, n)
 			each := float64(live()-before) / float64(n)
 			begin, i := cpu(b), 0

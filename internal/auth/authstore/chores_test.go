@@ -27,11 +27,11 @@ func TestJobs(t *testing.T) {
 		}
 		a.add(t, "ci")
 		a.session(t, "ci")
-		if a.marks.table.Len() != 1 {
+		if a.nonces.table.Len() != 1 {
 			t.Fatal("there is no mark")
 		}
 		run(auth.SecretTTL + 2*time.Minute + 2*sweepEvery)
-		if n := a.marks.table.Len(); n != 0 {
+		if n := a.nonces.table.Len(); n != 0 {
 			t.Errorf("%d marks are left", n)
 		}
 

@@ -20,12 +20,12 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 		var changes []store.Change
 		const most = 1100
 		const n = most + 700
-		a.marks.atOnce = most
+		a.nonces.atOnce = most
 		for i := range n {
 			id, err := nonceID(auth.Nonce{byte(i), byte(i >> 8), byte(i >> 16)},
 				now.Add(-time.Duration(i%100+1)*time.Second))
 			must(t, err)
-			changes = append(changes, store.Put(a.marks.table, id, &struct{}{}, store.IfAbsent))
+			changes = append(changes, store.Put(a.nonces.table, id, &struct{}{}, store.IfAbsent))
 		}
 		for part := range slices.Chunk(changes, a.st.Limits().Ops) {
 			must(t, a.st.Commit(t.Context(), part...))
@@ -42,8 +42,8 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 			t.Errorf("%d removed, then %d: %v", first, rest, err)
 		}
 		for _, r := range []*replica{a, b.caughtUp(t)} {
-			if r.marks.table.Len() != 1 {
-				t.Errorf("%d are left", r.marks.table.Len())
+			if r.nonces.table.Len() != 1 {
+				t.Errorf("%d are left", r.nonces.table.Len())
 			}
 			if first, err := r.Nonces().Use(t.Context(), live, now.Add(time.Minute)); first || err != nil {
 				t.Errorf("a used mark was forgotten: %t, %v", first, err)
@@ -60,7 +60,7 @@ func TestSweepForgetsWhatIsOver(t *testing.T) {
 
 func TestNoncesAreBounded(t *testing.T) {
 	r := newCluster(mem.New()).open(t)
-	r.marks.most = 3
+	r.nonces.most = 3
 	use := func(n byte) error {
 		_, err := r.Nonces().Use(t.Context(), auth.Nonce{n}, soon())
 		return err

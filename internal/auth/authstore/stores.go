@@ -17,7 +17,7 @@ import (
 // Tables are the record tables, to be opened with the store that Open gets.
 type Tables struct {
 	keys   *keyTable
-	marks  *nonceTable
+	nonces *nonceTable
 	grants *grantTable
 	ring   *ringTable
 }
@@ -29,7 +29,7 @@ func NewTables() *Tables {
 
 // All returns every table, for opening the store.
 func (t *Tables) All() []store.AnyTable {
-	return []store.AnyTable{t.keys, t.marks, t.grants, t.ring}
+	return []store.AnyTable{t.keys, t.nonces, t.grants, t.ring}
 }
 
 // Stores is what the services of one cloud share. A process makes one over its store; a
@@ -37,7 +37,7 @@ func (t *Tables) All() []store.AnyTable {
 // and a used secret are the same at both. Grants are each service's own.
 type Stores struct {
 	keys   *Keys
-	marks  *Nonces
+	nonces *Nonces
 	ring   *keyRing
 	grants map[farm.Service]*Grants
 	log    *slog.Logger
@@ -48,7 +48,7 @@ type Stores struct {
 func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*Stores, error) {
 	s := &Stores{
 		keys:   &Keys{st: st, table: t.keys},
-		marks:  &Nonces{st: st, table: t.marks, most: auth.MaxMarks, atOnce: sweepMost},
+		nonces: &Nonces{st: st, table: t.nonces, most: auth.MaxMarks, atOnce: sweepMost},
 		ring:   &keyRing{st: st, table: t.ring, log: log},
 		grants: map[farm.Service]*Grants{},
 		log:    log,
@@ -89,7 +89,7 @@ func (s *Stores) check() error {
 			bad = append(bad, err)
 		}
 	}
-	for id := range s.marks.table.All() {
+	for id := range s.nonces.table.All() {
 		if _, _, err := parseNonce(id); err != nil {
 			bad = append(bad, unreadable(kindMark, id, err))
 		}
@@ -112,7 +112,7 @@ func (s *Stores) check() error {
 func (s *Stores) Keys() *Keys { return s.keys }
 
 // Nonces returns the used nonces.
-func (s *Stores) Nonces() *Nonces { return s.marks }
+func (s *Stores) Nonces() *Nonces { return s.nonces }
 
 // Grants returns the grants of a service.
 func (s *Stores) Grants(service farm.Service) *Grants { return s.grants[service] }
@@ -127,7 +127,7 @@ func (s *Stores) Sweep(ctx context.Context, now time.Time) (int, error) {
 	if err := s.ring.ensure(ctx); err != nil {
 		return 0, err
 	}
-	n, err := s.marks.sweep(ctx, now)
+	n, err := s.nonces.sweep(ctx, now)
 	for _, g := range s.grants {
 		parts, gerr := g.sweep(ctx, now)
 		n, err = n+parts, errors.Join(err, gerr)

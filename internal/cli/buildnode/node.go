@@ -65,7 +65,7 @@ type NodeOptions struct {
 	UnsafeVM         bool        // VMs ignore flushes of their guests; for measurements only
 	vlans            vlanFlags
 	Logger           *slog.Logger
-	Licence          LicenseOptions
+	License          LicenseOptions
 	AllowDowngrade   bool // the controller may replace this agent by an older one
 
 	UpdateKeys string // file with the trusted keys of agent packages; "": the one in the data directory
@@ -129,11 +129,11 @@ func OpenNode(ctx context.Context, o NodeOptions) (n *Node, err error) {
 
 // openLicense reads the license of the node if it has one.
 func (n *Node) openLicense(o NodeOptions) (err error) {
-	if o.Licence.File == "" {
+	if o.License.File == "" {
 		return nil
 	}
 	n.license, err = license.Open(license.Options{
-		Product: license.Node, Path: o.Licence.File, Authority: o.Licence.Authority, Logger: o.Logger,
+		Product: license.Node, Path: o.License.File, Authority: o.License.Authority, Logger: o.Logger,
 	})
 	return err
 }

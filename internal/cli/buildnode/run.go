@@ -44,9 +44,9 @@ start. A version that does not reach the controller is rolled back to the previo
 	cmd.Flags().BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "allow updates to older signed versions")
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those from the first join)")
-	cmd.Flags().StringVar(&o.Licence.File, "license-file", "",
+	cmd.Flags().StringVar(&o.License.File, "license-file", "",
 		"license file of this node; with an expired license it gets no new VMs (default: only that of its hypervisor)")
-	cmd.Flags().StringVar(&o.Licence.Authority, "license-authority", "",
+	cmd.Flags().StringVar(&o.License.Authority, "license-authority", "",
 		"file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the "+
 			"user's configuration directory)")
 	cmd.Flags().StringVar(&o.Metrics, "metrics-listen",

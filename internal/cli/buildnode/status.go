@@ -55,10 +55,10 @@ type nodeStatus struct {
 	DiskFree   int64              `json:"disk_free"`                // bytes
 	Reserve    int64              `json:"reserve"`                  // bytes
 	Templates  []api.NodeTemplate `json:"templates"`
-	Instances  []heldInstance     `json:"instances"`
+	Instances  []nodeInstance     `json:"instances"`
 }
 
-type heldInstance struct {
+type nodeInstance struct {
 	ID       string    `json:"id"`
 	Phase    api.Phase `json:"phase"`
 	Ending   bool      `json:"ending,omitempty"`
@@ -81,7 +81,7 @@ func (o *StatusOptions) run(ctx context.Context) error {
 }
 
 func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
-	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []heldInstance{}}
+	s := nodeStatus{DataDir: at.Dir(), Templates: []api.NodeTemplate{}, Instances: []nodeInstance{}}
 	id, err := at.Identity()
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return s, nil
@@ -108,7 +108,7 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	if s.Templates, err = cache.Inspect(at.Templates()); err != nil {
 		return s, err
 	}
-	s.Instances, err = heldInstances(at)
+	s.Instances, err = nodeInstances(at)
 	return s, err
 }
 
@@ -122,14 +122,14 @@ func agentRuns(at datadir.Dir) bool {
 	return false
 }
 
-func heldInstances(at datadir.Dir) ([]heldInstance, error) {
+func nodeInstances(at datadir.Dir) ([]nodeInstance, error) {
 	entries, err := journal.Reader(at.Instances())
 	if err != nil {
 		return nil, err
 	}
-	list := make([]heldInstance, len(entries))
+	list := make([]nodeInstance, len(entries))
 	for i, e := range entries {
-		list[i] = heldInstance{
+		list[i] = nodeInstance{
 			ID: e.Order.InstanceID, Phase: e.State.Phase, Ending: e.State.Ending,
 			Message: e.State.Message,
 		}

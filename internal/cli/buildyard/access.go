@@ -21,15 +21,15 @@ import (
 // access authenticates and authorizes the callers of one service. A nil access lets every caller do
 // everything.
 type access struct {
-	guard    *rest.Guard
-	routes   []rest.Route
-	who      *auth.Authenticator
-	judge    *auth.Authorizer
-	guesses  auth.GuessLimiter // of the root token, at any of the interfaces
-	provider *oidc.Provider    // nil: none
-	o        accessOptions
-	tier     farm.Tier // that the authorizer uses
-	kept     bool      // the store records whether permissions are enforced
+	guard         *rest.Guard
+	routes        []rest.Route
+	authenticator *auth.Authenticator
+	authorizer    *auth.Authorizer
+	guesses       auth.GuessLimiter // of the root token, at any of the interfaces
+	provider      *oidc.Provider    // nil: none
+	o             accessOptions
+	tier          farm.Tier // that the authorizer uses
+	kept          bool      // the store records whether permissions are enforced
 }
 
 // accessOptions are the options of openAccess.
@@ -45,14 +45,14 @@ type accessOptions struct {
 	Fresh   func(ctx context.Context) error
 	Show    authrest.Show  // the login page; nil: the default
 	Auditor rest.Auditor   // nil: audited actions go only to the log
-	Chores  []periodic.Job // additional background jobs of access
+	Jobs    []periodic.Job // additional background jobs of access
 	Logger  *slog.Logger
 }
 
 // accessStores are the permanent stores of authentication.
 type accessStores struct {
 	Keys   auth.KeyStore
-	Marks  auth.NonceStore
+	Nonces auth.NonceStore
 	Grants auth.GrantStore
 	Signer *auth.Signer
 }
@@ -113,38 +113,40 @@ func checkAccess(v *config.Values, authorizations ...string) error {
 
 // openAccess creates the authenticator, the authorizer and the routes of a service.
 func openAccess(o accessOptions) (*access, error) {
-	a := &access{o: o, tier: o.Tier(), who: &auth.Authenticator{Passes: o.Passes}}
+	a := &access{o: o, tier: o.Tier(), authenticator: &auth.Authenticator{Passes: o.Passes}}
 	v := o.Settings
 	if token := v.String(config.AuthRootToken); token != "" {
 		root, err := auth.NewRootToken(token)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", config.AuthRootToken, err)
 		}
-		a.who.Root = root
+		a.authenticator.Root = root
 	}
 	if err := a.openProvider(); err != nil {
 		return nil, err
 	}
 	if o.Edge.clients != nil {
-		a.who.Certificate = o.Edge.clients.Identity
+		a.authenticator.Certificate = o.Edge.clients.Identity
 	}
-	a.who.Logins = auth.NewLoginCookies(o.Stores.Signer, a.who.Root, v.String(config.OIDCProviderURL))
-	a.judge = auth.NewAuthorizer(auth.Policy{
+	a.authenticator.Logins = auth.NewLoginCookies(o.Stores.Signer, a.authenticator.Root,
+		v.String(config.OIDCProviderURL))
+	a.authorizer = auth.NewAuthorizer(auth.Policy{
 		Service: o.Service, Tier: a.tier, Authorization: o.Authorization, Resources: v.Bool(config.ResourceManagement),
 	}, o.Stores.Grants)
 	routes := authrest.Options{
-		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement), Logins: a.who.Logins,
-		Root:     a.who.Root,
+		Service: o.Service, Grants: o.Stores.Grants, Resources: v.Bool(config.ResourceManagement),
+		Logins:   a.authenticator.Logins,
+		Root:     a.authenticator.Root,
 		Provider: a.provider, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Fresh: o.Fresh, Show: o.Show,
 	}
 	if v.Bool(config.EnableAPIKeys) {
 		routes.Keys = auth.NewKeys(o.Stores.Keys)
-		a.who.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
-		routes.Tap = auth.NewTAP(a.who.Sessions, o.Stores.Marks)
+		a.authenticator.Sessions = auth.NewSessions(routes.Keys, o.Stores.Signer, v.Duration(config.SessionTTL))
+		routes.Tap = auth.NewTAP(a.authenticator.Sessions, o.Stores.Nonces)
 	}
 	a.routes = authrest.Routes(routes)
 	var err error
-	a.guard, err = a.guarded(a.who)
+	a.guard, err = a.guarded(a.authenticator)
 	return a, err
 }
 
@@ -182,7 +184,7 @@ func (a *access) openProvider() (err error) {
 	}); err != nil {
 		return fmt.Errorf("%s: %w", config.OIDCProviderURL, err)
 	}
-	a.who.JWT = a.provider.Verify
+	a.authenticator.JWT = a.provider.Verify
 	return nil
 }
 
@@ -190,7 +192,8 @@ func (a *access) openProvider() (err error) {
 func (a *access) guarded(who rest.Identifier) (*rest.Guard, error) {
 	v := a.o.Settings
 	return rest.NewGuard(rest.GuardOptions{
-		Who: who, Judge: a.judge, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx), Sites: a.sites(),
+		Identifier: who, Authorizer: a.authorizer, Guesses: &a.guesses, Proxied: v.Bool(config.IngressNginx),
+		Sites:   a.sites(),
 		Auditor: a.o.Auditor, Logger: a.o.Logger,
 	})
 }
@@ -235,5 +238,5 @@ func (a *access) Rules() *auth.Rules {
 	if a == nil {
 		return nil
 	}
-	return a.judge.Rules()
+	return a.authorizer.Rules()
 }

@@ -21,13 +21,13 @@ const tierEvery = 2 * time.Second
 // that they stay enforced after a restart.
 func (a *access) applyTier(ctx context.Context) error {
 	if tier := a.o.Tier(); tier != a.tier {
-		a.judge.SetTier(tier)
+		a.authorizer.SetTier(tier)
 		a.tier, a.kept = tier, false
 	}
 	if a.kept {
 		return nil
 	}
-	if err := a.judge.StoreEnforcement(ctx); err != nil {
+	if err := a.authorizer.StoreEnforcement(ctx); err != nil {
 		return err
 	}
 	a.kept = true
@@ -36,7 +36,7 @@ func (a *access) applyTier(ctx context.Context) error {
 
 // jobs returns the background jobs that every replica runs.
 func (a *access) jobs() []periodic.Job {
-	return append([]periodic.Job{{What: "license tier", Every: tierEvery, Do: a.applyTier}}, a.o.Chores...)
+	return append([]periodic.Job{{What: "license tier", Every: tierEvery, Do: a.applyTier}}, a.o.Jobs...)
 }
 
 // openTrail opens the audit trail to the event log, if there is one.
@@ -100,7 +100,7 @@ func (k *registryStores) run(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	var work sync.WaitGroup
-	work.Go(func() { periodic.Run(ctx, k.folder.Jobs(k.keys, k.signer), log) })
+	work.Go(func() { periodic.Run(ctx, k.authDir.Jobs(k.keys, k.signer), log) })
 	work.Go(func() { k.license.Run(ctx) })
 	work.Wait()
 }

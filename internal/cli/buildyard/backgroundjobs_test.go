@@ -266,7 +266,8 @@ func TestPermissionsFollowTheLicense(t *testing.T) {
 	a := &access{
 		tier: tier, o: accessOptions{Tier: func() farm.Tier { return tier }, Logger: slog.New(slog.DiscardHandler)},
 	}
-	a.judge = auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true}, grants)
+	a.authorizer = auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: tier, Authorization: true},
+		grants)
 	anna := auth.Identity{Name: "anna", Method: auth.ByKey}
 	step := func(what string, next farm.Tier, fails, allowed bool) {
 		t.Helper()
@@ -274,7 +275,7 @@ func TestPermissionsFollowTheLicense(t *testing.T) {
 		if err := a.applyTier(t.Context()); (err != nil) != fails {
 			t.Errorf("%s: %v", what, err)
 		}
-		if a.judge.Rules().Allows(anna, "list_vms") != allowed {
+		if a.authorizer.Rules().Allows(anna, "list_vms") != allowed {
 			t.Errorf("%s: allowed is %t", what, !allowed)
 		}
 	}

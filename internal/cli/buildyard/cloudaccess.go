@@ -30,7 +30,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	}
 	service := func(name farm.Service) accessStores {
 		return accessStores{
-			Keys: stores.Keys(), Marks: stores.Nonces(), Grants: stores.Grants(name),
+			Keys: stores.Keys(), Nonces: stores.Nonces(), Grants: stores.Grants(name),
 			Signer: stores.Signer(),
 		}
 	}
@@ -47,7 +47,7 @@ func (s *ControllerService) openAccess(ctx context.Context, records *authstore.T
 	o.Service, o.Authorization, o.Logger = farm.ServiceRegistry, s.settings.Bool(config.RegistryAuthorization),
 		s.registry.log
 	o.Stores, o.Auditor = service(o.Service), auditor(s.trail, o.Service)
-	o.Chores = []periodic.Job{endGrants(s.registry.core, o.Stores.Grants)}
+	o.Jobs = []periodic.Job{endGrants(s.registry.core, o.Stores.Grants)}
 	s.registry.access, err = openAccess(o) //nolint:contextcheck // as above
 	return err
 }

@@ -10,6 +10,6 @@ import (
 // injectFaults connects the registry to the fault plan; only the fault suite builds this file.
 func injectFaults(o *registry.Options) error {
 	p, err := inject.FromEnvironment()
-	o.Hooks.Step, o.Reserve, o.FoldPulls, o.ConsolidateEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
+	o.Hooks.Step, o.Reserve, o.FoldPulls, o.SquashEvery = p.Hook(), p.Reserve, p.FoldPulls, p.Consolidate
 	return err
 }

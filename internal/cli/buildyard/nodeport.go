@@ -94,14 +94,14 @@ func (p *nodePort) guard(a *access) (*rest.Guard, error) {
 	judge := auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController}, auth.NewGrantTable(auth.Grants{}, nil))
 	switch {
 	case a != nil:
-		who.Root, who.Sessions, judge = a.who.Root, a.who.Sessions, a.judge
+		who.Root, who.Sessions, judge = a.authenticator.Root, a.authenticator.Sessions, a.authorizer
 	case p.edge.clients == nil:
 		return nil, nil // every caller is allowed
 	}
 	if p.edge.clients != nil {
 		who.Certificate = p.edge.clients.Identity
 	}
-	o := rest.GuardOptions{Who: who, Judge: judge, Logger: p.log}
+	o := rest.GuardOptions{Identifier: who, Authorizer: judge, Logger: p.log}
 	if a != nil {
 		o.Auditor, o.Guesses = a.o.Auditor, &a.guesses
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // placementPolicy restricts placements to the nodes on which permission groups may start instances.
-type placementPolicy struct{ judge *auth.Authorizer }
+type placementPolicy struct{ authorizer *auth.Authorizer }
 
 var _ placement.Policy = placementPolicy{}
 
@@ -17,12 +17,12 @@ func permitsOf(a *access) placement.Policy {
 	if a == nil {
 		return nil
 	}
-	return placementPolicy{a.judge}
+	return placementPolicy{a.authorizer}
 }
 
 // Starters implements placement.Policy.
 func (p placementPolicy) Starters() map[string][]string {
-	rules := p.judge.Rules()
+	rules := p.authorizer.Rules()
 	if !rules.Managed() {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (p placementPolicy) Starters() map[string][]string {
 }
 
 // Watch implements placement.Policy.
-func (p placementPolicy) Watch(changed func()) { p.judge.Watch(changed) }
+func (p placementPolicy) Watch(changed func()) { p.authorizer.Watch(changed) }
 
 // rightsOf returns the query of the rights of a service's callers at a registry; nil without
 // authentication.

@@ -19,7 +19,7 @@ import (
 
 // registryStores are the open authentication stores of a standalone registry.
 type registryStores struct {
-	folder  *authfile.Dir
+	authDir *authfile.Dir
 	marks   *authfile.Nonces
 	keys    *auth.Keys
 	signer  *auth.Signer
@@ -57,45 +57,45 @@ func (s *RegistryService) openOwnAccess() error {
 	}
 	s.access, err = openAccess(accessOptions{
 		Service: farm.ServiceRegistry, Settings: s.settings, Authorization: s.settings.Bool(config.Authorization),
-		Tier:   k.license.Tier,
-		Chores: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes,
+		Tier: k.license.Tier,
+		Jobs: []periodic.Job{endGrants(s.core, stores.Grants)}, Stores: stores, Edge: s.edge, Passes: passes,
 		Auditor: auditor(s.trail, farm.ServiceRegistry), Logger: s.log,
 	})
 	return err
 }
 
 func (k *registryStores) open(dir string) (stores accessStores, err error) {
-	if k.folder, err = authfile.OpenDir(dir); err != nil {
+	if k.authDir, err = authfile.OpenDir(dir); err != nil {
 		return stores, err
 	}
-	ring, err := k.folder.Ring()
+	ring, err := k.authDir.Ring()
 	if err != nil {
 		return stores, err
 	}
-	keys, err := k.folder.Keys()
+	keys, err := k.authDir.Keys()
 	if err != nil {
 		return stores, err
 	}
-	grants, err := k.folder.Grants(farm.ServiceRegistry)
+	grants, err := k.authDir.Grants(farm.ServiceRegistry)
 	if err != nil {
 		return stores, err
 	}
-	if k.marks, err = k.folder.OpenNonces(); err != nil {
+	if k.marks, err = k.authDir.OpenNonces(); err != nil {
 		return stores, err
 	}
 	k.keys, k.signer = auth.NewKeys(keys), auth.NewSigner(ring)
-	return accessStores{Keys: keys, Marks: k.marks, Grants: grants, Signer: k.signer}, nil
+	return accessStores{Keys: keys, Nonces: k.marks, Grants: grants, Signer: k.signer}, nil
 }
 
 func (k *registryStores) close() error {
-	if k == nil || k.folder == nil {
+	if k == nil || k.authDir == nil {
 		return nil
 	}
 	var err error
 	if k.marks != nil {
 		err = k.marks.Close()
 	}
-	return errors.Join(err, k.folder.Close())
+	return errors.Join(err, k.authDir.Close())
 }
 
 // listenLocally binds the port for programs of this machine. Without authentication that port

@@ -112,9 +112,9 @@ func (k *storageCommand) open(ctx context.Context, work func(*registry.Registry)
 	return errors.Join(work(r), r.Close())
 }
 
-// upkeep runs the work in a running registry and shows the progress. An interrupted command cancels
+// runJob runs the work in a running registry and shows the progress. An interrupted command cancels
 // it there too.
-func (k *storageCommand) upkeep(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
+func (k *storageCommand) runJob(ctx context.Context, req api.StorageJobRequest) (api.StorageJob, error) {
 	u, err := k.api.StartStorageJob(ctx, req)
 	if err != nil {
 		return u, err

@@ -57,7 +57,7 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	var cut error
 	if o.wait {
 		cut = o.during(ctx, "the termination continues",
-			func(ctx context.Context) error { return o.gone(ctx, results) })
+			func(ctx context.Context) error { return o.waitTerminated(ctx, results) })
 	}
 	if err := o.outcome(results); cut == nil {
 		return err
@@ -65,8 +65,8 @@ func (o *terminateOptions) run(ctx context.Context, args []string) error {
 	return cut
 }
 
-// gone waits for the end of instances and shows the progress.
-func (a *Command) gone(ctx context.Context, all []result) error {
+// waitTerminated waits for the end of instances and shows the progress.
+func (a *Command) waitTerminated(ctx context.Context, all []result) error {
 	m := newProgressMeter(a.Err)
 	for _, r := range all {
 		if r.err == nil {
@@ -267,7 +267,7 @@ has passed.`,
 				return a.started(ctx, ids)
 			case "gone":
 				results := each(ctx, ids, "", func(context.Context, string) error { return nil })
-				if err := a.gone(ctx, results); err != nil {
+				if err := a.waitTerminated(ctx, results); err != nil {
 					return err
 				}
 				return a.outcome(results)

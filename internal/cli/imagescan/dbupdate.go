@@ -162,7 +162,7 @@ func dbExportCommand(g *globals) *cobra.Command {
 			if err := spare(args[0], path); err != nil {
 				return err
 			}
-			return writeBeside(args[0], func(w io.Writer) error {
+			return writeAtomic(args[0], func(w io.Writer) error {
 				_, err := update.Export(cmd.Context(), path, w)
 				return err
 			})
@@ -214,7 +214,7 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 		return err
 	}
 	copied := filepath.Join(folder, "vuln-"+st.Info.Built.UTC().Format("20060102T150405Z")+".db")
-	if err := writeBeside(copied, func(w io.Writer) error { return copyFile(w, path) }); err != nil {
+	if err := writeAtomic(copied, func(w io.Writer) error { return copyFile(w, path) }); err != nil {
 		return err
 	}
 	listing := filepath.Join(folder, "latest.json")

@@ -183,7 +183,7 @@ func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory)
 	c := &r.Coverage
 	c.Database = database(info)
 	c.Hidden, c.Unknown = hidden(res.Hidden), res.UnknownScores
-	c.Unjudged, c.Unjudgeds = unjudged(res.Unjudged), len(res.Unjudged)
+	c.Unjudged, c.Unjudgeds = unjudged(res.NotEvaluated), len(res.NotEvaluated)
 	g.say("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
 	g.say("%s", covered(c, res.Hidden.Total()))
 	return r, nil

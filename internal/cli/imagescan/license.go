@@ -129,15 +129,15 @@ func exists(path string) bool {
 
 // replaceFile replaces a file.
 func replaceFile(path string, data []byte) error {
-	return writeBeside(path, func(w io.Writer) error {
+	return writeAtomic(path, func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})
 }
 
-// writeBeside writes a new file that then replaces path as a whole, so that path is never
+// writeAtomic writes a new file that then replaces path as a whole, so that path is never
 // incomplete.
-func writeBeside(path string, write func(io.Writer) error) error {
+func writeAtomic(path string, write func(io.Writer) error) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
 		return err

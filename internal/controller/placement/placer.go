@@ -193,8 +193,8 @@ func (p *Placer) setNodeLocked(id string) {
 	p.nodes[id] = indexedNode{node, rev, beside}
 	to := sched.NewNode(node, info, beside.Foreign)
 	to.Groups = p.groupsLocked(node)
-	if to.Held == "" && beside.Untold {
-		to.Held = untold
+	if to.Unschedulable == "" && beside.Untold {
+		to.Unschedulable = untold
 	}
 	p.index.SetNode(to)
 	if was.rev != rev && len(to.USB) > 0 {

@@ -43,9 +43,9 @@ var controllers = []struct {
 // cgroups creates a cgroup for each VM of a driver. The kernel owns the cgroups: they outlive the
 // agent, as QEMU does. A nil *cgroups creates none.
 type cgroups struct {
-	dir    string // of this driver; each child belongs to one VM
-	beside int64  // memory in addition to the guest's, in bytes
-	weak   bool   // works without limits
+	dir      string // of this driver; each child belongs to one VM
+	overhead int64  // memory in addition to the guest's, in bytes
+	weak     bool   // works without limits
 }
 
 // openCgroups prepares the cgroups of a driver and removes those in which no VM runs any longer.
@@ -65,9 +65,9 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	}
 	sum := sha256.Sum256([]byte(opt.Dir))
 	g := &cgroups{dir: filepath.Join(parent,
-		fmt.Sprintf("vms-%x", sum[:6])), beside: memoryBeside, weak: opt.weakCgroups}
+		fmt.Sprintf("vms-%x", sum[:6])), overhead: memoryBeside, weak: opt.weakCgroups}
 	if accelerator == "tcg" {
-		g.beside = memoryBesideTCG
+		g.overhead = memoryBesideTCG
 	}
 	if opt.CgroupParent == "" { // a delegated parent got its controllers from the process that delegated it
 		if err := g.enable(cgroupTree); err != nil {
@@ -123,7 +123,7 @@ func (g *cgroups) try(ctx context.Context, d *Driver) error {
 
 // limits returns the files of a VM's cgroup with their values.
 func (g *cgroups) limits(s hv.Spec) []groupFile {
-	memory := strconv.FormatInt(int64(s.MemoryMB)<<20+g.beside, 10)
+	memory := strconv.FormatInt(int64(s.MemoryMB)<<20+g.overhead, 10)
 	return []groupFile{
 		{"memory.max", memory, !g.weak},
 		{"memory.swap.max", memory, false}, // exists only where there is swap

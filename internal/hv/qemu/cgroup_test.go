@@ -29,7 +29,7 @@ func TestCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.beside = 20 << 20 // nothing here is as large as QEMU
+	g.overhead = 20 << 20 // nothing here is as large as QEMU
 	spec := hv.Spec{ID: "memory.max", CPUs: 2, MemoryMB: 4}
 
 	t.Run("limits", func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestNoCgroups(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	g := &cgroups{dir: t.TempDir(), beside: memoryBesideTCG}
+	g := &cgroups{dir: t.TempDir(), overhead: memoryBesideTCG}
 	spec := hv.Spec{ID: "x", CPUs: 200, MemoryMB: 1024}
 	got := map[string]string{}
 	for _, l := range g.limits(spec) {

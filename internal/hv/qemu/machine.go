@@ -212,11 +212,11 @@ func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
 	if err := r.proc.kill(); err != nil {
 		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
 	}
-	return m.awaitGone(ctx, r, killGrace)
+	return m.awaitEnd(ctx, r, killGrace)
 }
 
-// awaitGone waits for the end of a run, at most d.
-func (m *machine) awaitGone(ctx context.Context, r *run, d time.Duration) error {
+// awaitEnd waits for the end of a run, at most d.
+func (m *machine) awaitEnd(ctx context.Context, r *run, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -91,7 +91,7 @@ func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) err
 
 // unloaded waits for the end of a QEMU that refused its state: the reason is in its log.
 func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
-	if m.awaitGone(ctx, r, quitGrace) == nil {
+	if m.awaitEnd(ctx, r, quitGrace) == nil {
 		return fmt.Errorf("the suspended state does not load: %w", errGone)
 	}
 	return err

@@ -246,8 +246,8 @@ func (r *run) ended(exited <-chan string) {
 	close(r.gone)
 }
 
-// isGone reports whether the process has ended and that is recorded.
-func (r *run) isGone() bool {
+// hasEnded reports whether the process has ended and that is recorded.
+func (r *run) hasEnded() bool {
 	select {
 	case <-r.gone:
 		return true

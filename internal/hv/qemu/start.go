@@ -265,7 +265,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 		m.mu.Unlock()
 		return errors.Join(err, writeJSON(m.dir, endFile, e))
 	}
-	gone := r.isGone() || cutOff(err) && m.awaitGone(ctx, r, quitGrace) == nil
+	gone := r.hasEnded() || cutOff(err) && m.awaitEnd(ctx, r, quitGrace) == nil
 	if q, ok := r.link(); ok && !gone {
 		r.saveSerial(ctx, q)
 	}

@@ -30,7 +30,7 @@ func (d *Driver) Stop(ctx context.Context, id string, how hv.StopMode) error {
 	if q, ok := r.link(); ok {
 		quit, cancel := context.WithTimeout(ctx, quitGrace)
 		defer cancel()
-		if q.call(quit, "quit", nil, nil) == nil && m.awaitGone(quit, r, quitGrace) == nil {
+		if q.call(quit, "quit", nil, nil) == nil && m.awaitEnd(quit, r, quitGrace) == nil {
 			return nil
 		}
 	}
@@ -49,7 +49,7 @@ func (m *machine) shutDown(ctx context.Context, r *run) bool {
 			defer cancel()
 			_ = r.agent.call(ask, "guest-shutdown", map[string]string{"mode": "powerdown"}, nil)
 		})
-		if m.awaitGone(ctx, r, m.d.opt.StopTimeout/3) == nil {
+		if m.awaitEnd(ctx, r, m.d.opt.StopTimeout/3) == nil {
 			return true
 		}
 	default: // the agent is not up yet
@@ -57,5 +57,5 @@ func (m *machine) shutDown(ctx context.Context, r *run) bool {
 	if q, ok := r.link(); ok && q.call(ctx, "system_powerdown", nil, nil) != nil {
 		m.d.log.Debug("the power button was not taken", "vm", m.id)
 	}
-	return m.awaitGone(ctx, r, m.d.opt.StopTimeout) == nil
+	return m.awaitEnd(ctx, r, m.d.opt.StopTimeout) == nil
 }

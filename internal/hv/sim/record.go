@@ -36,7 +36,7 @@ type simVM struct {
 	Base      guestFiles `json:",omitempty"` // of the layers it started with
 	Files     guestFiles `json:",omitempty"` // written since; memory and disk
 
-	gone chan struct{} // closed when this run ends; nil after a load
+	ended chan struct{} // closed when this run ends; nil after a load
 }
 
 // runPlan is the random plan for one run of a VM.
@@ -89,13 +89,13 @@ func (r *simVM) plan(now time.Time, p runPlan) {
 		r.CrashAt = now.Add(p.crash)
 	}
 	r.Runs++
-	r.gone = make(chan struct{})
+	r.ended = make(chan struct{})
 }
 
-func (r *simVM) ended() {
-	if r.gone != nil {
-		close(r.gone)
-		r.gone = nil
+func (r *simVM) markEnded() {
+	if r.ended != nil {
+		close(r.ended)
+		r.ended = nil
 	}
 }
 
@@ -133,7 +133,7 @@ func (h *Host) load() error {
 			return fmt.Errorf("%s holds VM %q", f.Name(), r.VM.ID)
 		}
 		if r.VM.Status == hv.Running {
-			r.gone = make(chan struct{})
+			r.ended = make(chan struct{})
 		}
 		h.vms[id] = r
 	}

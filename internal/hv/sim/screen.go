@@ -27,7 +27,7 @@ func (h *Host) Screen(_ context.Context, id string) (net.Conn, error) {
 	if r.Spec.VNC != nil {
 		s.password = r.Spec.VNC.Password
 	}
-	gone := r.gone
+	gone := r.ended
 	theirs, ours := net.Pipe()
 	served := make(chan struct{})
 	go func() {

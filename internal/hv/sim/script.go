@@ -76,7 +76,7 @@ func (h *Host) enter(id string) (<-chan struct{}, seededRand, error) {
 		return nil, seededRand{}, fmt.Errorf("sim: VM %s: %w", id, hv.ErrNotRunning)
 	}
 	r.Commands++
-	return r.gone, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
+	return r.ended, h.draw(id, fmt.Sprint("exec", r.Runs, r.Commands)), nil
 }
 
 // until derives a context that also ends when gone is closed.

@@ -230,7 +230,7 @@ func (h *Host) look(
 	if !r.CrashAt.IsZero() {
 		next = min(next, r.CrashAt.Sub(now))
 	}
-	return hv.VM{}, next, r.gone, nil
+	return hv.VM{}, next, r.ended, nil
 }
 
 // Stop ends a VM after the stop delay, or immediately when forced.
@@ -260,7 +260,7 @@ func (h *Host) Delete(ctx context.Context, id string) error {
 	if !ok {
 		return nil
 	}
-	r.ended() // including the commands in its guest
+	r.markEnded() // including the commands in its guest
 	delete(h.vms, id)
 	return h.removeFile(id)
 }
@@ -318,7 +318,7 @@ func (h *Host) endLocked(r *simVM, at time.Time, failure string) error {
 	}
 	r.VM.Status, r.VM.StoppedAt, r.VM.Failure = hv.Stopped, at, failure
 	r.VM.IP, r.VM.VNCPort = "", 0
-	r.ended()
+	r.markEnded()
 	return h.saveLocked(r)
 }
 

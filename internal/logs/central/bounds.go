@@ -133,7 +133,7 @@ func (h *holder) add(f *file, amount int64) {
 func (l *Logs) remove(f *file) {
 	l.shut(f)
 	s := f.service
-	if err := l.o.Root.Remove(f.path()); err != nil && !gone(err) {
+	if err := l.o.Root.Remove(f.path()); err != nil && !isNotExist(err) {
 		l.o.Log.Warn("a log cannot be removed", "file", f.path(), "error", err)
 		f.stuck = true
 		return

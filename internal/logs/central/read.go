@@ -123,7 +123,7 @@ func (l *Logs) View(service, name string) (*View, error) {
 // view opens a file. The caller holds mu.
 func (l *Logs) view(f *file) (*View, error) {
 	in, err := l.o.Root.Open(f.path())
-	if gone(err) {
+	if isNotExist(err) {
 		return nil, farm.NotFound()
 	}
 	if err != nil {
@@ -132,7 +132,7 @@ func (l *Logs) view(f *file) (*View, error) {
 	return &View{Name: f.name, Size: f.size, Modified: f.last, in: in}, nil
 }
 
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // Close closes the file.
 func (v *View) Close() error { return v.in.Close() }

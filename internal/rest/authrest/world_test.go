@@ -123,11 +123,11 @@ func newSite(t *testing.T, service farm.Service, change ...func(*authrest.Option
 		c(&s.options)
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: &auth.Authenticator{
+		Identifier: &auth.Authenticator{
 			Root: root, Sessions: s.sessions, Logins: logins, Certificate: clients.Identity,
 			JWT: provider.Verify,
 		},
-		Judge: auth.NewAuthorizer(auth.Policy{
+		Authorizer: auth.NewAuthorizer(auth.Policy{
 			Service: service, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 		}, s.grants),
 		Guesses: guesses, Logger: log,

@@ -100,8 +100,8 @@ func TestBackupIsRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: slog.New(slog.DiscardHandler),
-		Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic},
+		Identifier: &auth.Authenticator{Root: root, Sessions: open}, Logger: slog.New(slog.DiscardHandler),
+		Authorizer: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierBasic},
 			auth.NewGrantTable(auth.Grants{}, nil)),
 	})
 	if err != nil {

@@ -35,8 +35,8 @@ func newGuarded(t *testing.T, ids ...string) (c *cloud, sessions map[string]stri
 	grants := auth.NewGrantTable(auth.Grants{}, nil)
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		o.Guard, err = rest.NewGuard(rest.GuardOptions{
-			Who: &auth.Authenticator{Root: root, Sessions: open}, Logger: o.Logger,
-			Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus},
+			Identifier: &auth.Authenticator{Root: root, Sessions: open}, Logger: o.Logger,
+			Authorizer: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus},
 				grants),
 		})
 		if err != nil {
@@ -160,8 +160,8 @@ func TestToldRoutes(t *testing.T) {
 		"PUT /api/v1/node/scan":               farm.EventNodeScanned, // when its numbers are others than before
 	}
 	for _, r := range controllerrest.Routes() {
-		if r.Told != (told[r.Pattern] != "") {
-			t.Errorf("%s: told by other events: %t", r.Pattern, r.Told)
+		if r.OwnEvents != (told[r.Pattern] != "") {
+			t.Errorf("%s: told by other events: %t", r.Pattern, r.OwnEvents)
 		}
 		delete(told, r.Pattern)
 	}

@@ -65,10 +65,10 @@ func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.
 
 // elementSize sums the bytes of an elementStream.
 type elementSize struct {
-	words  messageCache
-	pieces rest.Fragments // of the last element; its memory is reused for the next one
-	count  int
-	bytes  int // of all elements
+	words     messageCache
+	fragments rest.Fragments // of the last element; its memory is reused for the next one
+	count     int
+	bytes     int // of all elements
 }
 
 func newElementSize(passwords bool) *elementSize {
@@ -76,9 +76,9 @@ func newElementSize(passwords bool) *elementSize {
 }
 
 func (s *elementSize) add(inst controller.InstanceView) {
-	s.pieces = s.words.element(s.pieces[:0], inst)
+	s.fragments = s.words.element(s.fragments[:0], inst)
 	s.count++
-	s.bytes += s.pieces.Size()
+	s.bytes += s.fragments.Size()
 }
 
 // total is the size of the stream, including the text between the elements.

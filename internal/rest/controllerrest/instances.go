@@ -38,7 +38,7 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 		size.add(l)
 		tag.add(l)
 	})
-	body := rest.Stream{Size: size.total(), Pieces: elementStream(list.All(), passwords)}
+	body := rest.Stream{Size: size.total(), Fragments: elementStream(list.All(), passwords)}
 	return rest.WithETag{Body: body, Tag: s.era + "." + asOf + "." + tag.text()}, nil
 }
 

@@ -40,7 +40,8 @@ func newJoinable(
 	c = newCloudWith(t, controller.Options{}, func(o *controllerrest.Options) {
 		var err error
 		o.Passes = passes
-		o.Guard, err = rest.NewGuard(rest.GuardOptions{Who: who, Logger: o.Logger, Judge: auth.NewAuthorizer(
+		o.Guard,
+			err = rest.NewGuard(rest.GuardOptions{Identifier: who, Logger: o.Logger, Authorizer: auth.NewAuthorizer(
 			auth.Policy{Service: farm.ServiceController, Tier: farm.TierEnterprisePlus, Authorization: true}, grants)})
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ const ownHost = "auto"
 // configRoutes are the routes that configure nodes.
 func (s *server) configRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /api/v1/node/config", Permission: "change_node_config", Told: true, Do: s.configureNode},
+		{Pattern: "POST /api/v1/node/config", Permission: "change_node_config", OwnEvents: true, Do: s.configureNode},
 	}
 }
 

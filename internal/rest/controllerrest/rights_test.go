@@ -71,7 +71,7 @@ func newManaged(t *testing.T) *managed {
 	}
 	m.cloud = newCloudWith(t, options, func(o *controllerrest.Options) {
 		o.Guard, err = rest.NewGuard(rest.GuardOptions{
-			Who: &auth.Authenticator{Root: root, Sessions: sessions}, Judge: m.judge, Logger: o.Logger,
+			Identifier: &auth.Authenticator{Root: root, Sessions: sessions}, Authorizer: m.judge, Logger: o.Logger,
 		})
 		if err != nil {
 			t.Fatal(err)

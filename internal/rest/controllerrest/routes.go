@@ -148,9 +148,9 @@ func (s *server) coreRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/vm/history", Permission: "list_vms", Do: s.listHistory},
 		{Pattern: "GET /api/v1/vm/watch", Permission: "list_vms", Follows: true, Raw: s.watchVMs},
 		{Pattern: "GET /api/v1/vm/console", Permission: "update_vm", Follows: true, Raw: s.console},
-		{Pattern: "POST /api/v1/vm", Permission: "start_vm", Told: true, Do: s.once(s.startVMs)},
+		{Pattern: "POST /api/v1/vm", Permission: "start_vm", OwnEvents: true, Do: s.once(s.startVMs)},
 		{Pattern: "PUT /api/v1/vm", Permission: "update_vm", Do: s.updateVM},
-		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", Told: true, Do: s.terminateVM},
+		{Pattern: "DELETE /api/v1/vm", Permission: "terminate_vm", OwnEvents: true, Do: s.terminateVM},
 
 		{Pattern: "POST /api/v1/rpc/vm/restart", Permission: "update_vm", Do: s.restartVM},
 
@@ -159,7 +159,7 @@ func (s *server) coreRoutes() []rest.Route {
 
 		{Pattern: "GET /api/v1/node", Permission: "list_nodes", Do: s.listNodes},
 		{Pattern: "GET /api/v1/node/page", Permission: "list_nodes", Do: s.pageNodes},
-		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", Told: true, Do: s.deleteNode},
+		{Pattern: "DELETE /api/v1/node", Permission: "delete_node", OwnEvents: true, Do: s.deleteNode},
 		{Pattern: "GET /api/v1/node/adopt", Permission: "change_node_config", Do: s.listUnknown},
 		{Pattern: "POST /api/v1/node/adopt", Permission: "change_node_config", Do: s.adopt},
 

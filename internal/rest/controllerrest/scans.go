@@ -22,7 +22,7 @@ func (s *server) scanRoutes() []rest.Route {
 		{Pattern: "GET /api/v1/node/scan", Permission: "list_nodes", Do: s.nodeScan},
 		{Pattern: "GET /api/v1/node/scans", Permission: "list_nodes", Do: s.nodeScans},
 		{
-			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", Told: true, Typed: true,
+			Pattern: "PUT /api/v1/node/scan", Permission: "report_scan", OwnEvents: true, Typed: true,
 			MaxBody: api.MaxNodeScan,
 			Do:      s.putScan,
 		},

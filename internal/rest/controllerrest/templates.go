@@ -16,14 +16,14 @@ func (s *server) templateRoutes() []rest.Route {
 		{Pattern: "GET " + templates + "/nodes", Permission: "list_nodes", Do: s.listTemplateNodes},
 		{Pattern: "GET " + templates +
 			"/scan", Permission: "registry_list", Hangs: true, Raw: s.pass("/registry/v2/vm/scan")},
-		{Pattern: "DELETE " + templates, Permission: "registry_delete", Told: true, Do: s.deleteTemplate},
+		{Pattern: "DELETE " + templates, Permission: "registry_delete", OwnEvents: true, Do: s.deleteTemplate},
 		{Pattern: "DELETE /api/v1/registry/revert", Permission: "registry_delete", Do: s.revertTemplate},
 
 		{Pattern: "GET " + templates + "/remove", Permission: "registry_list", Do: s.listRemovals},
 		{Pattern: "DELETE " + templates + "/remove", Permission: "registry_delete", Do: s.removeFromNodes},
 
 		{Pattern: "GET " + nodes, Permission: "registry_distribute_status", Do: s.listDistributions},
-		{Pattern: "POST " + nodes, Permission: "registry_distribute", Told: true, Do: s.once(s.distribute)},
+		{Pattern: "POST " + nodes, Permission: "registry_distribute", OwnEvents: true, Do: s.once(s.distribute)},
 		{Pattern: "DELETE " + nodes, Permission: "registry_distribute", Do: s.cancelDistribution},
 	}
 }

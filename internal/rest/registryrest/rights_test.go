@@ -84,7 +84,7 @@ func openVault(t *testing.T, base string) *vault {
 		Service: farm.ServiceRegistry, Tier: farm.TierEnterprisePlus, Authorization: true, Resources: true,
 	}, v.grants)
 	log := slog.New(slog.DiscardHandler)
-	guard, err := rest.NewGuard(rest.GuardOptions{Who: as{}, Judge: judge, Logger: log})
+	guard, err := rest.NewGuard(rest.GuardOptions{Identifier: as{}, Authorizer: judge, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,8 +37,9 @@ func TestStorageJobFromElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: &auth.Authenticator{Root: root}, Logger: slog.New(slog.DiscardHandler),
-		Judge: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceRegistry}, auth.NewGrantTable(auth.Grants{}, nil)),
+		Identifier: &auth.Authenticator{Root: root}, Logger: slog.New(slog.DiscardHandler),
+		Authorizer: auth.NewAuthorizer(auth.Policy{Service: farm.ServiceRegistry},
+			auth.NewGrantTable(auth.Grants{}, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -68,8 +68,9 @@ func New(o Options) *Service {
 	}
 	log := slog.New(slog.DiscardHandler)
 	guard, err := rest.NewGuard(rest.GuardOptions{
-		Who: who,
-		Judge: auth.NewAuthorizer(auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true},
+		Identifier: who,
+		Authorizer: auth.NewAuthorizer(
+			auth.Policy{Service: o.Service, Tier: farm.TierEnterprisePlus, Authorization: true},
 			s.Grants), Logger: log,
 	})
 	if err != nil {

@@ -107,7 +107,7 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	}
 	slices.SortFunc(out.Wanted, func(a, b Wanted) int { return cmp.Compare(a.Path, b.Path) })
 	out.Warnings, out.Skipped, out.Files, out.Folders, out.Unread = w.warnings.cut(), w.skipped.cut(), w.files,
-		w.folders, w.unread+w.unlisted
+		w.dirs, w.unread+w.unlisted
 	return &out, nil
 }
 
@@ -162,8 +162,8 @@ type FileStamp struct {
 	Changed time.Time // last change of its content, name or permissions, as far as the system reports it
 }
 
-// Mark returns the current stamp of a path. It fails when nothing is there.
-func (f *Finder) Mark(name string) (FileStamp, error) {
+// StampOf returns the current stamp of a path. It fails when nothing is there.
+func (f *Finder) StampOf(name string) (FileStamp, error) {
 	info, err := lstat(f.root, name)
 	if err != nil {
 		return FileStamp{}, err

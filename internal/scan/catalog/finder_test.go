@@ -73,14 +73,14 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 		}
 	}
 	path := from + "/real/node_modules/ws/package.json"
-	before, err := f.Mark(path)
+	before, err := f.StampOf(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod("/"+path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := f.Mark(path); err != nil || after.Print == before.Print {
+	if after, err := f.StampOf(path); err != nil || after.Print == before.Print {
 		t.Errorf("the mark stays when permissions change: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ func TestSpace(t *testing.T) {
 	cancel() // a caller that waits stops
 	r := &reading{
 		room: semaphore.NewWeighted(room), claims: newPatternTable(nil), report: &progress{},
-		shelf: newPackageSet(usual),
+		packages: newPackageSet(usual),
 	}
 	r.read(ctx, wanted{path: "small"})
 	if r.result.Read != 1 {

@@ -81,7 +81,7 @@ func Scan(ctx context.Context, root fs.FS, o Options) (*Result, error) {
 	p := &progress{tell: o.Progress}
 	defer p.start()()
 	r := &reading{
-		root: root, claims: newPatternTable(o.Extractors), options: o, report: p, shelf: newPackageSet(o.Limits),
+		root: root, claims: newPatternTable(o.Extractors), options: o, report: p, packages: newPackageSet(o.Limits),
 		room: semaphore.NewWeighted(room),
 	}
 	r.walk = newWalk(r)
@@ -101,9 +101,9 @@ type reading struct {
 
 	room *semaphore.Weighted // of large files that are in memory
 
-	mu     sync.Mutex
-	shelf  *packageSet
-	result Result // its counts
+	mu       sync.Mutex
+	packages *packageSet
+	result   Result // its counts
 }
 
 // outcome is the result of one file.
@@ -135,7 +135,7 @@ func (r *reading) keep(w wanted, o outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range o.packages {
-		r.shelf.add(p)
+		r.packages.add(p)
 	}
 	r.walk.warn(o.warnings)
 	r.result.Bytes += o.bytes
@@ -212,9 +212,9 @@ func (r *reading) extract(
 // end builds the result.
 func (r *reading) end() *Result {
 	out, w := &r.result, r.walk
-	out.Files, out.Folders, out.Unread = w.files, w.folders, out.Unread+w.unread
-	out.Packages = r.shelf.packages()
-	out.text = r.shelf.first.used
+	out.Files, out.Folders, out.Unread = w.files, w.dirs, out.Unread+w.unread
+	out.Packages = r.packages.packages()
+	out.text = r.packages.first.used
 	if r.options.CPEs != nil {
 		for i := range out.Packages {
 			out.Packages[i].CPEs = r.options.CPEs(out.Packages[i])
@@ -222,7 +222,7 @@ func (r *reading) end() *Result {
 	}
 	out.Warnings, out.Skipped = slices.Clip(w.warnings.cut()), slices.Clip(w.skipped.cut())
 	for _, m := range slices.Concat(
-		more(r.shelf.left, "entries of packages"), more(w.warnings.left, "warnings"), more(w.unlisted, "folders"),
+		more(r.packages.left, "entries of packages"), more(w.warnings.left, "warnings"), more(w.unlisted, "folders"),
 	) {
 		out.Warnings = append(out.Warnings, m)
 		out.Unread++

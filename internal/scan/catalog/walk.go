@@ -67,7 +67,7 @@ type walk struct {
 	warnings *boundedSet[Warning]
 	skipped  *boundedSet[Warning]
 	files    int
-	folders  int
+	dirs     int
 	unread   int // directories that were not read, or only in part
 	listed   int // directories that were added to the list
 	unlisted int // directories that were not, because of the limit
@@ -172,7 +172,7 @@ func (w *walk) done(b *batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
-	for _, f := range b.folders {
+	for _, f := range b.dirs {
 		if w.listed++; w.listed > maxFolders {
 			w.unlisted++
 			continue
@@ -188,9 +188,9 @@ func (w *walk) done(b *batch) {
 	}
 	w.files += b.files
 	w.unread += b.unread
-	w.folders++
+	w.dirs++
 	w.report.files.Add(int64(b.files))
-	*b = batch{walk: w, folders: b.folders[:0], found: b.found[:0]}
+	*b = batch{walk: w, dirs: b.dirs[:0], found: b.found[:0]}
 	w.more.Broadcast()
 }
 
@@ -241,7 +241,7 @@ func (w *walk) first(e fs.DirEntry) bool {
 // batch is what one goroutine finds in one directory.
 type batch struct {
 	walk     *walk
-	folders  []dirTask
+	dirs     []dirTask
 	found    []wanted
 	warnings []Warning
 	skipped  []Warning
@@ -337,7 +337,7 @@ func (b *batch) folder(f dirTask, full string) {
 			Warning{Path: shown(full), What: "the directory was already read under another name", Odd: true})
 	default:
 		f.entry = alone(f.entry)
-		b.folders = append(b.folders, f)
+		b.dirs = append(b.dirs, f)
 	}
 }
 

@@ -96,7 +96,7 @@ func (l *realTimeScan) waits() bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-l.heard: // it is ending
+	case <-l.watcherEnded: // it is ending
 	case <-l.ctx.Done():
 	}
 	return false

@@ -173,10 +173,10 @@ func (p *changeQueue) len() int {
 	return len(p.items)
 }
 
-// beside returns which other path to inspect when a path changes, because extractors read more than
+// siblingChange returns which other path to inspect when a path changes, because extractors read more than
 // one file: the receipt of a keg next to its formula, the copies of a cask next to the directory of
 // its version.
-func beside(c Change) (Change, bool) {
+func siblingChange(c Change) (Change, bool) {
 	if c.What == FileChanged {
 		if keg, _, ok := strings.Cut(c.Path, "/.brew/"); ok && strings.Contains(keg, "/Cellar/") {
 			return Change{keg + "/INSTALL_RECEIPT.json", FileChanged}, true

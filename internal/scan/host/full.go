@@ -77,7 +77,7 @@ func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 	out.Took = time.Since(begun).Round(time.Millisecond)
 	switch {
 	case errors.Is(context.Cause(ctx), errStopped):
-		out.Cancelled = true
+		out.Canceled = true
 	case err != nil:
 		out.Error = err.Error()
 		h.failed(err, "A full scan failed.")

@@ -74,7 +74,7 @@ type Host struct {
 
 // workCounters counts the scanner's work.
 type workCounters struct {
-	fullScans, changes, rescans, read, packages, findings, judged, updates, failures atomic.Uint64
+	fullScans, changes, rescans, read, packages, findings, matched, updates, failures atomic.Uint64
 }
 
 // Open opens the inventory. A damaged one is moved aside, the status reports it, and Run begins
@@ -407,7 +407,7 @@ func (h *Host) await(f *fullScan) {
 	defer h.mu.Unlock()
 	h.memory.Last = &ScanResult{
 		Path: f.order.Path, Started: f.order.Started,
-		Took: time.Since(f.order.Started).Round(time.Millisecond), Cancelled: true,
+		Took: time.Since(f.order.Started).Round(time.Millisecond), Canceled: true,
 	}
 }
 

@@ -213,7 +213,7 @@ func (j *matchRun) keep(ctx context.Context, list []inventorydb.Package) error {
 	if err != nil {
 		return err
 	}
-	j.host.work.judged.Add(uint64(len(list)))
+	j.host.work.matched.Add(uint64(len(list)))
 	j.host.work.findings.Add(uint64(len(added)))
 	j.step.found(added, j.host.sieve.Load().Keep)
 	return nil

@@ -30,8 +30,8 @@ func judged(t *testing.T) (*bench, *matchRun) {
 func (b *bench) put(file string, list ...catalog.Package) {
 	b.t.Helper()
 	_, err := b.book.Put(inventorydb.Batch{
-		Files: []inventorydb.File{{Path: file, Mark: 1, Packages: list}}, At: b.now(),
-		Mark: func(string) (uint64, bool) { return 1, true },
+		Files: []inventorydb.File{{Path: file, Stamp: 1, Packages: list}}, At: b.now(),
+		Stamp: func(string) (uint64, bool) { return 1, true },
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -27,13 +27,13 @@ type realTimeScan struct {
 	meter   meter
 	pace    throttle
 
-	listen context.CancelFunc // stops the watcher
-	heard  chan struct{}      // closed when the watcher has ended
-	ctx    context.Context    // of the work
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
-	noted  chan struct{} // closed when the files that existed before are known
-	once   sync.Once     // closes it
+	listen       context.CancelFunc // stops the watcher
+	watcherEnded chan struct{}      // closed when the watcher has ended
+	ctx          context.Context    // of the work
+	cancel       context.CancelFunc
+	tasks        sync.WaitGroup
+	noted        chan struct{} // closed when the files that existed before are known
+	once         sync.Once     // closes it
 
 	// caught is closed when the files that existed before or were missed are known; nil while no
 	// search for them runs. The lock of the host guards it.
@@ -47,7 +47,7 @@ const flushMost = 10 * time.Second
 // newRealTimeScan begins to watch a directory. No later change is missed.
 func (h *Host) newLive(root string) (*realTimeScan, error) {
 	l := &realTimeScan{host: h, root: root, pending: newChangeQueue(root,
-		h.o.settle), heard: make(chan struct{}), noted: make(chan struct{})}
+		h.o.settle), watcherEnded: make(chan struct{}), noted: make(chan struct{})}
 	var err error
 	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (h *Host) newLive(root string) (*realTimeScan, error) {
 	listen, stop := context.WithCancel(h.life)
 	l.listen = stop
 	h.goes.Go(func() {
-		defer close(l.heard)
+		defer close(l.watcherEnded)
 		err := l.watcher.Run(listen, l.take)
 		if err != nil && listen.Err() == nil {
 			h.warn("real-time scanning of " + root + " hears nothing any more: " + err.Error())
@@ -78,7 +78,7 @@ func (l *realTimeScan) take(list []Change) {
 	l.host.work.changes.Add(uint64(len(list)))
 	var keep []Change
 	for _, c := range list {
-		if other, ok := beside(c); ok {
+		if other, ok := siblingChange(c); ok {
 			keep = append(keep, other)
 		}
 		if c.What == FileChanged && !l.host.silent.has(c.Path) {
@@ -296,7 +296,7 @@ func (l *realTimeScan) end() {
 // drainEvents waits until the watcher has reported earlier changes, then stops it.
 func (l *realTimeScan) drainEvents() {
 	select {
-	case <-l.heard: // that was logged already
+	case <-l.watcherEnded: // that was logged already
 		return
 	default:
 	}
@@ -306,13 +306,13 @@ func (l *realTimeScan) drainEvents() {
 		l.host.warn("real-time scanning of " + l.root + " may not have noticed what was written last: " + err.Error())
 	}
 	l.listen()
-	<-l.heard
+	<-l.watcherEnded
 }
 
 // halt stops watching and working.
 func (l *realTimeScan) halt() {
 	l.listen()
-	<-l.heard
+	<-l.watcherEnded
 	l.cancel()
 	l.tasks.Wait()
 	if err := l.watcher.Close(); err != nil {

@@ -118,12 +118,12 @@ type Event struct {
 	Cause    Cause
 	New      []Package // cataloged for the first time; of a large step the first thousand
 	Findings []Finding // that are new; of a large step the first thousand
-	Gone     []Package // no longer in any file, with name and version alone; of a large step the first thousand
+	Removed  []Package // no longer in any file, with name and version alone; of a large step the first thousand
 	Counts   Counts    // of all of them
 }
 
 // Counts are the numbers of an event.
-type Counts struct{ New, Findings, Gone int }
+type Counts struct{ New, Findings, Removed int }
 
 // Cause is why something changed.
 type Cause string

@@ -225,7 +225,7 @@ func TestRealTimeFollowsWhatHappens(t *testing.T) {
 		defer b.mu.Unlock()
 		gone := 0
 		for _, e := range b.events {
-			gone += e.Counts.Gone
+			gone += e.Counts.Removed
 		}
 		return gone == 10
 	})

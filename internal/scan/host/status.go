@@ -47,7 +47,7 @@ type ScanResult struct {
 	Skipped      int           `json:"skipped"`  // directories left out, by the kind of their file system or by option
 	FirstUnread  []string      `json:"firstUnread,omitempty"`
 	FirstSkipped []string      `json:"firstSkipped,omitempty"`
-	Cancelled    bool          `json:"cancelled,omitempty"`
+	Canceled     bool          `json:"cancelled,omitempty"`
 	Error        string        `json:"error,omitempty"`
 }
 

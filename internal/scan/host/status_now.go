@@ -79,7 +79,7 @@ func (f *fullScan) progress() *Progress {
 func (w *workCounters) now() Work {
 	return Work{
 		FullScans: w.fullScans.Load(), Changes: w.changes.Load(), Rescans: w.rescans.Load(), FilesRead: w.read.Load(),
-		Packages: w.packages.Load(), Findings: w.findings.Load(), Matched: w.judged.Load(), Updates: w.updates.Load(),
+		Packages: w.packages.Load(), Findings: w.findings.Load(), Matched: w.matched.Load(), Updates: w.updates.Load(),
 		Failures: w.failures.Load(),
 	}
 }

@@ -24,10 +24,10 @@ type step struct {
 // add adds the changes of a batch.
 func (s *step) add(c inventorydb.Changes) {
 	s.counts.New += len(c.New)
-	s.counts.Gone += len(c.Gone)
+	s.counts.Removed += len(c.Removed)
 	s.ids = append(s.ids, c.New[:min(len(c.New), mostTold-len(s.ids))]...)
-	s.gone = append(s.gone, c.Gone[:min(len(c.Gone), mostTold-len(s.gone))]...)
-	for _, g := range c.Gone {
+	s.gone = append(s.gone, c.Removed[:min(len(c.Removed), mostTold-len(s.gone))]...)
+	for _, g := range c.Removed {
 		s.products = s.products || match.ByProduct(g.Kind)
 	}
 }
@@ -65,7 +65,7 @@ func (h *Host) tell(s *step) {
 		e.New = append(e.New, shown(p))
 	}
 	for _, g := range s.gone {
-		e.Gone = append(e.Gone,
+		e.Removed = append(e.Removed,
 			Package{ID: g.ID, Package: catalog.Package{Kind: g.Kind, Name: g.Name, Version: g.Version}})
 	}
 	h.o.OnChange(e)

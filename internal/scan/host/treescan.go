@@ -124,11 +124,11 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 	marks := make([]catalog.FileStamp, 0, len(c.wanted))
 	still := make([]catalog.Wanted, 0, len(c.wanted))
 	for _, w := range c.wanted {
-		m, err := p.finder.Mark(w.Path)
+		m, err := p.finder.StampOf(w.Path)
 		if err != nil {
 			continue // it was removed
 		}
-		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Mark: m.Print}), append(marks, m),
+		seen, marks, still = append(seen, inventorydb.Seen{Path: w.Path, Stamp: m.Print}), append(marks, m),
 			append(still, w)
 	}
 	known := make([]inventorydb.Knowledge, len(seen))
@@ -143,9 +143,9 @@ func (p *treeScan) read(ctx context.Context, c *fileRange) {
 		case known[i] == inventorydb.Same && !leans(w.Path) || known[i] == inventorydb.Silent ||
 			known[i] == inventorydb.Noted && p.reads == whatDiffers:
 		case known[i] == inventorydb.Unknown && marks[i].Changed.Before(p.before):
-			c.files = append(c.files, inventorydb.File{Path: w.Path, Mark: seen[i].Mark, Quiet: true})
+			c.files = append(c.files, inventorydb.File{Path: w.Path, Stamp: seen[i].Stamp, Quiet: true})
 		default:
-			f, warnings := p.one(ctx, w, seen[i].Mark)
+			f, warnings := p.one(ctx, w, seen[i].Stamp)
 			c.files = append(c.files, f)
 			c.warnings = append(c.warnings, warnings...)
 		}
@@ -168,7 +168,7 @@ func (p *treeScan) one(ctx context.Context, w catalog.Wanted, mark uint64) (inve
 	found := p.finder.Read(ctx, w)
 	p.meter.packages.Add(int64(len(found.Packages)))
 	p.host.work.read.Add(1)
-	return inventorydb.File{Path: w.Path, Mark: mark, Packages: found.Packages}, found.Warnings
+	return inventorydb.File{Path: w.Path, Stamp: mark, Packages: found.Packages}, found.Warnings
 }
 
 // collect stores what was read, many files in one transaction: each waits for the disk.
@@ -222,7 +222,7 @@ const maxWarnings = 10_000
 // keep stores a batch in the inventory. Files that changed since they were read are read again; a
 // file that changes all the time is reported by its next change, or found by the next scan.
 func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
-	b.At, b.Mark, b.There = p.host.now(), p.mark, p.there
+	b.At, b.Stamp, b.There = p.host.now(), p.mark, p.there
 	for try := 0; ; try++ {
 		changes, err := p.host.book.Put(b)
 		p.step.add(changes)
@@ -244,7 +244,7 @@ func (p *treeScan) keep(ctx context.Context, b inventorydb.Batch) error {
 // again reads a file in its current state.
 func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bool) {
 	w, ok := p.finder.At(path)
-	m, err := p.finder.Mark(path)
+	m, err := p.finder.StampOf(path)
 	if !ok || err != nil {
 		return inventorydb.File{}, false
 	}
@@ -254,7 +254,7 @@ func (p *treeScan) again(ctx context.Context, path string) (inventorydb.File, bo
 
 // mark returns the current stamp of a file.
 func (p *treeScan) mark(path string) (uint64, bool) {
-	m, err := p.finder.Mark(path)
+	m, err := p.finder.StampOf(path)
 	return m.Print, err == nil
 }
 

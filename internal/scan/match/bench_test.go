@@ -113,7 +113,7 @@ func BenchmarkMatch(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.ReportMetric(float64(len(r.Findings)), "findings")
-				b.ReportMetric(float64(len(r.Unjudged)), "unjudged")
+				b.ReportMetric(float64(len(r.NotEvaluated)), "unjudged")
 			}
 			b.ReportMetric(float64((cpu()-before).Microseconds())/1000/float64(runs), "cpu-ms/op")
 			b.ReportMetric(anonymous()-memory, "more-anon-MB")

@@ -58,14 +58,14 @@ func (h Suppressed) Total() int {
 type Result struct {
 	Findings      []Finding // sorted by package, version, location and id
 	Packages      int       // how many were matched
-	Unjudged      []NotEvaluated
+	NotEvaluated  []NotEvaluated
 	Hidden        Suppressed
 	UnknownScores int // among Findings: 0.0 or none
 }
 
 // add adds the counts of a matcher.
 func (r *Result) add(other *Result) {
-	r.Unjudged = append(r.Unjudged, other.Unjudged...)
+	r.NotEvaluated = append(r.NotEvaluated, other.NotEvaluated...)
 	r.UnknownScores += other.UnknownScores
 	h, o := &r.Hidden, other.Hidden
 	h.Packages += o.Packages
@@ -87,7 +87,7 @@ func (r *Result) sort(found []*Finding) {
 	for i, f := range found {
 		r.Findings[i] = *f
 	}
-	slices.SortFunc(r.Unjudged, func(a, b NotEvaluated) int {
+	slices.SortFunc(r.NotEvaluated, func(a, b NotEvaluated) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Package.Kind, b.Package.Kind))
 	})
 }

@@ -123,8 +123,8 @@ func TestRanges(t *testing.T) {
 		if len(r.Findings) == 1 {
 			got = r.Findings[0].Constraint
 		}
-		if got != tt.want || len(r.Unjudged) != 0 {
-			t.Errorf("%s: got %q, want %q; not judged: %v", tt.version, got, tt.want, r.Unjudged)
+		if got != tt.want || len(r.NotEvaluated) != 0 {
+			t.Errorf("%s: got %q, want %q; not judged: %v", tt.version, got, tt.want, r.NotEvaluated)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestNotChecked(t *testing.T) {
 		pkg(catalog.Go, "p", "odd"), pkg(catalog.Go, "p", "odder"), pkg(catalog.Go, "p", strings.Repeat("9", 1<<20)),
 		pkg(catalog.Go, "p", "1\x00"))
 	expect(t, found(r), "p odd GO-1 = odd", "stdlib go1.21.0 GO-1 >= 0")
-	if len(r.Unjudged) != 3 || r.Packages != 9 {
+	if len(r.NotEvaluated) != 3 || r.Packages != 9 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -202,7 +202,8 @@ func TestOddBounds(t *testing.T) {
 		a := fixed("GHSA-1", vulndb.GHSA, "")
 		a.Ranges = []vulndb.Range{r}
 		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", "1.0.0"))
-		if len(got.Findings) != 0 || len(got.Unjudged) != 1 || !strings.Contains(got.Unjudged[0].Reason, "GHSA-1") {
+		if len(got.Findings) != 0 || len(got.NotEvaluated) != 1 ||
+			!strings.Contains(got.NotEvaluated[0].Reason, "GHSA-1") {
 			t.Errorf("%+v: got %+v", r, got)
 		}
 	}
@@ -210,7 +211,7 @@ func TestOddBounds(t *testing.T) {
 	a.Versions = []string{"0", "other"}
 	for version, want := range map[string]int{"odd": 0, "other": 1} {
 		got := run(t, inEcosystem(vulndb.NPM, a), match.Options{}, pkg(catalog.NPM, "p", version))
-		if len(got.Findings) != want || len(got.Unjudged) != 1-want || want > 0 && len(got.Findings[0].Fixed) != 0 {
+		if len(got.Findings) != want || len(got.NotEvaluated) != 1-want || want > 0 && len(got.Findings[0].Fixed) != 0 {
 			t.Errorf("%s: got %+v", version, got)
 		}
 	}
@@ -525,9 +526,9 @@ func TestManyPackages(t *testing.T) {
 	first := run(t, db, o, packages...)
 	slices.Reverse(packages)
 	second := run(t, db, o, packages...)
-	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.Unjudged) != 300 ||
+	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.NotEvaluated) != 300 ||
 		first.Packages != 1200 {
-		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.Unjudged), first.Hidden)
+		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.NotEvaluated), first.Hidden)
 	}
 	if !reflect.DeepEqual(first, second) {
 		t.Error("the result depends on the order of the packages")

@@ -85,7 +85,7 @@ func (j *matcher) matchGroup(group []*catalog.Package) error {
 }
 
 func (j *matcher) matchPackage(e ecosystem, p *catalog.Package, topics []advisoryGroup) error {
-	found := findings{judge: j, pkg: p}
+	found := findings{matcher: j, pkg: p}
 	if len(topics) > 0 && cpe.IsCask(*p) {
 		j.story.add("%s %s is a cask: what Homebrew says is about the formula of that name.", p.Name, p.Version)
 		topics = nil
@@ -103,8 +103,9 @@ func (j *matcher) matchPackage(e ecosystem, p *catalog.Package, topics []advisor
 			return err
 		}
 	}
-	if found.unjudged != nil {
-		j.result.Unjudged = append(j.result.Unjudged, NotEvaluated{Package: *p, Reason: found.unjudged.Error()})
+	if found.notEvaluated != nil {
+		j.result.NotEvaluated = append(j.result.NotEvaluated,
+			NotEvaluated{Package: *p, Reason: found.notEvaluated.Error()})
 	}
 	return nil
 }
@@ -123,7 +124,7 @@ func (j *matcher) matchAdvisories(found *findings, s subject, t *advisoryGroup) 
 		}
 		v := j.verdict(s, a)
 		if v.err != nil {
-			found.unjudged = cmp.Or(s.err, fmt.Errorf("%s: %w", a.ID, v.err))
+			found.notEvaluated = cmp.Or(s.err, fmt.Errorf("%s: %w", a.ID, v.err))
 		}
 		if !v.affected {
 			continue
@@ -199,7 +200,7 @@ func (j *matcher) matchCVE(found *findings, it *productQuery, of []vulndb.Applic
 		c := j.evaluate(it, &of[i])
 		j.traceConfiguration(it, &of[i], &c)
 		if c.err != nil {
-			found.unjudged = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
+			found.notEvaluated = cmp.Or(it.err, fmt.Errorf("%s: %w", of[i].ID, c.err))
 		}
 		if !c.holds {
 			continue

@@ -190,7 +190,7 @@ func TestCasks(t *testing.T) {
 	expect(t, found(r), "p 1.0.0 CVE-2024-3 < 2.0.0", "p 26.0.0 CVE-2024-1 < 27.1.1", "p 27.1.0 CVE-2024-1 < 27.1.1",
 		"p 4.30.0,149282 CVE-2024-1 < 4.31")
 	var not []string
-	for _, u := range r.Unjudged {
+	for _, u := range r.NotEvaluated {
 		not = append(not, u.Package.Version)
 	}
 	expect(t, not, "HEAD-1a2b3c4", "latest")

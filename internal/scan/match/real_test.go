@@ -34,11 +34,11 @@ func TestRealBounds(t *testing.T) {
 				bounds++
 				m := &memory{advisories: []vulndb.Advisory{one}}
 				res := run(t, m, match.Options{}, pkg(kindOf[a.Ecosystem], a.Name, version))
-				if len(res.Unjudged) > 0 {
+				if len(res.NotEvaluated) > 0 {
 					odd++
-					t.Logf("%s %s: %v", a.ID, a.Name, res.Unjudged[0].Reason)
+					t.Logf("%s %s: %v", a.ID, a.Name, res.NotEvaluated[0].Reason)
 				}
-				if got := len(res.Findings) == 1; got != want && len(res.Unjudged) == 0 {
+				if got := len(res.Findings) == 1; got != want && len(res.NotEvaluated) == 0 {
 					t.Errorf("%s %s %s in %+v: affected is %v", a.ID, a.Name, version, r, got)
 				}
 			}

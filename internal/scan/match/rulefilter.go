@@ -3,7 +3,7 @@ package match
 import "github.com/buildyard/buildyard/internal/scan/catalog"
 
 // RuleFilter applies rules to findings that were made without any. It is safe for concurrent use.
-type RuleFilter struct{ judge matcher }
+type RuleFilter struct{ matcher matcher }
 
 // NewRuleFilter creates one. It fails for invalid rules.
 func NewRuleFilter(r Rules) (*RuleFilter, error) {
@@ -16,7 +16,7 @@ func NewRuleFilter(r Rules) (*RuleFilter, error) {
 
 // Keep reports whether the rules leave a finding in.
 func (s *RuleFilter) Keep(f *Finding) bool {
-	why, _ := s.judge.rule(f)
+	why, _ := s.matcher.rule(f)
 	return why == shown
 }
 

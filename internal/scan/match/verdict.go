@@ -81,10 +81,10 @@ func (s subject) nearest(versions []string) []string {
 
 // findings collects the findings of one package.
 type findings struct {
-	judge    *matcher
-	pkg      *catalog.Package
-	ids      []string
-	unjudged error
+	matcher      *matcher
+	pkg          *catalog.Package
+	ids          []string
+	notEvaluated error
 }
 
 func (f *findings) has(id string) bool { return slices.Contains(f.ids, id) }
@@ -92,16 +92,16 @@ func (f *findings) has(id string) bool { return slices.Contains(f.ids, id) }
 // add completes a finding and applies the rules. A rejected ID is not a vulnerability: an
 // ecosystem's record is then reported under its own ID, NVD's not at all.
 func (f *findings) add(id string, found *Finding) error {
-	v, err := f.judge.vulnerability(id)
+	v, err := f.matcher.vulnerability(id)
 	if err != nil {
 		return err
 	}
 	if v.Rejected {
-		f.judge.story.add("%s was rejected: it is not a vulnerability.", id)
+		f.matcher.story.add("%s was rejected: it is not a vulnerability.", id)
 		if found.Advisory == id {
 			return nil
 		}
-		if v, err = f.judge.vulnerability(found.Advisory); err != nil {
+		if v, err = f.matcher.vulnerability(found.Advisory); err != nil {
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (f *findings) add(id string, found *Finding) error {
 	found.Vulnerability, found.Package = *v, *f.pkg
 	found.Vulnerability.Related = related(v, found.Advisory)
 	found.Version, found.Type = f.pkg.Version, Semantic
-	f.judge.keep(found)
+	f.matcher.keep(found)
 	return nil
 }
 

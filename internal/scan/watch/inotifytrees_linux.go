@@ -27,12 +27,12 @@ type inotifyTrees struct {
 	limit   int
 	foreign func(path string) bool // a file system not watched by inotify is mounted here
 
-	starts []string         // roots of the trees, existing or not
-	trees  map[string]*node // start -> its tree
-	steps  map[string]*node // ancestors of starts
-	nodes  map[int32][]*node
-	rest   map[string]bool // directories without a watch
-	polled []string        // directories whose changes no watch would report
+	starts    []string         // roots of the trees, existing or not
+	trees     map[string]*node // start -> its tree
+	steps     map[string]*node // ancestors of starts
+	nodes     map[int32][]*node
+	unwatched map[string]bool // directories without a watch
+	polled    []string        // directories whose changes no watch would report
 
 	full    bool
 	refused int // directories that this process has no permission to read
@@ -63,7 +63,7 @@ func newInotifyTrees(s *scope) (*inotifyTrees, error) {
 	}
 	return &inotifyTrees{
 		s: s, fd: fd, limit: s.tune.watches, foreign: func(string) bool { return false },
-		trees: map[string]*node{}, steps: map[string]*node{}, nodes: map[int32][]*node{}, rest: map[string]bool{},
+		trees: map[string]*node{}, steps: map[string]*node{}, nodes: map[int32][]*node{}, unwatched: map[string]bool{},
 	}, nil
 }
 
@@ -199,19 +199,19 @@ func dirsIn(path string) []string {
 // leave leaves a directory to polling.
 func (g *inotifyTrees) leave(path string) {
 	for p := path; p != ""; p = parent(p) {
-		if g.rest[p] {
+		if g.unwatched[p] {
 			return
 		}
 	}
-	g.rest[path] = true
+	g.unwatched[path] = true
 	g.version++
 }
 
 // trim removes the directories below a path from those left to polling.
 func (g *inotifyTrees) trim(path string) {
-	for p := range g.rest {
+	for p := range g.unwatched {
 		if within(path, p) {
-			delete(g.rest, p)
+			delete(g.unwatched, p)
 			g.version++
 		}
 	}
@@ -343,7 +343,7 @@ func (g *inotifyTrees) renew() error {
 	clear(g.trees)
 	clear(g.steps)
 	clear(g.nodes)
-	clear(g.rest)
+	clear(g.unwatched)
 	g.full = false
 	g.version++
 	return nil
@@ -413,9 +413,9 @@ func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
 	}
 }
 
-// unwatched lists the directories that have to be polled.
-func (g *inotifyTrees) unwatched() []string {
-	out := append(slices.Collect(maps.Keys(g.rest)), g.polled...)
+// listUnwatched lists the directories that have to be polled.
+func (g *inotifyTrees) listUnwatched() []string {
+	out := append(slices.Collect(maps.Keys(g.unwatched)), g.polled...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -179,7 +179,7 @@ func (p *partial) markWritten() {
 
 // settle leaves to polling what inotify has no watches for, and updates the reported mounts.
 func (p *partial) settle() {
-	rest := p.grown.unwatched()
+	rest := p.grown.listUnwatched()
 	p.poll.look(rest, p.grown.why(), p.grown.foreign)
 	starts := p.s.starts()
 	var said []Mount

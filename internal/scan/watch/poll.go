@@ -32,7 +32,7 @@ type poller struct {
 
 	work    sync.Mutex // held during a check of directories, which may take long
 	foreign func(path string) bool
-	folders map[string]dirStamp // state at the last check
+	dirs    map[string]dirStamp // state at the last check
 	files   int                 // of all directories
 }
 
@@ -60,7 +60,7 @@ type stamp struct {
 func newPoller(s *scope, news *changeBuffer) *poller {
 	return &poller{
 		s: s, news: news, quit: make(chan struct{}), ended: make(chan struct{}), set: make(chan struct{}, 1),
-		folders: map[string]dirStamp{},
+		dirs: map[string]dirStamp{},
 	}
 }
 
@@ -80,13 +80,13 @@ func (p *poller) look(tops []string, why string, foreign func(path string) bool)
 	p.work.Lock()
 	defer p.work.Unlock()
 	p.foreign = foreign
-	for f := range p.folders {
+	for f := range p.dirs {
 		if !slices.ContainsFunc(tops, func(t string) bool { return within(t, f) }) {
 			p.forgetLocked(f)
 		}
 	}
 	for _, t := range tops {
-		if _, ok := p.folders[t]; !ok {
+		if _, ok := p.dirs[t]; !ok {
 			p.learnLocked(t)
 		}
 	}
@@ -171,12 +171,12 @@ func (p *poller) round() {
 	p.work.Lock()
 	defer p.work.Unlock()
 	for _, t := range p.polled() {
-		if _, ok := p.folders[t]; !ok && p.learnLocked(t) {
+		if _, ok := p.dirs[t]; !ok && p.learnLocked(t) {
 			p.news.add(t, Folder)
 		}
 	}
-	for _, f := range slices.Sorted(maps.Keys(p.folders)) {
-		if _, ok := p.folders[f]; ok { // it may have been removed with one above
+	for _, f := range slices.Sorted(maps.Keys(p.dirs)) {
+		if _, ok := p.dirs[f]; ok { // it may have been removed with one above
 			p.checkLocked(f)
 		}
 	}
@@ -184,7 +184,7 @@ func (p *poller) round() {
 
 // checkLocked compares a directory with its last state.
 func (p *poller) checkLocked(path string) {
-	old := p.folders[path]
+	old := p.dirs[path]
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir():
@@ -198,7 +198,7 @@ func (p *poller) checkLocked(path string) {
 	if same && old.seen.Sub(old.time) > settled {
 		if old.young > 0 {
 			old.young--
-			p.folders[path] = old
+			p.dirs[path] = old
 		}
 		p.filesLocked(path, old)
 		return
@@ -213,7 +213,7 @@ func (p *poller) checkLocked(path string) {
 		now.young = youth
 		p.news.add(path, Folder)
 	}
-	p.folders[path] = now
+	p.dirs[path] = now
 	p.compareLocked(path, old, now)
 }
 
@@ -251,7 +251,7 @@ func (p *poller) compareLocked(path string, old, now dirStamp) {
 	}
 	for _, k := range now.kids {
 		kid := join(path, k)
-		if _, known := p.folders[kid]; known {
+		if _, known := p.dirs[kid]; known {
 			continue
 		}
 		isNew := !slices.Contains(old.kids, k) && p.s.seen(kid) && !p.foreign(kid)
@@ -263,7 +263,7 @@ func (p *poller) compareLocked(path string, old, now dirStamp) {
 
 // learnLocked lists a directory and those below, and reports whether it is remembered now.
 func (p *poller) learnLocked(path string) bool {
-	if len(p.folders)+p.files >= p.s.tune.polled {
+	if len(p.dirs)+p.files >= p.s.tune.polled {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.full = true
@@ -277,7 +277,7 @@ func (p *poller) learnLocked(path string) bool {
 		return false
 	}
 	f.young = youth
-	p.folders[path] = f
+	p.dirs[path] = f
 	p.files += len(f.files)
 	for _, k := range f.kids {
 		p.learnLocked(join(path, k))
@@ -287,11 +287,11 @@ func (p *poller) learnLocked(path string) bool {
 
 // forgetLocked forgets a directory and those below.
 func (p *poller) forgetLocked(path string) {
-	f, ok := p.folders[path]
+	f, ok := p.dirs[path]
 	if !ok {
 		return
 	}
-	delete(p.folders, path)
+	delete(p.dirs, path)
 	p.files -= len(f.files)
 	for _, k := range f.kids {
 		p.forgetLocked(join(path, k))

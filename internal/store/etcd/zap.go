@@ -12,9 +12,9 @@ import (
 
 // zapBridge is a zap core that writes warnings and worse to slog; etcd supports no other logger.
 type zapBridge struct {
-	log    *slog.Logger
-	fields []zapcore.Field
-	heard  func(message string) // of every message that is logged; may be nil
+	log       *slog.Logger
+	fields    []zapcore.Field
+	onMessage func(message string) // of every message that is logged; may be nil
 }
 
 var _ zapcore.Core = zapBridge{}
@@ -41,7 +41,7 @@ func memberLogger(log *slog.Logger, f *failure, g *diskGuard) *zap.Logger {
 			g.lostSegment()
 		}
 	}
-	return zap.New(zapBridge{log: log, heard: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
+	return zap.New(zapBridge{log: log, onMessage: heard}, zap.WithFatalHook(f), zap.WithPanicHook(f))
 }
 
 // chatter has the warnings that etcd logs at every start and stop about what is intended here: no
@@ -61,7 +61,7 @@ func (b zapBridge) Enabled(level zapcore.Level) bool { return level >= zapcore.W
 
 // With implements zapcore.Core.
 func (b zapBridge) With(fields []zapcore.Field) zapcore.Core {
-	return zapBridge{b.log, append(slices.Clip(b.fields), fields...), b.heard}
+	return zapBridge{b.log, append(slices.Clip(b.fields), fields...), b.onMessage}
 }
 
 // Check implements zapcore.Core.
@@ -74,8 +74,8 @@ func (b zapBridge) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *za
 
 // Write implements zapcore.Core.
 func (b zapBridge) Write(entry zapcore.Entry, fields []zapcore.Field) error {
-	if b.heard != nil {
-		b.heard(entry.Message)
+	if b.onMessage != nil {
+		b.onMessage(entry.Message)
 	}
 	values := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(b.fields, fields) {

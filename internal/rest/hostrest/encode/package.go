@@ -85,7 +85,7 @@ func cpe(text string) api.HostCPE {
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
 		Time: e.At.UTC(), Cause: string(e.Cause),
-		Counts:   api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Gone},
+		Counts:   api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Removed},
 		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostRemovedPackage{},
 	}
 	for _, p := range e.New {
@@ -94,7 +94,7 @@ func Event(e host.Event) api.HostEvent {
 	for _, f := range e.Findings {
 		out.Vulnerabilities = append(out.Vulnerabilities, Vulnerability(f))
 	}
-	for _, p := range e.Gone {
+	for _, p := range e.Removed {
 		out.Gone = append(out.Gone, api.HostRemovedPackage{Name: p.Name, Version: p.Version, Type: string(p.Kind)})
 	}
 	return out

@@ -70,7 +70,7 @@ func (s *Sender) summary(node string) any {
 		Scanned: time.Now().UTC(),
 	}
 	if l := st.LastScan; l != nil {
-		out.LastScan, out.Partial = l.Started.UTC(), l.Denied+l.Unread > 0 || l.Cancelled || l.Error != ""
+		out.LastScan, out.Partial = l.Started.UTC(), l.Denied+l.Unread > 0 || l.Canceled || l.Error != ""
 	}
 	return out
 }

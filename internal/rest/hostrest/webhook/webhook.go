@@ -89,7 +89,7 @@ func (h *Hook) Enqueue(e host.Event) {
 	h.queue = append(h.queue, e)
 	items := 0
 	for i, old := range slices.Backward(h.queue) {
-		items += len(old.New) + len(old.Findings) + len(old.Gone)
+		items += len(old.New) + len(old.Findings) + len(old.Removed)
 		if n := len(h.queue) - i; n > 1 && (items > maxItems || n > maxQueue) {
 			h.dropLocked(i + 1)
 			h.queue = append(h.queue[:0:0], h.queue[i+1:]...)

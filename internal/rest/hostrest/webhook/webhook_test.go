@@ -198,7 +198,7 @@ func TestWire(t *testing.T) {
 	}
 	e := event(1, 0)
 	p := catalog.Package{Kind: catalog.NPM, Name: "lodash", Version: "4.17.11", Locations: []string{"/x/package.json"}}
-	e.New, e.Gone = []host.Package{{ID: 7, Created: time.Unix(1, 2), Package: p}}, []host.Package{{Package: p}}
+	e.New, e.Removed = []host.Package{{ID: 7, Created: time.Unix(1, 2), Package: p}}, []host.Package{{Package: p}}
 	raw, _, err := h.encode(e)
 	if err == nil {
 		err = h.post(t.Context(), raw)

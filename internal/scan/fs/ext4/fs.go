@@ -13,12 +13,12 @@ import (
 // Names may have any bytes but zero. Symbolic links are followed within the tree. For a damaged
 // directory, ReadDir returns the readable part together with the error.
 type FS struct {
-	r       io.ReaderAt
-	super   *super
-	pages   *pages
-	folders *dirCache
-	owners  *owners
-	notes   []string
+	r      io.ReaderAt
+	super  *super
+	pages  *pages
+	dirs   *dirCache
+	owners *owners
+	notes  []string
 }
 
 var (
@@ -34,7 +34,7 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), folders: newDirCache(), owners: newOwners()}
+	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), dirs: newDirCache(), owners: newOwners()}
 	f.note(size)
 	root, err := f.inode(rootInode)
 	if err == nil && !root.isDir() {

@@ -79,7 +79,7 @@ func parts(name string) []string {
 
 // child finds a name in a directory.
 func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
-	entries, err := f.folder(n, parent)
+	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
 		func(e entry, name string) int { return strings.Compare(e.name, name) }); found {
 		return entries[k].inode()
@@ -101,14 +101,14 @@ func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 // fold normalizes a name for comparison in a directory that ignores case.
 func fold(name string) string { return cases.Fold().String(norm.NFD.String(name)) }
 
-// folder returns the entries of a directory, possibly from the cache.
-func (f *FS) folder(n *inode, parent uint32) ([]entry, error) {
-	if kept, ok := f.folders.get(n.number); ok {
+// dirEntries returns the entries of a directory, possibly from the cache.
+func (f *FS) dirEntries(n *inode, parent uint32) ([]entry, error) {
+	if kept, ok := f.dirs.get(n.number); ok {
 		return kept, nil
 	}
 	entries, err := f.list(n, parent)
 	if err == nil {
-		f.folders.put(n.number, entries)
+		f.dirs.put(n.number, entries)
 	}
 	return entries, err
 }

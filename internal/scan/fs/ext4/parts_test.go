@@ -206,7 +206,7 @@ func blocksOf(count int) (*FS, []byte) {
 	b := make([]byte, count*1024)
 	s := &super{blockSize: 1024, blocks: uint64(count), inodes: 100, inodesPerGroup: 100}
 	r := bytes.NewReader(b)
-	return &FS{r: r, super: s, pages: newPages(r, int64(len(b)), 1024), folders: newDirCache(), owners: newOwners()}, b
+	return &FS{r: r, super: s, pages: newPages(r, int64(len(b)), 1024), dirs: newDirCache(), owners: newOwners()}, b
 }
 
 // Maps of blocks, as old file systems have them, are read as a walk over pointers reads them.

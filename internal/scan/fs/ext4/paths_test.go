@@ -47,7 +47,7 @@ func (t *tree) put(number uint32, mode uint16, flags uint32, content []byte) {
 
 // forget clears the caches.
 func (t *tree) forget() {
-	t.f.pages, t.f.folders = newPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
+	t.f.pages, t.f.dirs = newPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
 }
 
 // folder writes a directory with names in its inode, of at most 60 bytes in all.

@@ -42,9 +42,9 @@ func put(t *testing.T, l *DB, at time.Time, files ...File) Changes {
 	t.Helper()
 	marks := map[string]uint64{}
 	for _, f := range files {
-		marks[f.Path] = f.Mark
+		marks[f.Path] = f.Stamp
 	}
-	c, err := l.Put(Batch{Files: files, At: at, Mark: func(p string) (uint64, bool) { return marks[p], true }})
+	c, err := l.Put(Batch{Files: files, At: at, Stamp: func(p string) (uint64, bool) { return marks[p], true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,15 +78,16 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 	ws := npm("ws", "8.0.0")
 	licensed := ws
 	licensed.Licenses = []string{"MIT"}
-	c := put(t, l, day, File{Path: "a/package.json", Mark: 1, Packages: []catalog.Package{ws}},
-		File{Path: "b/package.json", Mark: 2, Packages: []catalog.Package{licensed, npm("x", "1")}})
-	if len(c.New) != 2 || len(c.Gone) != 0 {
+	c := put(t, l, day, File{Path: "a/package.json", Stamp: 1, Packages: []catalog.Package{ws}},
+		File{Path: "b/package.json", Stamp: 2, Packages: []catalog.Package{licensed, npm("x", "1")}})
+	if len(c.New) != 2 || len(c.Removed) != 0 {
 		t.Fatalf("%+v", c)
 	}
 	expect(t, shape(t, l), "npm ws 8.0.0 [/a/package.json /b/package.json] [MIT]", "npm x 1 [/b/package.json] []")
 
-	c = put(t, l, day.Add(time.Hour), File{Path: "b/package.json", Mark: 3, Packages: []catalog.Package{npm("x", "2")}})
-	if len(c.New) != 1 || len(c.Gone) != 1 || c.Gone[0].Name != "x" || c.Gone[0].Version != "1" {
+	c = put(t, l, day.Add(time.Hour),
+		File{Path: "b/package.json", Stamp: 3, Packages: []catalog.Package{npm("x", "2")}})
+	if len(c.New) != 1 || len(c.Removed) != 1 || c.Removed[0].Name != "x" || c.Removed[0].Version != "1" {
 		t.Fatalf("%+v", c)
 	}
 	expect(t, shape(t, l), "npm ws 8.0.0 [/a/package.json] []", "npm x 2 [/b/package.json] []")
@@ -96,7 +97,7 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 
-	if c, err = l.Put(Batch{Drop: []string{"a"}}); err != nil || len(c.Gone) != 1 {
+	if c, err = l.Put(Batch{Drop: []string{"a"}}); err != nil || len(c.Removed) != 1 {
 		t.Fatalf("%+v %v", c, err)
 	}
 	expect(t, shape(t, l), "npm x 2 [/b/package.json] []")
@@ -110,8 +111,8 @@ func TestSpellingsOfOnePackageAreOne(t *testing.T) {
 	py := func(name string) []catalog.Package {
 		return []catalog.Package{{Kind: catalog.Python, Name: name, Version: "1"}}
 	}
-	put(t, l, day, File{Path: "a", Mark: 1, Packages: py("Typing_Extensions")},
-		File{Path: "b", Mark: 1, Packages: py("typing-extensions")})
+	put(t, l, day, File{Path: "a", Stamp: 1, Packages: py("Typing_Extensions")},
+		File{Path: "b", Stamp: 1, Packages: py("typing-extensions")})
 	expect(t, shape(t, l), "python Typing_Extensions 1 [/a /b] []")
 	if _, err := l.Put(Batch{Drop: []string{"a"}}); err != nil {
 		t.Fatal(err)
@@ -123,7 +124,7 @@ func TestApplicationsOfOneNameAreOne(t *testing.T) {
 	l := fresh(t)
 	for _, id := range []string{"org.mozilla.firefox", "com.example.shim", ""} {
 		put(t, l, day,
-			File{Path: "at " + id, Mark: 1, Packages: []catalog.Package{
+			File{Path: "at " + id, Stamp: 1, Packages: []catalog.Package{
 				{Kind: catalog.MacOSApp, Name: "Firefox", Version: "100.0", BundleIDs: []string{id}},
 			}})
 	}
@@ -145,7 +146,7 @@ func TestSweepDropsWhatIsRemovedAndNothingElse(t *testing.T) {
 	l := fresh(t)
 	var files []File
 	for _, p := range []string{"a/1", "a/2", "a/3", "ab/1", "b/1"} {
-		files = append(files, File{Path: p, Mark: 1, Packages: []catalog.Package{npm(p, "1")}})
+		files = append(files, File{Path: p, Stamp: 1, Packages: []catalog.Package{npm(p, "1")}})
 	}
 	put(t, l, day, files...)
 	there := func(p string) bool { return p == "a/3" } // it came after the walk
@@ -164,7 +165,7 @@ func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 	l := fresh(t)
 	var files []File
 	for i := range 2*sweepMost + 10 {
-		files = append(files, File{Path: fmt.Sprintf("d/%06d", i), Mark: 1})
+		files = append(files, File{Path: fmt.Sprintf("d/%06d", i), Stamp: 1})
 	}
 	put(t, l, day, files...)
 	if _, err := l.Put(Batch{Drop: []string{"d"}}); err != nil || l.Totals().Files != 0 {
@@ -175,8 +176,8 @@ func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 func TestWhatChangedConcurrentlyIsNotKept(t *testing.T) {
 	l := fresh(t)
 	c, err := l.Put(Batch{
-		Files: []File{{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day,
-		Mark: func(string) (uint64, bool) { return 2, true },
+		Files: []File{{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day,
+		Stamp: func(string) (uint64, bool) { return 2, true },
 	})
 	if err != nil || !slices.Equal(c.Stale, []string{"a"}) || l.Totals().Packages != 0 {
 		t.Errorf("%+v %v", c, err)
@@ -185,7 +186,7 @@ func TestWhatChangedConcurrentlyIsNotKept(t *testing.T) {
 
 func TestResetForgetsPackagesAndKnowsFiles(t *testing.T) {
 	l := fresh(t)
-	f := File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}}
+	f := File{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}}
 	first := put(t, l, day, f)
 	if err := l.Reset(); err != nil {
 		t.Fatal(err)
@@ -216,7 +217,7 @@ func finding(id string, score float64) match.Finding {
 
 func TestFindingsKeepTheirDate(t *testing.T) {
 	l := fresh(t)
-	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
+	put(t, l, day, File{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
 	list, err := l.AwaitingMatch(10)
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
@@ -257,9 +258,9 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 // A package that changed while it was matched still waits.
 func TestAStaleVerdictDoesNotEndTheWait(t *testing.T) {
 	l := fresh(t)
-	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
+	put(t, l, day, File{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
 	list, _ := l.AwaitingMatch(10)
-	put(t, l, day, File{Path: "b", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
+	put(t, l, day, File{Path: "b", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
 	if _, err := l.SaveVerdicts([]Verdict{{Package: list[0]}}, day); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func TestItIsBounded(t *testing.T) {
 	}
 	defer l.Close()
 	for i := range 5 {
-		put(t, l, day, File{Path: fmt.Sprint(i), Mark: 1, Packages: []catalog.Package{npm(fmt.Sprint(i), "1")}})
+		put(t, l, day, File{Path: fmt.Sprint(i), Stamp: 1, Packages: []catalog.Package{npm(fmt.Sprint(i), "1")}})
 	}
 	if n := l.Totals(); n.Packages != 2 || n.Refused != 3 {
 		t.Errorf("%+v", n)
@@ -319,7 +320,7 @@ func TestItRestsAndWakes(t *testing.T) {
 		t.Error("the file is still open")
 	}
 	l.file.mu.Unlock()
-	put(t, l, day, File{Path: "a", Mark: 1, Packages: []catalog.Package{npm("x", "1")}})
+	put(t, l, day, File{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
 	<-rested
 	expect(t, shape(t, l), "npm x 1 [/a] []")
 }
@@ -332,7 +333,7 @@ func TestDamageIsReported(t *testing.T) {
 	var files []File
 	for i := range 400 {
 		files = append(files, File{Path: fmt.Sprintf("some/folder/%d/package.json",
-			i), Mark: 1, Packages: []catalog.Package{npm(fmt.Sprint("p", i), "1")}})
+			i), Stamp: 1, Packages: []catalog.Package{npm(fmt.Sprint("p", i), "1")}})
 	}
 	put(t, l, day, files...)
 	if err := l.Close(); err != nil {
@@ -422,7 +423,9 @@ func child(t *testing.T, path string) {
 	for i := l.Totals().Files; ; i++ {
 		name := fmt.Sprintf("f/%d", i%50)
 		put(t, l, day,
-			File{Path: name, Mark: uint64(i), Packages: []catalog.Package{npm("shared", "1"), npm(fmt.Sprint(i), "1")}})
+			File{
+				Path: name, Stamp: uint64(i), Packages: []catalog.Package{npm("shared", "1"), npm(fmt.Sprint(i), "1")},
+			})
 		list, err := l.AwaitingMatch(10)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 // File is a file that was read.
 type File struct {
 	Path     string // from the root, without a slash
-	Mark     uint64 // stamp of the file when it was read
+	Stamp    uint64 // stamp of the file when it was read
 	Quiet    bool   // it is known but nothing is reported of it: it existed before the first scan
 	Packages []catalog.Package
 }
@@ -25,9 +25,9 @@ type Batch struct {
 	Drop  []string // paths that are gone, with everything below
 	At    time.Time
 
-	// Mark returns the current stamp of a path, and false when nothing is there. Files with another
+	// Stamp returns the current stamp of a path, and false when nothing is there. Files with another
 	// stamp are not stored.
-	Mark func(path string) (mark uint64, ok bool)
+	Stamp func(path string) (mark uint64, ok bool)
 	// There reports whether a path is a wanted file: a sweep keeps those.
 	There func(path string) bool
 }
@@ -41,9 +41,9 @@ type Sweep struct {
 
 // Changes are what a batch changed.
 type Changes struct {
-	New   []uint64 // numbers of packages
-	Gone  []RemovedPackage
-	Stale []string // files that changed since they were read
+	New     []uint64 // numbers of packages
+	Removed []RemovedPackage
+	Stale   []string // files that changed since they were read
 }
 
 // RemovedPackage is a package that is no longer in any file.
@@ -69,7 +69,7 @@ func (l *DB) Put(b Batch) (Changes, error) {
 			c = Changes{}
 			w := writer{tx: t, at: b.At, changes: &c}
 			for i := range b.Files {
-				if err := w.checked(&b.Files[i], b.Mark); err != nil {
+				if err := w.checked(&b.Files[i], b.Stamp); err != nil {
 					return err
 				}
 			}
@@ -81,7 +81,7 @@ func (l *DB) Put(b Batch) (Changes, error) {
 		}
 		b.Files = nil
 		out.New = append(out.New, c.New...)
-		out.Gone = append(out.Gone, c.Gone...)
+		out.Removed = append(out.Removed, c.Removed...)
 		out.Stale = append(out.Stale, c.Stale...)
 	}
 	return out, nil
@@ -114,7 +114,7 @@ func (w *writer) checked(f *File, now func(string) (uint64, bool)) error {
 	switch {
 	case !ok:
 		return w.drop([]byte(f.Path))
-	case mark != f.Mark:
+	case mark != f.Stamp:
 		w.changes.Stale = append(w.changes.Stale, f.Path)
 		return nil
 	default:
@@ -185,7 +185,7 @@ func (w *writer) put(f *File) error {
 	if !known {
 		w.totals.files++
 	}
-	now := fileRecord{print: f.Mark, era: w.totals.era, number: old.number}
+	now := fileRecord{print: f.Stamp, era: w.totals.era, number: old.number}
 	if f.Quiet {
 		now.era, now.number = 0, 0
 	}
@@ -312,7 +312,8 @@ func (w *writer) remove(id uint64) error {
 	if err != nil {
 		return err
 	}
-	w.changes.Gone = append(w.changes.Gone, RemovedPackage{ID: id, Kind: r.kind, Name: r.name, Version: r.version})
+	w.changes.Removed = append(w.changes.Removed,
+		RemovedPackage{ID: id, Kind: r.kind, Name: r.name, Version: r.version})
 	w.totals.packages--
 	ids, err := w.findingsOf(id)
 	if err != nil {
@@ -365,8 +366,8 @@ const (
 
 // Seen is a file in its current state.
 type Seen struct {
-	Path string
-	Mark uint64
+	Path  string
+	Stamp uint64
 }
 
 // Look compares files with their records.
@@ -383,7 +384,7 @@ func (l *DB) Look(files []Seen) ([]Knowledge, error) {
 				return err
 			}
 			switch {
-			case f.print != s.Mark:
+			case f.print != s.Stamp:
 				out[i] = Changed
 			case f.era == 0:
 				out[i] = Noted

@@ -30,8 +30,8 @@ const (
 
 // Sorter collects records and returns them sorted. One goroutine uses it.
 type Sorter struct {
-	folder string // of temporary files
-	most   int    // bytes of memory
+	dir  string // of temporary files
+	most int    // bytes of memory
 
 	arena   []byte
 	records []record
@@ -44,7 +44,7 @@ type record struct{ at, key, end uint32 }
 // New returns a sorter that keeps about most bytes in memory, and the rest in files in a directory.
 // They have no names: a killed process leaves none behind.
 func New(folder string, most int) *Sorter {
-	return &Sorter{folder: folder, most: min(max(most, leastSize), 1<<30)}
+	return &Sorter{dir: folder, most: min(max(most, leastSize), 1<<30)}
 }
 
 // Add adds a record.
@@ -55,7 +55,7 @@ func (s *Sorter) Add(key, value []byte) error {
 	}
 	if len(s.records) > 0 && len(s.arena)+size+perRecord*(len(s.records)+1) > s.most {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.folder, err)
+			return fmt.Errorf("sort in %s: %w", s.dir, err)
 		}
 	}
 	if s.arena == nil {
@@ -85,7 +85,7 @@ func (s *Sorter) sort() {
 // spill writes the records in memory to a file.
 func (s *Sorter) spill() error {
 	s.sort()
-	f, err := atomicfile.CreateUnnamed(s.folder)
+	f, err := atomicfile.CreateUnnamed(s.dir)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (s *Sorter) Each(fn func(key, value []byte) error) error {
 	}
 	if len(s.records) > 0 {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.folder, err)
+			return fmt.Errorf("sort in %s: %w", s.dir, err)
 		}
 	}
 	s.arena, s.records = nil, nil
