@@ -4,6 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 TOOLS = $$(scripts/need.sh bin)
+# The modules of the SDK, which ./... does not include.
+SDK = $(addprefix github.com/buildyard/buildyard/,api/... client/...)
 FUZZTIME ?= 10s
 WALKS = $(addprefix ./internal/,hv/qemu agent controller cli/buildyard registry store/etcd auth/authstore auth/authfile qcow2 rest/registryrest scan/fs/ext4 scan/watch)
 PROPERTIES = $(addprefix ./internal/,agent/cache blob config controller farm layout qcow2 rest/controllerrest scan/watch sched store)
@@ -26,17 +28,17 @@ build: ## build every program into bin/
 # second at its end, each command of a test's script too.
 test: ## run all tests with the race detector; installs what they need; SLOW=1 lists the 20 slowest
 	scripts/need.sh test
-	RAPID_CHECKS=25 GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./..." $(RACE) -p 6 -trimpath -vet=off -shuffle=on -timeout 20m
+	RAPID_CHECKS=25 GORACE=atexit_sleep_ms=10 CGO_ENABLED=1 scripts/test.sh "$(FIRST) ./... $(SDK)" $(RACE) -p 6 -trimpath -vet=off -shuffle=on -timeout 20m
 
 # -trimpath as in the tests: what was compiled in another clone need not be again. Without cgo
-# as the products, and so that the second module finds what was learned of the first.
+# as the products, and so that the other modules find what was learned of the first.
 lint: ## check style, mistakes and formatting, and that the other systems compile
 	scripts/need.sh lint
 	CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $(TOOLS)/golangci-lint run
-	tools=$(TOOLS); cd test/e2e && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run
+	tools=$(TOOLS); for m in api client test/e2e; do (cd $$m && CGO_ENABLED=0 GOFLAGS="$${GOFLAGS:-} -trimpath" $$tools/golangci-lint run) || exit; done
 	unformatted=$$($(GO_FILES) $(TOOLS)/gofumpt -l); echo "$$unformatted"; test -z "$$unformatted"
 	CGO_ENABLED=0 go test -trimpath ./internal/archtest
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet -trimpath ./... $(SDK)
 
 fmt: ## format all Go files
 	scripts/need.sh lint
@@ -44,7 +46,7 @@ fmt: ## format all Go files
 
 vuln: ## look for known vulnerabilities in what the programs use (needs the public database)
 	scripts/need.sh vuln
-	$(TOOLS)/govulncheck ./...
+	$(TOOLS)/govulncheck ./... $(SDK)
 
 fuzz: ## run every fuzz test for FUZZTIME
 	scripts/fuzz.sh $(FUZZTIME)

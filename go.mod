@@ -5,6 +5,8 @@ go 1.26.3
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/CycloneDX/cyclonedx-go v0.12.0
+	github.com/buildyard/buildyard/api v0.1.0
+	github.com/buildyard/buildyard/client v0.1.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/coder/websocket v1.8.15
 	github.com/coreos/go-oidc/v3 v3.21.0
@@ -176,4 +178,9 @@ require (
 	k8s.io/utils v0.0.0-20260108192941-914a6e750570 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 	www.velocidex.com/golang/go-ntfs v0.2.0 // indirect
+)
+
+replace (
+	github.com/buildyard/buildyard/api => ./api
+	github.com/buildyard/buildyard/client => ./client
 )

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz test of the module for a while, one after the other.
+# Runs every fuzz test of the repository for a while, one after the other.
 #
 #   scripts/fuzz.sh [TIME] [PACKAGE-FOLDER...]     10s each, all packages
 set -euo pipefail
@@ -11,7 +11,7 @@ time=${1:-10s}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 try() { # package test
-  go test "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 5s </dev/null 2>&1 | tee "$out"
+  go test -C "$1" . -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 5s </dev/null 2>&1 | tee "$out"
 }
 
 # Go's tool takes its own deadline for a failure when it passes while an input is handed over.

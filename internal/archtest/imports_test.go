@@ -71,10 +71,6 @@ var nevers = []never{
 			"no users and no control plane",
 	},
 	{
-		from: []string{"client/..."}, to: []string{"internal/..."},
-		reason: "the SDK is public: a user's program must be able to build it from api alone",
-	},
-	{
 		from: []string{"internal/...", "client/...", "api/..."}, to: []string{"cmd/...", "test/..."},
 		reason: "commands wire packages, never the other way round",
 	},
@@ -94,6 +90,11 @@ const controllerPart = "a part of the controller needs the records and what it i
 var onlys = []only{
 	{[]string{"internal/farm"}, []string{"std"}, "the domain depends on nothing, so that everything can depend on it"},
 	{[]string{"api/..."}, []string{"std", "api/..."}, "wire types are shared with programs that are not ours"},
+	{
+		[]string{"client/..."},
+		[]string{"std", "api", "client/...", "github.com/coder/websocket"},
+		"a program that imports the SDK gets every module that the SDK requires",
+	},
 	{[]string{"internal/controller/record"}, []string{
 		"std", "api", "internal/farm", "internal/store", "github.com/google/uuid",
 	}, "records are below every part of the controller"},
@@ -387,6 +388,27 @@ func checkOnly(t *tree, r only) []string {
 	return out
 }
 
+// checkSDK lists imports of the SDK, also in its tests, from the module of the programs, which would then be required
+// by each module of the SDK.
+func checkSDK(t *tree) []string {
+	var out []string
+	for _, f := range t.files {
+		if !inSDK(f.dir) {
+			continue
+		}
+		for _, pkg := range f.imports() {
+			if dir := local(pkg); dir != pkg && !inSDK(dir) {
+				out = append(out, f.path+" imports "+dir)
+			}
+		}
+	}
+	return out
+}
+
+func inSDK(dir string) bool {
+	return slices.ContainsFunc(sdkModules, func(m string) bool { return matches(m+"/...", dir) })
+}
+
 func checkHolder(t *tree, r holder) []string {
 	var out []string
 	for from, to := range edges(t) {
@@ -451,6 +473,7 @@ func TestImports(t *testing.T) {
 	for _, r := range holders {
 		report(t, fmt.Sprintf("only %v import %v, since %s", r.who, r.what, r.reason), checkHolder(tr, r))
 	}
+	report(t, "the modules of the SDK do not require that of the programs", checkSDK(tr))
 	for _, dir := range []string{"internal/sched", "internal/farm"} {
 		report(t, dir+" is pure, so that equal input gives equal output and every case can be tested",
 			checkPure(tr, dir))
@@ -491,12 +514,17 @@ func TestImportRulesCatch(t *testing.T) {
 			"time.Sleep(time.Since(time.Time{})) }\n",
 		"internal/hv/hvtest/h.go":  "package hvtest\nimport _ \"testing\"\n",
 		"internal/x/testdata/x.go": "package broken\nimport _ \"os/exec\"\n",
+		"api/go.mod":               "module " + module + "/api\n",
+		"api/a.go":                 "package api\nimport _ \"" + module + "/client\"\n",
+		"api/a_test.go":            "package api\nimport _ \"" + module + "/internal/x\"\n",
 		"test/go.mod":              "module other\n",
 		"test/x.go":                "package other\nimport _ \"os/exec\"\n",
 	})
 	expect(t, checkNever(bad, nevers[0]), "internal/agent -> internal/x -> internal/store/mem")
 	expect(t, checkOnly(bad, onlys[0]), "internal/farm/f.go imports example.test/y",
 		"internal/farm/f.go imports internal/x")
+	expect(t, checkOnly(bad, onlys[1]), "api/a.go imports client")
+	expect(t, checkSDK(bad), "api/a_test.go imports internal/x")
 	expect(t, checkHolder(bad, holders[0]), "internal/store/mem/mem.go imports os/exec")
 	expect(t, checkHolder(bad, holders[len(holders)-1]))
 	expect(t, checkPure(bad, "internal/sched"),

@@ -19,9 +19,13 @@ import (
 
 const module = "github.com/buildyard/buildyard"
 
-// source is one Go file of the module.
+// sdkModules are the modules of the SDK, by directory. Their packages have the import paths that they would have in
+// the module of the programs.
+var sdkModules = []string{"api", "client"}
+
+// source is one Go file of the repository.
 type source struct {
-	path  string // slash-separated, from the module's root
+	path  string // slash-separated, from the root
 	dir   string
 	test  bool // a _test.go file
 	lines int
@@ -48,13 +52,13 @@ type tree struct {
 	files []*source // the Go files among them, of every system
 }
 
-// parse reads the Go files among names. Files of other modules, vendored code and
-// testdata are left out.
+// parse reads the Go files among names. Vendored code, testdata and files of other modules than
+// those of the SDK are left out.
 func parse(fsys fs.FS, names []string) (*tree, error) {
 	t := &tree{fsys: fsys, names: slices.Sorted(slices.Values(names)), fset: token.NewFileSet()}
 	var nested []string
 	for _, n := range t.names {
-		if path.Base(n) == "go.mod" && n != "go.mod" {
+		if path.Base(n) == "go.mod" && n != "go.mod" && !slices.Contains(sdkModules, path.Dir(n)) {
 			nested = append(nested, path.Dir(n)+"/")
 		}
 	}

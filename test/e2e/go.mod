@@ -4,6 +4,8 @@ go 1.26.3
 
 require (
 	github.com/buildyard/buildyard v0.0.0
+	github.com/buildyard/buildyard/api v0.1.0
+	github.com/buildyard/buildyard/client v0.1.0
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/google/uuid v1.6.0
@@ -89,4 +91,8 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
-replace github.com/buildyard/buildyard => ../..
+replace (
+	github.com/buildyard/buildyard => ../..
+	github.com/buildyard/buildyard/api => ../../api
+	github.com/buildyard/buildyard/client => ../../client
+)

@@ -83,7 +83,7 @@ func compileNames(ctx context.Context, b *builds, file, pkg string) (string, err
 // importOld returns a package of the old sources, from what the compiler exported of it.
 func importOld(ctx context.Context, root, pkg string) (*types.Package, error) {
 	list, err := rig.Output(ctx, root, "env", "CGO_ENABLED=0", "go", "list", "-export", "-trimpath", "-deps", "-f",
-		"{{.ImportPath}} {{.Export}}", "./"+pkg)
+		"{{.ImportPath}} {{.Export}}", modulePath+"/"+pkg)
 	if err != nil {
 		return nil, err
 	}

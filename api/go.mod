@@ -1,0 +1,3 @@
+module github.com/buildyard/buildyard/api
+
+go 1.26.0
