@@ -111,7 +111,7 @@ func (c *Controller) packageAlarms() []api.Alarm {
 }
 
 func (c *Controller) licenseAlarms() []api.Alarm {
-	return alarmOf(api.AlarmLicense, c.opts.Licence.Alarm(), "Install a license that is valid (SVC_LICENSE_FILE).")
+	return alarmOf(api.AlarmLicense, c.License.Alarm(), "Install a license that is valid (SVC_LICENSE_FILE).")
 }
 
 // alarmOf returns an alarm with a message; none without one.

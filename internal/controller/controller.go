@@ -69,7 +69,7 @@ type Options struct {
 	bounds bounds           // of stored data
 
 	// The licensed features; nil: all of them.
-	Licence License
+	License License
 
 	Permits placement.Policy // nil: every node is open to all callers
 	Rights  RightsQuery      // what callers may do at the registry; nil: everything
@@ -147,8 +147,8 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Licence == nil {
-		o.Licence = unlicensed{}
+	if o.License == nil {
+		o.License = unlicensed{}
 	}
 	if o.firstMAC == nil {
 		o.firstMAC = func() farm.MAC { return farm.MAC(rand.Uint64N(farm.MaxMACs)) } //nolint:gosec // not a secret: it spreads the replicas
@@ -170,6 +170,7 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
+	License     License
 
 	opts      Options
 	log       *slog.Logger
@@ -204,6 +205,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
+	c.License = opts.License
 	c.Events = events.New(c.db, opts.Events)
 	c.db.Store = record.NewStore(st, c.Events.Hook())
 	c.store = c.db.Store

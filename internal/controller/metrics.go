@@ -58,13 +58,13 @@ func (c *Controller) licenseFamilies() []metric.Family {
 		{
 			Name: "buildyard_license_info", Kind: metric.KindGauge, Labels: []string{"tier"},
 			Help: "Always 1; the label is the tier of the active license",
-			Read: func(s *metric.Series) { s.Value(1, string(c.Tier())) },
+			Read: func(s *metric.Series) { s.Value(1, string(c.License.Tier())) },
 		},
 		{
 			Name: "buildyard_license_expires_timestamp_seconds", Kind: metric.KindGauge,
 			Help: "License expiry (Unix seconds); absent if it does not expire",
 			Read: func(s *metric.Series) {
-				if at := c.opts.Licence.Expires(); !at.IsZero() {
+				if at := c.License.Expires(); !at.IsZero() {
 					s.Value(float64(at.Unix()))
 				}
 			},

@@ -67,7 +67,7 @@ func (c *Controller) RegistryDisk(ctx context.Context) (api.DiskInfo, error) {
 func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 	s := api.ControllerStatus{
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
-		RegistryStatus: "Running", License: string(c.Tier()), LicenseExpires: c.opts.Licence.Expires(),
+		RegistryStatus: "Running", License: string(c.License.Tier()), LicenseExpires: c.License.Expires(),
 	}
 	s.ActiveAlarms, s.UnknownVMs = c.Alarms(), c.Link.Orphans.Total()
 	for _, a := range s.ActiveAlarms {

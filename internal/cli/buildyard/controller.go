@@ -245,7 +245,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		UnknownReports:  s.settings.Int(config.UnknownVMThreshold),
 		Logger:          s.log, Version: obs.FullVersion(),
 		PauseRegistry: shelf.Pause, Rights: rightsOf(s.access, shelf), Files: shelf, Permits: permitsOf(s.access),
-		Licence:    s.license,
+		License:    s.license,
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),

@@ -29,7 +29,7 @@ func TestStatusReportsTheLicense(t *testing.T) {
 	if open.License != "enterprise plus" || !open.LicenseExpires.IsZero() || open.Alarms != nil {
 		t.Errorf("without a license: %+v", open)
 	}
-	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
+	c := newCloudWith(t, controller.Options{License: fixed(farm.TierBasic)})
 	if err := json.Unmarshal(c.call("GET", "/api/v1/status", "").Body, &basic); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestBasicRefusesByName(t *testing.T) {
 		"default priority": {"/api/v1/vm", start(`,"priority":1000`), ""},
 		"default as text":  {"/api/v1/vm", start(`,"priority":"1000"`), ""},
 	} {
-		cloud := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
+		cloud := newCloudWith(t, controller.Options{License: fixed(farm.TierBasic)})
 		got := cloud.call("POST", c.path, c.body)
 		status := map[bool]string{true: "OK", false: "FAIL"}[c.want == ""]
 		if got.code != 200 || got.Status != status || got.Message != c.want {
@@ -106,7 +106,7 @@ func TestBasicRefusesByName(t *testing.T) {
 // TestBasicHasNoGroups: all that a client can do with them is refused, the list too; so are
 // USB devices.
 func TestBasicHasNoGroups(t *testing.T) {
-	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
+	c := newCloudWith(t, controller.Options{License: fixed(farm.TierBasic)})
 	for route, what := range map[string]string{
 		"GET /api/v1/group": "Node groups", "POST /api/v1/group": "Node groups", "PUT /api/v1/group": "Node groups",
 		"DELETE /api/v1/group": "Node groups", "POST /api/v1/node/group": "Node groups",
@@ -125,7 +125,7 @@ func TestBasicHasNoGroups(t *testing.T) {
 
 // TestWrongInputIsCalledSoAtEveryTier: a value out of range is not a question of the license.
 func TestWrongInputIsCalledSoAtEveryTier(t *testing.T) {
-	c := newCloudWith(t, controller.Options{Licence: fixed(farm.TierBasic)})
+	c := newCloudWith(t, controller.Options{License: fixed(farm.TierBasic)})
 	got := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","priority":20000}`)
 	if got.code != 400 || !strings.HasPrefix(got.Message, "priority: ") {
 		t.Errorf("%d %q", got.code, got.Message)
@@ -134,7 +134,7 @@ func TestWrongInputIsCalledSoAtEveryTier(t *testing.T) {
 
 func TestEnterpriseTakesThem(t *testing.T) {
 	for _, tier := range []farm.Tier{farm.TierEnterprise, farm.TierEnterprisePlus} {
-		c := newCloudWith(t, controller.Options{Licence: fixed(tier)})
+		c := newCloudWith(t, controller.Options{License: fixed(tier)})
 		if got := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","priority":1}`); got.Status != "OK" {
 			t.Errorf("%s: %q", tier, got.Message)
 		}

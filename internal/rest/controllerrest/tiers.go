@@ -85,7 +85,7 @@ func (s *server) licensed(routes []rest.Route) []rest.Route {
 		}
 		routes[i].Do = func(r *rest.Request) (any, error) {
 			for _, g := range mine {
-				if have := s.c.Tier(); !have.Covers(g.needs) && g.isGiven(r) {
+				if have := s.c.License.Tier(); !have.Covers(g.needs) && g.isGiven(r) {
 					return nil, g.refusal(have)
 				}
 			}

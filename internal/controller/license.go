@@ -8,14 +8,10 @@ import (
 
 // License is the part of the cloud's license that a controller uses.
 type License interface {
-	Tier() farm.Tier    // the active tier
+	Tier() farm.Tier    // the active tier; instances that were started under another one continue
 	Expires() time.Time // zero: never
 	Alarm() string      // an error that requires an operator; "" for none
 }
-
-// Tier returns the license tier that is active now. Instances that were started under another tier
-// continue.
-func (c *Controller) Tier() farm.Tier { return c.opts.Licence.Tier() }
 
 // unlicensed is the License of a controller without an installed license: all features are
 // available.
