@@ -135,14 +135,6 @@ var roles = []role{
 	},
 }
 
-func permissionNames(list []farm.Permission) []string {
-	names := make([]string, len(list))
-	for i, p := range list {
-		names[i] = string(p)
-	}
-	return names
-}
-
 // TestReferenceOfRoles: the page of the permissions has the roles, of permissions that exist.
 func TestReferenceOfRoles(t *testing.T) {
 	var b strings.Builder
