@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -84,12 +86,35 @@ func TestOneAgentOnly(t *testing.T) {
 	if _, err := h.Lock(); farm.CodeOf(err) != farm.CodeConflict {
 		t.Errorf("second lock: %v, want a conflict", err)
 	}
+	if !h.Locked() {
+		t.Error("an agent has the lock")
+	}
 	first.Release()
 	again, err := h.Lock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	again.Release()
+	if h.Locked() {
+		t.Error("no agent has the lock")
+	}
+}
+
+// TestLookAtTheLock: who looks whether an agent runs does not keep one from its start.
+func TestLookAtTheLock(t *testing.T) {
+	h := at(t)
+	synctest.Test(t, func(t *testing.T) {
+		looks, err := h.Lock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(30*time.Millisecond, looks.Release)
+		l, err := h.Lock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Release()
+	})
 }
 
 // TestDiscardedLocksExclude: only one has the lock at a time, also while lock files are removed and

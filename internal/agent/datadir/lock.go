@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -14,13 +15,37 @@ import (
 // any way.
 type Lock struct{ file *os.File }
 
+// Lock attempts: Locked has the lock for a moment, which must not keep an agent from its start.
+const (
+	lockAttempts = 20
+	lockPause    = 20 * time.Millisecond
+)
+
 // Lock locks the data directory. A CodeConflict means that an agent runs in it.
-func (h Dir) Lock() (*Lock, error) {
+func (h Dir) Lock() (l *Lock, err error) {
 	if err := h.Make(); err != nil {
 		return nil, err
 	}
-	return LockFile(filepath.Join(h.dir, "lock"),
-		farm.Errorf(farm.CodeConflict, "An agent already runs on %s", h.dir))
+	for range lockAttempts {
+		if l, err = h.tryLock(); farm.CodeOf(err) != farm.CodeConflict {
+			return l, err
+		}
+		time.Sleep(lockPause)
+	}
+	return nil, err
+}
+
+// Locked reports whether an agent has the lock of the data directory.
+func (h Dir) Locked() bool {
+	l, err := h.tryLock()
+	if err == nil {
+		l.Release()
+	}
+	return farm.CodeOf(err) == farm.CodeConflict
+}
+
+func (h Dir) tryLock() (*Lock, error) {
+	return LockFile(filepath.Join(h.dir, "lock"), farm.Errorf(farm.CodeConflict, "An agent already runs on %s", h.dir))
 }
 
 // LockFile takes an exclusive lock on a file, which is created if missing; busy is the error when

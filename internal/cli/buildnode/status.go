@@ -90,7 +90,7 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 		return s, err
 	}
 	s.Joined, s.NodeID, s.Name, s.Groups, s.Host = true, id.NodeID, id.Name, id.Groups, hostOf(id)
-	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, agentRuns(at)
+	s.Controller, s.Registry, s.AgentRuns = id.Controller, id.Registry, at.Locked()
 	if s.Trouble = at.LastError(); s.AgentRuns {
 		s.Trouble = ""
 	}
@@ -110,16 +110,6 @@ func readStatus(ctx context.Context, at datadir.Dir) (nodeStatus, error) {
 	}
 	s.Instances, err = nodeInstances(at)
 	return s, err
-}
-
-// agentRuns reports whether an agent has the node's lock.
-func agentRuns(at datadir.Dir) bool {
-	lock, err := at.Lock()
-	if err != nil {
-		return farm.CodeOf(err) == farm.CodeConflict
-	}
-	lock.Release()
-	return false
 }
 
 func nodeInstances(at datadir.Dir) ([]nodeInstance, error) {
