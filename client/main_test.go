@@ -21,5 +21,9 @@ func prepareExamples() error {
 	if proxy := os.Getenv("BUILDYARD_EXAMPLE_PROXY"); proxy != "" {
 		return os.Setenv("HTTP_PROXY", proxy)
 	}
-	return flag.Set("test.skip", "^Example")
+	skip := flag.Lookup("test.skip").Value.String()
+	if skip != "" {
+		skip += "|"
+	}
+	return flag.Set("test.skip", skip+"^Example")
 }

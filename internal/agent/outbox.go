@@ -99,8 +99,8 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			return nil
 		default:
 			// Also when the node is unknown: the next poll reports whether it was removed.
-			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "errands", len(cacheJobs), "error",
-				err)
+			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "cache_jobs", len(cacheJobs),
+				"error", err)
 			for _, s := range statuses {
 				a.out.add(s.InstanceID)
 			}

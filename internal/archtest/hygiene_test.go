@@ -313,7 +313,7 @@ func TestHygiene(t *testing.T) {
 		checkTests(tr))
 	report(t, "delays between attempts come from internal/retry, so that many nodes do not try again simultaneously",
 		checkBackoffs(tr))
-	report(t, "a line fits beside another one on a screen", checkColumns(tr))
+	report(t, "a line is short enough to be read in a side-by-side diff", checkColumns(tr))
 	bad, near := checkLengths(tr)
 	report(t, "files and functions stay short enough to be held in the head", bad)
 	for _, n := range near {

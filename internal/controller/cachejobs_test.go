@@ -33,7 +33,7 @@ func (a *agent) cacheJob(kind api.CacheJobKind) api.CacheJob {
 	a.t.Helper()
 	list := a.cacheJobs()
 	if len(list) != 1 || list[0].Kind != kind {
-		a.t.Fatalf("errands = %+v, want one %s", list, kind)
+		a.t.Fatalf("cache jobs = %+v, want one %s", list, kind)
 	}
 	return list[0]
 }
@@ -85,7 +85,7 @@ func (c *cloud) wantCacheJob(id string, want map[string]farm.CacheJobResult) far
 		c.t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, view.On, cmpopts.IgnoreFields(farm.CacheJobResult{}, "At")); diff != "" {
-		c.t.Errorf("errand (-want +got):\n%s", diff)
+		c.t.Errorf("cache job (-want +got):\n%s", diff)
 	}
 	return *view.CacheJob
 }
@@ -100,7 +100,7 @@ func TestDistribution(t *testing.T) {
 			ContentID: "content-0", Registry: "http://registry",
 		}
 		if diff := cmp.Diff(want, a.cacheJob(api.CacheJobPull)); diff != "" {
-			t.Errorf("errand (-want +got):\n%s", diff)
+			t.Errorf("cache job (-want +got):\n%s", diff)
 		}
 		if again := a.cacheJobs(); len(again) != 0 {
 			t.Errorf("sent again at once: %+v", again)
@@ -539,7 +539,7 @@ func TestRemoveFromNodes(t *testing.T) {
 			t.Errorf("a node without it gets %+v", left)
 		}
 		if o := a.cacheJob(api.CacheJobRemove); o.ID != e.ID || o.TemplateID != templateID || o.ContentID != "" {
-			t.Errorf("errand = %+v", o)
+			t.Errorf("cache job = %+v", o)
 		}
 		got.cacheJob(api.CacheJobRemove)
 		a.tellCacheJob(api.CacheJobStatus{ID: e.ID, Stage: api.CacheJobDone, Removed: 2})

@@ -136,7 +136,7 @@ func (r *Runner) acceptOne(ctx context.Context, order api.CacheJob) {
 	}
 }
 
-// pinName returns the name under which a version is pinned for a cache job.
+// pinName returns the name under which a version is pinned for a cache job. It is stored, so its prefix stays.
 func pinName(id string) string { return "errand:" + id }
 
 // startWorker starts the worker of a cache job.

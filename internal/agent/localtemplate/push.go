@@ -113,7 +113,7 @@ func contentBefore(f transfer.PushFile) content {
 // pushed data may be neither the old content nor the new one.
 func refuseIfChanged(push *transfer.PushOptions, before []content) {
 	changed := farm.Refused(
-		"A disk was changed while it was pushed; nothing was published, push again when nobody writes to it")
+		"A disk was changed while it was pushed; nothing was published, push again when no process writes to it")
 	push.Ready = func() error {
 		for i, f := range push.Files {
 			path := f.Path

@@ -99,9 +99,10 @@ var joinErrors = map[farm.Code]string{
 
 // The messages for a join without a token that the controller rejects.
 const (
-	strangerRefused = "The controller does not take this user key, or knows no user keys; join with the join token " +
+	unknownKeyText = "The controller does not take this user key, or knows no user keys; join with the join token " +
 		"(--token-file)"
-	nobodyRefused = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): the controller takes nobody else; "buildyard node token" prints the token on the controller's machine`
+	missingTokenText = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): ` +
+		`the controller refuses anonymous joins; "buildyard node token" prints the token on the controller's machine`
 )
 
 // Join registers a node and returns its identity. The node's credential is only in the request
@@ -119,9 +120,9 @@ func (c *Client) Join(ctx context.Context, in api.JoinRequest) (api.JoinAnswer, 
 		if e, ok := errors.AsType[*farm.Error](err); ok && e.Message != authenticationRequired {
 			return out, err // from the handshake, which is more precise
 		}
-		text = strangerRefused
+		text = unknownKeyText
 	case code == farm.CodeUnauthenticated && in.Token == "":
-		text = nobodyRefused
+		text = missingTokenText
 	}
 	return out, farm.Errorf(code, "%s", text)
 }

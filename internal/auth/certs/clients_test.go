@@ -288,10 +288,10 @@ func TestRevocationLists(t *testing.T) {
 		{"empty file", nil, nil, "not a revocation list in PEM or DER form"},
 		{"text", []byte("hello"), nil, "not a revocation list in PEM or DER form"},
 		{"other PEM", ca.CertPEM(), nil, "not a revocation list in PEM or DER form"},
-		{"key of a stranger", same.CRL(t, ann), nil, "its signature is not that of the authority"},
+		{"another key", same.CRL(t, ann), nil, "its signature is not that of the authority"},
 		{
-			"stranger", certstest.New(t, "Stranger").CRL(t), nil,
-			`of "CN=Stranger": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`,
+			"unknown issuer", certstest.New(t, "Other issuer").CRL(t), nil,
+			`of "CN=Other issuer": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`,
 		},
 		{"may not sign lists", unable.CRL(t), nil, "its signature is not that of the authority"},
 		{"one of two", append(ca.CRL(t), same.CRL(t)...), nil, "revocation list 2 in "},
