@@ -85,7 +85,7 @@ func (s *suite) work(t *testing.T, id string) (sum string) {
 	if !s.host.Can(hv.CanBoot) {
 		return ""
 	}
-	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/counter; echo $i >&7; sleep 0.2; done) >/dev/null 2>&1 </dev/null &
+	s.run(t, s.Driver, id, `(exec 7>/root/open; i=0; while :; do i=$((i+1)); echo $i >/dev/shm/next; mv /dev/shm/next /dev/shm/counter; echo $i >&7; sleep 0.2; done) >/dev/null 2>&1 </dev/null &
 echo $! >/dev/shm/pid`)
 	return s.run(t, s.Driver, id, "head -c 3000000 /dev/urandom >/root/file; sha256sum /root/file")
 }
