@@ -9,7 +9,7 @@ import (
 
 // Limits on what is read. QEMU has the same for clusters and the L1 table.
 const (
-	MaxDisk = 1 << 50 // bytes
+	MaxDiskBytes = 1 << 50 // bytes
 
 	minClusterBits         = 9
 	maxClusterBits         = 21
@@ -18,14 +18,14 @@ const (
 )
 
 const (
-	magic    = 0x514649fb // "QFI\xfb"
-	headerV2 = 72
-	headerV3 = 104
+	magic         = 0x514649fb // "QFI\xfb"
+	headerV2Bytes = 72
+	headerV3Bytes = 104
 	// Version 3 as written today: with the compression type and its padding.
-	headerFull = 112
+	headerFullBytes = 112
 
-	entryBytes    = 8
-	extendedBytes = 16
+	l2EntryBytes         = 8
+	extendedL2EntryBytes = 16
 )
 
 // Incompatible features. An image with another one cannot be read.
@@ -46,17 +46,17 @@ const (
 
 // header has the header fields that reading an image needs.
 type header struct {
-	version     uint32
-	backing     uint64 // offset of the backing file's name; 0 = none
-	backingSize uint32 // bytes of the name
-	length      uint32 // of the header itself
-	clusterBits uint32
-	size        uint64
-	encryption  uint32
-	l1Entries   uint32
-	l1          uint64
-	features    uint64
-	compression byte
+	version          uint32
+	backingOffset    uint64 // offset of the backing file's name; 0 = none
+	backingNameBytes uint32 // bytes of the name
+	headerBytes      uint32 // of the header itself
+	clusterBits      uint32
+	diskSize         uint64
+	encryptionMethod uint32
+	l1Count          uint32
+	l1Offset         uint64
+	features         uint64
+	compressionType  byte
 }
 
 // DiskSize returns the disk size in bytes from the header of an image. An image with a backing file
@@ -64,87 +64,88 @@ type header struct {
 func DiskSize(r io.ReaderAt) (int64, error) {
 	h, err := readHeader(r)
 	if err == nil {
-		err = h.alone()
+		err = h.checkNoBacking()
 	}
 	if err != nil {
 		return 0, err
 	}
-	return int64(h.size), nil
+	return int64(h.diskSize), nil
 }
 
 func readHeader(r io.ReaderAt) (header, error) {
-	var b [headerFull]byte
+	var b [headerFullBytes]byte
 	n, err := r.ReadAt(b[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return header{}, err
 	}
 	be := binary.BigEndian
 	h := header{
-		version: be.Uint32(b[4:]), backing: be.Uint64(b[8:]), backingSize: be.Uint32(b[16:]), length: headerV2,
-		clusterBits: be.Uint32(b[20:]), size: be.Uint64(b[24:]),
-		encryption: be.Uint32(b[32:]), l1Entries: be.Uint32(b[36:]), l1: be.Uint64(b[40:]),
+		version: be.Uint32(b[4:]), backingOffset: be.Uint64(b[8:]), backingNameBytes: be.Uint32(b[16:]),
+		headerBytes: headerV2Bytes,
+		clusterBits: be.Uint32(b[20:]), diskSize: be.Uint64(b[24:]),
+		encryptionMethod: be.Uint32(b[32:]), l1Count: be.Uint32(b[36:]), l1Offset: be.Uint64(b[40:]),
 	}
-	if n < headerV2 || be.Uint32(b[:]) != magic || h.version < 2 || h.version > 3 {
+	if n < headerV2Bytes || be.Uint32(b[:]) != magic || h.version < 2 || h.version > 3 {
 		return header{}, errors.New("not a qcow2 version 2 or 3 image")
 	}
 	if h.version == 3 {
-		h.length = be.Uint32(b[100:])
-		if n < headerV3 || h.length < headerV3 {
+		h.headerBytes = be.Uint32(b[100:])
+		if n < headerV3Bytes || h.headerBytes < headerV3Bytes {
 			return header{}, damaged("its header is too short")
 		}
 		h.features = be.Uint64(b[72:])
-		if h.length > headerV3 {
-			h.compression = b[104]
+		if h.headerBytes > headerV3Bytes {
+			h.compressionType = b[104]
 		}
 	}
-	return h, h.check()
+	return h, h.checkReadable()
 }
 
-// alone refuses an image with a backing file.
-func (h header) alone() error {
-	if h.backing != 0 {
+// checkNoBacking refuses an image with a backing file.
+func (h header) checkNoBacking() error {
+	if h.backingOffset != 0 {
 		return errors.New("it is an overlay on another image; convert it to one that stands alone")
 	}
 	return nil
 }
 
-// check refuses an image that cannot be read from this file alone.
-func (h header) check() error {
+// checkReadable refuses an image that cannot be read from this file alone.
+func (h header) checkReadable() error {
 	least := uint32(minClusterBits)
-	if h.extended() {
+	if h.hasExtendedL2() {
 		least = minExtendedClusterBits
 	}
 	switch {
 	case h.features&featureDataFile != 0:
 		return errors.New("its data is in another file; convert it to one that stands alone")
-	case h.encryption != 0:
+	case h.encryptionMethod != 0:
 		return errors.New("it is encrypted")
 	case h.features&^featuresKnown != 0:
 		return fmt.Errorf("it uses features of qcow2 that are not known here (%#x)", h.features&^featuresKnown)
-	case h.size == 0 || h.size > MaxDisk:
-		return fmt.Errorf("its disk has %d bytes: want 1-%d", h.size, int64(MaxDisk))
+	case h.diskSize == 0 || h.diskSize > MaxDiskBytes:
+		return fmt.Errorf("its disk has %d bytes: want 1-%d", h.diskSize, int64(MaxDiskBytes))
 	case h.clusterBits < least || h.clusterBits > maxClusterBits:
 		return damaged("its clusters have 2^%d bytes", h.clusterBits)
-	case (h.compression != compressDeflate) != (h.features&featureCompression != 0):
+	case (h.compressionType != compressDeflate) != (h.features&featureCompression != 0):
 		return damaged("its compression type and its features contradict each other")
-	case h.compression > compressZstd:
-		return fmt.Errorf("it is compressed in a way (%d) that is not known here", h.compression)
+	case h.compressionType > compressZstd:
+		return fmt.Errorf("it is compressed in a way (%d) that is not known here", h.compressionType)
 	}
 	return nil
 }
 
-func (h header) extended() bool { return h.features&featureExtendedL2 != 0 }
+func (h header) hasExtendedL2() bool { return h.features&featureExtendedL2 != 0 }
 
 // entrySize returns the size of an L2 entry in bytes.
 func (h header) entrySize() int64 {
-	if h.extended() {
-		return extendedBytes
+	if h.hasExtendedL2() {
+		return extendedL2EntryBytes
 	}
-	return entryBytes
+	return l2EntryBytes
 }
 
-// span returns how many bytes of the disk one L2 table maps.
-func (h header) span() int64 {
+// l2TableSpan returns how many bytes of the disk one L2 table maps.
+func (h header) l2TableSpan() int64 {
 	cluster := int64(1) << h.clusterBits
 	return cluster / h.entrySize() * cluster
 }

@@ -225,7 +225,7 @@ func FuzzImage(f *testing.F) {
 			return
 		}
 		size, err := qcow2.DiskSize(bytes.NewReader(b))
-		if err == nil && (size <= 0 || size > qcow2.MaxDisk) {
+		if err == nil && (size <= 0 || size > qcow2.MaxDiskBytes) {
 			t.Fatalf("a disk of %d bytes", size)
 		}
 		i, err := qcow2.Open(bytes.NewReader(b), int64(len(b)))

@@ -11,26 +11,26 @@ import (
 // Image is one qcow2 image, possibly an overlay: the layer below is not read. It is safe for
 // concurrent reads.
 type Image struct {
-	r       io.ReaderAt
-	file    int64 // bytes of the image's file
-	h       header
-	size    int64
-	cluster int64
-	l1      []int64 // offsets of the L2 tables; 0 = none
-	tables  *cache  // L2 tables
-	plain   *cache  // compressed clusters, decompressed
+	r                 io.ReaderAt
+	fileSize          int64 // bytes of the image's file
+	header            header
+	diskSize          int64
+	clusterSize       int64
+	l1Table           []int64   // offsets of the L2 tables; 0 = none
+	l2Cache           *lruCache // L2 tables
+	decompressedCache *lruCache // compressed clusters, decompressed
 }
 
-var _ stepper = (*Image)(nil)
+var _ rangeStepper = (*Image)(nil)
 
 const (
-	placeMask  = 1<<56 - 1<<9 // of L1 entries and of L2 entries of plain clusters
-	entryZero  = 1 << 0       // version 3, plain L2 entries only
-	entryPack  = 1 << 62      // compressed
-	blocks     = 32           // subclusters of a cluster, with extended entries
-	cacheBytes = 8 << 20      // of each cache, where its items are not larger
-	leastHeld  = 4            // items of each cache
-	l1Piece    = 1 << 16      // entries that are read at a time
+	offsetMask        = 1<<56 - 1<<9 // of L1 entries and of L2 entries of plain clusters
+	entryZero         = 1 << 0       // version 3, plain L2 entries only
+	entryCompressed   = 1 << 62      // compressed
+	subclusters       = 32           // subclusters of a cluster, with extended entries
+	defaultCacheBytes = 8 << 20      // of each cache, where its items are not larger
+	minCachedItems    = 4            // items of each cache
+	l1ReadEntries     = 1 << 16      // entries that are read at a time
 )
 
 // Open reads header and L1 table of the image r, whose file has the given size in bytes. The caller
@@ -38,18 +38,18 @@ const (
 func Open(r io.ReaderAt, file int64) (*Image, error) {
 	h, err := readHeader(r)
 	if err == nil {
-		err = h.alone()
+		err = h.checkNoBacking()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return open(r, file, h, int(max(leastHeld, cacheBytes>>h.clusterBits)))
+	return open(r, file, h, int(max(minCachedItems, defaultCacheBytes>>h.clusterBits)))
 }
 
-// OpenPart is Open for an image that may have a backing file, which the caller puts below it:
+// OpenOverlay is Open for an image that may have a backing file, which the caller puts below it:
 // ranges without content are Absent. cache limits the bytes of each of its two caches, whose
 // minimum is one cluster.
-func OpenPart(r io.ReaderAt, file, cache int64) (*Image, error) {
+func OpenOverlay(r io.ReaderAt, file, cache int64) (*Image, error) {
 	h, err := readHeader(r)
 	if err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func open(r io.ReaderAt, file int64, h header, held int) (*Image, error) {
 		return nil, errors.New("the qcow2 image is marked as damaged; \"qemu-img check -r all\" may repair it")
 	}
 	i := &Image{
-		r: r, file: file, h: h, size: int64(h.size), cluster: int64(1) << h.clusterBits,
-		tables: newCache(held), plain: newCache(held),
+		r: r, fileSize: file, header: h, diskSize: int64(h.diskSize), clusterSize: int64(1) << h.clusterBits,
+		l2Cache: newLRUCache(held), decompressedCache: newLRUCache(held),
 	}
 	return i, i.readL1()
 }
@@ -71,31 +71,32 @@ func open(r io.ReaderAt, file int64, h header, held int) (*Image, error) {
 // readL1 reads the offsets of the L2 tables. All differ and are within the file: together the
 // tables cannot be larger than it.
 func (i *Image) readL1() error {
-	span := i.h.span()
-	n := (i.size + span - 1) / span
+	span := i.header.l2TableSpan()
+	n := (i.diskSize + span - 1) / span
 	switch {
-	case n > maxL1Bytes/entryBytes || int64(i.h.l1Entries) < n:
-		return damaged("its L1 table has %d entries and its disk needs %d", i.h.l1Entries, n)
-	case i.h.l1 == 0 || i.h.l1 > uint64(i.file) || i.h.l1%uint64(i.cluster) != 0 || int64(i.h.l1) > i.file-n*entryBytes:
-		return damaged("its L1 table is at %d", i.h.l1)
+	case n > maxL1Bytes/l2EntryBytes || int64(i.header.l1Count) < n:
+		return damaged("its L1 table has %d entries and its disk needs %d", i.header.l1Count, n)
+	case i.header.l1Offset == 0 || i.header.l1Offset > uint64(i.fileSize) ||
+		i.header.l1Offset%uint64(i.clusterSize) != 0 || int64(i.header.l1Offset) > i.fileSize-n*l2EntryBytes:
+		return damaged("its L1 table is at %d", i.header.l1Offset)
 	}
-	i.l1 = make([]int64, n)
-	raw := make([]byte, min(n, l1Piece)*entryBytes)
-	for k := range i.l1 {
-		within := k % l1Piece
+	i.l1Table = make([]int64, n)
+	raw := make([]byte, min(n, l1ReadEntries)*l2EntryBytes)
+	for k := range i.l1Table {
+		within := k % l1ReadEntries
 		if within == 0 {
-			if _, err := i.r.ReadAt(raw[:min(n-int64(k), l1Piece)*entryBytes],
-				int64(i.h.l1)+int64(k)*entryBytes); err != nil {
+			if _, err := i.r.ReadAt(raw[:min(n-int64(k), l1ReadEntries)*l2EntryBytes],
+				int64(i.header.l1Offset)+int64(k)*l2EntryBytes); err != nil {
 				return fmt.Errorf("read L1 table: %w", err)
 			}
 		}
-		at := int64(binary.BigEndian.Uint64(raw[within*entryBytes:]) & placeMask)
-		if at%i.cluster != 0 || at > i.file-i.cluster {
+		at := int64(binary.BigEndian.Uint64(raw[within*l2EntryBytes:]) & offsetMask)
+		if at%i.clusterSize != 0 || at > i.fileSize-i.clusterSize {
 			return damaged("an L2 table is at %d", at)
 		}
-		i.l1[k] = at
+		i.l1Table[k] = at
 	}
-	places := slices.Clone(i.l1)
+	places := slices.Clone(i.l1Table)
 	slices.Sort(places)
 	for k, at := range places[1:] {
 		if at != 0 && at == places[k] {
@@ -106,17 +107,17 @@ func (i *Image) readL1() error {
 }
 
 // Size returns the size of the disk in bytes.
-func (i *Image) Size() int64 { return i.size }
+func (i *Image) Size() int64 { return i.diskSize }
 
 // NextData returns the next range at or after off with data; start == end means that there is none.
 func (i *Image) NextData(off int64) (start, end int64, err error) { return NextData(i, off) }
 
 // NextRange returns the longest range of one kind that begins at off.
-func (i *Image) NextRange(off int64) (Range, bool, error) { return longest(i, off) }
+func (i *Image) NextRange(off int64) (Range, bool, error) { return mergeSteps(i, off) }
 
-func (i *Image) step(off int64) (Range, error) {
+func (i *Image) tableRange(off int64) (Range, error) {
 	m, err := i.locate(off)
-	return Range{Off: off, Len: m.n, Kind: m.kind}, err
+	return Range{Off: off, Len: m.length, Kind: m.kind}, err
 }
 
 // ReadAt reads the disk; ranges without data read as zeros.
@@ -125,13 +126,13 @@ func (i *Image) ReadAt(p []byte, off int64) (int, error) {
 		return 0, errors.New("qcow2: negative offset")
 	}
 	n := 0
-	for n < len(p) && off < i.size {
+	for n < len(p) && off < i.diskSize {
 		m, err := i.locate(off)
 		if err != nil {
 			return n, err
 		}
-		part := p[n:min(len(p), n+int(m.n))]
-		if err := i.fill(part, m); err != nil {
+		part := p[n:min(len(p), n+int(m.length))]
+		if err := i.readMapping(part, m); err != nil {
 			return n, err
 		}
 		n += len(part)
@@ -143,20 +144,21 @@ func (i *Image) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// fill reads the beginning of a piece into p.
-func (i *Image) fill(p []byte, m piece) error {
+// readMapping reads the beginning of a piece into p.
+func (i *Image) readMapping(p []byte, m mapping) error {
 	switch {
 	case m.kind != Data:
 		clear(p)
 		return nil
-	case m.packed > 0:
-		cluster, err := i.plain.get(m.at, func() ([]byte, error) { return i.unpack(m.at, m.packed) })
+	case m.compressedBytes > 0:
+		cluster, err := i.decompressedCache.get(m.fileOffset,
+			func() ([]byte, error) { return i.decompressCluster(m.fileOffset, m.compressedBytes) })
 		if err == nil {
-			copy(p, cluster[m.within:])
+			copy(p, cluster[m.offsetInCluster:])
 		}
 		return err
 	}
-	n, err := i.r.ReadAt(p, m.at)
+	n, err := i.r.ReadAt(p, m.fileOffset)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -164,71 +166,71 @@ func (i *Image) fill(p []byte, m piece) error {
 	return err
 }
 
-// piece is a range within one cluster.
-type piece struct {
-	kind   Kind
-	n      int64 // bytes of the disk
-	at     int64 // of data: its offset in the file
-	packed int64 // bytes of the compressed cluster at that offset; 0 = not compressed
-	within int64 // of a compressed cluster: offset of the piece within it
+// mapping is a range within one cluster.
+type mapping struct {
+	kind            Kind
+	length          int64 // bytes of the disk
+	fileOffset      int64 // of data: its offset in the file
+	compressedBytes int64 // bytes of the compressed cluster at that offset; 0 = not compressed
+	offsetInCluster int64 // of a compressed cluster: offset of the piece within it
 }
 
 // locate finds the piece that begins at off, which is within the disk. An Absent piece may be
 // longer than a cluster.
-func (i *Image) locate(off int64) (piece, error) {
-	span, left := i.h.span(), i.size-off
+func (i *Image) locate(off int64) (mapping, error) {
+	span, left := i.header.l2TableSpan(), i.diskSize-off
 	k := off / span
-	place := i.l1[k]
+	place := i.l1Table[k]
 	if place == 0 {
-		return piece{n: min(left, (k+1)*span-off)}, nil
+		return mapping{length: min(left, (k+1)*span-off)}, nil
 	}
-	table, err := i.tables.get(place, func() ([]byte, error) {
-		b := make([]byte, i.cluster)
+	table, err := i.l2Cache.get(place, func() ([]byte, error) {
+		b := make([]byte, i.clusterSize)
 		_, err := i.r.ReadAt(b, place)
 		return b, err
 	})
 	if err != nil {
-		return piece{}, fmt.Errorf("read L2 table at %d: %w", place, err)
+		return mapping{}, fmt.Errorf("read L2 table at %d: %w", place, err)
 	}
-	within := off % i.cluster
-	at := off % span / i.cluster * i.h.entrySize()
+	within := off % i.clusterSize
+	at := off % span / i.clusterSize * i.header.entrySize()
 	entry := binary.BigEndian.Uint64(table[at:])
-	var m piece
+	var m mapping
 	switch {
-	case entry&entryPack != 0:
-		m, err = i.compressed(entry)
-		m.n, m.within = i.cluster-within, within
-	case i.h.extended():
-		m, err = i.sub(entry, binary.BigEndian.Uint64(table[at+8:]), within)
+	case entry&entryCompressed != 0:
+		m, err = i.decodeCompressedEntry(entry)
+		m.length, m.offsetInCluster = i.clusterSize-within, within
+	case i.header.hasExtendedL2():
+		m, err = i.decodeExtendedEntry(entry, binary.BigEndian.Uint64(table[at+8:]), within)
 	default:
-		m, err = i.whole(entry, within)
+		m, err = i.decodeEntry(entry, within)
 	}
-	m.n = min(m.n, left)
+	m.length = min(m.length, left)
 	if err != nil {
 		err = fmt.Errorf("byte %d of the disk: %w", off, err)
 	}
 	return m, err
 }
 
-// whole decodes an entry of 8 bytes.
-func (i *Image) whole(entry uint64, within int64) (piece, error) {
-	m := piece{n: i.cluster - within}
-	if i.h.version > 2 && entry&entryZero != 0 {
+// decodeEntry decodes an entry of 8 bytes.
+func (i *Image) decodeEntry(entry uint64, within int64) (mapping, error) {
+	m := mapping{length: i.clusterSize - within}
+	if i.header.version > 2 && entry&entryZero != 0 {
 		m.kind = Zero
 		return m, nil
 	}
-	place := int64(entry & placeMask)
+	place := int64(entry & offsetMask)
 	if place == 0 {
 		return m, nil
 	}
-	m.kind, m.at = Data, place+within
-	return m, i.checkData(place)
+	m.kind, m.fileOffset = Data, place+within
+	return m, i.checkDataOffset(place)
 }
 
-// sub decodes an entry of 16 bytes: the lower half of the bits marks the blocks with data in the
+// decodeExtendedEntry decodes an entry of 16 bytes: the lower half of the bits marks the blocks with data in the
 // cluster, the upper half those that are zero.
-func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
-	block := i.cluster / blocks
+func (i *Image) decodeExtendedEntry(entry, bits uint64, within int64) (mapping, error) {
+	block := i.clusterSize / subclusters
 	kind := func(k int64) Kind {
 		switch {
 		case bits>>(32+k)&1 != 0:
@@ -240,38 +242,38 @@ func (i *Image) sub(entry, bits uint64, within int64) (piece, error) {
 	}
 	first := within / block
 	last := first
-	for last+1 < blocks && kind(last+1) == kind(first) {
+	for last+1 < subclusters && kind(last+1) == kind(first) {
 		last++
 	}
-	m := piece{kind: kind(first), n: (last+1)*block - within}
+	m := mapping{kind: kind(first), length: (last+1)*block - within}
 	if bits&(bits>>32)&(1<<32-1) != 0 {
 		return m, damaged("a block is both there and zero")
 	}
 	if m.kind != Data {
 		return m, nil
 	}
-	place := int64(entry & placeMask)
-	m.at = place + within
-	return m, i.checkData(place)
+	place := int64(entry & offsetMask)
+	m.fileOffset = place + within
+	return m, i.checkDataOffset(place)
 }
 
-// checkData reports whether a cluster of data may be at an offset.
-func (i *Image) checkData(place int64) error {
-	if place == 0 || place%i.cluster != 0 || place >= i.file {
-		return damaged("data is at %d of a file of %d bytes", place, i.file)
+// checkDataOffset reports whether a cluster of data may be at an offset.
+func (i *Image) checkDataOffset(place int64) error {
+	if place == 0 || place%i.clusterSize != 0 || place >= i.fileSize {
+		return damaged("data is at %d of a file of %d bytes", place, i.fileSize)
 	}
 	return nil
 }
 
-// compressed decodes the entry of a compressed cluster: its offset, and the sectors that it touches
+// decodeCompressedEntry decodes the entry of a compressed cluster: its offset, and the sectors that it touches
 // after its first one.
-func (i *Image) compressed(entry uint64) (piece, error) {
-	bits := 62 - (i.h.clusterBits - 8)
+func (i *Image) decodeCompressedEntry(entry uint64) (mapping, error) {
+	bits := 62 - (i.header.clusterBits - 8)
 	place := int64(entry & (1<<bits - 1))
-	sectors := int64(entry&(entryPack-1)>>bits) + 1
-	m := piece{kind: Data, at: place, packed: sectors*512 - place%512}
-	if place == 0 || place >= i.file {
-		return m, damaged("a compressed cluster is at %d of a file of %d bytes", place, i.file)
+	sectors := int64(entry&(entryCompressed-1)>>bits) + 1
+	m := mapping{kind: Data, fileOffset: place, compressedBytes: sectors*512 - place%512}
+	if place == 0 || place >= i.fileSize {
+		return m, damaged("a compressed cluster is at %d of a file of %d bytes", place, i.fileSize)
 	}
 	return m, nil
 }

@@ -27,7 +27,7 @@ type changes struct {
 
 func randomChanges(r *rand.Rand, base []byte, n int) changes {
 	size := int64(len(base))
-	kinds := make([]qcow2.Kind, (size+qcow2.Block-1)/qcow2.Block)
+	kinds := make([]qcow2.Kind, (size+qcow2.SubclusterBytes-1)/qcow2.SubclusterBytes)
 	for range n {
 		at, kind := r.IntN(len(kinds)), qcow2.Kind(1+r.IntN(2))
 		for k := at; k < min(len(kinds), at+1+r.IntN(80)); k++ {
@@ -40,8 +40,8 @@ func randomChanges(r *rand.Rand, base []byte, n int) changes {
 		for end < len(kinds) && kinds[end] == kinds[k] {
 			end++
 		}
-		off := int64(k) * qcow2.Block
-		g := qcow2.Range{Off: off, Len: min(size, int64(end)*qcow2.Block) - off, Kind: kinds[k]}
+		off := int64(k) * qcow2.SubclusterBytes
+		g := qcow2.Range{Off: off, Len: min(size, int64(end)*qcow2.SubclusterBytes) - off, Kind: kinds[k]}
 		c.ranges = append(c.ranges, g)
 		switch part := c.want[g.Off:g.End()]; g.Kind {
 		case qcow2.Zero:
@@ -93,7 +93,7 @@ func checkOverlay(t testing.TB, path string, base, want []byte) {
 			t.Fatal(err)
 		}
 	}
-	stacked := qcow2.Stack(qcow2.Flat(sparse{bytes.NewReader(base)}, int64(len(base))), openImage(t, path))
+	stacked := qcow2.Stack(qcow2.RawLayer(sparse{bytes.NewReader(base)}, int64(len(base))), openImage(t, path))
 	same(t, stacked, append(bytes.Clone(want), make([]byte, stacked.Size()-int64(len(want)))...))
 	if out := run(t, "qemu-img", "check", "-f", "qcow2", path); !strings.Contains(out, "No errors") {
 		t.Error(out)
@@ -140,8 +140,8 @@ func TestOverlay(t *testing.T) {
 			r.Shuffle(len(shuffled.ranges), func(i, j int) {
 				shuffled.ranges[i], shuffled.ranges[j] = shuffled.ranges[j], shuffled.ranges[i]
 			})
-			if l := shuffled.layout(t); l.FileSize() != again.FileSize() || l.Bytes() != again.Bytes() ||
-				l.Zeroed() != again.Zeroed() {
+			if l := shuffled.layout(t); l.FileSize() != again.FileSize() || l.DataBytes() != again.DataBytes() ||
+				l.ZeroBytes() != again.ZeroBytes() {
 				t.Error("the order of the ranges changes the layout")
 			}
 			write(t, shuffled.layout(t), f, c.want, pieces[half:])
@@ -160,7 +160,7 @@ func TestOverlay(t *testing.T) {
 // ranges of data.
 func writeData(l *qcow2.Layout, w io.WriterAt, p []byte, off int64) error {
 	for len(p) > 0 {
-		at, n := l.Place(off)
+		at, n := l.FileOffset(off)
 		if n == 0 {
 			return fmt.Errorf("the overlay has no data at %d", off)
 		}
@@ -207,8 +207,8 @@ func TestFill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.Bytes() != 300<<10+4096 || l.Zeroed() != 1<<30 {
-		t.Errorf("%d bytes, %d zeroed", l.Bytes(), l.Zeroed())
+	if l.DataBytes() != 300<<10+4096 || l.ZeroBytes() != 1<<30 {
+		t.Errorf("%d bytes, %d zeroed", l.DataBytes(), l.ZeroBytes())
 	}
 	path := filepath.Join(t.TempDir(), "o")
 	f, err := os.Create(path)
@@ -216,7 +216,7 @@ func TestFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := l.Fill(t.Context(), f, counting(size)); err != nil {
+	if err := l.CopyData(t.Context(), f, counting(size)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Finish(f); err != nil {
@@ -240,7 +240,7 @@ func TestFill(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := l.Fill(ctx, f, counting(size)); !errors.Is(err, context.Canceled) {
+	if err := l.CopyData(ctx, f, counting(size)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a copy that is given up: %v", err)
 	}
 }
@@ -285,7 +285,7 @@ func TestBuilderRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := qcow2.NewBuilder(qcow2.MaxDisk).Layout(); err != nil {
+	if _, err := qcow2.NewBuilder(qcow2.MaxDiskBytes).Layout(); err != nil {
 		t.Errorf("the largest disk: %v", err)
 	}
 	b := qcow2.NewBuilder(1 << 20)
@@ -294,7 +294,7 @@ func TestBuilderRefuses(t *testing.T) {
 	if _, err := b.Layout(); err == nil {
 		t.Error("a block that is data and zero is taken")
 	}
-	for _, size := range []int64{-1, 0, qcow2.MaxDisk + 1} {
+	for _, size := range []int64{-1, 0, qcow2.MaxDiskBytes + 1} {
 		if _, err := qcow2.NewBuilder(size).Layout(); err == nil {
 			t.Errorf("a disk of %d bytes is taken", size)
 		}
@@ -311,22 +311,22 @@ func TestPlaces(t *testing.T) {
 		taken := map[int64]bool{}
 		for _, g := range c.ranges {
 			for off := g.Off; off < g.End(); {
-				at, n := l.Place(off)
+				at, n := l.FileOffset(off)
 				if g.Kind != qcow2.Data {
-					if inner, left := l.Place(off + 1); at != 0 || n != 0 || inner != 0 || left != 0 {
+					if inner, left := l.FileOffset(off + 1); at != 0 || n != 0 || inner != 0 || left != 0 {
 						rt.Fatalf("%+v has a place", g)
 					}
-					off += qcow2.Block
+					off += qcow2.SubclusterBytes
 					continue
 				}
-				if n <= 0 || at%qcow2.Block != off%qcow2.Block || at+n > l.FileSize() || taken[at] {
+				if n <= 0 || at%qcow2.SubclusterBytes != off%qcow2.SubclusterBytes || at+n > l.FileSize() || taken[at] {
 					rt.Fatalf("byte %d lies at %d+%d", off, at, n)
 				}
 				taken[at] = true
-				off += qcow2.Block
+				off += qcow2.SubclusterBytes
 			}
 		}
-		if _, n := l.Place(-1); n != 0 {
+		if _, n := l.FileOffset(-1); n != 0 {
 			rt.Fatal("a place before the disk")
 		}
 		if err := writeData(l, nil, nil, 0); err != nil {

@@ -74,7 +74,7 @@ func TestOverlayInMemory(t *testing.T) {
 			r.Shuffle(len(c.ranges), func(i, j int) { c.ranges[i], c.ranges[j] = c.ranges[j], c.ranges[i] })
 			l := c.layout(t)
 			var m memory
-			if err := l.Fill(t.Context(), &m, bytes.NewReader(c.want)); err != nil {
+			if err := l.CopyData(t.Context(), &m, bytes.NewReader(c.want)); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Finish(&m); err != nil {
@@ -132,7 +132,7 @@ func TestTablesApart(t *testing.T) {
 		t.Errorf("%d clusters, want %d", l.FileSize()/cluster, want)
 	}
 	var m memory
-	if err := l.Fill(t.Context(), &m, counting(5*gib)); err != nil {
+	if err := l.CopyData(t.Context(), &m, counting(5*gib)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Finish(&m); err != nil {
@@ -143,7 +143,7 @@ func TestTablesApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(list, func(a, b qcow2.Range) int { return int((a.Off - b.Off) / qcow2.Block) })
+	slices.SortFunc(list, func(a, b qcow2.Range) int { return int((a.Off - b.Off) / qcow2.SubclusterBytes) })
 	got := slices.DeleteFunc(rangesOf(t, i), func(g qcow2.Range) bool { return g.Kind == qcow2.Absent })
 	if !slices.Equal(got, list) {
 		t.Errorf("got  %v\nwant %v", got, list)
@@ -219,19 +219,20 @@ func TestFillFails(t *testing.T) {
 	c := randomChanges(rand.New(rand.NewPCG(1, 1)), bytes.Repeat([]byte{1}, 300<<10), 0)
 	c.ranges = []qcow2.Range{{Len: 300 << 10, Kind: qcow2.Data}}
 	l := c.layout(t)
-	if err := l.Fill(t.Context(), &memory{}, faulty{bytes.NewReader(c.want), 200 << 10}); !errors.Is(err, errFaulty) {
+	if err := l.CopyData(t.Context(), &memory{}, faulty{bytes.NewReader(c.want), 200 << 10}); !errors.Is(err,
+		errFaulty) {
 		t.Errorf("a disk that cannot be read: %v", err)
 	}
 	for k := range 3 { // clusters
-		if err := l.Fill(t.Context(), &steps{fail: k}, bytes.NewReader(c.want)); !errors.Is(err, errFaulty) {
+		if err := l.CopyData(t.Context(), &steps{fail: k}, bytes.NewReader(c.want)); !errors.Is(err, errFaulty) {
 			t.Errorf("a file that cannot be written: %v", err)
 		}
 	}
 	var m memory // a disk that became shorter: the part after its end is zero, not what was read before
-	if err := l.Fill(t.Context(), &m, bytes.NewReader(c.want[:cluster+100])); err != nil {
+	if err := l.CopyData(t.Context(), &m, bytes.NewReader(c.want[:cluster+100])); err != nil {
 		t.Fatal(err)
 	}
-	at, n := l.Place(cluster)
+	at, n := l.FileOffset(cluster)
 	if got := m.b[at:][:n]; bytes.Count(got, []byte{0}) != len(got)-100 {
 		t.Error("behind the end of the disk there are bytes of another part")
 	}
@@ -369,10 +370,10 @@ func checkFaults(t *testing.T, b []byte) {
 		if _, err := qcow2.DiskSize(faulty{bytes.NewReader(b), at}); !errors.Is(err, errFaulty) {
 			t.Errorf("the header cannot be read: %v", err)
 		}
-		if _, err := qcow2.OpenPart(faulty{bytes.NewReader(b), at}, int64(len(b)), 0); !errors.Is(err, errFaulty) {
+		if _, err := qcow2.OpenOverlay(faulty{bytes.NewReader(b), at}, int64(len(b)), 0); !errors.Is(err, errFaulty) {
 			t.Errorf("the header cannot be read: %v", err)
 		}
-		if _, err := qcow2.ReadNames(faulty{bytes.NewReader(b), at}); !errors.Is(err, errFaulty) {
+		if _, err := qcow2.ReadBackingInfo(faulty{bytes.NewReader(b), at}); !errors.Is(err, errFaulty) {
 			t.Errorf("the header cannot be read: %v", err)
 		}
 	}
@@ -443,7 +444,7 @@ func TestTablesInFile(t *testing.T) {
 	for entries, want := range map[uint64]string{most: "", most + 1: "L1 table has 4194305 entries"} {
 		head := image(512, map[int64]uint64{0: magic | 2, 20: 9 << 32, 36: entries << 32, 40: 512})
 		binary.BigEndian.PutUint64(head[24:], entries*(32<<10))
-		_, err := qcow2.OpenPart(holes(head), 1<<30, 0)
+		_, err := qcow2.OpenOverlay(holes(head), 1<<30, 0)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%d entries: %v, want %q", entries, err, want)
 		}
@@ -548,14 +549,15 @@ func TestNames(t *testing.T) {
 		"64 extensions": {change(backed("b", append(slices.Repeat([][]byte{{0, 0, 0, 9, 0, 0, 0, 0}}, 63),
 			extension(format, "raw"))...), wide), "b", "raw", ""},
 	} {
-		n, err := qcow2.ReadNames(bytes.NewReader(c.b))
+		n, err := qcow2.ReadBackingInfo(bytes.NewReader(c.b))
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %+v, %v, want %q", title, n, err, c.want)
 			}
 			continue
 		}
-		if err != nil || n.Backing != c.name || n.Format != c.format || n.Size != 4096 || n.Memory <= 0 {
+		if err != nil || n.BackingName != c.name || n.BackingFormat != c.format || n.DiskSize != 4096 ||
+			n.MemoryBytes <= 0 {
 			t.Errorf("%s: %+v, %v", title, n, err)
 		}
 	}
@@ -563,7 +565,7 @@ func TestNames(t *testing.T) {
 	b = append(b, make([]byte, 200)...)
 	for at := int64(112); at < int64(len(b))-200; at++ {
 		// which is padding
-		if _, err := qcow2.ReadNames(exactly{b, at}); !errors.Is(err, errFaulty) && !(at >= 123 && at < 128) {
+		if _, err := qcow2.ReadBackingInfo(exactly{b, at}); !errors.Is(err, errFaulty) && !(at >= 123 && at < 128) {
 			t.Errorf("byte %d cannot be read: %v", at, err)
 		}
 	}
@@ -598,7 +600,7 @@ func TestCache(t *testing.T) {
 	words := map[int64]uint64{0: magic | 2, 20: 9 << 32, 24: 96 << 10, 36: 3 <<
 		32, 40: 512, 512: 1024, 520: 1536, 528: 2048}
 	r := &tally{b: image(2560, words)}
-	i, err := qcow2.OpenPart(r, int64(len(r.b)), 2*512)
+	i, err := qcow2.OpenOverlay(r, int64(len(r.b)), 2*512)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func TestStack(t *testing.T) {
 	if _, err := layers[0].ReadAt(base, 0); err != nil {
 		t.Fatal(err)
 	}
-	layers[0] = qcow2.Flat(sparse{bytes.NewReader(base)}, sizes[0])
+	layers[0] = qcow2.RawLayer(sparse{bytes.NewReader(base)}, sizes[0])
 	same(t, qcow2.Stack(layers...), want)
 }
 

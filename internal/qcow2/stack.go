@@ -11,7 +11,7 @@ type stack struct {
 	layers []Layer
 }
 
-var _ stepper = stack{}
+var _ rangeStepper = stack{}
 
 // Stack puts layers on each other, the lowest first, at least one. The size is that of the highest;
 // after the end of a lower one, layers further down do not show through: the disk is zero there, as
@@ -22,17 +22,17 @@ func Stack(layers ...Layer) Layer {
 
 func (s stack) Size() int64 { return s.layers[len(s.layers)-1].Size() }
 
-// stepper is a layer that returns ranges as its tables have them. Looking for the longest one in
+// rangeStepper is a layer that returns ranges as its tables have them. Looking for the longest one in
 // each layer of a stack, again for each range of the others, would cost the square of their number.
-type stepper interface {
+type rangeStepper interface {
 	Layer
-	step(off int64) (Range, error) // off is within the disk
+	tableRange(off int64) (Range, error) // off is within the disk
 }
 
-// stepOf returns a range that begins at off, which is within the disk.
-func stepOf(l Layer, off int64) (Range, error) {
-	if s, is := l.(stepper); is {
-		return s.step(off)
+// tableRangeOf returns a range that begins at off, which is within the disk.
+func tableRangeOf(l Layer, off int64) (Range, error) {
+	if s, is := l.(rangeStepper); is {
+		return s.tableRange(off)
 	}
 	r, ok, err := l.NextRange(off)
 	if err == nil && (!ok || r.Off != off || r.Len <= 0) {
@@ -41,14 +41,14 @@ func stepOf(l Layer, off int64) (Range, error) {
 	return r, err
 }
 
-// longest merges consecutive steps of one kind.
-func longest(l stepper, off int64) (Range, bool, error) {
+// mergeSteps merges consecutive steps of one kind.
+func mergeSteps(l rangeStepper, off int64) (Range, bool, error) {
 	if off < 0 || off >= l.Size() {
 		return Range{}, false, nil
 	}
-	r, err := l.step(off)
+	r, err := l.tableRange(off)
 	for err == nil && r.End() < l.Size() {
-		next, later := l.step(r.End())
+		next, later := l.tableRange(r.End())
 		if later != nil || next.Kind != r.Kind {
 			break // the error is returned for a request of that range
 		}
@@ -57,15 +57,15 @@ func longest(l stepper, off int64) (Range, bool, error) {
 	return r, err == nil, err
 }
 
-// find returns the range at off of one kind, and its layer.
-func (s stack) find(off int64) (Range, Layer, error) {
+// layerAt returns the range at off of one kind, and its layer.
+func (s stack) layerAt(off int64) (Range, Layer, error) {
 	r := Range{Off: off, Len: s.Size() - off}
 	for _, l := range slices.Backward(s.layers) {
 		if off >= l.Size() {
 			r.Kind = Zero
 			return r, l, nil
 		}
-		next, err := stepOf(l, off)
+		next, err := tableRangeOf(l, off)
 		if err != nil {
 			return r, nil, err
 		}
@@ -78,10 +78,10 @@ func (s stack) find(off int64) (Range, Layer, error) {
 	return r, nil, nil
 }
 
-func (s stack) NextRange(off int64) (Range, bool, error) { return longest(s, off) }
+func (s stack) NextRange(off int64) (Range, bool, error) { return mergeSteps(s, off) }
 
-func (s stack) step(off int64) (Range, error) {
-	r, _, err := s.find(off)
+func (s stack) tableRange(off int64) (Range, error) {
+	r, _, err := s.layerAt(off)
 	return r, err
 }
 
@@ -94,7 +94,7 @@ func (s stack) ReadAt(p []byte, off int64) (int, error) {
 	}
 	n := 0
 	for n < len(p) && off < s.Size() {
-		r, from, err := s.find(off)
+		r, from, err := s.layerAt(off)
 		if err != nil {
 			return n, err
 		}
@@ -116,26 +116,26 @@ func (s stack) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Sparse is a disk that knows its holes, such as a raw file: a blob.Source.
-type Sparse interface {
+// SparseDisk is a disk that knows its holes, such as a raw file: a blob.Source.
+type SparseDisk interface {
 	io.ReaderAt
 	// NextData returns the next range at or after off that may contain anything but zeros; start ==
 	// end means there is none.
 	NextData(off int64) (start, end int64, err error)
 }
 
-// flat is a raw disk as the lowest layer of a stack.
-type flat struct {
-	Sparse
+// rawLayer is a raw disk as the lowest layer of a stack.
+type rawLayer struct {
+	SparseDisk
 	size int64
 }
 
-// Flat returns a layer of a raw disk of size bytes. No range of it is Absent.
-func Flat(d Sparse, size int64) Layer { return flat{Sparse: d, size: size} }
+// RawLayer returns a layer of a raw disk of size bytes. No range of it is Absent.
+func RawLayer(d SparseDisk, size int64) Layer { return rawLayer{SparseDisk: d, size: size} }
 
-func (f flat) Size() int64 { return f.size }
+func (f rawLayer) Size() int64 { return f.size }
 
-func (f flat) NextRange(off int64) (Range, bool, error) {
+func (f rawLayer) NextRange(off int64) (Range, bool, error) {
 	if off < 0 || off >= f.size {
 		return Range{}, false, nil
 	}

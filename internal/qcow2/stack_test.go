@@ -10,16 +10,16 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// piece is a layer with one range of a disk.
-type piece struct {
+// mapping is a layer with one range of a disk.
+type mapping struct {
 	size int64
 	data []byte // at off
 	off  int64
 }
 
-func (p piece) Size() int64 { return p.size }
+func (p mapping) Size() int64 { return p.size }
 
-func (p piece) NextRange(off int64) (qcow2.Range, bool, error) {
+func (p mapping) NextRange(off int64) (qcow2.Range, bool, error) {
 	end := p.off + int64(len(p.data))
 	switch {
 	case off >= p.size:
@@ -32,15 +32,15 @@ func (p piece) NextRange(off int64) (qcow2.Range, bool, error) {
 	return qcow2.Range{Off: off, Len: p.size - off, Kind: qcow2.Absent}, true, nil
 }
 
-func (p piece) ReadAt(b []byte, off int64) (int, error) {
+func (p mapping) ReadAt(b []byte, off int64) (int, error) {
 	return copy(b, p.data[off-p.off:]), nil
 }
 
 // TestShorterBackingFileHidesLowerLayers: after the end of a layer in the middle there are zeros,
 // whatever the lowest layer has there.
 func TestShorterBackingFileHidesLowerLayers(t *testing.T) {
-	lowest := piece{size: 12288, off: 2048, data: bytes.Repeat([]byte("x"), 8192)}
-	stack := qcow2.Stack(lowest, piece{size: 4096}, piece{size: 16384})
+	lowest := mapping{size: 12288, off: 2048, data: bytes.Repeat([]byte("x"), 8192)}
+	stack := qcow2.Stack(lowest, mapping{size: 4096}, mapping{size: 16384})
 	want := make([]byte, 16384)
 	copy(want[2048:], bytes.Repeat([]byte("x"), 2048)) // up to the end of the middle one
 	got := make([]byte, 16384)
@@ -114,7 +114,7 @@ func TestFlat(t *testing.T) {
 	b := make([]byte, 5*64<<10)
 	copy(b[64<<10+100:], "data")
 	copy(b[4*64<<10:], "more")
-	f := qcow2.Flat(sparse{bytes.NewReader(b)}, int64(len(b))-512)
+	f := qcow2.RawLayer(sparse{bytes.NewReader(b)}, int64(len(b))-512)
 	want := []qcow2.Range{
 		{Len: 64 << 10, Kind: qcow2.Zero},
 		{Off: 64 << 10, Len: 64 << 10, Kind: qcow2.Data},
@@ -124,12 +124,12 @@ func TestFlat(t *testing.T) {
 	if got := rangesOf(t, f); !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	short := qcow2.Flat(sparse{bytes.NewReader(b)}, 200<<10)
+	short := qcow2.RawLayer(sparse{bytes.NewReader(b)}, 200<<10)
 	if got := rangesOf(t, short); len(got) != 3 ||
 		got[2] != (qcow2.Range{Off: 128 << 10, Len: 72 << 10, Kind: qcow2.Zero}) {
 		t.Errorf("got %v", got)
 	}
-	exact := qcow2.Flat(sparse{bytes.NewReader(b)}, 64<<10)
+	exact := qcow2.RawLayer(sparse{bytes.NewReader(b)}, 64<<10)
 	if got := rangesOf(t, exact); len(got) != 1 || got[0].Kind != qcow2.Zero {
 		t.Errorf("got %v", got)
 	}
@@ -138,7 +138,7 @@ func TestFlat(t *testing.T) {
 			t.Errorf("the range at %d: %+v, %v", off, r, err)
 		}
 	}
-	if _, ok, err := qcow2.Flat(layer{err: errFaulty}, 4096).NextRange(0); ok || !errors.Is(err, errFaulty) {
+	if _, ok, err := qcow2.RawLayer(layer{err: errFaulty}, 4096).NextRange(0); ok || !errors.Is(err, errFaulty) {
 		t.Errorf("%v, %v", ok, err)
 	}
 	checkReads(t, qcow2.Stack(f))

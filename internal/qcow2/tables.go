@@ -21,7 +21,7 @@ func (l *Layout) Finish(f File) error {
 	if err := f.Truncate(l.FileSize()); err != nil {
 		return err
 	}
-	for _, write := range []func(io.WriterAt) error{l.writeL1, l.writeL2, l.writeCounts} {
+	for _, write := range []func(io.WriterAt) error{l.writeL1, l.writeL2, l.writeRefcounts} {
 		if err := write(f); err != nil {
 			return fmt.Errorf("tables of an overlay: %w", err)
 		}
@@ -29,80 +29,80 @@ func (l *Layout) Finish(f File) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(l.header(), 0); err != nil {
+	if _, err := f.WriteAt(l.encodeHeader(), 0); err != nil {
 		return err
 	}
 	return f.Sync()
 }
 
 func (l *Layout) writeL1(w io.WriterAt) error {
-	b := make([]byte, len(l.l1)*entryBytes)
+	b := make([]byte, len(l.l1)*l2EntryBytes)
 	for k, at := range l.l1 {
 		if at != 0 {
-			binary.BigEndian.PutUint64(b[k*entryBytes:], uint64(at)|entryCopied)
+			binary.BigEndian.PutUint64(b[k*l2EntryBytes:], uint64(at)|entryCopied)
 		}
 	}
-	_, err := w.WriteAt(b, layoutSize)
+	_, err := w.WriteAt(b, overlayClusterBytes)
 	return err
 }
 
 func (l *Layout) writeL2(w io.WriterAt) error {
-	table := make([]byte, layoutSize)
-	first := int64(layoutSize) // offset of the nonzero bytes
+	table := make([]byte, overlayClusterBytes)
+	first := int64(overlayClusterBytes) // offset of the nonzero bytes
 	for k, s := range l.clusters {
-		at := s.cluster % tableEntries * extendedBytes
+		at := s.index % l2TableEntries * extendedL2EntryBytes
 		first = min(first, at)
 		b := table[at:]
-		if s.place != 0 {
-			binary.BigEndian.PutUint64(b, uint64(s.place)|entryCopied)
+		if s.fileOffset != 0 {
+			binary.BigEndian.PutUint64(b, uint64(s.fileOffset)|entryCopied)
 		}
-		binary.BigEndian.PutUint32(b[8:], s.zero)
-		binary.BigEndian.PutUint32(b[12:], s.data)
-		region := s.cluster / tableEntries
-		if k+1 < len(l.clusters) && l.clusters[k+1].cluster/tableEntries == region {
+		binary.BigEndian.PutUint32(b[8:], s.zeroBits)
+		binary.BigEndian.PutUint32(b[12:], s.dataBits)
+		region := s.index / l2TableEntries
+		if k+1 < len(l.clusters) && l.clusters[k+1].index/l2TableEntries == region {
 			continue
 		}
-		if _, err := w.WriteAt(table[first:at+extendedBytes], l.l1[region]+first); err != nil {
+		if _, err := w.WriteAt(table[first:at+extendedL2EntryBytes], l.l1[region]+first); err != nil {
 			return err
 		}
 		clear(table)
-		first = layoutSize
+		first = overlayClusterBytes
 	}
 	return nil
 }
 
-// writeCounts writes a refcount of one for every cluster of the file.
-func (l *Layout) writeCounts(w io.WriterAt) error {
-	places := make([]byte, l.counts*entryBytes)
-	ones := make([]byte, layoutSize)
+// writeRefcounts writes a refcount of one for every cluster of the file.
+func (l *Layout) writeRefcounts(w io.WriterAt) error {
+	places := make([]byte, l.refcountBlockClusters*l2EntryBytes)
+	ones := make([]byte, overlayClusterBytes)
 	for k := 1; k < len(ones); k += 2 {
 		ones[k] = 1
 	}
-	for k := range l.counts {
-		at := (l.countBlocks() + k) * layoutSize
-		binary.BigEndian.PutUint64(places[k*entryBytes:], uint64(at))
-		used := min(l.total-k*countsOf, countsOf)
+	for k := range l.refcountBlockClusters {
+		at := (l.firstRefcountBlock() + k) * overlayClusterBytes
+		binary.BigEndian.PutUint64(places[k*l2EntryBytes:], uint64(at))
+		used := min(l.totalClusters-k*refcountsPerBlock, refcountsPerBlock)
 		if _, err := w.WriteAt(ones[:2*used], at); err != nil {
 			return err
 		}
 	}
-	_, err := w.WriteAt(places, l.countTable()*layoutSize)
+	_, err := w.WriteAt(places, l.refcountTableCluster()*overlayClusterBytes)
 	return err
 }
 
-func (l *Layout) header() []byte {
-	h := make([]byte, headerFull)
+func (l *Layout) encodeHeader() []byte {
+	h := make([]byte, headerFullBytes)
 	be := binary.BigEndian
 	be.PutUint32(h[0:], magic)
 	be.PutUint32(h[4:], 3)
-	be.PutUint32(h[20:], layoutBits)
+	be.PutUint32(h[20:], overlayClusterBits)
 	be.PutUint64(h[24:], uint64(l.size))
 	be.PutUint32(h[36:], uint32(len(l.l1)))
-	be.PutUint64(h[40:], layoutSize) // L1 table
-	be.PutUint64(h[48:], uint64(l.countTable()*layoutSize))
+	be.PutUint64(h[40:], overlayClusterBytes) // L1 table
+	be.PutUint64(h[48:], uint64(l.refcountTableCluster()*overlayClusterBytes))
 	be.PutUint32(h[56:], 1) // clusters of the refcount table
 	be.PutUint64(h[72:], featureExtendedL2)
 	be.PutUint32(h[96:], 4) // a count has 1<<4 bits
-	be.PutUint32(h[100:], headerFull)
+	be.PutUint32(h[100:], headerFullBytes)
 	return h
 }

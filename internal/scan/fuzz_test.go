@@ -153,9 +153,9 @@ func survey(t *testing.T, b []byte) *Inventory {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	inv := &Inventory{}
-	volumes, err := inv.volumes(bytes.NewReader(b), int64(len(b)), "", Options{})
+	volumes, err := inv.openVolumes(bytes.NewReader(b), int64(len(b)), "", Options{})
 	if err == nil {
-		err = inv.catalog(t.Context(), volumes, Options{})
+		err = inv.catalogVolumes(t.Context(), volumes, Options{})
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > most {
@@ -165,8 +165,8 @@ func survey(t *testing.T, b []byte) *Inventory {
 		t.Error("an error says nothing")
 	}
 	for _, w := range inv.Warnings {
-		if strings.Contains(w.What, "its reader failed") || w.What == "" || !strings.HasPrefix(w.Path, "/") {
-			t.Errorf("%s: %s", w.Path, w.What)
+		if strings.Contains(w.Message, "its reader failed") || w.Message == "" || !strings.HasPrefix(w.Path, "/") {
+			t.Errorf("%s: %s", w.Path, w.Message)
 		}
 	}
 	return inv

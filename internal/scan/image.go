@@ -11,9 +11,9 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
-// volumes returns the file systems of a disk to catalog, and records the others. name distinguishes
+// openVolumes returns the file systems of a disk to catalog, and records the others. name distinguishes
 // the disk from others of the same source; "" when it is the only one.
-func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
+func (i *Inventory) openVolumes(r io.ReaderAt, size int64, name string, o Options) ([]volume, error) {
 	found, skipped, err := disk.Volumes(r, size)
 	if err != nil {
 		return nil, err
@@ -24,20 +24,21 @@ func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) (
 	}
 	for _, s := range skipped {
 		i.Skipped = append(i.Skipped,
-			Skipped{Name: on + partition(s.Partition, s.Name), Reason: s.Reason, Partial: s.Partial})
+			Skipped{Name: on +
+				partitionName(s.Partition, s.Name), Reason: s.Reason, MayHavePackages: s.MayHavePackages})
 	}
 	var out []volume
 	for _, v := range found {
-		label := cmp.Or(v.Name, partition(v.Partition, ""))
+		label := cmp.Or(v.Name, partitionName(v.Partition, ""))
 		if v.Role == roleSystem && o.IgnoreSystem {
 			i.Skipped = append(i.Skipped,
 				Skipped{Name: on + label, Reason: "the system volume is left out, as was asked for"})
 			continue
 		}
-		files, err := filesOf(v, o.Snapshot)
+		files, err := volumeFS(v, o.Snapshot)
 		if err != nil {
 			i.Skipped = append(i.Skipped,
-				Skipped{Name: on + label, Reason: err.Error(), Partial: !errors.Is(err, apfs.ErrNoSnapshot)})
+				Skipped{Name: on + label, Reason: err.Error(), MayHavePackages: !errors.Is(err, apfs.ErrNoSnapshot)})
 			continue
 		}
 		out = append(out, volume{
@@ -47,8 +48,8 @@ func (i *Inventory) volumes(r io.ReaderAt, size int64, name string, o Options) (
 	return out, nil
 }
 
-// filesOf returns the files of a volume, or of its snapshot with a name.
-func filesOf(v disk.Volume, snapshot string) (fs.FS, error) {
+// volumeFS returns the files of a volume, or of its snapshot with a name.
+func volumeFS(v disk.Volume, snapshot string) (fs.FS, error) {
 	switch {
 	case snapshot == "":
 		return v.FS, nil
@@ -58,8 +59,8 @@ func filesOf(v disk.Volume, snapshot string) (fs.FS, error) {
 	return v.Snapshot(snapshot)
 }
 
-// partition formats the name of a part of a disk.
-func partition(index int, name string) string {
+// partitionName formats the name of a part of a disk.
+func partitionName(index int, name string) string {
 	switch {
 	case index == 0 && name == "":
 		return "the disk"

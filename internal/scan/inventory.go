@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Storage      string // directory of the registry, for templates
 	IgnoreSystem bool   // leave the system volume of a Mac out
-	MacOS        bool   // macOS itself is a package
+	IncludeMacOS bool   // macOS itself is a package
 	Snapshot     string // of APFS: volumes are read from the snapshot with this name, others are left out; "": all
 	Progress     func(volume string, files, packages int)
 	Limits       catalog.Limits // of the result of all volumes of a source
@@ -23,45 +23,45 @@ type Options struct {
 
 // Inventory is the packages of a source.
 type Inventory struct {
-	Source   Source
-	ID, Tag  string            // of a template: what was scanned
-	Content  string            // of a template: the content ID of that tag
-	Packages []catalog.Package // in the order of names, each once
-	Volumes  []Volume
-	Skipped  []Skipped
-	Warnings []catalog.Warning // what within volumes could not be read, or was invalid
-	Unread   int               // files and directories of Warnings that could not be read
+	Source     Source
+	ID, Tag    string            // of a template: what was scanned
+	ContentID  string            // of a template: the content ID of that tag
+	Packages   []catalog.Package // in the order of names, each once
+	Volumes    []Volume
+	Skipped    []Skipped
+	Warnings   []catalog.Warning // what within volumes could not be read, or was invalid
+	Unreadable int               // files and directories of Warnings that could not be read
 }
 
-// folderFormat is the Format of a directory.
-const folderFormat = "dir"
+// dirFormat is the Format of a directory.
+const dirFormat = "dir"
 
 // Volume is a file system that was cataloged.
 type Volume struct {
-	Name     string
-	Role     string // "system", "data" or ""
-	Format   string // "apfs", "ext4" or "dir"
-	Mount    string // where its paths begin: "/" or "/Volumes/<name>"
-	Files    int
-	Packages int
-	Notes    []string // possible errors in what was read, in sentences
+	Name      string
+	Role      string // "system", "data" or ""
+	Format    string // "apfs", "ext4" or "dir"
+	MountPath string // where its paths begin: "/" or "/Volumes/<name>"
+	Files     int
+	Packages  int
+	Notes     []string // possible errors in what was read, in sentences
 }
 
 // Skipped is a part of a source that was not cataloged.
 type Skipped struct {
-	Name, Reason string
-	Partial      bool // it may hold packages
+	Name, Reason    string
+	MayHavePackages bool // it may hold packages
 }
 
 // Partial reports whether a part that may have packages could not be read.
 func (i *Inventory) Partial() bool {
-	return i.Unread > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.Partial })
+	return i.Unreadable > 0 || slices.ContainsFunc(i.Skipped, func(s Skipped) bool { return s.MayHavePackages })
 }
 
-// take catalogs a directory or an image.
-func take(ctx context.Context, src Source, o Options) (*Inventory, error) {
+// catalogSource catalogs a directory or an image.
+func catalogSource(ctx context.Context, src Source, o Options) (*Inventory, error) {
 	inv := &Inventory{Source: src}
-	if src.Type == Folder {
+	if src.Type == Dir {
 		return inv, inv.catalogDir(ctx, o)
 	}
 	return inv, inv.catalogImage(ctx, o)
@@ -73,7 +73,7 @@ func (i *Inventory) catalogDir(ctx context.Context, o Options) error {
 		return err
 	}
 	defer closer.Close()
-	return i.catalog(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: folderFormat}}}, o)
+	return i.catalogVolumes(ctx, []volume{{fs: root, Volume: Volume{Name: i.Source.Target, Format: dirFormat}}}, o)
 }
 
 func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
@@ -82,11 +82,11 @@ func (i *Inventory) catalogImage(ctx context.Context, o Options) error {
 		return err
 	}
 	defer func() { _ = img.Close() }()
-	volumes, err := i.volumes(img, img.Size(), "", o)
+	volumes, err := i.openVolumes(img, img.Size(), "", o)
 	if err != nil {
 		return err
 	}
-	return i.catalog(ctx, volumes, o)
+	return i.catalogVolumes(ctx, volumes, o)
 }
 
 // volume is a file system to catalog.
@@ -96,31 +96,31 @@ type volume struct {
 	fs    fs.FS
 }
 
-// catalog catalogs volumes, and assigns each a path in one tree.
-func (i *Inventory) catalog(ctx context.Context, volumes []volume, o Options) error {
+// catalogVolumes catalogs volumes, and assigns each a path in one tree.
+func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Options) error {
 	if len(volumes) == 0 && o.Snapshot != "" {
 		return fmt.Errorf("no volume with a readable snapshot %q", o.Snapshot)
 	}
 	if len(volumes) == 0 && len(i.Skipped) == 0 {
 		return errors.New("nothing in it is a file system")
 	}
-	mount(volumes)
+	assignMountPaths(volumes)
 	var all []catalog.Package
 	for _, v := range volumes {
-		res, err := catalog.Scan(ctx, v.fs, v.options(o))
+		res, err := catalog.Scan(ctx, v.fs, v.catalogOptions(o))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: err.Error(), Partial: true})
+			i.Skipped = append(i.Skipped, Skipped{Name: v.Name, Reason: err.Error(), MayHavePackages: true})
 			continue
 		}
-		o.Limits = o.Limits.After(res)
+		o.Limits = o.Limits.Remaining(res)
 		v.Files, v.Packages = res.Files, len(res.Packages)
 		i.Volumes = append(i.Volumes, v.Volume)
-		all = append(all, below(v.Mount, res)...)
+		all = append(all, underMount(v.MountPath, res)...)
 		i.Warnings = append(i.Warnings, res.Warnings...)
-		i.Unread += res.Unread
+		i.Unreadable += res.Unreadable
 	}
 	if i.Packages = all; len(volumes) > 1 {
 		i.Packages = catalog.Merge(all)

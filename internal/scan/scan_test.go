@@ -23,7 +23,7 @@ func TestParseSource(t *testing.T) {
 		}
 	}
 	src, _ := ParseSource("registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final")
-	if id, tag := src.version(); id != "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032" || tag != "v1:final" {
+	if id, tag := src.templateVersion(); id != "c0847bc9-5d2d-4dbc-ba6a-240f7ff08032" || tag != "v1:final" {
 		t.Errorf("version %q %q", id, tag)
 	}
 }
@@ -49,10 +49,10 @@ func TestMount(t *testing.T) {
 		"equal names": {[]volume{v("a", "", "", linux), v("b/c", "", "", fstest.MapFS{}), v("b/c", "", "",
 			fstest.MapFS{}), v("", "", "", fstest.MapFS{})}, "/ /Volumes/b:c /Volumes/b:c 2 /Volumes/volume"},
 	} {
-		mount(c.volumes)
+		assignMountPaths(c.volumes)
 		var got []string
 		for _, v := range c.volumes {
-			got = append(got, v.Mount)
+			got = append(got, v.MountPath)
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -7,22 +7,22 @@ import (
 	"github.com/buildyard/buildyard/internal/layout"
 )
 
-// Type is the kind of a source.
-type Type string
+// SourceType is the kind of a source.
+type SourceType string
 
 // The types of sources.
 const (
-	Image    Type = "vm_image"
-	Template Type = "registry_template"
-	Folder   Type = "dir"
+	Image    SourceType = "vm_image"
+	Template SourceType = "registry_template"
+	Dir      SourceType = "dir"
 )
 
-// all is the target that selects every template of a registry.
-const all = "*"
+// allTemplates is the target that selects every template of a registry.
+const allTemplates = "*"
 
 // Source is a source to scan, as the user names it.
 type Source struct {
-	Type   Type
+	Type   SourceType
 	Target string // a path, or uuid[:tag] of a template
 }
 
@@ -31,7 +31,7 @@ func (s Source) String() string { return string(s.Type) + ":" + s.Target }
 // ParseSource parses "type:source".
 func ParseSource(text string) (Source, error) {
 	kind, target, ok := strings.Cut(text, ":")
-	s := Source{Type(kind), target}
+	s := Source{SourceType(kind), target}
 	switch {
 	case !ok:
 		return s, fmt.Errorf("invalid source %q: want vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>",
@@ -40,7 +40,7 @@ func ParseSource(text string) (Source, error) {
 		return s, fmt.Errorf("%q names nothing behind the colon", text)
 	}
 	switch s.Type {
-	case Image, Folder:
+	case Image, Dir:
 		return s, nil
 	case Template:
 		return s, s.checkTemplate(text)
@@ -49,16 +49,16 @@ func ParseSource(text string) (Source, error) {
 	}
 }
 
-// All reports whether every template of a registry is selected.
-func (s Source) All() bool { return s.Type == Template && s.Target == all }
+// IsAllTemplates reports whether every template of a registry is selected.
+func (s Source) IsAllTemplates() bool { return s.Type == Template && s.Target == allTemplates }
 
 func (s Source) checkTemplate(text string) error {
-	id, tag := s.version()
+	id, tag := s.templateVersion()
 	_, ok := layout.ParseID(id)
 	switch {
-	case id == all && !s.All():
+	case id == allTemplates && !s.IsAllTemplates():
 		return fmt.Errorf("%q: * means the latest tag of every template and takes no other", text)
-	case !ok && id != all:
+	case !ok && id != allTemplates:
 		return fmt.Errorf(
 			"%q: %q is not a template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all",
 			text, id)
@@ -68,8 +68,8 @@ func (s Source) checkTemplate(text string) error {
 	return nil
 }
 
-// version returns ID and tag of a template; no tag is the latest one.
-func (s Source) version() (id, tag string) {
+// templateVersion returns ID and tag of a template; no tag is the latest one.
+func (s Source) templateVersion() (id, tag string) {
 	id, tag, _ = strings.Cut(s.Target, ":")
 	return strings.ToLower(id), tag
 }

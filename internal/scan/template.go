@@ -7,12 +7,12 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/disk"
 )
 
-// Each catalogs a source, or the newest tag of every template when all are selected, and passes
+// CatalogEach catalogs a source, or the newest tag of every template when all are selected, and passes
 // each inventory to do. A template that cannot be read at all becomes an inventory with a warning
 // about that: the others still count.
-func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {
+func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory) error) error {
 	if src.Type != Template {
-		inv, err := take(ctx, src, o)
+		inv, err := catalogSource(ctx, src, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", src, err)
 		}
@@ -23,8 +23,8 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.Storage, err)
 	}
 	defer func() { _ = storage.Close() }()
-	if !src.All() {
-		id, tag := src.version()
+	if !src.IsAllTemplates() {
+		id, tag := src.templateVersion()
 		inv, err := catalogTemplate(ctx, storage, id, tag, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", src, err)
@@ -32,7 +32,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		inv.Source = src
 		return do(inv)
 	}
-	tags, damaged, err := storage.Tags()
+	tags, damaged, err := storage.LatestVersions()
 	if err != nil {
 		return fmt.Errorf("%s: %w", src, err)
 	}
@@ -43,7 +43,7 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 	}
 	for _, t := range tags {
 		ahead[t.ContentID]--
-		inv := known[t.ContentID].of(t)
+		inv := known[t.ContentID].forTemplate(t)
 		if inv == nil {
 			inv, err = catalogTemplate(ctx, storage, t.ID, t.Tag, o)
 		}
@@ -51,9 +51,9 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 			return context.Cause(ctx)
 		}
 		if inv == nil || err != nil {
-			inv = unreadable(t.ID+":"+t.Tag, err.Error())
+			inv = unreadableTemplate(t.ID+":"+t.Tag, err.Error())
 		} else {
-			known[inv.Content] = inv
+			known[inv.ContentID] = inv
 		}
 		if ahead[t.ContentID] == 0 {
 			delete(known, t.ContentID) // not all of a registry is kept in memory
@@ -63,15 +63,15 @@ func Each(ctx context.Context, src Source, o Options, do func(*Inventory) error)
 		}
 	}
 	for _, d := range damaged {
-		if err := do(unreadable(d.ID, d.Problem)); err != nil {
+		if err := do(unreadableTemplate(d.ID, d.Problem)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// of returns the inventory as that of another template with the same content; nil of nil.
-func (i *Inventory) of(t disk.Tag) *Inventory {
+// forTemplate returns the inventory as that of another template with the same content; nil of nil.
+func (i *Inventory) forTemplate(t disk.TemplateVersion) *Inventory {
 	if i == nil {
 		return nil
 	}
@@ -80,10 +80,10 @@ func (i *Inventory) of(t disk.Tag) *Inventory {
 	return &same
 }
 
-// unreadable returns the inventory of a template that cannot be read.
-func unreadable(target, problem string) *Inventory {
+// unreadableTemplate returns the inventory of a template that cannot be read.
+func unreadableTemplate(target, problem string) *Inventory {
 	return &Inventory{
-		Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, Partial: true}},
+		Source: Source{Template, target}, Skipped: []Skipped{{Name: target, Reason: problem, MayHavePackages: true}},
 	}
 }
 
@@ -93,27 +93,28 @@ func catalogTemplate(ctx context.Context, storage *disk.Storage, id, tag string,
 		return nil, err
 	}
 	defer func() { _ = t.Close() }()
-	inv := &Inventory{Source: Source{Template, id + ":" + t.Tag.Tag}, ID: id, Tag: t.Tag.Tag, Content: t.ContentID}
+	inv := &Inventory{Source: Source{Template, id + ":" +
+		t.TemplateVersion.Tag}, ID: id, Tag: t.TemplateVersion.Tag, ContentID: t.ContentID}
 	var volumes []volume
 	for _, d := range t.Disks {
 		name := ""
 		if len(t.Disks) > 1 {
 			name = d.Name
 		}
-		found, err := inv.volumes(d, d.Size, name, o)
+		found, err := inv.openVolumes(d, d.Size, name, o)
 		if err != nil {
-			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: err.Error(), Partial: true})
+			inv.Skipped = append(inv.Skipped, Skipped{Name: d.Name, Reason: err.Error(), MayHavePackages: true})
 			continue
 		}
 		volumes = append(volumes, found...)
 	}
-	return inv, inv.catalog(ctx, volumes, o)
+	return inv, inv.catalogVolumes(ctx, volumes, o)
 }
 
 // Templates lists the templates of a registry's storage as "uuid" and "uuid:tag", for completion.
 // A storage that cannot be read has none.
 func Templates(storage string) (out []string) {
-	tags, _, err := disk.Templates(storage)
+	tags, _, err := disk.LatestTemplates(storage)
 	if err != nil {
 		return nil
 	}

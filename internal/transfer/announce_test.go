@@ -43,7 +43,7 @@ func TestDataIsAnnounced(t *testing.T) {
 	noise(rnd, disk[8<<20:10<<20])
 	image := transfer.Disk{Path: qcow2test.Image(t, make([]byte, len(disk)), disk), Format: "qcow2"}
 	changed := bytes.Clone(disk)
-	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.Block))
+	copy(changed[40<<20:], bytes.Repeat([]byte{3}, 5*qcow2.SubclusterBytes))
 	above := image
 	above.Overlays = []string{qcow2test.Image(t, disk, changed)}
 	check := func(name string, low, high int64) {
@@ -57,7 +57,7 @@ func TestDataIsAnnounced(t *testing.T) {
 	tip := pushDisk(t, c, "image", image, nil)
 	check("an image", 2<<20, 2<<20)
 	pushDisk(t, c, "changes", above, &transfer.PushParent{Tip: tip, Files: 1})
-	check("changes", 5*qcow2.Block, 5*qcow2.Block)
+	check("changes", 5*qcow2.SubclusterBytes, 5*qcow2.SubclusterBytes)
 	pushDisk(t, c, "empty", sparse(t, 1<<30, 0, nil), nil)
 	check("an empty disk", 1, 1)
 	pushDisk(t, c, "compared", writeFile(t, "changed", changed), &transfer.PushParent{Tip: tip, Disk: &image})

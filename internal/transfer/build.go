@@ -197,9 +197,9 @@ func (t *target) place(off, n int64) (at, length int64) {
 	if t.layout == nil {
 		return off, n
 	}
-	at, length = t.layout.Place(off)
+	at, length = t.layout.FileOffset(off)
 	for length < n {
-		next, more := t.layout.Place(off + length)
+		next, more := t.layout.FileOffset(off + length)
 		if next != at+length || more == 0 {
 			break
 		}

@@ -145,8 +145,8 @@ func TestLongIndexOnACutLine(t *testing.T) {
 	base := sparse(t, size, 0, []byte("a"))
 	tip := pushDisk(t, s.client(t), "v1", base, nil)
 	b := qcow2.NewBuilder(size)
-	for off := int64(0); off < size; off += 2 * qcow2.Block {
-		if err := b.Add(qcow2.Range{Off: off, Len: qcow2.Block, Kind: qcow2.Zero}); err != nil {
+	for off := int64(0); off < size; off += 2 * qcow2.SubclusterBytes {
+		if err := b.Add(qcow2.Range{Off: off, Len: qcow2.SubclusterBytes, Kind: qcow2.Zero}); err != nil {
 			t.Fatal(err)
 		}
 	}

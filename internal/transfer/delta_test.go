@@ -15,7 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// pushDisk pushes a disk as disk.img and returns the name of its layer.
+// pushDisk pushes a disk as disk.image and returns the name of its layer.
 func pushDisk(t *testing.T, c *transfer.Client, tag string, d transfer.Disk, parent *transfer.PushParent) string {
 	t.Helper()
 	o := pushOptions(tag)

@@ -73,7 +73,7 @@ func (d *OpenDisk) open(path, format string) error {
 	case formatRaw, "":
 		src, release := blob.FileSource{File: f, Size: st.Size()}.Uncached()
 		d.release = append(d.release, release)
-		d.layers = append(d.layers, qcow2.Flat(src, st.Size()))
+		d.layers = append(d.layers, qcow2.RawLayer(src, st.Size()))
 		return nil
 	case formatQCOW2:
 		image, err := qcow2.Open(f, st.Size())

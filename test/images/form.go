@@ -187,8 +187,9 @@ func template(ctx context.Context, d *made) (_ opened, err error) {
 	if err != nil {
 		return opened{}, err
 	}
-	if len(t.Disks) != 1 || t.Tag.Tag != "v2" {
-		return opened{}, errors.Join(fmt.Errorf("it has %d disks in tag %q", len(t.Disks), t.Tag.Tag), t.Close())
+	if len(t.Disks) != 1 || t.TemplateVersion.Tag != "v2" {
+		return opened{}, errors.Join(fmt.Errorf("it has %d disks in tag %q", len(t.Disks), t.TemplateVersion.Tag),
+			t.Close())
 	}
 	closed := func() error {
 		return errors.Join(t.Close(), stop(), os.Remove(first), os.Remove(second), os.RemoveAll(base))

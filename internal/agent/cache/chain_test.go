@@ -28,22 +28,22 @@ func overlay(t *testing.T, disk []byte, seed uint64, writes int) string {
 	r, content := rand.New(rand.NewPCG(seed, 2)), rand.NewChaCha8([32]byte{byte(seed)})
 	kinds := map[int64]qcow2.Kind{}
 	for range writes {
-		at := r.Int64N(int64(len(disk))/qcow2.Block) * qcow2.Block
+		at := r.Int64N(int64(len(disk))/qcow2.SubclusterBytes) * qcow2.SubclusterBytes
 		kinds[at] = qcow2.Kind(1 + r.IntN(2))
-		block := disk[at : at+qcow2.Block]
+		block := disk[at : at+qcow2.SubclusterBytes]
 		if clear(block); kinds[at] == qcow2.Data {
 			_, _ = content.Read(block)
 		}
 	}
 	b := qcow2.NewBuilder(int64(len(disk)))
 	for at, kind := range kinds {
-		if err := b.Add(qcow2.Range{Off: at, Len: qcow2.Block, Kind: kind}); err != nil {
+		if err := b.Add(qcow2.Range{Off: at, Len: qcow2.SubclusterBytes, Kind: kind}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l, err := b.Layout()
 	if err == nil {
-		err = l.Fill(t.Context(), f, bytes.NewReader(disk))
+		err = l.CopyData(t.Context(), f, bytes.NewReader(disk))
 	}
 	if err == nil {
 		err = l.Finish(f)

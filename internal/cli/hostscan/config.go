@@ -29,8 +29,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// maxConfig bounds a configuration file in bytes.
-const maxConfig = 1 << 20
+// maxConfigBytes bounds a configuration file in bytes.
+const maxConfigBytes = 1 << 20
 
 // settings are the keys of a configuration file. Those with live:"yes" apply immediately when the
 // file is read again, the others at the next start.
@@ -67,11 +67,11 @@ type settings struct {
 	PushInterval string `yaml:"push-interval"`  // minimum time between two sends
 }
 
-// usual returns the default settings.
-func usual(p defaultPaths) settings {
+// defaultSettings returns the default settings.
+func defaultSettings(p defaultPaths) settings {
 	s := settings{
 		LogLevel: "info", LogToFile: true, LogFile: p.Log, VulnDBPath: p.Database,
-		IgnorePackages: []string{match.DefaultIgnored}, IgnoreCVEs: []string{}, MinSeverity: "low",
+		IgnorePackages: []string{match.DefaultIgnoredPackage}, IgnoreCVEs: []string{}, MinSeverity: "low",
 		ListenAddr: "127.0.0.1:8081", DBUpdateInterval: "24h",
 		PushNodeFile: defaultNodeFile(), PushInterval: "1m",
 	}
@@ -83,8 +83,8 @@ func usual(p defaultPaths) settings {
 
 // readSettings reads a configuration file. With "" it reads the default one, if there is one.
 func readSettings(ctx context.Context, path string, p defaultPaths) (settings, error) {
-	s := usual(p)
-	raw, err := input.Whole(ctx, cmp.Or(path, p.Config, os.DevNull), maxConfig)
+	s := defaultSettings(p)
+	raw, err := input.ReadAll(ctx, cmp.Or(path, p.Config, os.DevNull), maxConfigBytes)
 	if path == "" && errors.Is(err, fs.ErrNotExist) {
 		return s, s.check()
 	}
@@ -98,15 +98,15 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: %w", path, readable(err))
+		return s, fmt.Errorf("configuration file %s: %w", path, rewordYAMLError(err))
 	}
 	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return s, fmt.Errorf("configuration file %s: want a single document, found another after ---", path)
 	}
-	s.fill(usual(p))
+	s.setDefaults(defaultSettings(p))
 	err = s.check()
 	if err == nil && s.Token != "" {
-		err = private(path)
+		err = checkPrivate(path)
 	}
 	if err != nil {
 		err = fmt.Errorf("configuration file %s: %w", path, err)
@@ -114,17 +114,17 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 	return s, err
 }
 
-// strange matches the YAML error about an unknown key.
-var strange = regexp.MustCompile(`field (\S+) not found in type \S+`)
+// unknownKeyError matches the YAML error about an unknown key.
+var unknownKeyError = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// readable rewords an error of the YAML reader for users.
-func readable(err error) error {
-	text := strange.ReplaceAllString(err.Error(), `unknown key "$1"`)
+// rewordYAMLError rewords an error of the YAML reader for users.
+func rewordYAMLError(err error) error {
+	text := unknownKeyError.ReplaceAllString(err.Error(), `unknown key "$1"`)
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
 }
 
-// fill replaces empty settings by the defaults, and makes paths absolute.
-func (s *settings) fill(u settings) {
+// setDefaults replaces empty settings by the defaults, and makes paths absolute.
+func (s *settings) setDefaults(u settings) {
 	for _, f := range []struct {
 		to   *string
 		from string
@@ -155,16 +155,16 @@ func (s *settings) fill(u settings) {
 
 // check returns an error for invalid settings.
 func (s settings) check() error {
-	if _, err := s.level(); err != nil {
+	if _, err := s.logLevel(); err != nil {
 		return err
 	}
 	if err := checkAddress(s.ListenAddr); err != nil {
 		return err
 	}
-	if _, err := s.interval(); err != nil {
+	if _, err := s.dbUpdateInterval(); err != nil {
 		return err
 	}
-	if _, err := s.rules(); err != nil {
+	if _, err := s.matchRules(); err != nil {
 		return err
 	}
 	if err := s.checkPush(); err != nil {
@@ -209,28 +209,28 @@ func checkAddress(addr string) error {
 	return nil
 }
 
-func (s settings) level() (l slog.Level, err error) {
+func (s settings) logLevel() (l slog.Level, err error) {
 	if err = l.UnmarshalText([]byte(s.LogLevel)); err != nil {
 		return l, fmt.Errorf("invalid log-level %q: want debug, info, warn or error", s.LogLevel)
 	}
 	return l, nil
 }
 
-// leastInterval is the minimum time between two checks for a newer database.
-const leastInterval = time.Minute
+// minDBUpdateInterval is the minimum time between two checks for a newer database.
+const minDBUpdateInterval = time.Minute
 
-func (s settings) interval() (time.Duration, error) {
+func (s settings) dbUpdateInterval() (time.Duration, error) {
 	d, err := time.ParseDuration(s.DBUpdateInterval)
-	if err != nil || d < leastInterval {
+	if err != nil || d < minDBUpdateInterval {
 		return 0, fmt.Errorf("invalid db-update-interval %q: want a duration of at least 1m, such as 24h",
 			s.DBUpdateInterval)
 	}
 	return d, nil
 }
 
-// rules returns the rules that suppress findings in reports.
-func (s settings) rules() (r host.Rules, err error) {
-	r = host.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: s.MinScore}
+// matchRules returns the rules that suppress findings in reports.
+func (s settings) matchRules() (r host.Rules, err error) {
+	r = host.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs, MinScore: s.MinScore}
 	if !(s.MinScore >= 0 && s.MinScore <= 10) { // also rejects NaN
 		return r, fmt.Errorf("invalid min-score %v: want 0 to 10", s.MinScore)
 	}
@@ -243,10 +243,10 @@ func (s settings) rules() (r host.Rules, err error) {
 	return r, nil
 }
 
-// database returns where the database is and how it is kept up to date.
-func (s settings) database() (host.Database, error) {
-	every, err := s.interval()
-	d := host.Database{Path: s.VulnDBPath, Listing: s.DBUpdateURL, Every: every, Manual: s.DisableAutoUpdate}
+// databaseOptions returns where the database is and how it is kept up to date.
+func (s settings) databaseOptions() (host.Database, error) {
+	every, err := s.dbUpdateInterval()
+	d := host.Database{Path: s.VulnDBPath, Listing: s.DBUpdateURL, UpdateInterval: every, Manual: s.DisableAutoUpdate}
 	if err == nil && s.DBKey != "" {
 		if d.Key, err = license.LoadKey(s.DBKey); err != nil {
 			err = fmt.Errorf("db-key: %w", err)
@@ -255,8 +255,8 @@ func (s settings) database() (host.Database, error) {
 	return d, err
 }
 
-// private rejects a file that other users may read.
-func private(path string) error {
+// checkPrivate rejects a file that other users may read.
+func checkPrivate(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -265,9 +265,9 @@ func private(path string) error {
 	return config.CheckPrivate(f)
 }
 
-// later returns the keys whose values differ between two settings and that only apply at the next
+// restartKeys returns the keys whose values differ between two settings and that only apply at the next
 // start.
-func later(old, now settings) []string {
+func restartKeys(old, now settings) []string {
 	var out []string
 	a, b := reflect.ValueOf(old), reflect.ValueOf(now)
 	for i := range a.NumField() {

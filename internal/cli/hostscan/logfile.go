@@ -28,20 +28,20 @@ func openServiceLog(s settings, stderr io.Writer) (*serviceLog, error) {
 	j := &serviceLog{level: &slog.LevelVar{}, close: func() {}}
 	to := stderr
 	if s.LogToFile {
-		if err := tryLog(s.LogFile); err != nil {
+		if err := checkLogFile(s.LogFile); err != nil {
 			return nil, fmt.Errorf("log-file: %w", err)
 		}
 		file := &lumberjack.Logger{Filename: s.LogFile, MaxSize: logMegabytes, MaxBackups: logFiles}
 		to, j.close = file, func() { _ = file.Close() }
 	}
-	l, err := s.level()
+	l, err := s.logLevel()
 	j.level.Set(l)
 	j.Logger = slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{Level: j.level})).With("service", "hostscan")
 	return j, err
 }
 
-// tryLog reports immediately why a log file cannot be written.
-func tryLog(path string) error {
+// checkLogFile reports immediately why a log file cannot be written.
+func checkLogFile(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

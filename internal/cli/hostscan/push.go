@@ -23,11 +23,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// ofNode is the value of push-url for the controller of the node on this host.
-const ofNode = "node"
+// pushToNode is the value of push-url for the controller of the node on this host.
+const pushToNode = "node"
 
-// leastPush is the minimum time between two sends of findings.
-const leastPush = 10 * time.Second
+// minPushInterval is the minimum time between two sends of findings.
+const minPushInterval = 10 * time.Second
 
 // checkPush returns an error for invalid push settings.
 func (s settings) checkPush() error {
@@ -44,7 +44,7 @@ func (s settings) checkPush() error {
 		}
 		return nil
 	}
-	if u, err := url.Parse(s.PushURL); s.PushURL != ofNode &&
+	if u, err := url.Parse(s.PushURL); s.PushURL != pushToNode &&
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return errors.New("invalid push-url: want the URL of a controller such as https://build.example:8090, or node")
 	}
@@ -54,30 +54,31 @@ func (s settings) checkPush() error {
 	if (s.PushKeyID == "") != (s.PushKeyFile == "") {
 		return errors.New("push-key-id and push-key-file must be set together")
 	}
-	_, err := s.pushEvery()
+	_, err := s.pushInterval()
 	return err
 }
 
-func (s settings) pushEvery() (time.Duration, error) {
+func (s settings) pushInterval() (time.Duration, error) {
 	d, err := time.ParseDuration(s.PushInterval)
-	if err != nil || d < leastPush {
+	if err != nil || d < minPushInterval {
 		return 0, fmt.Errorf("invalid push-interval %q: want a duration of at least 10s, such as 1m", s.PushInterval)
 	}
 	return d, nil
 }
 
-// pushes creates the sender of findings, if one is configured, and connects it to the scanner.
-func (v *service) pushes(o *host.Options) {
-	if v.s.PushURL == "" {
+// addPushSender creates the sender of findings, if one is configured, and connects it to the scanner.
+func (v *service) addPushSender(o *host.Options) {
+	if v.settings.PushURL == "" {
 		return
 	}
-	every, _ := v.s.pushEvery() // already checked
+	every, _ := v.settings.pushInterval() // already checked
 	name, _ := os.Hostname()
 	v.push = push.New(push.Options{
-		Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Every: every, To: v.s.pushTo, Log: v.log.Logger,
+		Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Interval: every, Target: v.settings.pushTarget,
+		Log: v.log.Logger,
 	})
 	told := o.OnChange
-	o.OnEnd = v.push.End
+	o.OnEnd = v.push.NotifyEnd
 	o.OnChange = func(e host.Event) {
 		v.push.Notify(e)
 		if told != nil {
@@ -99,8 +100,8 @@ type nodeIdentity struct {
 	} `json:"tls"`
 }
 
-// maxMember bounds its file in bytes.
-const maxMember = 1 << 20
+// maxIdentityBytes bounds its file in bytes.
+const maxIdentityBytes = 1 << 20
 
 // readNodeIdentity reads the identity of the node on this host from a private file.
 func readNodeIdentity(path string) (m nodeIdentity, err error) {
@@ -116,7 +117,7 @@ func readNodeIdentity(path string) (m nodeIdentity, err error) {
 	if err := config.CheckPrivate(f); err != nil {
 		return m, fmt.Errorf("%s: %w", path, err)
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxMember))
+	raw, err := io.ReadAll(io.LimitReader(f, maxIdentityBytes))
 	if err == nil {
 		err = json.Unmarshal(raw, &m)
 	}
@@ -126,10 +127,10 @@ func readNodeIdentity(path string) (m nodeIdentity, err error) {
 	return m, nil
 }
 
-// pushTo returns the current destination of findings.
-func (s settings) pushTo() (push.Target, error) {
+// pushTarget returns the current destination of findings.
+func (s settings) pushTarget() (push.Target, error) {
 	var m nodeIdentity
-	if s.PushURL == ofNode || s.PushKeyID == "" || s.PushNode == "" {
+	if s.PushURL == pushToNode || s.PushKeyID == "" || s.PushNode == "" {
 		var err error
 		if m, err = readNodeIdentity(s.PushNodeFile); err != nil {
 			return push.Target{}, err
@@ -141,14 +142,14 @@ func (s settings) pushTo() (push.Target, error) {
 			fmt.Errorf("push-node is not the node on this host, %s; set push-key-id to send for another node", m.NodeID)
 	}
 	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
-	if address == ofNode {
+	if address == pushToNode {
 		address = m.Controller
 		trust = client.TLS{CAFile: cmp.Or(s.PushCAFile,
 			m.TLS.CA), CertFile: m.TLS.Cert, KeyFile: m.TLS.Key, SkipVerify: m.TLS.Insecure}
 	}
 	address = strings.TrimRight(address, "/")
 	if s.PushKeyID != "" {
-		return s.asKey(address, node, trust)
+		return s.apiKeyTarget(address, node, trust)
 	}
 	t, err := trust.Config()
 	if err != nil {
@@ -162,17 +163,18 @@ func (s settings) pushTo() (push.Target, error) {
 		},
 		Client: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
-			CheckRedirect: stay,
+			CheckRedirect: noRedirects,
 		},
 	}, nil
 }
 
-// stay disables redirects, which would lose the body.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirects disables redirects, which would lose the body.
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// asKey is pushTo for an API key.
-func (s settings) asKey(address, node string, trust client.TLS) (push.Target, error) {
-	private, err := readSecret(s.PushKeyFile, maxMember, func(f *os.File) error { return config.CheckPrivate(f) })
+// apiKeyTarget is pushTarget for an API key.
+func (s settings) apiKeyTarget(address, node string, trust client.TLS) (push.Target, error) {
+	private, err := readSecret(s.PushKeyFile, maxIdentityBytes,
+		func(f *os.File) error { return config.CheckPrivate(f) })
 	if err != nil {
 		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}
@@ -194,7 +196,7 @@ func (s settings) asKey(address, node string, trust client.TLS) (push.Target, er
 		Authorize: c.Authorize,
 		Client: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: t},
-			CheckRedirect: stay,
+			CheckRedirect: noRedirects,
 		},
 	}, nil
 }

@@ -51,7 +51,7 @@ func TestWhereFindingsGo(t *testing.T) {
 			}
 		}
 		c.s.PushNodeFile = file
-		to, err := c.s.pushTo()
+		to, err := c.s.pushTarget()
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s: %v", name, err)
@@ -68,7 +68,7 @@ func TestWhereFindingsGo(t *testing.T) {
 		}
 	}
 	if err := os.Chmod(file, 0o644); err == nil {
-		if _, err := (settings{PushURL: "node", PushNodeFile: file}).pushTo(); err == nil {
+		if _, err := (settings{PushURL: "node", PushNodeFile: file}).pushTarget(); err == nil {
 			t.Error("a file that everybody may read is taken")
 		}
 	}

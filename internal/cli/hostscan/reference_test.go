@@ -59,7 +59,7 @@ var keys = map[string][2]string{
 // the defaults of a service of root on Linux.
 func TestReferenceOfSettings(t *testing.T) {
 	env := func(string) string { return "" }
-	defaults := usual(placesOf("linux", true, "", env))
+	defaults := defaultSettings(pathsFor("linux", true, "", env))
 	defaults.PushNodeFile = nodeFile(true, "", env)
 
 	var b strings.Builder

@@ -24,15 +24,15 @@ import (
 type reportSection string
 
 const (
-	whole           reportSection = ""
-	packages        reportSection = "/packages"
-	vulnerabilities reportSection = "/vulnerabilities"
+	allSections            reportSection = ""
+	packagesSection        reportSection = "/packages"
+	vulnerabilitiesSection reportSection = "/vulnerabilities"
 )
 
 // reportOptions are the flags of a report.
 type reportOptions struct {
 	*globals
-	part      reportSection
+	section   reportSection
 	format    string
 	timestamp string
 	minScore  float32
@@ -42,7 +42,7 @@ type reportOptions struct {
 }
 
 func reportCommand(g *globals) *cobra.Command {
-	root := reportPart(g, whole, &cobra.Command{
+	root := addSectionFlags(g, allSections, &cobra.Command{
 		Use:   "report",
 		Short: "Report packages and vulnerabilities",
 		Long: `report prints the packages and vulnerabilities that the service has found since the last start of a scan,
@@ -54,13 +54,13 @@ since then, also of older packages when a newer database knows more.`,
   hostscan report -f sarif > hostscan.sarif`,
 	})
 	root.AddCommand(
-		reportPart(g, packages, &cobra.Command{
+		addSectionFlags(g, packagesSection, &cobra.Command{
 			Use:   "packages",
 			Short: "Report packages",
 			Example: `  hostscan report packages --sort name
   hostscan report packages --min-score 9 --display-columns nvl`,
 		}),
-		reportPart(g, vulnerabilities, &cobra.Command{
+		addSectionFlags(g, vulnerabilitiesSection, &cobra.Command{
 			Use:   "vulnerabilities",
 			Short: "Report vulnerabilities",
 			Example: `  hostscan report vulnerabilities --min-score 7 --sort score
@@ -70,9 +70,9 @@ since then, also of older packages when a newer database knows more.`,
 	return root
 }
 
-// reportPart adds the flags of a report section to a command.
-func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command {
-	o := &reportOptions{globals: g, part: of}
+// addSectionFlags adds the flags of a report section to a command.
+func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command {
+	o := &reportOptions{globals: g, section: of}
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) }
 	fs := cmd.Flags()
@@ -92,7 +92,7 @@ func reportPart(g *globals, of reportSection, cmd *cobra.Command) *cobra.Command
 	complete("display-columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
 	complete("timestamp")
 	complete("min-score")
-	if of != packages {
+	if of != packagesSection {
 		fs.StringVar(&o.failOn, "fail-on", "",
 			"exit with code 8 on findings of this severity (low to critical), score or kev; comma-separated")
 		complete("fail-on", "low", "medium", "high", "critical", "kev")
@@ -113,7 +113,7 @@ Installed packages are reported again after a full scan or when they change.`,
 			if err != nil {
 				return err
 			}
-			state, err := g.change(cmd.Context(), a, "/v1/report/reset", nil)
+			state, err := g.postChange(cmd.Context(), a, "/v1/report/reset", nil)
 			if err != nil {
 				return err
 			}
@@ -122,22 +122,22 @@ Installed packages are reported again after a full scan or when they change.`,
 	}
 }
 
-// plan is the parsed request, checked before the service is called.
-type plan struct {
+// reportPlan is the parsed request, checked before the service is called.
+type reportPlan struct {
 	format  report.Format
 	columns []report.Column
 	order   sortOrder
-	from    time.Time
+	since   time.Time
 	query   url.Values
 	failOn  match.FailOn
 }
 
-func (o *reportOptions) plan() (p plan, err error) {
+func (o *reportOptions) plan() (p reportPlan, err error) {
 	p.query = url.Values{}
 	if p.format, err = report.ParseFormat(o.format); err != nil {
 		return p, err
 	}
-	if p.format == report.SARIF && o.part == packages {
+	if p.format == report.SARIF && o.section == packagesSection {
 		return p,
 			errors.New("report format sarif has vulnerabilities only; want cyclonedx, spdx, json or table for packages")
 	}
@@ -156,7 +156,7 @@ func (o *reportOptions) plan() (p plan, err error) {
 		p.query.Set("min_score", strconv.FormatFloat(cli.Decimal(o.minScore), 'f', -1, 64))
 	}
 	if o.timestamp != "" {
-		if p.from, err = time.Parse(time.RFC3339, strings.ToUpper(o.timestamp)); err != nil {
+		if p.since, err = time.Parse(time.RFC3339, strings.ToUpper(o.timestamp)); err != nil {
 			return p, fmt.Errorf("invalid --timestamp %q: want an RFC 3339 time such as 2026-01-31T15:04:05Z",
 				o.timestamp)
 		}
@@ -182,11 +182,11 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.from.IsZero() && status.Since != nil {
-		p.from = *status.Since
+	if p.since.IsZero() && status.Since != nil {
+		p.since = *status.Since
 	}
-	if !p.from.IsZero() {
-		p.query.Set("fromTime", p.from.Format(time.RFC3339Nano))
+	if !p.since.IsZero() {
+		p.query.Set("fromTime", p.since.Format(time.RFC3339Nano))
 	}
 	found, err := o.fetch(ctx, a, p)
 	if err != nil {
@@ -195,15 +195,15 @@ func (o *reportOptions) run(ctx context.Context) error {
 	if err := o.write(p, found, status); err != nil {
 		return err
 	}
-	return o.verdict(p, found)
+	return o.exitError(p, found)
 }
 
 // fetch requests the needed data: to sort packages by score, their vulnerabilities too.
-func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p plan) (r api.HostReport, err error) {
+func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p reportPlan) (r api.HostReport, err error) {
 	switch {
-	case o.part == vulnerabilities:
+	case o.section == vulnerabilitiesSection:
 		err = a.get(ctx, "/v1/report/vulnerabilities", p.query, &r.Vulnerabilities)
-	case o.part == packages && (p.order != byScore || p.format != report.Table):
+	case o.section == packagesSection && (p.order != byScore || p.format != report.Table):
 		err = a.get(ctx, "/v1/report/packages", p.query, &r.Packages)
 	default:
 		err = a.get(ctx, "/v1/report", p.query, &r)
@@ -212,9 +212,9 @@ func (o *reportOptions) fetch(ctx context.Context, a *serviceClient, p plan) (r 
 }
 
 // write writes a report to standard output.
-func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) error {
+func (o *reportOptions) write(p reportPlan, r api.HostReport, status api.HostStatus) error {
 	if o.sort != "" && p.format != report.Table {
-		o.say("Note: --sort applies to tables only")
+		o.printMessage("Note: --sort applies to tables only")
 	}
 	switch p.format {
 	case report.Table:
@@ -222,13 +222,13 @@ func (o *reportOptions) write(p plan, r api.HostReport, status api.HostStatus) e
 	case report.JSON:
 		return o.writeJSON(r)
 	}
-	doc := o.document(r, status)
+	doc := o.toReport(r, status)
 	return report.Write(o.Out, p.format, []report.Report{doc},
 		report.Options{Tool: "hostscan", Version: obs.FullVersion(), Now: time.Now()})
 }
 
-// verdict returns the exit status.
-func (o *reportOptions) verdict(p plan, r api.HostReport) error {
+// exitError returns the exit status.
+func (o *reportOptions) exitError(p reportPlan, r api.HostReport) error {
 	if o.failOn == "" {
 		return nil
 	}
@@ -251,12 +251,12 @@ const (
 	byType  sortOrder = 't'
 )
 
-var orders = map[string]sortOrder{
+var sortOrders = map[string]sortOrder{
 	"": 0, "score": byScore, "s": byScore, "name": byName, "n": byName, "type": byType, "t": byType,
 }
 
 func parseOrder(name string) (sortOrder, error) {
-	o, ok := orders[name]
+	o, ok := sortOrders[name]
 	if !ok {
 		return 0, fmt.Errorf("invalid --sort %q: want score (s), name (n) or type (t)", name)
 	}

@@ -13,8 +13,8 @@ import (
 // Streams are the input and output of a command: the result goes to Out, the rest to Err.
 type Streams = cli.Streams
 
-// usualPort is the default port of the service.
-const usualPort = 8081
+// defaultPort is the default port of the service.
+const defaultPort = 8081
 
 // globals are the flags and streams of every command.
 type globals struct {
@@ -25,8 +25,8 @@ type globals struct {
 	tokenFile string
 }
 
-// say prints a message to the user that is not part of the result.
-func (g *globals) say(format string, args ...any) {
+// printMessage prints a message to the user that is not part of the result.
+func (g *globals) printMessage(format string, args ...any) {
 	_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 }
 
@@ -66,7 +66,7 @@ Exit code 8: --fail-on matched a finding.`,
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.IntVarP(&g.port, "port", "p", usualPort, "port of the service on this machine")
+	fs.IntVarP(&g.port, "port", "p", defaultPort, "port of the service on this machine")
 	fs.StringVar(&g.url, "url", "", "URL of a remote service, such as http://build-7:8081")
 	fs.StringVar(&g.tokenFile, "token-file", "", "file with the token of the service")
 	root.MarkFlagsMutuallyExclusive("port", "url")

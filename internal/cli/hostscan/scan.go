@@ -61,22 +61,22 @@ func (o *fullScanOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	state, err := o.change(ctx, a, "/v1/full-scan", q)
+	state, err := o.postChange(ctx, a, "/v1/full-scan", q)
 	if err != nil {
-		return left(ctx, err)
+		return stoppedWaiting(ctx, err)
 	}
 	if o.noWait {
 		return o.printState(state)
 	}
 	after, err := o.wait(ctx, a)
 	if err != nil {
-		return left(ctx, err)
+		return stoppedWaiting(ctx, err)
 	}
-	return o.tell(before, after)
+	return o.printResult(before, after)
 }
 
-// left is the error of a command that stopped waiting, also before the service confirmed the scan.
-func left(ctx context.Context, err error) error {
+// stoppedWaiting is the error of a command that stopped waiting, also before the service confirmed the scan.
+func stoppedWaiting(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
@@ -88,29 +88,29 @@ func left(ctx context.Context, err error) error {
 
 // Times between two status requests during a scan.
 const (
-	firstLook = 50 * time.Millisecond
-	mostLook  = time.Second
+	firstPollDelay = 50 * time.Millisecond
+	maxPollDelay   = time.Second
 )
 
 // wait waits until no full scan runs.
 func (o *fullScanOptions) wait(ctx context.Context, a *serviceClient) (api.HostStatus, error) {
 	line := cli.NewLine(o.Err)
 	defer line.Clear()
-	looks := retry.New(firstLook, mostLook)
+	looks := retry.New(firstPollDelay, maxPollDelay)
 	for {
 		s, err := a.status(ctx)
 		if err != nil || s.State != api.HostRunningFull {
 			return s, err
 		}
 		if p := s.Progress; p != nil {
-			line.Show("%s", progress(*p))
+			line.Show("%s", formatProgress(*p))
 		}
 		_ = looks.Sleep(ctx) // the next request fails then
 	}
 }
 
-// progress describes the progress of a scan.
-func progress(p api.HostScan) string {
+// formatProgress describes the progress of a scan.
+func formatProgress(p api.HostScan) string {
 	switch {
 	case p.Phase == "judging":
 		return fmt.Sprintf("Analyzing %s", cli.Plural(p.Packages, "package"))
@@ -121,8 +121,8 @@ func progress(p api.HostScan) string {
 	return fmt.Sprintf("Cataloging: %s seen, %s", cli.Plural(p.Files, "file"), cli.Plural(p.Packages, "package"))
 }
 
-// tell prints the result of a scan, and returns the error of a failed one.
-func (o *fullScanOptions) tell(before, after api.HostStatus) error {
+// printResult prints the result of a scan, and returns the error of a failed one.
+func (o *fullScanOptions) printResult(before, after api.HostStatus) error {
 	l := after.LastScan
 	if l == nil || before.LastScan != nil && l.Started.Equal(before.LastScan.Started) {
 		return errors.New("the scan did not finish: the service was restarted, or the scan was stopped")
@@ -133,19 +133,19 @@ func (o *fullScanOptions) tell(before, after api.HostStatus) error {
 	case l.Cancelled:
 		return errors.New("scan stopped before its end")
 	}
-	o.say("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"),
+	o.printMessage("Cataloged packages: %d [%s seen, %s read, %.1f s]", l.Packages, cli.Plural(l.Files, "file"),
 		cli.Plural(l.Read, "file"), l.Seconds)
 	if after.Database.Built == nil {
-		o.say("Vulnerability database %s not found: packages were not matched", after.Database.Path)
+		o.printMessage("Vulnerability database %s not found: packages were not matched", after.Database.Path)
 	}
 	if err := o.printState(after.State); err != nil {
 		return err
 	}
-	return partly(*l)
+	return incompleteError(*l)
 }
 
-// partly returns the error of an incomplete scan; nil for a complete one.
-func partly(l api.HostScanResult) error {
+// incompleteError returns the error of an incomplete scan; nil for a complete one.
+func incompleteError(l api.HostScanResult) error {
 	n := l.Denied + l.Unread
 	if n == 0 {
 		return nil
@@ -184,7 +184,7 @@ are reported. With a directory it starts with a full scan of it.`,
 			if err != nil {
 				return err
 			}
-			state, err := g.change(cmd.Context(), a, "/v1/real-time-scan/start", q)
+			state, err := g.postChange(cmd.Context(), a, "/v1/real-time-scan/start", q)
 			if err != nil {
 				return err
 			}
@@ -214,7 +214,7 @@ func (g *globals) stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.change(ctx, a, "/v1/real-time-scan/stop", nil); err != nil {
+	if _, err := g.postChange(ctx, a, "/v1/real-time-scan/stop", nil); err != nil {
 		return err
 	}
 	s, err := a.status(ctx) // the response may have the old state

@@ -26,12 +26,12 @@ import (
 // serveOptions are the flags of serve.
 type serveOptions struct {
 	*globals
-	config string
-	places defaultPaths
+	configPath string
+	paths      defaultPaths
 }
 
 func serveCommand(g *globals) *cobra.Command {
-	o := &serveOptions{globals: g, places: newDefaultPaths()}
+	o := &serveOptions{globals: g, paths: newDefaultPaths()}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the host scanner service",
@@ -83,14 +83,14 @@ immediately, other keys at the next start.`,
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file")
+	cmd.Flags().StringVarP(&o.configPath, "config", "c", "", "configuration file")
 	_ = cmd.MarkFlagFilename("config", "yml", "yaml")
 	return cmd
 }
 
 // settings reads the configuration. The port of the flag overrides that of the file.
 func (o *serveOptions) settings(ctx context.Context) (settings, error) {
-	s, err := readSettings(ctx, o.config, o.places)
+	s, err := readSettings(ctx, o.configPath, o.paths)
 	if err == nil && o.portGiven {
 		name, _, _ := net.SplitHostPort(s.ListenAddr)
 		s.ListenAddr = net.JoinHostPort(name, fmt.Sprint(o.port))
@@ -103,14 +103,14 @@ func (o *serveOptions) settings(ctx context.Context) (settings, error) {
 
 // service is the daemon with its components.
 type service struct {
-	o      *serveOptions
-	s      settings
-	log    *serviceLog
-	host   *host.Host
-	rest   *hostrest.Server
-	hook   *webhook.Hook // nil: no webhook
-	push   *push.Sender  // nil: findings are not sent
-	socket net.Listener
+	opts      *serveOptions
+	settings  settings
+	log       *serviceLog
+	host      *host.Host
+	apiServer *hostrest.Server
+	webhook   *webhook.Hook // nil: no webhook
+	push      *push.Sender  // nil: findings are not sent
+	listener  net.Listener
 }
 
 func (o *serveOptions) run(ctx context.Context) error {
@@ -121,7 +121,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	v := &service{o: o, s: s}
+	v := &service{opts: o, settings: s}
 	if v.log, err = openServiceLog(s, o.Err); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		_ = v.socket.Close()
+		_ = v.listener.Close()
 		_ = v.host.Close()
 	}()
 	v.announce(ctx)
@@ -142,7 +142,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 
 // open does everything that can fail before the service announces itself.
 func (v *service) open(ctx context.Context) error {
-	access, err := v.s.access(v.o.places)
+	access, err := v.settings.accessRules(v.opts.paths)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -150,36 +150,37 @@ func (v *service) open(ctx context.Context) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	if v.s.Webhook != "" {
+	if v.settings.Webhook != "" {
 		name, _ := os.Hostname()
-		if v.hook, err = webhook.New(webhook.Options{URL: v.s.Webhook, Host: name, Log: v.log.Logger}); err != nil {
+		if v.webhook, err = webhook.New(
+			webhook.Options{URL: v.settings.Webhook, Host: name, Log: v.log.Logger}); err != nil {
 			return fmt.Errorf("webhook: %w", err)
 		}
-		ho.OnChange = v.hook.Enqueue
+		ho.OnChange = v.webhook.Enqueue
 	}
-	v.pushes(&ho)
+	v.addPushSender(&ho)
 	if v.host, err = host.Open(ho); err != nil {
 		if errors.Is(err, host.ErrInUse) {
 			return fmt.Errorf("another host scanner uses the inventory %s; stop it, or set another db-backend-path",
-				v.s.DBBackendPath)
+				v.settings.DBBackendPath)
 		}
 		return fmt.Errorf("db-backend-path: %w", err)
 	}
 	ro := hostrest.Options{
-		Host: v.host, Version: obs.FullVersion(), Access: access, Expose: obs.Metrics,
+		Host: v.host, Version: obs.FullVersion(), Access: access, NewMetricsHandler: obs.Metrics,
 		Log: v.log.Logger,
 	}
-	if v.hook != nil {
-		ro.Metrics = v.hook.Families()
+	if v.webhook != nil {
+		ro.Metrics = v.webhook.Families()
 	}
 	if v.push != nil {
-		v.push.Of(v.host)
-		ro.Push, ro.Metrics = v.push.Status, append(ro.Metrics, v.push.Families()...)
+		v.push.SetHost(v.host)
+		ro.PushStatus, ro.Metrics = v.push.Status, append(ro.Metrics, v.push.Families()...)
 	}
-	if v.rest, err = hostrest.New(ro); err != nil {
+	if v.apiServer, err = hostrest.New(ro); err != nil {
 		err = cli.Usage(err)
 	} else {
-		v.socket, err = listen(ctx, v.s.ListenAddr)
+		v.listener, err = listen(ctx, v.settings.ListenAddr)
 	}
 	if err != nil {
 		_ = v.host.Close()
@@ -188,15 +189,18 @@ func (v *service) open(ctx context.Context) error {
 }
 
 func (v *service) hostOptions() (o host.Options, err error) {
-	o = host.Options{Catalogue: v.s.DBBackendPath, Leave: v.s.ExcludePaths, Log: v.log.Logger, Calm: &host.GCTuner{}}
-	if o.Rules, err = v.s.rules(); err != nil {
+	o = host.Options{
+		InventoryPath: v.settings.DBBackendPath, Exclude: v.settings.ExcludePaths, Log: v.log.Logger,
+		GC: &host.GCTuner{},
+	}
+	if o.Rules, err = v.settings.matchRules(); err != nil {
 		return o, err
 	}
-	if o.Database, err = v.s.database(); err != nil {
+	if o.Database, err = v.settings.databaseOptions(); err != nil {
 		return o, err
 	}
-	if filepath.Dir(o.Catalogue) == v.o.places.State {
-		o.Leave = append(slices.Clip(o.Leave), v.o.places.State) // the service's own files
+	if filepath.Dir(o.InventoryPath) == v.opts.paths.State {
+		o.Exclude = append(slices.Clip(o.Exclude), v.opts.paths.State) // the service's own files
 	}
 	return o, os.MkdirAll(filepath.Dir(o.Database.Path), 0o755)
 }
@@ -218,14 +222,14 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // announce logs the address of the service.
 func (v *service) announce(ctx context.Context) {
-	at := v.socket.Addr().String()
+	at := v.listener.Addr().String()
 	v.log.InfoContext(ctx, "service started", "version", obs.FullVersion(), "address", at, "inventory",
-		v.s.DBBackendPath, "database", v.s.VulnDBPath)
-	_, _ = fmt.Fprintf(v.o.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
-	if v.s.LogToFile {
-		_, _ = fmt.Fprintf(v.o.Err, "Log file: %s\n", cli.Plain(v.s.LogFile))
+		v.settings.DBBackendPath, "database", v.settings.VulnDBPath)
+	_, _ = fmt.Fprintf(v.opts.Err, "hostscan %s listens on http://%s\n", obs.FullVersion(), at)
+	if v.settings.LogToFile {
+		_, _ = fmt.Fprintf(v.opts.Err, "Log file: %s\n", cli.Plain(v.settings.LogFile))
 	}
-	if !hostrest.Loopback(v.s.ListenAddr) {
+	if !hostrest.IsLoopbackAddress(v.settings.ListenAddr) {
 		v.log.WarnContext(ctx,
 			"token and responses are not encrypted; use a TLS proxy in front of the service on untrusted networks")
 	}
@@ -237,12 +241,12 @@ func (v *service) serve(ctx context.Context) error {
 	hooked, unhook := context.WithCancel(context.WithoutCancel(ctx))
 	defer unhook()
 	var last errgroup.Group
-	if v.hook != nil {
-		last.Go(func() error { v.hook.Run(hooked); return nil })
+	if v.webhook != nil {
+		last.Go(func() error { v.webhook.Run(hooked); return nil })
 	}
 	all, within := errgroup.WithContext(ctx)
 	all.Go(func() error { return v.host.Run(within) })
-	all.Go(func() error { return v.rest.Serve(within, v.socket) })
+	all.Go(func() error { return v.apiServer.Serve(within, v.listener) })
 	all.Go(func() error { v.followSignals(within); return nil })
 	if v.push != nil {
 		all.Go(func() error { v.push.Run(within); return nil })
@@ -272,28 +276,28 @@ func (v *service) followSignals(ctx context.Context) {
 
 // reload applies the settings that need no restart. On an error nothing changes.
 func (v *service) reload(ctx context.Context) error {
-	s, err := v.o.settings(ctx)
+	s, err := v.opts.settings(ctx)
 	if err != nil {
 		return err
 	}
-	waits := later(v.s, s)
-	s.ListenAddr = v.s.ListenAddr // the listener stays open
-	rules, err := s.rules()
+	waits := restartKeys(v.settings, s)
+	s.ListenAddr = v.settings.ListenAddr // the listener stays open
+	rules, err := s.matchRules()
 	if err != nil {
 		return err
 	}
-	level, err := s.level()
+	level, err := s.logLevel()
 	if err != nil {
 		return err
 	}
-	access, err := s.access(v.o.places)
+	access, err := s.accessRules(v.opts.paths)
 	if err != nil {
 		return err
 	}
 	if err := v.host.SetRules(rules); err != nil {
 		return err
 	}
-	if err := v.rest.SetAccess(access); err != nil {
+	if err := v.apiServer.SetAccess(access); err != nil {
 		return err
 	}
 	v.log.level.Set(level)

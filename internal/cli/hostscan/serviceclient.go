@@ -21,16 +21,16 @@ import (
 
 // Limits of a call.
 const (
-	dialTime  = 5 * time.Second
-	callTime  = time.Minute // of a short call
-	maxAnswer = 1 << 30
+	dialTimeout      = 5 * time.Second
+	callTimeout      = time.Minute // of a short call
+	maxResponseBytes = 1 << 30
 )
 
 // serviceClient calls the API of a service.
 type serviceClient struct {
-	base   string
-	token  string
-	client *http.Client
+	baseURL string
+	token   string
+	client  *http.Client
 }
 
 // client returns a client of the service in the flags.
@@ -38,9 +38,9 @@ func (g *globals) client() (*serviceClient, error) {
 	if g.port < 1 || g.port > 65535 {
 		return nil, cli.Usage(fmt.Errorf("invalid --port %d: want 1 to 65535", g.port))
 	}
-	a := &serviceClient{base: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
+	a := &serviceClient{baseURL: fmt.Sprintf("http://127.0.0.1:%d", g.port), client: &http.Client{
 		Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext,
+			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keeps the token
 	}}
@@ -51,7 +51,7 @@ func (g *globals) client() (*serviceClient, error) {
 			u.RawQuery != "" || u.User != nil {
 			return nil, cli.Usage(errors.New("invalid --url: want a URL such as http://build-7:8081"))
 		}
-		a.base, here = u.Scheme+"://"+u.Host, hostrest.Loopback(net.JoinHostPort(u.Hostname(), "0"))
+		a.baseURL, here = u.Scheme+"://"+u.Host, hostrest.IsLoopbackAddress(net.JoinHostPort(u.Hostname(), "0"))
 	}
 	var err error
 	switch {
@@ -60,22 +60,22 @@ func (g *globals) client() (*serviceClient, error) {
 			err = cli.Usage(fmt.Errorf("--token-file: %w", err))
 		}
 	case here: // the token created by the service of this machine, if this user may read it
-		a.token = ownToken()
+		a.token = localToken()
 	}
 	return a, err
 }
 
 // get sends a GET request, and post a POST request. Both decode the body of the response into into.
 func (a *serviceClient) get(ctx context.Context, path string, q url.Values, into any) error {
-	return a.ask(ctx, http.MethodGet, path, q, into)
+	return a.call(ctx, http.MethodGet, path, q, into)
 }
 
 func (a *serviceClient) post(ctx context.Context, path string, q url.Values, into any) error {
-	return a.ask(ctx, http.MethodPost, path, q, into)
+	return a.call(ctx, http.MethodPost, path, q, into)
 }
 
-func (a *serviceClient) ask(ctx context.Context, method, path string, q url.Values, into any) error {
-	target := a.base + path
+func (a *serviceClient) call(ctx context.Context, method, path string, q url.Values, into any) error {
+	target := a.baseURL + path
 	if len(q) > 0 {
 		target += "?" + q.Encode()
 	}
@@ -92,7 +92,7 @@ func (a *serviceClient) ask(ctx context.Context, method, path string, q url.Valu
 		return a.unreachable(ctx, err)
 	}
 	defer resp.Body.Close()
-	return a.read(ctx, resp, into)
+	return a.readResponse(ctx, resp, into)
 }
 
 // unreachable returns advice about a service that does not answer.
@@ -105,12 +105,12 @@ func (a *serviceClient) unreachable(ctx context.Context, err error) error {
 	}
 	return cli.Exit(cli.ExitUnreachable,
 		fmt.Errorf("host scanner at %s cannot be reached; start it with \"hostscan serve\", or set --port or --url: %w",
-			a.base, err))
+			a.baseURL, err))
 }
 
-// read reads a response.
-func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any) error {
-	body := io.LimitReader(resp.Body, maxAnswer)
+// readResponse reads a response.
+func (a *serviceClient) readResponse(ctx context.Context, resp *http.Response, into any) error {
+	body := io.LimitReader(resp.Body, maxResponseBytes)
 	var answer struct {
 		Status string `json:"status"`
 		Body   any    `json:"body"`
@@ -124,7 +124,7 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 	case resp.StatusCode == http.StatusOK && errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("response of the host scanner interrupted; see its log")
 	case err != nil || answer.Status != api.StatusOK && answer.Status != api.StatusFail:
-		return cli.Exit(cli.ExitUnreachable, fmt.Errorf("%s is not a host scanner; check the port", a.base))
+		return cli.Exit(cli.ExitUnreachable, fmt.Errorf("%s is not a host scanner; check the port", a.baseURL))
 	case answer.Status == api.StatusOK:
 		return nil
 	}
@@ -138,7 +138,7 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 			what = "rejects this token"
 		}
 		return cli.Exit(cli.ExitDenied,
-			fmt.Errorf("host scanner at %s %s; pass the token file with --token-file", a.base, what))
+			fmt.Errorf("host scanner at %s %s; pass the token file with --token-file", a.baseURL, what))
 	case http.StatusForbidden:
 		return cli.Exit(cli.ExitDenied, err)
 	case http.StatusServiceUnavailable:
@@ -149,7 +149,7 @@ func (a *serviceClient) read(ctx context.Context, resp *http.Response, into any)
 
 // status requests the status.
 func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTime,
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout,
 		cli.Exit(cli.ExitTimeout, errors.New("host scanner timed out")))
 	defer cancel()
 	var s api.HostStatus
@@ -157,8 +157,8 @@ func (a *serviceClient) status(ctx context.Context) (api.HostStatus, error) {
 	return s, err
 }
 
-// change requests a change of the state, and prints the new one.
-func (g *globals) change(ctx context.Context, a *serviceClient, path string, q url.Values) (string, error) {
+// postChange requests a change of the state, and prints the new one.
+func (g *globals) postChange(ctx context.Context, a *serviceClient, path string, q url.Values) (string, error) {
 	var s api.HostState
 	err := a.post(ctx, path, q, &s)
 	return s.State, err

@@ -33,7 +33,7 @@ func TestDefaults(t *testing.T) {
 		s.DBUpdateInterval != "24h" {
 		t.Errorf("%+v", s)
 	}
-	if d, err := s.database(); err != nil || d.Every != 24*time.Hour || d.Manual || d.Listing != "" {
+	if d, err := s.databaseOptions(); err != nil || d.UpdateInterval != 24*time.Hour || d.Manual || d.Listing != "" {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -50,18 +50,19 @@ func TestUsualFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.rules()
-	if err != nil || len(r.Packages) != 1 || r.Packages[0] != "" || r.MinSeverity != "high" || r.MinScore != 7.5 ||
+	r, err := s.matchRules()
+	if err != nil || len(r.IgnoredPackages) != 1 || r.IgnoredPackages[0] != "" || r.MinSeverity != "high" ||
+		r.MinScore != 7.5 ||
 		s.ListenAddr != "127.0.0.1:8081" || s.LogToFile {
 		t.Errorf("%+v, %+v, %v", s, r, err)
 	}
-	if d, err := s.database(); err != nil || !d.Manual || d.Every != 90*time.Minute {
+	if d, err := s.databaseOptions(); err != nil || !d.Manual || d.UpdateInterval != 90*time.Minute {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if err := os.WriteFile(p.Config, []byte("# nothing\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = readSettings(t.Context(), "", p); err != nil || s.IgnorePackages[0] != match.DefaultIgnored {
+	if s, err = readSettings(t.Context(), "", p); err != nil || s.IgnorePackages[0] != match.DefaultIgnoredPackage {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -81,32 +82,32 @@ func TestPlaces(t *testing.T) {
 		got  defaultPaths
 		want defaultPaths
 	}{
-		"linux root": {placesOf("linux", true, "", none), defaultPaths{
+		"linux root": {pathsFor("linux", true, "", none), defaultPaths{
 			"/etc/buildyard/hostscan.yml",
 			"/var/lib/buildyard/hostscan", "/var/log/buildyard/hostscan.log", "/var/lib/buildyard/vuln.db",
 		}},
-		"linux user": {placesOf("linux", false, "/h",
+		"linux user": {pathsFor("linux", false, "/h",
 			none), defaultPaths{
 			"/h/.config/buildyard/hostscan.yml", "/h/.local/state/buildyard/hostscan",
 			"/h/.local/state/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db",
 		}},
-		"XDG": {placesOf("linux", false, "/h", env), defaultPaths{
+		"XDG": {pathsFor("linux", false, "/h", env), defaultPaths{
 			"/h/.config/buildyard/hostscan.yml",
 			"/s/buildyard/hostscan", "/s/buildyard/hostscan/hostscan.log", "/h/.cache/buildyard/vuln.db",
 		}},
-		"mac root": {placesOf("darwin", true, "/var/root",
+		"mac root": {pathsFor("darwin", true, "/var/root",
 			none), defaultPaths{
 			"/Library/Application Support/buildyard/hostscan.yml",
 			"/Library/Application Support/buildyard/hostscan", "/Library/Logs/buildyard/hostscan.log",
 			"/Library/Application Support/buildyard/vuln.db",
 		}},
-		"mac user": {placesOf("darwin", false, "/Users/x",
+		"mac user": {pathsFor("darwin", false, "/Users/x",
 			none), defaultPaths{
 			"/Users/x/Library/Application Support/buildyard/hostscan.yml",
 			"/Users/x/Library/Application Support/buildyard/hostscan", "/Users/x/Library/Logs/buildyard/hostscan.log",
 			"/Users/x/Library/Caches/buildyard/vuln.db",
 		}},
-		"nobody": {placesOf("linux", false, "", none), defaultPaths{}},
+		"nobody": {pathsFor("linux", false, "", none), defaultPaths{}},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %+v", name, c.got)
@@ -117,19 +118,19 @@ func TestPlaces(t *testing.T) {
 // TestTokens: a token exists where other users can connect, and does not change.
 func TestTokens(t *testing.T) {
 	p := usualOf(t)
-	s := usual(p)
-	if a, err := s.access(p); err != nil || a.Token != "" {
+	s := defaultSettings(p)
+	if a, err := s.accessRules(p); err != nil || a.Token != "" {
 		t.Errorf("on loopback: %+v, %v", a, err)
 	}
 	s.ListenAddr = "0.0.0.0:8081"
-	a, err := s.access(p)
+	a, err := s.accessRules(p)
 	if err != nil || len(a.Token) < 40 {
 		t.Fatalf("made: %q, %v", a.Token, err)
 	}
-	if again, err := s.access(p); err != nil || again.Token != a.Token {
+	if again, err := s.accessRules(p); err != nil || again.Token != a.Token {
 		t.Errorf("read: %+v, %v", again, err)
 	}
-	file := filepath.Join(p.State, tokenName)
+	file := filepath.Join(p.State, tokenFileName)
 	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
@@ -140,30 +141,30 @@ func TestTokens(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.access(p); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := s.accessRules(p); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	s.Token, s.ListenAddr = "of the configuration", "192.0.2.1:1"
-	if a, err := s.access(defaultPaths{}); err != nil || a.Token != s.Token {
+	if a, err := s.accessRules(defaultPaths{}); err != nil || a.Token != s.Token {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if s.Token = ""; s.ListenAddr != "" {
-		if _, err := s.access(defaultPaths{}); err == nil {
+		if _, err := s.accessRules(defaultPaths{}); err == nil {
 			t.Error("no place for a token, and none")
 		}
 	}
 }
 
 func TestLater(t *testing.T) {
-	a, b := usual(usualOf(t)), usual(usualOf(t))
+	a, b := defaultSettings(usualOf(t)), defaultSettings(usualOf(t))
 	b.MinScore, b.Token, b.AllowedHosts = 7, "x", []string{"y"}
 	b.LogFile, b.VulnDBPath, b.DBBackendPath = a.LogFile, a.VulnDBPath, a.DBBackendPath
-	if got := later(a, b); len(got) != 0 {
+	if got := restartKeys(a, b); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
 	b.Webhook, b.ListenAddr = "http://x", "127.0.0.1:1"
-	if got := strings.Join(later(a, b), " "); got != "listen-addr webhook" {
+	if got := strings.Join(restartKeys(a, b), " "); got != "listen-addr webhook" {
 		t.Errorf("%q", got)
 	}
 }
@@ -191,7 +192,7 @@ func FuzzSettings(f *testing.F) {
 			}
 			return
 		}
-		if r, err := s.rules(); err != nil || !(r.MinScore >= 0 && r.MinScore <= 10) { // a NaN is neither
+		if r, err := s.matchRules(); err != nil || !(r.MinScore >= 0 && r.MinScore <= 10) { // a NaN is neither
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

@@ -55,13 +55,13 @@ func (g *globals) printStatus(s api.HostStatus) error {
 		line("Watching", "%s", s.Path)
 	}
 	if s.Progress != nil {
-		line("Progress", "%s", progress(*s.Progress))
+		line("Progress", "%s", formatProgress(*s.Progress))
 	}
 	if s.Since != nil {
-		line("Last Start", "%s", local(*s.Since))
+		line("Last Start", "%s", formatLocalTime(*s.Since))
 	}
 	if s.LastScan != nil {
-		line("Last Full Scan", "%s", scanned(*s.LastScan))
+		line("Last Full Scan", "%s", formatLastScan(*s.LastScan))
 		for _, what := range s.LastScan.FirstUnread {
 			line("Not Read", "%s", what)
 		}
@@ -69,10 +69,10 @@ func (g *globals) printStatus(s api.HostStatus) error {
 	line("Packages", "%d", s.Counts.Packages)
 	line("Vulnerabilities", "%d", s.Counts.Vulnerabilities)
 	if s.Pending > 0 || s.Analyzing {
-		line("In Progress", "%s", underWay(s))
+		line("In Progress", "%s", formatRunning(s))
 	}
-	line("Vulnerability Database", "%s", database(s.Database))
-	watched, left := mounts(s.Mounts)
+	line("Vulnerability Database", "%s", formatDatabase(s.Database))
+	watched, left := formatMounts(s.Mounts)
 	for _, m := range watched {
 		line("Watched", "%s", m)
 	}
@@ -80,7 +80,7 @@ func (g *globals) printStatus(s api.HostStatus) error {
 		line("Not Watched", "%s", m)
 	}
 	if s.Push != nil {
-		line("Controller", "%s", pushed(*s.Push))
+		line("Controller", "%s", formatPush(*s.Push))
 	}
 	for _, w := range s.Warnings {
 		line("Warning", "%s", w)
@@ -89,11 +89,11 @@ func (g *globals) printStatus(s api.HostStatus) error {
 	return failed
 }
 
-// pushed describes the state of pushes of findings.
-func pushed(p api.HostPush) string {
+// formatPush describes the state of pushes of findings.
+func formatPush(p api.HostPush) string {
 	text := "nothing sent yet"
 	if p.Sent != nil {
-		text = "findings sent " + local(*p.Sent)
+		text = "findings sent " + formatLocalTime(*p.Sent)
 	}
 	if p.Node != "" {
 		text += fmt.Sprintf(" as the node %s to %s", p.Node, p.URL)
@@ -104,14 +104,15 @@ func pushed(p api.HostPush) string {
 	return text
 }
 
-func local(t time.Time) string { return t.Local().Format(time.RFC3339) }
+func formatLocalTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
-func scanned(l api.HostScanResult) string {
+func formatLastScan(l api.HostScanResult) string {
 	where := l.Path
 	if where == "" {
 		where = "the whole host"
 	}
-	text := fmt.Sprintf("%s of %s, %s in %.1f s", local(l.Started), where, cli.Plural(l.Packages, "package"), l.Seconds)
+	text := fmt.Sprintf("%s of %s, %s in %.1f s", formatLocalTime(l.Started), where, cli.Plural(l.Packages, "package"),
+		l.Seconds)
 	switch {
 	case l.Error != "":
 		text += ", failed: " + l.Error
@@ -127,7 +128,7 @@ func scanned(l api.HostScanResult) string {
 	return text
 }
 
-func underWay(s api.HostStatus) string {
+func formatRunning(s api.HostStatus) string {
 	text := cli.Plural(s.Pending, "change") + " pending"
 	if s.Analyzing {
 		text += ", packages are being analyzed"
@@ -135,7 +136,7 @@ func underWay(s api.HostStatus) string {
 	return text
 }
 
-func database(d api.HostDatabase) string {
+func formatDatabase(d api.HostDatabase) string {
 	text := "not found: " + d.Path
 	if d.Built != nil {
 		text = fmt.Sprintf("built %s (%s old)", d.Built.UTC().Format(time.DateOnly), cli.Age(time.Since(*d.Built)))
@@ -146,9 +147,9 @@ func database(d api.HostDatabase) string {
 	return text
 }
 
-// mounts describes how file systems are watched, and why the others are not: many share one reason,
+// formatMounts describes how file systems are watched, and why the others are not: many share one reason,
 // which is printed once.
-func mounts(list []api.HostMount) (watched, left []string) {
+func formatMounts(list []api.HostMount) (watched, left []string) {
 	const most = 2 // maximum names per reason
 	paths := map[string][]string{}
 	var reasons []string

@@ -57,7 +57,7 @@ func TestStatusText(t *testing.T) {
 		{api.HostScan{Files: 5, Wanted: 3, Read: 2, Packages: 1}, "Cataloging: 2 of 3 files read, 1 package"},
 		{api.HostScan{Phase: "judging", Wanted: 3, Packages: 2}, "Analyzing 2 packages"},
 	} {
-		if got := progress(c.scan); got != c.want {
+		if got := formatProgress(c.scan); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

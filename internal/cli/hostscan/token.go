@@ -15,27 +15,27 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/hostrest"
 )
 
-// maxToken bounds a file with a token in bytes.
-const maxToken = 4 << 10
+// maxTokenBytes bounds a file with a token in bytes.
+const maxTokenBytes = 4 << 10
 
 // requireForChanges is the value of require-token with which reading is free on loopback, while
 // starting, stopping and resetting scans requires the token.
 const requireForChanges = "changes"
 
-// tokenName is the token's file in the state directory.
-const tokenName = "token"
+// tokenFileName is the token's file in the state directory.
+const tokenFileName = "token"
 
-// access returns which callers are allowed. Where other machines can reach the service, a token is
+// accessRules returns which callers are allowed. Where other machines can reach the service, a token is
 // required: a missing one is created.
-func (s settings) access(p defaultPaths) (hostrest.Access, error) {
+func (s settings) accessRules(p defaultPaths) (hostrest.Access, error) {
 	changes := s.RequireToken == requireForChanges
-	a := hostrest.Access{Listen: s.ListenAddr, Names: s.AllowedHosts, Token: s.Token, ReadFree: changes}
+	a := hostrest.Access{Listen: s.ListenAddr, AllowedHosts: s.AllowedHosts, Token: s.Token, ReadWithoutToken: changes}
 	path := s.TokenFile
-	if path == "" && s.Token == "" && (changes || !hostrest.Loopback(s.ListenAddr)) {
+	if path == "" && s.Token == "" && (changes || !hostrest.IsLoopbackAddress(s.ListenAddr)) {
 		if p.State == "" {
 			return a, errors.New("no home directory for the token; set token-file")
 		}
-		path = filepath.Join(p.State, tokenName)
+		path = filepath.Join(p.State, tokenFileName)
 	}
 	if path == "" {
 		return a, nil
@@ -43,7 +43,7 @@ func (s settings) access(p defaultPaths) (hostrest.Access, error) {
 	var err error
 	a.Token, err = readToken(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		a.Token, err = makeToken(path, changes)
+		a.Token, err = createToken(path, changes)
 	}
 	if err != nil {
 		err = fmt.Errorf("token-file: %w", err)
@@ -77,7 +77,7 @@ func readSecret(path string, most int64, check func(*os.File) error) (string, er
 
 // readToken reads a token from a file that only its owner, and maybe its group, may read.
 func readToken(path string) (string, error) {
-	token, err := readSecret(path, maxToken, checkToken)
+	token, err := readSecret(path, maxTokenBytes, checkToken)
 	switch {
 	case err != nil:
 		return "", err
@@ -89,8 +89,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// makeToken creates a token and its file, which with shared its group may read too.
-func makeToken(path string, shared bool) (string, error) {
+// createToken creates a token and its file, which with shared its group may read too.
+func createToken(path string, shared bool) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
@@ -103,7 +103,7 @@ func makeToken(path string, shared bool) (string, error) {
 	}
 	_, err = f.WriteString(token + "\n")
 	if err == nil && shared {
-		err = errors.Join(f.Chmod(0o640), openToGroup(filepath.Dir(path)))
+		err = errors.Join(f.Chmod(0o640), allowGroup(filepath.Dir(path)))
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
@@ -114,8 +114,8 @@ func makeToken(path string, shared bool) (string, error) {
 	return token, err
 }
 
-// openToGroup permits the group of a directory to open those files in it that it may read.
-func openToGroup(dir string) error {
+// allowGroup permits the group of a directory to open those files in it that it may read.
+func allowGroup(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm()&0o010 != 0 {
 		return err
@@ -123,13 +123,13 @@ func openToGroup(dir string) error {
 	return os.Chmod(dir, info.Mode().Perm()|0o010)
 }
 
-// ownToken returns the token created by the service of this machine, if this user may read it: of
+// localToken returns the token created by the service of this machine, if this user may read it: of
 // this user's service, or of the system's.
-func ownToken() string {
+func localToken() string {
 	home, _ := os.UserHomeDir()
 	for _, root := range []bool{os.Geteuid() == 0, true} {
-		if state := placesOf(runtime.GOOS, root, home, os.Getenv).State; state != "" {
-			if token, err := readToken(filepath.Join(state, tokenName)); err == nil {
+		if state := pathsFor(runtime.GOOS, root, home, os.Getenv).State; state != "" {
+			if token, err := readToken(filepath.Join(state, tokenFileName)); err == nil {
 				return token
 			}
 		}

@@ -11,26 +11,27 @@ import (
 func TestTokenForChangesIsMade(t *testing.T) {
 	p := defaultPaths{State: filepath.Join(t.TempDir(), "state")}
 	s := settings{ListenAddr: "127.0.0.1:8081", RequireToken: requireForChanges}
-	first, err := s.access(p)
-	if err != nil || len(first.Token) < 40 || !first.ReadFree {
+	first, err := s.accessRules(p)
+	if err != nil || len(first.Token) < 40 || !first.ReadWithoutToken {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	for path, want := range map[string]os.FileMode{p.State: 0o710, filepath.Join(p.State, tokenName): 0o640} {
+	for path, want := range map[string]os.FileMode{p.State: 0o710, filepath.Join(p.State, tokenFileName): 0o640} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v, want %v; %v", path, info.Mode(), want, err)
 		}
 	}
-	if again, err := s.access(p); err != nil || again.Token != first.Token {
+	if again, err := s.accessRules(p); err != nil || again.Token != first.Token {
 		t.Errorf("the next start has another token, or %v", err)
 	}
-	if err := os.Chmod(filepath.Join(p.State, tokenName), 0o644); err != nil {
+	if err := os.Chmod(filepath.Join(p.State, tokenFileName), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.access(p); err == nil {
+	if _, err := s.accessRules(p); err == nil {
 		t.Error("a token that everybody can read is taken")
 	}
-	if off, err := (settings{ListenAddr: "127.0.0.1:8081"}).access(p); err != nil || off.Token != "" || off.ReadFree {
+	if off, err := (settings{ListenAddr: "127.0.0.1:8081"}).accessRules(p); err != nil || off.Token != "" ||
+		off.ReadWithoutToken {
 		t.Errorf("without the setting: %+v, %v", off, err)
 	}
 	if err := (settings{

@@ -22,22 +22,22 @@ import (
 
 // attachOptions select where results go in addition to the report.
 type attachOptions struct {
-	registry string
+	registryURL string
 
 	client    *client.Registry // nil: results are not attached
-	as        cloud.Caller
+	caller    cloud.Caller
 	anonymous bool // no credentials are set
 }
 
-func (o *attachOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&o.registry, "attach", "",
+func (o *attachOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.registryURL, "attach", "",
 		"URL of the registry that stores the results with the template; uses the credentials of buildyard "+
 			"(SVC_CLIENT_ROOT_TOKEN, SVC_CLIENT_API_KEY_ID, ...)")
 }
 
 func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
 	switch {
-	case o.registry == "":
+	case o.registryURL == "":
 		return nil
 	case src.Type != scan.Template:
 		return errors.New("--attach: only results of a registry_template can be attached")
@@ -47,10 +47,10 @@ func (o *attachOptions) check(src scan.Source, onlyPackages bool) error {
 	return nil
 }
 
-// open creates the client of the registry, so that invalid settings are reported before the scan.
+// openClient creates the client of the registry, so that invalid settings are reported before the scan.
 // It makes no request.
-func (o *attachOptions) open(g *globals) error {
-	if o.registry == "" {
+func (o *attachOptions) openClient(g *globals) error {
+	if o.registryURL == "" {
 		return nil
 	}
 	v, err := config.Load(config.ClientTable, config.Sources{Env: os.LookupEnv, In: g.In})
@@ -62,37 +62,37 @@ func (o *attachOptions) open(g *globals) error {
 		return cli.Usage(err)
 	}
 	co.UserAgent = "imagescan"
-	if o.client, err = client.NewRegistry(o.registry, co); err != nil {
+	if o.client, err = client.NewRegistry(o.registryURL, co); err != nil {
 		return cli.Usage(fmt.Errorf("--attach: %w", err))
 	}
-	o.as, o.anonymous = as, true
+	o.caller, o.anonymous = as, true
 	for _, key := range []string{config.RootToken, config.ClientBearer, config.ClientKeyID, config.ClientCert} {
 		o.anonymous = o.anonymous && v.String(key) == ""
 	}
 	return nil
 }
 
-// explained adds advice to the error of a registry that rejects results.
-func (o *attachOptions) explained(ctx context.Context, err error) error {
+// withAdvice adds advice to the error of a registry that rejects results.
+func (o *attachOptions) withAdvice(ctx context.Context, err error) error {
 	if o.anonymous && errors.Is(err, client.ErrUnauthenticated) {
 		return cli.Exit(cli.ExitDenied,
 			fmt.Errorf("%w: set credentials of buildyard in the environment: %s, or %s and %s, or %s and %s",
 				err, config.RootToken, config.ClientKeyID, config.ClientKeyString, config.ClientCert, config.ClientKey))
 	}
 	if errors.Is(err, client.ErrNotFound) || errors.Is(err, client.ErrNoVersion) {
-		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registry, err)
+		err = fmt.Errorf("template or tag not found in the registry at %s: %w", o.registryURL, err)
 	}
-	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.as})
+	return cloud.Explained(ctx, err, cloud.Target{Flag: "--attach", As: o.caller})
 }
 
-// always are the errors that would also occur for every other version.
-var always = map[client.Code]bool{
+// fatalCodes are the errors that would also occur for every other version.
+var fatalCodes = map[client.Code]bool{
 	client.ErrUnreachable: true, client.ErrForeign: true, client.ErrUnsupported: true, client.ErrUnauthenticated: true,
 }
 
-// send attaches every result to the scanned version. A failure of one version, such as changed
+// attachAll attaches every result to the scanned version. A failure of one version, such as changed
 // content, does not affect the results of others.
-func (o *attachOptions) send(ctx context.Context, g *globals, found []result) error {
+func (o *attachOptions) attachAll(ctx context.Context, g *globals, found []scanResult) error {
 	if o.client == nil {
 		return nil
 	}
@@ -101,25 +101,25 @@ func (o *attachOptions) send(ctx context.Context, g *globals, found []result) er
 		if r.inventory.ID == "" {
 			continue // a template that could not be opened
 		}
-		scan, err := attached(r)
+		scan, err := toTemplateScan(r)
 		if err == nil {
 			err = o.client.PutScan(ctx, r.inventory.ID, client.Version{Tag: r.inventory.Tag}, scan)
 		}
 		if err == nil {
-			g.say("Results attached to %s at %s", r.inventory.Source, o.registry)
+			g.printMessage("Results attached to %s at %s", r.inventory.Source, o.registryURL)
 			continue
 		}
-		failed = append(failed, fmt.Errorf("attach the results of %s: %w", r.inventory.Source, o.explained(ctx, err)))
-		if ctx.Err() != nil || always[client.CodeOf(err)] {
+		failed = append(failed, fmt.Errorf("attach the results of %s: %w", r.inventory.Source, o.withAdvice(ctx, err)))
+		if ctx.Err() != nil || fatalCodes[client.CodeOf(err)] {
 			break
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// attached converts a result to the form of the registry.
-func attached(r result) (api.TemplateScan, error) {
-	raw, err := json.Marshal(r.API())
+// toTemplateScan converts a result to the form of the registry.
+func toTemplateScan(r scanResult) (api.TemplateScan, error) {
+	raw, err := json.Marshal(r.ToAPI())
 	if err != nil {
 		return api.TemplateScan{}, err
 	}
@@ -127,9 +127,9 @@ func attached(r result) (api.TemplateScan, error) {
 		ScanSummary: api.ScanSummary{
 			Scanner: "imagescan", Version: obs.FullVersion(), Scanned: time.Now().UTC().Truncate(time.Second),
 			Partial: r.Coverage.Partial,
-			Counts:  counts(r.findings, len(r.Packages)),
+			Counts:  countBySeverity(r.findings, len(r.Packages)),
 		},
-		ContentID: r.inventory.Content, Report: raw,
+		ContentID: r.inventory.ContentID, Report: raw,
 	}
 	if r.Coverage.Database != nil {
 		out.Database = r.Coverage.Database.Built
@@ -137,8 +137,8 @@ func attached(r result) (api.TemplateScan, error) {
 	return out, nil
 }
 
-// counts returns how many findings there are of each severity.
-func counts(findings []match.Finding, packages int) api.ScanCounts {
+// countBySeverity returns how many findings there are of each severity.
+func countBySeverity(findings []match.Finding, packages int) api.ScanCounts {
 	by := map[string]int{}
 	for _, f := range findings {
 		by[string(f.Vulnerability.Score.Severity)]++

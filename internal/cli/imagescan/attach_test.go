@@ -47,15 +47,15 @@ func TestAttachOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var found []result
+		var found []scanResult
 		for _, id := range ids {
 			found = append(found,
-				result{inventory: &scan.Inventory{
+				scanResult{inventory: &scan.Inventory{
 					Source: scan.Source{Type: scan.Template, Target: id + ":v0"}, ID: id, Tag: "v0",
 				}})
 		}
 		var said bytes.Buffer
-		err = (&attachOptions{registry: registry.URL, client: to}).send(t.Context(),
+		err = (&attachOptions{registryURL: registry.URL, client: to}).attachAll(t.Context(),
 			&globals{Streams: cli.Streams{Err: &said}}, found)
 		text := ""
 		if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// maxConfig bounds a configuration file in bytes.
-const maxConfig = 1 << 20
+// maxConfigBytes bounds a configuration file in bytes.
+const maxConfigBytes = 1 << 20
 
 // settings are the keys of a configuration file.
 type settings struct {
-	IgnorePackages []string `yaml:"ignore-packages"` // CPEs in URI form; nil: not set
-	IgnoreCVEs     []string `yaml:"ignore-cves"`
-	DBPath         string   `yaml:"db-path"`
-	DBUpdateURL    string   `yaml:"db-update-url"`
-	DBUpdateWithin string   `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
-	DBKey          string   `yaml:"db-key"`            // file with the public key that must have signed listings
-	LogFile        string   `yaml:"log-file"`
-	LicenseFile    string   `yaml:"license-file"`
+	IgnorePackages  []string `yaml:"ignore-packages"` // CPEs in URI form; nil: not set
+	IgnoreCVEs      []string `yaml:"ignore-cves"`
+	DBPath          string   `yaml:"db-path"`
+	DBUpdateURL     string   `yaml:"db-update-url"`
+	DBUpdateTimeout string   `yaml:"db-update-timeout"` // of the update before a scan, such as 10m
+	DBKey           string   `yaml:"db-key"`            // file with the public key that must have signed listings
+	LogFile         string   `yaml:"log-file"`
+	LicenseFile     string   `yaml:"license-file"`
 }
 
 // readSettings reads a configuration file; "" is none.
@@ -34,7 +34,7 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	if path == "" {
 		return s, nil
 	}
-	raw, err := input.Whole(ctx, path, maxConfig)
+	raw, err := input.ReadAll(ctx, path, maxConfigBytes)
 	if err != nil {
 		return s, fmt.Errorf("configuration file %s: %w", path, err)
 	}
@@ -43,29 +43,29 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return s, fmt.Errorf("configuration file %s: %w", path, err)
 	}
-	if _, err := s.updateWithin(); err != nil {
+	if _, err := s.updateTimeout(); err != nil {
 		return s, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	return s, nil
 }
 
-// usualWithin limits the wait of a scan for the update of its database.
-const usualWithin = 10 * time.Minute
+// defaultUpdateTimeout limits the wait of a scan for the update of its database.
+const defaultUpdateTimeout = 10 * time.Minute
 
-// updateWithin returns the limit of the update before a scan.
-func (s settings) updateWithin() (time.Duration, error) {
-	if s.DBUpdateWithin == "" {
-		return usualWithin, nil
+// updateTimeout returns the limit of the update before a scan.
+func (s settings) updateTimeout() (time.Duration, error) {
+	if s.DBUpdateTimeout == "" {
+		return defaultUpdateTimeout, nil
 	}
-	d, err := time.ParseDuration(s.DBUpdateWithin)
+	d, err := time.ParseDuration(s.DBUpdateTimeout)
 	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("invalid db-update-timeout %q: want a duration such as 10m", s.DBUpdateWithin)
+		return 0, fmt.Errorf("invalid db-update-timeout %q: want a duration such as 10m", s.DBUpdateTimeout)
 	}
 	return d, nil
 }
 
-// first returns the first text that is not empty.
-func first(texts ...string) string {
+// firstNonEmpty returns the first text that is not empty.
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t

@@ -29,9 +29,9 @@ db-path of the configuration file, or a file in the user's cache directory.`,
 		dbPublishCommand(g))
 }
 
-// database returns the path of the database.
-func (g *globals) database(s settings) (string, error) {
-	if path := first(g.dbPath, s.DBPath); path != "" {
+// databasePath returns the path of the database.
+func (g *globals) databasePath(s settings) (string, error) {
+	if path := firstNonEmpty(g.dbPath, s.DBPath); path != "" {
 		return path, nil
 	}
 	cache, err := os.UserCacheDir()
@@ -41,12 +41,12 @@ func (g *globals) database(s settings) (string, error) {
 	return filepath.Join(cache, "buildyard", "vuln.db"), nil
 }
 
-// target returns the path of the database for writing: its directory is created.
-func (g *globals) target() (path string, s settings, err error) {
+// databaseTarget returns the path of the database for writing: its directory is created.
+func (g *globals) databaseTarget() (path string, s settings, err error) {
 	if s, err = g.settings(); err != nil {
 		return "", s, cli.Usage(err)
 	}
-	if path, err = g.database(s); err != nil {
+	if path, err = g.databasePath(s); err != nil {
 		return "", s, err
 	}
 	return path, s, os.MkdirAll(filepath.Dir(path), 0o755)
@@ -66,11 +66,11 @@ content. Invalid records are counted and listed, and do not affect the others.`,
   imagescan db build npm.zip PyPI.zip nvdcve-2.0-2026.json.gz epss_scores.csv.gz --db-path vuln.db`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, _, err := g.target()
+			path, _, err := g.databaseTarget()
 			if err != nil {
 				return err
 			}
-			return g.build(cmd.Context(), build.Options{Inputs: args, Target: path, Temp: temp}, rejected)
+			return g.buildDatabase(cmd.Context(), build.Options{Inputs: args, Target: path, Temp: temp}, rejected)
 		},
 	}
 	cmd.Flags().StringVar(&temp, "temp-dir", "", "directory for temporary files (default: that of the database)")
@@ -78,8 +78,8 @@ content. Invalid records are counted and listed, and do not affect the others.`,
 	return cmd
 }
 
-func (g *globals) build(ctx context.Context, o build.Options, rejected bool) error {
-	l := g.line()
+func (g *globals) buildDatabase(ctx context.Context, o build.Options, rejected bool) error {
+	l := g.newProgressLine()
 	defer l.Clear()
 	o.Progress = func(p build.Progress) {
 		l.Show("%s: %d records, %d rejected: %s", p.Stage, p.Records, p.Rejected, p.Input)
@@ -95,7 +95,7 @@ func (g *globals) build(ctx context.Context, o build.Options, rejected bool) err
 	if rejected {
 		for _, s := range rep.Sources {
 			for _, r := range s.Rejections {
-				g.say("rejected: %s: %s: %s", s.Name, r.Record, r.Reason)
+				g.printMessage("rejected: %s: %s: %s", s.Name, r.Record, r.Reason)
 			}
 		}
 	}
@@ -118,7 +118,7 @@ func dbStatusCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			path, err := g.database(s)
+			path, err := g.databasePath(s)
 			if err != nil {
 				return err
 			}
@@ -130,8 +130,8 @@ func dbStatusCommand(g *globals) *cobra.Command {
 				return err
 			}
 			defer func() { _ = db.Close() }()
-			st := statusOf(path, db.Info(), time.Now())
-			return output.Write(g.Out, st, st.table)
+			st := toDBStatus(path, db.Info(), time.Now())
+			return output.Write(g.Out, st, st.fillTable)
 		},
 	}
 	output.AddLong(cmd)
@@ -151,16 +151,16 @@ type dbStatus struct {
 	Sources         []api.ScanDatabaseSource `json:"sources"`
 }
 
-func statusOf(path string, i vulndb.Info, now time.Time) dbStatus {
+func toDBStatus(path string, i vulndb.Info, now time.Time) dbStatus {
 	return dbStatus{
 		Path: path, Size: i.Size, Schema: int(i.Schema), Built: i.Built, AgeHours: int(now.Sub(i.Built).Hours()),
 		Advisories: int64(i.Advisories), Vulnerabilities: int64(i.Vulnerabilities),
 		Applicabilities: int64(i.Applicabilities),
-		Sources:         database(i).Sources,
+		Sources:         toScanDatabase(i).Sources,
 	}
 }
 
-func (s dbStatus) table(t *cli.Grid) {
+func (s dbStatus) fillTable(t *cli.Grid) {
 	t.Row("database", s.Path)
 	t.Row("built", fmt.Sprintf("%s (%d days old)", s.Built.UTC().Format(time.RFC3339), s.AgeHours/24))
 	t.Row("size", bytesize.Format(s.Size))

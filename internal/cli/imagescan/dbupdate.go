@@ -19,8 +19,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/update"
 )
 
-// checkEvery is the minimum time between two checks for a newer database by scans.
-const checkEvery = time.Hour
+// minCheckInterval is the minimum time between two checks for a newer database by scans.
+const minCheckInterval = time.Hour
 
 // updateOptions converts settings to the options of an update.
 func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (update.Options, error) {
@@ -38,43 +38,43 @@ func (g *globals) updateOptions(path string, s settings, l *cli.ProgressLine) (u
 	return o, nil
 }
 
-// otherMost limits the wait of a scan for another process that updates the database.
-const otherMost = 10 * time.Second
+// lockTimeout limits the wait of a scan for another process that updates the database.
+const lockTimeout = 10 * time.Second
 
 // autoUpdate updates the database before a scan. A failure, or a timeout, is reported and stops no
 // scan.
 func (g *globals) autoUpdate(ctx context.Context, path string, s settings) {
 	if s.DBUpdateURL == "" {
-		if st, err := update.Look(path); err == nil && st.Present {
-			g.say("Vulnerability database: built %s; not updated, db-update-url is not set",
+		if st, err := update.CurrentStatus(path); err == nil && st.Present {
+			g.printMessage("Vulnerability database: built %s; not updated, db-update-url is not set",
 				st.Info.Built.UTC().Format(time.DateOnly))
 		}
 		return
 	}
-	l := g.line()
+	l := g.newProgressLine()
 	o, err := g.updateOptions(path, s, l)
 	if err == nil {
 		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-			o.Every = checkEvery
-			o.Within, _ = s.updateWithin() // already checked
-			o.Wait = min(o.Within, otherMost)
+			o.CheckInterval = minCheckInterval
+			o.Timeout, _ = s.updateTimeout() // already checked
+			o.LockTimeout = min(o.Timeout, lockTimeout)
 			var st update.Status
 			st, err = update.Update(ctx, o)
 			l.Clear()
 			if err == nil {
-				g.say("Vulnerability database: %s, built %s", words[st.Outcome],
+				g.printMessage("Vulnerability database: %s, built %s", outcomeTexts[st.Outcome],
 					st.Info.Built.UTC().Format(time.DateOnly))
 			}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		g.say("Vulnerability database: not updated: %s",
+		g.printMessage("Vulnerability database: not updated: %s",
 			strings.TrimPrefix(err.Error(), "update the vulnerability database: "))
 	}
 }
 
-// words are the outcomes of an update in messages.
-var words = map[update.Outcome]string{
+// outcomeTexts are the outcomes of an update in messages.
+var outcomeTexts = map[update.Outcome]string{
 	update.Updated: "updated", update.Current: "up to date", update.NotChecked: "up to date",
 	update.Failed: "not updated",
 }
@@ -88,7 +88,7 @@ downloads, verifies and installs it. On failure the old database stays.`,
 		Example: `  imagescan db update -c imagescan.yml`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, s, err := g.target()
+			path, s, err := g.databaseTarget()
 			if err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ downloads, verifies and installs it. On failure the old database stays.`,
 				return cli.Usage(
 					errors.New("db-update-url is not set; set it in a configuration file and pass the file with -c"))
 			}
-			l := g.line()
+			l := g.newProgressLine()
 			defer l.Clear()
 			o, err := g.updateOptions(path, s, l)
 			if err != nil {
@@ -104,17 +104,17 @@ downloads, verifies and installs it. On failure the old database stays.`,
 			}
 			st, err := update.Update(cmd.Context(), o)
 			l.Clear()
-			return g.tellDatabase(path, st, err)
+			return g.printDatabase(path, st, err)
 		},
 	}
 }
 
 // printDatabase prints the current database.
-func (g *globals) tellDatabase(path string, st update.Status, err error) error {
+func (g *globals) printDatabase(path string, st update.Status, err error) error {
 	if err != nil || g.quiet {
 		return err
 	}
-	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.Plain(path), words[st.Outcome],
+	_, err = fmt.Fprintf(g.Out, "%s: %s, built %s\n", cli.Plain(path), outcomeTexts[st.Outcome],
 		st.Info.Built.UTC().Format(time.RFC3339))
 	return err
 }
@@ -127,11 +127,11 @@ func dbImportCommand(g *globals) *cobra.Command {
 		Example: `  imagescan db import vuln.bundle`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, s, err := g.target()
+			path, s, err := g.databaseTarget()
 			if err != nil {
 				return err
 			}
-			l := g.line()
+			l := g.newProgressLine()
 			defer l.Clear()
 			o, err := g.updateOptions(path, s, l)
 			if err != nil {
@@ -139,7 +139,7 @@ func dbImportCommand(g *globals) *cobra.Command {
 			}
 			st, err := update.Import(cmd.Context(), args[0], o)
 			l.Clear()
-			return g.tellDatabase(path, st, err)
+			return g.printDatabase(path, st, err)
 		},
 	}
 }
@@ -155,11 +155,11 @@ func dbExportCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			path, err := g.database(s)
+			path, err := g.databasePath(s)
 			if err != nil {
 				return err
 			}
-			if err := spare(args[0], path); err != nil {
+			if err := checkNotInput(args[0], path); err != nil {
 				return err
 			}
 			return writeAtomic(args[0], func(w io.Writer) error {
@@ -185,7 +185,7 @@ key as db-key; "buildyard license keygen --key FILE" creates a key pair.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			path, err := g.database(s)
+			path, err := g.databasePath(s)
 			if err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 			return err
 		}
 	}
-	st, err := update.Look(path)
+	st, err := update.CurrentStatus(path)
 	if err == nil && !st.Present {
 		err = fmt.Errorf("vulnerability database %s not found", path)
 	}

@@ -21,7 +21,7 @@ type destination struct {
 
 // openDestination returns the destination of --report-file.
 func openDestination(path string) (*destination, error) {
-	path = behind(path)
+	path = linkTarget(path)
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		if err := unix.Access(path, unix.W_OK); err != nil {
 			return nil, &fs.PathError{Op: "write", Path: path, Err: err}
@@ -35,8 +35,8 @@ func openDestination(path string) (*destination, error) {
 	return &destination{file: f, path: path}, nil
 }
 
-// spare rejects a report file that is an input of the report.
-func spare(to, from string) error {
+// checkNotInput rejects a report file that is an input of the report.
+func checkNotInput(to, from string) error {
 	a, err := os.Stat(to)
 	if err != nil {
 		return nil //nolint:nilerr // a missing file is fine, and other errors occur again at the write
@@ -47,8 +47,8 @@ func spare(to, from string) error {
 	return nil
 }
 
-// behind returns the target of a link, which may not exist yet: a link stays one.
-func behind(path string) string {
+// linkTarget returns the target of a link, which may not exist yet: a link stays one.
+func linkTarget(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target
 	}
@@ -64,7 +64,7 @@ func behind(path string) string {
 
 func (d *destination) write(ctx context.Context, text string) error {
 	if d.file == nil {
-		return stream(ctx, d.path, text)
+		return writeStream(ctx, d.path, text)
 	}
 	if _, err := d.file.WriteString(text); err != nil {
 		return err
@@ -72,9 +72,9 @@ func (d *destination) write(ctx context.Context, text string) error {
 	return d.file.Commit()
 }
 
-// stream writes to anything but a regular file. A pipe blocks until another process reads it; ctx
+// writeStream writes to anything but a regular file. A pipe blocks until another process reads it; ctx
 // ends that.
-func stream(ctx context.Context, path, text string) error {
+func writeStream(ctx context.Context, path, text string) error {
 	done := make(chan error, 1)
 	go func() { done <- os.WriteFile(path, []byte(text), 0o644) }()
 	select {

@@ -38,8 +38,8 @@ were added or removed in the second one.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	o.inventoryOptions.add(cmd)
-	o.matchOptions.add(cmd)
+	o.inventoryOptions.addFlags(cmd)
+	o.matchOptions.addFlags(cmd)
 	cmd.Flags().StringVarP(&o.format, "report-format", "f", string(report.Table), "report format: json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format",
 		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -50,7 +50,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	var sources [2]scan.Source
 	for i, arg := range args {
 		src, err := scan.ParseSource(arg)
-		if err == nil && src.All() {
+		if err == nil && src.IsAllTemplates() {
 			err = fmt.Errorf("%q: diff compares two sources: want a single template", arg)
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, src := range sources {
-		if err := o.check(src); err != nil {
+		if err := o.checkSource(src); err != nil {
 			return err
 		}
 	}
@@ -79,9 +79,9 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 	}
 	defer j.close()
 	var reports [2]report.Report
-	o.several = true
+	o.nameSource = true
 	for i, src := range sources {
-		err := o.take(ctx, o.globals, src, func(inv *scan.Inventory) error {
+		err := o.catalogSources(ctx, o.globals, src, func(inv *scan.Inventory) error {
 			r, err := j.report(ctx, o.globals, inv)
 			reports[i] = r.Report
 			return err
@@ -94,7 +94,7 @@ func (o *diffOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	for _, r := range reports {
-		if err := partly(r.Coverage); err != nil {
+		if err := incompleteError(r.Coverage); err != nil {
 			return err
 		}
 	}

@@ -23,15 +23,15 @@ import (
 
 // matchOptions are the flags that select findings.
 type matchOptions struct {
-	noUpdate    bool
-	maxAge      time.Duration
-	minScore    float32
-	minSeverity string
-	vex         []string
-	baseline    string
+	noUpdate     bool
+	maxAge       time.Duration
+	minScore     float32
+	minSeverity  string
+	vexPaths     []string
+	baselinePath string
 }
 
-func (o *matchOptions) add(cmd *cobra.Command) {
+func (o *matchOptions) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.noUpdate, "disable-db-update", "u", false, "do not update the vulnerability database automatically")
 	fs.Float32Var(&o.minScore, "min-score", 0, "minimum score of reported vulnerabilities")
@@ -39,16 +39,16 @@ func (o *matchOptions) add(cmd *cobra.Command) {
 		"minimum severity of reported vulnerabilities: low, medium, high or critical")
 	fs.DurationVar(&o.maxAge, "max-db-age",
 		0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
-	fs.StringArrayVar(&o.vex, "vex", nil,
+	fs.StringArrayVar(&o.vexPaths, "vex", nil,
 		"OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
-	fs.StringVar(&o.baseline, "baseline", "", "JSON report whose findings are suppressed")
+	fs.StringVar(&o.baselinePath, "baseline", "", "JSON report whose findings are suppressed")
 	_ = cmd.RegisterFlagCompletionFunc("min-severity",
 		cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // rules combines the rules of the flags and of the configuration.
 func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, err error) {
-	r = match.Rules{Packages: s.IgnorePackages, CVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
+	r = match.Rules{IgnoredPackages: s.IgnorePackages, IgnoredCVEs: s.IgnoreCVEs, MinScore: cli.Decimal(o.minScore)}
 	if !(o.minScore >= 0 && o.minScore <= 10) { // also rejects NaN
 		return r, cli.Usage(fmt.Errorf("invalid --min-score %v: want 0 to 10", o.minScore))
 	}
@@ -57,21 +57,21 @@ func (o *matchOptions) rules(ctx context.Context, s settings) (r match.Rules, er
 			return r, cli.Usage(fmt.Errorf("--min-severity: %w", err))
 		}
 	}
-	if len(o.vex) > 0 {
-		if r.VEX, err = vex.Load(ctx, o.vex...); err != nil {
+	if len(o.vexPaths) > 0 {
+		if r.VEX, err = vex.Load(ctx, o.vexPaths...); err != nil {
 			return r, err
 		}
 	}
-	if o.baseline == "" {
+	if o.baselinePath == "" {
 		return r, nil
 	}
-	f, err := input.Open(ctx, o.baseline)
+	f, err := input.Open(ctx, o.baselinePath)
 	if err != nil {
-		return r, fmt.Errorf("--baseline %s: %w", o.baseline, err)
+		return r, fmt.Errorf("--baseline %s: %w", o.baselinePath, err)
 	}
 	defer f.Close()
 	if r.Baseline, err = match.ReadBaseline(f); err != nil {
-		err = fmt.Errorf("--baseline %s: %w", o.baseline, err)
+		err = fmt.Errorf("--baseline %s: %w", o.baselinePath, err)
 	}
 	return r, err
 }
@@ -89,21 +89,21 @@ func (o *matchOptions) newEvaluator(ctx context.Context, g *globals, s settings)
 		return nil, err
 	}
 	if err := rules.Check(); err != nil {
-		return nil, cli.Usage(fmt.Errorf("configuration file %s: %w", g.config, err))
+		return nil, cli.Usage(fmt.Errorf("configuration file %s: %w", g.configPath, err))
 	}
-	db, err := o.open(ctx, g, s)
+	db, err := o.openDatabase(ctx, g, s)
 	if err != nil {
 		return nil, err
 	}
 	return &evaluator{db, rules}, nil
 }
 
-// open opens the database.
-func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
+// openDatabase opens the database.
+func (o *matchOptions) openDatabase(ctx context.Context, g *globals, s settings) (*vulndb.DB, error) {
 	if o.maxAge < 0 {
 		return nil, cli.Usage(errors.New("invalid --max-db-age: want 0 or more"))
 	}
-	path, err := g.database(s)
+	path, err := g.databasePath(s)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (o *matchOptions) open(ctx context.Context, g *globals, s settings) (*vulnd
 					"update\"", path)
 	}
 	if err != nil {
-		return nil, advised(err)
+		return nil, withAdvice(err)
 	}
 	if err := g.verifyDatabase(path, s); err != nil {
 		_ = db.Close()
@@ -154,8 +154,8 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 	return err
 }
 
-// advised adds advice to the error of a damaged database.
-func advised(err error) error {
+// withAdvice adds advice to the error of a damaged database.
+func withAdvice(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
 		err = fmt.Errorf("%w; remove it, and build, import or update it again (imagescan db)", err)
 	}
@@ -165,36 +165,36 @@ func advised(err error) error {
 func (j *evaluator) close() { _ = j.db.Close() }
 
 // report matches an inventory. A nil evaluator only lists its packages.
-func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (result, error) {
-	r := result{inventory: inv, Report: report.Report{
+func (j *evaluator) report(ctx context.Context, g *globals, inv *scan.Inventory) (scanResult, error) {
+	r := scanResult{inventory: inv, Report: report.Report{
 		Source:   api.ScanSource{Type: string(inv.Source.Type), Target: inv.Source.Target},
 		Packages: report.Packages(inv.Packages),
-		Coverage: coverage(inv), OnlyPackages: j == nil,
+		Coverage: toCoverage(inv), OnlyPackages: j == nil,
 	}}
 	if j == nil {
 		return r, nil
 	}
 	res, err := match.Match(ctx, j.db, inv.Packages, match.Options{Rules: j.rules})
 	if err != nil {
-		return r, advised(err)
+		return r, withAdvice(err)
 	}
 	r.findings, r.Matches = res.Findings, report.Matches(res.Findings)
 	info := j.db.Info()
 	c := &r.Coverage
-	c.Database = database(info)
-	c.Hidden, c.Unknown = hidden(res.Hidden), res.UnknownScores
-	c.Unjudged, c.Unjudgeds = unjudged(res.NotEvaluated), len(res.NotEvaluated)
-	g.say("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
-	g.say("%s", covered(c, res.Hidden.Total()))
+	c.Database = toScanDatabase(info)
+	c.Hidden, c.Unknown = suppressedCounts(res.Suppressed), res.UnknownScores
+	c.Unjudged, c.Unjudgeds = toNotEvaluated(res.NotEvaluated), len(res.NotEvaluated)
+	g.printMessage("Analyzed packages: %d [vulnerabilities: %d]", len(inv.Packages), len(res.Findings))
+	g.printMessage("%s", coverageLine(c, res.Suppressed.Total()))
 	return r, nil
 }
 
-// hidden returns the number of suppressed matches by reason.
-func hidden(h match.Suppressed) map[string]int {
+// suppressedCounts returns the number of suppressed matches by reason.
+func suppressedCounts(h match.Suppressed) map[string]int {
 	out := map[string]int{}
 	for reason, n := range map[string]int{
 		"ignored-packages": h.Packages, "ignored-cves": h.CVEs, "vex": h.VEX, "baseline": h.Baseline,
-		"minimum": h.Minimum, "unknown-score": h.Unknown,
+		"minimum": h.BelowMinimum, "unknown-score": h.UnknownScore,
 	} {
 		if n > 0 {
 			out[reason] = n
@@ -203,9 +203,9 @@ func hidden(h match.Suppressed) map[string]int {
 	return out
 }
 
-func unjudged(list []match.NotEvaluated) []api.ScanNotEvaluated {
+func toNotEvaluated(list []match.NotEvaluated) []api.ScanNotEvaluated {
 	var out []api.ScanNotEvaluated
-	for _, u := range list[:min(len(list), mostNamed)] {
+	for _, u := range list[:min(len(list), maxNamedFiles)] {
 		out = append(out, api.ScanNotEvaluated{
 			Name: u.Package.Name, Version: u.Package.Version, Type: string(u.Package.Kind), Reason: u.Reason,
 		})
@@ -213,7 +213,7 @@ func unjudged(list []match.NotEvaluated) []api.ScanNotEvaluated {
 	return out
 }
 
-func database(info vulndb.Info) *api.ScanDatabase {
+func toScanDatabase(info vulndb.Info) *api.ScanDatabase {
 	out := &api.ScanDatabase{Built: info.Built, Sources: []api.ScanDatabaseSource{}}
 	for _, s := range info.Sources {
 		out.Sources = append(out.Sources, api.ScanDatabaseSource{Name: s.Name, Date: s.Date, Records: int64(s.Records)})
@@ -221,8 +221,8 @@ func database(info vulndb.Info) *api.ScanDatabase {
 	return out
 }
 
-// covered formats the line about the coverage of a report.
-func covered(c *api.ScanCoverage, hidden int) string {
+// coverageLine formats the line about the coverage of a report.
+func coverageLine(c *api.ScanCoverage, hidden int) string {
 	skipped := 0
 	for _, s := range c.Skipped {
 		if s.Partial {
@@ -233,11 +233,11 @@ func covered(c *api.ScanCoverage, hidden int) string {
 	return fmt.Sprintf("Coverage: %s, %d not readable, %s unread, database of %s (%s old), %s, %d suppressed%s",
 		cli.Plural(len(c.Volumes), "volume"), skipped, cli.Plural(c.Unreads, "file"),
 		c.Database.Built.UTC().Format(time.DateOnly), cli.Plural(int(age.Hours()/24), "day"),
-		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluated(c))
+		cli.Plural(c.Unknown, "unknown score"), hidden, notEvaluatedLine(c))
 }
 
-// notEvaluated counts the packages that were not evaluated and names the first; "" when all were.
-func notEvaluated(c *api.ScanCoverage) string {
+// notEvaluatedLine counts the packages that were not evaluated and names the first; "" when all were.
+func notEvaluatedLine(c *api.ScanCoverage) string {
 	if c.Unjudgeds == 0 {
 		return ""
 	}

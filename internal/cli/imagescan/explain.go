@@ -22,9 +22,9 @@ import (
 type explainOptions struct {
 	*globals
 	matchOptions
-	bundle string
-	cask   bool
-	format string
+	bundleID string
+	isCask   bool
+	format   string
 }
 
 func explainCommand(g *globals) *cobra.Command {
@@ -43,10 +43,10 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
-	o.add(cmd)
+	o.addFlags(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&o.bundle, "bundle-id", "", "bundle identifier of a macOS application")
-	fs.BoolVar(&o.cask, "cask", false, "the Homebrew package is a cask, not a formula")
+	fs.StringVar(&o.bundleID, "bundle-id", "", "bundle identifier of a macOS application")
+	fs.BoolVar(&o.isCask, "cask", false, "the Homebrew package is a cask, not a formula")
 	fs.StringVarP(&o.format, "report-format", "f", "table", "report format: json or table")
 	_ = cmd.RegisterFlagCompletionFunc("report-format",
 		cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
@@ -55,7 +55,7 @@ PACKAGE is type:name@version as in a report, or a package URL.`,
 
 func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	p, err := parsePackage(name)
-	if err == nil && o.cask && p.Kind != catalog.Brew {
+	if err == nil && o.isCask && p.Kind != catalog.Brew {
 		err = fmt.Errorf("--cask requires a package of type %s", catalog.Brew)
 	}
 	if err == nil && o.format != "table" && o.format != "json" {
@@ -64,8 +64,8 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	p.BundleIDs = []string{o.bundle}
-	if o.cask {
+	p.BundleIDs = []string{o.bundleID}
+	if o.isCask {
 		p.Locations = []string{"/opt/homebrew/Caskroom/" + p.Name} // this distinguishes it from a formula
 	}
 	p = scan.Complete(p)
@@ -89,14 +89,14 @@ func (o *explainOptions) run(ctx context.Context, id, name string) error {
 	if err := o.write(e); err != nil {
 		return err
 	}
-	return unknown(ctx, j.db, e)
+	return unknownError(ctx, j.db, e)
 }
 
-// unknown returns an error for an unknown vulnerability or package, which is more likely a typing
+// unknownError returns an error for an unknown vulnerability or package, which is more likely a typing
 // error than a result.
-func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
+func unknownError(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	if !e.KnownID {
-		known, err := named(ctx, db, e.ID)
+		known, err := hasAdvisory(ctx, db, e.ID)
 		if err != nil {
 			return err
 		}
@@ -110,8 +110,8 @@ func unknown(ctx context.Context, db *vulndb.DB, e *match.Explanation) error {
 	return nil
 }
 
-// named reports whether an advisory about any package has the ID.
-func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
+// hasAdvisory reports whether an advisory about any package has the ID.
+func hasAdvisory(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
 	for a, err := range db.AllAdvisories() {
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -126,8 +126,8 @@ func named(ctx context.Context, db *vulndb.DB, id string) (bool, error) {
 	return false, nil
 }
 
-// explained is the JSON form of an explanation.
-type explained struct {
+// explanationJSON is the JSON form of an explanation.
+type explanationJSON struct {
 	ID       string   `json:"id"`
 	Package  any      `json:"package"`
 	Reported bool     `json:"reported"`
@@ -138,7 +138,7 @@ func (o *explainOptions) write(e *match.Explanation) error {
 	if o.format == "json" {
 		e.Package.Locations = nil // no scan found it
 		return writeJSON(o.Out,
-			explained{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
+			explanationJSON{e.ID, report.Packages([]catalog.Package{e.Package})[0], e.Finding != nil, e.Steps})
 	}
 	for _, s := range e.Steps {
 		if _, err := fmt.Fprintln(o.Out, cli.Plain(s)); err != nil {
@@ -148,8 +148,8 @@ func (o *explainOptions) write(e *match.Explanation) error {
 	return nil
 }
 
-// purlKinds maps the types of package URLs to kinds.
-var purlKinds = map[string]catalog.PackageType{
+// kindByPURLType maps the types of package URLs to kinds.
+var kindByPURLType = map[string]catalog.PackageType{
 	"gem": catalog.Gem, "pypi": catalog.Python, "npm": catalog.NPM, "maven": catalog.Java, "golang": catalog.Go,
 	"cargo": catalog.Rust,
 	"brew":  catalog.Brew, "cocoapods": catalog.Pod,
@@ -169,10 +169,10 @@ func parsePackage(text string) (p catalog.Package, err error) {
 	if slices.Contains(catalog.Kinds, p.Kind) {
 		return p, nil
 	}
-	return p, fmt.Errorf("invalid package %q: type %q is not one of %s", text, kind, kinds())
+	return p, fmt.Errorf("invalid package %q: type %q is not one of %s", text, kind, kindList())
 }
 
-func kinds() string {
+func kindList() string {
 	names := make([]string, len(catalog.Kinds))
 	for i, k := range catalog.Kinds {
 		names[i] = string(k)
@@ -185,7 +185,7 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	if err != nil {
 		return p, fmt.Errorf("invalid package URL %q: %w", text, err)
 	}
-	kind, ok := purlKinds[u.Type]
+	kind, ok := kindByPURLType[u.Type]
 	if u.Type == "generic" && u.Namespace == "macos" {
 		kind, ok, u.Namespace = catalog.MacOSApp, true, ""
 		if u.Name == "macOS" {
@@ -204,7 +204,7 @@ func parsePURL(text string) (p catalog.Package, err error) {
 	}
 	version := u.Version
 	if kind == catalog.Gem && u.Qualifiers.Map()["platform"] == "java" {
-		version += catalog.ForJRuby
+		version += catalog.JRubySuffix
 	}
 	return catalog.Package{Kind: kind, Name: name, Version: version}, nil
 }

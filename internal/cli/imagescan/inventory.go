@@ -18,31 +18,31 @@ import (
 
 // inventoryOptions select the parts of a source to scan.
 type inventoryOptions struct {
-	storage      string
+	storageDir   string
 	ignoreSystem bool
 	macOS        bool
-	snapshot     string
-	several      bool // messages name the source
+	snapshotName string
+	nameSource   bool // messages name the source
 }
 
-func (o *inventoryOptions) add(cmd *cobra.Command) {
+func (o *inventoryOptions) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&o.storage, "storage-dir", "s", "/mnt", "storage directory of the registry")
+	fs.StringVarP(&o.storageDir, "storage-dir", "s", "/mnt", "storage directory of the registry")
 	fs.BoolVarP(&o.ignoreSystem, "ignore-system-volume", "i", false, "skip the system volume of a VM")
 	fs.BoolVar(&o.macOS, "macos", false, "also catalog macOS itself as a package")
-	fs.StringVar(&o.snapshot, "snapshot", "",
+	fs.StringVar(&o.snapshotName, "snapshot", "",
 		"APFS snapshot to scan; other volumes are skipped (default: current files)")
 	_ = cmd.MarkFlagDirname("storage-dir")
 }
 
-// take catalogs every selected source, and passes each inventory to do.
-func (o *inventoryOptions) take(
+// catalogSources catalogs every selected source, and passes each inventory to do.
+func (o *inventoryOptions) catalogSources(
 	ctx context.Context, g *globals, src scan.Source, do func(*scan.Inventory) error,
 ) error {
-	line := g.line()
+	line := g.newProgressLine()
 	defer line.Clear()
 	so := scan.Options{
-		Storage: o.storage, IgnoreSystem: o.ignoreSystem, MacOS: o.macOS, Snapshot: o.snapshot,
+		Storage: o.storageDir, IgnoreSystem: o.ignoreSystem, IncludeMacOS: o.macOS, Snapshot: o.snapshotName,
 		Progress: func(volume string, files, packages int) {
 			line.Show("Cataloging %s: %d files, %d packages", volume, files, packages)
 		},
@@ -50,23 +50,23 @@ func (o *inventoryOptions) take(
 	none := true
 	each := func(inv *scan.Inventory) error {
 		line.Clear()
-		if none = false; o.several || src.All() {
-			g.say("%s:", inv.Source)
+		if none = false; o.nameSource || src.IsAllTemplates() {
+			g.printMessage("%s:", inv.Source)
 		}
 		printInventory(g, inv)
 		return do(inv)
 	}
-	err := scan.Each(ctx, src, so, each)
+	err := scan.CatalogEach(ctx, src, so, each)
 	if err == nil && none {
-		g.say("No templates in the storage %s", o.storage)
+		g.printMessage("No templates in the storage %s", o.storageDir)
 	}
 	return err
 }
 
-// check opens a source and closes it again, so that an invalid source is reported before the database is
+// checkSource opens a source and closes it again, so that an invalid source is reported before the database is
 // updated.
-func (o *inventoryOptions) check(src scan.Source) error {
-	if src.Type == scan.Folder && o.snapshot != "" {
+func (o *inventoryOptions) checkSource(src scan.Source) error {
+	if src.Type == scan.Dir && o.snapshotName != "" {
 		return cli.Usage(errors.New("--snapshot requires an image or a template"))
 	}
 	if src.Type == scan.Template {
@@ -80,18 +80,18 @@ func (o *inventoryOptions) check(src scan.Source) error {
 		_, c, err = catalog.OpenDir(src.Target)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", src, without(err, src.Target))
+		return fmt.Errorf("%s: %w", src, errorWithoutPath(err, src.Target))
 	}
 	return c.Close()
 }
 
 func (o *inventoryOptions) checkTemplate(src scan.Source) error {
-	storage, err := disk.OpenStorage(o.storage)
+	storage, err := disk.OpenStorage(o.storageDir)
 	if err != nil {
-		return fmt.Errorf("%s: registry storage (-s) %s: %w", src, o.storage, notStorage(err, o.storage))
+		return fmt.Errorf("%s: registry storage (-s) %s: %w", src, o.storageDir, notStorageError(err, o.storageDir))
 	}
 	defer func() { _ = storage.Close() }()
-	if src.All() {
+	if src.IsAllTemplates() {
 		return nil
 	}
 	id, tag, _ := strings.Cut(src.Target, ":")
@@ -102,17 +102,17 @@ func (o *inventoryOptions) checkTemplate(src scan.Source) error {
 	return t.Close()
 }
 
-// notStorage explains that a directory is not a storage.
-func notStorage(err error, path string) error {
+// notStorageError explains that a directory is not a storage.
+func notStorageError(err error, path string) error {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if ok && errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(at.Op, "at") {
 		return fmt.Errorf("not a registry storage: directory %s not found", at.Path)
 	}
-	return without(err, path)
+	return errorWithoutPath(err, path)
 }
 
-// without removes a path from an error, because it was printed already.
-func without(err error, path string) error {
+// errorWithoutPath removes a path from an error, because it was printed already.
+func errorWithoutPath(err error, path string) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == path {
 		return at.Err
 	}
@@ -138,18 +138,18 @@ func printInventory(g *globals, inv *scan.Inventory) {
 		}
 		parts = append(parts, fmt.Sprintf("%s%d", name, v.Packages))
 	}
-	g.say("Cataloged packages: %d [%s]", len(inv.Packages), strings.Join(parts, ", "))
+	g.printMessage("Cataloged packages: %d [%s]", len(inv.Packages), strings.Join(parts, ", "))
 	for _, v := range inv.Volumes {
 		for _, n := range v.Notes {
-			g.say("Note: %s: %s", v.Name, n)
+			g.printMessage("Note: %s: %s", v.Name, n)
 		}
 	}
 	for _, s := range inv.Skipped {
 		word := "Skipped"
-		if s.Partial {
+		if s.MayHavePackages {
 			word = "Could not read"
 		}
-		g.say("%s: %s", word, about(s.Name, s.Reason))
+		g.printMessage("%s: %s", word, prefixSubject(s.Name, s.Reason))
 	}
 	printWarnings(g, inv.Warnings)
 }
@@ -161,26 +161,28 @@ func printWarnings(g *globals, warnings []catalog.Warning) {
 	unread, odd := 0, 0
 	for _, w := range warnings {
 		switch {
-		case w.Odd:
+		case w.InvalidContent:
 			odd++
 		case unread < most:
-			g.say("Could not read: %s: %s", w.Path, w.What)
+			g.printMessage("Could not read: %s: %s", w.Path, w.Message)
 			unread++
 		default:
 			unread++
 		}
 	}
 	if unread > most {
-		g.say("and %d more (listed in the JSON report)", unread-most)
+		g.printMessage("and %d more (listed in the JSON report)", unread-most)
 	}
 	if odd > 0 {
-		g.say("%s not match the file name (listed in the JSON report)",
+		g.printMessage("%s not match the file name (listed in the JSON report)",
 			map[bool]string{true: "1 file does", false: fmt.Sprintf("%d files do", odd)}[odd == 1])
 	}
 }
 
-// complete completes the source on the command line.
-func (o *inventoryOptions) complete(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+// completeSource completes the source on the command line.
+func (o *inventoryOptions) completeSource(
+	_ *cobra.Command, args []string, word string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -191,12 +193,12 @@ func (o *inventoryOptions) complete(_ *cobra.Command, args []string, word string
 			cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 	case kind == string(scan.Template):
 		var out []string
-		for _, id := range scan.Templates(o.storage) {
+		for _, id := range scan.Templates(o.storageDir) {
 			if strings.HasPrefix(id, target) {
 				out = append(out, kind+":"+cli.Plain(id))
 			}
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-	return pathsAt(kind+":", target), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	return completePath(kind+":", target), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }

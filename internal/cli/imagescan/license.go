@@ -29,10 +29,10 @@ A license key is verified with the public keys in /etc/buildyard/authority.pub, 
 configuration directory, or in the file --license-authority.`,
 		Example: `  imagescan license activate BY1...
   imagescan license show`,
-	}, activateCommand(g), showCommand(g))
+	}, activateLicenseCommand(g), showLicenseCommand(g))
 }
 
-func activateCommand(g *globals) *cobra.Command {
+func activateLicenseCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "activate LICENSE-KEY",
 		Short: "Verify a license key and write scanner.lic",
@@ -49,7 +49,8 @@ func activateCommand(g *globals) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("Failed to activate the license: %w", err) //nolint:staticcheck // fixed text
 			}
-			g.say("License activated for %s, expiration date %s. Written to %s", l.Product, expiration(l), path)
+			g.printMessage("License activated for %s, expiration date %s. Written to %s", l.Product,
+				formatExpiration(l), path)
 			return nil
 		},
 	}
@@ -57,7 +58,7 @@ func activateCommand(g *globals) *cobra.Command {
 
 // activate verifies a key and stores it.
 func (g *globals) activate(path, key string) (license.License, error) {
-	trust, err := license.LoadTrust(g.authority)
+	trust, err := license.LoadTrust(g.authorityFile)
 	if err != nil {
 		return license.License{}, err
 	}
@@ -66,12 +67,12 @@ func (g *globals) activate(path, key string) (license.License, error) {
 		return l, err
 	}
 	if l.Expired(time.Now()) {
-		return l, errors.New("expired on " + expiration(l))
+		return l, errors.New("expired on " + formatExpiration(l))
 	}
 	return l, replaceFile(path, []byte(key+"\n"))
 }
 
-func showCommand(g *globals) *cobra.Command {
+func showLicenseCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show",
 		Short:   "Show the active license",
@@ -83,13 +84,13 @@ func showCommand(g *globals) *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintf(g.Out, "Product: %s\nVersion: %d.0\nExpiration Date: %s\n", l.Product, l.Version,
-				expiration(l))
+				formatExpiration(l))
 			return err
 		},
 	}
 }
 
-func expiration(l license.License) string {
+func formatExpiration(l license.License) string {
 	if l.Expires.IsZero() {
 		return "never"
 	}
@@ -99,7 +100,7 @@ func expiration(l license.License) string {
 // licensePath returns the license file: of the flag, the configuration, or the current directory.
 func (g *globals) licensePath() (string, error) {
 	s, err := g.settings()
-	return first(g.licenseFile, s.LicenseFile, defaultLicense), err
+	return firstNonEmpty(g.licenseFile, s.LicenseFile, defaultLicense), err
 }
 
 // license reads and verifies the license. Its error has a fixed
@@ -109,9 +110,9 @@ func (g *globals) license() (license.License, error) {
 	if err != nil {
 		return license.License{}, err
 	}
-	l, err := license.Read(path, g.authority, license.ImageScanner)
+	l, err := license.Read(path, g.authorityFile, license.ImageScanner)
 	if err == nil && l.Expired(time.Now()) {
-		err = errors.New("expired on " + expiration(l))
+		err = errors.New("expired on " + formatExpiration(l))
 	}
 	if errors.Is(err, fs.ErrNotExist) && !exists(path) {
 		err = errors.New("No such file or directory") //nolint:staticcheck // fixed text

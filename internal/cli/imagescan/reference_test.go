@@ -19,7 +19,7 @@ func TestReferenceOfCommands(t *testing.T) {
 // keys describes each key of a configuration file: type, unit, default, meaning.
 var keys = map[string][4]string{
 	"ignore-packages": {
-		"list", "", "`" + match.DefaultIgnored +
+		"list", "", "`" + match.DefaultIgnoredPackage +
 			"`",
 		"CPEs in URI form whose packages are not reported, compared exactly; a list with the single entry `\"\"` " +
 			"ignores nothing",
@@ -28,10 +28,11 @@ var keys = map[string][4]string{
 	"db-path": {
 		"path", "", "in the user's cache directory", "vulnerability database; the flag `--db-path` takes precedence",
 	},
-	"db-update-url":     {"URL", "", "", "listing from which the database is updated; without it nothing is updated"},
-	"db-update-timeout": {"duration", "", "`" + usualWithin.String() + "`", "limit of the update before a scan"},
-	"db-key":            {"path", "", "", "file with the public key that listings and databases must be signed with"},
-	"log-file":          {"path", "", "", "file of the program's log; without it there is no log"},
+	"db-update-url": {"URL", "", "", "listing from which the database is updated; without it nothing is updated"},
+	"db-update-timeout": {"duration", "", "`" + defaultUpdateTimeout.String() +
+		"`", "limit of the update before a scan"},
+	"db-key":   {"path", "", "", "file with the public key that listings and databases must be signed with"},
+	"log-file": {"path", "", "", "file of the program's log; without it there is no log"},
 	"license-file": {
 		"path", "", "`scanner.lic` in the current directory",
 		"license file; the flag `--license-file` takes precedence",

@@ -19,34 +19,34 @@ type Streams = cli.Streams
 // globals are the flags and streams of every command.
 type globals struct {
 	Streams
-	config      string
-	licenseFile string // of the flag; "": not set
-	authority   string
-	dbPath      string // of the flag
-	quiet       bool
+	configPath    string
+	licenseFile   string // of the flag; "": not set
+	authorityFile string
+	dbPath        string // of the flag
+	quiet         bool
 
-	read func() (settings, error) // once
+	readSettingsOnce func() (settings, error) // once
 }
 
 // settings returns the settings in the configuration file.
-func (g *globals) settings() (settings, error) { return g.read() }
+func (g *globals) settings() (settings, error) { return g.readSettingsOnce() }
 
-// say prints a message that is not part of a report, in one line: line breaks in names are
+// printMessage prints a message that is not part of a report, in one line: line breaks in names are
 // escaped.
-func (g *globals) say(format string, args ...any) {
+func (g *globals) printMessage(format string, args ...any) {
 	if !g.quiet {
 		_, _ = fmt.Fprintln(g.Err, cli.Plain(fmt.Sprintf(format, args...)))
 	}
 }
 
-// memory is the size in bytes from which the program collects more often: most allocations by
+// gcLimitBytes is the size in bytes from which the program collects more often: most allocations by
 // readers of hostile files are garbage. GOMEMLIMIT overrides it.
-const memory = 2 << 30
+const gcLimitBytes = 2 << 30
 
 // Main runs the program and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memory)
+		debug.SetMemoryLimit(gcLimitBytes)
 	}
 	cmd := newCommand(streams)
 	cmd.SetArgs(args)
@@ -57,17 +57,17 @@ func Main(ctx context.Context, args []string, streams Streams) int {
 func newCommand(streams Streams) *cobra.Command {
 	g := &globals{Streams: streams}
 	root := scanCommand(g)
-	g.read = sync.OnceValues(func() (settings, error) { return readSettings(root.Context(), g.config) })
+	g.readSettingsOnce = sync.OnceValues(func() (settings, error) { return readSettings(root.Context(), g.configPath) })
 	root.Version = obs.FullVersion()
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
 	fs := root.PersistentFlags()
-	fs.StringVarP(&g.config, "config", "c", "", "configuration file")
+	fs.StringVarP(&g.configPath, "config", "c", "", "configuration file")
 	fs.StringVarP(&g.licenseFile, "license-file", "l", "", "license file (default scanner.lic)")
 	fs.BoolVarP(&g.quiet, "quiet", "q", false,
 		"suppress messages and tables; only machine-readable reports are written")
-	fs.StringVar(&g.authority, "license-authority", "",
+	fs.StringVar(&g.authorityFile, "license-authority", "",
 		"file with the trusted public keys (default: authority.pub in /etc/buildyard and in the user's configuration "+
 			"directory)")
 	fs.StringVar(&g.dbPath, "db-path",

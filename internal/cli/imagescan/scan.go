@@ -23,7 +23,7 @@ type scanOptions struct {
 	matchOptions
 	inventoryOptions
 	reportFile   string
-	to           *destination // of reportFile
+	reportDest   *destination // of reportFile
 	format       string
 	columns      string
 	showPackages bool
@@ -54,11 +54,11 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
   imagescan dir:/srv/app -q -f json > report.json
   imagescan vm_image:mac.img --fail-on critical,kev --baseline accepted.json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: o.complete,
+		ValidArgsFunction: o.completeSource,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
-	o.inventoryOptions.add(cmd)
-	o.matchOptions.add(cmd)
+	o.inventoryOptions.addFlags(cmd)
+	o.matchOptions.addFlags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVarP(&o.showPackages, "show-packages", "p", false, "list packages only, without matching")
 	fs.StringVarP(&o.reportFile, "report-file", "o", "", "file for the report (default: standard output)")
@@ -69,7 +69,7 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 			"versions, k known exploited, e EPSS (default tnvVsS)")
 	fs.StringVar(&o.failOn, "fail-on",
 		"", "exit with code 8 on findings of this severity, score or kev; comma-separated")
-	o.attach.add(fs)
+	o.attach.addFlags(fs)
 	formats := make([]string, len(report.Formats))
 	for i, f := range report.Formats {
 		formats[i] = string(f)
@@ -82,15 +82,15 @@ Exit code 7: a part could not be read (it is listed); 8: --fail-on matched a fin
 	return cmd
 }
 
-// plan is the parsed request, checked before anything is opened.
-type plan struct {
+// scanPlan is the parsed request, checked before anything is opened.
+type scanPlan struct {
 	source  scan.Source
 	format  report.Format
 	columns []report.Column
 	failOn  match.FailOn
 }
 
-func (o *scanOptions) plan(args []string) (p plan, err error) {
+func (o *scanOptions) plan(args []string) (p scanPlan, err error) {
 	if len(args) != 1 {
 		return p, fmt.Errorf("want one source: vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>")
 	}
@@ -110,15 +110,15 @@ func (o *scanOptions) plan(args []string) (p plan, err error) {
 			return p, fmt.Errorf("--fail-on: %w", err)
 		}
 	}
-	return p, errors.Join(o.together(p), o.attach.check(p.source, o.showPackages))
+	return p, errors.Join(o.checkExclusive(p), o.attach.check(p.source, o.showPackages))
 }
 
-// together returns an error for mutually exclusive options.
-func (o *scanOptions) together(p plan) error {
+// checkExclusive returns an error for mutually exclusive options.
+func (o *scanOptions) checkExclusive(p scanPlan) error {
 	switch {
 	case o.showPackages && o.failOn != "":
 		return errors.New("--fail-on and --show-packages are mutually exclusive")
-	case p.source.All() && (p.format == report.CycloneDX || p.format == report.SPDX):
+	case p.source.IsAllTemplates() && (p.format == report.CycloneDX || p.format == report.SPDX):
 		return fmt.Errorf("format %s supports one source only; scan the templates one by one", p.format)
 	}
 	return nil
@@ -141,13 +141,13 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer closeLog()
-	if err := o.attach.open(o.globals); err != nil {
+	if err := o.attach.openClient(o.globals); err != nil {
 		return err
 	}
-	if o.to, err = o.destination(p, s); err != nil {
+	if o.reportDest, err = o.destination(p, s); err != nil {
 		return fmt.Errorf("report file: %w", err)
 	}
-	defer o.to.close()
+	defer o.reportDest.close()
 	began := time.Now()
 	log.InfoContext(ctx, "scan started", "source", p.source.String(), "version", obs.FullVersion())
 	found, err := o.scan(ctx, p, s)
@@ -162,23 +162,23 @@ func (o *scanOptions) run(ctx context.Context, args []string) error {
 	if err := o.write(ctx, p, found); err != nil {
 		return err
 	}
-	if err := o.attach.send(ctx, o.globals, found); err != nil {
+	if err := o.attach.attachAll(ctx, o.globals, found); err != nil {
 		return err
 	}
-	return o.verdict(p, found)
+	return o.exitError(p, found)
 }
 
 // destination returns where the report goes; nil is standard output.
-func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
+func (o *scanOptions) destination(p scanPlan, s settings) (*destination, error) {
 	if o.reportFile == "" {
 		return nil, nil
 	}
 	var err error
-	if db, nowhere := o.database(s); nowhere == nil { // later code reports the error
-		err = spare(o.reportFile, db)
+	if db, nowhere := o.databasePath(s); nowhere == nil { // later code reports the error
+		err = checkNotInput(o.reportFile, db)
 	}
 	if err == nil && p.source.Type == scan.Image {
-		err = spare(o.reportFile, p.source.Target)
+		err = checkNotInput(o.reportFile, p.source.Target)
 	}
 	if err != nil {
 		return nil, err
@@ -186,16 +186,16 @@ func (o *scanOptions) destination(p plan, s settings) (*destination, error) {
 	return openDestination(o.reportFile)
 }
 
-// result is the report of one source, with the data for the exit status.
-type result struct {
+// scanResult is the report of one source, with the data for the exit status.
+type scanResult struct {
 	report.Report
 	inventory *scan.Inventory
 	findings  []match.Finding
 }
 
 // scan catalogs the sources and matches their packages.
-func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, error) {
-	if err := o.check(p.source); err != nil {
+func (o *scanOptions) scan(ctx context.Context, p scanPlan, s settings) ([]scanResult, error) {
+	if err := o.checkSource(p.source); err != nil {
 		return nil, err
 	}
 	if o.showPackages {
@@ -210,9 +210,9 @@ func (o *scanOptions) scan(ctx context.Context, p plan, s settings) ([]result, e
 }
 
 // evaluateAll reports on every selected source; j is nil when packages are only listed.
-func (o *scanOptions) evaluateAll(ctx context.Context, p plan, j *evaluator) ([]result, error) {
-	var out []result
-	err := o.take(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
+func (o *scanOptions) evaluateAll(ctx context.Context, p scanPlan, j *evaluator) ([]scanResult, error) {
+	var out []scanResult
+	err := o.catalogSources(ctx, o.globals, p.source, func(inv *scan.Inventory) error {
 		r, err := j.report(ctx, o.globals, inv)
 		if err == nil {
 			out = append(out, r)
@@ -223,14 +223,14 @@ func (o *scanOptions) evaluateAll(ctx context.Context, p plan, j *evaluator) ([]
 }
 
 // write writes the reports to their destinations.
-func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err error) {
+func (o *scanOptions) write(ctx context.Context, p scanPlan, found []scanResult) (err error) {
 	reports := make([]report.Report, len(found))
 	for i, r := range found {
 		reports[i] = r.Report
 	}
 	ro := report.Options{
 		Columns: p.columns, Tool: "imagescan", Version: obs.FullVersion(), Now: time.Now(),
-		All: p.source.All(),
+		WholeRegistry: p.source.IsAllTemplates(),
 	}
 	if o.reportFile == "" {
 		if o.quiet && p.format == report.Table {
@@ -242,7 +242,7 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	if err := report.Write(&text, p.format, reports, ro); err != nil {
 		return err
 	}
-	if err := o.to.write(ctx, text.String()); err != nil {
+	if err := o.reportDest.write(ctx, text.String()); err != nil {
 		return fmt.Errorf("report file: %w", err)
 	}
 	if !o.quiet {
@@ -251,14 +251,14 @@ func (o *scanOptions) write(ctx context.Context, p plan, found []result) (err er
 	return err
 }
 
-// verdict returns the exit status: findings of --fail-on precede unreadable parts.
-func (o *scanOptions) verdict(p plan, found []result) error {
+// exitError returns the exit status: findings of --fail-on precede unreadable parts.
+func (o *scanOptions) exitError(p scanPlan, found []scanResult) error {
 	bad := 0
 	var partial error
 	for _, r := range found {
 		bad += len(p.failOn.Fails(r.findings))
 		if partial == nil {
-			partial = partly(r.Coverage)
+			partial = incompleteError(r.Coverage)
 		}
 	}
 	if bad > 0 {
@@ -269,15 +269,15 @@ func (o *scanOptions) verdict(p plan, found []result) error {
 	return partial
 }
 
-// partly returns the error of an incomplete scan; nil for a complete one.
-func partly(c api.ScanCoverage) error {
+// incompleteError returns the error of an incomplete scan; nil for a complete one.
+func incompleteError(c api.ScanCoverage) error {
 	if !c.Partial {
 		return nil
 	}
 	what, more := "", c.Unreads
 	for _, s := range c.Skipped {
 		if s.Partial {
-			what, more = about(s.Name, s.Reason), more+1
+			what, more = prefixSubject(s.Name, s.Reason), more+1
 		}
 	}
 	if what == "" && len(c.Unread) > 0 {
@@ -290,33 +290,33 @@ func partly(c api.ScanCoverage) error {
 		fmt.Errorf("scan partial: files that may contain packages could not be read: %s", cli.Plain(what)))
 }
 
-// mostNamed limits the files of each list in a report.
-const mostNamed = 100
+// maxNamedFiles limits the files of each list in a report.
+const maxNamedFiles = 100
 
-// coverage describes what a scan could and could not read.
-func coverage(inv *scan.Inventory) api.ScanCoverage {
+// toCoverage describes what a scan could and could not read.
+func toCoverage(inv *scan.Inventory) api.ScanCoverage {
 	c := api.ScanCoverage{
 		Partial: inv.Partial(), Volumes: []api.ScanVolume{}, Skipped: []api.ScanSkipped{},
-		Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unread, Hidden: map[string]int{},
+		Unread: []api.ScanUnreadable{}, Odd: []api.ScanUnreadable{}, Unreads: inv.Unreadable, Hidden: map[string]int{},
 	}
 	for _, v := range inv.Volumes {
 		c.Volumes = append(c.Volumes,
 			api.ScanVolume{
-				Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.Mount, Files: int64(v.Files),
+				Name: v.Name, Role: v.Role, Format: v.Format, Mount: v.MountPath, Files: int64(v.Files),
 				Packages: v.Packages, Notes: v.Notes,
 			})
 	}
 	for _, s := range inv.Skipped {
-		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.Partial})
+		c.Skipped = append(c.Skipped, api.ScanSkipped{Name: s.Name, Reason: s.Reason, Partial: s.MayHavePackages})
 	}
 	for _, w := range inv.Warnings {
 		list := &c.Unread
-		if w.Odd {
+		if w.InvalidContent {
 			c.Odds++
 			list = &c.Odd
 		}
-		if len(*list) < mostNamed {
-			*list = append(*list, api.ScanUnreadable{Path: w.Path, Reason: w.What})
+		if len(*list) < maxNamedFiles {
+			*list = append(*list, api.ScanUnreadable{Path: w.Path, Reason: w.Message})
 		}
 	}
 	return c

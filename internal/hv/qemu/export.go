@@ -70,10 +70,10 @@ func writeDelta(ctx context.Context, path string, overlays []string) (hv.SavedDi
 		return d, err
 	}
 	defer out.Close()
-	if err := layout.Fill(ctx, out, disk); err != nil {
+	if err := layout.CopyData(ctx, out, disk); err != nil {
 		return d, err
 	}
-	d.Bytes, d.Zeroed = layout.Bytes(), layout.Zeroed()
+	d.Bytes, d.Zeroed = layout.DataBytes(), layout.ZeroBytes()
 	return d, layout.Finish(out)
 }
 

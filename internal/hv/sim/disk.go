@@ -32,7 +32,7 @@ func writeDisk(ctx context.Context, path string, f guestFiles) error {
 	}
 	disk := binary.BigEndian.AppendUint64([]byte(diskMark), uint64(len(text)))
 	disk = append(disk, text...)
-	used := int64(len(disk)+qcow2.Block-1) / qcow2.Block * qcow2.Block
+	used := int64(len(disk)+qcow2.SubclusterBytes-1) / qcow2.SubclusterBytes * qcow2.SubclusterBytes
 	b := qcow2.NewBuilder(max(diskBytes, used))
 	if err := b.Add(qcow2.Range{Len: used, Kind: qcow2.Data}); err != nil {
 		return err
@@ -45,7 +45,7 @@ func writeDisk(ctx context.Context, path string, f guestFiles) error {
 	if err != nil {
 		return err
 	}
-	err = l.Fill(ctx, out, bytes.NewReader(disk))
+	err = l.CopyData(ctx, out, bytes.NewReader(disk))
 	if err == nil {
 		err = l.Finish(out)
 	}
@@ -94,7 +94,7 @@ func openLayer(path string) (qcow2.Layer, *os.File, error) {
 	}
 	mark := make([]byte, len(diskMark))
 	if _, none := f.ReadAt(mark, 0); none == nil && string(mark) == diskMark {
-		return qcow2.Flat(solid{f, info.Size()}, info.Size()), f, nil
+		return qcow2.RawLayer(solid{f, info.Size()}, info.Size()), f, nil
 	}
 	return nil, f, err
 }

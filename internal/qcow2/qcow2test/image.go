@@ -18,16 +18,16 @@ import (
 func Image(t *testing.T, below, disk []byte) string {
 	t.Helper()
 	b := qcow2.NewBuilder(int64(len(disk)))
-	zeros := make([]byte, qcow2.Block)
-	for off := 0; off < len(disk); off += qcow2.Block {
-		block, old := disk[off:off+qcow2.Block], make([]byte, qcow2.Block)
+	zeros := make([]byte, qcow2.SubclusterBytes)
+	for off := 0; off < len(disk); off += qcow2.SubclusterBytes {
+		block, old := disk[off:off+qcow2.SubclusterBytes], make([]byte, qcow2.SubclusterBytes)
 		if off < len(below) {
 			copy(old, below[off:])
 		}
 		if bytes.Equal(block, old) {
 			continue
 		}
-		r := qcow2.Range{Off: int64(off), Len: qcow2.Block, Kind: qcow2.Data}
+		r := qcow2.Range{Off: int64(off), Len: qcow2.SubclusterBytes, Kind: qcow2.Data}
 		if bytes.Equal(block, zeros) {
 			r.Kind = qcow2.Zero
 		}
@@ -44,7 +44,7 @@ func Image(t *testing.T, below, disk []byte) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := l.Fill(t.Context(), f, bytes.NewReader(disk)); err != nil {
+	if err := l.CopyData(t.Context(), f, bytes.NewReader(disk)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Finish(f); err != nil {

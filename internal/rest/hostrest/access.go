@@ -12,24 +12,24 @@ import (
 	"strings"
 )
 
-// minToken is the minimum length of a token.
-const minToken = 16
+// minTokenLength is the minimum length of a token.
+const minTokenLength = 16
 
 // Access configures which callers are allowed.
 type Access struct {
 	Token  string // that callers must send; "": none
 	Listen string // host:port to listen on; without a token it must be a loopback address
-	// ReadFree lets callers on a loopback address read without the token; changes need it.
-	ReadFree bool
-	Names    []string // further allowed host names; loopback names and the reached address always are
+	// ReadWithoutToken lets callers on a loopback address read without the token; changes need it.
+	ReadWithoutToken bool
+	AllowedHosts     []string // further allowed host names; loopback names and the reached address always are
 }
 
 // accessCheck authorizes callers.
 type accessCheck struct {
-	token [sha256.Size]byte
-	open  bool // no token is required
-	read  bool // no token is required to read
-	names []string
+	tokenHash        [sha256.Size]byte
+	noToken          bool // no token is required
+	readWithoutToken bool // no token is required to read
+	allowedHosts     []string
 }
 
 // SetAccess replaces the access configuration.
@@ -39,30 +39,30 @@ func (s *Server) SetAccess(a Access) error {
 		return fmt.Errorf("listen address %q: must be host:port, such as 127.0.0.1:8081", a.Listen)
 	}
 	switch {
-	case a.Token == "" && !Loopback(a.Listen):
+	case a.Token == "" && !IsLoopbackAddress(a.Listen):
 		return errors.New("a token is required unless the listen address is a loopback address")
-	case a.Token != "" && len(a.Token) < minToken:
-		return fmt.Errorf("the token is too short: it must have at least %d characters", minToken)
+	case a.Token != "" && len(a.Token) < minTokenLength:
+		return fmt.Errorf("the token is too short: it must have at least %d characters", minTokenLength)
 	}
-	if a.ReadFree && a.Token == "" {
+	if a.ReadWithoutToken && a.Token == "" {
 		return errors.New("changes need a token, and there is none")
 	}
 	d := &accessCheck{
-		read: a.ReadFree &&
-			Loopback(a.Listen), token: sha256.Sum256([]byte(a.Token)), open: a.Token == "",
-		names: []string{plainName(listen)},
+		readWithoutToken: a.ReadWithoutToken &&
+			IsLoopbackAddress(a.Listen), tokenHash: sha256.Sum256([]byte(a.Token)), noToken: a.Token == "",
+		allowedHosts: []string{normalizeHost(listen)},
 	}
-	for _, n := range a.Names {
-		d.names = append(d.names, plainName(n))
+	for _, n := range a.AllowedHosts {
+		d.allowedHosts = append(d.allowedHosts, normalizeHost(n))
 	}
-	s.door.Store(d)
+	s.access.Store(d)
 	return nil
 }
 
-// Loopback reports whether only this machine can reach a listen address.
-func Loopback(listen string) bool {
+// IsLoopbackAddress reports whether only this machine can reach a listen address.
+func IsLoopbackAddress(listen string) bool {
 	name, _, err := net.SplitHostPort(listen)
-	return err == nil && isLoopback(plainName(name))
+	return err == nil && isLoopback(normalizeHost(name))
 }
 
 func isLoopback(name string) bool {
@@ -70,8 +70,8 @@ func isLoopback(name string) bool {
 	return name == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
-// plainName normalizes a host name for comparison.
-func plainName(name string) string {
+// normalizeHost normalizes a host name for comparison.
+func normalizeHost(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if addr, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
 		return addr.Unmap().WithZone("").String()
@@ -81,50 +81,50 @@ func plainName(name string) string {
 
 // failure is an error response.
 type failure struct {
-	code int // HTTP status
-	text string
+	status  int // HTTP status
+	message string
 }
 
-func (f failure) Error() string { return f.text }
+func (f failure) Error() string { return f.message }
 
-// admit returns why a request to a route is refused, or nil.
-func (d *accessCheck) admit(r *http.Request, to route) error {
-	if !d.knows(r) {
+// authorize returns why a request to a route is refused, or nil.
+func (d *accessCheck) authorize(r *http.Request, to route) error {
+	if !d.isKnownHost(r) {
 		// A foreign domain name may resolve to this host, so that a browser takes its page for one of this
 		// host.
 		return failure{
 			http.StatusForbidden,
 			fmt.Sprintf(
 				"The host scanner is not asked by the name %q: use localhost or its address, or add the name "+
-					"to allowed-hosts", clipped(r.Host)),
+					"to allowed-hosts", clip(r.Host)),
 		}
 	}
-	if fromPage(r) {
+	if fromWebPage(r) {
 		return failure{http.StatusForbidden, "The host scanner answers no pages of the web"}
 	}
-	if to.free || d.open || d.read && !to.changes || d.shown(r.Header["Authorization"]) {
+	if to.public || d.noToken || d.readWithoutToken && !to.changesState || d.hasToken(r.Header["Authorization"]) {
 		return nil
 	}
 	return failure{http.StatusUnauthorized, "The token is missing or wrong"}
 }
 
-// knows reports whether a request names this host.
-func (d *accessCheck) knows(r *http.Request) bool {
+// isKnownHost reports whether a request names this host.
+func (d *accessCheck) isKnownHost(r *http.Request) bool {
 	name := r.Host
 	if h, _, err := net.SplitHostPort(name); err == nil {
 		name = h
 	}
-	name = plainName(name)
-	if isLoopback(name) || name != "" && slices.Contains(d.names, name) {
+	name = normalizeHost(name)
+	if isLoopback(name) || name != "" && slices.Contains(d.allowedHosts, name) {
 		return true
 	}
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && name == plainName(at.IP.String())
+	return ok && name == normalizeHost(at.IP.String())
 }
 
-// fromPage reports whether a browser makes a request for a web page: those have headers that name the page. A
+// fromWebPage reports whether a browser makes a request for a web page: those have headers that name the page. A
 // request for an address that a user typed has none.
-func fromPage(r *http.Request) bool {
+func fromWebPage(r *http.Request) bool {
 	if len(r.Header["Origin"]) > 0 {
 		return true
 	}
@@ -136,16 +136,16 @@ func fromPage(r *http.Request) bool {
 	return false
 }
 
-// shown reports whether the headers contain the token, in a time that does not depend on how much of it is
+// hasToken reports whether the headers contain the token, in a time that does not depend on how much of it is
 // right.
-func (d *accessCheck) shown(headers []string) bool {
+func (d *accessCheck) hasToken(headers []string) bool {
 	if len(headers) != 1 {
 		return false
 	}
 	scheme, token, _ := strings.Cut(headers[0], " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	return subtle.ConstantTimeCompare(sum[:], d.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
+	return subtle.ConstantTimeCompare(sum[:], d.tokenHash[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// clipped bounds the text of a request that a response repeats.
-func clipped(text string) string { return text[:min(len(text), 100)] }
+// clip bounds the text of a request that a response repeats.
+func clip(text string) string { return text[:min(len(text), 100)] }

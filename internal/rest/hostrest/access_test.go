@@ -15,7 +15,7 @@ const token = "correct horse battery"
 
 // TestPages: no page of the web gets through, whatever name leads here; programs do.
 func TestPages(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Access.Names = []string{"Build-7.example.test."} })
+	w := newWorld(t, func(o *Options) { o.Access.AllowedHosts = []string{"Build-7.example.test."} })
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(w.url, "http://"))
 	for _, c := range []struct {
 		headers string // with " | " between
@@ -64,7 +64,7 @@ func TestPages(t *testing.T) {
 	if r := w.do("PUT", "/v1/status", "", "Origin: null"); r.code != 403 || r.header.Get("Allow") != "" {
 		t.Errorf("a page hears what there is: %d %v", r.code, r.header)
 	}
-	if n := w.rest.refused.Value(); n == 0 {
+	if n := w.rest.refusedRequests.Value(); n == 0 {
 		t.Error("refusals are not counted")
 	}
 }
@@ -116,7 +116,7 @@ func TestToken(t *testing.T) {
 // TestTokenForChanges: on a loopback address reads need no token, and changes do; on another address everything
 // does.
 func TestTokenForChanges(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.Access.Token, o.Access.ReadFree = token, true })
+	w := newWorld(t, func(o *Options) { o.Access.Token, o.Access.ReadWithoutToken = token, true })
 	changes := []string{
 		"POST /v1/report/reset", "POST /v1/full-scan", "POST /v1/real-time-scan/start",
 		"POST /v1/real-time-scan/stop",
@@ -140,14 +140,14 @@ func TestTokenForChanges(t *testing.T) {
 			t.Errorf("%s without the token: %d %s", target, r.code, r.raw)
 		}
 	}
-	must(t, w.rest.SetAccess(Access{Listen: "192.0.2.1:1", Token: token, ReadFree: true}))
+	must(t, w.rest.SetAccess(Access{Listen: "192.0.2.1:1", Token: token, ReadWithoutToken: true}))
 	for _, target := range append(reads, changes...) {
 		method, path, _ := strings.Cut(target, " ")
 		if r := w.do(method, path, ""); r.code != http.StatusUnauthorized {
 			t.Errorf("%s without the token on another address: %d %s", target, r.code, r.raw)
 		}
 	}
-	if err := w.rest.SetAccess(Access{Listen: "127.0.0.1:1", ReadFree: true}); err == nil {
+	if err := w.rest.SetAccess(Access{Listen: "127.0.0.1:1", ReadWithoutToken: true}); err == nil {
 		t.Error("changes need a token, and none is fine")
 	}
 }
@@ -177,19 +177,19 @@ func TestWhoNeedsAToken(t *testing.T) {
 func TestBrokenAnswers(t *testing.T) {
 	w := newWorld(t, nil)
 	fails := func(after int) route {
-		return route{method: "GET", path: "/fails", tell: func(a *answer, _ query) error {
-			a.text("[")
+		return route{method: "GET", path: "/fails", stream: func(a *streamWriter, _ query) error {
+			a.writeString("[")
 			for range after {
-				if err := a.value(strings.Repeat("x", 1000)); err != nil {
+				if err := a.writeValue(strings.Repeat("x", 1000)); err != nil {
 					return err
 				}
-				a.text(",")
+				a.writeString(",")
 			}
 			return errors.New("the disk is on fire")
 		}}
 	}
-	w.rest.paths["/early"] = map[string]route{"GET": fails(3)}
-	w.rest.paths["/late"] = map[string]route{"GET": fails(300)}
+	w.rest.routesByPath["/early"] = map[string]route{"GET": fails(3)}
+	w.rest.routesByPath["/late"] = map[string]route{"GET": fails(300)}
 	if r := w.do("GET", "/early", ""); r.code != 500 || r.Status != api.StatusFail || r.Error != "the disk is on fire" {
 		t.Errorf("early: %d %s", r.code, r.raw)
 	}
@@ -204,8 +204,8 @@ func TestBrokenAnswers(t *testing.T) {
 // TestCrowds: beyond a limit callers are told to retry.
 func TestCrowds(t *testing.T) {
 	w := newWorld(t, nil)
-	for range maxReports {
-		w.rest.reports <- struct{}{}
+	for range maxReportReaders {
+		w.rest.reportSlots <- struct{}{}
 	}
 	if r := w.do("GET", "/v1/report", ""); r.code != 503 || r.Status != api.StatusFail ||
 		r.header.Get("Retry-After") == "" {
@@ -213,7 +213,7 @@ func TestCrowds(t *testing.T) {
 	}
 	w.state("GET", "/v1/status", "Idle")
 	for range maxRequests {
-		w.rest.places <- struct{}{}
+		w.rest.requestSlots <- struct{}{}
 	}
 	if r := w.do("GET", "/v1/status", ""); r.code != 503 {
 		t.Errorf("%d %s", r.code, r.raw)

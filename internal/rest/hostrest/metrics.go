@@ -10,58 +10,58 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
 
-// prefix begins the names of all metrics.
-const prefix = "buildyard_hostscan_"
+// metricPrefix begins the names of all metrics.
+const metricPrefix = "buildyard_hostscan_"
 
-// exposition returns a function that makes the metrics handler at its first call: the handler takes memory that
+// newMetricsHandler returns a function that makes the metrics handler at its first call: the handler takes memory that
 // a scanner without collectors does not need.
-func (s *Server) exposition() func() (http.Handler, error) {
+func (s *Server) newMetricsHandler() func() (http.Handler, error) {
 	return sync.OnceValues(func() (http.Handler, error) {
-		return s.o.Expose(append(s.families(), s.o.Metrics...))
+		return s.opts.NewMetricsHandler(append(s.metricFamilies(), s.opts.Metrics...))
 	})
 }
 
-func (s *Server) showMetrics(w http.ResponseWriter, r *http.Request) {
-	h, err := s.metrics()
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	h, err := s.metricsHandler()
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
 	h.ServeHTTP(w, r)
 }
 
-// snapshots returns one status to all metric families of a collection, which read it one after the other.
-type snapshots struct {
-	of func() host.Status
+// statusCache returns one status to all metric families of a collection, which read it one after the other.
+type statusCache struct {
+	fetch func() host.Status
 
-	mu   sync.Mutex // guards what follows
-	at   time.Time
-	last host.Status
+	mu        sync.Mutex // guards what follows
+	fetchedAt time.Time
+	cached    host.Status
 }
 
-func (s *snapshots) status() host.Status {
+func (s *statusCache) status() host.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.at) > time.Second {
-		s.last, s.at = s.of(), time.Now()
+	if time.Since(s.fetchedAt) > time.Second {
+		s.cached, s.fetchedAt = s.fetch(), time.Now()
 	}
-	return s.last
+	return s.cached
 }
 
-// families are the metrics of the scanner.
-func (s *Server) families() []metric.Family {
-	shot := &snapshots{of: s.o.Host.Status}
+// metricFamilies are the metrics of the scanner.
+func (s *Server) metricFamilies() []metric.Family {
+	shot := &statusCache{fetch: s.opts.Host.Status}
 	gauge := func(name, help string, read func(host.Status) float64) metric.Family {
-		return metric.GaugeFamily(prefix+name, help, func() float64 { return read(shot.status()) })
+		return metric.GaugeFamily(metricPrefix+name, help, func() float64 { return read(shot.status()) })
 	}
-	counter := func(name, help string, read func(host.Work) uint64) metric.Family {
-		return metric.Family{Name: prefix + name +
+	counter := func(name, help string, read func(host.WorkStats) uint64) metric.Family {
+		return metric.Family{Name: metricPrefix + name +
 			"_total", Kind: metric.KindCounter, Help: help, Read: func(to *metric.Series) {
 			to.Value(float64(read(shot.status().Work)))
 		}}
 	}
 	families := []metric.Family{
-		states(shot), mounts(shot),
+		stateFamily(shot), mountFamily(shot),
 		gauge("packages", "Packages in the inventory",
 			func(s host.Status) float64 { return float64(s.Counts.Packages) }),
 		gauge("vulnerabilities", "Vulnerabilities of these packages, suppressed ones included",
@@ -76,37 +76,37 @@ func (s *Server) families() []metric.Family {
 			func(s host.Status) float64 { return float64(len(s.Warnings)) }),
 		gauge("database_built_timestamp_seconds",
 			"Build time of the vulnerability database (Unix seconds); 0 without one",
-			built),
+			databaseBuilt),
 		gauge("last_full_scan_timestamp_seconds", "Start of the last full scan (Unix seconds); 0 before the first",
-			lastScan),
-		counter("full_scans", "Full scans started", func(w host.Work) uint64 { return w.FullScans }),
-		counter("changes", "File changes detected", func(w host.Work) uint64 { return w.Changes }),
+			lastScanTime),
+		counter("full_scans", "Full scans started", func(w host.WorkStats) uint64 { return w.FullScans }),
+		counter("changes", "File changes detected", func(w host.WorkStats) uint64 { return w.Changes }),
 		counter("rescans", "Directories scanned again because of changes",
-			func(w host.Work) uint64 { return w.Rescans }),
-		counter("files_read", "Files read", func(w host.Work) uint64 { return w.FilesRead }),
-		counter("packages_cataloged", "Packages cataloged", func(w host.Work) uint64 { return w.Packages }),
+			func(w host.WorkStats) uint64 { return w.Rescans }),
+		counter("files_read", "Files read", func(w host.WorkStats) uint64 { return w.FilesRead }),
+		counter("packages_cataloged", "Packages cataloged", func(w host.WorkStats) uint64 { return w.Packages }),
 		counter("vulnerabilities_found", "Vulnerabilities found",
-			func(w host.Work) uint64 { return w.Findings }),
+			func(w host.WorkStats) uint64 { return w.Findings }),
 		counter("packages_compared", "Packages matched against the vulnerability database",
-			func(w host.Work) uint64 { return w.Matched }),
+			func(w host.WorkStats) uint64 { return w.Matched }),
 		counter("database_updates", "Database updates installed",
-			func(w host.Work) uint64 { return w.Updates }),
+			func(w host.WorkStats) uint64 { return w.Updates }),
 		counter("database_update_failures", "Failed database updates",
-			func(w host.Work) uint64 { return w.Failures }),
-		metric.CounterFamily(prefix+"requests_refused_total", "Unauthorized requests", &s.refused),
+			func(w host.WorkStats) uint64 { return w.Failures }),
+		metric.CounterFamily(metricPrefix+"requests_refused_total", "Unauthorized requests", &s.refusedRequests),
 	}
-	return metric.WithOldNames(families, oldNames)
+	return metric.WithOldNames(families, deprecatedNames)
 }
 
-// oldNames are the former names of metrics, by their names. They are exported for one release.
-var oldNames = map[string]string{
-	prefix + "inventory_bytes":          prefix + "catalogue_bytes",
-	prefix + "packages_cataloged_total": prefix + "packages_catalogued_total",
+// deprecatedNames are the former names of metrics, by their names. They are exported for one release.
+var deprecatedNames = map[string]string{
+	metricPrefix + "inventory_bytes":          metricPrefix + "catalogue_bytes",
+	metricPrefix + "packages_cataloged_total": metricPrefix + "packages_catalogued_total",
 }
 
-func states(shot *snapshots) metric.Family {
+func stateFamily(shot *statusCache) metric.Family {
 	return metric.Family{
-		Name: prefix + "state", Kind: metric.KindGauge, Labels: []string{"state"},
+		Name: metricPrefix + "state", Kind: metric.KindGauge, Labels: []string{"state"},
 		Help: "1 for the state of the scanner, 0 for the others",
 		Read: func(to *metric.Series) {
 			now := shot.status().State
@@ -117,10 +117,10 @@ func states(shot *snapshots) metric.Family {
 	}
 }
 
-func mounts(shot *snapshots) metric.Family {
+func mountFamily(shot *statusCache) metric.Family {
 	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
 	return metric.Family{
-		Name: prefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"},
+		Name: metricPrefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"},
 		Help: "File systems by watch method",
 		Read: func(to *metric.Series) {
 			count := map[string]int{}
@@ -137,18 +137,18 @@ func mounts(shot *snapshots) metric.Family {
 	}
 }
 
-func built(s host.Status) float64 {
+func databaseBuilt(s host.Status) float64 {
 	if !s.Database.Present {
 		return 0
 	}
-	return seconds(s.Database.Info.Built)
+	return unixSeconds(s.Database.Info.Built)
 }
 
-func lastScan(s host.Status) float64 {
+func lastScanTime(s host.Status) float64 {
 	if s.LastScan == nil {
 		return 0
 	}
-	return seconds(s.LastScan.Started)
+	return unixSeconds(s.LastScan.Started)
 }
 
-func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

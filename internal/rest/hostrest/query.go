@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// maxPath bounds a path in bytes, like operating systems do.
-const maxPath = 4096
+// maxPathBytes bounds a path in bytes, like operating systems do.
+const maxPathBytes = 4096
 
 // query contains the parameters of a request.
 type query struct {
 	Path     string // absolute; "" is the whole host
 	RealTime bool   // real-time scanning starts afterwards
-	From     time.Time
+	Since    time.Time
 	MinScore float64
 }
 
@@ -49,10 +49,10 @@ func readBody(w http.ResponseWriter, r *http.Request, to url.Values) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is too large: %d bytes are enough",
-			maxBody)}
+			maxBodyBytes)}
 	}
 	if err != nil {
 		return failure{http.StatusBadRequest, "The body did not arrive whole"}
@@ -104,7 +104,7 @@ func parseQuery(values url.Values) (q query, err error) {
 			switch {
 			case v == "":
 			case given[name] != "" && given[name] != v:
-				return q, fmt.Errorf("%s is given twice, as %q and as %q", name, clipped(given[name]), clipped(v))
+				return q, fmt.Errorf("%s is given twice, as %q and as %q", name, clip(given[name]), clip(v))
 			default:
 				given[name] = v
 			}
@@ -115,19 +115,19 @@ func parseQuery(values url.Values) (q query, err error) {
 	}
 	if v := given["real_time"]; v != "" {
 		if q.RealTime, err = strconv.ParseBool(v); err != nil {
-			return q, fmt.Errorf("real_time %q: must be true or false", clipped(v))
+			return q, fmt.Errorf("real_time %q: must be true or false", clip(v))
 		}
 	}
 	if v := given["fromTime"]; v != "" {
 		// An unescaped plus is a space here.
-		if q.From, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
+		if q.Since, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
 			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z",
-				clipped(v))
+				clip(v))
 		}
 	}
 	if v := given["min_score"]; v != "" {
 		if q.MinScore, err = parseScore(v); err != nil {
-			return q, fmt.Errorf("min_score %q: must be a number from 0 to 10, such as 7 or 7.5", clipped(v))
+			return q, fmt.Errorf("min_score %q: must be a number from 0 to 10, such as 7 or 7.5", clip(v))
 		}
 	}
 	return q, nil
@@ -137,10 +137,10 @@ func parsePath(path string) (string, error) {
 	switch {
 	case path == "":
 		return "", nil
-	case len(path) > maxPath:
-		return "", fmt.Errorf("path has %d bytes, and %d are the most", len(path), maxPath)
+	case len(path) > maxPathBytes:
+		return "", fmt.Errorf("path has %d bytes, and %d are the most", len(path), maxPathBytes)
 	case strings.ContainsRune(path, 0) || !filepath.IsAbs(path):
-		return "", fmt.Errorf("path %q: must be an absolute path", clipped(path))
+		return "", fmt.Errorf("path %q: must be an absolute path", clip(path))
 	}
 	return filepath.Clean(path), nil
 }

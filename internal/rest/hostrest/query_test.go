@@ -26,21 +26,22 @@ func FuzzQuery(f *testing.F) {
 		r.Header.Set("Content-Type", kind)
 		q, err := readQuery(httptest.NewRecorder(), r)
 		if err != nil {
-			if e, ok := err.(failure); !ok || e.code < 400 || e.code > 499 || e.text == "" || len(e.text) > 1000 { //nolint:errorlint // it is not wrapped
+			if e, ok := err.(failure); !ok || e.status < 400 || e.status > 499 || e.message == "" ||
+				len(e.message) > 1000 { //nolint:errorlint // it is not wrapped
 				t.Fatalf("%v", err)
 			}
 			return
 		}
 		if q.Path != "" &&
 			(!filepath.IsAbs(q.Path) || q.Path != filepath.Clean(q.Path) || strings.ContainsRune(q.Path, 0) ||
-				len(q.Path) > maxPath) {
+				len(q.Path) > maxPathBytes) {
 			t.Errorf("path %q", q.Path)
 		}
 		if !(q.MinScore >= 0 && q.MinScore <= 10) { // a NaN is neither
 			t.Errorf("score %v", q.MinScore)
 		}
-		if _, err := time.Parse(time.RFC3339Nano, q.From.Format(time.RFC3339Nano)); err != nil {
-			t.Errorf("time %v", q.From)
+		if _, err := time.Parse(time.RFC3339Nano, q.Since.Format(time.RFC3339Nano)); err != nil {
+			t.Errorf("time %v", q.Since)
 		}
 	})
 }

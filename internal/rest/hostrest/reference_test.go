@@ -19,9 +19,9 @@ func TestReferenceOfRoutes(t *testing.T) {
 	for _, r := range (&Server{}).routes() {
 		needs := "where there is one; with `require-token: changes` only at other than loopback addresses"
 		switch {
-		case r.free:
+		case r.public:
 			needs = "never"
-		case r.changes:
+		case r.changesState:
 			needs = "where there is one"
 		}
 		fmt.Fprintf(&b, "| `%s %s` | %s |\n", r.method, r.path, needs)
@@ -31,7 +31,7 @@ func TestReferenceOfRoutes(t *testing.T) {
 
 // TestReferenceOfMetrics: the page of the metrics has those of the host scanner.
 func TestReferenceOfMetrics(t *testing.T) {
-	families := newWorld(t, nil).rest.families()
+	families := newWorld(t, nil).rest.metricFamilies()
 	slices.SortFunc(families, func(a, b metric.Family) int { return strings.Compare(a.Name, b.Name) })
 	var b strings.Builder
 	b.WriteString("At `/metrics` of the API of `hostscan serve`.\n\n| metric | type | meaning |\n|---|---|---|\n")

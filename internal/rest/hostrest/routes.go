@@ -15,38 +15,38 @@ import (
 // route is one route of the API. It has one of do, tell and raw.
 type route struct {
 	method, path string
-	do           func(*http.Request, query) (any, error) // returns the body
-	tell         func(*answer, query) error              // writes the body in parts
-	raw          http.HandlerFunc                        // writes the answer, which has no envelope
-	free         bool                                    // no token is required
-	changes      bool                                    // it changes something
+	handle       func(*http.Request, query) (any, error) // returns the body
+	stream       func(*streamWriter, query) error        // writes the body in parts
+	handler      http.HandlerFunc                        // writes the answer, which has no envelope
+	public       bool                                    // no token is required
+	changesState bool                                    // it changes something
 }
 
 // routes is the table of routes.
 func (s *Server) routes() []route {
 	return []route{
-		{method: "GET", path: "/v1/status", do: s.status},
-		{method: "POST", path: "/v1/real-time-scan/start", do: s.startRealTime, changes: true},
-		{method: "POST", path: "/v1/real-time-scan/stop", do: s.stop, changes: true},
-		{method: "POST", path: "/v1/full-scan", do: s.fullScan, changes: true},
-		{method: "POST", path: "/v1/report/reset", do: s.reset, changes: true},
-		{method: "GET", path: "/v1/report", tell: s.report},
-		{method: "POST", path: "/v1/report", tell: s.report},
-		{method: "GET", path: "/v1/report/packages", tell: s.packages},
-		{method: "POST", path: "/v1/report/packages", tell: s.packages},
-		{method: "GET", path: "/v1/report/vulnerabilities", tell: s.vulnerabilities},
-		{method: "POST", path: "/v1/report/vulnerabilities", tell: s.vulnerabilities},
-		{method: "GET", path: "/metrics", raw: s.showMetrics},
-		{method: "GET", path: "/livez", raw: alive, free: true},
-		{method: "GET", path: "/readyz", raw: alive, free: true},
+		{method: "GET", path: "/v1/status", handle: s.status},
+		{method: "POST", path: "/v1/real-time-scan/start", handle: s.startRealTime, changesState: true},
+		{method: "POST", path: "/v1/real-time-scan/stop", handle: s.stop, changesState: true},
+		{method: "POST", path: "/v1/full-scan", handle: s.fullScan, changesState: true},
+		{method: "POST", path: "/v1/report/reset", handle: s.reset, changesState: true},
+		{method: "GET", path: "/v1/report", stream: s.streamReport},
+		{method: "POST", path: "/v1/report", stream: s.streamReport},
+		{method: "GET", path: "/v1/report/packages", stream: s.streamPackages},
+		{method: "POST", path: "/v1/report/packages", stream: s.streamPackages},
+		{method: "GET", path: "/v1/report/vulnerabilities", stream: s.streamVulnerabilities},
+		{method: "POST", path: "/v1/report/vulnerabilities", stream: s.streamVulnerabilities},
+		{method: "GET", path: "/metrics", handler: s.serveMetrics},
+		{method: "GET", path: "/livez", handler: serveAlive, public: true},
+		{method: "GET", path: "/readyz", handler: serveAlive, public: true},
 	}
 }
 
-// find returns the route of a request.
-func (s *Server) find(w http.ResponseWriter, r *http.Request) (route, error) {
-	methods := s.paths[strings.TrimSuffix(r.URL.Path, "/")]
+// findRoute returns the route of a request.
+func (s *Server) findRoute(w http.ResponseWriter, r *http.Request) (route, error) {
+	methods := s.routesByPath[strings.TrimSuffix(r.URL.Path, "/")]
 	if methods == nil {
-		return route{}, failure{http.StatusNotFound, fmt.Sprintf("%q not found", clipped(r.URL.Path))}
+		return route{}, failure{http.StatusNotFound, fmt.Sprintf("%q not found", clip(r.URL.Path))}
 	}
 	method := r.Method
 	if method == http.MethodHead {
@@ -74,14 +74,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} {
 		w.Header().Set(name, value)
 	}
-	if !take(s.places) {
-		s.fail(w, r, errCrowded)
+	if !acquireSlot(s.requestSlots) {
+		s.writeError(w, r, errTooManyRequests)
 		return
 	}
-	defer leave(s.places)
-	found, err := s.find(w, r)
-	if refused := s.door.Load().admit(r, found); refused != nil {
-		s.refused.Inc()
+	defer releaseSlot(s.requestSlots)
+	found, err := s.findRoute(w, r)
+	if refused := s.access.Load().authorize(r, found); refused != nil {
+		s.refusedRequests.Inc()
 		w.Header().Del("Allow")
 		err = refused // an unauthenticated caller does not learn which routes exist
 	}
@@ -90,62 +90,62 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		q, err = readQuery(w, r)
 	}
 	if err != nil {
-		s.fail(w, r, err)
+		s.writeError(w, r, err)
 		return
 	}
 	// The request was read. Its deadline would end a waiting request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	s.answer(w, r, found, q)
+	s.serveRoute(w, r, found, q)
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, found route, q query) {
+func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request, found route, q query) {
 	switch {
-	case found.raw != nil:
-		limitWrite(w)
-		found.raw(w, r)
-	case found.tell != nil:
-		s.tell(w, r, found, q)
+	case found.handler != nil:
+		setWriteDeadline(w)
+		found.handler(w, r)
+	case found.stream != nil:
+		s.streamResponse(w, r, found, q)
 	default:
-		body, err := found.do(r, q)
+		body, err := found.handle(r, q)
 		if err != nil {
-			s.fail(w, r, err)
+			s.writeError(w, r, err)
 			return
 		}
-		s.succeed(w, body)
+		s.writeSuccess(w, body)
 	}
 }
 
 func (s *Server) status(*http.Request, query) (any, error) {
-	out := encode.Status(s.o.Host.Status())
-	out.Version = s.o.Version
-	if s.o.Push != nil {
-		out.Push = s.o.Push()
+	out := encode.Status(s.opts.Host.Status())
+	out.Version = s.opts.Version
+	if s.opts.PushStatus != nil {
+		out.Push = s.opts.PushStatus()
 	}
 	return out, nil
 }
 
 func (s *Server) startRealTime(_ *http.Request, q query) (any, error) {
-	return stateOf(s.o.Host.StartRealTime(q.Path))
+	return stateResponse(s.opts.Host.StartRealTime(q.Path))
 }
 
 func (s *Server) stop(r *http.Request, _ query) (any, error) {
-	return stateOf(s.o.Host.Stop(r.Context()))
+	return stateResponse(s.opts.Host.Stop(r.Context()))
 }
 
 func (s *Server) fullScan(_ *http.Request, q query) (any, error) {
-	return stateOf(s.o.Host.FullScan(host.Scan{Path: q.Path, ThenRealTime: q.RealTime}))
+	return stateResponse(s.opts.Host.FullScan(host.FullScanOptions{Path: q.Path, ThenRealTime: q.RealTime}))
 }
 
 func (s *Server) reset(r *http.Request, _ query) (any, error) {
-	return stateOf(s.o.Host.Reset(r.Context()))
+	return stateResponse(s.opts.Host.Reset(r.Context()))
 }
 
-func stateOf(state host.State, err error) (any, error) {
+func stateResponse(state host.State, err error) (any, error) {
 	return api.HostState{State: string(state)}, err
 }
 
-// alive answers the liveness probe.
-func alive(w http.ResponseWriter, _ *http.Request) {
+// serveAlive answers the liveness probe.
+func serveAlive(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte("ok\n"))
 }

@@ -183,13 +183,13 @@ func TestRefusals(t *testing.T) {
 		{"GET", "/v1/report?%zz", "", 400, "The query cannot be read"},
 		{"POST", "/v1/full-scan?path=tmp", "", 400, `path "tmp": must be an absolute path`},
 		{"POST", "/v1/full-scan?path=/tmp%00", "", 400, "absolute"},
-		{"POST", "/v1/full-scan?path=/" + strings.Repeat("x", maxPath), "", 400, "path has 4097 bytes"},
+		{"POST", "/v1/full-scan?path=/" + strings.Repeat("x", maxPathBytes), "", 400, "path has 4097 bytes"},
 		{"POST", "/v1/full-scan?path=/not/there", "", 400, "the path cannot be scanned"},
 		{"POST", "/v1/full-scan?real_time=perhaps", "", 400, "real_time"},
 		{"POST", "/v1/full-scan", `{"path"`, 400, "The body is not a JSON object"},
 		{"POST", "/v1/full-scan", `path=%zz`, 400, "The body is a form that cannot be read"},
 		{"POST", "/v1/full-scan?path=/a", `path=/b`, 400, "path is given twice"},
-		{"POST", "/v1/full-scan", "{" + strings.Repeat(" ", maxBody), 413, "The body is too large"},
+		{"POST", "/v1/full-scan", "{" + strings.Repeat(" ", maxBodyBytes), 413, "The body is too large"},
 	} {
 		r := w.do(c.method, c.target, c.body)
 		if r.code != c.code || r.Status != api.StatusFail || !strings.Contains(r.Error, c.says) ||
@@ -197,7 +197,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s %.60s: %d %.200s", c.method, c.target, r.code, r.raw)
 		}
 	}
-	resp, err := http.Get(w.url + "/v1/report?x=" + strings.Repeat("y", 2*maxHeader))
+	resp, err := http.Get(w.url + "/v1/report?x=" + strings.Repeat("y", 2*maxHeaderBytes))
 	if err == nil { // or the connection was reset before the answer was read
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
@@ -260,7 +260,7 @@ func TestLongReport(t *testing.T) {
 		w.npm(fmt.Sprintf("package-%03d", i), "1.0.0")
 	}
 	w.scanned()
-	if r := w.do("GET", "/v1/report", ""); len(r.raw) < part || len(body[api.HostReport](w, r).Packages) != 402 {
+	if r := w.do("GET", "/v1/report", ""); len(r.raw) < chunkBytes || len(body[api.HostReport](w, r).Packages) != 402 {
 		t.Errorf("%d bytes, %d", len(r.raw), r.code)
 	}
 	if r := w.do("HEAD", "/v1/report", ""); r.code != 200 || r.raw != "" ||

@@ -49,34 +49,37 @@ func TestSlowClients(t *testing.T) {
 		within time.Duration // the connection ends
 		lives  bool
 	}{
-		"no request":    {"", true, headerTime, false},
-		"half a header": {"GET /wait HTTP/1.1\r\nHost: loc", true, headerTime, false},
+		"no request":    {"", true, headerTimeout, false},
+		"half a header": {"GET /wait HTTP/1.1\r\nHost: loc", true, headerTimeout, false},
 		"half a body": {
-			"POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", true, readTime,
+			"POST /wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{", true, readTimeout,
 			false,
 		},
-		"reads nothing":     {"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n", false, writeTime, false},
+		"reads nothing":     {"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n", false, writeTimeout, false},
 		"waits":             {"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n", true, time.Hour, true},
-		"is done, and idle": {"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", true, idleTime, false},
+		"is done, and idle": {"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", true, idleTimeout, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := New(Options{Access: Access{Listen: "127.0.0.1:1"}, Log: slog.New(slog.DiscardHandler)})
 				must(t, err)
 				waited := make(chan error, 1)
-				s.paths["/endless"] = map[string]route{"GET": {path: "/endless", tell: func(a *answer, _ query) error {
-					for {
-						if err := a.value(strings.Repeat("x", 1000)); err != nil {
-							return err
+				s.routesByPath["/endless"] = map[string]route{"GET": {
+					path: "/endless",
+					stream: func(a *streamWriter, _ query) error {
+						for {
+							if err := a.writeValue(strings.Repeat("x", 1000)); err != nil {
+								return err
+							}
 						}
-					}
-				}}}
-				waits := route{path: "/wait", do: func(r *http.Request, _ query) (any, error) {
+					},
+				}}
+				waits := route{path: "/wait", handle: func(r *http.Request, _ query) (any, error) {
 					<-r.Context().Done()
 					waited <- r.Context().Err()
 					return nil, r.Context().Err()
 				}}
-				s.paths["/wait"] = map[string]route{"GET": waits, "POST": waits}
+				s.routesByPath["/wait"] = map[string]route{"GET": waits, "POST": waits}
 				l := pipes{make(chan net.Conn), make(chan struct{})}
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -129,10 +132,13 @@ func TestTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Options{Access: Access{Listen: "127.0.0.1:1"}, Log: slog.New(slog.DiscardHandler)})
 		must(t, err)
-		s.paths["/wait"] = map[string]route{"GET": {path: "/wait", do: func(r *http.Request, _ query) (any, error) {
-			<-r.Context().Done()
-			return nil, fmt.Errorf("it ends: %w", r.Context().Err())
-		}}}
+		s.routesByPath["/wait"] = map[string]route{"GET": {
+			path: "/wait",
+			handle: func(r *http.Request, _ query) (any, error) {
+				<-r.Context().Done()
+				return nil, fmt.Errorf("it ends: %w", r.Context().Err())
+			},
+		}}
 		l := pipes{make(chan net.Conn), make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

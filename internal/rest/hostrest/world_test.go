@@ -59,7 +59,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	db := filepath.Join(base, "vuln.db")
 	database(t, db)
 	w.host, err = host.Open(host.Options{
-		Catalogue: filepath.Join(base, "state", "catalogue.db"), Database: host.Database{Path: db, Manual: true},
+		InventoryPath: filepath.Join(base, "state", "catalogue.db"), Database: host.Database{Path: db, Manual: true},
 		OnChange: func(host.Event) {
 			select {
 			case w.told <- struct{}{}:
@@ -67,7 +67,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 			}
 			<-w.hold
 		},
-		Watch: func(o host.WatchOptions) (host.Watcher, error) { return quiet{o.Root}, nil },
+		NewWatcher: func(o host.WatchOptions) (host.Watcher, error) { return quiet{o.Root}, nil },
 	})
 	must(t, err)
 	var listen net.ListenConfig
@@ -76,8 +76,10 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	w.url = "http://" + l.Addr().String()
 	o := Options{
 		Host: w.host, Version: "1.2.3", Access: Access{Listen: l.Addr().String()}, Log: slog.New(slog.DiscardHandler),
-		Expose:  obs.Metrics,
-		Metrics: []metric.Family{metric.GaugeFamily("buildyard_test", "Nothing", func() float64 { return 4 })},
+		NewMetricsHandler: obs.Metrics,
+		Metrics: []metric.Family{
+			metric.GaugeFamily("buildyard_test", "Nothing", func() float64 { return 4 }),
+		},
 	}
 	if change != nil {
 		change(&o)

@@ -33,7 +33,7 @@ func openDir(name string) (fs.FS, io.Closer, error) {
 		return nil, nil, err
 	}
 	b := &openat2Dir{root: f}
-	b.rootType, err = fileSystem(f)
+	b.rootType, err = fsType(f)
 	if err == nil {
 		var probe *os.File
 		if probe, err = b.open(".", unix.O_DIRECTORY); err == nil {
@@ -43,7 +43,7 @@ func openDir(name string) (fs.FS, io.Closer, error) {
 	}
 	f.Close()
 	// An old kernel, or one configured to refuse the call.
-	return openRooted(name, nil, nil)
+	return openOSRoot(name, nil, nil)
 }
 
 // open opens a name. The kernel demands another attempt when a rename happened at the same time.
@@ -73,7 +73,7 @@ func (b *openat2Dir) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return asFile(b, name, f)
+	return wrapFile(b, name, f)
 }
 
 // Stat follows links.
@@ -95,7 +95,7 @@ func (b *openat2Dir) Lstat(name string) (fs.FileInfo, error) {
 	for {
 		err := unix.Fstatat(int(b.root.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil {
-			return &status{name: path.Base(name), st: st}, nil
+			return &statInfo{name: path.Base(name), stat: st}, nil
 		}
 		if !errors.Is(err, unix.EINTR) {
 			return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
@@ -120,14 +120,14 @@ func (b *openat2Dir) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := b.skip(f); err != nil {
+	if err := b.skipReason(f); err != nil {
 		return nil, err
 	}
-	return entries(b, name, f, -1)
+	return listEntries(b, name, f, -1)
 }
 
-// elsewhere are the file systems without files of this machine.
-var elsewhere = map[int64]string{
+// virtualFSTypes are the file systems without files of this machine.
+var virtualFSTypes = map[int64]string{
 	unix.PROC_SUPER_MAGIC:    "proc",
 	unix.SYSFS_MAGIC:         "sysfs",
 	unix.DEVPTS_SUPER_MAGIC:  "devpts",
@@ -153,20 +153,20 @@ var elsewhere = map[int64]string{
 	unix.V9FS_MAGIC:          "9p",
 }
 
-// skip returns why a directory is left out: by the type of its file system, as device numbers
+// skipReason returns why a directory is left out: by the type of its file system, as device numbers
 // reveal little.
-func (b *openat2Dir) skip(f *os.File) error {
-	kind, err := fileSystem(f)
+func (b *openat2Dir) skipReason(f *os.File) error {
+	kind, err := fsType(f)
 	if err != nil || kind == b.rootType {
 		return err
 	}
-	if name, ok := elsewhere[kind]; ok {
-		return &SkipDirError{Why: fmt.Sprintf("a file system of type %s is not scanned", name)}
+	if name, ok := virtualFSTypes[kind]; ok {
+		return &SkipDirError{Reason: fmt.Sprintf("a file system of type %s is not scanned", name)}
 	}
 	return nil
 }
 
-func fileSystem(f *os.File) (int64, error) {
+func fsType(f *os.File) (int64, error) {
 	var st unix.Statfs_t
 	for {
 		err := unix.Fstatfs(int(f.Fd()), &st)
@@ -176,21 +176,21 @@ func fileSystem(f *os.File) (int64, error) {
 	}
 }
 
-// status describes an entry.
-type status struct {
+// statInfo describes an entry.
+type statInfo struct {
 	name string
-	st   unix.Stat_t
+	stat unix.Stat_t
 }
 
-func (s *status) Name() string       { return s.name }
-func (s *status) Size() int64        { return s.st.Size }
-func (s *status) ModTime() time.Time { return time.Unix(s.st.Mtim.Unix()) }
-func (s *status) IsDir() bool        { return s.Mode().IsDir() }
-func (s *status) Sys() any           { return nil }
+func (s *statInfo) Name() string       { return s.name }
+func (s *statInfo) Size() int64        { return s.stat.Size }
+func (s *statInfo) ModTime() time.Time { return time.Unix(s.stat.Mtim.Unix()) }
+func (s *statInfo) IsDir() bool        { return s.Mode().IsDir() }
+func (s *statInfo) Sys() any           { return nil }
 
-func (s *status) Mode() fs.FileMode {
-	mode := fs.FileMode(s.st.Mode & 0o777)
-	switch s.st.Mode & unix.S_IFMT {
+func (s *statInfo) Mode() fs.FileMode {
+	mode := fs.FileMode(s.stat.Mode & 0o777)
+	switch s.stat.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		mode |= fs.ModeDir
 	case unix.S_IFLNK:

@@ -9,4 +9,4 @@ import (
 
 const nonBlocking = 0
 
-func openFolder(name string) (fs.FS, io.Closer, error) { return openRooted(name, nil, nil) }
+func openDir(name string) (fs.FS, io.Closer, error) { return openOSRoot(name, nil, nil) }

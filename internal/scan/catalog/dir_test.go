@@ -66,15 +66,15 @@ func TestDirectoryIsAFileSystem(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatalf("listed %v, %v", list, err)
 	}
-	if err := fstest.TestFS(sorted{tree}, "a/b/c.txt", "a/d", "e"); err != nil {
+	if err := fstest.TestFS(sortedUnique{tree}, "a/b/c.txt", "a/d", "e"); err != nil {
 		t.Error(err)
 	}
 }
 
-// sorted lists directories in order, which a walk does not need.
-type sorted struct{ fs.FS }
+// sortedUnique lists directories in order, which a walk does not need.
+type sortedUnique struct{ fs.FS }
 
-func (s sorted) Open(name string) (fs.File, error) { return s.FS.Open(name) }
+func (s sortedUnique) Open(name string) (fs.File, error) { return s.FS.Open(name) }
 
 func TestLinksNeverLeaveTheTree(t *testing.T) {
 	tree, _ := dirTask(t)
@@ -166,7 +166,7 @@ func TestKernelsFilesAreSkipped(t *testing.T) {
 	defer closer.Close()
 	var skip *catalog.SkipDirError
 	if _, err := fs.ReadDir(tree, "proc"); !errors.As(err, &skip) ||
-		skip.Why != "a file system of type proc is not scanned" {
+		skip.Reason != "a file system of type proc is not scanned" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -24,11 +24,11 @@ type Extractor interface {
 
 // Patterns select files by name alone.
 type Patterns struct {
-	Names      []string // base names, exact
-	Extensions []string // last dot of a base name and what follows, in lower case
-	Programs   bool     // possible executable files and shared libraries
-	Parts      bool     // only parts of a file are read, so that it takes little memory however large it is
-	Links      bool     // also symbolic links with such a name, which are never opened
+	Names       []string // base names, exact
+	Extensions  []string // last dot of a base name and what follows, in lower case
+	Executables bool     // possible executable files and shared libraries
+	PartialRead bool     // only parts of a file are read, so that it takes little memory however large it is
+	Symlinks    bool     // also symbolic links with such a name, which are never opened
 }
 
 // Content is an opened file.
@@ -38,26 +38,26 @@ type Content interface {
 	io.Seeker
 }
 
-// maxFile is the maximum size of a file for ReadAll when the caller sets none.
-const maxFile = 64 << 20
+// maxReadAllBytes is the maximum size of a file for ReadAll when the caller sets none.
+const maxReadAllBytes = 64 << 20
 
 // Files larger than small that are read as a whole share a memory budget, called room: their
 // decoded form takes many times as much memory.
 const (
-	small = 1 << 20
-	room  = 32 << 20
+	smallFileBytes    = 1 << 20
+	memoryBudgetBytes = 32 << 20
 )
 
-// weight returns how much of the budget a file needs; 0 is none.
-func weight(c Patterns, w wanted) int64 {
-	if c.Parts || w.link || w.entry == nil {
+// memoryWeight returns how much of the budget a file needs; 0 is none.
+func memoryWeight(c Patterns, w wantedFile) int64 {
+	if c.PartialRead || w.isSymlink || w.entry == nil {
 		return 0
 	}
 	info, err := w.entry.Info()
-	if err != nil || info.Size() <= small {
+	if err != nil || info.Size() <= smallFileBytes {
 		return 0
 	}
-	return min(info.Size(), room)
+	return min(info.Size(), memoryBudgetBytes)
 }
 
 // ErrTooLarge reports that a file is larger than any of its kind should be.
@@ -66,15 +66,15 @@ var ErrTooLarge = errors.New("the file is too large")
 // File is a file for an extractor to read. One goroutine uses it, and the caller of the extractor
 // closes it.
 type File struct {
-	Path string // from the root of the tree, without a leading slash
-	Link bool   // it is a symbolic link
+	Path      string // from the root of the tree, without a leading slash
+	IsSymlink bool   // it is a symbolic link
 
 	ctx     context.Context
 	root    fs.FS
 	entry   fs.DirEntry
 	size    int64
-	content *content
-	failed  error // of its file system, which could not read it
+	content *contentReader
+	fsErr   error // of its file system, which could not read it
 }
 
 // Size returns the size of the file in bytes.
@@ -88,7 +88,7 @@ func (f *File) Tree() fs.FS { return boundedTree{f.ctx, f.root} }
 func (f *File) Stat(name string) (fs.FileInfo, error) {
 	info, err := fs.Stat(f.root, name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		f.failed = err
+		f.fsErr = err
 	}
 	return info, err
 }
@@ -102,7 +102,7 @@ func (f *File) Open() (Content, error) {
 	}
 	opened, err := openEntry(f.root, f.Path, f.entry)
 	if err != nil {
-		f.failed = err
+		f.fsErr = err
 		return nil, err
 	}
 	info, err := opened.Stat()
@@ -115,17 +115,17 @@ func (f *File) Open() (Content, error) {
 		err = errors.New("its file system does not read at any place of a file")
 	default:
 		f.size = info.Size()
-		f.content = &content{file: opened, random: random, of: f}
+		f.content = &contentReader{file: opened, reader: random, owner: f}
 		return f.content, nil
 	}
-	f.failed = err
+	f.fsErr = err
 	return nil, errors.Join(err, opened.Close())
 }
 
 // ReadAll reads a whole file of at most limit bytes; 0 is 64 MiB.
 func (f *File) ReadAll(limit int64) ([]byte, error) {
 	if limit <= 0 {
-		limit = maxFile
+		limit = maxReadAllBytes
 	}
 	r, err := f.Open()
 	if err != nil {
@@ -147,46 +147,46 @@ func (f *File) close() int64 {
 	if f.content == nil {
 		return 0
 	}
-	n := f.content.read
+	n := f.content.bytesRead
 	_ = f.content.file.Close() // read only
 	f.content = nil
 	return n
 }
 
-// content aborts reads when the time is over, counts them, and records failures of the file system.
-type content struct {
-	file   fs.File
-	random Content
-	of     *File
-	read   int64
+// contentReader aborts reads when the time is over, counts them, and records failures of the file system.
+type contentReader struct {
+	file      fs.File
+	reader    Content
+	owner     *File
+	bytesRead int64
 }
 
-func (c *content) Read(p []byte) (int, error) { return c.note(c.random.Read, p) }
+func (c *contentReader) Read(p []byte) (int, error) { return c.countRead(c.reader.Read, p) }
 
-func (c *content) ReadAt(p []byte, off int64) (int, error) {
+func (c *contentReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("it names a place before its beginning")
 	}
-	if off >= c.of.size { // also offsets that no system accepts
+	if off >= c.owner.size { // also offsets that no system accepts
 		return 0, io.EOF
 	}
-	return c.note(func(p []byte) (int, error) { return c.random.ReadAt(p, off) }, p)
+	return c.countRead(func(p []byte) (int, error) { return c.reader.ReadAt(p, off) }, p)
 }
 
-func (c *content) note(read func([]byte) (int, error), p []byte) (int, error) {
-	if c.of.ctx.Err() != nil {
-		c.of.failed = context.Cause(c.of.ctx)
-		return 0, c.of.failed
+func (c *contentReader) countRead(read func([]byte) (int, error), p []byte) (int, error) {
+	if c.owner.ctx.Err() != nil {
+		c.owner.fsErr = context.Cause(c.owner.ctx)
+		return 0, c.owner.fsErr
 	}
 	n, err := read(p)
-	c.read += int64(n)
+	c.bytesRead += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.of.failed = err
+		c.owner.fsErr = err
 	}
 	return n, err
 }
 
-func (c *content) Seek(off int64, whence int) (int64, error) { return c.random.Seek(off, whence) }
+func (c *contentReader) Seek(off int64, whence int) (int64, error) { return c.reader.Seek(off, whence) }
 
 // openEntry opens a file by its entry where the file system can, by its path elsewhere.
 func openEntry(root fs.FS, path string, e fs.DirEntry) (fs.File, error) {
@@ -217,7 +217,7 @@ func (g boundedTree) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
+	if !info.Mode().IsRegular() || info.Size() > maxReadAllBytes {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: ErrTooLarge}
 	}
 	return g.root.Open(name)

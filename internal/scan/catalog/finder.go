@@ -17,9 +17,9 @@ import (
 // Finder finds packages file by file, for callers that store the content of each file: it decides
 // which files are wanted, and reads one at a time. It is safe for concurrent use.
 type Finder struct {
-	root    fs.FS
-	claims  *patternTable
-	options Options
+	root     fs.FS
+	patterns *patternTable
+	options  Options
 }
 
 // NewFinder creates one for a tree that describes entries without following links, as those of
@@ -28,52 +28,54 @@ func NewFinder(root fs.FS, o Options) *Finder {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	if o.FileTime <= 0 {
-		o.FileTime = time.Minute
+	if o.FileTimeout <= 0 {
+		o.FileTimeout = time.Minute
 	}
-	o.Limits = o.Limits.orUsual()
-	return &Finder{root: root, claims: newPatternTable(o.Extractors), options: o}
+	o.Limits = o.Limits.withDefaults()
+	return &Finder{root: root, patterns: newPatternTable(o.Extractors), options: o}
 }
 
-// Names decides by base name which files may be wanted, in any tree.
-type Names struct{ claims *patternTable }
+// NameFilter decides by base name which files may be wanted, in any tree.
+type NameFilter struct{ patterns *patternTable }
 
-// NewNames creates one.
-func NewNames(extractors []Extractor) *Names { return &Names{newPatternTable(extractors)} }
+// NewNameFilter creates one.
+func NewNameFilter(extractors []Extractor) *NameFilter {
+	return &NameFilter{newPatternTable(extractors)}
+}
 
-// Want reports whether a file of that name may be wanted. It is cheap, and true for any possible
+// Matches reports whether a file of that name may be wanted. It is cheap, and true for any possible
 // program: only the permissions of the file decide that.
-func (n *Names) Want(base string) bool {
-	if _, ok := n.claims.byName[base]; ok {
+func (n *NameFilter) Matches(base string) bool {
+	if _, ok := n.patterns.byName[base]; ok {
 		return true
 	}
 	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
-		if _, ok := n.claims.byExtension[lower(base[dot:])]; ok {
+		if _, ok := n.patterns.byExtension[toLower(base[dot:])]; ok {
 			return true
 		}
 	}
-	return len(n.claims.programs) > 0 && asProgram(base) != noProgram
+	return len(n.patterns.programExtractors) > 0 && classifyProgram(base) != notProgram
 }
 
-// Wanted is a wanted file. Its path begins at the root of the tree, without a slash.
-type Wanted struct {
-	Path string
-	by   []int
-	link bool
+// WantedFile is a wanted file. Its path begins at the root of the tree, without a slash.
+type WantedFile struct {
+	Path             string
+	extractorIndexes []int
+	isSymlink        bool
 }
 
-// mostWanted is the maximum number of files in a listing.
-const mostWanted = 1_000_000
+// maxWantedFiles is the maximum number of files in a listing.
+const maxWantedFiles = 1_000_000
 
 // Listing is the result of a walk.
 type Listing struct {
-	Wanted   []Wanted // in the order of paths
-	Warnings []Warning
-	Skipped  []Warning
-	Files    int // entries other than directories
-	Folders  int
-	Unread   int // directories that could not be listed
-	Left     int // wanted files above the limit
+	Wanted     []WantedFile // in the order of paths
+	Warnings   []Warning
+	Skipped    []Warning
+	Files      int // entries other than directories
+	Dirs       int
+	UnreadDirs int // directories that could not be listed
+	Omitted    int // wanted files above the limit
 }
 
 // Walk lists the wanted files below a directory of the tree; "." is its root. It fails when that is
@@ -84,82 +86,84 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 		err = errors.New("it is not a directory")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)
+		return nil, fmt.Errorf("looking through %s: %w", displayPath(from), err)
 	}
-	p := &progress{tell: f.options.Progress}
+	p := &progress{report: f.options.Progress}
 	defer p.start()()
-	w := newWalk(&reading{root: f.root, claims: f.claims, options: f.options, report: p})
+	w := newWalk(&scanRun{root: f.root, patterns: f.patterns, options: f.options, progress: p})
 	if from != "." {
-		w.waiting = []dirTask{{in: path.Dir(from), entry: fs.FileInfoToDirEntry(named{info, path.Base(from)})}}
+		w.pendingDirs = []dirTask{
+			{parent: path.Dir(from), entry: fs.FileInfoToDirEntry(namedInfo{info, path.Base(from)})},
+		}
 	}
 	var out Listing
-	w.read = func(_ context.Context, found wanted) {
+	w.readFile = func(_ context.Context, found wantedFile) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if len(out.Wanted) == mostWanted {
-			out.Left++
+		if len(out.Wanted) == maxWantedFiles {
+			out.Omitted++
 			return
 		}
-		out.Wanted = append(out.Wanted, Wanted{found.path, found.by, found.link})
+		out.Wanted = append(out.Wanted, WantedFile{found.path, found.extractorIndexes, found.isSymlink})
 	}
 	if err := w.run(ctx, f.options.Workers); err != nil {
-		return nil, fmt.Errorf("looking through %s: %w", shown(from), err)
+		return nil, fmt.Errorf("looking through %s: %w", displayPath(from), err)
 	}
-	slices.SortFunc(out.Wanted, func(a, b Wanted) int { return cmp.Compare(a.Path, b.Path) })
-	out.Warnings, out.Skipped, out.Files, out.Folders, out.Unread = w.warnings.cut(), w.skipped.cut(), w.files,
-		w.dirs, w.unread+w.unlisted
+	slices.SortFunc(out.Wanted, func(a, b WantedFile) int { return cmp.Compare(a.Path, b.Path) })
+	out.Warnings, out.Skipped, out.Files, out.Dirs, out.UnreadDirs = w.warnings.trim(), w.skipped.trim(), w.fileCount,
+		w.dirCount, w.unreadDirs+w.unlistedDirs
 	return &out, nil
 }
 
-// named is the description of a file, under the name of the request.
-type named struct {
+// namedInfo is the description of a file, under the name of the request.
+type namedInfo struct {
 	fs.FileInfo
 	name string
 }
 
-func (n named) Name() string { return n.name }
+func (n namedInfo) Name() string { return n.name }
 
-// At reports whether a file is wanted in its current state. A missing file is not, nor one that is
+// WantedAt reports whether a file is wanted in its current state. A missing file is not, nor one that is
 // only reached by a link: a walk follows none.
-func (f *Finder) At(name string) (Wanted, bool) {
+func (f *Finder) WantedAt(name string) (WantedFile, bool) {
 	info, err := lstat(f.root, name)
 	if err != nil {
-		return Wanted{}, false
+		return WantedFile{}, false
 	}
 	base := path.Base(name)
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
-		b := &batch{walk: &walk{claims: f.claims}}
-		by := f.claims.named(name, base, false)
-		if b.program(name, fs.FileInfoToDirEntry(named{info, base})) {
-			by = append(by, f.claims.programs...)
+		b := &dirResult{walk: &walk{patterns: f.patterns}}
+		by := f.patterns.matchName(name, base, false)
+		if b.mayBeProgram(name, fs.FileInfoToDirEntry(namedInfo{info, base})) {
+			by = append(by, f.patterns.programExtractors...)
 		}
-		return Wanted{name, by, false}, len(by) > 0 && !f.behindLink(name)
+		return WantedFile{name, by, false}, len(by) > 0 && !f.hasLinkedAncestor(name)
 	case mode&fs.ModeSymlink != 0:
-		by := f.claims.named(name, base, true)
-		return Wanted{name, by, true}, len(by) > 0 && !f.behindLink(name)
+		by := f.patterns.matchName(name, base, true)
+		return WantedFile{name, by, true}, len(by) > 0 && !f.hasLinkedAncestor(name)
 	default:
-		return Wanted{}, false
+		return WantedFile{}, false
 	}
 }
 
-// Found is the content of a file.
-type Found struct {
+// FileResult is the content of a file.
+type FileResult struct {
 	Packages []Package // each name and version of a kind once
 	Warnings []Warning
 }
 
-// Read reads a file.
-func (f *Finder) Read(ctx context.Context, w Wanted) Found {
-	r := reading{root: f.root, claims: f.claims, options: f.options}
-	o := r.file(ctx, wanted{path: w.Path, by: w.by, link: w.link})
-	return Found{Packages: merge(o.packages), Warnings: o.warnings}
+// ReadFile reads a file.
+func (f *Finder) ReadFile(ctx context.Context, w WantedFile) FileResult {
+	r := scanRun{root: f.root, patterns: f.patterns, options: f.options}
+	o := r.extractFile(ctx, wantedFile{path: w.Path, extractorIndexes: w.extractorIndexes, isSymlink: w.isSymlink})
+	return FileResult{Packages: Merge(o.packages), Warnings: o.warnings}
 }
 
 // FileStamp identifies a file with its content, so that a caller can detect a change.
 type FileStamp struct {
-	Print   uint64    // hash of its size, number and times
-	Changed time.Time // last change of its content, name or permissions, as far as the system reports it
+	Hash      uint64    // hash of its size, number and times
+	ChangedAt time.Time // last change of its content, name or permissions, as far as the system reports it
 }
 
 // StampOf returns the current stamp of a path. It fails when nothing is there.
@@ -168,7 +172,7 @@ func (f *Finder) StampOf(name string) (FileStamp, error) {
 	if err != nil {
 		return FileStamp{}, err
 	}
-	changed, inode := times(info)
+	changed, inode := changeTimeAndInode(info)
 	h := uint64(14695981039346656037) // FNV-1a, of 64 bits
 	for _, v := range [...]uint64{
 		uint64(info.Size()), uint64(info.ModTime().UnixNano()), uint64(changed.UnixNano()), inode, uint64(info.Mode()),
@@ -178,17 +182,17 @@ func (f *Finder) StampOf(name string) (FileStamp, error) {
 			v >>= 8
 		}
 	}
-	return FileStamp{Print: h, Changed: changed}, nil
+	return FileStamp{Hash: h, ChangedAt: changed}, nil
 }
 
 // IsDir reports whether a path is currently a directory, and neither a link nor behind one.
 func (f *Finder) IsDir(name string) bool {
 	info, err := lstat(f.root, name)
-	return err == nil && info.IsDir() && !f.behindLink(name)
+	return err == nil && info.IsDir() && !f.hasLinkedAncestor(name)
 }
 
-// behindLink reports whether an ancestor of a path is a link.
-func (f *Finder) behindLink(name string) bool {
+// hasLinkedAncestor reports whether an ancestor of a path is a link.
+func (f *Finder) hasLinkedAncestor(name string) bool {
 	for i := range len(name) {
 		if name[i] != '/' {
 			continue
@@ -208,11 +212,12 @@ func lstat(root fs.FS, name string) (fs.FileInfo, error) {
 }
 
 // Denied reports whether this program lacks the permission.
-func (w Warning) Denied() bool { return w.because(syscall.EACCES, syscall.EPERM) }
+func (w Warning) Denied() bool { return w.hasErrno(syscall.EACCES, syscall.EPERM) }
 
 // Vanished reports whether the file was gone when it was read.
-func (w Warning) Vanished() bool { return w.because(syscall.ENOENT, syscall.ENOTDIR) }
+func (w Warning) Vanished() bool { return w.hasErrno(syscall.ENOENT, syscall.ENOTDIR) }
 
-func (w Warning) because(reasons ...syscall.Errno) bool {
-	return slices.ContainsFunc(reasons, func(e syscall.Errno) bool { return strings.HasSuffix(w.What, ": "+e.Error()) })
+func (w Warning) hasErrno(reasons ...syscall.Errno) bool {
+	return slices.ContainsFunc(reasons,
+		func(e syscall.Errno) bool { return strings.HasSuffix(w.Message, ": "+e.Error()) })
 }

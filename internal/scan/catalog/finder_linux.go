@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Machine returns the whole of this machine as a tree, for a walk below a directory: virtual file
+// OpenMachine returns the whole of this machine as a tree, for a walk below a directory: virtual file
 // systems and those on other machines are skipped, unless that directory itself is of that kind.
-func Machine(from string) (fs.FS, io.Closer, error) {
+func OpenMachine(from string) (fs.FS, io.Closer, error) {
 	tree, closer, err := OpenDir("/")
 	if b, ok := tree.(*openat2Dir); ok && err == nil {
 		f, err := os.Open(from)
@@ -18,7 +18,7 @@ func Machine(from string) (fs.FS, io.Closer, error) {
 			return nil, nil, err
 		}
 		defer f.Close()
-		if b.rootType, err = fileSystem(f); err != nil {
+		if b.rootType, err = fsType(f); err != nil {
 			closer.Close()
 			return nil, nil, err
 		}
@@ -26,10 +26,10 @@ func Machine(from string) (fs.FS, io.Closer, error) {
 	return tree, closer, err
 }
 
-// times returns when a file changed, and its inode number.
-func times(info fs.FileInfo) (time.Time, uint64) {
-	if s, ok := info.(*status); ok {
-		return time.Unix(s.st.Ctim.Unix()), s.st.Ino
+// changeTimeAndInode returns when a file changed, and its inode number.
+func changeTimeAndInode(info fs.FileInfo) (time.Time, uint64) {
+	if s, ok := info.(*statInfo); ok {
+		return time.Unix(s.stat.Ctim.Unix()), s.stat.Ino
 	}
 	return info.ModTime(), 0
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Machine returns the whole of this machine as a tree, for a walk below a directory.
-func Machine(string) (fs.FS, io.Closer, error) { return Folder("/") }
+// OpenMachine returns the whole of this machine as a tree, for a walk below a directory.
+func OpenMachine(string) (fs.FS, io.Closer, error) { return OpenDir("/") }
 
-// times returns when a file changed, and its inode number.
-func times(info fs.FileInfo) (time.Time, uint64) { return info.ModTime(), 0 }
+// changeTimeAndInode returns when a file changed, and its inode number.
+func changeTimeAndInode(info fs.FileInfo) (time.Time, uint64) { return info.ModTime(), 0 }

@@ -35,7 +35,7 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	root, closer, err := catalog.Machine(dir)
+	root, closer, err := catalog.OpenMachine(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,20 +53,20 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	if s := strings.Join(got, " "); s != "real/node_modules/ws/package.json real/tool" {
 		t.Errorf("a walk lists %s", s)
 	}
-	names := catalog.NewNames(extractors.All())
+	names := catalog.NewNameFilter(extractors.All())
 	for name, want := range map[string]bool{
 		"real/node_modules/ws/package.json": true, "real/tool": true, "real/data": false, "real/readme.md": false,
 		"link/node_modules/ws/package.json": false, "link/tool": false, "missing/package.json": false, "real": false,
 	} {
-		w, ok := f.At(from + "/" + name)
+		w, ok := f.WantedAt(from + "/" + name)
 		if ok != want {
 			t.Errorf("%s matters: %v", name, ok)
 		}
-		if ok && !names.Want(filepath.Base(name)) {
+		if ok && !names.Matches(filepath.Base(name)) {
 			t.Errorf("the name of %s does not", name)
 		}
 		if name == "real/node_modules/ws/package.json" {
-			if found := f.Read(t.Context(), w); len(found.Packages) != 1 ||
+			if found := f.ReadFile(t.Context(), w); len(found.Packages) != 1 ||
 				found.Packages[0].Locations[0] != dir+"/"+name {
 				t.Errorf("%+v", found)
 			}
@@ -80,7 +80,7 @@ func TestFinderSeesWhatAWalkSees(t *testing.T) {
 	if err := os.Chmod("/"+path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := f.StampOf(path); err != nil || after.Print == before.Print {
+	if after, err := f.StampOf(path); err != nil || after.Hash == before.Hash {
 		t.Errorf("the mark stays when permissions change: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ func TestLimits(t *testing.T) {
 			catalog.Limits{Packages: 100}, "100 packages, 401 warnings, 1 unread: 1100 further entries of packages",
 		},
 		"warnings": {catalog.Limits{Warnings: 30}, "450 packages, 31 warnings, 1 unread: 370 further warnings"},
-		"text":     {catalog.Limits{Text: 100_000}, "packages"},
+		"text":     {catalog.Limits{TextBytes: 100_000}, "packages"},
 	} {
 		var first *catalog.Result
 		for workers := range 5 {
@@ -53,13 +53,14 @@ func TestLimits(t *testing.T) {
 		}
 		var told []string
 		for _, w := range first.Warnings {
-			if text, ok := strings.CutPrefix(w.What, "the tree exceeds the limits of a scan: "); ok && w.Path == "/" &&
-				!w.Odd {
+			if text, ok := strings.CutPrefix(w.Message, "the tree exceeds the limits of a scan: "); ok &&
+				w.Path == "/" &&
+				!w.InvalidContent {
 				told = append(told, strings.TrimSuffix(text, "; scan parts of it separately"))
 			}
 		}
 		got := fmt.Sprintf("%d packages, %d warnings, %d unread: %s", len(first.Packages), len(first.Warnings),
-			first.Unread, strings.Join(told, ", "))
+			first.Unreadable, strings.Join(told, ", "))
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -79,8 +80,9 @@ func TestKeptPackagesAreWhole(t *testing.T) {
 	if p := r.Packages[0]; p.Kind != catalog.Python || len(p.Locations) != 8 {
 		t.Errorf("%+v", p)
 	}
-	if l := (catalog.Limits{Packages: 500, Warnings: 2, Text: 1}).After(r); l.Packages != 98 || l.Warnings != 1 ||
-		l.Text != 1 {
+	if l := (catalog.Limits{Packages: 500, Warnings: 2, TextBytes: 1}).Remaining(r); l.Packages != 98 ||
+		l.Warnings != 1 ||
+		l.TextBytes != 1 {
 		t.Errorf("%+v", l)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // grown is a set with one package that was found repeatedly, each time with another bundle
 // identifier, license and path.
 func grown(times int) *packageSet {
-	s := newPackageSet(usual)
+	s := newPackageSet(defaultLimits)
 	for i := range times {
 		text := fmt.Sprintf("com.example.%06d", i)
 		s.add(Package{
@@ -22,11 +22,12 @@ func grown(times int) *packageSet {
 // The reported size of a set is that of its packages, however often they were found.
 func TestRepositoryCountsWhatGrows(t *testing.T) {
 	s := grown(100)
-	h := s.first.list[0]
-	if len(s.first.list) != 1 || s.first.used != h.size() || len(h.BundleIDs) != 100 || len(h.Licenses) != 100 ||
+	h := s.kept.elements[0]
+	if len(s.kept.elements) != 1 || s.kept.usedBytes != h.sizeBytes() || len(h.BundleIDs) != 100 ||
+		len(h.Licenses) != 100 ||
 		len(h.Locations) != 100 {
 		t.Errorf("%d packages of %d bytes; the first has %d, and %d, %d, %d of each list",
-			len(s.first.list), s.first.used, h.size(), len(h.BundleIDs), len(h.Licenses), len(h.Locations))
+			len(s.kept.elements), s.kept.usedBytes, h.sizeBytes(), len(h.BundleIDs), len(h.Licenses), len(h.Locations))
 	}
 }
 

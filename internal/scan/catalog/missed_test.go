@@ -51,7 +51,7 @@ func TestCarelessExtractors(t *testing.T) {
 	tree := broken{fstest.MapFS{"half/list": {Data: []byte("gem a 1")}}}
 	r, err := catalog.Scan(t.Context(), tree,
 		catalog.Options{Extractors: []catalog.Extractor{careless{list("list")[0]}}})
-	if err != nil || r.Unread != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd {
+	if err != nil || r.Unreadable != 1 || len(r.Warnings) != 1 || r.Warnings[0].InvalidContent {
 		t.Errorf("%v: %+v", err, r)
 	}
 }
@@ -76,9 +76,10 @@ func TestWhatIsMissed(t *testing.T) {
 	}
 	odd := map[string]bool{}
 	for _, w := range r.Warnings {
-		odd[w.Path] = w.Odd
+		odd[w.Path] = w.InvalidContent
 	}
-	if len(odd) != 3 || odd["/bad/list"] || odd["/shut"] || !odd["/odd/list"] || r.Unread != 2 || len(r.Packages) != 1 {
-		t.Errorf("%d unread, %d packages, warnings %v", r.Unread, len(r.Packages), r.Warnings)
+	if len(odd) != 3 || odd["/bad/list"] || odd["/shut"] || !odd["/odd/list"] || r.Unreadable != 2 ||
+		len(r.Packages) != 1 {
+		t.Errorf("%d unread, %d packages, warnings %v", r.Unreadable, len(r.Packages), r.Warnings)
 	}
 }

@@ -22,8 +22,8 @@ const (
 // Kinds lists them in the order in which they are counted and shown.
 var Kinds = []PackageType{Gem, Python, NPM, Java, Go, Rust, Brew, MacOSApp, Pod}
 
-// ForJRuby ends the version of a gem that is built for JRuby.
-const ForJRuby = "-java"
+// JRubySuffix ends the version of a gem that is built for JRuby.
+const JRubySuffix = "-java"
 
 // Package is one version of a package, and everywhere it was found.
 type Package struct {

@@ -7,11 +7,11 @@ import (
 // patternTable decides by its name whether a file is wanted. Nearly every file of a tree is looked
 // up here, so a look-up takes at most two map accesses.
 type patternTable struct {
-	byName      map[string][]int // indexes into extractors
-	byExtension map[string][]int
-	links       []bool // of each extractor: links too
-	programs    []int
-	extractors  []Extractor
+	byName            map[string][]int // indexes into extractors
+	byExtension       map[string][]int
+	wantsSymlinks     []bool // of each extractor: links too
+	programExtractors []int
+	extractors        []Extractor
 }
 
 func newPatternTable(extractors []Extractor) *patternTable {
@@ -24,33 +24,33 @@ func newPatternTable(extractors []Extractor) *patternTable {
 		for _, x := range claim.Extensions {
 			c.byExtension[x] = append(c.byExtension[x], i)
 		}
-		if claim.Programs {
-			c.programs = append(c.programs, i)
+		if claim.Executables {
+			c.programExtractors = append(c.programExtractors, i)
 		}
-		c.links = append(c.links, claim.Links)
+		c.wantsSymlinks = append(c.wantsSymlinks, claim.Symlinks)
 	}
 	return c
 }
 
-// named returns the extractors that want a file, except those of programs.
-func (c *patternTable) named(path, base string, link bool) []int {
+// matchName returns the extractors that want a file, except those of programs.
+func (c *patternTable) matchName(path, base string, link bool) []int {
 	var out []int
 	add := func(candidates []int) {
 		for _, i := range candidates {
-			if (!link || c.links[i]) && c.extractors[i].FileRequired(path) {
+			if (!link || c.wantsSymlinks[i]) && c.extractors[i].FileRequired(path) {
 				out = append(out, i)
 			}
 		}
 	}
 	add(c.byName[base])
 	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
-		add(c.byExtension[lower(base[dot:])])
+		add(c.byExtension[toLower(base[dot:])])
 	}
 	return out
 }
 
-// lower lowers a short name, which it nearly always is already.
-func lower(s string) string {
+// toLower lowers a short name, which it nearly always is already.
+func toLower(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {
 			return strings.ToLower(s)
@@ -59,37 +59,37 @@ func lower(s string) string {
 	return s
 }
 
-// programName is how likely a file is a program, by its name.
-type programName int
+// programLikelihood is how likely a file is a program, by its name.
+type programLikelihood int
 
 const (
-	noProgram   programName = iota
-	mayBe                   // a program when its permissions include execution
-	mostlyIs                // a program or a library whatever its permissions
-	minProgram  = 512       // bytes of the smallest file that is read
-	libraryPart = ".so."
+	notProgram         programLikelihood = iota
+	maybeProgram                         // a program when its permissions include execution
+	likelyProgram                        // a program or a library whatever its permissions
+	minProgramBytes    = 512             // bytes of the smallest file that is read
+	sharedLibraryInfix = ".so."
 )
 
-// asProgram classifies a base name. Files with any but a few extensions are data, unless the text
+// classifyProgram classifies a base name. Files with any but a few extensions are data, unless the text
 // after the dot is a version or a word with a dash ("node-v22.1", "protoc-gen.linux-amd64").
-func asProgram(base string) programName {
+func classifyProgram(base string) programLikelihood {
 	dot := strings.LastIndexByte(base, '.')
 	if dot <= 0 {
-		return mayBe
+		return maybeProgram
 	}
-	switch ext := lower(base[dot:]); ext {
+	switch ext := toLower(base[dot:]); ext {
 	case ".exe", ".dll", ".so", ".dylib", ".node":
-		return mostlyIs
+		return likelyProgram
 	case ".bin", ".run", ".out", ".test", ".":
-		return mayBe
+		return maybeProgram
 	default:
-		if strings.Contains(base, libraryPart) {
-			return mostlyIs
+		if strings.Contains(base, sharedLibraryInfix) {
+			return likelyProgram
 		}
 		c := ext[1]
 		if '0' <= c && c <= '9' || strings.ContainsAny(ext, "-_") {
-			return mayBe
+			return maybeProgram
 		}
-		return noProgram
+		return notProgram
 	}
 }

@@ -8,14 +8,14 @@ import (
 
 // progress reports periodically how far a scan is.
 type progress struct {
-	tell     func(files, packages int)
-	files    atomic.Int64
-	packages atomic.Int64 // before merging equal ones
+	report       func(files, packages int)
+	fileCount    atomic.Int64
+	packageCount atomic.Int64 // before merging equal ones
 }
 
 // start begins the reports, until the returned function is called.
 func (p *progress) start() (end func()) {
-	if p.tell == nil {
+	if p.report == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
@@ -26,7 +26,7 @@ func (p *progress) start() (end func()) {
 		for {
 			select {
 			case <-tick.C:
-				p.tell(int(p.files.Load()), int(p.packages.Load()))
+				p.report(int(p.fileCount.Load()), int(p.packageCount.Load()))
 			case <-done:
 				return
 			}

@@ -7,9 +7,9 @@ import (
 	packageurl "github.com/package-url/packageurl-go"
 )
 
-// urlTypes are the types of package URLs. Applications of macOS have none, so that they
+// purlTypes are the types of package URLs. Applications of macOS have none, so that they
 // are generic.
-var urlTypes = map[PackageType]string{
+var purlTypes = map[PackageType]string{
 	Gem: "gem", Python: "pypi", NPM: "npm", Java: "maven", Go: "golang", Rust: "cargo",
 	Brew: "brew", MacOSApp: "generic", Pod: "cocoapods", System: "generic",
 }
@@ -23,7 +23,7 @@ func PythonName(name string) string {
 
 // packageURL names a package for other programs, with the type that the purl specification defines.
 func packageURL(p Package) string {
-	u := packageurl.PackageURL{Type: urlTypes[p.Kind], Name: p.Name, Version: p.Version}
+	u := packageurl.PackageURL{Type: purlTypes[p.Kind], Name: p.Name, Version: p.Version}
 	switch p.Kind {
 	case Python:
 		u.Name = strings.ReplaceAll(strings.ToLower(p.Name), "_", "-")
@@ -41,7 +41,7 @@ func packageURL(p Package) string {
 			u.Namespace, u.Name = u.Name[:slash], u.Name[slash+1:]
 		}
 	case Gem:
-		if version, ok := strings.CutSuffix(p.Version, ForJRuby); ok {
+		if version, ok := strings.CutSuffix(p.Version, JRubySuffix); ok {
 			u.Version, u.Qualifiers = version, packageurl.QualifiersFromMap(map[string]string{"platform": "java"})
 		}
 	case MacOSApp, System:

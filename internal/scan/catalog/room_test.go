@@ -11,12 +11,12 @@ import (
 func TestSpace(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a caller that waits stops
-	r := &reading{
-		room: semaphore.NewWeighted(room), claims: newPatternTable(nil), report: &progress{},
-		packages: newPackageSet(usual),
+	r := &scanRun{
+		memoryBudget: semaphore.NewWeighted(memoryBudgetBytes), patterns: newPatternTable(nil), progress: &progress{},
+		packages: newPackageSet(defaultLimits),
 	}
-	r.read(ctx, wanted{path: "small"})
-	if r.result.Read != 1 {
+	r.readFile(ctx, wantedFile{path: "small"})
+	if r.result.FilesRead != 1 {
 		t.Error("a small file waited for room")
 	}
 }

@@ -23,7 +23,7 @@ func (lines) Name() string                  { return "lines" }
 func (l lines) Patterns() catalog.Patterns  { return l.claim }
 func (lines) FileRequired(path string) bool { return !strings.Contains(path, "unwanted") }
 func (l lines) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
-	if f.Link {
+	if f.IsSymlink {
 		return []catalog.Package{{Kind: catalog.Brew, Name: "link", Version: "1"}}, nil
 	}
 	data, err := f.ReadAll(1 << 20)
@@ -51,7 +51,7 @@ func (l lines) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 }
 
 func list(names ...string) []catalog.Extractor {
-	return []catalog.Extractor{lines{catalog.Patterns{Names: names, Links: true}}}
+	return []catalog.Extractor{lines{catalog.Patterns{Names: names, Symlinks: true}}}
 }
 
 func TestScan(t *testing.T) {
@@ -92,10 +92,10 @@ func TestScanIsDeterministic(t *testing.T) {
 			t.Fatalf("%d goroutines give another result", workers)
 		}
 	}
-	if first.Files != 600 || first.Folders != 1+7+300+300 || first.Read != 600 || first.Unread != 0 ||
-		!first.Warnings[0].Odd || len(first.Warnings) != 300 {
-		t.Errorf("counts: %d files, %d folders, %d read, %d unread, %d warnings", first.Files, first.Folders,
-			first.Read, first.Unread, len(first.Warnings))
+	if first.Files != 600 || first.Dirs != 1+7+300+300 || first.FilesRead != 600 || first.Unreadable != 0 ||
+		!first.Warnings[0].InvalidContent || len(first.Warnings) != 300 {
+		t.Errorf("counts: %d files, %d folders, %d read, %d unread, %d warnings", first.Files, first.Dirs,
+			first.FilesRead, first.Unreadable, len(first.Warnings))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestScanEnds(t *testing.T) {
 	}
 	r, err := catalog.Scan(t.Context(),
 		catalogtest.Tree(catalogtest.Files{"list": "gem a 1\nwait", "b/list": "gem b 1"}),
-		catalog.Options{Extractors: list("list"), FileTime: time.Millisecond})
+		catalog.Options{Extractors: list("list"), FileTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestHostileTree(t *testing.T) {
 	}
 	var deep, names, damaged int
 	for _, w := range r.Warnings {
-		switch w.What {
+		switch w.Message {
 		case "the directory is too deep and was not read":
 			deep++
 		case "it holds an entry with an impossible name":
@@ -255,7 +255,7 @@ func TestLeaveAndProgress(t *testing.T) {
 	calls := 0
 	r, err := catalog.Scan(t.Context(),
 		catalogtest.Tree(catalogtest.Files{"a/list": "gem a 1", "b/list": "gem b 1"}), catalog.Options{
-			Extractors: list("list"), Leave: func(path string) bool { return path == "a" },
+			Extractors: list("list"), SkipDir: func(path string) bool { return path == "a" },
 			Progress: func(int, int) { calls++ },
 		})
 	if err != nil {

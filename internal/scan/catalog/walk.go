@@ -10,23 +10,23 @@ import (
 
 // Limits of a walk: a damaged or hostile file system may hold directories without end.
 const (
-	maxPath  = 8 << 10 // bytes
-	maxDepth = 512     // directories
+	maxPathBytes = 8 << 10 // bytes
+	maxDirDepth  = 512     // directories
 )
 
-// wanted is a file that an extractor wants.
-type wanted struct {
-	path  string
-	entry fs.DirEntry
-	by    []int // indexes of extractors
-	link  bool
+// wantedFile is a file that an extractor wants.
+type wantedFile struct {
+	path             string
+	entry            fs.DirEntry
+	extractorIndexes []int // indexes of extractors
+	isSymlink        bool
 }
 
 // dirTask is a directory that was found and not read yet.
 type dirTask struct {
-	in    string      // path of the parent directory
-	entry fs.DirEntry // nil for the root
-	depth int
+	parent string      // path of the parent directory
+	entry  fs.DirEntry // nil for the root
+	depth  int
 }
 
 // path is computed when it is needed: those of many directories that wait are long.
@@ -34,10 +34,10 @@ func (f dirTask) path() string {
 	if f.entry == nil {
 		return "."
 	}
-	return join(f.in, f.entry.Name())
+	return joinPath(f.parent, f.entry.Name())
 }
 
-func join(in, name string) string {
+func joinPath(in, name string) string {
 	if in == "." {
 		return name
 	}
@@ -48,44 +48,45 @@ func join(in, name string) string {
 // last, files before directories: so the queue stays small, and a file is read when its neighbors
 // have just been read, which a compressed disk keeps decoded.
 type walk struct {
-	root   fs.FS
-	claims *patternTable
-	leave  func(path string) bool
-	read   func(context.Context, wanted)
-	begin  func()
-	report *progress
+	root          fs.FS
+	patterns      *patternTable
+	skipDir       func(path string) bool
+	readFile      func(context.Context, wantedFile)
+	onWorkerStart func()
+	progress      *progress
 
-	mu      sync.Mutex
-	more    *sync.Cond
-	waiting []dirTask
-	wanted  []wanted
-	busy    int  // goroutines that read a directory
-	stop    bool // nothing more is read
-	numbers bool // the file system numbers its directories
-	seen    map[uint64]struct{}
+	mu          sync.Mutex
+	moreWork    *sync.Cond
+	pendingDirs []dirTask
+	wantedFiles []wantedFile
+	busyWorkers int  // goroutines that read a directory
+	stopped     bool // nothing more is read
+	hasInodes   bool // the file system numbers its directories
+	seenInodes  map[uint64]struct{}
 
-	warnings *boundedSet[Warning]
-	skipped  *boundedSet[Warning]
-	files    int
-	dirs     int
-	unread   int // directories that were not read, or only in part
-	listed   int // directories that were added to the list
-	unlisted int // directories that were not, because of the limit
+	warnings     *boundedSet[Warning]
+	skipped      *boundedSet[Warning]
+	fileCount    int
+	dirCount     int
+	unreadDirs   int // directories that were not read, or only in part
+	listedDirs   int // directories that were added to the list
+	unlistedDirs int // directories that were not, because of the limit
 }
 
-func newWalk(r *reading) *walk {
+func newWalk(r *scanRun) *walk {
 	w := &walk{
-		root: r.root, claims: r.claims, leave: r.options.Leave, begin: r.options.begin, report: r.report,
-		seen:     map[uint64]struct{}{},
-		warnings: newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
-		read: r.read,
+		root: r.root, patterns: r.patterns, skipDir: r.options.SkipDir, onWorkerStart: r.options.workerStarted,
+		progress:   r.progress,
+		seenInodes: map[uint64]struct{}{},
+		warnings:   newWarnings(r.options.Limits), skipped: newWarnings(r.options.Limits),
+		readFile: r.readFile,
 	}
-	w.more = sync.NewCond(&w.mu)
-	w.waiting = []dirTask{{}}
+	w.moreWork = sync.NewCond(&w.mu)
+	w.pendingDirs = []dirTask{{}}
 	if info, err := fs.Stat(r.root, "."); err == nil {
 		var id uint64
-		id, w.numbers = number(info)
-		w.seen[id] = struct{}{}
+		id, w.hasInodes = inodeNumber(info)
+		w.seenInodes[id] = struct{}{}
 	}
 	return w
 }
@@ -95,68 +96,68 @@ func (w *walk) run(ctx context.Context, workers int) error {
 	release := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.stop = true
-		w.more.Broadcast()
+		w.stopped = true
+		w.moreWork.Broadcast()
 	})
 	defer release()
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
-			w.begin()
-			w.work(ctx)
+			w.onWorkerStart()
+			w.runWorker(ctx)
 		})
 	}
 	all.Wait()
 	return context.Cause(ctx)
 }
 
-// work reads files and directories until there are none.
-func (w *walk) work(ctx context.Context) {
-	b := &batch{walk: w}
-	for w.wait() {
-		if f, ok := w.file(); ok {
-			w.read(ctx, f)
-		} else if f, ok := w.folder(); ok {
-			b.read(f)
-			w.done(b)
+// runWorker reads files and directories until there are none.
+func (w *walk) runWorker(ctx context.Context) {
+	b := &dirResult{walk: w}
+	for w.waitForWork() {
+		if f, ok := w.nextFile(); ok {
+			w.readFile(ctx, f)
+		} else if f, ok := w.nextDir(); ok {
+			b.list(f)
+			w.dirDone(b)
 		}
 	}
 }
 
-// wait waits until there is something to read, and returns false when there never will be.
-func (w *walk) wait() bool {
+// waitForWork waits until there is something to read, and returns false when there never will be.
+func (w *walk) waitForWork() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.waiting)+len(w.wanted) == 0 && w.busy > 0 && !w.stop {
-		w.more.Wait()
+	for len(w.pendingDirs)+len(w.wantedFiles) == 0 && w.busyWorkers > 0 && !w.stopped {
+		w.moreWork.Wait()
 	}
-	if w.stop || len(w.waiting)+len(w.wanted) == 0 {
-		w.more.Broadcast()
+	if w.stopped || len(w.pendingDirs)+len(w.wantedFiles) == 0 {
+		w.moreWork.Broadcast()
 		return false
 	}
 	return true
 }
 
-// file takes a wanted file, if there is one.
-func (w *walk) file() (wanted, bool) {
+// nextFile takes a wanted file, if there is one.
+func (w *walk) nextFile() (wantedFile, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return pop(&w.wanted)
+	return popLast(&w.wantedFiles)
 }
 
-// folder takes a directory, if there is one. The caller passes it to done.
-func (w *walk) folder() (dirTask, bool) {
+// nextDir takes a directory, if there is one. The caller passes its result to dirDone.
+func (w *walk) nextDir() (dirTask, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, ok := pop(&w.waiting)
+	f, ok := popLast(&w.pendingDirs)
 	if ok {
-		w.busy++
+		w.busyWorkers++
 	}
 	return f, ok
 }
 
-// pop removes the last element of a list, and keeps no reference to it.
-func pop[T any](list *[]T) (last T, ok bool) {
+// popLast removes the last element of a list, and keeps no reference to it.
+func popLast[T any](list *[]T) (last T, ok bool) {
 	n := len(*list) - 1
 	if n < 0 {
 		return last, false
@@ -167,35 +168,35 @@ func pop[T any](list *[]T) (last T, ok bool) {
 	return last, true
 }
 
-// done adds what a goroutine found in a directory.
-func (w *walk) done(b *batch) {
+// dirDone adds what a goroutine found in a directory.
+func (w *walk) dirDone(b *dirResult) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy--
+	w.busyWorkers--
 	for _, f := range b.dirs {
-		if w.listed++; w.listed > maxFolders {
-			w.unlisted++
+		if w.listedDirs++; w.listedDirs > maxDirs {
+			w.unlistedDirs++
 			continue
 		}
-		w.waiting = append(w.waiting, f)
+		w.pendingDirs = append(w.pendingDirs, f)
 	}
-	w.wanted = append(w.wanted, b.found...)
+	w.wantedFiles = append(w.wantedFiles, b.wantedFiles...)
 	for _, m := range b.warnings {
 		w.warnings.add(m)
 	}
 	for _, m := range b.skipped {
 		w.skipped.add(m)
 	}
-	w.files += b.files
-	w.unread += b.unread
-	w.dirs++
-	w.report.files.Add(int64(b.files))
-	*b = batch{walk: w, dirs: b.dirs[:0], found: b.found[:0]}
-	w.more.Broadcast()
+	w.fileCount += b.fileCount
+	w.unreadDirs += b.unreadDirs
+	w.dirCount++
+	w.progress.fileCount.Add(int64(b.fileCount))
+	*b = dirResult{walk: w, dirs: b.dirs[:0], wantedFiles: b.wantedFiles[:0]}
+	w.moreWork.Broadcast()
 }
 
-// warn records what could not be read.
-func (w *walk) warn(warnings []Warning) {
+// addWarnings records what could not be read.
+func (w *walk) addWarnings(warnings []Warning) {
 	if len(warnings) == 0 {
 		return
 	}
@@ -206,8 +207,8 @@ func (w *walk) warn(warnings []Warning) {
 	}
 }
 
-// number returns the inode number of an entry, where there is one.
-func number(info fs.FileInfo) (uint64, bool) {
+// inodeNumber returns the inode number of an entry, where there is one.
+func inodeNumber(info fs.FileInfo) (uint64, bool) {
 	sys, ok := info.Sys().(interface{ ID() uint64 })
 	if !ok {
 		return 0, false
@@ -215,50 +216,51 @@ func number(info fs.FileInfo) (uint64, bool) {
 	return sys.ID(), true
 }
 
-// first reports whether a directory has not been read yet under another name: in a damaged file
+// firstVisit reports whether a directory has not been read yet under another name: in a damaged file
 // system directories may contain each other.
-func (w *walk) first(e fs.DirEntry) bool {
-	if !w.numbers {
+func (w *walk) firstVisit(e fs.DirEntry) bool {
+	if !w.hasInodes {
 		return true
 	}
 	info, err := e.Info()
 	if err != nil {
 		return true
 	}
-	id, ok := number(info)
+	id, ok := inodeNumber(info)
 	if !ok {
 		return true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, again := w.seen[id]; again {
+	if _, again := w.seenInodes[id]; again {
 		return false
 	}
-	w.seen[id] = struct{}{}
+	w.seenInodes[id] = struct{}{}
 	return true
 }
 
-// batch is what one goroutine finds in one directory.
-type batch struct {
-	walk     *walk
-	dirs     []dirTask
-	found    []wanted
-	warnings []Warning
-	skipped  []Warning
-	files    int
-	unread   int
+// dirResult is what one goroutine finds in one directory.
+type dirResult struct {
+	walk        *walk
+	dirs        []dirTask
+	wantedFiles []wantedFile
+	warnings    []Warning
+	skipped     []Warning
+	fileCount   int
+	unreadDirs  int
 }
 
-// read lists a directory.
-func (b *batch) read(f dirTask) {
+// list lists a directory.
+func (b *dirResult) list(f dirTask) {
 	at := f.path()
 	entries, err := readDir(b.walk.root, f, at)
 	if skip := (*SkipDirError)(nil); errors.As(err, &skip) {
-		b.skipped = append(b.skipped, Warning{Path: shown(at), What: skip.Why})
+		b.skipped = append(b.skipped, Warning{Path: displayPath(at), Message: skip.Reason})
 		return
 	}
 	if err != nil {
-		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "the directory cannot be listed: " + bare(err)})
+		b.warnings = append(b.warnings,
+			Warning{Path: displayPath(at), Message: "the directory cannot be listed: " + errorWithoutPath(err)})
 	}
 	impossible := false
 	for _, e := range entries {
@@ -267,96 +269,103 @@ func (b *batch) read(f dirTask) {
 			impossible = true
 			continue
 		}
-		b.entry(dirTask{in: at, entry: e, depth: f.depth + 1}, join(at, name))
+		b.addEntry(dirTask{parent: at, entry: e, depth: f.depth + 1}, joinPath(at, name))
 	}
 	if impossible {
-		b.warnings = append(b.warnings, Warning{Path: shown(at), What: "it holds an entry with an impossible name"})
+		b.warnings = append(b.warnings,
+			Warning{Path: displayPath(at), Message: "it holds an entry with an impossible name"})
 	}
 	if err != nil || impossible {
-		b.unread++
+		b.unreadDirs++
 	}
 }
 
-// entry handles one entry of a directory.
-func (b *batch) entry(f dirTask, full string) {
+// addEntry handles one entry of a directory.
+func (b *dirResult) addEntry(f dirTask, full string) {
 	e := f.entry
 	switch mode := e.Type(); {
 	case mode.IsDir():
-		b.folder(f, full)
+		b.addDir(f, full)
 	case mode.IsRegular():
-		b.files++
-		by := b.walk.claims.named(full, e.Name(), false)
-		if b.program(full, e) {
-			by = append(by, b.walk.claims.programs...)
+		b.fileCount++
+		by := b.walk.patterns.matchName(full, e.Name(), false)
+		if b.mayBeProgram(full, e) {
+			by = append(by, b.walk.patterns.programExtractors...)
 		}
 		if len(by) > 0 {
-			b.found = append(b.found, wanted{path: full, entry: alone(e), by: by})
+			b.wantedFiles = append(b.wantedFiles, wantedFile{path: full, entry: detachEntry(e), extractorIndexes: by})
 		}
 	case mode&fs.ModeSymlink != 0:
-		b.files++
-		if by := b.walk.claims.named(full, e.Name(), true); len(by) > 0 {
-			b.found = append(b.found, wanted{path: full, entry: alone(e), by: by, link: true})
+		b.fileCount++
+		if by := b.walk.patterns.matchName(full, e.Name(), true); len(by) > 0 {
+			b.wantedFiles = append(b.wantedFiles,
+				wantedFile{path: full, entry: detachEntry(e), extractorIndexes: by, isSymlink: true})
 		}
 	case mode&fs.ModeIrregular != 0:
-		b.files++
+		b.fileCount++
 		if _, err := e.Info(); err != nil {
-			b.lost(full, err)
+			b.entryFailed(full, err)
 		}
 	default:
-		b.files++ // devices, pipes, sockets: they have no content
+		b.fileCount++ // devices, pipes, sockets: they have no content
 	}
 }
 
-// lost records an entry whose type cannot be determined. One that was removed since is ignored.
-func (b *batch) lost(full string, err error) {
+// entryFailed records an entry whose type cannot be determined. One that was removed since is ignored.
+func (b *dirResult) entryFailed(full string, err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "what it is cannot be read: " + bare(err)})
-		b.unread++
+		b.warnings = append(b.warnings,
+			Warning{Path: displayPath(full), Message: "what it is cannot be read: " + errorWithoutPath(err)})
+		b.unreadDirs++
 	}
 }
 
-// alone copies an entry so that it does not keep the others of its directory in memory, which may
+// detachEntry copies an entry so that it does not keep the others of its directory in memory, which may
 // be many.
-func alone(e fs.DirEntry) fs.DirEntry {
+func detachEntry(e fs.DirEntry) fs.DirEntry {
 	if a, ok := e.(interface{ Alone() fs.DirEntry }); ok {
 		return a.Alone()
 	}
 	return e
 }
 
-// folder adds a directory to the list.
-func (b *batch) folder(f dirTask, full string) {
+// addDir adds a directory to the list.
+func (b *dirResult) addDir(f dirTask, full string) {
 	switch {
-	case b.walk.leave != nil && b.walk.leave(full):
-		b.skipped = append(b.skipped, Warning{Path: shown(full), What: "left out as asked"})
-	case len(full) > maxPath || f.depth > maxDepth:
-		b.warnings = append(b.warnings, Warning{Path: shown(full), What: "the directory is too deep and was not read"})
-		b.unread++
-	case !b.walk.first(f.entry):
+	case b.walk.skipDir != nil && b.walk.skipDir(full):
+		b.skipped = append(b.skipped, Warning{Path: displayPath(full), Message: "left out as asked"})
+	case len(full) > maxPathBytes || f.depth > maxDirDepth:
 		b.warnings = append(b.warnings,
-			Warning{Path: shown(full), What: "the directory was already read under another name", Odd: true})
+			Warning{Path: displayPath(full), Message: "the directory is too deep and was not read"})
+		b.unreadDirs++
+	case !b.walk.firstVisit(f.entry):
+		b.warnings = append(b.warnings,
+			Warning{
+				Path: displayPath(full), Message: "the directory was already read under another name",
+				InvalidContent: true,
+			})
 	default:
-		f.entry = alone(f.entry)
+		f.entry = detachEntry(f.entry)
 		b.dirs = append(b.dirs, f)
 	}
 }
 
-// program reports whether an entry may be a program. Permissions are read only for those whose name
+// mayBeProgram reports whether an entry may be a program. Permissions are read only for those whose name
 // allows it.
-func (b *batch) program(full string, e fs.DirEntry) bool {
-	if len(b.walk.claims.programs) == 0 {
+func (b *dirResult) mayBeProgram(full string, e fs.DirEntry) bool {
+	if len(b.walk.patterns.programExtractors) == 0 {
 		return false
 	}
-	name := asProgram(e.Name())
-	if name == noProgram {
+	name := classifyProgram(e.Name())
+	if name == notProgram {
 		return false
 	}
 	info, err := e.Info()
 	if err != nil {
-		b.lost(full, err)
+		b.entryFailed(full, err)
 		return false
 	}
-	return info.Size() >= minProgram && (name == mostlyIs || info.Mode().Perm()&0o111 != 0)
+	return info.Size() >= minProgramBytes && (name == likelyProgram || info.Mode().Perm()&0o111 != 0)
 }
 
 // readDir lists a directory by its entry where the file system can, by its path elsewhere.

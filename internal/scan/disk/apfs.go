@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/fs/apfs"
 )
 
-// helpers are the roles of volumes that macOS uses internally. No packages are installed there.
-var helpers = map[string]bool{
+// internalRoles are the roles of volumes that macOS uses internally. No packages are installed there.
+var internalRoles = map[string]bool{
 	"preboot": true, "recovery": true, "vm": true, "update": true, "xart": true, "hardware": true, "baseband": true,
 	"installer": true, "prelogin": true, "sidecar": true,
 }
@@ -25,27 +25,27 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 	var skipped []Skipped
 	for _, v := range c.Volumes() {
 		role := v.Role()
-		name := fmt.Sprintf("volume %q (%s)", plain(v.Name()), role)
-		if helpers[role] {
-			skipped = append(skipped, Skipped{Name: name, Reason: noFiles})
+		name := fmt.Sprintf("volume %q (%s)", stripControl(v.Name()), role)
+		if internalRoles[role] {
+			skipped = append(skipped, Skipped{Name: name, Reason: reasonNoPackages})
 			continue
 		}
 		if role == noRole {
-			role, name = "", fmt.Sprintf("volume %q", plain(v.Name()))
+			role, name = "", fmt.Sprintf("volume %q", stripControl(v.Name()))
 		}
 		f, err := v.FS()
 		if err != nil {
-			skipped = append(skipped, failed(name, err))
+			skipped = append(skipped, skippedWithError(name, err))
 			continue
 		}
 		vols = append(vols,
 			Volume{
-				Name: plain(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes(),
+				Name: stripControl(v.Name()), Format: formatAPFS, Role: role, Group: v.Group(), FS: f, Notes: c.Notes(),
 				Snapshot: func(name string) (fs.FS, error) { return v.SnapshotFS(name) },
 			})
 	}
 	for _, err := range c.Lost() {
-		skipped = append(skipped, failed("an APFS container", err))
+		skipped = append(skipped, skippedWithError("an APFS container", err))
 	}
 	if len(vols) == 0 && len(skipped) == 0 {
 		skipped = append(skipped, Skipped{Name: "an APFS container", Reason: "it has no volume"})

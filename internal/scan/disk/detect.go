@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// kind is the content of a partition, as far as its beginning and type show it.
-type kind struct {
-	name   string // for users
-	reason string // why it is not read; "" = it is
-	loses  bool   // it may hold packages
+// contentKind is the content of a partition, as far as its beginning and type show it.
+type contentKind struct {
+	name            string // for users
+	reason          string // why it is not read; "" = it is
+	mayHavePackages bool   // it may hold packages
 }
 
 // Formats that are read.
@@ -26,70 +26,72 @@ const (
 )
 
 const (
-	unread    = "this file system cannot be read here"
-	encrypted = "it is encrypted"
-	noFiles   = "it holds no packages"
+	reasonUnsupported = "this file system cannot be read here"
+	reasonEncrypted   = "it is encrypted"
+	reasonNoPackages  = "it holds no packages"
 )
 
 // signature is a sequence of bytes at an offset that identifies a format.
 type signature struct {
-	at   int64
-	text string
-	kind kind
+	offset int64
+	magic  string
+	kind   contentKind
 }
 
-// marks are checked in this order. A file system may leave the signature of an older one, so those
+// signatures are checked in this order. A file system may leave the signature of an older one, so those
 // at higher offsets come last.
-var marks = []signature{
-	{32, "NXSB", kind{name: formatAPFS}},
-	{1080, "\x53\xef", kind{name: formatExt4}},
-	{0, "XFSB", kind{"XFS", unread, true}},
-	{65600, "_BHRfS_M", kind{"Btrfs", unread, true}},
-	{3, "NTFS    ", kind{"NTFS", unread, true}},
-	{3, "EXFAT   ", kind{"exFAT", unread, true}},
-	{3, "-FVE-FS-", kind{"BitLocker", encrypted, true}},
-	{1024, "H+\x00\x04", kind{"HFS+", unread, true}},
-	{1024, "HX\x00\x05", kind{"HFS+", unread, true}},
-	{0, "LUKS\xba\xbe", kind{"LUKS", encrypted, true}},
-	{512, "LABELONE", kind{"LVM", "volumes of LVM cannot be read here", true}},
-	{4096, "\xfc\x4e\x2b\xa9", kind{"a RAID", "parts of a RAID cannot be read here", true}},
-	{0, "\xfc\x4e\x2b\xa9", kind{"a RAID", "parts of a RAID cannot be read here", true}},
-	{0, "hsqs", kind{"SquashFS", unread, true}},
-	{1024, "\xe2\xe1\xf5\xe0", kind{"EROFS", unread, true}},
-	{1024, "\x10\x20\xf5\xf2", kind{"F2FS", unread, true}},
-	{32769, "CD001", kind{formatCD, unread, true}},
-	{4086, "SWAPSPACE2", kind{"swap", noFiles, false}},
-	{65526, "SWAPSPACE2", kind{"swap", noFiles, false}},
-	{4086, "SWAP-SPACE", kind{"swap", noFiles, false}},
-	{82, "FAT32   ", kind{"FAT", unread, true}},
-	{54, "FAT16   ", kind{"FAT", unread, true}},
-	{54, "FAT12   ", kind{"FAT", unread, true}},
+var signatures = []signature{
+	{32, "NXSB", contentKind{name: formatAPFS}},
+	{1080, "\x53\xef", contentKind{name: formatExt4}},
+	{0, "XFSB", contentKind{"XFS", reasonUnsupported, true}},
+	{65600, "_BHRfS_M", contentKind{"Btrfs", reasonUnsupported, true}},
+	{3, "NTFS    ", contentKind{"NTFS", reasonUnsupported, true}},
+	{3, "EXFAT   ", contentKind{"exFAT", reasonUnsupported, true}},
+	{3, "-FVE-FS-", contentKind{"BitLocker", reasonEncrypted, true}},
+	{1024, "H+\x00\x04", contentKind{"HFS+", reasonUnsupported, true}},
+	{1024, "HX\x00\x05", contentKind{"HFS+", reasonUnsupported, true}},
+	{0, "LUKS\xba\xbe", contentKind{"LUKS", reasonEncrypted, true}},
+	{512, "LABELONE", contentKind{"LVM", "volumes of LVM cannot be read here", true}},
+	{4096, "\xfc\x4e\x2b\xa9", contentKind{"a RAID", "parts of a RAID cannot be read here", true}},
+	{0, "\xfc\x4e\x2b\xa9", contentKind{"a RAID", "parts of a RAID cannot be read here", true}},
+	{0, "hsqs", contentKind{"SquashFS", reasonUnsupported, true}},
+	{1024, "\xe2\xe1\xf5\xe0", contentKind{"EROFS", reasonUnsupported, true}},
+	{1024, "\x10\x20\xf5\xf2", contentKind{"F2FS", reasonUnsupported, true}},
+	{32769, "CD001", contentKind{formatCD, reasonUnsupported, true}},
+	{4086, "SWAPSPACE2", contentKind{"swap", reasonNoPackages, false}},
+	{65526, "SWAPSPACE2", contentKind{"swap", reasonNoPackages, false}},
+	{4086, "SWAP-SPACE", contentKind{"swap", reasonNoPackages, false}},
+	{82, "FAT32   ", contentKind{"FAT", reasonUnsupported, true}},
+	{54, "FAT16   ", contentKind{"FAT", reasonUnsupported, true}},
+	{54, "FAT12   ", contentKind{"FAT", reasonUnsupported, true}},
 }
 
-// types are those of partitions without packages, unless there is a supported file system in them,
+// partitionTypes are those of partitions without packages, unless there is a supported file system in them,
 // and of others whose content identifies nothing.
-var types = map[string]kind{
-	"C12A7328-F81F-11D2-BA4B-00A0C93EC93B": {"the EFI system partition", noFiles, false},
-	"EF":                                   {"the EFI system partition", noFiles, false},
-	"21686148-6449-6E6F-744E-656564454649": {"the BIOS boot partition", noFiles, false},
-	"E3C9E316-0B5C-4DB8-817D-F92DF00215AE": {"the Microsoft reserved partition", noFiles, false},
-	"DE94BBA4-06D1-4D40-A16A-BFD50179D6AC": {"a Windows recovery partition", noFiles, false},
-	"0657FD6D-A4AB-43C4-84E5-0933C84B4F4F": {"swap", noFiles, false},
-	"82":                                   {"swap", noFiles, false},
-	"9E1A2D38-C612-4316-AA26-8B49521E5A8B": {"the PReP boot partition", noFiles, false},
-	"41":                                   {"the PReP boot partition", noFiles, false},
-	"426F6F74-0000-11AA-AA11-00306543ECAC": {"the Apple boot partition", noFiles, false},
-	"69646961-6700-11AA-AA11-00306543ECAC": {"the Apple system container", noFiles, false},
-	"52637672-7900-11AA-AA11-00306543ECAC": {"the Apple recovery container", noFiles, false},
+var partitionTypes = map[string]contentKind{
+	"C12A7328-F81F-11D2-BA4B-00A0C93EC93B": {"the EFI system partition", reasonNoPackages, false},
+	"EF":                                   {"the EFI system partition", reasonNoPackages, false},
+	"21686148-6449-6E6F-744E-656564454649": {"the BIOS boot partition", reasonNoPackages, false},
+	"E3C9E316-0B5C-4DB8-817D-F92DF00215AE": {"the Microsoft reserved partition", reasonNoPackages, false},
+	"DE94BBA4-06D1-4D40-A16A-BFD50179D6AC": {"a Windows recovery partition", reasonNoPackages, false},
+	"0657FD6D-A4AB-43C4-84E5-0933C84B4F4F": {"swap", reasonNoPackages, false},
+	"82":                                   {"swap", reasonNoPackages, false},
+	"9E1A2D38-C612-4316-AA26-8B49521E5A8B": {"the PReP boot partition", reasonNoPackages, false},
+	"41":                                   {"the PReP boot partition", reasonNoPackages, false},
+	"426F6F74-0000-11AA-AA11-00306543ECAC": {"the Apple boot partition", reasonNoPackages, false},
+	"69646961-6700-11AA-AA11-00306543ECAC": {"the Apple system container", reasonNoPackages, false},
+	"52637672-7900-11AA-AA11-00306543ECAC": {"the Apple recovery container", reasonNoPackages, false},
 	"53746F72-6167-11AA-AA11-00306543ECAC": {"Core Storage", "volumes of Core Storage cannot be read here", true},
 }
 
-// apple are types of containers that only the firmware uses.
-var apple = map[string]bool{"69646961-6700-11AA-AA11-00306543ECAC": true, "52637672-7900-11AA-AA11-00306543ECAC": true}
+// appleFirmwareTypes are types of containers that only the firmware uses.
+var appleFirmwareTypes = map[string]bool{
+	"69646961-6700-11AA-AA11-00306543ECAC": true, "52637672-7900-11AA-AA11-00306543ECAC": true,
+}
 
-// filled are types of partitions that are made for the files of Linux and macOS. If the beginning
+// dataPartitionTypes are types of partitions that are made for the files of Linux and macOS. If the beginning
 // of one is empty, its content may have been lost.
-var filled = map[string]bool{
+var dataPartitionTypes = map[string]bool{
 	"":                                     true, // a disk without a table
 	"83":                                   true, // Linux, and its LVM and RAID
 	"8E":                                   true,
@@ -109,21 +111,22 @@ var filled = map[string]bool{
 	"7C3457EF-0000-11AA-AA11-00306543ECAC": true, // APFS
 }
 
-// furthest is the number of bytes in which signatures occur.
-const furthest = 66 << 10
+// detectBytes is the number of bytes in which signatures occur.
+const detectBytes = 66 << 10
 
-// detect checks the beginning of a partition and its type.
-func detect(r io.ReaderAt, p Partition) (kind, error) {
-	typed, known := types[p.Type]
-	if known && apple[p.Type] {
+// detectKind checks the beginning of a partition and its type.
+func detectKind(r io.ReaderAt, p Partition) (contentKind, error) {
+	typed, known := partitionTypes[p.Type]
+	if known && appleFirmwareTypes[p.Type] {
 		return typed, nil // APFS, but without files of the user
 	}
-	b := make([]byte, min(furthest, p.Length))
-	if err := readAll(r, b, 0); err != nil {
+	b := make([]byte, min(detectBytes, p.Length))
+	if err := readFullAt(r, b, 0); err != nil {
 		return typed, err
 	}
-	for _, m := range marks {
-		if end := m.at + int64(len(m.text)); end <= int64(len(b)) && string(b[m.at:end]) == m.text && m.sense(b) {
+	for _, m := range signatures {
+		if end := m.offset + int64(len(m.magic)); end <= int64(len(b)) && string(b[m.offset:end]) == m.magic &&
+			m.isPlausible(b) {
 			if known && m.kind.reason != "" {
 				return typed, nil
 			}
@@ -134,13 +137,13 @@ func detect(r io.ReaderAt, p Partition) (kind, error) {
 		return typed, nil
 	}
 	if len(bytes.TrimLeft(b, "\x00")) == 0 {
-		return kind{"empty", "there is nothing at its beginning", filled[p.Type]}, nil
+		return contentKind{"empty", "there is nothing at its beginning", dataPartitionTypes[p.Type]}, nil
 	}
-	return kind{formatUnknown, "what it holds is not known here", true}, nil
+	return contentKind{formatUnknown, "what it holds is not known here", true}, nil
 }
 
-// sense checks further fields of a format with a short signature.
-func (m signature) sense(b []byte) bool {
+// isPlausible checks further fields of a format with a short signature.
+func (m signature) isPlausible(b []byte) bool {
 	if m.kind.name == formatExt4 { // the size of a block
 		return binary.LittleEndian.Uint32(b[1024+24:]) <= 6
 	}

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	maxChain    = 64       // images in a chain
-	imageMemory = 80 << 20 // of the tables of a chain, while they are read, in bytes
-	chainCache  = 32 << 20 // of all caches of a chain, in bytes
+	maxChain        = 64       // images in a chain
+	maxTableMemory  = 80 << 20 // of the tables of a chain, while they are read, in bytes
+	chainCacheBytes = 32 << 20 // of all caches of a chain, in bytes
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 
 // Image is the disk in a file. It is safe for concurrent reads.
 type Image struct {
-	top    qcow2.Layer
+	layer  qcow2.Layer
 	format string
 	files  []*os.File
 }
@@ -47,7 +47,7 @@ func OpenImage(name string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	folders, err := paths(filepath.Dir(target), filepath.Dir(name))
+	folders, err := dirPaths(filepath.Dir(target), filepath.Dir(name))
 	if err != nil {
 		return nil, err
 	}
@@ -56,16 +56,16 @@ func OpenImage(name string) (*Image, error) {
 		return nil, err
 	}
 	defer root.Close()
-	o := chainOpener{root: root, folders: folders, img: &Image{}}
-	if err := o.chain(filepath.Base(target)); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.img.Close())
+	o := chainOpener{root: root, rootPaths: folders, image: &Image{}}
+	if err := o.openChain(filepath.Base(target)); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.image.Close())
 	}
-	return o.img, nil
+	return o.image, nil
 }
 
-// paths returns the absolute paths of a directory: its own and, where it is the same, that by which
+// dirPaths returns the absolute paths of a directory: its own and, where it is the same, that by which
 // the user named it. Images created under that path name it too.
-func paths(folder, named string) ([]string, error) {
+func dirPaths(folder, named string) ([]string, error) {
 	var list []string
 	for _, p := range []string{folder, named} {
 		if to, err := filepath.EvalSymlinks(p); err != nil || to != folder {
@@ -81,17 +81,19 @@ func paths(folder, named string) ([]string, error) {
 }
 
 // Size returns the size of the disk in bytes.
-func (i *Image) Size() int64 { return i.top.Size() }
+func (i *Image) Size() int64 { return i.layer.Size() }
 
 // Format returns "raw" or "qcow2".
 func (i *Image) Format() string { return i.format }
 
 // NextData returns the next range at or after off that may contain anything but zeros; start == end
 // means that there is none.
-func (i *Image) NextData(off int64) (start, end int64, err error) { return qcow2.NextData(i.top, off) }
+func (i *Image) NextData(off int64) (start, end int64, err error) {
+	return qcow2.NextData(i.layer, off)
+}
 
 // ReadAt reads the disk.
-func (i *Image) ReadAt(p []byte, off int64) (int, error) { return i.top.ReadAt(p, off) }
+func (i *Image) ReadAt(p []byte, off int64) (int, error) { return i.layer.ReadAt(p, off) }
 
 // Close closes the files.
 func (i *Image) Close() error {
@@ -104,67 +106,67 @@ func (i *Image) Close() error {
 
 // chainOpener opens a chain of images, the highest first.
 type chainOpener struct {
-	root    *os.Root
-	folders []string // absolute paths of root
-	img     *Image
-	parts   []part // the highest first
-	memory  int64
+	root        *os.Root
+	rootPaths   []string // absolute paths of root
+	image       *Image
+	files       []chainFile // the highest first
+	memoryBytes int64
 }
 
-// part is a file of a chain.
-type part struct {
-	file  *os.File
-	size  int64
-	qcow2 bool
+// chainFile is a file of a chain.
+type chainFile struct {
+	file    *os.File
+	size    int64
+	isQCOW2 bool
 }
 
-// chain opens an image and its backing files.
-func (o *chainOpener) chain(name string) error {
+// openChain opens an image and its backing files.
+func (o *chainOpener) openChain(name string) error {
 	for format := ""; ; {
-		names, err := o.open(name, format)
-		if err != nil && len(o.parts) > 1 {
+		names, err := o.openNext(name, format)
+		if err != nil && len(o.files) > 1 {
 			return fmt.Errorf("its backing file %s: %w", name, err)
 		}
 		if err != nil {
 			return err
 		}
-		if names.Backing == "" {
+		if names.BackingName == "" {
 			break
 		}
-		if len(o.parts) == maxChain {
+		if len(o.files) == maxChain {
 			return fmt.Errorf("it has more than %d backing files", maxChain-1)
 		}
-		if name, err = o.below(name, names.Backing); err != nil {
+		if name, err = o.backingPath(name, names.BackingName); err != nil {
 			return err
 		}
-		if format = names.Format; format != "" && format != formatRaw && format != formatQCOW2 {
+		if format = names.BackingFormat; format != "" && format != formatRaw && format != formatQCOW2 {
 			return fmt.Errorf("its backing file %s has the unsupported format %q", name, format)
 		}
 	}
-	o.img.format = formatRaw
-	if o.parts[0].qcow2 {
-		o.img.format = formatQCOW2
+	o.image.format = formatRaw
+	if o.files[0].isQCOW2 {
+		o.image.format = formatQCOW2
 	}
-	return o.stack()
+	return o.combine()
 }
 
-// open opens one file. format is the one that the image above names; "" detects it.
-func (o *chainOpener) open(name, format string) (qcow2.Names, error) {
+// openNext opens one file. format is the one that the image above names; "" detects it.
+func (o *chainOpener) openNext(name, format string) (qcow2.BackingInfo, error) {
 	f, size, err := openFile(o.root, name)
 	if err != nil {
-		return qcow2.Names{}, err
+		return qcow2.BackingInfo{}, err
 	}
-	o.img.files = append(o.img.files, f)
-	p := part{file: f, size: size, qcow2: format == formatQCOW2}
+	o.image.files = append(o.image.files, f)
+	p := chainFile{file: f, size: size, isQCOW2: format == formatQCOW2}
 	if format == "" {
-		p.qcow2 = isQCOW2(f)
+		p.isQCOW2 = isQCOW2(f)
 	}
-	o.parts = append(o.parts, p)
-	if err := o.unlike(); err != nil || !p.qcow2 {
-		return qcow2.Names{}, err
+	o.files = append(o.files, p)
+	if err := o.checkCycle(); err != nil || !p.isQCOW2 {
+		return qcow2.BackingInfo{}, err
 	}
-	names, err := qcow2.ReadNames(f)
-	if o.memory += names.Memory; err == nil && o.memory > imageMemory {
+	names, err := qcow2.ReadBackingInfo(f)
+	if o.memoryBytes += names.MemoryBytes; err == nil && o.memoryBytes > maxTableMemory {
 		err = errors.New("its tables take too much memory")
 	}
 	return names, err
@@ -177,14 +179,14 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if !readable(st.Mode()) {
+	if !isReadableType(st.Mode()) {
 		return nil, 0, errors.New("it is neither a file nor a block device")
 	}
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, 0, err
 	}
-	if st, err = f.Stat(); err == nil && !readable(st.Mode()) {
+	if st, err = f.Stat(); err == nil && !isReadableType(st.Mode()) {
 		err = errors.New("it is neither a file nor a block device")
 	}
 	size := int64(0)
@@ -197,7 +199,7 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	return f, size, nil
 }
 
-func readable(m fs.FileMode) bool {
+func isReadableType(m fs.FileMode) bool {
 	return m.IsRegular() || m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
 }
 
@@ -208,14 +210,14 @@ func isQCOW2(r io.ReaderAt) bool {
 	return n == len(b) && bytes.Equal(b[:], []byte("QFI\xfb"))
 }
 
-// unlike returns an error if the last file occurs earlier in the chain.
-func (o *chainOpener) unlike() error {
-	last := len(o.parts) - 1
-	mine, err := o.parts[last].file.Stat()
+// checkCycle returns an error if the last file occurs earlier in the chain.
+func (o *chainOpener) checkCycle() error {
+	last := len(o.files) - 1
+	mine, err := o.files[last].file.Stat()
 	if err != nil {
 		return err
 	}
-	for _, p := range o.parts[:last] {
+	for _, p := range o.files[:last] {
 		if st, err := p.file.Stat(); err != nil || os.SameFile(st, mine) {
 			return errors.Join(err, errors.New("the backing files form a cycle"))
 		}
@@ -223,16 +225,16 @@ func (o *chainOpener) unlike() error {
 	return nil
 }
 
-// below returns the path in the directory of the backing file of an image.
-func (o *chainOpener) below(name, backing string) (string, error) {
-	if strings.HasPrefix(backing, "json:") || protocol(backing) {
+// backingPath returns the path in the directory of the backing file of an image.
+func (o *chainOpener) backingPath(name, backing string) (string, error) {
+	if strings.HasPrefix(backing, "json:") || hasProtocol(backing) {
 		return "", fmt.Errorf("its backing file %q is not a path", backing)
 	}
 	to := path.Join(path.Dir(name), backing)
 	if path.IsAbs(backing) {
 		to = backing
 	}
-	for _, folder := range o.folders {
+	for _, folder := range o.rootPaths {
 		if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(folder, "/")+"/"); ok {
 			to = in
 		}
@@ -243,33 +245,33 @@ func (o *chainOpener) below(name, backing string) (string, error) {
 	return to, nil
 }
 
-// protocol reports whether a name begins as QEMU's names of remote images do, such as nbd:.
-func protocol(name string) bool {
+// hasProtocol reports whether a name begins as QEMU's names of remote images do, such as nbd:.
+func hasProtocol(name string) bool {
 	before, _, found := strings.Cut(name, ":")
 	return found && !strings.Contains(before, "/")
 }
 
-// stack combines the images to one disk.
-func (o *chainOpener) stack() error {
+// combine combines the images to one disk.
+func (o *chainOpener) combine() error {
 	var layers []qcow2.Layer
-	cache := int64(chainCache / len(o.parts) / 2)
-	for _, p := range slices.Backward(o.parts) {
-		if !p.qcow2 {
-			layers = append(layers, qcow2.Flat(sparse(p), p.size))
+	cache := int64(chainCacheBytes / len(o.files) / 2)
+	for _, p := range slices.Backward(o.files) {
+		if !p.isQCOW2 {
+			layers = append(layers, qcow2.RawLayer(fileSource(p), p.size))
 			continue
 		}
-		image, err := qcow2.OpenPart(p.file, p.size, cache)
+		image, err := qcow2.OpenOverlay(p.file, p.size, cache)
 		if err != nil {
 			return fmt.Errorf("%s: %w", filepath.Base(p.file.Name()), err)
 		}
 		layers = append(layers, image)
 	}
-	o.img.top = layers[0]
+	o.image.layer = layers[0]
 	if len(layers) > 1 {
-		o.img.top = qcow2.Stack(layers...)
+		o.image.layer = qcow2.Stack(layers...)
 	}
 	return nil
 }
 
-// sparse returns a source for a raw file that knows its holes.
-func sparse(p part) blob.FileSource { return blob.FileSource{File: p.file, Size: p.size} }
+// fileSource returns a source for a raw file that knows its holes.
+func fileSource(p chainFile) blob.FileSource { return blob.FileSource{File: p.file, Size: p.size} }

@@ -27,13 +27,13 @@ func (p Partition) end() int64 { return p.Start + p.Length }
 
 // Limits on what is read of tables.
 const (
-	gptHeader     = 92 // minimum bytes
-	gptEntry      = 128
-	maxGPTEntry   = 4096
-	maxPartitions = 1024
-	maxGPTTable   = maxPartitions * gptEntry
-	maxLogical    = 128
-	sectorMBR     = 512
+	minGPTHeaderBytes    = 92 // minimum bytes
+	gptEntryBytes        = 128
+	maxGPTEntryBytes     = 4096
+	maxPartitions        = 1024
+	maxGPTTableBytes     = maxPartitions * gptEntryBytes
+	maxLogicalPartitions = 128
+	mbrSectorBytes       = 512
 )
 
 // Types of entries of an MBR.
@@ -48,8 +48,8 @@ const (
 // damaged, or MBR. A disk without one is one partition. A partition that exceeds the end of the
 // disk is cut off there; one of which nothing is left is damaged.
 func Partitions(r io.ReaderAt, size int64) ([]Partition, error) {
-	var boot [sectorMBR]byte
-	if err := readAll(r, boot[:], 0); err != nil {
+	var boot [mbrSectorBytes]byte
+	if err := readFullAt(r, boot[:], 0); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return []Partition{{Length: size}}, nil
 		}
@@ -81,7 +81,7 @@ func readGPT(r io.ReaderAt, size int64) ([]Partition, error) {
 	worst := errNoTable
 	for _, sector := range []int64{512, 4096} {
 		for _, at := range []int64{sector, size/sector*sector - sector} {
-			list, err := readHeader(r, size, at, sector)
+			list, err := readGPTHeader(r, size, at, sector)
 			if err == nil {
 				return list, nil
 			}
@@ -93,12 +93,12 @@ func readGPT(r io.ReaderAt, size int64) ([]Partition, error) {
 	return nil, worst
 }
 
-func readHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
+func readGPTHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
 	if at < sector || at > size-sector {
 		return nil, errNoTable
 	}
 	b := make([]byte, sector)
-	if err := readAll(r, b, at); err != nil {
+	if err := readFullAt(r, b, at); err != nil {
 		return nil, err
 	}
 	if !bytes.HasPrefix(b, []byte("EFI PART")) {
@@ -107,57 +107,57 @@ func readHeader(r io.ReaderAt, size, at, sector int64) ([]Partition, error) {
 	le := binary.LittleEndian
 	length, want := int64(le.Uint32(b[12:])), le.Uint32(b[16:])
 	clear(b[16:20])
-	if length < gptHeader || length > sector || crc32.ChecksumIEEE(b[:length]) != want ||
+	if length < minGPTHeaderBytes || length > sector || crc32.ChecksumIEEE(b[:length]) != want ||
 		le.Uint64(b[24:]) != uint64(at/sector) {
 		return nil, damaged("the header of its partition table is not what its checksum says")
 	}
 	table, count, entry := le.Uint64(b[72:]), int64(le.Uint32(b[80:])), int64(le.Uint32(b[84:]))
 	switch {
-	case entry < gptEntry || entry > maxGPTEntry || entry&(entry-1) != 0 || count > maxPartitions ||
-		count*entry > maxGPTTable*4:
+	case entry < gptEntryBytes || entry > maxGPTEntryBytes || entry&(entry-1) != 0 || count > maxPartitions ||
+		count*entry > maxGPTTableBytes*4:
 		return nil, damaged("its partition table has %d entries of %d bytes", count, entry)
 	case table > uint64(size/sector) || int64(table)*sector > size-count*entry:
 		return nil, damaged("its partition table is past its end")
 	}
 	entries := make([]byte, count*entry)
-	if err := readAll(r, entries, int64(table)*sector); err != nil {
+	if err := readFullAt(r, entries, int64(table)*sector); err != nil {
 		return nil, err
 	}
 	if crc32.ChecksumIEEE(entries) != le.Uint32(b[88:]) {
 		return nil, damaged("its partition table is not what its checksum says")
 	}
-	return readEntries(entries, entry, sector, size)
+	return readGPTEntries(entries, entry, sector, size)
 }
 
-func readEntries(b []byte, entry, sector, size int64) ([]Partition, error) {
+func readGPTEntries(b []byte, entry, sector, size int64) ([]Partition, error) {
 	le := binary.LittleEndian
 	list := []Partition{}
 	for k := int64(0); k*entry < int64(len(b)); k++ {
 		e := b[k*entry : (k+1)*entry]
-		if kind := guid(e); kind != noGUID {
+		if kind := formatGUID(e); kind != zeroGUID {
 			first, last := le.Uint64(e[32:]), le.Uint64(e[40:])
 			if last < first || last > 1<<62/uint64(sector) {
 				return nil, damaged("its partition %d reaches from sector %d to %d", k+1, first, last)
 			}
 			p := Partition{Index: int(k) + 1, Type: kind, Name: utf16Text(e[56:128]), Start: int64(first) * sector}
 			p.Length = (int64(last)+1)*sector - p.Start
-			list = append(list, p.cut(size))
+			list = append(list, p.clipTo(size))
 		}
 	}
 	return list, nil
 }
 
-// cut ends a partition at the end of the disk. One that begins after it becomes empty.
-func (p Partition) cut(size int64) Partition {
+// clipTo ends a partition at the end of the disk. One that begins after it becomes empty.
+func (p Partition) clipTo(size int64) Partition {
 	p.Start = min(p.Start, size)
 	p.Length = min(p.Length, size-p.Start)
 	return p
 }
 
-const noGUID = "00000000-0000-0000-0000-000000000000"
+const zeroGUID = "00000000-0000-0000-0000-000000000000"
 
-// guid formats a GUID, whose first three groups are little-endian.
-func guid(b []byte) string {
+// formatGUID formats a GUID, whose first three groups are little-endian.
+func formatGUID(b []byte) string {
 	le := binary.LittleEndian
 	return fmt.Sprintf("%08X-%04X-%04X-%X-%X", le.Uint32(b), le.Uint16(b[4:]), le.Uint16(b[6:]), b[8:10], b[10:16])
 }
@@ -171,11 +171,11 @@ func utf16Text(b []byte) string {
 		}
 		units = append(units, u)
 	}
-	return plain(string(utf16.Decode(units)))
+	return stripControl(string(utf16.Decode(units)))
 }
 
-// plain removes terminal control characters.
-func plain(s string) string {
+// stripControl removes terminal control characters.
+func stripControl(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\ufffd' {
 			return -1
@@ -190,106 +190,107 @@ func readMBR(r io.ReaderAt, size int64, boot []byte) ([]Partition, bool) {
 	if boot[510] != 0x55 || boot[511] != 0xaa {
 		return nil, false
 	}
-	m := mbr{r: r}
+	m := mbrReader{r: r}
 	cut := false
 	for k := range 4 {
-		e := readEntry(boot[446+16*k:])
-		if e.kind == 0 || e.sectors == 0 {
+		e := parseMBREntry(boot[446+16*k:])
+		if e.partitionType == 0 || e.sectorCount == 0 {
 			continue
 		}
-		if e.flag&0x7f != 0 || e.start == 0 {
+		if e.bootFlag&0x7f != 0 || e.startSector == 0 {
 			return nil, false
 		}
-		p := e.partition(k+1, 0)
+		p := e.toPartition(k+1, 0)
 		cut = cut || p.Start >= size
-		if extended(e.kind) {
-			if p.Length, p.Err = 0, m.logical(p.Start); p.Err == nil {
+		if isExtended(e.partitionType) {
+			if p.Length, p.Err = 0, m.readLogical(p.Start); p.Err == nil {
 				continue
 			}
 		}
-		m.list = append(m.list, p)
+		m.partitions = append(m.partitions, p)
 	}
-	sorted := slices.DeleteFunc(slices.Clone(m.list), func(p Partition) bool { return p.Err != nil })
+	sorted := slices.DeleteFunc(slices.Clone(m.partitions), func(p Partition) bool { return p.Err != nil })
 	slices.SortFunc(sorted, func(a, b Partition) int { return cmp.Compare(a.Start, b.Start) })
 	for k := 1; k < len(sorted); k++ {
 		if sorted[k].Start < sorted[k-1].end() {
 			return nil, false
 		}
 	}
-	slices.SortFunc(m.list, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
-	if cut && fileSystem(r, size) {
+	slices.SortFunc(m.partitions, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
+	if cut && hasFileSystem(r, size) {
 		return nil, false
 	}
 	known := false
-	for k, p := range m.list {
-		m.list[k] = p.cut(size)
-		known = known || m.list[k].Length > 0
+	for k, p := range m.partitions {
+		m.partitions[k] = p.clipTo(size)
+		known = known || m.partitions[k].Length > 0
 	}
-	return m.list, known
+	return m.partitions, known
 }
 
-// fileSystem reports whether a disk itself begins with the signature of a file system.
-func fileSystem(r io.ReaderAt, size int64) bool {
-	k, err := detect(r, Partition{Length: size})
+// hasFileSystem reports whether a disk itself begins with the signature of a file system.
+func hasFileSystem(r io.ReaderAt, size int64) bool {
+	k, err := detectKind(r, Partition{Length: size})
 	return err == nil && k.name != formatUnknown
 }
 
-type mbr struct {
-	r    io.ReaderAt
-	list []Partition
+type mbrReader struct {
+	r          io.ReaderAt
+	partitions []Partition
 }
 
 // mbrEntry is an entry of a table; offsets are in sectors.
 type mbrEntry struct {
-	flag, kind     byte
-	start, sectors int64
+	bootFlag, partitionType  byte
+	startSector, sectorCount int64
 }
 
-func readEntry(b []byte) mbrEntry {
+func parseMBREntry(b []byte) mbrEntry {
 	le := binary.LittleEndian
 	return mbrEntry{b[0], b[4], int64(le.Uint32(b[8:])), int64(le.Uint32(b[12:]))}
 }
 
-func extended(kind byte) bool {
+func isExtended(kind byte) bool {
 	return kind == mbrExtended || kind == mbrExtendedLB || kind == mbrLinuxExt
 }
 
-func (e mbrEntry) partition(index int, from int64) Partition {
-	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.kind), Start: from +
-		e.start*sectorMBR, Length: e.sectors * sectorMBR}
+func (e mbrEntry) toPartition(index int, from int64) Partition {
+	return Partition{Index: index, Type: fmt.Sprintf("%02X", e.partitionType), Start: from +
+		e.startSector*mbrSectorBytes, Length: e.sectorCount * mbrSectorBytes}
 }
 
-// logical follows the list of tables in an extended partition, each of which has one partition and
+// readLogical follows the list of tables in an extended partition, each of which has one partition and
 // the offset of the next table. Its error names the sector where the list breaks off.
-func (m *mbr) logical(first int64) error {
+func (m *mbrReader) readLogical(first int64) error {
 	at, index := first, 5
-	for range maxLogical {
-		var b [sectorMBR]byte
-		if err := readAll(m.r, b[:], at); err != nil {
-			return fmt.Errorf("its list of partitions breaks off at sector %d: %w", at/sectorMBR, err)
+	for range maxLogicalPartitions {
+		var b [mbrSectorBytes]byte
+		if err := readFullAt(m.r, b[:], at); err != nil {
+			return fmt.Errorf("its list of partitions breaks off at sector %d: %w", at/mbrSectorBytes, err)
 		}
 		if b[510] != 0x55 || b[511] != 0xaa {
-			return damaged("its partition list is cut off at sector %d, which is not a table", at/sectorMBR)
+			return damaged("its partition list is cut off at sector %d, which is not a table", at/mbrSectorBytes)
 		}
-		if e := readEntry(b[446:]); e.kind != 0 && e.sectors > 0 && e.start > 0 {
-			m.list = append(m.list, e.partition(index, at))
+		if e := parseMBREntry(b[446:]); e.partitionType != 0 && e.sectorCount > 0 && e.startSector > 0 {
+			m.partitions = append(m.partitions, e.toPartition(index, at))
 			index++
 		}
-		next := readEntry(b[462:])
-		if !extended(next.kind) || next.start == 0 {
+		next := parseMBREntry(b[462:])
+		if !isExtended(next.partitionType) || next.startSector == 0 {
 			return nil
 		}
-		to := first + next.start*sectorMBR
+		to := first + next.startSector*mbrSectorBytes
 		if to <= at { // tables must ascend: a list that goes back would not end
-			return damaged("its list of partitions goes back from sector %d to %d", at/sectorMBR, to/sectorMBR)
+			return damaged("its list of partitions goes back from sector %d to %d", at/mbrSectorBytes,
+				to/mbrSectorBytes)
 		}
 		at = to
 	}
-	return damaged("its list of partitions has more than %d tables", maxLogical)
+	return damaged("its list of partitions has more than %d tables", maxLogicalPartitions)
 }
 
-// readAll reads all of p.
-func readAll(r io.ReaderAt, p []byte, off int64) error {
+// readFullAt reads all of p.
+func readFullAt(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	switch {
 	case n == len(p):

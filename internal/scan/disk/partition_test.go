@@ -141,7 +141,7 @@ func TestLostLogical(t *testing.T) {
 		_, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
 		var told []string
 		for _, s := range skipped {
-			if s.Partial {
+			if s.MayHavePackages {
 				told = append(told, s.Name+": "+s.Reason)
 			}
 		}
@@ -198,7 +198,8 @@ func TestCutMBR(t *testing.T) {
 	}
 	copy(m[mib+4086:], "SWAPSPACE2")
 	_, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
-	if err != nil || len(skipped) != 4 || skipped[0].Partial || !skipped[2].Partial || !skipped[3].Partial {
+	if err != nil || len(skipped) != 4 || skipped[0].MayHavePackages || !skipped[2].MayHavePackages ||
+		!skipped[3].MayHavePackages {
 		t.Errorf("%+v, %v", skipped, err)
 	}
 	for name, spoil := range map[string]func(m memory){
@@ -313,7 +314,7 @@ func FuzzPartitions(f *testing.F) {
 				t.Fatalf("%+v of %d bytes", p, size)
 			}
 		}
-		if _, _, err := disk.Volumes(bytes.NewReader(m), size); err != nil && !errors.Is(err, disk.ErrNoDisk) {
+		if _, _, err := disk.Volumes(bytes.NewReader(m), size); err != nil && !errors.Is(err, disk.ErrNotDisk) {
 			t.Fatal(err)
 		}
 	})

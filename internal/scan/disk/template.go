@@ -14,10 +14,10 @@ import (
 	"github.com/buildyard/buildyard/internal/qcow2"
 )
 
-// sharedFrames is how many decoded frames, of at most 1 MiB, are cached for all templates of a
+// cachedFrames is how many decoded frames, of at most 1 MiB, are cached for all templates of a
 // storage: the directories and inodes of a file system are spread over many of them, and
 // neighboring data over several layers.
-const sharedFrames = 96
+const cachedFrames = 96
 
 // Storage is the directory of a registry, which may be running. Layers that several templates share
 // are opened and decoded once. It is safe for concurrent use.
@@ -25,16 +25,16 @@ type Storage struct {
 	dir    *layout.Dir
 	frames *blob.FrameCache
 
-	mu   sync.Mutex // guards the field below
-	open map[string]*sharedLayer
+	mu         sync.Mutex // guards the field below
+	openLayers map[string]*sharedLayer
 }
 
 // sharedLayer is an open layer file. The storage counts its users.
 type sharedLayer struct {
-	name  string
-	file  *os.File
-	layer *blob.Layer
-	users int
+	name     string
+	file     *os.File
+	layer    *blob.Layer
+	refCount int
 }
 
 // OpenStorage opens the directory of a registry, the one that contains vm_dir.
@@ -43,22 +43,22 @@ func OpenStorage(base string) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Storage{dir: dir, frames: blob.NewFrameCache(sharedFrames), open: map[string]*sharedLayer{}}, nil
+	return &Storage{dir: dir, frames: blob.NewFrameCache(cachedFrames), openLayers: map[string]*sharedLayer{}}, nil
 }
 
 // Close closes the directory. Templates that are open stay so.
 func (s *Storage) Close() error { return s.dir.Close() }
 
-// Tag is a version of a template.
-type Tag struct {
+// TemplateVersion is a version of a template.
+type TemplateVersion struct {
 	ID, Name  string // of the template
 	Tag       string
 	ContentID string // versions with an equal one have the same content
 }
 
-// Tags returns the newest version of every template, in the order of their IDs, and the damage
+// LatestVersions returns the newest version of every template, in the order of their IDs, and the damage
 // found.
-func (s *Storage) Tags() (tags []Tag, damaged []layout.Damage, err error) {
+func (s *Storage) LatestVersions() (tags []TemplateVersion, damaged []layout.Damage, err error) {
 	list, damaged, err := s.dir.Templates()
 	if err != nil {
 		return nil, nil, err
@@ -67,30 +67,30 @@ func (s *Storage) Tags() (tags []Tag, damaged []layout.Damage, err error) {
 		t := &list[i]
 		if n := len(t.Versions); n > 0 {
 			v := &t.Versions[n-1]
-			tags = append(tags, Tag{ID: t.ID, Name: t.Name, Tag: v.Tag, ContentID: v.ContentID})
+			tags = append(tags, TemplateVersion{ID: t.ID, Name: t.Name, Tag: v.Tag, ContentID: v.ContentID})
 		}
 	}
 	return tags, damaged, nil
 }
 
-// Templates lists the newest version of every template of a registry's storage.
-func Templates(storage string) ([]Tag, []layout.Damage, error) {
+// LatestTemplates lists the newest version of every template of a registry's storage.
+func LatestTemplates(storage string) ([]TemplateVersion, []layout.Damage, error) {
 	s, err := OpenStorage(storage)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }()
-	return s.Tags()
+	return s.LatestVersions()
 }
 
 // Template is a version of a template whose files are open: its disks stay readable whatever the
 // registry does.
 type Template struct {
-	Tag
-	Disks  []Disk
-	layers []*sharedLayer
-	from   *Storage
-	own    bool // the storage was opened for this template
+	TemplateVersion
+	Disks       []Disk
+	layers      []*sharedLayer
+	storage     *Storage
+	ownsStorage bool // the storage was opened for this template
 }
 
 // Disk is a disk of a template.
@@ -110,32 +110,35 @@ func OpenTemplate(storage, id, tag string) (*Template, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	t.own = true
+	t.ownsStorage = true
 	return t, nil
 }
 
 // Open opens a version of a template; "" is the newest. Layers may be squashed or removed between
 // reading the list and opening the files: then it starts over.
 func (s *Storage) Open(id, tag string) (*Template, error) {
-	t, err := s.try(id, tag)
-	if errors.Is(err, errGone) {
-		t, err = s.try(id, tag)
+	t, err := s.tryOpen(id, tag)
+	if errors.Is(err, errLayerMissing) {
+		t, err = s.tryOpen(id, tag)
 	}
 	return t, err
 }
 
-// errGone reports that a layer of a template is missing.
-var errGone = errors.New("one of its layers is not there")
+// errLayerMissing reports that a layer of a template is missing.
+var errLayerMissing = errors.New("one of its layers is not there")
 
-func (s *Storage) try(id, tag string) (*Template, error) {
-	list, v, err := s.version(id, tag)
+func (s *Storage) tryOpen(id, tag string) (*Template, error) {
+	list, v, err := s.findVersion(id, tag)
 	if err != nil {
 		return nil, err
 	}
-	t := &Template{Tag: Tag{ID: list.ID, Name: list.Name, Tag: v.Tag, ContentID: v.ContentID}, from: s}
+	t := &Template{
+		TemplateVersion: TemplateVersion{ID: list.ID, Name: list.Name, Tag: v.Tag, ContentID: v.ContentID},
+		storage:         s,
+	}
 	for i := range v.Files {
 		if f := &v.Files[i]; f.Kind == layout.Disk {
-			if err := t.add(f); err != nil {
+			if err := t.addDisk(f); err != nil {
 				return nil, errors.Join(fmt.Errorf("template %s, tag %q, disk %s: %w", list.ID, v.Tag, f.Name, err),
 					t.Close())
 			}
@@ -144,8 +147,8 @@ func (s *Storage) try(id, tag string) (*Template, error) {
 	return t, nil
 }
 
-// version returns the version with a tag.
-func (s *Storage) version(id, tag string) (*layout.Template, *layout.Version, error) {
+// findVersion returns the version with a tag.
+func (s *Storage) findVersion(id, tag string) (*layout.Template, *layout.Version, error) {
 	clean, ok := layout.ParseID(id)
 	if !ok {
 		return nil, nil, fmt.Errorf("%q is not a template id", id)
@@ -170,8 +173,8 @@ func (s *Storage) version(id, tag string) (*layout.Template, *layout.Version, er
 	return nil, nil, fmt.Errorf("template %s has no tag %q", clean, tag)
 }
 
-// add opens the layers of a disk.
-func (t *Template) add(f *layout.File) error {
+// addDisk opens the layers of a disk.
+func (t *Template) addDisk(f *layout.File) error {
 	var sum int64
 	for _, l := range f.Layers {
 		sum += l.IndexLength
@@ -181,14 +184,14 @@ func (t *Template) add(f *layout.File) error {
 	}
 	chain := make([]*blob.Layer, len(f.Layers))
 	for i, l := range f.Layers {
-		shared, err := t.from.take(l)
+		shared, err := t.storage.acquireLayer(l)
 		if err != nil {
 			return err
 		}
 		t.layers = append(t.layers, shared)
 		chain[i] = shared.layer
 	}
-	c, err := t.from.frames.OpenChain(chain...)
+	c, err := t.storage.frames.OpenChain(chain...)
 	if err != nil {
 		return err
 	}
@@ -206,12 +209,12 @@ func (t *Template) add(f *layout.File) error {
 	return nil
 }
 
-// take opens a layer, or adds a user to an open one.
-func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
+// acquireLayer opens a layer, or adds a user to an open one.
+func (s *Storage) acquireLayer(l layout.Layer) (*sharedLayer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held := s.open[l.Root]; held != nil {
-		held.users++
+	if held := s.openLayers[l.Root]; held != nil {
+		held.refCount++
 		return held, nil
 	}
 	root, err := blob.ParseDigest(l.Root)
@@ -220,7 +223,7 @@ func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
 	}
 	f, err := s.dir.OpenLayer(layout.Disk, l.FileName())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s", errGone, l.Root)
+		return nil, fmt.Errorf("%w: %s", errLayerMissing, l.Root)
 	}
 	if err != nil {
 		return nil, err
@@ -236,24 +239,24 @@ func (s *Storage) take(l layout.Layer) (*sharedLayer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("layer %s: %w", l.Root, err), f.Close())
 	}
-	s.open[l.Root] = &sharedLayer{name: l.Root, file: f, layer: layer, users: 1}
-	return s.open[l.Root], nil
+	s.openLayers[l.Root] = &sharedLayer{name: l.Root, file: f, layer: layer, refCount: 1}
+	return s.openLayers[l.Root], nil
 }
 
 // Close releases the layers.
 func (t *Template) Close() error {
 	var err error
-	s := t.from
+	s := t.storage
 	s.mu.Lock()
 	for _, l := range t.layers {
-		if l.users--; l.users == 0 {
-			delete(s.open, l.name)
+		if l.refCount--; l.refCount == 0 {
+			delete(s.openLayers, l.name)
 			err = errors.Join(err, l.file.Close())
 		}
 	}
 	s.mu.Unlock()
 	t.layers = nil
-	if t.own {
+	if t.ownsStorage {
 		err = errors.Join(err, s.Close())
 	}
 	return err

@@ -60,8 +60,9 @@ func TestTemplate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(diskOf(t, tpl), want) || tpl.Tag.ID != templateID || tag != "" && tpl.Tag.Tag != tag {
-			t.Errorf("%q: %+v", tag, tpl.Tag)
+		if !bytes.Equal(diskOf(t, tpl), want) || tpl.TemplateVersion.ID != templateID ||
+			tag != "" && tpl.TemplateVersion.Tag != tag {
+			t.Errorf("%q: %+v", tag, tpl.TemplateVersion)
 		}
 		if err := tpl.Close(); err != nil {
 			t.Error(err)
@@ -91,7 +92,7 @@ func TestTemplateWhoseLayersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	tags, damaged, err := s.Tags()
+	tags, damaged, err := s.LatestVersions()
 	if err != nil || len(damaged) > 0 || len(tags) != 2 || tags[0].Tag != "v1" || tags[1].ID != secondID {
 		t.Fatalf("%+v, %+v, %v", tags, damaged, err)
 	}

@@ -23,30 +23,30 @@ type Volume struct {
 
 // Skipped is a part of a disk that is not returned as a volume.
 type Skipped struct {
-	Partition int    // Index of the Partition
-	Name      string // its name, as far as known
-	Reason    string
-	Partial   bool  // it may have packages: without it a scan is incomplete
-	Err       error // where reading it failed
+	Partition       int    // Index of the Partition
+	Name            string // its name, as far as known
+	Reason          string
+	MayHavePackages bool  // it may have packages: without it a scan is incomplete
+	Err             error // where reading it failed
 }
 
-// opening opens the volumes of a partition of a format.
-type opening func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
+// openFunc opens the volumes of a partition of a format.
+type openFunc func(r io.ReaderAt, size int64) ([]Volume, []Skipped, error)
 
-// openings are the supported formats.
-var openings = map[string]opening{formatExt4: openExt4, formatAPFS: openAPFS}
+// openers are the supported formats.
+var openers = map[string]openFunc{formatExt4: openExt4, formatAPFS: openAPFS}
 
 // Volumes finds the file systems of a disk. It fails only where the disk as a whole is unreadable,
-// and with ErrNoDisk for another file; r must stay open while the volumes are used.
+// and with ErrNotDisk for another file; r must stay open while the volumes are used.
 func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err error) {
 	parts, err := Partitions(r, size)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, p := range parts {
-		v, s := volumesOf(r, p)
+		v, s := openVolumes(r, p)
 		if p.Index == 0 && len(s) == 1 && (size == 0 || s[0].Name == formatUnknown || s[0].Name == formatCD) {
-			return nil, nil, noDisk(r, size)
+			return nil, nil, notDiskError(r, size)
 		}
 		for i := range v {
 			v[i].Partition = p.Index
@@ -59,42 +59,44 @@ func Volumes(r io.ReaderAt, size int64) (vols []Volume, skipped []Skipped, err e
 	return vols, skipped, nil
 }
 
-// volumesOf opens the volumes of a partition.
-func volumesOf(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
+// openVolumes opens the volumes of a partition.
+func openVolumes(r io.ReaderAt, p Partition) ([]Volume, []Skipped) {
 	if p.Err != nil {
-		return nil, []Skipped{failed(p.describe("the extended partition"), p.Err)}
+		return nil, []Skipped{skippedWithError(p.displayName("the extended partition"), p.Err)}
 	}
 	if p.Length == 0 {
 		return nil,
-			[]Skipped{{Name: p.describe("a partition"), Reason: "it is past the end of the disk", Partial: true}}
+			[]Skipped{
+				{Name: p.displayName("a partition"), Reason: "it is past the end of the disk", MayHavePackages: true},
+			}
 	}
 	section := io.NewSectionReader(r, p.Start, p.Length)
-	k, err := detect(section, p)
+	k, err := detectKind(section, p)
 	if err != nil {
-		return nil, []Skipped{failed(p.describe("a partition"), err)}
+		return nil, []Skipped{skippedWithError(p.displayName("a partition"), err)}
 	}
-	open := openings[k.name]
+	open := openers[k.name]
 	if open == nil {
-		s := Skipped{Name: p.describe(k.name), Reason: k.reason, Partial: k.loses}
+		s := Skipped{Name: p.displayName(k.name), Reason: k.reason, MayHavePackages: k.mayHavePackages}
 		if s.Reason == "" {
-			s.Reason, s.Partial = unread, true
+			s.Reason, s.MayHavePackages = reasonUnsupported, true
 		}
 		return nil, []Skipped{s}
 	}
 	vols, skipped, err := open(section, p.Length)
 	if err != nil {
-		skipped = append(skipped, failed(p.describe(k.name), err))
+		skipped = append(skipped, skippedWithError(p.displayName(k.name), err))
 	}
 	return vols, skipped
 }
 
-// failed returns a part that could not be read.
-func failed(name string, err error) Skipped {
-	return Skipped{Name: name, Reason: err.Error(), Partial: true, Err: err}
+// skippedWithError returns a part that could not be read.
+func skippedWithError(name string, err error) Skipped {
+	return Skipped{Name: name, Reason: err.Error(), MayHavePackages: true, Err: err}
 }
 
-// describe formats the name of a partition for users.
-func (p Partition) describe(what string) string {
+// displayName formats the name of a partition for users.
+func (p Partition) displayName(what string) string {
 	switch {
 	case p.Index == 0:
 		return what
@@ -107,7 +109,7 @@ func (p Partition) describe(what string) string {
 func openExt4(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 	f, err := ext4.Open(r, size)
 	if err != nil {
-		if errors.Is(err, ext4.ErrNone) {
+		if errors.Is(err, ext4.ErrNotExt) {
 			err = damaged("%v", err)
 		}
 		return nil, nil, err

@@ -99,7 +99,7 @@ func TestVolumes(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s %s %s %v", v.Partition, v.Format, v.Name, b, err))
 	}
 	for _, s := range skipped {
-		got = append(got, fmt.Sprintf("%d %s: %s, %v", s.Partition, s.Name, s.Reason, s.Partial))
+		got = append(got, fmt.Sprintf("%d %s: %s, %v", s.Partition, s.Name, s.Reason, s.MayHavePackages))
 	}
 	want := []string{
 		"2 ext4 root root <nil>", "11 ext4 hidden hidden <nil>",
@@ -160,7 +160,7 @@ func TestVolumesOfAPFS(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s %q %q %v %v", v.Partition, v.Format, v.Name, v.Role, v.Group != "", err))
 	}
 	for _, s := range skipped {
-		got = append(got, fmt.Sprintf("%d %s: %v, %v", s.Partition, s.Name, s.Partial,
+		got = append(got, fmt.Sprintf("%d %s: %v, %v", s.Partition, s.Name, s.MayHavePackages,
 			errors.Is(s.Err, apfs.ErrEncrypted)))
 	}
 	want := []string{
@@ -184,7 +184,7 @@ func TestLostVolume(t *testing.T) {
 	}
 	m[bytes.Index(m, []byte("Data\x00"))]++
 	vols, skipped, err := disk.Volumes(bytes.NewReader(m), int64(len(m)))
-	if err != nil || len(vols) != 1 || len(skipped) != 1 || !skipped[0].Partial ||
+	if err != nil || len(vols) != 1 || len(skipped) != 1 || !skipped[0].MayHavePackages ||
 		!errors.Is(skipped[0].Err, apfs.ErrDamaged) {
 		t.Errorf("%+v, %+v, %v", vols, skipped, err)
 	}

@@ -9,21 +9,21 @@ import (
 // known. It also finds changes made while no process watched. The caller holds the lock of the
 // host.
 func (l *realTimeScan) catchUpLocked() {
-	if l.host.memory.Noted && !l.host.missed {
-		l.know()
+	if l.host.saved.BaselineKnown && !l.host.missedChanges {
+		l.setBaselineKnown()
 		return
 	}
-	if l.host.full != nil && within(cmp.Or(l.host.full.order.Path, "/"), l.root) {
-		l.know() // it finds all of it, and calls again
+	if l.host.fullScan != nil && isWithin(cmp.Or(l.host.fullScan.request.Path, "/"), l.root) {
+		l.setBaselineKnown() // it finds all of it, and calls again
 		return
 	}
-	if l.caught != nil {
+	if l.caughtUp != nil {
 		return
 	}
 	caught := make(chan struct{})
-	l.caught = caught
-	before := l.host.memory.Watched
-	if l.host.memory.Noted {
+	l.caughtUp = caught
+	before := l.host.saved.WatchedSince
+	if l.host.saved.BaselineKnown {
 		before = time.Time{}
 	}
 	l.tasks.Go(func() {
@@ -32,66 +32,66 @@ func (l *realTimeScan) catchUpLocked() {
 	})
 }
 
-// know records that all files present at the start are known.
-func (l *realTimeScan) know() { l.once.Do(func() { close(l.noted) }) }
+// setBaselineKnown records that all files present at the start are known.
+func (l *realTimeScan) setBaselineKnown() { l.baselineOnce.Do(func() { close(l.baselineKnown) }) }
 
-func (l *realTimeScan) known() bool {
+func (l *realTimeScan) isBaselineKnown() bool {
 	select {
-	case <-l.noted:
+	case <-l.baselineKnown:
 		return true
 	default:
 		return false
 	}
 }
 
-// later puts directories back into the queue.
-func (l *realTimeScan) later(folders []string) {
+// requeueDirs puts directories back into the queue.
+func (l *realTimeScan) requeueDirs(folders []string) {
 	var list []Change
 	for _, f := range folders {
-		list = append(list, Change{outside(f), FolderChanged})
+		list = append(list, Change{toSystemPath(f), DirChanged})
 	}
-	l.pending.add(list, time.Now())
+	l.queue.add(list, time.Now())
 }
 
 func (l *realTimeScan) catchUp(before time.Time) {
-	yield()
-	l.host.lookAround(l.ctx)
-	defer l.know() // whatever the result
+	lowerPriority()
+	l.host.checkHungMounts(l.ctx)
+	defer l.setBaselineKnown() // whatever the result
 	if before.IsZero() {
-		l.know()
+		l.setBaselineKnown()
 	}
-	err := l.lookBack(before)
-	for err != nil && l.waits() {
-		err = l.lookBack(before)
+	err := l.searchMissed(before)
+	for err != nil && l.waitRetry() {
+		err = l.searchMissed(before)
 	}
 	l.host.mu.Lock()
 	defer l.host.mu.Unlock()
-	l.caught = nil
-	if err == nil && l.ctx.Err() == nil && l.host.live == l {
-		l.host.memory.Noted, l.host.missed = true, false
-		l.host.rememberLocked()
+	l.caughtUp = nil
+	if err == nil && l.ctx.Err() == nil && l.host.realTime == l {
+		l.host.saved.BaselineKnown, l.host.missedChanges = true, false
+		l.host.saveStateLocked()
 	}
 }
 
-// lookBack searches once for files that existed before or were missed.
-func (l *realTimeScan) lookBack(before time.Time) error {
-	s := &step{cause: ByFullScan}
-	_, err := l.pass(s, inTree(l.root), before).run(l.ctx)
+// searchMissed searches once for files that existed before or were missed.
+func (l *realTimeScan) searchMissed(before time.Time) error {
+	s := &changeCollector{cause: ByFullScan}
+	_, err := l.newTreeScan(s, toTreePath(l.root), before).run(l.ctx)
 	if err == nil {
 		err = l.host.match(l.ctx, s)
 	}
-	l.host.tell(s)
+	l.host.notifyChange(s)
 	if err != nil && l.ctx.Err() == nil {
-		l.host.failed(err, "What was missed could not be looked for.")
+		l.host.recordFailure(err, "What was missed could not be looked for.")
 		l.host.warn("what happened before real-time scanning of " + l.root +
 			" began could not be looked for at once: " + err.Error())
 	}
 	return err
 }
 
-// waits waits for the next attempt after a failure and reports whether there is one.
-func (l *realTimeScan) waits() bool {
-	timer := time.NewTimer(l.host.o.settle.retry)
+// waitRetry waits for the next attempt after a failure and reports whether there is one.
+func (l *realTimeScan) waitRetry() bool {
+	timer := time.NewTimer(l.host.opts.debounce.retryDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -102,17 +102,17 @@ func (l *realTimeScan) waits() bool {
 	return false
 }
 
-// awaitCaught waits until the files that existed before or were missed are known, where changes
+// awaitCatchUp waits until the files that existed before or were missed are known, where changes
 // cannot be reported without that.
-func (l *realTimeScan) awaitCaught() {
+func (l *realTimeScan) awaitCatchUp() {
 	l.host.mu.Lock()
-	caught := l.caught
+	caught := l.caughtUp
 	l.host.mu.Unlock()
-	if caught == nil || !l.known() && !l.pending.dirs() {
+	if caught == nil || !l.isBaselineKnown() && !l.queue.hasDirs() {
 		return
 	}
 	select {
 	case <-caught:
-	case <-l.host.life.Done():
+	case <-l.host.runCtx.Done():
 	}
 }

@@ -12,35 +12,36 @@ import (
 // how long that is delayed at most, and how long a change that could not be stored waits for the
 // next attempt.
 type debounce struct {
-	quiet, most, retry time.Duration
-	changes            int // that wait at most; more become those of their directories. 0 is pendingMost
+	quietTime, maxDelay, retryDelay time.Duration
+	// that wait at most; more become those of their directories. 0 is defaultMaxChanges
+	maxChanges int
 }
 
-var usualSettling = debounce{quiet: time.Second, most: 3 * time.Second, retry: 10 * time.Second}
+var defaultDebounce = debounce{quietTime: time.Second, maxDelay: 3 * time.Second, retryDelay: 10 * time.Second}
 
-// pendingMost is how many changes usually wait at most.
-const pendingMost = 16 << 10
+// defaultMaxChanges is how many changes usually wait at most.
+const defaultMaxChanges = 16 << 10
 
 // changeQueue has the changes that wait until their files are quiet.
 type changeQueue struct {
 	root     string // that is scanned
-	settling debounce
+	debounce debounce
 	wake     chan struct{} // of capacity 1: a change waits
 
-	mu    sync.Mutex
-	items map[string]*change // path of the system -> what happened to it
+	mu      sync.Mutex
+	changes map[string]*pendingChange // path of the system -> what happened to it
 }
 
-// change is a waiting change.
-type change struct {
-	path        string
-	what        ChangeKind
-	first, last time.Time
+// pendingChange is a waiting change.
+type pendingChange struct {
+	path            string
+	kind            ChangeKind
+	firstAt, lastAt time.Time
 }
 
 func newChangeQueue(root string, s debounce) *changeQueue {
-	s.changes = cmp.Or(s.changes, pendingMost)
-	return &changeQueue{root: root, settling: s, wake: make(chan struct{}, 1), items: map[string]*change{}}
+	s.maxChanges = cmp.Or(s.maxChanges, defaultMaxChanges)
+	return &changeQueue{root: root, debounce: s, wake: make(chan struct{}, 1), changes: map[string]*pendingChange{}}
 }
 
 // add adds changes.
@@ -53,8 +54,8 @@ func (p *changeQueue) add(list []Change, now time.Time) {
 	for _, c := range list {
 		p.addLocked(c, now)
 	}
-	if len(p.items) > p.settling.changes {
-		p.foldLocked()
+	if len(p.changes) > p.debounce.maxChanges {
+		p.collapseLocked()
 	}
 	select {
 	case p.wake <- struct{}{}:
@@ -65,67 +66,67 @@ func (p *changeQueue) add(list []Change, now time.Time) {
 // addLocked adds one change. A directory remains one whatever happens to it later: when it is gone,
 // the walk of it finds nothing.
 func (p *changeQueue) addLocked(c Change, now time.Time) {
-	old := p.items[c.Path]
+	old := p.changes[c.Path]
 	if old == nil {
-		p.items[c.Path] = &change{c.Path, c.What, now, now}
+		p.changes[c.Path] = &pendingChange{c.Path, c.Kind, now, now}
 		return
 	}
-	old.last = now
-	if old.what != FolderChanged {
-		old.what = c.What
+	old.lastAt = now
+	if old.kind != DirChanged {
+		old.kind = c.Kind
 	}
 }
 
 // putBack returns changes to the queue. Newer changes take precedence.
-func (p *changeQueue) putBack(list []change) {
+func (p *changeQueue) putBack(list []pendingChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range list {
-		now := p.items[c.path]
+		now := p.changes[c.path]
 		switch {
 		case now == nil:
-			p.items[c.path] = &c
-		case c.what == FolderChanged:
-			now.what = FolderChanged
+			p.changes[c.path] = &c
+		case c.kind == DirChanged:
+			now.kind = DirChanged
 		}
 	}
-	if len(p.items) > p.settling.changes {
-		p.foldLocked()
+	if len(p.changes) > p.debounce.maxChanges {
+		p.collapseLocked()
 	}
 }
 
-// foldLocked replaces changes by those of their directories, until few are left.
-func (p *changeQueue) foldLocked() {
-	for len(p.items) > p.settling.changes/4 {
-		folded := map[string]*change{}
-		for _, c := range p.items {
+// collapseLocked replaces changes by those of their directories, until few are left.
+func (p *changeQueue) collapseLocked() {
+	for len(p.changes) > p.debounce.maxChanges/4 {
+		folded := map[string]*pendingChange{}
+		for _, c := range p.changes {
 			at := path.Dir(c.path)
-			if !within(p.root, at) { // what is above the root is not scanned
+			if !isWithin(p.root, at) { // what is above the root is not scanned
 				at = p.root
 			}
 			f := folded[at]
 			if f == nil {
-				f = &change{at, FolderChanged, c.first, c.last}
+				f = &pendingChange{at, DirChanged, c.firstAt, c.lastAt}
 				folded[at] = f
 			}
-			if c.first.Before(f.first) {
-				f.first = c.first
+			if c.firstAt.Before(f.firstAt) {
+				f.firstAt = c.firstAt
 			}
-			if c.last.After(f.last) {
-				f.last = c.last
+			if c.lastAt.After(f.lastAt) {
+				f.lastAt = c.lastAt
 			}
 		}
-		p.items = folded
+		p.changes = folded
 	}
 }
 
-// due takes the changes that are quiet, and returns when the next will be; zero is never.
-func (p *changeQueue) due(now time.Time) (list []change, next time.Time) {
+// takeDue takes the changes that are quiet, and returns when the next will be; zero is never.
+func (p *changeQueue) takeDue(now time.Time) (list []pendingChange, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at, c := range p.items {
-		when := c.last.Add(p.settling.quiet)
-		if latest := c.first.Add(p.settling.most); latest.Before(when) {
+	for at, c := range p.changes {
+		when := c.lastAt.Add(p.debounce.quietTime)
+		if latest := c.firstAt.Add(p.debounce.maxDelay); latest.Before(when) {
 			when = latest
 		}
 		if when.After(now) {
@@ -135,32 +136,32 @@ func (p *changeQueue) due(now time.Time) (list []change, next time.Time) {
 			continue
 		}
 		list = append(list, *c)
-		delete(p.items, at)
+		delete(p.changes, at)
 	}
-	if len(p.items) == 0 {
-		p.items = map[string]*change{} // the memory of a large map is released
+	if len(p.changes) == 0 {
+		p.changes = map[string]*pendingChange{} // the memory of a large map is released
 	}
 	return list, next
 }
 
-// all takes everything.
-func (p *changeQueue) all() []change {
+// takeAll takes everything.
+func (p *changeQueue) takeAll() []pendingChange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var out []change
-	for _, c := range p.items {
+	var out []pendingChange
+	for _, c := range p.changes {
 		out = append(out, *c)
 	}
-	p.items = map[string]*change{}
+	p.changes = map[string]*pendingChange{}
 	return out
 }
 
-// dirs reports whether one of the waiting changes is of a directory.
-func (p *changeQueue) dirs() bool {
+// hasDirs reports whether one of the waiting changes is of a directory.
+func (p *changeQueue) hasDirs() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.items {
-		if c.what == FolderChanged {
+	for _, c := range p.changes {
+		if c.kind == DirChanged {
 			return true
 		}
 	}
@@ -170,14 +171,14 @@ func (p *changeQueue) dirs() bool {
 func (p *changeQueue) len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.items)
+	return len(p.changes)
 }
 
 // siblingChange returns which other path to inspect when a path changes, because extractors read more than
 // one file: the receipt of a keg next to its formula, the copies of a cask next to the directory of
 // its version.
 func siblingChange(c Change) (Change, bool) {
-	if c.What == FileChanged {
+	if c.Kind == FileChanged {
 		if keg, _, ok := strings.Cut(c.Path, "/.brew/"); ok && strings.Contains(keg, "/Cellar/") {
 			return Change{keg + "/INSTALL_RECEIPT.json", FileChanged}, true
 		}
@@ -192,5 +193,5 @@ func siblingChange(c Change) (Change, bool) {
 	if !ok || version == "" || strings.Contains(version, "/") {
 		return Change{}, false
 	}
-	return Change{c.Path[:room] + token, FolderChanged}, true
+	return Change{c.Path[:room] + token, DirChanged}, true
 }

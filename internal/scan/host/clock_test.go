@@ -13,29 +13,29 @@ func TestTheClockIsSetBack(t *testing.T) {
 	b := newBench(t, nil)
 	b.start()
 	b.end()
-	ahead := clock().Add(time.Hour)
-	m, err := recall(b.memoryFile())
+	ahead := wallClock().Add(time.Hour)
+	m, err := loadState(b.stateFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Since = ahead
-	if err := m.keep(b.memoryFile()); err != nil {
+	m.LastStart = ahead
+	if err := m.save(b.stateFile()); err != nil {
 		t.Fatal(err)
 	}
 	b.open()
 	b.npm("a", "1.0.0")
 	b.expect("npm a 1.0.0 node_modules/a/package.json")
-	since := b.Status().Since
-	if got := b.list(Query{From: since}); !since.Equal(ahead) || len(got) != 1 {
+	since := b.Status().LastStart
+	if got := b.list(Query{Since: since}); !since.Equal(ahead) || len(got) != 1 {
 		t.Errorf("since %s: %q", since, got)
 	}
 	b.full() // a start by the current clock
 	b.npm("b", "1.0.0")
 	b.full()
-	if since = b.Status().Since; !since.Before(ahead) {
+	if since = b.Status().LastStart; !since.Before(ahead) {
 		t.Errorf("the last start is %s still", since)
 	}
-	if got := strings.Join(b.list(Query{From: since}), "\n"); !strings.Contains(got, "npm b") {
+	if got := strings.Join(b.list(Query{Since: since}), "\n"); !strings.Contains(got, "npm b") {
 		t.Errorf("since %s: %q", since, got)
 	}
 }
@@ -50,7 +50,7 @@ func TestCallsComeBeforeTheScannerContinues(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.FullScan(Scan{Path: b.dir})
+		_, err := h.FullScan(FullScanOptions{Path: b.dir})
 		done <- err
 	}()
 	select {

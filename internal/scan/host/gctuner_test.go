@@ -27,14 +27,14 @@ func TestGCTuner(t *testing.T) {
 	}
 	var c GCTuner
 	c.begin()
-	done := c.working()
-	expect("at work", percentAtWork, false)
+	done := c.hold()
+	expect("at work", workGCPercent, false)
 	c.done()
-	expect("one is left", percentAtWork, false)
+	expect("one is left", workGCPercent, false)
 	done()
 	expect("at rest", -1, true)
 	c.begin()
-	expect("at work again", percentAtWork, false)
+	expect("at work again", workGCPercent, false)
 	c.done()
 	expect("at rest again", -1, true)
 }

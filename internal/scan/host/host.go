@@ -34,98 +34,99 @@ var errRebuild = errors.New("the inventory is rebuilt")
 // Host is the scanner of this machine. All methods are safe for concurrent use. Those that change
 // the state wait until Run has begun.
 type Host struct {
-	o     Options
-	log   *slog.Logger
-	book  *inventorydb.DB
-	names *catalog.Names
-	sieve atomic.Pointer[match.RuleFilter]
-	work  workCounters
-	since atomic.Pointer[time.Time] // last start of a scan
+	opts       Options
+	log        *slog.Logger
+	inventory  *inventorydb.DB
+	nameFilter *catalog.NameFilter
+	ruleFilter atomic.Pointer[match.RuleFilter]
+	counters   workCounters
+	lastStart  atomic.Pointer[time.Time] // last start of a scan
 
-	silent hungMounts // file systems that do not answer
+	hungMounts hungMounts // file systems that do not answer
 
-	life context.Context // of everything that runs
-	kill context.CancelFunc
-	goes sync.WaitGroup
+	runCtx     context.Context // of everything that runs
+	cancelRun  context.CancelFunc
+	goroutines sync.WaitGroup
 
-	closed func() error // waits for all goroutines, once
+	closeOnce func() error // waits for all goroutines, once
 
-	on chan struct{} // closed when the scanner has resumed the state of the last process
+	resumed chan struct{} // closed when the scanner has resumed the state of the last process
 
-	damage chan error // damage of the inventory, for Run
+	damageReports chan error // damage of the inventory, for Run
 
-	judging sync.Mutex  // held by the goroutine that matches packages against the database
-	again   atomic.Bool // another caller requested a match during this one
-	judges  atomic.Bool
+	matchMu    sync.Mutex  // held by the goroutine that matches packages against the database
+	matchAgain atomic.Bool // another caller requested a match during this one
+	matching   atomic.Bool
 
-	turn sync.Mutex // held while a caller changes the state, however long that takes
+	transitionMu sync.Mutex // held while a caller changes the state, however long that takes
 
-	mu       sync.Mutex // guards the fields below
-	state    State
-	memory   savedState
-	missed   bool          // no process watched for a while
-	full     *fullScan     // nil when none runs
-	live     *realTimeScan // nil without real-time scanning
-	warnings []string
-	looked   error // of the last check for a newer database
-	unread   error // why the database cannot be read
-	nextLook time.Time
+	mu            sync.Mutex // guards the fields below
+	state         State
+	saved         savedState
+	missedChanges bool          // no process watched for a while
+	fullScan      *fullScan     // nil when none runs
+	realTime      *realTimeScan // nil without real-time scanning
+	warnings      []string
+	updateErr     error // of the last check for a newer database
+	databaseErr   error // why the database cannot be read
+	nextUpdate    time.Time
 }
 
 // workCounters counts the scanner's work.
 type workCounters struct {
-	fullScans, changes, rescans, read, packages, findings, matched, updates, failures atomic.Uint64
+	fullScans, changes, rescans, filesRead, packages, findings, matched, updates, failures atomic.Uint64
 }
 
 // Open opens the inventory. A damaged one is moved aside, the status reports it, and Run begins
 // with a full scan.
 func Open(o Options) (*Host, error) {
-	o.Database.Every = cmp.Or(o.Database.Every, usualEvery)
-	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, usualPackages), cmp.Or(o.MaxBytes, usualBytes)
-	o.settle = cmp.Or(o.settle, usualSettling)
+	o.Database.UpdateInterval = cmp.Or(o.Database.UpdateInterval, defaultUpdateInterval)
+	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, defaultMaxPackages), cmp.Or(o.MaxBytes, defaultMaxBytes)
+	o.debounce = cmp.Or(o.debounce, defaultDebounce)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Watch == nil {
-		o.Watch = thisMachine
+	if o.NewWatcher == nil {
+		o.NewWatcher = newMachineWatcher
 	}
-	if o.Catalogue == "" {
+	if o.InventoryPath == "" {
 		return nil, errors.New("the host scanner needs a file for its inventory")
 	}
-	o.Leave = slices.Clone(o.Leave)
-	for i, l := range o.Leave {
-		o.Leave[i] = filepath.Clean(l)
+	o.Exclude = slices.Clone(o.Exclude)
+	for i, l := range o.Exclude {
+		o.Exclude[i] = filepath.Clean(l)
 	}
 	h := &Host{
-		o: o, log: o.Log, names: catalog.NewNames(extractors.All()), state: Idle, on: make(chan struct{}),
-		damage: make(chan error, 1),
+		opts: o, log: o.Log, nameFilter: catalog.NewNameFilter(extractors.All()), state: Idle,
+		resumed:       make(chan struct{}),
+		damageReports: make(chan error, 1),
 	}
 	if err := h.SetRules(o.Rules); err != nil {
 		return nil, err
 	}
 	var err error
-	h.book, err = inventorydb.Open(inventorydb.Options{
-		Path: o.Catalogue, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnUse: o.Calm.begin, OnRest: o.Calm.done,
+	h.inventory, err = inventorydb.Open(inventorydb.Options{
+		Path: o.InventoryPath, MaxPackages: o.MaxPackages, MaxBytes: o.MaxBytes, OnOpen: o.GC.begin, OnClose: o.GC.done,
 	})
-	if h.book == nil {
+	if h.inventory == nil {
 		return nil, err
 	}
-	h.life, h.kill = context.WithCancel(context.Background())
-	h.closed = sync.OnceValue(h.end)
-	m, forgot := recall(h.memoryFile())
-	h.memory = m
-	h.since.Store(&m.Since)
+	h.runCtx, h.cancelRun = context.WithCancel(context.Background())
+	h.closeOnce = sync.OnceValue(h.waitGoroutines)
+	m, forgot := loadState(h.stateFile())
+	h.saved = m
+	h.lastStart.Store(&m.LastStart)
 	if forgot != nil {
 		h.warnLocked(forgot.Error())
 	}
 	if errors.Is(err, ErrDamaged) {
-		err = h.repairLocked(err)
+		err = h.repairInventoryLocked(err)
 	}
 	if err != nil {
-		return nil, errors.Join(err, h.book.Close())
+		return nil, errors.Join(err, h.inventory.Close())
 	}
 	return h, nil
 }
 
-func (h *Host) memoryFile() string { return h.o.Catalogue + ".state" }
+func (h *Host) stateFile() string { return h.opts.InventoryPath + ".state" }
 
 // SetRules replaces the rules of reports immediately.
 func (h *Host) SetRules(r Rules) error {
@@ -136,89 +137,89 @@ func (h *Host) SetRules(r Rules) error {
 	if err != nil {
 		return err
 	}
-	h.sieve.Store(s)
+	h.ruleFilter.Store(s)
 	return nil
 }
 
 // Run resumes the state of the last process, keeps the database up to date, and works until ctx
 // ends; it is called once. It returns nil when ctx ends, and closes the scanner.
 func (h *Host) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, h.kill)()
-	if err := h.resume(); err != nil { //nolint:contextcheck // scans have the scanner's life
+	defer context.AfterFunc(ctx, h.cancelRun)()
+	if err := h.resumeState(); err != nil { //nolint:contextcheck // scans have the scanner's life
 		h.warn(err.Error())
 	}
-	close(h.on)
-	h.goes.Go(func() { h.keepDatabase(h.life) })
+	close(h.resumed)
+	h.goroutines.Go(func() { h.runDatabaseUpdates(h.runCtx) })
 	for {
 		select {
-		case err := <-h.damage:
-			h.rebuild(err) //nolint:contextcheck // scans have the scanner's life
-		case <-h.life.Done():
+		case err := <-h.damageReports:
+			h.rebuildInventory(err) //nolint:contextcheck // scans have the scanner's life
+		case <-h.runCtx.Done():
 			return h.Close()
 		}
 	}
 }
 
-// hangMost limits the wait for goroutines that read files: one that hangs cannot be stopped.
-const hangMost = 10 * time.Second
+// hangTimeout limits the wait for goroutines that read files: one that hangs cannot be stopped.
+const hangTimeout = 10 * time.Second
 
 // Close ends all goroutines and leaves the saved state, which the next process resumes. A goroutine
 // that hangs is left behind: the process can end at any moment.
 func (h *Host) Close() error {
-	h.kill()
-	return h.closed()
+	h.cancelRun()
+	return h.closeOnce()
 }
 
-// end waits for the goroutines to end.
-func (h *Host) end() error {
+// waitGoroutines waits for the goroutines to end.
+func (h *Host) waitGoroutines() error {
 	done := make(chan error, 1)
-	go func() { done <- h.endAll() }()
+	go func() { done <- h.closeAll() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(hangMost):
+	case <-time.After(hangTimeout):
 		return errors.New("a file system does not answer: what waits for it is left behind")
 	}
 }
 
-func (h *Host) endAll() error {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+func (h *Host) closeAll() error {
+	h.transitionMu.Lock()
+	defer h.transitionMu.Unlock()
 	h.mu.Lock()
-	live := h.live
-	h.live = nil
+	live := h.realTime
+	h.realTime = nil
 	h.mu.Unlock()
 	if live != nil {
-		live.halt()
-		live.closer.Close()
+		live.abort()
+		live.finderCloser.Close()
 	}
-	h.goes.Wait()
-	return h.book.Close()
+	h.goroutines.Wait()
+	return h.inventory.Close()
 }
 
-// resume resumes the state of the last process.
-func (h *Host) resume() error {
-	h.turn.Lock()
-	defer h.turn.Unlock()
+// resumeState resumes the state of the last process.
+func (h *Host) resumeState() error {
+	h.transitionMu.Lock()
+	defer h.transitionMu.Unlock()
 	h.mu.Lock()
-	m := h.memory
-	h.missed = true
+	m := h.saved
+	h.missedChanges = true
 	h.mu.Unlock()
 	var live *realTimeScan
 	var failed error
 	if m.State == RealTime {
-		if live, failed = h.newLive(cmp.Or(m.Path, "/")); failed != nil {
+		if live, failed = h.newRealTimeScan(cmp.Or(m.Path, "/")); failed != nil {
 			failed = fmt.Errorf("real-time scanning did not go on: %w", failed)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.live = live; live != nil {
+	if h.realTime = live; live != nil {
 		h.state = RealTime
 	}
-	if m.Full != nil {
+	if m.FullScan != nil {
 		h.state = RunningFull
-		h.beginFullLocked(*m.Full)
+		h.beginFullLocked(*m.FullScan)
 	}
 	if live != nil {
 		live.catchUpLocked()
@@ -226,125 +227,125 @@ func (h *Host) resume() error {
 	return failed
 }
 
-// Scan is a request for a full scan.
-type Scan struct {
+// FullScanOptions is a request for a full scan.
+type FullScanOptions struct {
 	Path         string // directory, absolute; "" is the whole host
 	ThenRealTime bool   // real-time scanning of Path follows
 }
 
 // FullScan begins a full scan and returns the state RunningFull. It fails with ErrBusy while one
 // runs, and with ErrPath when the path is not a directory.
-func (h *Host) FullScan(o Scan) (State, error) { return h.start(o, startFull) }
+func (h *Host) FullScan(o FullScanOptions) (State, error) { return h.startFullScan(o, triggerFullScan) }
 
 // StartRealTime begins real-time scanning. With a path it is restricted to that, begins with a full
 // scan of it and returns RunningFull.
 func (h *Host) StartRealTime(path string) (State, error) {
 	if path != "" {
-		return h.start(Scan{Path: path, ThenRealTime: true}, startRealTime)
+		return h.startFullScan(FullScanOptions{Path: path, ThenRealTime: true}, triggerRealTime)
 	}
-	defer h.takeTurn()()
-	to, err := h.may(startRealTime, noPath)
+	defer h.beginTransition()()
+	to, err := h.checkTransition(triggerRealTime, noPath)
 	if err != nil {
 		return to, err
 	}
-	if err := h.watch("/"); err != nil {
+	if err := h.watchRoot("/"); err != nil {
 		return h.Status().State, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.full == nil { // it may have ended since
+	if h.fullScan == nil { // it may have ended since
 		to = RealTime
 	}
-	h.state, h.memory.State, h.memory.Since = to, RealTime, h.begins()
-	h.rememberLocked()
-	h.live.catchUpLocked()
+	h.state, h.saved.State, h.saved.LastStart = to, RealTime, h.newStartTime()
+	h.saveStateLocked()
+	h.realTime.catchUpLocked()
 	return h.state, nil
 }
 
-// takeTurn waits until the state of the last process is resumed, then lets the caller change the
+// beginTransition waits until the state of the last process is resumed, then lets the caller change the
 // state until it calls leave.
-func (h *Host) takeTurn() (leave func()) {
+func (h *Host) beginTransition() (leave func()) {
 	select {
-	case <-h.on:
-	case <-h.life.Done():
+	case <-h.resumed:
+	case <-h.runCtx.Done():
 	}
-	h.turn.Lock()
-	return h.turn.Unlock
+	h.transitionMu.Lock()
+	return h.transitionMu.Unlock
 }
 
-// start begins a full scan.
-func (h *Host) start(o Scan, by trigger) (State, error) {
-	defer h.takeTurn()()
-	folder, err := h.dirOf(o.Path)
+// startFullScan begins a full scan.
+func (h *Host) startFullScan(o FullScanOptions, by trigger) (State, error) {
+	defer h.beginTransition()()
+	folder, err := h.resolveDir(o.Path)
 	if err != nil {
 		return h.Status().State, err
 	}
-	to, err := h.may(by, withPath)
+	to, err := h.checkTransition(by, withPath)
 	if err != nil {
 		return to, err
 	}
 	if o.ThenRealTime {
-		if err := h.watch(folder); err != nil {
+		if err := h.watchRoot(folder); err != nil {
 			return h.Status().State, err
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	or := scanRequest{Started: h.begins()}
+	or := scanRequest{Started: h.newStartTime()}
 	if o.Path != "" {
 		or.Path = folder
 	}
-	h.state, h.memory.Since, h.memory.Full = to, or.Started, &or
+	h.state, h.saved.LastStart, h.saved.FullScan = to, or.Started, &or
 	if o.ThenRealTime {
-		h.memory.State = RealTime
+		h.saved.State = RealTime
 	}
-	h.rememberLocked()
+	h.saveStateLocked()
 	h.beginFullLocked(or)
-	if h.live != nil && o.ThenRealTime {
-		h.live.catchUpLocked()
+	if h.realTime != nil && o.ThenRealTime {
+		h.realTime.catchUpLocked()
 	}
 	return h.state, nil
 }
 
-// may returns the state that a trigger leads to, or the current state and why it is refused.
-func (h *Host) may(by trigger, c condition) (State, error) {
+// checkTransition returns the state that a trigger leads to, or the current state and why it is refused.
+func (h *Host) checkTransition(by trigger, c condition) (State, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.life.Err() != nil {
+	if h.runCtx.Err() != nil {
 		return h.state, ErrClosed
 	}
-	to, ok := next(h.state, by, c)
+	to, ok := nextState(h.state, by, c)
 	if !ok {
 		return h.state, ErrBusy
 	}
 	return to, nil
 }
 
-// coarse is how far the clock of a file system may lag.
-const coarse = 50 * time.Millisecond
+// clockGranularity is how far the clock of a file system may lag.
+const clockGranularity = 50 * time.Millisecond
 
-// watch makes sure that only the given directory is watched. The caller holds the turn.
-func (h *Host) watch(root string) error {
+// watchRoot makes sure that only the given directory is watched. The caller holds the turn.
+func (h *Host) watchRoot(root string) error {
 	h.mu.Lock()
-	old := h.live
+	old := h.realTime
 	h.mu.Unlock()
 	if old != nil && old.root == root {
 		return nil
 	}
-	began := clock().Add(-coarse)
-	live, err := h.newLive(root)
+	began := wallClock().Add(-clockGranularity)
+	live, err := h.newRealTimeScan(root)
 	if err != nil {
 		return err
 	}
 	if old != nil {
-		old.end()
+		old.finish()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.live = live
-	h.memory.Watched, h.memory.Noted, h.memory.Path = began, false, root
+	h.realTime = live
+	h.saved.WatchedSince, h.saved.BaselineKnown, h.saved.Path = began, false, root
 	if root == "/" {
-		h.memory.Path = ""
+		h.saved.Path = ""
 	}
 	return nil
 }
@@ -353,7 +354,7 @@ func (h *Host) watch(root string) error {
 // cataloged and matched. When ctx ends first, it returns the error of ctx and the work continues.
 func (h *Host) Stop(ctx context.Context) (State, error) {
 	done := make(chan State, 1)
-	go func() { done <- h.stop() }() //nolint:contextcheck // it continues when ctx ends
+	go func() { done <- h.stopAndWait() }() //nolint:contextcheck // it continues when ctx ends
 	select {
 	case s := <-done:
 		return s, nil
@@ -362,78 +363,78 @@ func (h *Host) Stop(ctx context.Context) (State, error) {
 	}
 }
 
-func (h *Host) stop() State {
-	defer h.takeTurn()()
+func (h *Host) stopAndWait() State {
+	defer h.beginTransition()()
 	h.mu.Lock()
-	full, live := h.full, h.live
-	h.full = nil
+	full, live := h.fullScan, h.realTime
+	h.fullScan = nil
 	h.mu.Unlock()
 	if full != nil {
 		full.cancel(errStopped)
-		h.await(full)
+		h.awaitFullScan(full)
 	}
 	if live != nil {
-		live.end()
+		live.finish()
 	}
-	if h.life.Err() == nil {
-		s := &step{cause: ByRealTime}
-		if err := h.matchAll(h.life, s); err != nil {
-			h.failed(err, "Packages could not be compared with the database.")
+	if h.runCtx.Err() == nil {
+		s := &changeCollector{cause: ByRealTime}
+		if err := h.matchAll(h.runCtx, s); err != nil {
+			h.recordFailure(err, "Packages could not be compared with the database.")
 		}
-		h.tell(s)
+		h.notifyChange(s)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.life.Err() != nil {
+	if h.runCtx.Err() != nil {
 		return h.state
 	}
-	h.state, _ = next(h.state, stop, always)
-	h.live = nil
-	h.memory.State, h.memory.Path, h.memory.Full, h.memory.Noted = Idle, "", nil, false
-	h.rememberLocked()
+	h.state, _ = nextState(h.state, triggerStop, unconditional)
+	h.realTime = nil
+	h.saved.State, h.saved.Path, h.saved.FullScan, h.saved.BaselineKnown = Idle, "", nil, false
+	h.saveStateLocked()
 	return h.state
 }
 
-// await waits for the end of a canceled full scan. Where a file system blocks that end, await
+// awaitFullScan waits for the end of a canceled full scan. Where a file system blocks that end, await
 // records it instead.
-func (h *Host) await(f *fullScan) {
+func (h *Host) awaitFullScan(f *fullScan) {
 	select {
 	case <-f.done:
 		return
-	case <-time.After(hangMost):
+	case <-time.After(hangTimeout):
 	}
 	h.warn("a full scan that was stopped is left behind: a file system does not answer")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.memory.Last = &ScanResult{
-		Path: f.order.Path, Started: f.order.Started,
-		Took: time.Since(f.order.Started).Round(time.Millisecond), Canceled: true,
+	h.saved.LastResult = &ScanResult{
+		Path: f.request.Path, Started: f.request.Started,
+		Took: time.Since(f.request.Started).Round(time.Millisecond), Canceled: true,
 	}
 }
 
 // Reset empties the report: packages are cataloged again when a full scan finds them, or when their
 // files are written again.
 func (h *Host) Reset(context.Context) (State, error) {
-	if h.life.Err() != nil {
+	if h.runCtx.Err() != nil {
 		return Idle, ErrClosed
 	}
-	if err := h.book.Reset(); err != nil {
-		h.failed(err, "The report could not be reset.")
+	if err := h.inventory.Reset(); err != nil {
+		h.recordFailure(err, "The report could not be reset.")
 		return h.Status().State, err
 	}
-	defer h.ended(ByReset)
+	defer h.notifyEnd(ByReset)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state, _ = next(h.state, reset, always)
-	h.memory.Reset = h.now()
-	h.rememberLocked()
+	h.state, _ = nextState(h.state, triggerReset, unconditional)
+	h.saved.ResetAt = h.monotonicNow()
+	h.saveStateLocked()
 	return h.state, nil
 }
 
 // Wait returns when no full scan runs.
 func (h *Host) Wait(ctx context.Context) error {
 	h.mu.Lock()
-	full := h.full
+	full := h.fullScan
 	h.mu.Unlock()
 	if full == nil {
 		return nil
@@ -446,15 +447,15 @@ func (h *Host) Wait(ctx context.Context) error {
 	}
 }
 
-// rememberLocked writes the state to disk.
-func (h *Host) rememberLocked() {
-	if err := h.memory.keep(h.memoryFile()); err != nil {
+// saveStateLocked writes the state to disk.
+func (h *Host) saveStateLocked() {
+	if err := h.saved.save(h.stateFile()); err != nil {
 		h.warnLocked("what is done cannot be kept for the next start: " + err.Error())
 	}
 }
 
-// mostWarnings is how many warnings are kept; the oldest are dropped first.
-const mostWarnings = 20
+// maxHostWarnings is how many warnings are kept; the oldest are dropped first.
+const maxHostWarnings = 20
 
 func (h *Host) warn(text string) {
 	h.mu.Lock()
@@ -468,19 +469,19 @@ func (h *Host) warnLocked(text string) {
 		return
 	}
 	h.warnings = append(h.warnings, text)
-	h.warnings = h.warnings[max(len(h.warnings)-mostWarnings, 0):]
+	h.warnings = h.warnings[max(len(h.warnings)-maxHostWarnings, 0):]
 }
 
-// failed records an error. A damaged inventory is rebuilt.
-func (h *Host) failed(err error, what string) {
+// recordFailure records an error. A damaged inventory is rebuilt.
+func (h *Host) recordFailure(err error, what string) {
 	h.log.Error("The host scanner failed.", "what", what, "error", err)
 	if errors.Is(err, ErrDamaged) {
 		select {
-		case h.damage <- err:
+		case h.damageReports <- err:
 		default: // already recorded
 		}
 	}
 }
 
-// moment formats a time for warnings.
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// formatTime formats a time for warnings.
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

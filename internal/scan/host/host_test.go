@@ -77,9 +77,12 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 		t.Fatal(err)
 	}
 	b.options = Options{
-		Catalogue: filepath.Join(base, "own", "catalogue.db"),
-		settle:    debounce{quiet: 20 * time.Millisecond, most: 100 * time.Millisecond, retry: 50 * time.Millisecond},
-		Watch: func(o WatchOptions) (Watcher, error) {
+		InventoryPath: filepath.Join(base, "own", "catalogue.db"),
+		debounce: debounce{
+			quietTime: 20 * time.Millisecond, maxDelay: 100 * time.Millisecond,
+			retryDelay: 50 * time.Millisecond,
+		},
+		NewWatcher: func(o WatchOptions) (Watcher, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.watch = &told{options: o, news: make(chan []Change,
@@ -117,7 +120,7 @@ func (b *bench) open() {
 		}
 	})
 	go func() { done <- h.Run(ctx) }()
-	<-h.on
+	<-h.resumed
 }
 
 // write writes a file below the directory and notifies the scanner.
@@ -156,7 +159,7 @@ func (b *bench) remove(name string) {
 	if err := os.RemoveAll(full); err != nil {
 		b.t.Fatal(err)
 	}
-	b.news(Change{full, Gone})
+	b.news(Change{full, Removed})
 }
 
 // until waits for a condition that soon holds.
@@ -207,7 +210,7 @@ func (b *bench) expect(want ...string) {
 // full runs a full scan of the directory to its end.
 func (b *bench) full() {
 	b.t.Helper()
-	if s, err := b.FullScan(Scan{Path: b.dir}); s != RunningFull || err != nil {
+	if s, err := b.FullScan(FullScanOptions{Path: b.dir}); s != RunningFull || err != nil {
 		b.t.Fatal(s, err)
 	}
 	if err := b.Wait(b.t.Context()); err != nil {

@@ -9,45 +9,45 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/watch"
 )
 
-// answerTime limits the time in which a file system must answer.
-const answerTime = 3 * time.Second
+// answerTimeout limits the time in which a file system must answer.
+const answerTimeout = 3 * time.Second
 
 // hungMounts tracks the file systems that do not answer: of a hung program, or of an unreachable
 // remote machine. A call into one of them may block indefinitely and cannot be stopped. So each is
 // probed once, by a separate goroutine, and left out until it answers.
 type hungMounts struct {
-	mu     sync.Mutex
-	asked  map[string]chan struct{}        // mount point -> closed when it has answered
-	points atomic.Pointer[map[string]bool] // mount point -> it is missed: its type is not left out anyway
+	mu         sync.Mutex
+	probes     map[string]chan struct{}        // mount point -> closed when it has answered
+	hungPoints atomic.Pointer[map[string]bool] // mount point -> it is missed: its type is not left out anyway
 }
 
-// look probes the file systems, and returns the mount points that are newly missed.
-func (s *hungMounts) look(ctx context.Context) (fresh []string) {
+// probeAll probes the file systems, and returns the mount points that are newly missed.
+func (s *hungMounts) probeAll(ctx context.Context) (fresh []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mounts, err := watch.IsNetworkFS()
+	mounts, err := watch.NetworkMounts()
 	if err != nil || len(mounts) == 0 {
-		s.asked = nil
-		s.points.Store(nil)
+		s.probes = nil
+		s.hungPoints.Store(nil)
 		return nil
 	}
-	before := s.asked
-	s.asked = map[string]chan struct{}{}
+	before := s.probes
+	s.probes = map[string]chan struct{}{}
 	kept := map[string]bool{}
 	var wait []chan struct{}
 	for _, m := range mounts {
 		q := before[m.Path]
-		if q == nil || over(q) {
+		if q == nil || isClosed(q) {
 			q = make(chan struct{})
 			wait = append(wait, q)
 			go func() {
 				defer close(q)
-				probe(m.Path)
+				probeMount(m.Path)
 			}()
 		}
-		s.asked[m.Path], kept[m.Path] = q, m.Why == ""
+		s.probes[m.Path], kept[m.Path] = q, m.Reason == ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	for _, q := range wait {
 		select {
@@ -56,19 +56,19 @@ func (s *hungMounts) look(ctx context.Context) (fresh []string) {
 		}
 	}
 	now := map[string]bool{}
-	for point, q := range s.asked {
-		if over(q) {
+	for point, q := range s.probes {
+		if isClosed(q) {
 			continue
 		}
-		if now[point] = kept[point]; kept[point] && !s.is(point) {
+		if now[point] = kept[point]; kept[point] && !s.isHung(point) {
 			fresh = append(fresh, point)
 		}
 	}
-	s.points.Store(&now)
+	s.hungPoints.Store(&now)
 	return fresh
 }
 
-func over(done <-chan struct{}) bool {
+func isClosed(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
@@ -77,9 +77,9 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// is reports whether a directory is the mount point of a hung file system.
-func (s *hungMounts) is(folder string) bool {
-	points := s.points.Load()
+// isHung reports whether a directory is the mount point of a hung file system.
+func (s *hungMounts) isHung(folder string) bool {
+	points := s.hungPoints.Load()
 	if points == nil {
 		return false
 	}
@@ -87,29 +87,29 @@ func (s *hungMounts) is(folder string) bool {
 	return ok
 }
 
-// missed reports whether a directory is the mount point of one that would otherwise be scanned.
-func (s *hungMounts) missed(folder string) bool {
-	points := s.points.Load()
+// isMissed reports whether a directory is the mount point of one that would otherwise be scanned.
+func (s *hungMounts) isMissed(folder string) bool {
+	points := s.hungPoints.Load()
 	return points != nil && (*points)[folder]
 }
 
-// has reports whether a path is in one.
-func (s *hungMounts) has(path string) bool {
-	points := s.points.Load()
+// contains reports whether a path is in one.
+func (s *hungMounts) contains(path string) bool {
+	points := s.hungPoints.Load()
 	if points == nil {
 		return false
 	}
 	for p := range *points {
-		if within(p, path) {
+		if isWithin(p, path) {
 			return true
 		}
 	}
 	return false
 }
 
-// lookAround finds file systems that do not answer, and warns of them.
-func (h *Host) lookAround(ctx context.Context) {
-	for _, point := range h.silent.look(ctx) {
+// checkHungMounts finds file systems that do not answer, and warns of them.
+func (h *Host) checkHungMounts(ctx context.Context) {
+	for _, point := range h.hungMounts.probeAll(ctx) {
 		h.warn("the file system at " + point +
 			" does not answer: what lies there is not seen until a full scan finds that it does")
 	}

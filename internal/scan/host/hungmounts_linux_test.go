@@ -31,7 +31,7 @@ func TestAFileSystemThatHangs(t *testing.T) {
 		}
 		return
 	}
-	b := newBench(t, func(o *Options) { o.Watch, o.settle = nil, debounce{} })
+	b := newBench(t, func(o *Options) { o.NewWatcher, o.debounce = nil, debounce{} })
 	b.shell(`mkdir -p node_modules/a; echo '{"name":"a","version":"1.0.0"}' > node_modules/a/package.json`)
 	b.start()
 	hang := filepath.Join(b.dir, "hang")
@@ -59,7 +59,7 @@ func TestAFileSystemThatHangs(t *testing.T) {
 	if w := strings.Join(b.Status().Warnings, "\n"); strings.Count(w, hang+" does not answer") != 1 {
 		t.Error(w)
 	}
-	if _, err := b.FullScan(Scan{Path: filepath.Join(hang, "x")}); err == nil ||
+	if _, err := b.FullScan(FullScanOptions{Path: filepath.Join(hang, "x")}); err == nil ||
 		!strings.Contains(err.Error(), "does not answer") {
 		t.Error(err)
 	}

@@ -10,10 +10,11 @@ import (
 
 // Options configure a host scanner.
 type Options struct {
-	Catalogue string // file of the inventory; its directory is created, files NAME.* next to it belong to the scanner
-	Database  Database
-	Rules     Rules
-	Leave     []string // directories that are neither scanned nor watched, absolute
+	// file of the inventory; its directory is created, files NAME.* next to it belong to the scanner
+	InventoryPath string
+	Database      Database
+	Rules         Rules
+	Exclude       []string // directories that are neither scanned nor watched, absolute
 
 	// OnChange receives what came and went, on the goroutine that recorded it: it must return
 	// quickly, and may be nil. Its event is already stored in the inventory.
@@ -28,22 +29,22 @@ type Options struct {
 
 	Log *slog.Logger // nil is silent
 
-	// Calm tunes the garbage collector; nil leaves it to the runtime.
-	Calm *GCTuner
+	// GC tunes the garbage collector; nil leaves it to the runtime.
+	GC *GCTuner
 
-	// Watch creates the watcher of changes; nil is that of this machine.
-	Watch WatchFunc
+	// NewWatcher creates the watcher of changes; nil is that of this machine.
+	NewWatcher WatchFunc
 
-	settle debounce // zero is the usual one
+	debounce debounce // zero is the usual one
 }
 
 // Database configures the location and the updates of the vulnerability database.
 type Database struct {
-	Path    string            // of the file
-	Listing string            // URL or path of the listing; "" is none: only other programs replace the file
-	Key     ed25519.PublicKey // must have signed listings and the database; nil: signatures are not checked
-	Every   time.Duration     // between updates; 0 is 24 h
-	Manual  bool              // nothing is fetched unless UpdateDatabase is called
+	Path           string            // of the file
+	Listing        string            // URL or path of the listing; "" is none: only other programs replace the file
+	Key            ed25519.PublicKey // must have signed listings and the database; nil: signatures are not checked
+	UpdateInterval time.Duration     // between updates; 0 is 24 h
+	Manual         bool              // nothing is fetched unless UpdateDatabase is called
 }
 
 // Rules decide which findings a report leaves out. MinSeverity "low", the default of the
@@ -51,7 +52,7 @@ type Database struct {
 type Rules = match.Rules
 
 const (
-	usualPackages = 500_000
-	usualBytes    = 1 << 30
-	usualEvery    = 24 * time.Hour
+	defaultMaxPackages    = 500_000
+	defaultMaxBytes       = 1 << 30
+	defaultUpdateInterval = 24 * time.Hour
 )

@@ -2,5 +2,5 @@
 
 package host
 
-// yield would lower the priority of the goroutine.
-func yield() {}
+// lowerPriority would lower the priority of the goroutine.
+func lowerPriority() {}

@@ -18,94 +18,95 @@ import (
 
 // realTimeScan is real-time scanning of a directory.
 type realTimeScan struct {
-	host    *Host
-	root    string // absolute; "/" is the whole host
-	watcher Watcher
-	finder  *catalog.Finder
-	closer  io.Closer
-	pending *changeQueue
-	meter   meter
-	pace    throttle
+	host         *Host
+	root         string // absolute; "/" is the whole host
+	watcher      Watcher
+	finder       *catalog.Finder
+	finderCloser io.Closer
+	queue        *changeQueue
+	counters     progressCounters
+	throttle     throttle
 
-	listen       context.CancelFunc // stops the watcher
-	watcherEnded chan struct{}      // closed when the watcher has ended
-	ctx          context.Context    // of the work
-	cancel       context.CancelFunc
-	tasks        sync.WaitGroup
-	noted        chan struct{} // closed when the files that existed before are known
-	once         sync.Once     // closes it
+	stopWatcher   context.CancelFunc // stops the watcher
+	watcherEnded  chan struct{}      // closed when the watcher has ended
+	ctx           context.Context    // of the work
+	cancel        context.CancelFunc
+	tasks         sync.WaitGroup
+	baselineKnown chan struct{} // closed when the files that existed before are known
+	baselineOnce  sync.Once     // closes it
 
-	// caught is closed when the files that existed before or were missed are known; nil while no
+	// caughtUp is closed when the files that existed before or were missed are known; nil while no
 	// search for them runs. The lock of the host guards it.
-	caught chan struct{}
+	caughtUp chan struct{}
 }
 
-// flushMost limits the time a watcher takes to report changes made before a stop: one may hang with
+// flushTimeout limits the time a watcher takes to report changes made before a stop: one may hang with
 // a file system.
-const flushMost = 10 * time.Second
+const flushTimeout = 10 * time.Second
 
 // newRealTimeScan begins to watch a directory. No later change is missed.
-func (h *Host) newLive(root string) (*realTimeScan, error) {
-	l := &realTimeScan{host: h, root: root, pending: newChangeQueue(root,
-		h.o.settle), watcherEnded: make(chan struct{}), noted: make(chan struct{})}
+func (h *Host) newRealTimeScan(root string) (*realTimeScan, error) {
+	l := &realTimeScan{host: h, root: root, queue: newChangeQueue(root,
+		h.opts.debounce), watcherEnded: make(chan struct{}), baselineKnown: make(chan struct{})}
 	var err error
-	if l.finder, l.closer, err = h.newFinder(root, &l.meter); err != nil {
+	if l.finder, l.finderCloser, err = h.newFinder(root, &l.counters); err != nil {
 		return nil, err
 	}
-	l.watcher, err = h.o.Watch(WatchOptions{
-		Root: root, Wants: h.names.Want, Leave: h.leaves, State: h.o.Catalogue + ".watch", Log: h.log,
+	l.watcher, err = h.opts.NewWatcher(WatchOptions{
+		Root: root, WantsFile: h.nameFilter.Matches, Exclude: h.isExcluded, StatePath: h.opts.InventoryPath + ".watch",
+		Log: h.log,
 	})
 	if err != nil {
-		l.closer.Close()
+		l.finderCloser.Close()
 		return nil, fmt.Errorf("real-time scanning of %s: %w", root, err)
 	}
-	l.ctx, l.cancel = context.WithCancel(h.life)
-	listen, stop := context.WithCancel(h.life)
-	l.listen = stop
-	h.goes.Go(func() {
+	l.ctx, l.cancel = context.WithCancel(h.runCtx)
+	listen, stop := context.WithCancel(h.runCtx)
+	l.stopWatcher = stop
+	h.goroutines.Go(func() {
 		defer close(l.watcherEnded)
-		err := l.watcher.Run(listen, l.take)
+		err := l.watcher.Run(listen, l.enqueue)
 		if err != nil && listen.Err() == nil {
 			h.warn("real-time scanning of " + root + " hears nothing any more: " + err.Error())
 		}
 	})
-	l.tasks.Go(l.work)
+	l.tasks.Go(l.run)
 	return l, nil
 }
 
-// take queues the changes that the watcher reports.
-func (l *realTimeScan) take(list []Change) {
-	l.host.work.changes.Add(uint64(len(list)))
+// enqueue queues the changes that the watcher reports.
+func (l *realTimeScan) enqueue(list []Change) {
+	l.host.counters.changes.Add(uint64(len(list)))
 	var keep []Change
 	for _, c := range list {
 		if other, ok := siblingChange(c); ok {
 			keep = append(keep, other)
 		}
-		if c.What == FileChanged && !l.host.silent.has(c.Path) {
-			if _, wanted := l.finder.At(inTree(c.Path)); !wanted {
+		if c.Kind == FileChanged && !l.host.hungMounts.contains(c.Path) {
+			if _, wanted := l.finder.WantedAt(toTreePath(c.Path)); !wanted {
 				continue // when it matters some day, its permissions will have changed
 			}
 		}
 		keep = append(keep, c)
 	}
-	l.pending.add(keep, time.Now())
+	l.queue.add(keep, time.Now())
 }
 
-// work reads changes that have settled, one batch after the other.
-func (l *realTimeScan) work() {
-	yield()
+// run reads changes that have settled, one batch after the other.
+func (l *realTimeScan) run() {
+	lowerPriority()
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
 	for {
-		list, next := l.pending.due(time.Now())
+		list, next := l.queue.takeDue(time.Now())
 		if len(list) > 0 {
-			err := l.absorb(l.host.life, list)                         // a taken batch is finished, also after a stop
+			err := l.applyChanges(l.host.runCtx, list)                 // a taken batch is finished, also after a stop
 			failed := err != nil && !errors.Is(err, vulndb.ErrDamaged) // which only another database repairs, if any
 			if failed {
-				l.pending.putBack(list)
+				l.queue.putBack(list)
 			}
-			if !l.breathe(timer, failed) {
+			if !l.pause(timer, failed) {
 				return
 			}
 			continue
@@ -117,26 +118,26 @@ func (l *realTimeScan) work() {
 		case <-l.ctx.Done():
 			return
 		case <-timer.C:
-		case <-l.pending.wake:
+		case <-l.queue.wake:
 		}
 	}
 }
 
-// breathe rests after expensive or failed work, and reports whether there is more to do.
-func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
+// pause rests after expensive or failed work, and reports whether there is more to do.
+func (l *realTimeScan) pause(timer *time.Timer, failed bool) bool {
 	h := l.host
 	h.mu.Lock()
-	scans := 2 * h.work.fullScans.Load()
-	if h.full != nil {
+	scans := 2 * h.counters.fullScans.Load()
+	if h.fullScan != nil {
 		scans++
 	}
 	h.mu.Unlock()
-	rest := l.pace.rest(time.Now(), processorTime(), scans)
+	rest := l.throttle.restTime(time.Now(), processorTime(), scans)
 	if rest > 0 {
 		h.log.Debug("Much happens: what changes is looked at more slowly.", "rest", rest)
 	}
 	if failed {
-		rest = max(rest, h.o.settle.retry)
+		rest = max(rest, h.opts.debounce.retryDelay)
 	}
 	if rest > 0 {
 		timer.Reset(rest)
@@ -148,14 +149,14 @@ func (l *realTimeScan) breathe(timer *time.Timer, failed bool) bool {
 	return l.ctx.Err() == nil
 }
 
-// absorb updates the inventory to match changes: additions before removals, so that a package that
+// applyChanges updates the inventory to match changes: additions before removals, so that a package that
 // moved keeps its date. A failed call can be repeated with the same list.
-func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
-	s := &step{cause: ByRealTime}
-	l.host.lookAround(ctx)
-	files, folders, gone := l.sort(list)
-	if !l.known() { // until then, files that always existed look like new ones
-		l.later(folders)
+func (l *realTimeScan) applyChanges(ctx context.Context, list []pendingChange) error {
+	s := &changeCollector{cause: ByRealTime}
+	l.host.checkHungMounts(ctx)
+	files, folders, gone := l.classify(list)
+	if !l.isBaselineKnown() { // until then, files that always existed look like new ones
+		l.requeueDirs(folders)
 		folders = nil
 	}
 	err := l.readFiles(ctx, s, files)
@@ -165,36 +166,37 @@ func (l *realTimeScan) absorb(ctx context.Context, list []change) error {
 		}
 	}
 	if err == nil {
-		err = l.drop(s, gone)
+		err = l.removePaths(s, gone)
 	}
 	if err == nil {
 		err = l.host.match(ctx, s)
 	}
-	l.host.tell(s)
+	l.host.notifyChange(s)
 	if err != nil && ctx.Err() == nil {
-		l.host.failed(err, "Changes could not be cataloged.")
-		l.host.warn(fmt.Sprintf("changes since %s could not be cataloged at once: %v", moment(oldest(list)), err))
+		l.host.recordFailure(err, "Changes could not be cataloged.")
+		l.host.warn(fmt.Sprintf("changes since %s could not be cataloged at once: %v", formatTime(oldestChange(list)),
+			err))
 	}
 	return err
 }
 
-// oldest returns the time of the first of some changes.
-func oldest(list []change) time.Time {
-	return slices.MinFunc(list, func(a, b change) int { return a.first.Compare(b.first) }).first
+// oldestChange returns the time of the first of some changes.
+func oldestChange(list []pendingChange) time.Time {
+	return slices.MinFunc(list, func(a, b pendingChange) int { return a.firstAt.Compare(b.firstAt) }).firstAt
 }
 
-// sort decides by the current files what to do: read files, walk directories, drop what is gone.
+// classify decides by the current files what to do: read files, walk directories, drop what is gone.
 // Paths below a directory of the list are handled with it.
-func (l *realTimeScan) sort(list []change) (files []string, folders []string, gone []string) {
-	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
+func (l *realTimeScan) classify(list []pendingChange) (files []string, folders []string, gone []string) {
+	slices.SortFunc(list, func(a, b pendingChange) int { return cmp.Compare(a.path, b.path) })
 	done := map[string]bool{}
 	for _, c := range list {
-		at := inTree(c.path)
+		at := toTreePath(c.path)
 		switch {
-		case at != "." && !within(l.root, c.path) || coveredBy(done, at) || l.host.silent.has(c.path):
-		case c.what != FileChanged && l.finder.IsDir(at):
+		case at != "." && !isWithin(l.root, c.path) || coveredBy(done, at) || l.host.hungMounts.contains(c.path):
+		case c.kind != FileChanged && l.finder.IsDir(at):
 			folders, done[at] = append(folders, at), true
-		case l.wants(at):
+		case l.isWanted(at):
 			files = append(files, at)
 		default:
 			gone = append(gone, at)
@@ -213,32 +215,32 @@ func coveredBy(folders map[string]bool, at string) bool {
 	return true
 }
 
-func (l *realTimeScan) wants(at string) bool {
-	_, ok := l.finder.At(at)
+func (l *realTimeScan) isWanted(at string) bool {
+	_, ok := l.finder.WantedAt(at)
 	return ok
 }
 
-// pass creates one for a directory.
-func (l *realTimeScan) pass(s *step, from string, before time.Time) *treeScan {
+// newTreeScan creates one for a directory.
+func (l *realTimeScan) newTreeScan(s *changeCollector, from string, before time.Time) *treeScan {
 	return &treeScan{
-		host: l.host, finder: l.finder, from: from, reads: whatDiffers, before: before, workers: 1,
-		step: s, meter: &l.meter,
+		host: l.host, finder: l.finder, dir: from, mode: readChanged, notedBefore: before, workers: 1,
+		changes: s, counters: &l.counters,
 	}
 }
 
 // readFiles reads single files.
-func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) error {
-	defer l.host.o.Calm.working()()
-	p := l.pass(s, ".", time.Time{})
-	p.reads = whatIsNamed
-	for some := range slices.Chunk(paths, pieceFiles) {
+func (l *realTimeScan) readFiles(ctx context.Context, s *changeCollector, paths []string) error {
+	defer l.host.opts.GC.hold()()
+	p := l.newTreeScan(s, ".", time.Time{})
+	p.mode = readChangedAndNoted
+	for some := range slices.Chunk(paths, rangeFiles) {
 		c := &fileRange{}
 		for _, at := range some {
-			if w, ok := l.finder.At(at); ok {
+			if w, ok := l.finder.WantedAt(at); ok {
 				c.wanted = append(c.wanted, w)
 			}
 		}
-		if p.read(ctx, c); c.err != nil {
+		if p.readRange(ctx, c); c.err != nil {
 			return c.err
 		}
 		if ctx.Err() != nil {
@@ -247,7 +249,7 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) e
 		if len(c.files) == 0 {
 			continue
 		}
-		if err := p.keep(ctx, inventorydb.Batch{Files: c.files}); err != nil {
+		if err := p.storeBatch(ctx, inventorydb.Batch{Files: c.files}); err != nil {
 			return err
 		}
 	}
@@ -255,42 +257,42 @@ func (l *realTimeScan) readFiles(ctx context.Context, s *step, paths []string) e
 }
 
 // rescan walks a directory for differences.
-func (l *realTimeScan) rescan(ctx context.Context, s *step, from string) error {
-	l.host.work.rescans.Add(1)
-	_, err := l.pass(s, from, time.Time{}).run(ctx)
+func (l *realTimeScan) rescan(ctx context.Context, s *changeCollector, from string) error {
+	l.host.counters.rescans.Add(1)
+	_, err := l.newTreeScan(s, from, time.Time{}).run(ctx)
 	if err != nil && ctx.Err() == nil && !l.finder.IsDir(from) {
-		return l.drop(s, []string{from})
+		return l.removePaths(s, []string{from})
 	}
 	return err
 }
 
-// drop removes paths that are gone.
-func (l *realTimeScan) drop(s *step, paths []string) error {
+// removePaths removes paths that are gone.
+func (l *realTimeScan) removePaths(s *changeCollector, paths []string) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	known, err := l.host.book.BelowDir(paths)
+	known, err := l.host.inventory.KnownBelow(paths)
 	if err != nil || len(known) == 0 {
 		return err
 	}
-	changes, err := l.host.book.Put(inventorydb.Batch{Drop: known})
-	s.add(changes)
+	changes, err := l.host.inventory.Put(inventorydb.Batch{RemovePaths: known})
+	s.addBatch(changes)
 	return err
 }
 
-// end stops watching, and catalogs the changes until now.
-func (l *realTimeScan) end() {
+// finish stops watching, and catalogs the changes until now.
+func (l *realTimeScan) finish() {
 	l.drainEvents()
-	l.awaitCaught()
-	l.halt()
-	if l.host.life.Err() == nil {
-		l.know()
-		if list := l.pending.all(); len(list) > 0 && l.absorb(l.host.life, list) != nil {
+	l.awaitCatchUp()
+	l.abort()
+	if l.host.runCtx.Err() == nil {
+		l.setBaselineKnown()
+		if list := l.queue.takeAll(); len(list) > 0 && l.applyChanges(l.host.runCtx, list) != nil {
 			l.host.warn("what changed last before real-time scanning of " + l.root +
 				" ended is not in the report: a full scan finds it")
 		}
 	}
-	l.closer.Close()
+	l.finderCloser.Close()
 }
 
 // drainEvents waits until the watcher has reported earlier changes, then stops it.
@@ -300,18 +302,18 @@ func (l *realTimeScan) drainEvents() {
 		return
 	default:
 	}
-	ctx, cancel := context.WithTimeout(l.host.life, flushMost)
+	ctx, cancel := context.WithTimeout(l.host.runCtx, flushTimeout)
 	defer cancel()
-	if err := l.watcher.Flush(ctx); err != nil && l.host.life.Err() == nil {
+	if err := l.watcher.Flush(ctx); err != nil && l.host.runCtx.Err() == nil {
 		l.host.warn("real-time scanning of " + l.root + " may not have noticed what was written last: " + err.Error())
 	}
-	l.listen()
+	l.stopWatcher()
 	<-l.watcherEnded
 }
 
-// halt stops watching and working.
-func (l *realTimeScan) halt() {
-	l.listen()
+// abort stops watching and working.
+func (l *realTimeScan) abort() {
+	l.stopWatcher()
 	<-l.watcherEnded
 	l.cancel()
 	l.tasks.Wait()

@@ -5,49 +5,49 @@ import (
 	"fmt"
 )
 
-// repairLocked moves a damaged inventory aside. The next full scan rebuilds it.
-func (h *Host) repairLocked(damage error) error {
-	aside, err := h.book.Repair(h.now())
+// repairInventoryLocked moves a damaged inventory aside. The next full scan rebuilds it.
+func (h *Host) repairInventoryLocked(damage error) error {
+	aside, err := h.inventory.Repair(h.monotonicNow())
 	if err != nil {
 		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
 	}
-	h.memory.Full = &scanRequest{Path: h.memory.Path, Started: h.now()}
+	h.saved.FullScan = &scanRequest{Path: h.saved.Path, Started: h.monotonicNow()}
 	h.warnLocked(
 		fmt.Sprintf("the inventory could not be read (%v): it is set aside as %s since %s, and a full scan rebuilds it",
-			damage, aside, moment(h.now())))
-	h.rememberLocked()
+			damage, aside, formatTime(h.monotonicNow())))
+	h.saveStateLocked()
 	return nil
 }
 
-// rebuild moves an inventory aside that turned out to be damaged, and begins a full scan.
-func (h *Host) rebuild(damage error) {
-	h.turn.Lock()
-	defer h.turn.Unlock()
-	if h.life.Err() != nil {
+// rebuildInventory moves an inventory aside that turned out to be damaged, and begins a full scan.
+func (h *Host) rebuildInventory(damage error) {
+	h.transitionMu.Lock()
+	defer h.transitionMu.Unlock()
+	if h.runCtx.Err() != nil {
 		return
 	}
 	h.mu.Lock()
-	full := h.full
-	h.full = nil
+	full := h.fullScan
+	h.fullScan = nil
 	h.mu.Unlock()
 	if full != nil {
 		full.cancel(errRebuild)
 		<-full.done
 	}
-	h.judging.Lock()
-	defer h.judging.Unlock()
+	h.matchMu.Lock()
+	defer h.matchMu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case again := <-h.damage:
+	case again := <-h.damageReports:
 		h.log.Debug("Jobs that ended since then report it too.", "error", again)
 	default:
 	}
-	if err := h.repairLocked(damage); err != nil {
+	if err := h.repairInventoryLocked(damage); err != nil {
 		h.warnLocked(err.Error())
-		h.state = cmp.Or(h.memory.State, Idle)
+		h.state = cmp.Or(h.saved.State, Idle)
 		return
 	}
 	h.state = RunningFull
-	h.beginFullLocked(*h.memory.Full)
+	h.beginFullLocked(*h.saved.FullScan)
 }

@@ -20,13 +20,13 @@ type Package struct {
 // Finding is one vulnerability of a package of the inventory.
 type Finding struct {
 	PackageID uint64
-	Known     time.Time // when it was first found for this package
+	FoundAt   time.Time // when it was first found for this package
 	match.Finding
 }
 
 // Query narrows a report. The zero value selects everything since the reset.
 type Query struct {
-	From     time.Time // packages and findings that came then or later
+	Since    time.Time // packages and findings that came then or later
 	MinScore float64   // findings with at least that score, and packages that have one; 0 selects all
 }
 
@@ -40,26 +40,26 @@ type Report struct {
 // Report begins a report.
 func (h *Host) Report(q Query) *Report { return &Report{h, q} }
 
-// atOnce is how many packages or findings are read in one transaction.
-const atOnce = 200
+// reportBatch is how many packages or findings are read in one transaction.
+const reportBatch = 200
 
 // Packages iterates over the packages, in the order in which they came. An error is the last pair.
 func (r *Report) Packages() iter.Seq2[Package, error] {
 	return func(yield func(Package, error) bool) {
 		for after := uint64(0); ; {
-			list, next, err := r.host.book.Packages(after, r.query.From, atOnce)
+			list, next, err := r.host.inventory.Packages(after, r.query.Since, reportBatch)
 			if err != nil {
-				r.host.failed(err, "A report could not be made.")
+				r.host.recordFailure(err, "A report could not be made.")
 				yield(Package{}, err)
 				return
 			}
 			for i := range list {
-				ok, err := r.takes(&list[i])
+				ok, err := r.matchesQuery(&list[i])
 				if err != nil {
 					yield(Package{}, err)
 					return
 				}
-				if ok && !yield(shown(list[i]), nil) {
+				if ok && !yield(toPackage(list[i]), nil) {
 					return
 				}
 			}
@@ -71,21 +71,21 @@ func (r *Report) Packages() iter.Seq2[Package, error] {
 	}
 }
 
-// takes reports whether a package has a finding with the requested score.
-func (r *Report) takes(p *inventorydb.Package) (bool, error) {
+// matchesQuery reports whether a package has a finding with the requested score.
+func (r *Report) matchesQuery(p *inventorydb.Package) (bool, error) {
 	if r.query.MinScore <= 0 {
 		return true, nil
 	}
-	list, err := r.host.book.FindingsOf(p)
+	list, err := r.host.inventory.FindingsOf(p)
 	if err != nil {
-		r.host.failed(err, "A report could not be made.")
+		r.host.recordFailure(err, "A report could not be made.")
 		return false, err
 	}
-	return slices.ContainsFunc(list, func(f inventorydb.Finding) bool { return r.keeps(&f.Finding) }), nil
+	return slices.ContainsFunc(list, func(f inventorydb.Finding) bool { return r.includesFinding(&f.Finding) }), nil
 }
 
-func (r *Report) keeps(f *match.Finding) bool {
-	return f.Vulnerability.Score.Base >= r.query.MinScore && r.host.sieve.Load().Keep(f)
+func (r *Report) includesFinding(f *match.Finding) bool {
+	return f.Vulnerability.Score.Base >= r.query.MinScore && r.host.ruleFilter.Load().Keep(f)
 }
 
 // Findings iterates over the findings, by package in the order in which those came, and by ID. The
@@ -96,14 +96,14 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 		for more := true; more; {
 			var list []inventorydb.Finding
 			var err error
-			list, at, more, err = r.host.book.Findings(at, r.query.From, atOnce)
+			list, at, more, err = r.host.inventory.Findings(at, r.query.Since, reportBatch)
 			if err != nil {
-				r.host.failed(err, "A report could not be made.")
+				r.host.recordFailure(err, "A report could not be made.")
 				yield(Finding{}, err)
 				return
 			}
 			for i := range list {
-				if r.keeps(&list[i].Finding) && !yield(Finding(list[i]), nil) {
+				if r.includesFinding(&list[i].Finding) && !yield(Finding(list[i]), nil) {
 					return
 				}
 			}
@@ -114,16 +114,16 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 // Event is what one step of the scanner changed. Findings that the rules leave out are not
 // in it.
 type Event struct {
-	At       time.Time
+	Time     time.Time
 	Cause    Cause
-	New      []Package // cataloged for the first time; of a large step the first thousand
-	Findings []Finding // that are new; of a large step the first thousand
-	Removed  []Package // no longer in any file, with name and version alone; of a large step the first thousand
-	Counts   Counts    // of all of them
+	New      []Package   // cataloged for the first time; of a large step the first thousand
+	Findings []Finding   // that are new; of a large step the first thousand
+	Removed  []Package   // no longer in any file, with name and version alone; of a large step the first thousand
+	Counts   EventCounts // of all of them
 }
 
-// Counts are the numbers of an event.
-type Counts struct{ New, Findings, Removed int }
+// EventCounts are the numbers of an event.
+type EventCounts struct{ New, Findings, Removed int }
 
 // Cause is why something changed.
 type Cause string

@@ -13,7 +13,7 @@ import (
 // returns what ends that.
 func blocked(b *bench) (lift func()) {
 	b.t.Helper()
-	path := b.options.Catalogue
+	path := b.options.InventoryPath
 	b.until("the inventory's rest", func() bool {
 		open, err := filepath.Glob("/proc/self/fd/*")
 		return err == nil && !slices.ContainsFunc(open, func(fd string) bool {
@@ -71,12 +71,12 @@ func TestWhatWasThereIsLookedForAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
-	time.Sleep(2 * coarse)
+	time.Sleep(2 * clockGranularity)
 	lift := blocked(b)
 	b.watchOnly()
 	b.warns("could not be looked for at once")
 	lift()
-	b.until("the old ones being noted", func() bool { return b.live.known() })
+	b.until("the old ones being noted", func() bool { return b.realTime.isBaselineKnown() })
 	b.npm("new", "1.0.0")
 	b.expect("npm new 1.0.0 node_modules/new/package.json")
 	b.stopped()

@@ -22,29 +22,29 @@ import (
 
 func TestTableOfStates(t *testing.T) {
 	states := []State{Idle, RealTime, RunningFull}
-	triggers := []trigger{startFull, startRealTime, stop, reset, fullEnds}
-	conditions := []condition{always, withPath, noPath, followed, unfollowed}
+	triggers := []trigger{triggerFullScan, triggerRealTime, triggerStop, triggerReset, triggerFullScanEnd}
+	conditions := []condition{unconditional, withPath, noPath, realTimeFollows, nothingFollows}
 	refused := 0
 	for _, s := range states {
 		for _, tr := range triggers {
 			for _, c := range conditions {
-				to, ok := next(s, tr, c)
+				to, ok := nextState(s, tr, c)
 				if !ok {
 					refused++
 					if to != s {
 						t.Errorf("%s, %s %s is refused and leads to %s", s, tr, c, to)
 					}
 				}
-				if tr == reset && (to != s || !ok) {
+				if tr == triggerReset && (to != s || !ok) {
 					t.Errorf("a reset leads from %s to %s", s, to)
 				}
-				if tr == stop && (to != Idle || !ok) {
+				if tr == triggerStop && (to != Idle || !ok) {
 					t.Errorf("a stop leads from %s to %s", s, to)
 				}
 			}
 		}
 	}
-	if _, ok := next(RunningFull, startFull, withPath); ok || refused == 0 {
+	if _, ok := nextState(RunningFull, triggerFullScan, withPath); ok || refused == 0 {
 		t.Error("a second full scan is not refused")
 	}
 }
@@ -54,12 +54,13 @@ func TestFullScanFindsEveryKindAndForgetsWhatWent(t *testing.T) {
 	want := b.everyKind("")
 	b.full()
 	b.expect(want...)
-	if s := b.Status(); s.State != Idle || s.LastScan.Path != b.dir || s.Counts.Packages != 9 || s.Since.IsZero() {
+	if s := b.Status(); s.State != Idle || s.LastScan.Path != b.dir || s.Counts.Packages != 9 || s.LastStart.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	b.write("sub/node_modules/ws/package.json", `{"name":"ws","version":"8.0.0"}`)
 	b.write("sub/again/node_modules/ws/package.json", `{"name":"ws","version":"8.0.0"}`)
-	if _, err := b.FullScan(Scan{Path: filepath.Join(b.dir, "sub")}); err != nil || b.Wait(t.Context()) != nil {
+	if _, err := b.FullScan(FullScanOptions{Path: filepath.Join(b.dir, "sub")}); err != nil ||
+		b.Wait(t.Context()) != nil {
 		t.Fatal(err)
 	}
 	if l := b.Status().LastScan; l.Packages != 1 || l.Read != 2 { // of what was scanned
@@ -83,7 +84,7 @@ func TestCreationTimeStays(t *testing.T) {
 	if !second["a"].Equal(first["a"]) || !second["b"].After(first["a"]) {
 		t.Errorf("%v then %v", first, second)
 	}
-	if got := b.list(Query{From: second["b"]}); len(got) != 1 || !strings.HasPrefix(got[0], "npm b") {
+	if got := b.list(Query{Since: second["b"]}); len(got) != 1 || !strings.HasPrefix(got[0], "npm b") {
 		t.Errorf("%q", got)
 	}
 }
@@ -104,12 +105,12 @@ func TestRefusals(t *testing.T) {
 	b := newBench(t, nil)
 	file := b.write("x", "")
 	for _, p := range []string{file, "relative", filepath.Join(b.dir, "missing")} {
-		if s, err := b.FullScan(Scan{Path: p}); !errors.Is(err, ErrPath) || s != Idle {
+		if s, err := b.FullScan(FullScanOptions{Path: p}); !errors.Is(err, ErrPath) || s != Idle {
 			t.Errorf("%s: %s %v", p, s, err)
 		}
 	}
 	release := busy(b)
-	if s, err := b.FullScan(Scan{}); !errors.Is(err, ErrBusy) || s != RunningFull {
+	if s, err := b.FullScan(FullScanOptions{}); !errors.Is(err, ErrBusy) || s != RunningFull {
 		t.Errorf("%s %v", s, err)
 	}
 	if s, err := b.StartRealTime(b.dir); !errors.Is(err, ErrBusy) || s != RunningFull {
@@ -121,12 +122,12 @@ func TestRefusals(t *testing.T) {
 // busy keeps a full scan running until release is called: it holds the lock of matching.
 func busy(b *bench) (release func()) {
 	b.t.Helper()
-	b.judging.Lock()
-	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+	b.matchMu.Lock()
+	if _, err := b.FullScan(FullScanOptions{Path: b.dir}); err != nil {
 		b.t.Fatal(err)
 	}
 	return func() {
-		b.judging.Unlock()
+		b.matchMu.Unlock()
 		if err := b.Wait(b.t.Context()); err != nil {
 			b.t.Fatal(err)
 		}
@@ -134,12 +135,12 @@ func busy(b *bench) (release func()) {
 }
 
 func TestStopCancelsAFullScan(t *testing.T) {
-	const packages = 3 * pieceFiles
+	const packages = 3 * rangeFiles
 	b := newBench(t, nil)
 	for i := range packages {
 		b.npm(fmt.Sprint("p", i), "1.0.0")
 	}
-	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+	if _, err := b.FullScan(FullScanOptions{Path: b.dir}); err != nil {
 		t.Fatal(err)
 	}
 	b.stopped()
@@ -160,7 +161,7 @@ func TestResetDuringAFullScanKeepsScanning(t *testing.T) {
 		t.Errorf("%s %v", s, err)
 	}
 	release()
-	if s := b.Status(); s.State != Idle || s.LastScan.Error != "" || s.Reset.IsZero() {
+	if s := b.Status(); s.State != Idle || s.LastScan.Error != "" || s.LastReset.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	b.full()
@@ -171,7 +172,7 @@ func TestResetDuringAFullScanKeepsScanning(t *testing.T) {
 func TestAfterAResetOnlyWhatIsNewIsReported(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
-	if s, err := b.FullScan(Scan{Path: b.dir, ThenRealTime: true}); s != RunningFull || err != nil {
+	if s, err := b.FullScan(FullScanOptions{Path: b.dir, ThenRealTime: true}); s != RunningFull || err != nil {
 		t.Fatal(s, err)
 	}
 	if err := b.Wait(t.Context()); err != nil || b.Status().State != RealTime {
@@ -194,7 +195,7 @@ func TestAfterAResetOnlyWhatIsNewIsReported(t *testing.T) {
 func (b *bench) isMissed() bool {
 	b.Host.mu.Lock()
 	defer b.Host.mu.Unlock()
-	return b.missed
+	return b.missedChanges
 }
 
 func TestRealTimeFollowsWhatHappens(t *testing.T) {
@@ -210,7 +211,7 @@ func TestRealTimeFollowsWhatHappens(t *testing.T) {
 	if err := os.Rename(filepath.Join(b.dir, "g"), filepath.Join(b.dir, "h")); err != nil {
 		t.Fatal(err)
 	}
-	b.news(Change{filepath.Join(b.dir, "g"), Gone}, Change{filepath.Join(b.dir, "h"), FolderChanged})
+	b.news(Change{filepath.Join(b.dir, "g"), Removed}, Change{filepath.Join(b.dir, "h"), DirChanged})
 	want[1] = "gem rack 3.0 h/specifications/rack-3.gemspec"
 	b.expect(want...)
 	if after := created(t, b); !after["rack"].Equal(before["rack"]) {
@@ -232,7 +233,7 @@ func TestRealTimeFollowsWhatHappens(t *testing.T) {
 }
 
 func TestStopPopulatesBeforeItAnswers(t *testing.T) {
-	b := newBench(t, func(o *Options) { o.settle = debounce{quiet: time.Hour, most: time.Hour} })
+	b := newBench(t, func(o *Options) { o.debounce = debounce{quietTime: time.Hour, maxDelay: time.Hour} })
 	b.start()
 	b.npm("a", "1.0.0")
 	b.stopped()
@@ -246,7 +247,7 @@ func TestStopPopulatesBeforeItAnswers(t *testing.T) {
 
 // What is being read when the stop comes is read to its end.
 func TestStopEndsWhatIsBeingRead(t *testing.T) {
-	const packages = 3 * pieceFiles
+	const packages = 3 * rangeFiles
 	b := newBench(t, nil)
 	b.start()
 	var list []Change
@@ -302,7 +303,7 @@ func TestACaskGoesWithItsVersion(t *testing.T) {
 // Many more files than are kept waiting come and go, twice.
 func TestStorm(t *testing.T) {
 	const files, most = 1_000, 400
-	b := newBench(t, func(o *Options) { o.settle.quiet, o.settle.changes = o.settle.most, most })
+	b := newBench(t, func(o *Options) { o.debounce.quietTime, o.debounce.maxChanges = o.debounce.maxDelay, most })
 	b.start()
 	b.npm("stays", "1.0.0")
 	for range 2 {
@@ -311,7 +312,7 @@ func TestStorm(t *testing.T) {
 			if i < 100 {
 				b.write(strings.TrimPrefix(full, b.dir+"/"), fmt.Sprintf(`{"name":"p%d","version":"1.0.0"}`, i))
 			}
-			b.news(Change{full, Gone}) // most are
+			b.news(Change{full, Removed}) // most are
 			if i%100 == 0 {
 				if n := b.Status().Pending; n > most {
 					t.Fatalf("%d changes wait", n)
@@ -352,13 +353,13 @@ func TestAnUnfinishedFullScanIsRepeated(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("a", "1.0.0")
 	first := b.Host
-	first.judging.Lock() // it does not end before the process does
-	if _, err := b.FullScan(Scan{Path: b.dir}); err != nil {
+	first.matchMu.Lock() // it does not end before the process does
+	if _, err := b.FullScan(FullScanOptions{Path: b.dir}); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		<-first.life.Done()
-		first.judging.Unlock()
+		<-first.runCtx.Done()
+		first.matchMu.Unlock()
 	}()
 	b.end()
 	b.npm("b", "1.0.0")
@@ -372,7 +373,7 @@ func TestADamagedCatalogIsRebuilt(t *testing.T) {
 	b.npm("a", "1.0.0")
 	b.start()
 	b.end()
-	for _, path := range []string{b.options.Catalogue, b.options.Catalogue + ".damaged-20260101T000000.000Z"} {
+	for _, path := range []string{b.options.InventoryPath, b.options.InventoryPath + ".damaged-20260101T000000.000Z"} {
 		if err := os.WriteFile(path, []byte(strings.Repeat("not a catalogue ", 4000)), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -380,11 +381,11 @@ func TestADamagedCatalogIsRebuilt(t *testing.T) {
 	b.open()
 	b.expect("npm a 1.0.0 node_modules/a/package.json")
 	b.until("real-time scanning", func() bool { return b.Status().State == RealTime })
-	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.Catalogue+
+	if w := b.Status().Warnings; !strings.Contains(strings.Join(w, "\n"), "set aside as "+b.options.InventoryPath+
 		".damaged-") {
 		t.Errorf("%q", w)
 	}
-	if left, _ := filepath.Glob(b.options.Catalogue + ".damaged-*"); len(left) != 1 ||
+	if left, _ := filepath.Glob(b.options.InventoryPath + ".damaged-*"); len(left) != 1 ||
 		strings.HasSuffix(left[0], "-20260101T000000.000Z") {
 		t.Errorf("%q", left)
 	}
@@ -393,23 +394,23 @@ func TestADamagedCatalogIsRebuilt(t *testing.T) {
 // watchOnly begins real-time scanning of the directory without a full scan, as for the whole host.
 func (b *bench) watchOnly() {
 	b.t.Helper()
-	if err := b.Host.watch(b.dir); err != nil {
+	if err := b.Host.watchRoot(b.dir); err != nil {
 		b.t.Fatal(err)
 	}
 	b.Host.mu.Lock()
 	defer b.Host.mu.Unlock()
-	b.state, b.memory.State = RealTime, RealTime
-	b.rememberLocked()
-	b.live.catchUpLocked()
+	b.state, b.saved.State = RealTime, RealTime
+	b.saveStateLocked()
+	b.realTime.catchUpLocked()
 }
 
 func TestStartWithoutAFullScanTellsOnlyWhatIsNew(t *testing.T) {
 	b := newBench(t, nil)
 	b.npm("old", "1.0.0")
-	time.Sleep(2 * coarse)
+	time.Sleep(2 * clockGranularity)
 	b.watchOnly()
 	b.npm("new", "1.0.0")
-	b.until("the old ones being noted", func() bool { return b.live.known() })
+	b.until("the old ones being noted", func() bool { return b.realTime.isBaselineKnown() })
 	b.expect("npm new 1.0.0 node_modules/new/package.json")
 	b.restart()
 	b.until("what was missed", func() bool { return !b.isMissed() })
@@ -418,8 +419,8 @@ func TestStartWithoutAFullScanTellsOnlyWhatIsNew(t *testing.T) {
 
 func TestFindingsAndRules(t *testing.T) {
 	b := newBench(t, func(o *Options) {
-		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
-		if err := os.MkdirAll(filepath.Dir(o.Catalogue), 0o755); err != nil {
+		o.Database.Path = filepath.Join(filepath.Dir(o.InventoryPath), "vuln.db")
+		if err := os.MkdirAll(filepath.Dir(o.InventoryPath), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		database(t, o.Database.Path, vulndbtest.Built, "a")
@@ -437,7 +438,7 @@ func TestFindingsAndRules(t *testing.T) {
 	if got := b.findings(Query{MinScore: 8}); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
-	if err := b.SetRules(Rules{CVEs: []string{"CVE-2026-a"}}); err != nil || len(b.findings(Query{})) != 0 {
+	if err := b.SetRules(Rules{IgnoredCVEs: []string{"CVE-2026-a"}}); err != nil || len(b.findings(Query{})) != 0 {
 		t.Errorf("%v", err)
 	}
 	if err := b.SetRules(Rules{}); err != nil {
@@ -448,21 +449,21 @@ func TestFindingsAndRules(t *testing.T) {
 	// during this time: the catch-up of a real-time scan would compare too, and report the finding
 	// as its own.
 	b.stopped()
-	then := b.now()
+	then := b.monotonicNow()
 	database(t, b.options.Database.Path, vulndbtest.Built.Add(time.Hour), "a", "b")
 	b.restart()
 	b.until("a finding", func() bool { return len(b.findings(Query{})) == 2 })
-	if got := b.findings(Query{From: then}); !slices.Equal(got, []string{"b 1.0.0 CVE-2026-b"}) {
+	if got := b.findings(Query{Since: then}); !slices.Equal(got, []string{"b 1.0.0 CVE-2026-b"}) {
 		t.Errorf("%q", got)
 	}
-	if got := b.list(Query{From: then}); len(got) != 0 {
+	if got := b.list(Query{Since: then}); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
 	b.until("the event", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return slices.ContainsFunc(b.events, func(e Event) bool {
-			return e.Cause == ByDatabase && e.Counts == Counts{Findings: 1} &&
+			return e.Cause == ByDatabase && e.Counts == EventCounts{Findings: 1} &&
 				e.Findings[0].Vulnerability.ID == "CVE-2026-b"
 		})
 	})
@@ -474,7 +475,7 @@ func TestFindingsAndRules(t *testing.T) {
 	b.npm("c", "1.0.0")
 	b.npm("b", "1.5.0")
 	b.until("a finding in real time", func() bool { return slices.Contains(b.findings(Query{}), "b 1.5.0 CVE-2026-b") })
-	if d := b.Status().Database; !d.Matched.Equal(vulndbtest.Built.Add(time.Hour)) || !d.Present {
+	if d := b.Status().Database; !d.MatchedBuilt.Equal(vulndbtest.Built.Add(time.Hour)) || !d.Present {
 		t.Errorf("%+v", d)
 	}
 }
@@ -482,7 +483,7 @@ func TestFindingsAndRules(t *testing.T) {
 func TestUpdatesComeByListing(t *testing.T) {
 	offered := filepath.Join(t.TempDir(), "vuln.db")
 	b := newBench(t, func(o *Options) {
-		o.Database = Database{Path: filepath.Join(filepath.Dir(o.Catalogue),
+		o.Database = Database{Path: filepath.Join(filepath.Dir(o.InventoryPath),
 			"vuln.db"), Listing: filepath.Join(filepath.Dir(offered), "listing.json")}
 	})
 	b.npm("a", "1.0.0")
@@ -502,7 +503,7 @@ func TestUpdatesComeByListing(t *testing.T) {
 	if got := b.findings(Query{}); !slices.Equal(got, []string{"a 1.0.0 CVE-2026-a"}) {
 		t.Errorf("%q", got)
 	}
-	if s := b.Status(); s.Database.Error != "" || s.Work.Updates != 1 || s.Database.Next.IsZero() {
+	if s := b.Status(); s.Database.Error != "" || s.Work.Updates != 1 || s.Database.NextCheck.IsZero() {
 		t.Errorf("%+v", s.Database)
 	}
 }
@@ -529,7 +530,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 			for i := range 6 {
 				switch (n + i) % 6 {
 				case 0:
-					_, _ = b.FullScan(Scan{Path: b.dir, ThenRealTime: n%2 == 0})
+					_, _ = b.FullScan(FullScanOptions{Path: b.dir, ThenRealTime: n%2 == 0})
 				case 1:
 					_, _ = b.StartRealTime(b.dir)
 				case 2:
@@ -553,20 +554,21 @@ func TestManyCallsAtOnce(t *testing.T) {
 }
 
 func TestRulesThatMakeNoSenseAreRefused(t *testing.T) {
-	if _, err := Open(Options{Catalogue: filepath.Join(t.TempDir(),
-		"c"), Rules: Rules{Packages: []string{"openssl"}}}); err == nil {
+	if _, err := Open(Options{InventoryPath: filepath.Join(t.TempDir(),
+		"c"), Rules: Rules{IgnoredPackages: []string{"openssl"}}}); err == nil {
 		t.Error("no error")
 	}
 }
 
 func TestWhatMakesAScanPartial(t *testing.T) {
 	var s ScanResult
-	s.note(passed{listing: &catalog.Listing{Warnings: []catalog.Warning{
-		{Path: "/a", What: "the directory cannot be listed: " + syscall.ENOENT.Error()},
-		{Path: "/b/package.json", What: "npm: " + syscall.ENOTDIR.Error()},
-		{Path: "/c", What: "it makes no sense", Odd: true},
-		{Path: "/proc", What: "the directory cannot be listed: " + syscall.EACCES.Error()}, // not a user's file system
-		{Path: "/e", What: "the directory cannot be listed: " + syscall.EIO.Error()},
+	s.addPass(treeScanResult{listing: &catalog.Listing{Warnings: []catalog.Warning{
+		{Path: "/a", Message: "the directory cannot be listed: " + syscall.ENOENT.Error()},
+		{Path: "/b/package.json", Message: "npm: " + syscall.ENOTDIR.Error()},
+		{Path: "/c", Message: "it makes no sense", InvalidContent: true},
+		// not a user's file system
+		{Path: "/proc", Message: "the directory cannot be listed: " + syscall.EACCES.Error()},
+		{Path: "/e", Message: "the directory cannot be listed: " + syscall.EIO.Error()},
 	}, Skipped: []catalog.Warning{{Path: "/f"}, {Path: "/g"}}}}, func(path string) bool { return path == "/g" })
 	if s.Denied != 1 || s.Unread != 2 || len(s.FirstUnread) != 3 || s.Skipped != 1 || len(s.FirstSkipped) != 1 {
 		t.Errorf("%+v", s)
@@ -575,14 +577,14 @@ func TestWhatMakesAScanPartial(t *testing.T) {
 
 func TestADamagedDatabaseIsReported(t *testing.T) {
 	b := newBench(t, func(o *Options) {
-		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
-		if err := os.MkdirAll(filepath.Dir(o.Catalogue), 0o755); err != nil {
+		o.Database.Path = filepath.Join(filepath.Dir(o.InventoryPath), "vuln.db")
+		if err := os.MkdirAll(filepath.Dir(o.InventoryPath), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		database(t, o.Database.Path, vulndbtest.Built, "a")
 	})
 	b.start()
-	if err := b.Host.notCompared(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil ||
+	if err := b.Host.matchError(fmt.Errorf("match: %w", vulndb.ErrDamaged)); err == nil ||
 		!strings.Contains(b.Status().Database.Error, "damaged") {
 		t.Errorf("%v %q", err, b.Status().Database.Error)
 	}
@@ -593,7 +595,7 @@ func TestADamagedDatabaseIsReported(t *testing.T) {
 // TestAKeyThatIsSetLater: the key applies to a database that was installed before.
 func TestAKeyThatIsSetLater(t *testing.T) {
 	b := newBench(t, func(o *Options) {
-		o.Database.Path = filepath.Join(filepath.Dir(o.Catalogue), "vuln.db")
+		o.Database.Path = filepath.Join(filepath.Dir(o.InventoryPath), "vuln.db")
 		o.Database.Key = make(ed25519.PublicKey, ed25519.PublicKeySize)
 		brought := filepath.Join(t.TempDir(), "vuln.db")
 		database(t, brought, vulndbtest.Built, "a")

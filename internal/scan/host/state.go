@@ -14,58 +14,58 @@ const (
 type trigger string
 
 const (
-	startFull     trigger = "start a full scan"
-	startRealTime trigger = "start real-time scanning"
-	stop          trigger = "stop"
-	reset         trigger = "reset"
-	fullEnds      trigger = "the full scan ends"
+	triggerFullScan    trigger = "start a full scan"
+	triggerRealTime    trigger = "start real-time scanning"
+	triggerStop        trigger = "stop"
+	triggerReset       trigger = "reset"
+	triggerFullScanEnd trigger = "the full scan ends"
 )
 
 // condition is an additional condition of a transition.
 type condition string
 
 const (
-	always     condition = ""
-	withPath   condition = "with a path"
-	noPath     condition = "without a path"
-	followed   condition = "real-time ran before or was asked for"
-	unfollowed condition = "nothing was asked to follow"
+	unconditional   condition = ""
+	withPath        condition = "with a path"
+	noPath          condition = "without a path"
+	realTimeFollows condition = "real-time ran before or was asked for"
+	nothingFollows  condition = "nothing was asked to follow"
 )
 
 // transition is a row of the table.
 type transition struct {
-	From    State
-	Trigger trigger
-	If      condition
-	To      State
+	From      State
+	Trigger   trigger
+	Condition condition
+	To        State
 }
 
 // transitions lists every transition. Others are refused: during a full scan a second one is, and
 // real-time scanning with a path, which begins with one.
 var transitions = []transition{
-	{Idle, startFull, always, RunningFull},
-	{Idle, startRealTime, noPath, RealTime},
-	{Idle, startRealTime, withPath, RunningFull},
-	{Idle, stop, always, Idle},
-	{Idle, reset, always, Idle},
+	{Idle, triggerFullScan, unconditional, RunningFull},
+	{Idle, triggerRealTime, noPath, RealTime},
+	{Idle, triggerRealTime, withPath, RunningFull},
+	{Idle, triggerStop, unconditional, Idle},
+	{Idle, triggerReset, unconditional, Idle},
 
-	{RealTime, startFull, always, RunningFull},
-	{RealTime, startRealTime, noPath, RealTime},
-	{RealTime, startRealTime, withPath, RunningFull},
-	{RealTime, stop, always, Idle},
-	{RealTime, reset, always, RealTime},
+	{RealTime, triggerFullScan, unconditional, RunningFull},
+	{RealTime, triggerRealTime, noPath, RealTime},
+	{RealTime, triggerRealTime, withPath, RunningFull},
+	{RealTime, triggerStop, unconditional, Idle},
+	{RealTime, triggerReset, unconditional, RealTime},
 
-	{RunningFull, startRealTime, noPath, RunningFull}, // real-time follows it
-	{RunningFull, stop, always, Idle},                 // it is canceled
-	{RunningFull, reset, always, RunningFull},
-	{RunningFull, fullEnds, followed, RealTime},
-	{RunningFull, fullEnds, unfollowed, Idle},
+	{RunningFull, triggerRealTime, noPath, RunningFull}, // real-time follows it
+	{RunningFull, triggerStop, unconditional, Idle},     // it is canceled
+	{RunningFull, triggerReset, unconditional, RunningFull},
+	{RunningFull, triggerFullScanEnd, realTimeFollows, RealTime},
+	{RunningFull, triggerFullScanEnd, nothingFollows, Idle},
 }
 
-// next returns the state that follows, and false where none does.
-func next(from State, by trigger, c condition) (State, bool) {
+// nextState returns the state that follows, and false where none does.
+func nextState(from State, by trigger, c condition) (State, bool) {
 	for _, t := range transitions {
-		if t.From == from && t.Trigger == by && (t.If == always || t.If == c) {
+		if t.From == from && t.Trigger == by && (t.Condition == unconditional || t.Condition == c) {
 			return t.To, true
 		}
 	}

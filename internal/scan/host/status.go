@@ -8,19 +8,19 @@ import (
 
 // Status describes the activity and the contents of the scanner.
 type Status struct {
-	State    State
-	Path     string      // that real-time scanning is restricted to; "" is the whole host
-	Since    time.Time   // last start of a scan; zero is never
-	Reset    time.Time   // last reset; zero is never
-	Progress *Progress   // of a full scan that runs
-	LastScan *ScanResult // last one that ended; nil is none since the inventory's file was created
-	Mounts   []Mount     // what is watched, and how, and what is not; in real-time mode
-	Database DatabaseStatus
-	Counts   Contents
-	Pending  int      // changes that wait to settle or to be read
-	Judging  bool     // packages are being compared with the database
-	Warnings []string // sentences for the operator
-	Work     Work
+	State     State
+	Path      string      // that real-time scanning is restricted to; "" is the whole host
+	LastStart time.Time   // last start of a scan; zero is never
+	LastReset time.Time   // last reset; zero is never
+	Progress  *Progress   // of a full scan that runs
+	LastScan  *ScanResult // last one that ended; nil is none since the inventory's file was created
+	Mounts    []Mount     // what is watched, and how, and what is not; in real-time mode
+	Database  DatabaseStatus
+	Counts    InventoryCounts
+	Pending   int      // changes that wait to settle or to be read
+	Matching  bool     // packages are being compared with the database
+	Warnings  []string // sentences for the operator
+	Work      WorkStats
 }
 
 // Progress is how far a full scan is.
@@ -56,31 +56,31 @@ type Mount struct {
 	Path   string
 	Type   string // "ext4", "apfs"
 	Method string // "fanotify", "inotify", "fsevents", "poll"; "" is not at all
-	Why    string // it is not watched, or not in the best way
+	Reason string // it is not watched, or not in the best way
 }
 
 // DatabaseStatus describes the vulnerability database.
 type DatabaseStatus struct {
-	Path    string
-	Present bool
-	Info    vulndb.Info // when it is present
-	Age     time.Duration
-	Checked time.Time // last successful check for a newer one; zero is never
-	Next    time.Time // next check; zero is none
-	Error   string    // of the last check, or of opening it
-	Matched time.Time // Built of the database that all packages were compared with; zero is none yet
+	Path         string
+	Present      bool
+	Info         vulndb.Info // when it is present
+	Age          time.Duration
+	CheckedAt    time.Time // last successful check for a newer one; zero is never
+	NextCheck    time.Time // next check; zero is none
+	Error        string    // of the last check, or of opening it
+	MatchedBuilt time.Time // Built of the database that all packages were compared with; zero is none yet
 }
 
-// Contents are the numbers of the inventory.
-type Contents struct {
+// InventoryCounts are the numbers of the inventory.
+type InventoryCounts struct {
 	Files    int // known, with packages or without
 	Packages int
 	Findings int // also those that the rules leave out
 	Bytes    int64
 }
 
-// Work counts the work since the process began.
-type Work struct {
+// WorkStats counts the work since the process began.
+type WorkStats struct {
 	FullScans uint64
 	Changes   uint64 // reported by the watcher
 	Rescans   uint64 // directories walked because of them

@@ -19,7 +19,7 @@ type Watcher interface {
 // Change is a change of a path.
 type Change struct {
 	Path string // absolute and clean
-	What ChangeKind
+	Kind ChangeKind
 }
 
 // ChangeKind is the kind of a change.
@@ -27,18 +27,18 @@ type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	FileChanged   ChangeKind = iota + 1 // a file was written, made, linked or moved here, or its mode changed
-	FolderChanged                       // walk everything below again
-	Gone                                // the path no longer exists
+	FileChanged ChangeKind = iota + 1 // a file was written, made, linked or moved here, or its mode changed
+	DirChanged                        // walk everything below again
+	Removed                           // the path no longer exists
 )
 
 // WatchOptions are what a watcher is made with.
 type WatchOptions struct {
-	Root  string                 // absolute; "/" is the whole host
-	Wants func(name string) bool // by base name of files
-	Leave func(path string) bool // directories that are not watched
-	State string                 // file in which it may keep what it needs to catch up
-	Log   *slog.Logger
+	Root      string                 // absolute; "/" is the whole host
+	WantsFile func(name string) bool // by base name of files
+	Exclude   func(path string) bool // directories that are not watched
+	StatePath string                 // file in which it may keep what it needs to catch up
+	Log       *slog.Logger
 }
 
 // WatchFunc creates a watcher. No change made after it returned is missed.

@@ -22,35 +22,35 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-var le = binary.LittleEndian
+var littleEndian = binary.LittleEndian
 
 // output is the destination slice: n bytes of it are written.
 type output struct {
-	b []byte
-	n int
+	data    []byte
+	written int
 }
 
-// literal appends bytes.
-func (o *output) literal(src []byte) error {
-	if len(src) > len(o.b)-o.n {
-		return damaged("it has more than %d bytes", len(o.b))
+// appendLiterals appends bytes.
+func (o *output) appendLiterals(src []byte) error {
+	if len(src) > len(o.data)-o.written {
+		return damaged("it has more than %d bytes", len(o.data))
 	}
-	o.n += copy(o.b[o.n:], src)
+	o.written += copy(o.data[o.written:], src)
 	return nil
 }
 
-// match repeats bytes at a distance before; they may overlap with those being written.
-func (o *output) match(length, distance int) error {
-	if distance <= 0 || distance > o.n {
-		return damaged("byte %d repeats what is %d bytes before", o.n, distance)
+// copyMatch repeats bytes at a distance before; they may overlap with those being written.
+func (o *output) copyMatch(length, distance int) error {
+	if distance <= 0 || distance > o.written {
+		return damaged("byte %d repeats what is %d bytes before", o.written, distance)
 	}
-	if length > len(o.b)-o.n {
-		return damaged("it has more than %d bytes", len(o.b))
+	if length > len(o.data)-o.written {
+		return damaged("it has more than %d bytes", len(o.data))
 	}
-	from, end := o.n-distance, o.n+length
-	for o.n < end {
+	from, end := o.written-distance, o.written+length
+	for o.written < end {
 		// The bytes just written can be copied too, so each iteration copies more.
-		o.n += copy(o.b[o.n:end], o.b[from:o.n])
+		o.written += copy(o.data[o.written:end], o.data[from:o.written])
 	}
 	return nil
 }

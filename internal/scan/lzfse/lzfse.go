@@ -10,27 +10,27 @@ const (
 )
 
 const (
-	fullHeader   = 772
-	packedHeader = 32
+	fullHeaderSize   = 772
+	packedHeaderSize = 32
 
-	mostMatches  = 10000 // of a block
-	mostLiterals = 4 * mostMatches
+	maxMatches  = 10000 // of a block
+	maxLiterals = 4 * maxMatches
 
-	lengthSymbols   = 20
-	distanceSymbols = 64
-	literalSymbols  = 256
-	symbols         = 2*lengthSymbols + distanceSymbols + literalSymbols
+	lengthSymbolCount   = 20
+	distanceSymbolCount = 64
+	literalSymbolCount  = 256
+	symbolCount         = 2*lengthSymbolCount + distanceSymbolCount + literalSymbolCount
 
-	lengthStates   = 64
-	distanceStates = 256
-	literalStates  = 1024
+	lengthStateCount   = 64
+	distanceStateCount = 256
+	literalStateCount  = 1024
 )
 
 // header is the header of a compressed block.
 type header struct {
-	raw           int // decompressed bytes
-	literals      int
-	matches       int
+	rawBytes      int // decompressed bytes
+	literalCount  int
+	matchCount    int
 	literalBytes  int
 	matchBytes    int
 	literalBits   int // that the last byte of the literals lacks, negative
@@ -39,39 +39,39 @@ type header struct {
 	lengthState   uint16
 	matchState    uint16
 	distanceState uint16
-	frequencies   [symbols]uint16 // of lengths of literals, of matches, of distances, of literals
+	frequencies   [symbolCount]uint16 // of lengths of literals, of matches, of distances, of literals
 }
 
 // Decode decompresses an LZFSE stream to dst and returns the number of bytes. The stream ends with
 // its end mark, or with the data itself once dst is full.
 func Decode(dst, src []byte) (int, error) {
-	o := output{b: dst}
+	o := output{data: dst}
 	for len(src) > 0 {
 		if len(src) < 4 {
-			return o.n, damaged("it ends within a block")
+			return o.written, damaged("it ends within a block")
 		}
-		magic := le.Uint32(src)
+		magic := littleEndian.Uint32(src)
 		if magic == blockEnd {
-			return o.n, nil
+			return o.written, nil
 		}
-		n, err := block(&o, magic, src)
+		n, err := decodeBlock(&o, magic, src)
 		if err != nil {
-			return o.n, err
+			return o.written, err
 		}
 		src = src[n:]
 	}
-	if o.n < len(dst) {
-		return o.n, damaged("it ends after %d of %d bytes", o.n, len(dst))
+	if o.written < len(dst) {
+		return o.written, damaged("it ends after %d of %d bytes", o.written, len(dst))
 	}
-	return o.n, nil
+	return o.written, nil
 }
 
-// block decodes one block and returns its length.
-func block(o *output, magic uint32, src []byte) (int, error) {
+// decodeBlock decodes one block and returns its length.
+func decodeBlock(o *output, magic uint32, src []byte) (int, error) {
 	if len(src) < 12 {
 		return 0, damaged("it ends within a block")
 	}
-	start, raw := o.n, int(le.Uint32(src[4:]))
+	start, raw := o.written, int(littleEndian.Uint32(src[4:]))
 	var n int
 	var err error
 	switch magic {
@@ -80,36 +80,36 @@ func block(o *output, magic uint32, src []byte) (int, error) {
 		if n > len(src) {
 			return 0, damaged("it ends within a block")
 		}
-		err = o.literal(src[8:n])
+		err = o.appendLiterals(src[8:n])
 	case blockLZVN:
-		n = 12 + int(le.Uint32(src[8:]))
+		n = 12 + int(littleEndian.Uint32(src[8:]))
 		if n > len(src) {
 			return 0, damaged("it ends within a block")
 		}
-		within := output{b: o.b[:min(len(o.b), o.n+raw)], n: o.n}
+		within := output{data: o.data[:min(len(o.data), o.written+raw)], written: o.written}
 		_, err = decodeLZVN(&within, src[12:n])
-		o.n = within.n
+		o.written = within.written
 	case blockFull, blockPacked:
-		n, err = compressed(o, magic, src)
+		n, err = decodeCompressed(o, magic, src)
 	default:
 		return 0, damaged("unknown block %#08x", magic)
 	}
-	if err == nil && o.n-start != raw {
-		err = damaged("a block has %d bytes, not %d", o.n-start, raw)
+	if err == nil && o.written-start != raw {
+		err = damaged("a block has %d bytes, not %d", o.written-start, raw)
 	}
 	return n, err
 }
 
-// compressed decodes a block with its own codes, literals first.
-func compressed(o *output, magic uint32, src []byte) (int, error) {
-	h, length, err := parseFull(src)
+// decodeCompressed decodes a block with its own codes, literals first.
+func decodeCompressed(o *output, magic uint32, src []byte) (int, error) {
+	h, length, err := parseFullHeader(src)
 	if magic == blockPacked {
-		h, length, err = parsePacked(src)
+		h, length, err = parsePackedHeader(src)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if err := h.check(); err != nil {
+	if err := h.checkLimits(); err != nil {
 		return 0, err
 	}
 	end := length + h.literalBytes + h.matchBytes
@@ -123,11 +123,11 @@ func compressed(o *output, magic uint32, src []byte) (int, error) {
 	return end, h.readMatches(o, literals, src[length+h.literalBytes:])
 }
 
-// check refuses counts that are above the format's limits. States need no check: they
+// checkLimits refuses counts that are above the format's limits. States need no check: they
 // are cut to their tables.
-func (h *header) check() error {
-	if h.literals > mostLiterals || h.literals%4 != 0 || h.matches > mostMatches {
-		return damaged("a block has %d literals and %d matches", h.literals, h.matches)
+func (h *header) checkLimits() error {
+	if h.literalCount > maxLiterals || h.literalCount%4 != 0 || h.matchCount > maxMatches {
+		return damaged("a block has %d literals and %d matches", h.literalCount, h.matchCount)
 	}
 	if h.literalBits > 0 || h.literalBits < -7 || h.matchBits > 0 || h.matchBits < -7 {
 		return damaged("a block lacks %d and %d bits", -h.literalBits, -h.matchBits)
@@ -135,37 +135,38 @@ func (h *header) check() error {
 	return nil
 }
 
-// parseFull decodes the header with unpacked frequencies.
-func parseFull(b []byte) (h header, length int, err error) {
-	if len(b) < fullHeader {
+// parseFullHeader decodes the header with unpacked frequencies.
+func parseFullHeader(b []byte) (h header, length int, err error) {
+	if len(b) < fullHeaderSize {
 		return h, 0, damaged("it ends within a header")
 	}
-	at := func(i int) int { return int(le.Uint32(b[i:])) }
+	at := func(i int) int { return int(littleEndian.Uint32(b[i:])) }
 	h = header{
-		raw: at(4), literals: at(12), matches: at(16), literalBytes: at(20), matchBytes: at(24),
+		rawBytes: at(4), literalCount: at(12), matchCount: at(16), literalBytes: at(20), matchBytes: at(24),
 		literalBits: int(int32(at(28))), matchBits: int(int32(at(40))),
-		lengthState: le.Uint16(b[44:]), matchState: le.Uint16(b[46:]), distanceState: le.Uint16(b[48:]),
+		lengthState: littleEndian.Uint16(b[44:]), matchState: littleEndian.Uint16(b[46:]),
+		distanceState: littleEndian.Uint16(b[48:]),
 	}
 	for i := range h.literalState {
-		h.literalState[i] = le.Uint16(b[32+2*i:])
+		h.literalState[i] = littleEndian.Uint16(b[32+2*i:])
 	}
 	for i := range h.frequencies {
-		h.frequencies[i] = le.Uint16(b[50+2*i:])
+		h.frequencies[i] = littleEndian.Uint16(b[50+2*i:])
 	}
-	return h, fullHeader, nil
+	return h, fullHeaderSize, nil
 }
 
-// parsePacked decodes the header whose numbers are packed into three words of 64 bits.
-func parsePacked(b []byte) (h header, length int, err error) {
-	if len(b) < packedHeader {
+// parsePackedHeader decodes the header whose numbers are packed into three words of 64 bits.
+func parsePackedHeader(b []byte) (h header, length int, err error) {
+	if len(b) < packedHeaderSize {
 		return h, 0, damaged("it ends within a header")
 	}
 	bits := func(word, from, count int) int {
-		return int(le.Uint64(b[8+8*word:]) >> from & (1<<count - 1))
+		return int(littleEndian.Uint64(b[8+8*word:]) >> from & (1<<count - 1))
 	}
 	h = header{
-		raw:      int(le.Uint32(b[4:])),
-		literals: bits(0, 0, 20), literalBytes: bits(0, 20, 20), matches: bits(0, 40, 20),
+		rawBytes:     int(littleEndian.Uint32(b[4:])),
+		literalCount: bits(0, 0, 20), literalBytes: bits(0, 20, 20), matchCount: bits(0, 40, 20),
 		literalBits: bits(0, 60, 3) - 7,
 		matchBytes:  bits(1, 40, 20), matchBits: bits(1, 60, 3) - 7,
 		lengthState: uint16(bits(2, 32, 10)), matchState: uint16(bits(2, 42, 10)),
@@ -175,10 +176,10 @@ func parsePacked(b []byte) (h header, length int, err error) {
 		h.literalState[i] = uint16(bits(1, 10*i, 10))
 	}
 	length = bits(2, 0, 32)
-	if length < packedHeader || length > len(b) {
+	if length < packedHeaderSize || length > len(b) {
 		return h, 0, damaged("a header has %d bytes", length)
 	}
-	return h, length, h.unpack(b[packedHeader:length])
+	return h, length, h.unpackFrequencies(b[packedHeaderSize:length])
 }
 
 // Codes of packed frequencies by their five low bits: how many bits there are, and the
@@ -188,14 +189,14 @@ var (
 		2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5, 2, 3, 2, 14, 2, 3, 2, 5, 2, 3, 2, 8, 2, 3, 2, 5,
 		2, 3, 2, 14,
 	}
-	frequencyValue = [32]uint8{
+	frequencyValues = [32]uint8{
 		0, 2, 1, 4, 0, 3, 1, 0, 0, 2, 1, 5, 0, 3, 1, 0, 0, 2, 1, 6, 0, 3, 1, 0, 0, 2, 1, 7, 0,
 		3, 1, 0,
 	}
 )
 
-// unpack decodes packed frequencies. A header may have none at all.
-func (h *header) unpack(b []byte) error {
+// unpackFrequencies decodes packed frequencies. A header may have none at all.
+func (h *header) unpackFrequencies(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
@@ -214,7 +215,7 @@ func (h *header) unpack(b []byte) error {
 		case 14:
 			h.frequencies[i] = uint16(24 + word>>4&0x3ff)
 		default:
-			h.frequencies[i] = uint16(frequencyValue[code])
+			h.frequencies[i] = uint16(frequencyValues[code])
 		}
 		if n > have {
 			return damaged("its frequencies are cut off")

@@ -12,51 +12,51 @@ const (
 // DecodeLZVN decompresses LZVN to dst and returns the number of bytes. It ends with the end mark of
 // the data, or with the data itself once dst is full.
 func DecodeLZVN(dst, src []byte) (int, error) {
-	o := output{b: dst}
+	o := output{data: dst}
 	_, err := decodeLZVN(&o, src)
-	return o.n, err
+	return o.written, err
 }
 
 // lzvn is the state of decoding LZVN. The distance is kept from one match to the next.
 type lzvn struct {
-	o        *output
+	out      *output
 	src      []byte
-	at       int
+	pos      int
 	distance int
 }
 
 // decodeLZVN returns the number of bytes of src up to and including the end mark.
 func decodeLZVN(o *output, src []byte) (int, error) {
-	d := lzvn{o: o, src: src}
-	for d.at < len(src) {
-		op := src[d.at]
+	d := lzvn{out: o, src: src}
+	for d.pos < len(src) {
+		op := src[d.pos]
 		if op == lzvnEnd {
-			return min(d.at+8, len(src)), nil
+			return min(d.pos+8, len(src)), nil
 		}
-		if err := d.step(op); err != nil {
-			return d.at, err
+		if err := d.execute(op); err != nil {
+			return d.pos, err
 		}
 	}
-	if o.n < len(o.b) {
-		return d.at, damaged("it ends after %d of %d bytes", o.n, len(o.b))
+	if o.written < len(o.data) {
+		return d.pos, damaged("it ends after %d of %d bytes", o.written, len(o.data))
 	}
-	return d.at, nil
+	return d.pos, nil
 }
 
-// step executes one operation.
-func (d *lzvn) step(op byte) error {
+// execute executes one operation.
+func (d *lzvn) execute(op byte) error {
 	switch {
 	case op >= 0xf0:
-		return d.matches(op)
+		return d.copyMatch(op)
 	case op >= 0xe0:
-		return d.literals(op)
+		return d.copyLiterals(op)
 	case op == 0x0e || op == 0x16: // nothing
-		d.at++
+		d.pos++
 		return nil
 	case op>>4 == 0x7 || op>>4 == 0xd:
 		return damaged("LZVN has no operation %#x", op)
 	case op>>5 == 0x5:
-		return d.medium(op)
+		return d.mediumMatch(op)
 	}
 	literals, length, head := int(op>>6), int(op>>3&7)+3, 2
 	switch op & 7 {
@@ -68,73 +68,73 @@ func (d *lzvn) step(op byte) error {
 	case largeDistance:
 		head = 3
 	}
-	if d.at+head > len(d.src) {
-		return errShort
+	if d.pos+head > len(d.src) {
+		return errTruncated
 	}
 	switch head {
 	case 2:
-		d.distance = int(op&7)<<8 | int(d.src[d.at+1])
+		d.distance = int(op&7)<<8 | int(d.src[d.pos+1])
 	case 3:
-		d.distance = int(le.Uint16(d.src[d.at+1:]))
+		d.distance = int(littleEndian.Uint16(d.src[d.pos+1:]))
 	}
-	return d.both(head, literals, length)
+	return d.literalsAndMatch(head, literals, length)
 }
 
-var errShort = damaged("it ends within an operation")
+var errTruncated = damaged("it ends within an operation")
 
-// medium executes an operation of three bytes with five bits of length and fourteen of distance.
-func (d *lzvn) medium(op byte) error {
-	if d.at+3 > len(d.src) {
-		return errShort
+// mediumMatch executes an operation of three bytes with five bits of length and fourteen of distance.
+func (d *lzvn) mediumMatch(op byte) error {
+	if d.pos+3 > len(d.src) {
+		return errTruncated
 	}
-	v := int(le.Uint16(d.src[d.at+1:]))
+	v := int(littleEndian.Uint16(d.src[d.pos+1:]))
 	d.distance = v >> 2
-	return d.both(3, int(op>>3&3), (int(op&7)<<2|v&3)+3)
+	return d.literalsAndMatch(3, int(op>>3&3), (int(op&7)<<2|v&3)+3)
 }
 
-// both copies literals from after an operation, and then a match.
-func (d *lzvn) both(head, literals, length int) error {
-	if d.at+head+literals > len(d.src) {
-		return errShort
+// literalsAndMatch copies literals from after an operation, and then a match.
+func (d *lzvn) literalsAndMatch(head, literals, length int) error {
+	if d.pos+head+literals > len(d.src) {
+		return errTruncated
 	}
-	d.at += head
-	if err := d.o.literal(d.src[d.at : d.at+literals]); err != nil {
+	d.pos += head
+	if err := d.out.appendLiterals(d.src[d.pos : d.pos+literals]); err != nil {
 		return err
 	}
-	d.at += literals
-	return d.o.match(length, d.distance)
+	d.pos += literals
+	return d.out.copyMatch(length, d.distance)
 }
 
-// count decodes the operand of an operation that has only a length: in its low bits, or where these
+// readLength decodes the operand of an operation that has only a length: in its low bits, or where these
 // are zero in a separate byte, less sixteen.
-func (d *lzvn) count(op byte) (int, error) {
-	d.at++
+func (d *lzvn) readLength(op byte) (int, error) {
+	d.pos++
 	if n := int(op & 0xf); n != 0 {
 		return n, nil
 	}
-	if d.at >= len(d.src) {
-		return 0, errShort
+	if d.pos >= len(d.src) {
+		return 0, errTruncated
 	}
-	d.at++
-	return int(d.src[d.at-1]) + 16, nil
+	d.pos++
+	return int(d.src[d.pos-1]) + 16, nil
 }
 
-func (d *lzvn) literals(op byte) error {
-	n, err := d.count(op)
+func (d *lzvn) copyLiterals(op byte) error {
+	n, err := d.readLength(op)
 	if err != nil {
 		return err
 	}
-	if n > len(d.src)-d.at {
-		return errShort
+	if n > len(d.src)-d.pos {
+		return errTruncated
 	}
-	d.at += n
-	return d.o.literal(d.src[d.at-n : d.at])
+	d.pos += n
+	return d.out.appendLiterals(d.src[d.pos-n : d.pos])
 }
 
-func (d *lzvn) matches(op byte) error {
-	n, err := d.count(op)
+func (d *lzvn) copyMatch(op byte) error {
+	n, err := d.readLength(op)
 	if err != nil {
 		return err
 	}
-	return d.o.match(n, d.distance)
+	return d.out.copyMatch(n, d.distance)
 }

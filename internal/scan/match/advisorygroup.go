@@ -14,23 +14,23 @@ type advisoryGroup struct {
 	overruled []*vulndb.Advisory // of others
 }
 
-// topics groups the advisories of a package by vulnerability. Records of several sources are about
+// groupAdvisories groups the advisories of a package by vulnerability. Records of several sources are about
 // the same one when they name the same CVE, or, where one has none, when one names the other. That
 // is not transitive: lists of other names are written by hand, and one wrong entry would merge two
 // vulnerabilities.
-func (e ecosystem) topics(advisories []vulndb.Advisory) []advisoryGroup {
+func (e ecosystem) groupAdvisories(advisories []vulndb.Advisory) []advisoryGroup {
 	byID := map[string]*advisoryGroup{}
 	var ids []string
 	for i := range advisories {
 		a := &advisories[i]
-		for _, id := range e.idsOf(a, advisories) {
+		for _, id := range e.reportedIDs(a, advisories) {
 			t := byID[id]
 			if t == nil {
 				t = &advisoryGroup{id: id}
 				byID[id] = t
 				ids = append(ids, id)
 			}
-			e.add(t, a)
+			e.addToGroup(t, a)
 		}
 	}
 	slices.Sort(ids)
@@ -41,11 +41,11 @@ func (e ecosystem) topics(advisories []vulndb.Advisory) []advisoryGroup {
 	return out
 }
 
-// add adds an advisory to those that decide, or to the others.
-func (e ecosystem) add(t *advisoryGroup, a *vulndb.Advisory) {
+// addToGroup adds an advisory to those that decide, or to the others.
+func (e ecosystem) addToGroup(t *advisoryGroup, a *vulndb.Advisory) {
 	c := -1
 	if len(t.deciding) > 0 {
-		c = cmp.Compare(e.rank(a.Source), e.rank(t.deciding[0].Source))
+		c = cmp.Compare(e.sourceRank(a.Source), e.sourceRank(t.deciding[0].Source))
 	}
 	switch {
 	case c > 0:
@@ -58,9 +58,9 @@ func (e ecosystem) add(t *advisoryGroup, a *vulndb.Advisory) {
 	}
 }
 
-// idsOf returns the IDs under which an advisory is reported: its CVEs, else those of a record of
+// reportedIDs returns the IDs under which an advisory is reported: its IgnoredCVEs, else those of a record of
 // the same vulnerability, else the ID of the one that decides.
-func (e ecosystem) idsOf(a *vulndb.Advisory, all []vulndb.Advisory) []string {
+func (e ecosystem) reportedIDs(a *vulndb.Advisory, all []vulndb.Advisory) []string {
 	if len(a.CVEs) > 0 {
 		return a.CVEs
 	}
@@ -72,7 +72,8 @@ func (e ecosystem) idsOf(a *vulndb.Advisory, all []vulndb.Advisory) []string {
 			continue
 		}
 		cves = append(cves, b.CVEs...)
-		if c := cmp.Or(cmp.Compare(e.rank(b.Source), e.rank(best.Source)), cmp.Compare(b.ID, best.ID)); c < 0 {
+		if c := cmp.Or(cmp.Compare(e.sourceRank(b.Source), e.sourceRank(best.Source)),
+			cmp.Compare(b.ID, best.ID)); c < 0 {
 			best = b
 		}
 	}

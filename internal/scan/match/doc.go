@@ -1,5 +1,5 @@
 // Package match finds the known vulnerabilities of packages, by the records of a database: language
-// packages by the advisories of their ecosystem, Homebrew by its own and by products, macOS
+// packages by the advisories of their ecosystem, Homebrew by its own and by products, macOSPlatform
 // applications and pods by products.
 //
 // It does not find packages and reads no feeds: internal/scan/catalog and internal/scan/vulndb do.

@@ -29,58 +29,58 @@ var ecosystems = map[catalog.PackageType]ecosystem{
 	catalog.Brew:   {vulndb.Homebrew, vercmp.Homebrew, []vulndb.Source{vulndb.HomebrewOSV, vulndb.OSV}},
 }
 
-// byProduct are the kinds that are matched against NVD's statements about products.
-var byProduct = map[catalog.PackageType]bool{
+// matchedByProduct are the kinds that are matched against NVD's statements about products.
+var matchedByProduct = map[catalog.PackageType]bool{
 	catalog.Brew: true, catalog.MacOSApp: true, catalog.Pod: true, catalog.System: true,
 }
 
-// rank is the position of a source in the precedence; sources outside of it come last.
-func (e ecosystem) rank(s vulndb.Source) int {
+// sourceRank is the position of a source in the precedence; sources outside of it come last.
+func (e ecosystem) sourceRank(s vulndb.Source) int {
 	if i := slices.Index(e.sources, s); i >= 0 {
 		return i
 	}
 	return len(e.sources)
 }
 
-// subjectOf parses the version of a package for comparisons.
-func (e ecosystem) subjectOf(p *catalog.Package) subject {
-	if isGoItself(p) {
-		return newSubject(vercmp.GoTool, vercmp.WithoutMaker(p.Version))
+// versionOf parses the version of a package for comparisons.
+func (e ecosystem) versionOf(p *catalog.Package) packageVersion {
+	if isGoDistribution(p) {
+		return newPackageVersion(vercmp.GoTool, vercmp.WithoutDistributor(p.Version))
 	}
-	return newSubject(e.scheme, p.Version)
+	return newPackageVersion(e.scheme, p.Version)
 }
 
-// isGoItself reports whether a package is the standard library or the tools of Go.
-func isGoItself(p *catalog.Package) bool {
+// isGoDistribution reports whether a package is the standard library or the tools of Go.
+func isGoDistribution(p *catalog.Package) bool {
 	return p.Kind == catalog.Go && (p.Name == "stdlib" || p.Name == "toolchain")
 }
 
-// noCommit is the suffix of the version that Go writes where there is none.
-const noCommit = "-00010101000000-000000000000"
+// noCommitSuffix is the suffix of the version that Go writes where there is none.
+const noCommitSuffix = "-00010101000000-000000000000"
 
-// isNotComparable returns why no advisory applies to a package; "" when some may.
-func isNotComparable(p *catalog.Package) string {
+// notComparableReason returns why no advisory applies to a package; "" when some may.
+func notComparableReason(p *catalog.Package) string {
 	switch {
 	case p.Replaced:
 		return "its code was replaced, so that its name and version say nothing of it"
-	case p.Kind == catalog.Go && (strings.HasPrefix(p.Version, "(") || strings.HasSuffix(p.Version, noCommit)):
+	case p.Kind == catalog.Go && (strings.HasPrefix(p.Version, "(") || strings.HasSuffix(p.Version, noCommitSuffix)):
 		return "it was built from a working copy, which has no version"
-	case isGoItself(p) && !inBinary(p.Locations):
+	case isGoDistribution(p) && !foundInBinary(p.Locations):
 		return "a go.mod says which Go is wanted, only a program says which one it was built with"
 	}
 	return ""
 }
 
-// inBinary reports whether a version of Go was found outside of a module's own file.
-func inBinary(locations []string) bool {
+// foundInBinary reports whether a version of Go was found outside of a module's own file.
+func foundInBinary(locations []string) bool {
 	return len(locations) == 0 || slices.ContainsFunc(locations, func(l string) bool {
 		return !strings.HasSuffix(l, "/go.mod") && !strings.HasSuffix(l, "/go.work")
 	})
 }
 
-// onPlatform reports whether a package may be for a platform, which is JRuby in all advisories with
+// mayBeForPlatform reports whether a package may be for a platform, which is JRuby in all advisories with
 // a platform; "" is any. The gems for it name it in their version or directory.
-func onPlatform(p *catalog.Package, platform string) bool {
+func mayBeForPlatform(p *catalog.Package, platform string) bool {
 	names := append([]string{p.Version}, p.Locations...)
 	return slices.ContainsFunc(names, func(s string) bool {
 		return strings.HasSuffix(s, "-java") || strings.Contains(s, "-java/") || strings.Contains(s, "-java.") ||

@@ -24,28 +24,28 @@ type Explanation struct {
 
 // trace records the decisions on one vulnerability. A nil trace records nothing.
 type trace struct {
-	ids   []string // of the vulnerability
-	steps []string
-	any   bool // a record was about the package
-	known bool // one of these records has the ID
+	ids       []string // of the vulnerability
+	steps     []string
+	anyRecord bool // a record was about the package
+	knownID   bool // one of these records has the ID
 }
 
 // ExplainRequest selects one vulnerability of one package.
 type ExplainRequest struct {
-	ID      string // a CVE, or the ID of an advisory
-	Package catalog.Package
-	Beside  []catalog.Package // other packages found: some configurations require two products
+	ID            string // a CVE, or the ID of an advisory
+	Package       catalog.Package
+	OtherPackages []catalog.Package // other packages found: some configurations require two products
 }
 
 // Explain matches one package against one vulnerability as Match does, and records every step.
 func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanation, error) {
 	id, p := q.ID, q.Package
 	s := &trace{ids: []string{id}}
-	j, err := newMatcher(&tracingDB{db, s}, q.Beside, o)
+	j, err := newMatcher(&tracingDB{db, s}, q.OtherPackages, o)
 	if err != nil {
 		return nil, err
 	}
-	j.story = s
+	j.trace = s
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanat
 	if err != nil {
 		return nil, err
 	}
-	out := &Explanation{ID: id, Package: p, KnownID: known || s.known, KnownPackage: s.any}
-	for _, f := range j.found {
+	out := &Explanation{ID: id, Package: p, KnownID: known || s.knownID, KnownPackage: s.anyRecord}
+	for _, f := range j.findings {
 		if slices.Contains(s.ids, f.Vulnerability.ID) || slices.Contains(s.ids, f.Advisory) {
 			out.Finding = f
 		}
@@ -74,9 +74,9 @@ func Explain(ctx context.Context, db DB, q ExplainRequest, o Options) (*Explanat
 	return out, nil
 }
 
-// topics returns those about the vulnerability, and records its other names. It is called once all
+// selectGroups returns those about the vulnerability, and records its other names. It is called once all
 // are known, since a record may have its CVE from another.
-func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
+func (s *trace) selectGroups(all []advisoryGroup) []advisoryGroup {
 	if s == nil {
 		return all
 	}
@@ -97,14 +97,14 @@ func (s *trace) topics(all []advisoryGroup) []advisoryGroup {
 			}
 		}
 	}
-	s.any, s.known = s.any || len(all) > 0, s.known || len(out) > 0
+	s.anyRecord, s.knownID = s.anyRecord || len(all) > 0, s.knownID || len(out) > 0
 	return out
 }
 
 // tracingDB is a database that traces its queries.
 type tracingDB struct {
 	DB
-	story *trace
+	trace *trace
 }
 
 // EachApplicability records which configurations exist.
@@ -112,7 +112,7 @@ func (h *tracingDB) EachApplicability(vendor, product string) iter.Seq2[vulndb.A
 	return func(yield func(vulndb.Applicability, error) bool) {
 		for a, err := range h.DB.EachApplicability(vendor, product) {
 			if err == nil {
-				h.story.any, h.story.known = true, h.story.known || a.ID == h.story.ids[0]
+				h.trace.anyRecord, h.trace.knownID = true, h.trace.knownID || a.ID == h.trace.ids[0]
 			}
 			if !yield(a, err) {
 				return
@@ -127,22 +127,22 @@ func (s *trace) add(format string, args ...any) {
 	}
 }
 
-// about reports whether a step on an id is wanted.
-func (s *trace) about(id string) bool { return s == nil || slices.Contains(s.ids, id) }
+// wants reports whether a step on an id is wanted.
+func (s *trace) wants(id string) bool { return s == nil || slices.Contains(s.ids, id) }
 
 func (s *trace) addAdvisory(a *vulndb.Advisory) {
 	if s == nil {
 		return
 	}
-	s.add("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, many(len(a.Ranges), "range"),
-		many(len(a.Versions), "single version"))
+	s.add("%s (%s) is about %s %s: %s, %s.", a.ID, a.Source, a.Ecosystem, a.Name, countNoun(len(a.Ranges), "range"),
+		countNoun(len(a.Versions), "single version"))
 	if a.Unconfirmed {
 		s.add("Not reviewed: a match by an open-ended range is marked and fails no build.")
 	}
 }
 
-// many formats a count with a noun: "1 range", "2 ranges".
-func many(n int, thing string) string {
+// countNoun formats a count with a noun: "1 range", "2 ranges".
+func countNoun(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
@@ -153,17 +153,17 @@ func (s *trace) addRange(version string, r vulndb.Range, holds bool, err error) 
 	switch {
 	case s == nil:
 	case err != nil:
-		s.add("%s cannot be compared with %s: %v.", version, constraint(r), err)
+		s.add("%s cannot be compared with %s: %v.", version, formatRange(r), err)
 	case holds:
-		s.add("%s is within %s.", version, constraint(r))
+		s.add("%s is within %s.", version, formatRange(r))
 	default:
-		s.add("%s is outside of %s.", version, constraint(r))
+		s.add("%s is outside of %s.", version, formatRange(r))
 	}
 }
 
 // traceConfiguration traces which criteria of a configuration of NVD apply to an item.
-func (j *matcher) traceConfiguration(it *productQuery, a *vulndb.Applicability, c *configuration) {
-	if j.story == nil {
+func (j *matcher) traceConfiguration(it *productQuery, a *vulndb.Applicability, c *configurationResult) {
+	if j.trace == nil {
 		return
 	}
 	for _, n := range a.Nodes {
@@ -172,18 +172,18 @@ func (j *matcher) traceConfiguration(it *productQuery, a *vulndb.Applicability, 
 			if !ok {
 				continue
 			}
-			var none configuration
+			var none configurationResult
 			holds := j.criterionHolds(it, &parts, &k, &none)
 			word := map[bool]string{true: "holds", false: "does not hold"}[holds]
-			j.story.add("Criterion %s (%s) %s for version %s.", k.CPE, criterionText(&parts, &k), word, it.text)
+			j.trace.add("Criterion %s (%s) %s for version %s.", k.CPE, criterionText(&parts, &k), word, it.raw)
 			if none.err != nil {
-				j.story.add("It cannot be compared: %v.", none.err)
+				j.trace.add("It cannot be compared: %v.", none.err)
 			}
 		}
 	}
-	if c.holds {
-		j.story.add("All parts of the configuration of %s hold.", a.ID)
+	if c.applies {
+		j.trace.add("All parts of the configuration of %s hold.", a.ID)
 	} else {
-		j.story.add("The configuration of %s does not hold as a whole.", a.ID)
+		j.trace.add("The configuration of %s does not hold as a whole.", a.ID)
 	}
 }

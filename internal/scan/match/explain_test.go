@@ -20,7 +20,7 @@ func TestExplain(t *testing.T) {
 	replaced.Replaced = true
 	odd := pkg(catalog.Rust, "p", "odd")
 	ruled := named("v")
-	ruled.Rules = match.Rules{CVEs: []string{"CVE-2024-1"}}
+	ruled.Rules = match.Rules{IgnoredCVEs: []string{"CVE-2024-1"}}
 	tests := []struct {
 		name string
 		q    match.ExplainRequest
@@ -169,7 +169,7 @@ func TestExplainSteps(t *testing.T) {
 	}
 	rust := pkg(catalog.Rust, "p", "1.0.0")
 	third := fixed("GHSA-2", vulndb.GHSA, "3.0.0", "CVE-2024-1")
-	ruled := match.Options{Rules: match.Rules{CVEs: []string{"CVE-2024-1", "CVE-2024-2"}}}
+	ruled := match.Options{Rules: match.Rules{IgnoredCVEs: []string{"CVE-2024-1", "CVE-2024-2"}}}
 	rejected := inEcosystem(vulndb.Go, fixed("GO-1", vulndb.GoVuln, "2.0.0", "CVE-2024-1"))
 	rejected.vulnerabilities = []vulndb.Vulnerability{{ID: "CVE-2024-1", Rejected: true}}
 	brew := pkg(catalog.Brew, "p", "1.0")

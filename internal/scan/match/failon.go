@@ -52,7 +52,7 @@ func (o FailOn) Fails(findings []Finding) []Finding {
 		v := f.Vulnerability
 		bad := o.KEV && v.Exploited ||
 			o.Score > 0 && v.Score.Base >= o.Score ||
-			o.Severity != "" && !below(v.Score.Severity, o.Severity)
+			o.Severity != "" && !isBelow(v.Score.Severity, o.Severity)
 		if bad && !f.Unconfirmed {
 			out = append(out, f)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// Semantic is the type of every match: versions are compared by the rules of their ecosystem.
-const Semantic = "Semantic"
+// MatchTypeSemantic is the type of every match: versions are compared by the rules of their ecosystem.
+const MatchTypeSemantic = "Semantic"
 
 // Finding is one vulnerability of one version of a package, at all its locations.
 type Finding struct {
@@ -41,17 +41,17 @@ type NotEvaluated struct {
 
 // Suppressed counts findings that were left out, by the first rule that matched.
 type Suppressed struct {
-	Packages int // of ignored packages
-	CVEs     int // of ignored IDs
-	VEX      int // by a VEX statement
-	Baseline int // that were known before
-	Minimum  int // below the minimum score or severity
-	Unknown  int // without a score, while a minimum is set
+	Packages     int // of ignored packages
+	CVEs         int // of ignored IDs
+	VEX          int // by a VEX statement
+	Baseline     int // that were known before
+	BelowMinimum int // below the minimum score or severity
+	UnknownScore int // without a score, while a minimum is set
 }
 
 // Total returns how many were left out.
 func (h Suppressed) Total() int {
-	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.Minimum + h.Unknown
+	return h.Packages + h.CVEs + h.VEX + h.Baseline + h.BelowMinimum + h.UnknownScore
 }
 
 // Result is the result of matching a list of packages.
@@ -59,26 +59,26 @@ type Result struct {
 	Findings      []Finding // sorted by package, version, location and id
 	Packages      int       // how many were matched
 	NotEvaluated  []NotEvaluated
-	Hidden        Suppressed
+	Suppressed    Suppressed
 	UnknownScores int // among Findings: 0.0 or none
 }
 
-// add adds the counts of a matcher.
-func (r *Result) add(other *Result) {
+// addCounts adds the counts of a matcher.
+func (r *Result) addCounts(other *Result) {
 	r.NotEvaluated = append(r.NotEvaluated, other.NotEvaluated...)
 	r.UnknownScores += other.UnknownScores
-	h, o := &r.Hidden, other.Hidden
+	h, o := &r.Suppressed, other.Suppressed
 	h.Packages += o.Packages
 	h.CVEs += o.CVEs
 	h.VEX += o.VEX
 	h.Baseline += o.Baseline
-	h.Minimum += o.Minimum
-	h.Unknown += o.Unknown
+	h.BelowMinimum += o.BelowMinimum
+	h.UnknownScore += o.UnknownScore
 }
 
-// sort sets the findings, sorted by package, version, location and ID, and sorts the not evaluated
+// setFindings sets the findings, sorted by package, version, location and ID, and sorts the not evaluated
 // packages likewise.
-func (r *Result) sort(found []*Finding) {
+func (r *Result) setFindings(found []*Finding) {
 	slices.SortFunc(found, func(a, b *Finding) int {
 		return cmp.Or(comparePackages(&a.Package, &b.Package), cmp.Compare(a.Vulnerability.ID, b.Vulnerability.ID),
 			cmp.Compare(a.Package.Kind, b.Package.Kind))

@@ -29,8 +29,8 @@ type DB interface {
 type Options struct {
 	Rules Rules
 	// Products names a package as NVD does, and is called concurrently; nil is cpe.Products.
-	Products func(catalog.Package) []cpe.Product
-	Begin    func() // called by each goroutine before it works; may be nil
+	Products      func(catalog.Package) []cpe.Product
+	OnWorkerStart func() // called by each goroutine before it works; may be nil
 }
 
 var _ DB = (*vulndb.DB)(nil)
@@ -42,18 +42,18 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 	if err != nil {
 		return nil, err
 	}
-	work := &work{groups: groupsOf(packages)}
+	work := &groupQueue{groups: groupByName(packages)}
 	judges := []*matcher{first}
-	for range min(runtime.GOMAXPROCS(0), maxJudges, len(work.groups)/chunk+1) - 1 {
-		judges = append(judges, first.another())
+	for range min(runtime.GOMAXPROCS(0), maxMatchers, len(work.groups)/chunkGroups+1) - 1 {
+		judges = append(judges, first.clone())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, j := range judges {
 		wg.Go(func() {
-			if o.Begin != nil {
-				o.Begin()
+			if o.OnWorkerStart != nil {
+				o.OnWorkerStart()
 			}
 			if err := j.run(ctx, work); err != nil {
 				cancel(err)
@@ -67,33 +67,33 @@ func Match(ctx context.Context, db DB, packages []catalog.Package, o Options) (*
 	out := Result{Packages: len(packages)}
 	var found []*Finding
 	for _, j := range judges {
-		out.add(&j.result)
-		found = append(found, j.found...)
+		out.addCounts(&j.result)
+		found = append(found, j.findings...)
 	}
-	out.sort(found)
+	out.setFindings(found)
 	return &out, nil
 }
 
 const (
-	maxJudges = 4  // concurrent matchers; reading the database is most of the time
-	chunk     = 32 // groups that a matcher takes at a time: neighbors are in one block
+	maxMatchers = 4  // concurrent matchers; reading the database is most of the time
+	chunkGroups = 32 // groups that a matcher takes at a time: neighbors are in one block
 )
 
-// work is the queue of groups, safe for concurrent use.
-type work struct {
-	groups [][]*catalog.Package
-	taken  atomic.Int64 // chunks
+// groupQueue is the queue of groups, safe for concurrent use.
+type groupQueue struct {
+	groups      [][]*catalog.Package
+	takenChunks atomic.Int64 // chunks
 }
 
-// take returns the next groups, none when all were taken.
-func (w *work) take() [][]*catalog.Package {
-	from := min(int(w.taken.Add(1)-1)*chunk, len(w.groups))
-	return w.groups[from:min(from+chunk, len(w.groups))]
+// next returns the next groups, none when all were taken.
+func (w *groupQueue) next() [][]*catalog.Package {
+	from := min(int(w.takenChunks.Add(1)-1)*chunkGroups, len(w.groups))
+	return w.groups[from:min(from+chunkGroups, len(w.groups))]
 }
 
-// groupsOf groups packages by kind and name, so that each name is read once from the database, in
+// groupByName groups packages by kind and name, so that each name is read once from the database, in
 // its storage order.
-func groupsOf(packages []catalog.Package) [][]*catalog.Package {
+func groupByName(packages []catalog.Package) [][]*catalog.Package {
 	all := make([]*catalog.Package, len(packages))
 	for i := range packages {
 		all[i] = &packages[i]

@@ -414,7 +414,7 @@ func TestAskedOnce(t *testing.T) {
 		db.advisories = append(db.advisories, one)
 	}
 	begun := 0
-	o := match.Options{Begin: func() { begun++ }} // so few packages are the work of one goroutine
+	o := match.Options{OnWorkerStart: func() { begun++ }} // so few packages are the work of one goroutine
 	r := run(t, db, o, pkg(catalog.NPM, "c", "1.0.0"), pkg(catalog.NPM, "a", "1.1.0"), pkg(catalog.NPM, "b", "1.0.0"),
 		pkg(catalog.NPM, "a", "1.0.0"))
 	if len(r.Findings) != 4 || begun != 1 {
@@ -522,13 +522,15 @@ func TestManyPackages(t *testing.T) {
 		packages = append(packages, pkg(catalog.NPM, name, "1.0.0"), pkg(catalog.NPM, name, "2.0.0"),
 			pkg(catalog.NPM, name, "odd"), pkg(catalog.Rust, name, "1.0.0"))
 	}
-	o := match.Options{Rules: match.Rules{CVEs: []string{"CVE-2024-3"}}}
+	o := match.Options{Rules: match.Rules{IgnoredCVEs: []string{"CVE-2024-3"}}}
 	first := run(t, db, o, packages...)
 	slices.Reverse(packages)
 	second := run(t, db, o, packages...)
-	if len(first.Findings)+first.Hidden.CVEs != 300 || first.Hidden.CVEs != 43 || len(first.NotEvaluated) != 300 ||
+	if len(first.Findings)+first.Suppressed.CVEs != 300 || first.Suppressed.CVEs != 43 ||
+		len(first.NotEvaluated) != 300 ||
 		first.Packages != 1200 {
-		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.NotEvaluated), first.Hidden)
+		t.Errorf("%d findings, %d not judged, hidden %+v", len(first.Findings), len(first.NotEvaluated),
+			first.Suppressed)
 	}
 	if !reflect.DeepEqual(first, second) {
 		t.Error("the result depends on the order of the packages")

@@ -7,19 +7,19 @@ type RuleFilter struct{ matcher matcher }
 
 // NewRuleFilter creates one. It fails for invalid rules.
 func NewRuleFilter(r Rules) (*RuleFilter, error) {
-	ignored, err := r.ignored()
+	ignored, err := r.ignoredCPEs()
 	if err != nil {
 		return nil, err
 	}
-	return &RuleFilter{matcher{options: Options{Rules: r}, ignored: ignored}}, nil
+	return &RuleFilter{matcher{options: Options{Rules: r}, ignoredCPEs: ignored}}, nil
 }
 
 // Keep reports whether the rules leave a finding in.
 func (s *RuleFilter) Keep(f *Finding) bool {
-	why, _ := s.matcher.rule(f)
-	return why == shown
+	why, _ := s.matcher.suppressingRule(f)
+	return why == notSuppressed
 }
 
-// ByProduct reports whether packages of a kind are matched against NVD's statements about products.
+// IsMatchedByProduct reports whether packages of a kind are matched against NVD's statements about products.
 // There one package may affect the match of another.
-func ByProduct(k catalog.PackageType) bool { return byProduct[k] }
+func IsMatchedByProduct(k catalog.PackageType) bool { return matchedByProduct[k] }

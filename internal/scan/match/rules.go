@@ -11,17 +11,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// DefaultIgnored is left out when a configuration has no list: macOS includes it and names it like
+// DefaultIgnoredPackage is left out when a configuration has no list: macOSPlatform includes it and names it like
 // a program for Windows.
-const DefaultIgnored = "cpe:/a:apple:icloud:1.0"
+const DefaultIgnoredPackage = "cpe:/a:apple:icloud:1.0"
 
 // Rules leave findings out, and count them. The zero value leaves out nothing but packages that are
 // ignored by default.
 type Rules struct {
-	// Packages are CPEs in their URI form, compared exactly. Nil is DefaultIgnored; a list that is
+	// IgnoredPackages are CPEs in their URI form, compared exactly. Nil is DefaultIgnoredPackage; a list that is
 	// empty, or has only "", ignores none.
-	Packages []string
-	CVEs     []string
+	IgnoredPackages []string
+	IgnoredCVEs     []string
 
 	MinScore    float64         // 0 sets no minimum
 	MinSeverity vulndb.Severity // "" sets no minimum
@@ -36,28 +36,28 @@ type Rules struct {
 	Baseline *Baseline
 }
 
-// severities are in ascending order.
-var severities = []vulndb.Severity{vulndb.Unknown, vulndb.Low, vulndb.Medium, vulndb.High, vulndb.Critical}
+// severitiesAscending are in ascending order.
+var severitiesAscending = []vulndb.Severity{vulndb.Unknown, vulndb.Low, vulndb.Medium, vulndb.High, vulndb.Critical}
 
 // ParseSeverity parses the severity a user entered.
 func ParseSeverity(s string) (vulndb.Severity, error) {
 	v := vulndb.Severity(strings.ToLower(strings.TrimSpace(s)))
-	if v == vulndb.Unknown || !slices.Contains(severities, v) {
+	if v == vulndb.Unknown || !slices.Contains(severitiesAscending, v) {
 		return "", fmt.Errorf("invalid severity %q: want low, medium, high or critical", s)
 	}
 	return v, nil
 }
 
-// below reports whether a severity is less than another.
-func below(a, b vulndb.Severity) bool {
-	return slices.Index(severities, a) < slices.Index(severities, b)
+// isBelow reports whether a severity is less than another.
+func isBelow(a, b vulndb.Severity) bool {
+	return slices.Index(severitiesAscending, a) < slices.Index(severitiesAscending, b)
 }
 
-// ignored returns the CPEs of ignored packages as formatted strings.
-func (r *Rules) ignored() (map[string]bool, error) {
-	list := r.Packages
+// ignoredCPEs returns the CPEs of ignored packages as formatted strings.
+func (r *Rules) ignoredCPEs() (map[string]bool, error) {
+	list := r.IgnoredPackages
 	if list == nil {
-		list = []string{DefaultIgnored}
+		list = []string{DefaultIgnoredPackage}
 	}
 	out := map[string]bool{}
 	for _, uri := range list {
@@ -81,87 +81,87 @@ func (r *Rules) ignored() (map[string]bool, error) {
 type suppression int
 
 const (
-	shown suppression = iota
-	byPackage
-	byCVE
-	byVEX
-	byBaseline
-	byMinimum
-	byUnknown
+	notSuppressed suppression = iota
+	suppressedByPackage
+	suppressedByCVE
+	suppressedByVEX
+	suppressedByBaseline
+	suppressedByMinimum
+	suppressedByUnknown
 )
 
-// keep applies the rules to a finding, and counts or keeps it.
-func (j *matcher) keep(f *Finding) {
-	why, words := j.rule(f)
-	h := &j.result.Hidden
+// addFinding applies the rules to a finding, and counts or keeps it.
+func (j *matcher) addFinding(f *Finding) {
+	why, words := j.suppressingRule(f)
+	h := &j.result.Suppressed
 	switch why {
-	case shown:
-		if isUnknown(f.Vulnerability.Score) {
+	case notSuppressed:
+		if isUnknownScore(f.Vulnerability.Score) {
 			j.result.UnknownScores++
 		}
-		j.found = append(j.found, f)
+		j.findings = append(j.findings, f)
 		return
-	case byPackage:
+	case suppressedByPackage:
 		h.Packages++
-	case byCVE:
+	case suppressedByCVE:
 		h.CVEs++
-	case byVEX:
+	case suppressedByVEX:
 		h.VEX++
-	case byBaseline:
+	case suppressedByBaseline:
 		h.Baseline++
-	case byMinimum:
-		h.Minimum++
-	case byUnknown:
-		h.Unknown++
+	case suppressedByMinimum:
+		h.BelowMinimum++
+	case suppressedByUnknown:
+		h.UnknownScore++
 	}
-	j.story.add("It is left out: %s.", words)
+	j.trace.add("It is left out: %s.", words)
 }
 
-// rule returns the first rule that leaves a finding out, and its description.
-func (j *matcher) rule(f *Finding) (suppression, string) {
+// suppressingRule returns the first rule that leaves a finding out, and its description.
+func (j *matcher) suppressingRule(f *Finding) (suppression, string) {
 	r := &j.options.Rules
 	if c := j.ignoredCPE(&f.Package); c != "" {
-		return byPackage, "its package is ignored as " + c
+		return suppressedByPackage, "its package is ignored as " + c
 	}
-	if slices.ContainsFunc(r.CVEs, func(id string) bool { return strings.EqualFold(id, f.Vulnerability.ID) }) {
-		return byCVE, f.Vulnerability.ID + " is ignored"
+	if slices.ContainsFunc(r.IgnoredCVEs, func(id string) bool { return strings.EqualFold(id, f.Vulnerability.ID) }) {
+		return suppressedByCVE, f.Vulnerability.ID + " is ignored"
 	}
 	if r.VEX != nil {
 		if status, ok := r.VEX.Suppresses(f); ok {
-			return byVEX, "a VEX statement says " + status
+			return suppressedByVEX, "a VEX statement says " + status
 		}
 	}
 	if r.Baseline.Has(f) {
-		return byBaseline, "the baseline has it"
+		return suppressedByBaseline, "the baseline has it"
 	}
-	return r.minimum(f.Vulnerability.Score)
+	return r.belowMinimum(f.Vulnerability.Score)
 }
 
-// minimum suppresses findings below the minimum, and those of unknown score or severity.
-func (r *Rules) minimum(s vulndb.Score) (suppression, string) {
+// belowMinimum suppresses findings below the minimum, and those of unknown score or severity.
+func (r *Rules) belowMinimum(s vulndb.Score) (suppression, string) {
 	switch {
-	case r.MinScore > 0 && isUnknown(s):
-		return byUnknown, "its score is unknown, while a least one is asked for"
+	case r.MinScore > 0 && isUnknownScore(s):
+		return suppressedByUnknown, "its score is unknown, while a least one is asked for"
 	case r.MinSeverity != "" && (s.Severity == vulndb.Unknown || s.Severity == ""):
-		return byUnknown, "its severity is unknown, while a least one is asked for"
+		return suppressedByUnknown, "its severity is unknown, while a least one is asked for"
 	case s.Base < r.MinScore:
-		return byMinimum, fmt.Sprintf("its score %.1f is below %.1f", s.Base, r.MinScore)
-	case below(s.Severity, r.MinSeverity):
-		return byMinimum, fmt.Sprintf("its severity %s is below %s", s.Severity, r.MinSeverity)
+		return suppressedByMinimum, fmt.Sprintf("its score %.1f is below %.1f", s.Base, r.MinScore)
+	case isBelow(s.Severity, r.MinSeverity):
+		return suppressedByMinimum, fmt.Sprintf("its severity %s is below %s", s.Severity, r.MinSeverity)
 	}
-	return shown, ""
+	return notSuppressed, ""
 }
 
 // ignoredCPE returns the CPE for which a package is ignored, "" for none.
 func (j *matcher) ignoredCPE(p *catalog.Package) string {
 	for _, c := range p.CPEs {
-		if j.ignored[c] {
+		if j.ignoredCPEs[c] {
 			return c
 		}
 	}
 	return ""
 }
 
-// isUnknown reports whether a score is missing. One of 0.0 counts as none, also when computed from a
+// isUnknownScore reports whether a score is missing. One of 0.0 counts as none, also when computed from a
 // vector: its severity is unknown, too.
-func isUnknown(s vulndb.Score) bool { return s.Base == 0 }
+func isUnknownScore(s vulndb.Score) bool { return s.Base == 0 }

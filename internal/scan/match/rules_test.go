@@ -56,37 +56,48 @@ func TestRules(t *testing.T) {
 		hidden match.Suppressed
 	}{
 		{"none", match.Rules{}, "1 2 3 4 5 GHSA-6", match.Suppressed{}},
-		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Suppressed{Minimum: 2, Unknown: 2}},
-		{"severity", match.Rules{MinSeverity: vulndb.High}, "1 2 5", match.Suppressed{Minimum: 2, Unknown: 1}},
-		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Suppressed{Unknown: 1}},
-		{"ids", match.Rules{CVEs: []string{"cve-2024-1", "GHSA-6", "GHSA-2"}}, "2 3 4 5", match.Suppressed{CVEs: 2}},
+		{"score", match.Rules{MinScore: 7.5}, "1 2", match.Suppressed{BelowMinimum: 2, UnknownScore: 2}},
+		{
+			"severity",
+			match.Rules{MinSeverity: vulndb.High},
+			"1 2 5",
+			match.Suppressed{BelowMinimum: 2, UnknownScore: 1},
+		},
+		{"lowest severity", match.Rules{MinSeverity: vulndb.Low}, "1 2 3 4 5", match.Suppressed{UnknownScore: 1}},
+		{
+			"ids",
+			match.Rules{IgnoredCVEs: []string{"cve-2024-1", "GHSA-6", "GHSA-2"}},
+			"2 3 4 5",
+			match.Suppressed{CVEs: 2},
+		},
 		{"vex", match.Rules{VEX: dismissal{"CVE-2024-2", "fixed"}}, "1 3 4 5 GHSA-6", match.Suppressed{VEX: 1}},
 		{"baseline", match.Rules{Baseline: baseline}, "1 3 4 5 GHSA-6", match.Suppressed{Baseline: 1}},
-		{"package", match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Suppressed{Packages: 6}},
+		{"package", match.Rules{IgnoredPackages: []string{"cpe:/a:p:p:1.0.0"}}, "", match.Suppressed{Packages: 6}},
 		{
 			"another version",
-			match.Rules{Packages: []string{"cpe:/a:p:p:1.0.1", ""}},
+			match.Rules{IgnoredPackages: []string{"cpe:/a:p:p:1.0.1", ""}},
 			"1 2 3 4 5 GHSA-6",
 			match.Suppressed{},
 		},
 		{
 			"any version",
-			match.Rules{Packages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}},
+			match.Rules{IgnoredPackages: []string{"cpe:/a:p:p", "cpe:/a:p:p:1.0.%02"}},
 			"1 2 3 4 5 GHSA-6",
 			match.Suppressed{},
 		},
 	}
 	for _, tt := range tests {
 		r := run(t, scored(), match.Options{Rules: tt.rules}, pkg(catalog.NPM, "p", "1.0.0"))
-		if got := ids(r.Findings); got != tt.want || r.Hidden != tt.hidden || len(r.Findings)+r.Hidden.Total() != 6 {
-			t.Errorf("%s: got %s, hidden %+v", tt.name, got, r.Hidden)
+		if got := ids(r.Findings); got != tt.want || r.Suppressed != tt.hidden ||
+			len(r.Findings)+r.Suppressed.Total() != 6 {
+			t.Errorf("%s: got %s, hidden %+v", tt.name, got, r.Suppressed)
 		}
 	}
 	for bad, want := range map[string]string{
 		"apple:icloud": "cpe:/a:vendor:product:version",
 		"cpe:2.3:a:apple:icloud:1.0:*:*:*:*:*:*:*": "cpe:/a:vendor:product:version", "cpe:/a:apple:icloud:%zz": "",
 	} {
-		rules := match.Rules{Packages: []string{bad}}
+		rules := match.Rules{IgnoredPackages: []string{bad}}
 		_, matching := match.Match(t.Context(), scored(), nil, match.Options{Rules: rules})
 		_, explaining := match.Explain(t.Context(), scored(), match.ExplainRequest{}, match.Options{Rules: rules})
 		_, sieving := match.NewRuleFilter(rules)
@@ -96,7 +107,7 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	if err := (&match.Rules{Packages: []string{"cpe:/a:p:p:1.0.0"}}).Check(); err != nil {
+	if err := (&match.Rules{IgnoredPackages: []string{"cpe:/a:p:p:1.0.0"}}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -113,8 +124,8 @@ func TestRuleFilter(t *testing.T) {
 		{},
 		{MinScore: 7.5},
 		{MinSeverity: vulndb.Low},
-		{CVEs: []string{"CVE-2024-1"}},
-		{Packages: []string{"cpe:/a:p:p:1.0.0"}},
+		{IgnoredCVEs: []string{"CVE-2024-1"}},
+		{IgnoredPackages: []string{"cpe:/a:p:p:1.0.0"}},
 	} {
 		s, err := match.NewRuleFilter(rules)
 		if err != nil {
@@ -131,7 +142,7 @@ func TestRuleFilter(t *testing.T) {
 			t.Errorf("%+v keeps %s, want %s", rules, ids(kept), want)
 		}
 	}
-	if !match.ByProduct(catalog.Brew) || match.ByProduct(catalog.NPM) {
+	if !match.IsMatchedByProduct(catalog.Brew) || match.IsMatchedByProduct(catalog.NPM) {
 		t.Error("another kind of package is judged by products")
 	}
 }
@@ -144,13 +155,13 @@ func TestZeroScore(t *testing.T) {
 	}
 	for _, rules := range []match.Rules{{}, {MinScore: 0.1}, {MinSeverity: vulndb.Low}} {
 		r := run(t, db, match.Options{Rules: rules}, pkg(catalog.NPM, "p", "1.0.0"))
-		if r.UnknownScores+r.Hidden.Unknown != 1 || r.Hidden.Minimum != 0 {
-			t.Errorf("%+v: got %d with unknown scores, hidden %+v", rules, r.UnknownScores, r.Hidden)
+		if r.UnknownScores+r.Suppressed.UnknownScore != 1 || r.Suppressed.BelowMinimum != 0 {
+			t.Errorf("%+v: got %d with unknown scores, hidden %+v", rules, r.UnknownScores, r.Suppressed)
 		}
 	}
 }
 
-// The Windows program that matches a package of macOS by name and version is left out unless a list
+// The Windows program that matches a package of macOSPlatform by name and version is left out unless a list
 // overrides that.
 func TestDefaultIgnored(t *testing.T) {
 	db := applies(anyOf(criterion("a:apple:icloud:*"+rest, "<", "7.0")))
@@ -158,10 +169,10 @@ func TestDefaultIgnored(t *testing.T) {
 	icloud.CPEs = []string{"cpe:2.3:a:apple:icloud:1.0" + rest}
 	o := named("apple")
 	r := run(t, db, o, icloud)
-	if len(r.Findings) != 0 || r.Hidden.Packages != 1 {
+	if len(r.Findings) != 0 || r.Suppressed.Packages != 1 {
 		t.Errorf("got %+v", r)
 	}
-	o.Rules.Packages = []string{""}
+	o.Rules.IgnoredPackages = []string{""}
 	expect(t, found(run(t, db, o, icloud)), "icloud 1.0 CVE-2024-1 < 7.0")
 }
 

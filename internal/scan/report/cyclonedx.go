@@ -39,15 +39,15 @@ func writeCycloneDX(w io.Writer, r Report, o Options) error {
 	return e.Encode(bom)
 }
 
-// ref names a package within a document.
-func ref(p api.ScanPackage) string { return p.Type + ":" + p.Name + "@" + p.Version }
+// packageRef names a package within a document.
+func packageRef(p api.ScanPackage) string { return p.Type + ":" + p.Name + "@" + p.Version }
 
 func cdxComponent(p api.ScanPackage) cdx.Component {
 	kind := cdx.ComponentTypeLibrary
 	if p.Type == "macos-app" || p.Type == "brew" {
 		kind = cdx.ComponentTypeApplication
 	}
-	c := cdx.Component{BOMRef: ref(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}
+	c := cdx.Component{BOMRef: packageRef(p), Type: kind, Name: p.Name, Version: p.Version, PackageURL: p.PURL}
 	if len(p.CPEs) > 0 {
 		c.CPE = p.CPEs[0]
 	}
@@ -78,8 +78,8 @@ func cdxVulnerabilities(matches []api.ScanMatch) []cdx.Vulnerability {
 			out = append(out, cdxVulnerability(m.Vulnerability))
 		}
 		affects := out[i].Affects
-		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == ref(m.Artifact) }) {
-			*affects = append(*affects, cdx.Affects{Ref: ref(m.Artifact)})
+		if !slices.ContainsFunc(*affects, func(a cdx.Affects) bool { return a.Ref == packageRef(m.Artifact) }) {
+			*affects = append(*affects, cdx.Affects{Ref: packageRef(m.Artifact)})
 		}
 	}
 	slices.SortFunc(out, func(a, b cdx.Vulnerability) int { return cmp.Compare(a.ID, b.ID) })

@@ -21,17 +21,17 @@ type Difference struct {
 // when its ID and the package's version are.
 func Diff(from, to Report) Difference {
 	d := Difference{From: from.Source, To: to.Source}
-	d.AddedPackages, d.RemovedPackages = apart(from.Packages, to.Packages, ref)
-	d.AddedMatches, d.RemovedMatches = apart(from.Matches, to.Matches, Key)
+	d.AddedPackages, d.RemovedPackages = diffLists(from.Packages, to.Packages, packageRef)
+	d.AddedMatches, d.RemovedMatches = diffLists(from.Matches, to.Matches, MatchKey)
 	return d
 }
 
-// Key identifies a vulnerability of a version of a package, at any path.
-func Key(m api.ScanMatch) string { return ref(m.Artifact) + " " + m.Vulnerability.ID }
+// MatchKey identifies a vulnerability of a version of a package, at any path.
+func MatchKey(m api.ScanMatch) string { return packageRef(m.Artifact) + " " + m.Vulnerability.ID }
 
-// apart returns the entries that only the second list has, and those that only the first one has,
+// diffLists returns the entries that only the second list has, and those that only the first one has,
 // each key once.
-func apart[T any](from, to []T, key func(T) string) (added, removed []T) {
+func diffLists[T any](from, to []T, key func(T) string) (added, removed []T) {
 	return without(to, from, key), without(from, to, key)
 }
 

@@ -26,11 +26,11 @@ type Report struct {
 
 // Options are what a writer needs in addition to the report.
 type Options struct {
-	Columns []Column  // of a table; nil: those of the specification
-	Tool    string    // name of the program
-	Version string    // of the program
-	Now     time.Time // creation time of the document
-	All     bool      // the reports are those of a whole registry, however many
+	Columns       []Column  // of a table; nil: those of the specification
+	Tool          string    // name of the program
+	Version       string    // of the program
+	Now           time.Time // creation time of the document
+	WholeRegistry bool      // the reports are those of a whole registry, however many
 }
 
 // Format is a format of reports.
@@ -65,8 +65,8 @@ func ParseFormat(name string) (Format, error) {
 var writers = map[Format]func(io.Writer, []Report, Options) error{
 	JSON:      writeJSON,
 	SARIF:     writeSARIF,
-	CycloneDX: one(CycloneDX, writeCycloneDX),
-	SPDX:      one(SPDX, writeSPDX),
+	CycloneDX: singleReport(CycloneDX, writeCycloneDX),
+	SPDX:      singleReport(SPDX, writeSPDX),
 }
 
 // Write writes the reports of one or several sources in a format. Names with terminal control
@@ -82,8 +82,8 @@ func Write(w io.Writer, f Format, reports []Report, o Options) error {
 	return sanitize.EscapeJSON(w, text.Bytes())
 }
 
-// one converts a writer of a single report to one of several.
-func one(f Format, write func(io.Writer, Report, Options) error) func(io.Writer, []Report, Options) error {
+// singleReport converts a writer of a single report to one of several.
+func singleReport(f Format, write func(io.Writer, Report, Options) error) func(io.Writer, []Report, Options) error {
 	return func(w io.Writer, reports []Report, o Options) error {
 		if len(reports) != 1 {
 			return fmt.Errorf(
@@ -104,26 +104,26 @@ func writeJSON(w io.Writer, reports []Report, o Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if !o.All {
-		return e.Encode(reports[0].document())
+	if !o.WholeRegistry {
+		return e.Encode(reports[0].jsonDocument())
 	}
 	all := multiReport{Source: api.ScanSource{Type: "registry_template", Target: "*"}, Reports: []any{}}
 	for _, r := range reports {
-		all.Reports = append(all.Reports, r.document())
+		all.Reports = append(all.Reports, r.jsonDocument())
 	}
 	return e.Encode(all)
 }
 
-// document is the JSON form of a report.
-func (r Report) document() any {
+// jsonDocument is the JSON form of a report.
+func (r Report) jsonDocument() any {
 	if r.OnlyPackages {
 		return api.ScanPackages{Packages: orEmpty(r.Packages), Source: r.Source, Coverage: &r.Coverage}
 	}
-	return r.API()
+	return r.ToAPI()
 }
 
-// API converts the report to its API type.
-func (r Report) API() api.ScanReport {
+// ToAPI converts the report to its ToAPI type.
+func (r Report) ToAPI() api.ScanReport {
 	return api.ScanReport{Matches: orEmpty(r.Matches), Source: r.Source, Coverage: &r.Coverage}
 }
 

@@ -163,7 +163,7 @@ func TestJSONHasTheShapeOfTheSpecification(t *testing.T) {
 	if text := write(t, JSON, options, Report{}); !strings.Contains(text, `"matches": []`) {
 		t.Errorf("a report of nothing: %s", text)
 	}
-	if text := write(t, JSON, Options{All: true}, sample()); !strings.Contains(text, `"reports": [`) ||
+	if text := write(t, JSON, Options{WholeRegistry: true}, sample()); !strings.Contains(text, `"reports": [`) ||
 		!strings.Contains(text, `"target": "*"`) {
 		t.Errorf("all of a registry that has one: %s", text)
 	}
@@ -255,7 +255,7 @@ func TestEPSS(t *testing.T) {
 	for value, want := range map[float64]string{
 		0: "", 0.00001: "<0.01%", 0.00043: "0.04%", 0.12345: "12.3%", 0.97: "97.0%",
 	} {
-		if got := epss(api.ScanMatch{Vulnerability: api.ScanVulnerability{EPSS: value}}); got != want {
+		if got := formatEPSS(api.ScanMatch{Vulnerability: api.ScanVulnerability{EPSS: value}}); got != want {
 			t.Errorf("%v: got %q, want %q", value, got, want)
 		}
 	}

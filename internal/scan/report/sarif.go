@@ -12,8 +12,8 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-// levels maps severities to those of SARIF.
-var levels = map[string]string{
+// sarifLevels maps severities to those of SARIF.
+var sarifLevels = map[string]string{
 	"critical": "error", "high": "error", "medium": "warning", "low": "note", "unknown": "note",
 }
 
@@ -70,9 +70,9 @@ func sarifResult(m api.ScanMatch, rule int) *sarif.Result {
 	}
 	res := sarif.NewRuleResult(m.Vulnerability.ID)
 	res.RuleIndex = rule
-	res.Level = levels[m.Vulnerability.Severity]
+	res.Level = sarifLevels[m.Vulnerability.Severity]
 	res.Message = sarif.NewTextMessage(text)
-	res.PartialFingerprints = map[string]string{"package/v1": Key(m)}
+	res.PartialFingerprints = map[string]string{"package/v1": MatchKey(m)}
 	for _, l := range p.Locations {
 		place := sarif.NewPhysicalLocation()
 		place.ArtifactLocation = sarif.NewSimpleArtifactLocation(

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 )
 
-const unsaid = "NOASSERTION"
+const noAssertion = "NOASSERTION"
 
 // writeSPDX writes the packages as SPDX 2.3. The format can express vulnerabilities only as
 // references of a package, which each match becomes.
@@ -29,11 +29,11 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 	}
 	found := map[string][]api.ScanMatch{}
 	for _, m := range r.Matches {
-		found[ref(m.Artifact)] = append(found[ref(m.Artifact)], m)
+		found[packageRef(m.Artifact)] = append(found[packageRef(m.Artifact)], m)
 	}
 	for i, p := range r.Packages {
 		id := common.ElementID(fmt.Sprintf("Package-%d", i+1))
-		doc.Packages = append(doc.Packages, spdxPackage(id, p, found[ref(p)]))
+		doc.Packages = append(doc.Packages, spdxPackage(id, p, found[packageRef(p)]))
 		doc.Relationships = append(doc.Relationships, &spdx.Relationship{
 			RefA: common.MakeDocElementID("", "DOCUMENT"), RefB: common.MakeDocElementID("", string(id)),
 			Relationship: common.TypeRelationshipDescribe,
@@ -45,8 +45,8 @@ func writeSPDX(w io.Writer, r Report, o Options) error {
 func spdxPackage(id common.ElementID, p api.ScanPackage, matches []api.ScanMatch) *spdx.Package {
 	out := &spdx.Package{
 		PackageName: p.Name, PackageSPDXIdentifier: id, PackageVersion: p.Version,
-		PackageDownloadLocation: unsaid, PackageLicenseConcluded: unsaid, PackageLicenseDeclared: unsaid,
-		PackageCopyrightText: unsaid,
+		PackageDownloadLocation: noAssertion, PackageLicenseConcluded: noAssertion, PackageLicenseDeclared: noAssertion,
+		PackageCopyrightText: noAssertion,
 	}
 	for _, l := range p.Licenses {
 		out.PackageLicenseComments += l + "\n"

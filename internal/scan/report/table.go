@@ -18,44 +18,44 @@ type Column byte
 
 // The columns. The first seven have the same letters in both scanners.
 const (
-	Type          Column = 't'
-	Name          Column = 'n'
-	Version       Column = 'v'
-	Vulnerability Column = 'V'
-	Score         Column = 's'
-	Severity      Column = 'S'
-	Location      Column = 'l'
-	Fixed         Column = 'f'
-	Exploited     Column = 'k'
-	EPSS          Column = 'e'
+	ColumnType          Column = 't'
+	ColumnName          Column = 'n'
+	ColumnVersion       Column = 'v'
+	ColumnVulnerability Column = 'V'
+	ColumnScore         Column = 's'
+	ColumnSeverity      Column = 'S'
+	ColumnLocation      Column = 'l'
+	ColumnFixed         Column = 'f'
+	ColumnExploited     Column = 'k'
+	ColumnEPSS          Column = 'e'
 )
 
-// column describes the form of a column.
-type column struct {
-	title    string
-	ofMatch  func(api.ScanMatch) string
-	packages bool // packages without a vulnerability have it too
+// columnFormat describes the form of a column.
+type columnFormat struct {
+	title       string
+	value       func(api.ScanMatch) string
+	forPackages bool // packages without a vulnerability have it too
 }
 
-var columns = map[Column]column{
-	Type:          {"TYPE", func(m api.ScanMatch) string { return m.Artifact.Type }, true},
-	Name:          {"NAME", func(m api.ScanMatch) string { return m.Artifact.Name }, true},
-	Version:       {"VERSION", func(m api.ScanMatch) string { return m.Artifact.Version }, true},
-	Vulnerability: {"VULNERABILITY", func(m api.ScanMatch) string { return m.Vulnerability.ID }, false},
-	Score:         {"SCORE", score, false},
-	Severity:      {"SEVERITY", func(m api.ScanMatch) string { return m.Vulnerability.Severity }, false},
-	Location:      {"LOCATION", location, true},
-	Fixed: {"FIXED", func(m api.ScanMatch) string {
+var columns = map[Column]columnFormat{
+	ColumnType:          {"TYPE", func(m api.ScanMatch) string { return m.Artifact.Type }, true},
+	ColumnName:          {"NAME", func(m api.ScanMatch) string { return m.Artifact.Name }, true},
+	ColumnVersion:       {"VERSION", func(m api.ScanMatch) string { return m.Artifact.Version }, true},
+	ColumnVulnerability: {"VULNERABILITY", func(m api.ScanMatch) string { return m.Vulnerability.ID }, false},
+	ColumnScore:         {"SCORE", formatScore, false},
+	ColumnSeverity:      {"SEVERITY", func(m api.ScanMatch) string { return m.Vulnerability.Severity }, false},
+	ColumnLocation:      {"LOCATION", formatLocation, true},
+	ColumnFixed: {"FIXED", func(m api.ScanMatch) string {
 		return strings.Join(m.Vulnerability.FixedVersions, ", ")
 	}, false},
-	Exploited: {"KEV", func(m api.ScanMatch) string {
+	ColumnExploited: {"KEV", func(m api.ScanMatch) string {
 		return map[bool]string{true: "yes"}[m.Vulnerability.Exploited]
 	}, false},
-	EPSS: {"EPSS", epss, false},
+	ColumnEPSS: {"EPSS", formatEPSS, false},
 }
 
-// standard are the default columns.
-var standard = []Column{Type, Name, Version, Vulnerability, Score, Severity}
+// defaultColumns are the default columns.
+var defaultColumns = []Column{ColumnType, ColumnName, ColumnVersion, ColumnVulnerability, ColumnScore, ColumnSeverity}
 
 // ParseColumns parses column letters such as "tnvVsS".
 func ParseColumns(letters string) ([]Column, error) {
@@ -76,7 +76,7 @@ func ParseColumns(letters string) ([]Column, error) {
 	return out, nil
 }
 
-func location(m api.ScanMatch) string {
+func formatLocation(m api.ScanMatch) string {
 	paths := make([]string, len(m.Artifact.Locations))
 	for i, l := range m.Artifact.Locations {
 		paths[i] = l.Path
@@ -84,16 +84,16 @@ func location(m api.ScanMatch) string {
 	return strings.Join(paths, ", ")
 }
 
-// score formats a score, and returns "" without one.
-func score(m api.ScanMatch) string {
+// formatScore formats a score, and returns "" without one.
+func formatScore(m api.ScanMatch) string {
 	if m.Vulnerability.BaseScore == 0 {
 		return ""
 	}
 	return strconv.FormatFloat(m.Vulnerability.BaseScore, 'f', 1, 64)
 }
 
-// epss formats a likelihood in percent. Most are below one.
-func epss(m api.ScanMatch) string {
+// formatEPSS formats a likelihood in percent. Most are below one.
+func formatEPSS(m api.ScanMatch) string {
 	switch p := m.Vulnerability.EPSS * 100; {
 	case p == 0:
 		return ""
@@ -108,7 +108,7 @@ func epss(m api.ScanMatch) string {
 
 func writeTables(w io.Writer, reports []Report, o Options) error {
 	for i, r := range reports {
-		if o.All {
+		if o.WholeRegistry {
 			gap := ""
 			if i > 0 {
 				gap = "\n"
@@ -129,14 +129,14 @@ func writeTable(w io.Writer, r Report, o Options) error {
 	rows := r.Matches
 	show := o.Columns
 	if show == nil {
-		show = standard
+		show = defaultColumns
 	}
 	if r.OnlyPackages {
-		rows = asMatches(r.Packages)
-		show = slices.DeleteFunc(slices.Clone(show), func(c Column) bool { return !columns[c].packages })
+		rows = packagesAsMatches(r.Packages)
+		show = slices.DeleteFunc(slices.Clone(show), func(c Column) bool { return !columns[c].forPackages })
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, nothing(r))
+		_, err := fmt.Fprintln(w, emptyMessage(r))
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -145,20 +145,20 @@ func writeTable(w io.Writer, r Report, o Options) error {
 		titles[i] = columns[c].title
 	}
 	_, _ = fmt.Fprintln(t, strings.Join(titles, "\t"))
-	for _, line := range lines(rows, show) {
+	for _, line := range tableRows(rows, show) {
 		_, _ = fmt.Fprintln(t, line)
 	}
 	return t.Flush()
 }
 
-// lines returns the rows of a table. Rows that differ only in hidden columns are merged.
-func lines(rows []api.ScanMatch, show []Column) []string {
+// tableRows returns the rows of a table. Rows that differ only in hidden columns are merged.
+func tableRows(rows []api.ScanMatch, show []Column) []string {
 	var out []string
 	seen := map[string]bool{}
 	cells := make([]string, len(show))
 	for _, m := range rows {
 		for i, c := range show {
-			cells[i] = sanitize.EscapeText(cmp.Or(columns[c].ofMatch(m), "-"))
+			cells[i] = sanitize.EscapeText(cmp.Or(columns[c].value(m), "-"))
 		}
 		line := strings.Join(cells, "\t")
 		if !seen[line] {
@@ -169,7 +169,7 @@ func lines(rows []api.ScanMatch, show []Column) []string {
 	return out
 }
 
-func nothing(r Report) string {
+func emptyMessage(r Report) string {
 	switch {
 	case r.Coverage.Partial && len(r.Coverage.Volumes) == 0:
 		return "Nothing could be read"
@@ -179,7 +179,7 @@ func nothing(r Report) string {
 	return "No vulnerabilities found"
 }
 
-func asMatches(packages []api.ScanPackage) []api.ScanMatch {
+func packagesAsMatches(packages []api.ScanPackage) []api.ScanMatch {
 	out := make([]api.ScanMatch, len(packages))
 	for i, p := range packages {
 		out[i].Artifact = p

@@ -13,52 +13,52 @@ var (
 	_ encoding.BinaryUnmarshaler = (*Applicability)(nil)
 )
 
-func inline(string) uint64 { return 0 }
+func internNone(string) uint64 { return 0 }
 
-func noTexts(uint64) (string, error) { return "", ErrDamaged }
+func resolveNone(uint64) (string, error) { return "", ErrDamaged }
 
 // AppendBinary appends the advisory.
 func (a Advisory) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
-	e.advisory(inline, a)
-	return e.b, nil
+	e.advisory(internNone, a)
+	return e.buf, nil
 }
 
 // UnmarshalBinary reads what AppendBinary appended.
 func (a *Advisory) UnmarshalBinary(b []byte) error {
 	d := newDecoder(b)
-	*a = d.advisory(noTexts)
-	return d.end()
+	*a = d.advisory(resolveNone)
+	return d.finish()
 }
 
 // AppendBinary appends the vulnerability.
 func (v Vulnerability) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
-	e.text(v.ID)
-	e.vulnerability(inline, v)
-	return e.b, nil
+	e.str(v.ID)
+	e.vulnerability(internNone, v)
+	return e.buf, nil
 }
 
 // UnmarshalBinary reads what AppendBinary appended.
 func (v *Vulnerability) UnmarshalBinary(b []byte) error {
 	d := newDecoder(b)
-	id := d.text()
-	*v = d.vulnerability(noTexts, id)
-	return d.end()
+	id := d.str()
+	*v = d.vulnerability(resolveNone, id)
+	return d.finish()
 }
 
 // AppendBinary appends the applicability.
 func (a Applicability) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
-	e.text(a.ID)
-	e.applicability(inline, a, "")
-	return e.b, nil
+	e.str(a.ID)
+	e.applicability(internNone, a, "")
+	return e.buf, nil
 }
 
 // UnmarshalBinary reads what AppendBinary appended.
 func (a *Applicability) UnmarshalBinary(b []byte) error {
 	d := newDecoder(b)
-	id := d.text()
-	*a = d.applicability(noTexts, id, "")
-	return d.end()
+	id := d.str()
+	*a = d.applicability(resolveNone, id, "")
+	return d.finish()
 }

@@ -6,84 +6,84 @@ import (
 )
 
 const (
-	cacheBytes = 2 << 20  // of cached blocks
-	cacheBlock = 64 << 10 // larger blocks are not cached
+	maxCacheBytes       = 2 << 20  // of cached blocks
+	maxCachedBlockBytes = 64 << 10 // larger blocks are not cached
 )
 
-// cache keeps the most recently read blocks, by their offset in the file.
-type cache struct {
-	mu    sync.Mutex // guards the fields below
-	size  int
-	order *list.List              // of cached, the most recently used first
-	items map[int64]*list.Element // offset -> its element of order
+// blockCache keeps the most recently read blocks, by their offset in the file.
+type blockCache struct {
+	mu        sync.Mutex // guards the fields below
+	sizeBytes int
+	recency   *list.List              // of cached, the most recently used first
+	byOffset  map[int64]*list.Element // offset -> its element of order
 }
 
-type cached struct {
-	at    int64
-	block *sealed
+type cachedBlock struct {
+	offset int64
+	block  *parsedBlock
 }
 
-func newCache() *cache {
-	return &cache{order: list.New(), items: map[int64]*list.Element{}}
+func newBlockCache() *blockCache {
+	return &blockCache{recency: list.New(), byOffset: map[int64]*list.Element{}}
 }
 
 // get returns nil when the block is not cached.
-func (c *cache) get(at int64) *sealed {
+func (c *blockCache) get(at int64) *parsedBlock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.items[at]
+	e := c.byOffset[at]
 	if e == nil {
 		return nil
 	}
-	c.order.MoveToFront(e)
-	return e.Value.(*cached).block
+	c.recency.MoveToFront(e)
+	return e.Value.(*cachedBlock).block
 }
 
-func (c *cache) put(at int64, b *sealed) {
-	if len(b.entries) > cacheBlock {
+func (c *blockCache) put(at int64, b *parsedBlock) {
+	if len(b.entries) > maxCachedBlockBytes {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.items[at] != nil {
+	if c.byOffset[at] != nil {
 		return
 	}
-	c.items[at] = c.order.PushFront(&cached{at, b})
-	c.size += b.cost()
-	for c.size > cacheBytes {
-		e := c.order.Back()
-		old := c.order.Remove(e).(*cached)
-		delete(c.items, old.at)
-		c.size -= old.block.cost()
+	c.byOffset[at] = c.recency.PushFront(&cachedBlock{at, b})
+	c.sizeBytes += b.memoryBytes()
+	for c.sizeBytes > maxCacheBytes {
+		e := c.recency.Back()
+		old := c.recency.Remove(e).(*cachedBlock)
+		delete(c.byOffset, old.offset)
+		c.sizeBytes -= old.block.memoryBytes()
 	}
 }
 
 const (
-	textsKept = 4096 // at most so many
-	textKept  = 128  // bytes of one; longer ones are not shared often
+	maxCachedStrings     = 4096 // at most so many
+	maxCachedStringBytes = 128  // bytes of one; longer ones are not shared often
 )
 
-// stringTable caches shared texts by their number: sources and vectors, which nearly every record
+// stringCache caches shared texts by their number: sources and vectors, which nearly every record
 // has, and which are few.
-type stringTable struct {
-	mu   sync.RWMutex // guards kept
-	kept map[uint64]string
+type stringCache struct {
+	mu       sync.RWMutex // guards byNumber
+	byNumber map[uint64]string
 }
 
-func newTexts() *stringTable { return &stringTable{kept: map[uint64]string{}} }
+func newStringCache() *stringCache { return &stringCache{byNumber: map[uint64]string{}} }
 
-func (t *stringTable) get(n uint64) (string, bool) {
+func (t *stringCache) get(n uint64) (string, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	s, ok := t.kept[n]
+	s, ok := t.byNumber[n]
 	return s, ok
 }
 
 // put adds a text up to the limits.
-func (t *stringTable) put(n uint64, s string) {
+func (t *stringCache) put(n uint64, s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(s) <= textKept && len(t.kept) < textsKept {
-		t.kept[n] = s
+	if len(s) <= maxCachedStringBytes && len(t.byNumber) < maxCachedStrings {
+		t.byNumber[n] = s
 	}
 }

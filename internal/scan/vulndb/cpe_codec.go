@@ -4,7 +4,7 @@ import "strings"
 
 const (
 	flagNegate = 1 << iota
-	flagAll
+	flagAllCriteria
 )
 
 const (
@@ -15,17 +15,17 @@ const (
 	flagEndExcluding
 )
 
-// anyParts is the end of most CPEs.
-const anyParts = ":*:*:*:*:*:*:*:*:*:*:*"
+// wildcardParts is the end of most CPEs.
+const wildcardParts = ":*:*:*:*:*:*:*:*:*:*:*"
 
 // applicability appends the nodes of a configuration. A CPE is encoded by its common prefix with
 // the one before it and by the number of open parts at its end; before is what the first is
 // compared with.
 func (e *encoder) applicability(in interner, a Applicability, before string) {
-	e.refer(in, string(a.Source))
+	e.internedString(in, string(a.Source))
 	e.uint(uint64(len(a.Nodes)))
 	for _, n := range a.Nodes {
-		e.byte(flag(flagNegate, n.Negate) | flag(flagAll, n.All))
+		e.byte(flagIf(flagNegate, n.Negate) | flagIf(flagAllCriteria, n.All))
 		e.uint(uint64(len(n.Criteria)))
 		for _, c := range n.Criteria {
 			e.criterion(c, before)
@@ -35,12 +35,12 @@ func (e *encoder) applicability(in interner, a Applicability, before string) {
 }
 
 func (d *decoder) applicability(res resolver, id, before string) Applicability {
-	a := Applicability{ID: id, Source: Source(d.refer(res))}
-	n := d.count(40)
+	a := Applicability{ID: id, Source: Source(d.internedString(res))}
+	n := d.itemCount(40)
 	for range n {
 		flags := d.byte()
-		node := Node{Negate: flags&flagNegate != 0, All: flags&flagAll != 0}
-		for range d.count(96) {
+		node := Node{Negate: flags&flagNegate != 0, All: flags&flagAllCriteria != 0}
+		for range d.itemCount(96) {
 			c := d.criterion(before)
 			before = c.CPE
 			node.Criteria = append(node.Criteria, c)
@@ -55,20 +55,20 @@ func (d *decoder) applicability(res resolver, id, before string) Applicability {
 
 func (e *encoder) criterion(c Criterion, before string) {
 	texts := []string{c.StartIncluding, c.StartExcluding, c.EndIncluding, c.EndExcluding}
-	flags := flag(flagVulnerable, c.Vulnerable)
+	flags := flagIf(flagVulnerable, c.Vulnerable)
 	for i, s := range texts {
-		flags |= flag(flagStartIncluding<<i, s != "")
+		flags |= flagIf(flagStartIncluding<<i, s != "")
 	}
 	e.byte(flags)
 	open := 0
-	for 2*open < len(anyParts) && strings.HasSuffix(c.CPE, anyParts[:2*(open+1)]) {
+	for 2*open < len(wildcardParts) && strings.HasSuffix(c.CPE, wildcardParts[:2*(open+1)]) {
 		open++
 	}
 	e.byte(byte(open))
-	e.follow(before, c.CPE[:len(c.CPE)-2*open])
+	e.deltaString(before, c.CPE[:len(c.CPE)-2*open])
 	for _, s := range texts {
 		if s != "" {
-			e.text(s)
+			e.str(s)
 		}
 	}
 }
@@ -76,20 +76,20 @@ func (e *encoder) criterion(c Criterion, before string) {
 func (d *decoder) criterion(before string) Criterion {
 	flags := d.byte()
 	open := 2 * int(d.byte())
-	if open > len(anyParts) {
-		d.fail("a CPE ends with %d open parts", open/2)
+	if open > len(wildcardParts) {
+		d.setError("a CPE ends with %d open parts", open/2)
 		return Criterion{}
 	}
 	c := Criterion{Vulnerable: flags&flagVulnerable != 0}
-	d.spend(open)
-	c.CPE = d.follow(before) + anyParts[:open]
+	d.reserve(open)
+	c.CPE = d.deltaString(before) + wildcardParts[:open]
 	for i, s := range []*string{&c.StartIncluding, &c.StartExcluding, &c.EndIncluding, &c.EndExcluding} {
 		if flags&(flagStartIncluding<<i) != 0 {
-			*s = d.text()
+			*s = d.str()
 		}
 	}
 	return c
 }
 
-// cpeSeed returns the usual beginning of the first CPE under a key.
-func cpeSeed(vendor, product string) string { return "cpe:2.3:a:" + vendor + ":" + product }
+// cpePrefix returns the usual beginning of the first CPE under a key.
+func cpePrefix(vendor, product string) string { return "cpe:2.3:a:" + vendor + ":" + product }

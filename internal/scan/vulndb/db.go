@@ -12,10 +12,10 @@ import (
 
 // DB is an open database. It is safe for concurrent reads.
 type DB struct {
-	file  io.Closer
-	info  Info
-	trees map[sectionName]*tree
-	texts *stringTable
+	file          io.Closer
+	info          Info
+	trees         map[sectionName]*tree
+	sharedStrings *stringCache
 }
 
 // Open opens a database file and reads its header. Queries read no more blocks than they need, and
@@ -52,11 +52,14 @@ func NewDB(r io.ReaderAt, size int64) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{trees: map[sectionName]*tree{}, texts: newTexts()}
-	c := newCache()
+	db := &DB{trees: map[sectionName]*tree{}, sharedStrings: newStringCache()}
+	c := newBlockCache()
 	for _, name := range sectionOrder {
 		s := d.Sections[name]
-		db.trees[name] = &tree{r: r, cache: c, begin: s.Begin, root: blockHandle{s.Root, s.Length}, entries: s.Entries}
+		db.trees[name] = &tree{
+			r: r, cache: c, beginOffset: s.Begin, root: blockHandle{s.Root, s.Length},
+			entryCount: s.Entries,
+		}
 	}
 	db.info = Info{
 		Schema: Schema, Built: d.Built, Sources: d.Sources, Size: size,
@@ -81,15 +84,15 @@ func (db *DB) Info() Info { return db.info }
 // Advisories returns the records of all sources about a package, sorted by ID and source. The name
 // is normalized as by Key.
 func (db *DB) Advisories(eco Ecosystem, name string) ([]Advisory, error) {
-	cost := answerCost
-	return collect(db.advisories(advisoryPrefix(eco, name), &cost))
+	cost := maxResultBytes
+	return collectAll(db.scanAdvisories(advisoryPrefix(eco, name), &cost))
 }
 
 // EachApplicability iterates over the configurations that name a product as vulnerable, sorted by
 // CVE; a popular product has thousands. For a node that holds when one criterion does, only those
 // of this product are returned where no other part of the configuration depends on the others.
 func (db *DB) EachApplicability(vendor, product string) iter.Seq2[Applicability, error] {
-	return db.applicabilities(applicabilityPrefix(vendor, product))
+	return db.scanApplicabilities(applicabilityPrefix(vendor, product))
 }
 
 // Vulnerability returns the record of an ID, and false when there is none.
@@ -99,12 +102,12 @@ func (db *DB) Vulnerability(id string) (Vulnerability, bool, error) {
 		return Vulnerability{}, false, err
 	}
 	d := newDecoder(b)
-	v := d.vulnerability(db.text, id)
-	return v, true, d.end()
+	v := d.vulnerability(db.sharedString, id)
+	return v, true, d.finish()
 }
 
 // AllAdvisories iterates over all advisories, by ecosystem and name.
-func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.advisories(nil, nil) }
+func (db *DB) AllAdvisories() iter.Seq2[Advisory, error] { return db.scanAdvisories(nil, nil) }
 
 // Verify reads every record, and so verifies the checksum of every block.
 func (db *DB) Verify(ctx context.Context) error {
@@ -117,36 +120,36 @@ func (db *DB) Verify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n != db.trees[name].entries {
-			return fmt.Errorf("%w: %d %s where %d should be", ErrDamaged, n, name, db.trees[name].entries)
+		if n != db.trees[name].entryCount {
+			return fmt.Errorf("%w: %d %s where %d should be", ErrDamaged, n, name, db.trees[name].entryCount)
 		}
 	}
 	return nil
 }
 
-func (db *DB) advisories(prefix []byte, cost *int) iter.Seq2[Advisory, error] {
-	return entries(db.trees[advisorySection], prefix, cost, func(_ string, d *decoder) Advisory {
-		return d.advisory(db.text)
+func (db *DB) scanAdvisories(prefix []byte, cost *int) iter.Seq2[Advisory, error] {
+	return decodeEntries(db.trees[advisorySection], prefix, cost, func(_ string, d *decoder) Advisory {
+		return d.advisory(db.sharedString)
 	})
 }
 
-func (db *DB) applicabilities(prefix []byte) iter.Seq2[Applicability, error] {
-	return entries(db.trees[applicabilitySection], prefix, nil, func(key string, d *decoder) Applicability {
+func (db *DB) scanApplicabilities(prefix []byte) iter.Seq2[Applicability, error] {
+	return decodeEntries(db.trees[applicabilitySection], prefix, nil, func(key string, d *decoder) Applicability {
 		parts := strings.Split(key, "\x00")
 		if len(parts) < 3 {
-			d.fail("an entry has a wrong key")
+			d.setError("an entry has a wrong key")
 			return Applicability{}
 		}
-		return d.applicability(db.text, parts[2], cpeSeed(parts[0], parts[1]))
+		return d.applicability(db.sharedString, parts[2], cpePrefix(parts[0], parts[1]))
 	})
 }
 
-// text returns a shared text by its number.
-func (db *DB) text(n uint64) (string, error) {
-	if n > maxTexts {
+// sharedString returns a shared text by its number.
+func (db *DB) sharedString(n uint64) (string, error) {
+	if n > maxSharedStrings {
 		return "", fmt.Errorf("%w: text %d not found", ErrDamaged, n)
 	}
-	if s, ok := db.texts.get(n); ok {
+	if s, ok := db.sharedStrings.get(n); ok {
 		return s, nil
 	}
 	b, found, err := db.trees[stringSection].get(binary.BigEndian.AppendUint32(nil, uint32(n)))
@@ -157,34 +160,36 @@ func (db *DB) text(n uint64) (string, error) {
 		return "", err
 	}
 	s := string(b)
-	db.texts.put(n, s)
+	db.sharedStrings.put(n, s)
 	return s, nil
 }
 
 func newDecoder(b []byte) *decoder {
-	cost := answerCost
-	return &decoder{b: b, cost: &cost}
+	cost := maxResultBytes
+	return &decoder{data: b, memoryBudget: &cost}
 }
 
-// end returns the first error of the record, or an error when bytes are left.
-func (d *decoder) end() error {
-	if d.err == nil && len(d.b) > 0 {
-		d.fail("%d bytes follow a record", len(d.b))
+// finish returns the first error of the record, or an error when bytes are left.
+func (d *decoder) finish() error {
+	if d.err == nil && len(d.data) > 0 {
+		d.setError("%d bytes follow a record", len(d.data))
 	}
 	return d.err
 }
 
-// entries decodes the records under a prefix one by one, and ends with the first error.
+// decodeEntries decodes the records under a prefix one by one, and ends with the first error.
 // Cost bounds all of them together; nil bounds each.
-func entries[T any](t *tree, prefix []byte, cost *int, decode func(key string, d *decoder) T) iter.Seq2[T, error] {
+func decodeEntries[T any](
+	t *tree, prefix []byte, cost *int, decode func(key string, d *decoder) T,
+) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		err := t.scan(prefix, func(key, value []byte) (bool, error) {
 			d := newDecoder(value)
 			if cost != nil {
-				d.cost = cost
+				d.memoryBudget = cost
 			}
 			v := decode(string(key), d)
-			if err := d.end(); err != nil {
+			if err := d.finish(); err != nil {
 				return false, err
 			}
 			return yield(v, nil), nil
@@ -196,8 +201,8 @@ func entries[T any](t *tree, prefix []byte, cost *int, decode func(key string, d
 	}
 }
 
-// collect returns a sequence as a list.
-func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
+// collectAll returns a sequence as a list.
+func collectAll[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var list []T
 	for v, err := range seq {
 		if err != nil {

@@ -90,12 +90,12 @@ func some() content {
 	return content{
 		vulnerabilities: []Vulnerability{
 			{
-				ID: "CVE-2020-0001", URL: cvePage("CVE-2020-0001"), Score: score, Related: []string{
+				ID: "CVE-2020-0001", URL: cveURL("CVE-2020-0001"), Score: score, Related: []string{
 					"GHSA-1", "GO-1",
 				}, Exploited: true, ExploitedSince: time.Unix(1_600_000_000, 0).UTC(), EPSS: 0.123456789,
 				EPSSPercentile: 0.5,
 			},
-			{ID: "CVE-2020-0002", URL: cvePage("CVE-2020-0002"), Score: Score{Severity: Unknown}, Rejected: true},
+			{ID: "CVE-2020-0002", URL: cveURL("CVE-2020-0002"), Score: Score{Severity: Unknown}, Rejected: true},
 			{ID: "RUSTSEC-2021-0001", URL: "https://example.org/1", Score: Score{Severity: High, Source: GHSA}},
 		},
 		applicabilities: []keyed{
@@ -136,7 +136,7 @@ func some() content {
 
 func all[T any](t testing.TB, seq func(func(T, error) bool)) []T {
 	t.Helper()
-	list, err := collect(seq)
+	list, err := collectAll(seq)
 	check(t, err)
 	return list
 }
@@ -158,7 +158,7 @@ func TestRecordsComeBackAsTheyWent(t *testing.T) {
 	for _, k := range c.applicabilities {
 		want = append(want, k.a)
 	}
-	if d := cmp.Diff(want, all(t, db.applicabilities(nil))); d != "" {
+	if d := cmp.Diff(want, all(t, db.scanApplicabilities(nil))); d != "" {
 		t.Error(d)
 	}
 	check(t, db.Verify(context.Background()))
@@ -210,7 +210,7 @@ func TestManyRecords(t *testing.T) {
 	b := write(t, c)
 	db := open(t, b)
 	check(t, db.Verify(context.Background()))
-	root, err := db.trees[advisorySection].block(db.trees[advisorySection].root)
+	root, err := db.trees[advisorySection].readBlock(db.trees[advisorySection].root)
 	check(t, err)
 	if root.level < 2 {
 		t.Errorf("the tree has only %d levels below its root", root.level)
@@ -284,17 +284,17 @@ func TestWriterKeepsOrder(t *testing.T) {
 	w, err := NewWriter(&memory{}, time.Now())
 	check(t, err)
 	check(t, w.Vulnerability(Vulnerability{ID: "B"}))
-	if err := w.Vulnerability(Vulnerability{ID: "A"}); !errors.Is(err, errOrder) {
+	if err := w.Vulnerability(Vulnerability{ID: "A"}); !errors.Is(err, errNotSorted) {
 		t.Errorf("A after B: %v", err)
 	}
 	check(t, w.Advisory(Advisory{ID: "A"}))
-	if err := w.Vulnerability(Vulnerability{ID: "C"}); !errors.Is(err, errOrder) {
+	if err := w.Vulnerability(Vulnerability{ID: "C"}); !errors.Is(err, errNotSorted) {
 		t.Errorf("back to a former section: %v", err)
 	}
-	if err := w.Advisory(Advisory{ID: "B", Name: "a\x00b"}); !errors.Is(err, ErrRecord) {
+	if err := w.Advisory(Advisory{ID: "B", Name: "a\x00b"}); !errors.Is(err, ErrRecordLimit) {
 		t.Errorf("a zero byte: %v", err)
 	}
-	if err := w.Advisory(Advisory{ID: strings.Repeat("x", 5000)}); !errors.Is(err, ErrRecord) {
+	if err := w.Advisory(Advisory{ID: strings.Repeat("x", 5000)}); !errors.Is(err, ErrRecordLimit) {
 		t.Errorf("a long id: %v", err)
 	}
 }
@@ -312,7 +312,7 @@ func TestKey(t *testing.T) {
 		{Maven, "org.yaml : snakeyaml", "org.yaml:snakeyaml"},
 		{RubyGems, "RedCloth", "RedCloth"},
 	} {
-		if got := Key(c.eco, c.name); got != c.want {
+		if got := PackageKey(c.eco, c.name); got != c.want {
 			t.Errorf("%s %q is kept as %q, want %q", c.eco, c.name, got, c.want)
 		}
 	}

@@ -19,14 +19,14 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		_, _ = db.Advisories(Go, "example.org/mod")
-		_, _ = collect(db.EachApplicability("apple", "mac_os"))
+		_, _ = collectAll(db.EachApplicability("apple", "mac_os"))
 		_, _, _ = db.Vulnerability("CVE-2020-0001")
 		for _, err := range db.AllAdvisories() {
 			if err != nil {
 				break
 			}
 		}
-		for _, err := range db.applicabilities(nil) {
+		for _, err := range db.scanApplicabilities(nil) {
 			if err != nil {
 				break
 			}
@@ -40,14 +40,15 @@ func mend(b []byte) {
 		return
 	}
 	h := header{
-		size:      int64(len(b)),
-		directory: int64(binary.LittleEndian.Uint64(b[24:])),
+		fileSize:        int64(len(b)),
+		directoryOffset: int64(binary.LittleEndian.Uint64(b[24:])),
 	}
-	if h.directory < headerSize || h.directory > h.size || h.size-h.directory > directoryLimit {
+	if h.directoryOffset < headerSize || h.directoryOffset > h.fileSize ||
+		h.fileSize-h.directoryOffset > maxDirectoryBytes {
 		return
 	}
-	h.length = uint32(h.size - h.directory)
-	h.sum = crc32.Checksum(b[h.directory:], castagnoli)
+	h.directoryLength = uint32(h.fileSize - h.directoryOffset)
+	h.directoryChecksum = crc32.Checksum(b[h.directoryOffset:], castagnoli)
 	copy(b, h.marshal())
 	d, err := readDirectory(bytes.NewReader(b), h)
 	if err != nil {
@@ -59,15 +60,15 @@ func mend(b []byte) {
 }
 
 func mendTree(b []byte, p blockHandle, depth int) {
-	if depth > 3 || p.at < headerSize || p.length <= checksumSize || p.at > int64(len(b))-p.length {
+	if depth > 3 || p.offset < headerSize || p.length <= checksumSize || p.offset > int64(len(b))-p.length {
 		return
 	}
-	block := b[p.at : p.at+p.length]
+	block := b[p.offset : p.offset+p.length]
 	binary.LittleEndian.PutUint32(block, crc32.Checksum(block[checksumSize:], castagnoli))
 	if block[checksumSize] == 0 {
 		return
 	}
-	c := cursor{rest: block[checksumSize+1:]}
+	c := cursor{remaining: block[checksumSize+1:]}
 	for n := 0; n < 4 && c.next(); n++ {
 		if child, ok := parseBlockHandle(c.value); ok {
 			mendTree(b, child, depth+1)
@@ -84,9 +85,9 @@ func FuzzRecords(f *testing.F) {
 		v.vulnerability(in, c.vulnerabilities[i])
 		a.advisory(in, c.advisories[i])
 		p.applicability(in, c.applicabilities[i].a, "")
-		f.Add(v.b)
-		f.Add(a.b)
-		f.Add(p.b)
+		f.Add(v.buf)
+		f.Add(a.buf)
+		f.Add(p.buf)
 	}
 	res := func(uint64) (string, error) { return "text", nil }
 	f.Fuzz(func(_ *testing.T, b []byte) {

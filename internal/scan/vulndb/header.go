@@ -16,12 +16,12 @@ import (
 const Schema = 1
 
 const (
-	magic           = "\x89BYVDB\r\n" // detects a transfer in text mode
-	headerSize      = 64
-	directoryLimit  = 1 << 20
-	checksumSize    = 4
-	headerChecksum  = headerSize - checksumSize
-	smallestContent = headerSize + 2 // header and an empty directory
+	magic             = "\x89BYVDB\r\n" // detects a transfer in text mode
+	headerSize        = 64
+	maxDirectoryBytes = 1 << 20
+	checksumSize      = 4
+	headerChecksum    = headerSize - checksumSize
+	minFileBytes      = headerSize + 2 // header and an empty directory
 )
 
 // Errors of Open and of reads for invalid files; match them with errors.Is.
@@ -63,8 +63,8 @@ type SourceInfo struct {
 //	40 zero        20 bytes
 //	60 CRC-32C     uint32, of the bytes before it
 type header struct {
-	size, directory int64
-	length, sum     uint32
+	fileSize, directoryOffset          int64
+	directoryLength, directoryChecksum uint32
 }
 
 // directory is the last part of the file: its metadata and the offsets of its trees.
@@ -98,10 +98,10 @@ func (h header) marshal() []byte {
 	b := make([]byte, headerSize)
 	copy(b, magic)
 	binary.LittleEndian.PutUint32(b[8:], Schema)
-	binary.LittleEndian.PutUint64(b[16:], uint64(h.size))
-	binary.LittleEndian.PutUint64(b[24:], uint64(h.directory))
-	binary.LittleEndian.PutUint32(b[32:], h.length)
-	binary.LittleEndian.PutUint32(b[36:], h.sum)
+	binary.LittleEndian.PutUint64(b[16:], uint64(h.fileSize))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.directoryOffset))
+	binary.LittleEndian.PutUint32(b[32:], h.directoryLength)
+	binary.LittleEndian.PutUint32(b[36:], h.directoryChecksum)
 	binary.LittleEndian.PutUint32(b[headerChecksum:], crc32.Checksum(b[:headerChecksum], castagnoli))
 	return b
 }
@@ -116,7 +116,7 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	if n < len(magic) || string(b[:len(magic)]) != magic {
 		return header{}, ErrNotDatabase
 	}
-	if n < headerSize || size < smallestContent {
+	if n < headerSize || size < minFileBytes {
 		return header{}, fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, size)
 	}
 	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
@@ -129,15 +129,16 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		return header{}, fmt.Errorf("%w: the checksum of its header is wrong", ErrDamaged)
 	}
 	h := header{
-		size:      int64(binary.LittleEndian.Uint64(b[16:])),
-		directory: int64(binary.LittleEndian.Uint64(b[24:])),
-		length:    binary.LittleEndian.Uint32(b[32:]),
-		sum:       binary.LittleEndian.Uint32(b[36:]),
+		fileSize:          int64(binary.LittleEndian.Uint64(b[16:])),
+		directoryOffset:   int64(binary.LittleEndian.Uint64(b[24:])),
+		directoryLength:   binary.LittleEndian.Uint32(b[32:]),
+		directoryChecksum: binary.LittleEndian.Uint32(b[36:]),
 	}
-	if h.size != size {
-		return header{}, fmt.Errorf("%w: it has %d bytes and should have %d", ErrDamaged, size, h.size)
+	if h.fileSize != size {
+		return header{}, fmt.Errorf("%w: it has %d bytes and should have %d", ErrDamaged, size, h.fileSize)
 	}
-	if h.length > directoryLimit || h.directory < headerSize || h.directory != size-int64(h.length) {
+	if h.directoryLength > maxDirectoryBytes || h.directoryOffset < headerSize ||
+		h.directoryOffset != size-int64(h.directoryLength) {
 		return header{}, fmt.Errorf("%w: its directory lies outside", ErrDamaged)
 	}
 	return h, nil
@@ -146,11 +147,11 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 // readDirectory reads the directory that the header points to.
 func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	var d directory
-	b := make([]byte, h.length)
-	if _, err := r.ReadAt(b, h.directory); err != nil && !errors.Is(err, io.EOF) {
+	b := make([]byte, h.directoryLength)
+	if _, err := r.ReadAt(b, h.directoryOffset); err != nil && !errors.Is(err, io.EOF) {
 		return d, err
 	}
-	if crc32.Checksum(b, castagnoli) != h.sum {
+	if crc32.Checksum(b, castagnoli) != h.directoryChecksum {
 		return d, fmt.Errorf("%w: the checksum of its directory is wrong", ErrDamaged)
 	}
 	if err := json.Unmarshal(b, &d); err != nil {
@@ -158,12 +159,12 @@ func readDirectory(r io.ReaderAt, h header) (directory, error) {
 	}
 	for name, s := range d.Sections {
 		if s.Entries < 0 || s.Entries > 0 && (s.Begin < headerSize || s.Root < s.Begin || s.Length <= checksumSize ||
-			s.Length > blockLimit || s.Root > h.directory-s.Length) {
+			s.Length > maxBlockBytes || s.Root > h.directoryOffset-s.Length) {
 			return d, fmt.Errorf("%w: its part %q lies outside", ErrDamaged, name)
 		}
 	}
 	return d, nil
 }
 
-// Begins reports whether a file with these first bytes may be a database.
-func Begins(head []byte) bool { return bytes.HasPrefix(head, []byte(magic)) }
+// HasMagic reports whether a file with these first bytes may be a database.
+func HasMagic(head []byte) bool { return bytes.HasPrefix(head, []byte(magic)) }

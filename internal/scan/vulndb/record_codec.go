@@ -12,22 +12,22 @@ type interner func(s string) uint64
 // resolver returns the text of a number from an interner.
 type resolver func(n uint64) (string, error)
 
-// refer appends a text, or its number if it is shared.
-func (e *encoder) refer(in interner, s string) {
+// internedString appends a text, or its number if it is shared.
+func (e *encoder) internedString(in interner, s string) {
 	n := uint64(0)
 	if s != "" {
 		n = in(s)
 	}
 	e.uint(n)
 	if n == 0 {
-		e.text(s)
+		e.str(s)
 	}
 }
 
-func (d *decoder) refer(res resolver) string {
+func (d *decoder) internedString(res resolver) string {
 	n := d.uint()
 	if n == 0 {
-		return d.text()
+		return d.str()
 	}
 	if d.err != nil {
 		return ""
@@ -37,14 +37,14 @@ func (d *decoder) refer(res resolver) string {
 		d.err = err
 		return ""
 	}
-	if !d.spend(len(s)) {
+	if !d.reserve(len(s)) {
 		return ""
 	}
 	return s
 }
 
-// flag returns bit if on, else 0.
-func flag(bit byte, on bool) byte {
+// flagIf returns bit if on, else 0.
+func flagIf(bit byte, on bool) byte {
 	if on {
 		return bit
 	}
@@ -54,7 +54,7 @@ func flag(bit byte, on bool) byte {
 // Flags of an advisory and of a range.
 const (
 	flagUnconfirmed = 1 << iota
-	flagUsualPage
+	flagDefaultURL
 	flagPlatform
 )
 
@@ -66,28 +66,29 @@ const (
 )
 
 func (e *encoder) advisory(in interner, a Advisory) {
-	usual := a.URL == Page(a.Source, a.ID)
-	e.byte(flag(flagUnconfirmed, a.Unconfirmed) | flag(flagUsualPage, usual) | flag(flagPlatform, a.Platform != ""))
-	e.refer(in, string(a.Source))
-	e.refer(in, string(a.Ecosystem))
-	e.text(a.ID)
-	e.text(a.Name)
+	usual := a.URL == RecordURL(a.Source, a.ID)
+	e.byte(flagIf(flagUnconfirmed, a.Unconfirmed) | flagIf(flagDefaultURL, usual) |
+		flagIf(flagPlatform, a.Platform != ""))
+	e.internedString(in, string(a.Source))
+	e.internedString(in, string(a.Ecosystem))
+	e.str(a.ID)
+	e.str(a.Name)
 	if !usual {
-		e.text(a.URL)
+		e.str(a.URL)
 	}
 	if a.Platform != "" {
-		e.text(a.Platform)
+		e.str(a.Platform)
 	}
-	e.texts(a.CVEs)
-	e.texts(a.Related)
+	e.strs(a.CVEs)
+	e.strs(a.Related)
 	e.uint(uint64(len(a.Ranges)))
 	for _, r := range a.Ranges {
-		e.rng(r)
+		e.versionRange(r)
 	}
 	e.uint(uint64(len(a.Versions)))
 	before := ""
 	for _, v := range a.Versions {
-		e.follow(before, v)
+		e.deltaString(before, v)
 		before = v
 	}
 }
@@ -96,57 +97,57 @@ func (d *decoder) advisory(res resolver) Advisory {
 	flags := d.byte()
 	a := Advisory{
 		Unconfirmed: flags&flagUnconfirmed != 0,
-		Source:      Source(d.refer(res)),
-		Ecosystem:   Ecosystem(d.refer(res)),
-		ID:          d.text(),
-		Name:        d.text(),
+		Source:      Source(d.internedString(res)),
+		Ecosystem:   Ecosystem(d.internedString(res)),
+		ID:          d.str(),
+		Name:        d.str(),
 	}
-	if a.URL = Page(a.Source, a.ID); flags&flagUsualPage == 0 {
-		a.URL = d.text()
+	if a.URL = RecordURL(a.Source, a.ID); flags&flagDefaultURL == 0 {
+		a.URL = d.str()
 	}
 	if flags&flagPlatform != 0 {
-		a.Platform = d.text()
+		a.Platform = d.str()
 	}
-	a.CVEs = d.texts()
-	a.Related = d.texts()
-	if n := d.count(56); n > 0 {
+	a.CVEs = d.strs()
+	a.Related = d.strs()
+	if n := d.itemCount(56); n > 0 {
 		a.Ranges = make([]Range, 0, n)
 		for range n {
-			a.Ranges = append(a.Ranges, d.rng())
+			a.Ranges = append(a.Ranges, d.versionRange())
 		}
 	}
-	if n := d.count(16); n > 0 {
+	if n := d.itemCount(16); n > 0 {
 		a.Versions = make([]string, 0, n)
 		before := ""
 		for range n {
-			before = d.follow(before)
+			before = d.deltaString(before)
 			a.Versions = append(a.Versions, before)
 		}
 	}
 	return a
 }
 
-func (e *encoder) rng(r Range) {
-	e.byte(flag(flagIntroduced, r.Introduced != "") | flag(flagIntroducedOpen, r.IntroducedOpen) |
-		flag(flagFixed, r.Fixed != "") | flag(flagLastAffected, r.LastAffected != ""))
+func (e *encoder) versionRange(r Range) {
+	e.byte(flagIf(flagIntroduced, r.Introduced != "") | flagIf(flagIntroducedOpen, r.IntroducedOpen) |
+		flagIf(flagFixed, r.Fixed != "") | flagIf(flagLastAffected, r.LastAffected != ""))
 	for _, s := range []string{r.Introduced, r.Fixed, r.LastAffected} {
 		if s != "" {
-			e.text(s)
+			e.str(s)
 		}
 	}
 }
 
-func (d *decoder) rng() Range {
+func (d *decoder) versionRange() Range {
 	flags := d.byte()
 	r := Range{IntroducedOpen: flags&flagIntroducedOpen != 0}
 	if flags&flagIntroduced != 0 {
-		r.Introduced = d.text()
+		r.Introduced = d.str()
 	}
 	if flags&flagFixed != 0 {
-		r.Fixed = d.text()
+		r.Fixed = d.str()
 	}
 	if flags&flagLastAffected != 0 {
-		r.LastAffected = d.text()
+		r.LastAffected = d.str()
 	}
 	return r
 }
@@ -165,14 +166,14 @@ const epssUnit = 1e9 // EPSS is published with up to nine digits
 
 func (e *encoder) vulnerability(in interner, v Vulnerability) {
 	scored := v.Score != Score{} && v.Score != Score{Severity: Unknown}
-	flags := flag(flagExploited, v.Exploited) | flag(flagRejected, v.Rejected) | flag(flagScored, scored) |
-		flag(flagURL, v.URL != "" && v.URL != cvePage(v.ID)) | flag(flagEPSS, v.EPSS != 0 || v.EPSSPercentile != 0)
+	flags := flagIf(flagExploited, v.Exploited) | flagIf(flagRejected, v.Rejected) | flagIf(flagScored, scored) |
+		flagIf(flagURL, v.URL != "" && v.URL != cveURL(v.ID)) | flagIf(flagEPSS, v.EPSS != 0 || v.EPSSPercentile != 0)
 	e.byte(flags)
 	if flags&flagScored != 0 {
 		e.score(in, v.Score)
 	}
 	if flags&flagURL != 0 {
-		e.text(v.URL)
+		e.str(v.URL)
 	}
 	if flags&flagExploited != 0 {
 		since := v.ExploitedSince
@@ -185,18 +186,18 @@ func (e *encoder) vulnerability(in interner, v Vulnerability) {
 		e.uint(uint64(math.Round(v.EPSS * epssUnit)))
 		e.uint(uint64(math.Round(v.EPSSPercentile * epssUnit)))
 	}
-	e.texts(v.Related)
+	e.strs(v.Related)
 }
 
 func (d *decoder) vulnerability(res resolver, id string) Vulnerability {
 	flags := d.byte()
-	v := Vulnerability{ID: id, URL: cvePage(id), Exploited: flags&flagExploited != 0, Rejected: flags&flagRejected != 0}
+	v := Vulnerability{ID: id, URL: cveURL(id), Exploited: flags&flagExploited != 0, Rejected: flags&flagRejected != 0}
 	v.Score.Severity = Unknown
 	if flags&flagScored != 0 {
 		v.Score = d.score(res)
 	}
 	if flags&flagURL != 0 {
-		v.URL = d.text()
+		v.URL = d.str()
 	}
 	if flags&flagExploited != 0 {
 		if s := d.uint(); s > 0 && s < 1<<40 {
@@ -207,23 +208,23 @@ func (d *decoder) vulnerability(res resolver, id string) Vulnerability {
 		v.EPSS = min(float64(d.uint())/epssUnit, 1)
 		v.EPSSPercentile = min(float64(d.uint())/epssUnit, 1)
 	}
-	v.Related = d.texts()
+	v.Related = d.strs()
 	return v
 }
 
 func (e *encoder) score(in interner, s Score) {
 	e.byte(byte(math.Round(min(max(s.Base, 0), 10) * 10)))
 	e.byte(byte(max(0, slices.Index(severities, s.Severity))))
-	e.refer(in, s.Version)
-	e.refer(in, s.Vector)
-	e.refer(in, string(s.Source))
+	e.internedString(in, s.Version)
+	e.internedString(in, s.Vector)
+	e.internedString(in, string(s.Source))
 }
 
 func (d *decoder) score(res resolver) Score {
 	s := Score{Base: min(float64(d.byte())/10, 10)}
 	s.Severity = severities[min(int(d.byte()), len(severities)-1)]
-	s.Version = d.refer(res)
-	s.Vector = d.refer(res)
-	s.Source = Source(d.refer(res))
+	s.Version = d.internedString(res)
+	s.Vector = d.internedString(res)
+	s.Source = Source(d.internedString(res))
 	return s
 }

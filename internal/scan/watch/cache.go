@@ -3,12 +3,12 @@ package watch
 // cache keeps about as many values as its size, the most recently used ones. It is two maps: when
 // the younger one is full, it becomes the older one, which is dropped.
 type cache[V any] struct {
-	size       int
-	young, old map[string]V
+	generationSize int
+	young, old     map[string]V
 }
 
 func newCache[V any](size int) *cache[V] {
-	return &cache[V]{size: size, young: map[string]V{}}
+	return &cache[V]{generationSize: size, young: map[string]V{}}
 }
 
 func (c *cache[V]) get(key []byte) (V, bool) {
@@ -23,7 +23,7 @@ func (c *cache[V]) get(key []byte) (V, bool) {
 }
 
 func (c *cache[V]) put(key []byte, v V) {
-	if len(c.young) >= c.size/2 {
+	if len(c.young) >= c.generationSize/2 {
 		c.old, c.young = c.young, map[string]V{}
 	}
 	c.young[string(key)] = v

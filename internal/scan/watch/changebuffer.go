@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	gatherTime  = 200 * time.Millisecond // from the first change to its delivery
-	gatherLimit = 4096                   // changes that wait at most
+	gatherDelay        = 200 * time.Millisecond // from the first change to its delivery
+	maxGatheredChanges = 4096                   // changes that wait at most
 )
 
 // ErrClosed is the error of Run when the watcher was closed.
@@ -22,26 +22,26 @@ var ErrClosed = errors.New("the watcher is closed")
 // order of these, and never more than a limit: beyond it the directories with the most changes
 // replace those below them. Any goroutine may add.
 type changeBuffer struct {
-	roots []string
-	limit int
-	first chan struct{} // has an element while changes wait
-	hurry chan struct{} // has an element when a caller waits for them
-	done  chan struct{}
+	roots       []string
+	maxChanges  int
+	nonEmpty    chan struct{} // has an element while changes wait
+	flushWanted chan struct{} // has an element when a caller waits for them
+	done        chan struct{}
 
-	mu   sync.Mutex
-	list []Change       // with zero values where changes were replaced
-	at   map[string]int // path -> index in the list
-	mark uint64         // number of the last event that was added, of a method that numbers them
-	left uint64         // that of the last one that was delivered
+	mu            sync.Mutex
+	changes       []Change       // with zero values where changes were replaced
+	byPath        map[string]int // path -> index in the list
+	lastAdded     uint64         // number of the last event that was added, of a method that numbers them
+	lastDelivered uint64         // that of the last one that was delivered
 
-	asked []chan struct{} // closed when all changes added until now are taken
-	given []chan struct{} // of them, those whose batch is being taken
+	flushWaiters      []chan struct{} // closed when all changes added until now are taken
+	deliveringWaiters []chan struct{} // of them, those whose batch is being taken
 }
 
 func newChangeBuffer(roots []string) *changeBuffer {
 	return &changeBuffer{
-		roots: roots, limit: gatherLimit, at: map[string]int{},
-		first: make(chan struct{}, 1), hurry: make(chan struct{}, 1), done: make(chan struct{}),
+		roots: roots, maxChanges: maxGatheredChanges, byPath: map[string]int{},
+		nonEmpty: make(chan struct{}, 1), flushWanted: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
@@ -52,52 +52,52 @@ func (g *changeBuffer) add(path string, what ChangeKind) {
 	if g.coveredLocked(path, what) {
 		return
 	}
-	if i, ok := g.at[path]; ok {
-		if old := g.list[i].What; old == what || old == Folder && what == File {
+	if i, ok := g.byPath[path]; ok {
+		if old := g.changes[i].Kind; old == what || old == DirChanged && what == FileChanged {
 			return // a walk of the directory sees the file that took its place
 		}
-		g.list[i] = Change{}
+		g.changes[i] = Change{}
 	}
-	g.at[path] = len(g.list)
-	g.list = append(g.list, Change{path, what})
-	if len(g.at) > g.limit {
+	g.byPath[path] = len(g.changes)
+	g.changes = append(g.changes, Change{path, what})
+	if len(g.byPath) > g.maxChanges {
 		g.collapseLocked()
 	}
-	if len(g.list) > 2*g.limit {
+	if len(g.changes) > 2*g.maxChanges {
 		g.compactLocked()
 	}
 	select {
-	case g.first <- struct{}{}:
+	case g.nonEmpty <- struct{}{}:
 	default:
 	}
 }
 
-// reached records that events up to this one were added.
-func (g *changeBuffer) reached(event uint64) {
+// setLastAdded records that events up to this one were added.
+func (g *changeBuffer) setLastAdded(event uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mark = event
+	g.lastAdded = event
 }
 
-// delivered returns the last event that was delivered, 0 for none.
-func (g *changeBuffer) delivered() uint64 {
+// deliveredEvent returns the last event that was delivered, 0 for none.
+func (g *changeBuffer) deliveredEvent() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.at) == 0 {
-		g.left = g.mark // later events caused no change
+	if len(g.byPath) == 0 {
+		g.lastDelivered = g.lastAdded // later events caused no change
 	}
-	return g.left
+	return g.lastDelivered
 }
 
 // coveredLocked reports whether a waiting change includes this one: a directory above is walked
 // anyway, or is gone.
 func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
-	for p := parent(path); p != ""; p = parent(p) {
-		i, ok := g.at[p]
+	for p := parentPath(path); p != ""; p = parentPath(p) {
+		i, ok := g.byPath[p]
 		if !ok {
 			continue
 		}
-		if w := g.list[i].What; w == Folder || w == Gone && what == Gone {
+		if w := g.changes[i].Kind; w == DirChanged || w == Removed && what == Removed {
 			return true
 		}
 	}
@@ -107,22 +107,22 @@ func (g *changeBuffer) coveredLocked(path string, what ChangeKind) bool {
 // compactLocked removes replaced changes, and those that a later one covers.
 func (g *changeBuffer) compactLocked() {
 	var out []Change
-	for i, c := range g.list {
-		if c.What != 0 && !g.laterLocked(c.Path, i) {
+	for i, c := range g.changes {
+		if c.Kind != 0 && !g.hasLaterLocked(c.Path, i) {
 			out = append(out, c)
 		}
 	}
-	g.list = out
-	clear(g.at)
+	g.changes = out
+	clear(g.byPath)
 	for i, c := range out {
-		g.at[c.Path] = i
+		g.byPath[c.Path] = i
 	}
 }
 
-// laterLocked reports whether a directory above has a change after index i.
-func (g *changeBuffer) laterLocked(path string, i int) bool {
-	for p := parent(path); p != ""; p = parent(p) {
-		if j, ok := g.at[p]; ok && j > i && g.list[j].What != File {
+// hasLaterLocked reports whether a directory above has a change after index i.
+func (g *changeBuffer) hasLaterLocked(path string, i int) bool {
+	for p := parentPath(path); p != ""; p = parentPath(p) {
+		if j, ok := g.byPath[p]; ok && j > i && g.changes[j].Kind != FileChanged {
 			return true
 		}
 	}
@@ -134,12 +134,12 @@ func (g *changeBuffer) laterLocked(path string, i int) bool {
 // widens to a directory high up.
 func (g *changeBuffer) collapseLocked() {
 	g.compactLocked()
-	goal := g.limit / 2
-	total := len(g.list)
+	goal := g.maxChanges / 2
+	total := len(g.changes)
 	if total <= goal {
 		return
 	}
-	counts := g.countLocked()
+	counts := g.countByDirLocked()
 	folders := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // a descendant has the longer path
 	})
@@ -151,7 +151,7 @@ func (g *changeBuffer) collapseLocked() {
 				continue
 			}
 			whole[f] = true
-			for p := f; p != ""; p = parent(p) {
+			for p := f; p != ""; p = parentPath(p) {
 				if _, ok := counts[p]; ok {
 					counts[p] -= saved
 				}
@@ -162,16 +162,16 @@ func (g *changeBuffer) collapseLocked() {
 	g.replaceLocked(whole)
 }
 
-// countLocked counts for each directory below the roots the changes that are in it.
-func (g *changeBuffer) countLocked() map[string]int {
+// countByDirLocked counts for each directory below the roots the changes that are in it.
+func (g *changeBuffer) countByDirLocked() map[string]int {
 	counts := map[string]int{}
-	for _, c := range g.list {
-		i := slices.IndexFunc(g.roots, func(r string) bool { return within(r, c.Path) })
+	for _, c := range g.changes {
+		i := slices.IndexFunc(g.roots, func(r string) bool { return isWithin(r, c.Path) })
 		if i < 0 {
 			continue
 		}
 		for p := c.Path; p != g.roots[i]; {
-			p = parent(p)
+			p = parentPath(p)
 			counts[p]++
 		}
 	}
@@ -180,66 +180,66 @@ func (g *changeBuffer) countLocked() map[string]int {
 
 // replaceLocked replaces changes by those of their directories.
 func (g *changeBuffer) replaceLocked(whole map[string]bool) {
-	list := g.list
-	g.list = nil
-	clear(g.at)
+	list := g.changes
+	g.changes = nil
+	clear(g.byPath)
 	put := func(path string, what ChangeKind) {
-		if _, ok := g.at[path]; !ok {
-			g.at[path] = len(g.list)
-			g.list = append(g.list, Change{path, what})
+		if _, ok := g.byPath[path]; !ok {
+			g.byPath[path] = len(g.changes)
+			g.changes = append(g.changes, Change{path, what})
 		}
 	}
 	for _, c := range list {
 		outer := ""
-		for p := parent(c.Path); p != ""; p = parent(p) {
+		for p := parentPath(c.Path); p != ""; p = parentPath(p) {
 			if whole[p] {
 				outer = p
 			}
 		}
 		switch {
 		case outer != "":
-			put(outer, Folder)
+			put(outer, DirChanged)
 		case whole[c.Path]:
-			put(c.Path, Folder)
+			put(c.Path, DirChanged)
 		default:
-			put(c.Path, c.What)
+			put(c.Path, c.Kind)
 		}
 	}
 }
 
-// next waits for changes, gathers for a while, and returns them. A call confirms that the changes
+// nextBatch waits for changes, gathers for a while, and returns them. A call confirms that the changes
 // returned before were taken.
-func (g *changeBuffer) next(ctx context.Context) ([]Change, error) {
+func (g *changeBuffer) nextBatch(ctx context.Context) ([]Change, error) {
 	for {
-		g.taken()
-		if err := g.collectSome(ctx); err != nil {
+		g.wakeFlushed()
+		if err := g.waitForBatch(ctx); err != nil {
 			return nil, err
 		}
-		if list := g.drain(); len(list) > 0 {
+		if list := g.takeAll(); len(list) > 0 {
 			return list, nil
 		}
 	}
 }
 
-// collectSome waits until changes are to be delivered, or a caller waits for them.
-func (g *changeBuffer) collectSome(ctx context.Context) error {
+// waitForBatch waits until changes are to be delivered, or a caller waits for them.
+func (g *changeBuffer) waitForBatch(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-g.done:
 		return ErrClosed
-	case <-g.hurry:
+	case <-g.flushWanted:
 		return nil
-	case <-g.first:
+	case <-g.nonEmpty:
 	}
-	wait := time.NewTimer(gatherTime)
+	wait := time.NewTimer(gatherDelay)
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():
 		g.wake() // a later Run gets them
 		return ctx.Err()
 	case <-g.done:
-	case <-g.hurry:
+	case <-g.flushWanted:
 	case <-wait.C:
 	}
 	return nil
@@ -249,10 +249,10 @@ func (g *changeBuffer) collectSome(ctx context.Context) error {
 func (g *changeBuffer) flush(ctx context.Context) error {
 	done := make(chan struct{})
 	g.mu.Lock()
-	g.asked = append(g.asked, done)
+	g.flushWaiters = append(g.flushWaiters, done)
 	g.mu.Unlock()
 	select {
-	case g.hurry <- struct{}{}:
+	case g.flushWanted <- struct{}{}:
 	default:
 	}
 	select {
@@ -265,43 +265,43 @@ func (g *changeBuffer) flush(ctx context.Context) error {
 	}
 }
 
-// taken wakes the callers whose batch was handled.
-func (g *changeBuffer) taken() {
+// wakeFlushed wakes the callers whose batch was handled.
+func (g *changeBuffer) wakeFlushed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, done := range g.given {
+	for _, done := range g.deliveringWaiters {
 		close(done)
 	}
-	g.given = nil
+	g.deliveringWaiters = nil
 }
 
 // wake signals the next call of next that changes wait.
 func (g *changeBuffer) wake() {
 	select {
-	case g.first <- struct{}{}:
+	case g.nonEmpty <- struct{}{}:
 	default:
 	}
 }
 
-// drain empties the buffer.
-func (g *changeBuffer) drain() []Change {
+// takeAll empties the buffer.
+func (g *changeBuffer) takeAll() []Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.compactLocked()
-	g.left = g.mark
-	g.given, g.asked = append(g.given, g.asked...), nil
-	out := g.list
-	g.list = nil
-	if len(g.at) > 256 {
-		g.at = map[string]int{} // the buckets of a storm are released
+	g.lastDelivered = g.lastAdded
+	g.deliveringWaiters, g.flushWaiters = append(g.deliveringWaiters, g.flushWaiters...), nil
+	out := g.changes
+	g.changes = nil
+	if len(g.byPath) > 256 {
+		g.byPath = map[string]int{} // the buckets of a storm are released
 	}
-	clear(g.at)
+	clear(g.byPath)
 	select {
-	case <-g.first:
+	case <-g.nonEmpty:
 	default:
 	}
 	return out
 }
 
-// end wakes all waiting callers.
-func (g *changeBuffer) end() { close(g.done) }
+// close wakes all waiting callers.
+func (g *changeBuffer) close() { close(g.done) }

@@ -17,15 +17,15 @@ import (
 func after(limit int, news ...string) []string {
 	g := newChangeBuffer([]string{"/"})
 	if limit > 0 {
-		g.limit = limit
+		g.maxChanges = limit
 	}
 	for _, n := range news {
 		what, path, _ := strings.Cut(n, " ")
-		g.add(path, map[string]ChangeKind{"f": File, "d": Folder, "g": Gone}[what])
+		g.add(path, map[string]ChangeKind{"f": FileChanged, "d": DirChanged, "g": Removed}[what])
 	}
 	var out []string
-	for _, c := range g.drain() {
-		out = append(out, c.What.String()[:1]+" "+c.Path)
+	for _, c := range g.takeAll() {
+		out = append(out, c.Kind.String()[:1]+" "+c.Path)
 	}
 	return out
 }
@@ -74,7 +74,7 @@ func TestGatherCollapsesWhereMostHappened(t *testing.T) {
 func TestGatherIsBoundedAndCovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newChangeBuffer([]string{"/r", "/s/t"})
-		g.limit = rapid.IntRange(4, 40).Draw(t, "limit")
+		g.maxChanges = rapid.IntRange(4, 40).Draw(t, "limit")
 		last := map[string]ChangeKind{}
 		part := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f"})
 		for range rapid.IntRange(0, 300).Draw(t, "n") {
@@ -85,19 +85,19 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 			what := ChangeKind(rapid.IntRange(1, 3).Draw(t, "what"))
 			g.add(path, what)
 			last[path] = what
-			if len(g.at) > g.limit || len(g.list) > 2*g.limit+1 {
-				t.Fatalf("%d changes wait", len(g.list))
+			if len(g.byPath) > g.maxChanges || len(g.changes) > 2*g.maxChanges+1 {
+				t.Fatalf("%d changes wait", len(g.changes))
 			}
 		}
 		got := map[string]ChangeKind{}
-		for _, c := range g.drain() {
-			if got[c.Path] != 0 || c.What == 0 {
+		for _, c := range g.takeAll() {
+			if got[c.Path] != 0 || c.Kind == 0 {
 				t.Fatalf("%v comes twice", c)
 			}
-			if !within("/r", c.Path) && !within("/s/t", c.Path) {
+			if !isWithin("/r", c.Path) && !isWithin("/s/t", c.Path) {
 				t.Fatalf("%v is outside", c)
 			}
-			got[c.Path] = c.What
+			got[c.Path] = c.Kind
 		}
 		for path, what := range last {
 			if !told(got, path, what) {
@@ -110,11 +110,11 @@ func TestGatherIsBoundedAndCovers(t *testing.T) {
 // told reports whether a change is delivered: itself, or a directory above that is walked, gone, or
 // a file now.
 func told(got map[string]ChangeKind, path string, what ChangeKind) bool {
-	if w := got[path]; w == what || w == Folder {
+	if w := got[path]; w == what || w == DirChanged {
 		return true
 	}
-	for p := parent(path); p != ""; p = parent(p) {
-		if got[p] == Folder || got[p] == Gone || got[p] == File {
+	for p := parentPath(path); p != ""; p = parentPath(p) {
+		if got[p] == DirChanged || got[p] == Removed || got[p] == FileChanged {
 			return true
 		}
 	}
@@ -128,25 +128,25 @@ func TestGatherWaitsAndEnds(t *testing.T) {
 		go func() {
 			time.Sleep(time.Hour)
 			for i := range 10 {
-				g.add(fmt.Sprintf("/f%d", i), File)
+				g.add(fmt.Sprintf("/f%d", i), FileChanged)
 				time.Sleep(10 * time.Millisecond)
 			}
 		}()
 		began := time.Now()
-		batch, err := g.next(ctx)
-		if took := time.Since(began); err != nil || len(batch) != 10 || took != time.Hour+gatherTime {
+		batch, err := g.nextBatch(ctx)
+		if took := time.Since(began); err != nil || len(batch) != 10 || took != time.Hour+gatherDelay {
 			t.Errorf("%d in %v: %v", len(batch), took, err)
 		}
-		g.add("/kept", File)
+		g.add("/kept", FileChanged)
 		go func() { time.Sleep(time.Millisecond); cancel() }()
-		if _, err := g.next(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := g.nextBatch(ctx); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		if batch, err := g.next(t.Context()); err != nil || len(batch) != 1 {
+		if batch, err := g.nextBatch(t.Context()); err != nil || len(batch) != 1 {
 			t.Errorf("what waited when a context ended is lost: %v %v", batch, err)
 		}
-		g.end()
-		if _, err := g.next(t.Context()); !errors.Is(err, ErrClosed) {
+		g.close()
+		if _, err := g.nextBatch(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -155,37 +155,37 @@ func TestGatherWaitsAndEnds(t *testing.T) {
 // TestDelivered checks the number of the last event whose changes were delivered.
 func TestDelivered(t *testing.T) {
 	g := newChangeBuffer([]string{"/"})
-	g.add("/a", File)
-	g.reached(7)
-	if n := g.delivered(); n != 0 {
+	g.add("/a", FileChanged)
+	g.setLastAdded(7)
+	if n := g.deliveredEvent(); n != 0 {
 		t.Errorf("%d, before anything was", n)
 	}
-	g.drain()
-	g.add("/b", File)
-	g.reached(9)
-	if n := g.delivered(); n != 7 {
+	g.takeAll()
+	g.add("/b", FileChanged)
+	g.setLastAdded(9)
+	if n := g.deliveredEvent(); n != 7 {
 		t.Errorf("%d, want 7", n)
 	}
-	g.drain()
-	g.reached(12) // its events were unwanted
-	if n := g.delivered(); n != 12 {
+	g.takeAll()
+	g.setLastAdded(12) // its events were unwanted
+	if n := g.deliveredEvent(); n != 12 {
 		t.Errorf("%d, want 12", n)
 	}
 }
 
 func TestScope(t *testing.T) {
-	s, err := newScope(&Options{
-		Roots: []string{"/a/b/", "/a/b/c", "/x"}, Leave: func(p string) bool { return p == "/a/b/left" },
-		Places: []string{"/p", "/p/q"},
+	s, err := newWatchConfig(&Options{
+		Roots: []string{"/a/b/", "/a/b/c", "/x"}, Exclude: func(p string) bool { return p == "/a/b/left" },
+		PackageDirs: []string{"/p", "/p/q"},
 	})
-	if err != nil || !slices.Equal(s.roots, []string{"/a/b", "/x"}) || !slices.Equal(s.Places, []string{"/p"}) {
-		t.Fatal(s.roots, s.Places, err)
+	if err != nil || !slices.Equal(s.roots, []string{"/a/b", "/x"}) || !slices.Equal(s.PackageDirs, []string{"/p"}) {
+		t.Fatal(s.roots, s.PackageDirs, err)
 	}
 	for path, want := range map[string]bool{
 		"/a/b": true, "/a/b/c/d": true, "/a": false, "/a/bc": false, "/": false,
 		"/a/b/left": false, "/a/b/left/x": false, "/x": true,
 	} {
-		if s.seen(path) != want {
+		if s.isWatched(path) != want {
 			t.Errorf("seen(%s) is not %v", path, want)
 		}
 	}
@@ -193,9 +193,9 @@ func TestScope(t *testing.T) {
 		"/a": "/a/b", "/": "/a/b /x", "/y": "", "/a/b/c": "/a/b/c", "/a/b/left/x": "",
 	} {
 		g := newChangeBuffer(s.roots)
-		s.told(g, path, Gone)
+		s.addDirChange(g, path, Removed)
 		var got []string
-		for _, c := range g.drain() {
+		for _, c := range g.takeAll() {
 			got = append(got, c.Path)
 		}
 		if strings.Join(got, " ") != want {

@@ -16,54 +16,55 @@ import (
 )
 
 const (
-	fanCame = unix.FAN_CREATE | unix.FAN_MOVED_TO | unix.FAN_CLOSE_WRITE | unix.FAN_ATTRIB
-	fanLeft = unix.FAN_DELETE | unix.FAN_MOVED_FROM
-	fanMask = fanCame | fanLeft | unix.FAN_ONDIR
+	fanAppeared = unix.FAN_CREATE | unix.FAN_MOVED_TO | unix.FAN_CLOSE_WRITE | unix.FAN_ATTRIB
+	fanRemoved  = unix.FAN_DELETE | unix.FAN_MOVED_FROM
+	fanMask     = fanAppeared | fanRemoved | unix.FAN_ONDIR
 
-	fanBuffer  = 128 << 10
-	fanFolders = 4096 // directories whose paths are cached
+	fanBufferSize = 128 << 10
+	fanCachedDirs = 4096 // directories whose paths are cached
 )
 
 // fanotifyWatcher watches whole file systems by fanotify. After start one goroutine does all work.
 type fanotifyWatcher struct {
-	s       *scope
-	news    *changeBuffer
-	fd      int
-	changed int // the mount table, for poll
-	calls   flushRequests
-	leave   atomic.Bool // stop was called
-	ended   chan struct{}
-	low     *partial // for file systems that refuse
-	own     int32
-	denied  bool // the process lacks privileges
-	buf     []byte
+	cfg          *watchConfig
+	buffer       *changeBuffer
+	fd           int
+	mountsFD     int // the mount table, for poll
+	flushes      flushRequests
+	stopping     atomic.Bool // stop was called
+	ended        chan struct{}
+	partial      *partialWatcher // for file systems that refuse
+	ownPID       int32
+	unprivileged bool // the process lacks privileges
+	readBuf      []byte
 
-	t       *table
-	systems map[[fanFsid]byte]*fanSystem
-	paths   *cache[[]string] // handle of a directory -> its paths
-	anchors map[string]int   // mount point -> an open file there, while a queue is read
+	mountTable  *mountTable
+	fileSystems map[[fanFSIDSize]byte]*fanFileSystem
+	pathCache   *cache[[]string] // handle of a directory -> its paths
+	anchorFDs   map[string]int   // mount point -> an open file there, while a queue is read
 
-	mu   sync.Mutex
-	said []Mount
+	mu             sync.Mutex
+	reportedMounts []Mount
 }
 
-// fanSystem is a watched file system.
-type fanSystem struct {
-	fsid      [fanFsid]byte
-	mounts    []mounted // all visible ones
-	snapshots bool      // directories may appear with content, without a move
+// fanFileSystem is a watched file system.
+type fanFileSystem struct {
+	fsid         [fanFSIDSize]byte
+	mounts       []mountEntry // all visible ones
+	hasSnapshots bool         // directories may appear with content, without a move
 }
 
-func openFan(s *scope, news *changeBuffer) (_ source, err error) {
+func openFan(s *watchConfig, news *changeBuffer) (_ eventSource, err error) {
 	f := &fanotifyWatcher{
-		s: s, news: news, own: int32(os.Getpid()), ended: make(chan struct{}), buf: make([]byte, fanBuffer),
-		paths: newCache[[]string](fanFolders), fd: -1, changed: -1, calls: newFlushRequests(),
+		cfg: s, buffer: news, ownPID: int32(os.Getpid()), ended: make(chan struct{}),
+		readBuf:   make([]byte, fanBufferSize),
+		pathCache: newCache[[]string](fanCachedDirs), fd: -1, mountsFD: -1, flushes: newFlushRequests(),
 	}
 	defer func() {
 		if err != nil {
-			f.release()
-			if f.low != nil {
-				f.low.release()
+			f.closeFDs()
+			if f.partial != nil {
+				f.partial.closeFDs()
 			}
 		}
 	}()
@@ -72,72 +73,72 @@ func openFan(s *scope, news *changeBuffer) (_ source, err error) {
 		f.fd = -1
 		return nil, os.NewSyscallError("fanotify_init", err)
 	}
-	if f.calls.wake, err = newSignal(); err != nil {
+	if f.flushes.wakeSignal, err = newWakeFD(); err != nil {
 		return nil, err
 	}
-	if f.changed, err = openMounts(); err != nil {
+	if f.mountsFD, err = openMounts(); err != nil {
 		return nil, err
 	}
-	if f.t, err = readMounts(); err != nil {
+	if f.mountTable, err = readMounts(); err != nil {
 		return nil, err
 	}
-	if f.low, err = newPartial(s, news, true); err != nil {
+	if f.partial, err = newPartial(s, news, true); err != nil {
 		return nil, err
 	}
-	refused := f.mark()
-	if f.denied {
+	refused := f.markAll()
+	if f.unprivileged {
 		return nil, fmt.Errorf("marks of whole file systems: %w", unix.EPERM)
 	}
-	return f, f.low.set(f.t, refused)
+	return f, f.partial.setMounts(f.mountTable, refused)
 }
 
-// mark sets a mark on every file system with a part below the roots. It returns the IDs of the
+// markAll sets a mark on every file system with a part below the roots. It returns the IDs of the
 // mounts that refuse, with the reason.
-func (f *fanotifyWatcher) mark() map[int]string {
-	f.systems = map[[fanFsid]byte]*fanSystem{}
+func (f *fanotifyWatcher) markAll() map[int]string {
+	f.fileSystems = map[[fanFSIDSize]byte]*fanFileSystem{}
 	refused := map[int]string{}
 	var said []Mount
-	for _, m := range f.t.visible() {
-		if !f.s.relevant(f.t, m) {
+	for _, m := range f.mountTable.visibleMounts() {
+		if !f.cfg.touchesMount(f.mountTable, m) {
 			continue
 		}
-		if why, ok := elsewhere[m.kind]; ok && !f.s.owns(f.t, m) {
-			said = append(said, Mount{m.point, m.kind, None, why})
+		if why, ok := excludedFSTypes[m.fsType]; ok && !f.cfg.isRootMount(f.mountTable, m) {
+			said = append(said, Mount{m.mountPoint, m.fsType, None, why})
 			continue
 		}
 		fsid, err := f.markOne(m)
-		f.denied = f.denied || errors.Is(err, unix.EPERM)
+		f.unprivileged = f.unprivileged || errors.Is(err, unix.EPERM)
 		if err != nil {
 			refused[m.id] = err.Error()
 			continue
 		}
-		sys := f.systems[fsid]
+		sys := f.fileSystems[fsid]
 		if sys == nil {
-			sys = &fanSystem{fsid: fsid, snapshots: m.kind == "btrfs" || m.kind == "bcachefs"}
-			f.systems[fsid] = sys
+			sys = &fanFileSystem{fsid: fsid, hasSnapshots: m.fsType == "btrfs" || m.fsType == "bcachefs"}
+			f.fileSystems[fsid] = sys
 		}
 		sys.mounts = append(sys.mounts, m)
-		said = append(said, Mount{m.point, m.kind, Fanotify, ""})
+		said = append(said, Mount{m.mountPoint, m.fsType, Fanotify, ""})
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = said
+	f.reportedMounts = said
 	return refused
 }
 
 // markOne marks one file system. Those in user space are not even asked: they may never answer.
-func (f *fanotifyWatcher) markOne(m mounted) (fsid [fanFsid]byte, err error) {
-	if strings.HasPrefix(m.kind, "fuse") {
+func (f *fanotifyWatcher) markOne(m mountEntry) (fsid [fanFSIDSize]byte, err error) {
+	if strings.HasPrefix(m.fsType, "fuse") {
 		return fsid, errors.New("a file system in user space")
 	}
-	if _, ok := elsewhere[m.kind]; ok {
+	if _, ok := excludedFSTypes[m.fsType]; ok {
 		return fsid, errors.New("changes are made elsewhere")
 	}
 	var st unix.Statfs_t
-	if err := unix.Statfs(m.point, &st); err != nil {
+	if err := unix.Statfs(m.mountPoint, &st); err != nil {
 		return fsid, os.NewSyscallError("statfs", err)
 	}
-	err = unix.FanotifyMark(f.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanMask, unix.AT_FDCWD, m.point)
+	err = unix.FanotifyMark(f.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_FILESYSTEM, fanMask, unix.AT_FDCWD, m.mountPoint)
 	if err != nil {
 		return fsid, os.NewSyscallError("fanotify_mark", err)
 	}
@@ -146,12 +147,12 @@ func (f *fanotifyWatcher) markOne(m mounted) (fsid [fanFsid]byte, err error) {
 
 // start runs until stop.
 func (f *fanotifyWatcher) start() {
-	f.low.start()
+	f.partial.start()
 	go func() {
 		defer close(f.ended)
 		if err := f.loop(); err != nil {
-			f.s.Log.Error("Watching ended.", "method", string(Fanotify), "error", err)
-			f.s.lost(f.news)
+			f.cfg.Log.Error("Watching ended.", "method", string(Fanotify), "error", err)
+			f.cfg.addLostChanges(f.buffer)
 		}
 	}()
 }
@@ -161,65 +162,65 @@ func (f *fanotifyWatcher) loop() error {
 	pause := restShort
 	for {
 		fds := []unix.PollFd{
-			{Fd: int32(f.calls.wake), Events: unix.POLLIN},
+			{Fd: int32(f.flushes.wakeSignal), Events: unix.POLLIN},
 			{Fd: int32(f.fd), Events: unix.POLLIN},
-			{Fd: int32(f.changed), Events: unix.POLLPRI},
+			{Fd: int32(f.mountsFD), Events: unix.POLLPRI},
 		}
-		if err := await(fds); err != nil {
+		if err := waitReady(fds); err != nil {
 			return err
 		}
-		f.calls.wake.clear()
-		if f.leave.Load() {
+		f.flushes.wakeSignal.clear()
+		if f.stopping.Load() {
 			return nil
 		}
-		waiting := f.calls.take()
+		waiting := f.flushes.takeWaiters()
 		if fds[2].Revents != 0 {
-			f.remount()
+			f.reloadMounts()
 		}
-		n, err := f.read(waiting.queued(f.fd))
+		n, err := f.readQueue(waiting.queuedBytes(f.fd))
 		if err != nil {
 			return err
 		}
-		waiting.answer()
-		pause = rest(pause, n)
-		f.calls.rest(pause)
+		waiting.wakeAll()
+		pause = restTime(pause, n)
+		f.flushes.restUntilRequest(pause)
 	}
 }
 
-// remount reads the mount table again.
-func (f *fanotifyWatcher) remount() {
+// reloadMounts reads the mount table again.
+func (f *fanotifyWatcher) reloadMounts() {
 	t, err := readMounts()
 	if err != nil {
-		f.s.Log.Error("The table of mounts cannot be read.", "error", err)
+		f.cfg.Log.Error("The table of mounts cannot be read.", "error", err)
 		return
 	}
-	points := changed(f.t, t)
+	points := changedPoints(f.mountTable, t)
 	if len(points) == 0 {
 		return
 	}
-	f.t = t
-	f.paths.clear()
-	f.low.later(t, f.mark())
+	f.mountTable = t
+	f.pathCache.clear()
+	f.partial.queueTable(t, f.markAll())
 	for _, p := range points {
-		m, ok := t.owner(p)
-		if _, left := elsewhere[m.kind]; ok && left && m.point == p {
+		m, ok := t.mountOf(p)
+		if _, left := excludedFSTypes[m.fsType]; ok && left && m.mountPoint == p {
 			continue
 		}
-		f.s.told(f.news, p, Folder)
+		f.cfg.addDirChange(f.buffer, p, DirChanged)
 	}
 }
 
-// read empties the kernel's queue, or reads at least the given number of bytes, and returns the
+// readQueue empties the kernel's queue, or reads at least the given number of bytes, and returns the
 // number of events.
-func (f *fanotifyWatcher) read(least int) (int, error) {
-	f.anchors = map[string]int{}
+func (f *fanotifyWatcher) readQueue(least int) (int, error) {
+	f.anchorFDs = map[string]int{}
 	defer func() {
-		for _, fd := range f.anchors {
-			closeFile(fd)
+		for _, fd := range f.anchorFDs {
+			closeFD(fd)
 		}
 	}()
 	for count := 0; ; {
-		n, err := unix.Read(f.fd, f.buf)
+		n, err := unix.Read(f.fd, f.readBuf)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return count, nil
@@ -229,151 +230,151 @@ func (f *fanotifyWatcher) read(least int) (int, error) {
 			return count, os.NewSyscallError("read", err)
 		}
 		least -= n
-		got, err := f.events(f.buf[:n])
+		got, err := f.handleEvents(f.readBuf[:n])
 		count += got
 		if err != nil {
-			f.s.Log.Error("read changed files failed", "error", err)
-			f.s.lost(f.news)
+			f.cfg.Log.Error("read changed files failed", "error", err)
+			f.cfg.addLostChanges(f.buffer)
 		}
-		if count > 4*restMany && least <= 0 {
+		if count > 4*manyEvents && least <= 0 {
 			return count, nil // mounts may have changed since
 		}
 	}
 }
 
-func (f *fanotifyWatcher) events(b []byte) (count int, err error) {
+func (f *fanotifyWatcher) handleEvents(b []byte) (count int, err error) {
 	for len(b) > 0 {
 		var e fanEvent
 		if e, b, err = nextFanEvent(b); err != nil {
 			return count, err
 		}
 		count++
-		f.event(&e)
+		f.handleEvent(&e)
 	}
 	return count, nil
 }
 
-// event reports one event, unless it is unwanted.
-func (f *fanotifyWatcher) event(e *fanEvent) {
+// handleEvent reports one event, unless it is unwanted.
+func (f *fanotifyWatcher) handleEvent(e *fanEvent) {
 	if e.fd >= 0 {
-		closeFile(int(e.fd))
+		closeFD(int(e.fd))
 	}
 	folder := e.mask&unix.FAN_ONDIR != 0
 	switch {
 	case e.mask&unix.FAN_Q_OVERFLOW != 0:
-		f.s.Log.Warn("More happened than the kernel could remember: everything is to be looked at again.")
-		f.paths.clear()
-		f.s.lost(f.news)
+		f.cfg.Log.Warn("More happened than the kernel could remember: everything is to be looked at again.")
+		f.pathCache.clear()
+		f.cfg.addLostChanges(f.buffer)
 		return
-	case folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) != 0:
-		defer f.paths.clear()
+	case folder && e.mask&(fanRemoved|unix.FAN_MOVED_TO) != 0:
+		defer f.pathCache.clear()
 	case folder && e.mask&unix.FAN_CREATE == 0:
 		return
 	}
-	if e.pid == f.own || len(e.handle) == 0 || string(e.name) == "." {
+	if e.pid == f.ownPID || len(e.handle) == 0 || string(e.name) == "." {
 		return
 	}
-	if !folder && !f.s.Wants(string(e.name)) {
+	if !folder && !f.cfg.WantsFile(string(e.name)) {
 		return
 	}
-	if folder && e.mask&(fanLeft|unix.FAN_MOVED_TO) == 0 && !f.snapshots(e.handle) {
+	if folder && e.mask&(fanRemoved|unix.FAN_MOVED_TO) == 0 && !f.mayHaveSnapshots(e.handle) {
 		return // a new directory is empty, and what comes into it is reported
 	}
-	for _, dir := range f.resolve(e.handle) {
-		f.tell(join(dir, string(e.name)), e.mask)
+	for _, dir := range f.resolveHandle(e.handle) {
+		f.addChange(joinPath(dir, string(e.name)), e.mask)
 	}
 }
 
-// tell adds the change of a path. A path that was removed may exist again: the kernel merges events
+// addChange adds the change of a path. A path that was removed may exist again: the kernel merges events
 // of one process about one name at the position of the first, before what another process did in
 // between. The current state decides; a later change has an event that is still to be read.
-func (f *fanotifyWatcher) tell(path string, mask uint64) {
-	left := mask&fanLeft != 0
+func (f *fanotifyWatcher) addChange(path string, mask uint64) {
+	left := mask&fanRemoved != 0
 	if left {
 		_, err := os.Lstat(path)
 		left = errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 	}
 	switch {
 	case left && mask&unix.FAN_ONDIR != 0:
-		f.s.told(f.news, path, Gone)
+		f.cfg.addDirChange(f.buffer, path, Removed)
 	case mask&unix.FAN_ONDIR != 0:
-		f.s.told(f.news, path, Folder)
+		f.cfg.addDirChange(f.buffer, path, DirChanged)
 	case left:
-		f.news.add(path, Gone)
+		f.buffer.add(path, Removed)
 	default:
-		f.news.add(path, File)
+		f.buffer.add(path, FileChanged)
 	}
 }
 
-func (f *fanotifyWatcher) snapshots(handle []byte) bool {
-	fsid, _, _, ok := handleParts(handle)
-	sys := f.systems[fsid]
-	return ok && sys != nil && sys.snapshots
+func (f *fanotifyWatcher) mayHaveSnapshots(handle []byte) bool {
+	fsid, _, _, ok := splitHandle(handle)
+	sys := f.fileSystems[fsid]
+	return ok && sys != nil && sys.hasSnapshots
 }
 
-// resolve returns the paths of a directory below the roots, none if it is gone: then the queue also
+// resolveHandle returns the paths of a directory below the roots, none if it is gone: then the queue also
 // has the event of its removal, or that of a directory above it.
-func (f *fanotifyWatcher) resolve(handle []byte) []string {
-	if paths, ok := f.paths.get(handle); ok {
+func (f *fanotifyWatcher) resolveHandle(handle []byte) []string {
+	if paths, ok := f.pathCache.get(handle); ok {
 		return paths
 	}
-	fsid, kind, data, ok := handleParts(handle)
-	sys := f.systems[fsid]
+	fsid, kind, data, ok := splitHandle(handle)
+	sys := f.fileSystems[fsid]
 	if !ok || sys == nil {
 		return nil
 	}
-	inner, err := f.locate(sys, unix.NewFileHandle(kind, data))
+	inner, err := f.locateDir(sys, unix.NewFileHandle(kind, data))
 	if err != nil {
-		f.s.Log.Warn("A directory in which something changed is not found.", "error", err)
+		f.cfg.Log.Warn("A directory in which something changed is not found.", "error", err)
 		for _, m := range sys.mounts {
-			f.s.told(f.news, m.point, Folder)
+			f.cfg.addDirChange(f.buffer, m.mountPoint, DirChanged)
 		}
 		return nil
 	}
 	var paths []string
 	if inner != "" {
-		paths = f.seenAt(sys, inner)
+		paths = f.visiblePaths(sys, inner)
 	}
-	f.paths.put(handle, paths)
+	f.pathCache.put(handle, paths)
 	return paths
 }
 
-// seenAt returns the paths at which a directory of a file system is visible: not where another file
+// visiblePaths returns the paths at which a directory of a file system is visible: not where another file
 // system is mounted over it.
-func (f *fanotifyWatcher) seenAt(sys *fanSystem, inner string) []string {
+func (f *fanotifyWatcher) visiblePaths(sys *fanFileSystem, inner string) []string {
 	var out []string
 	for _, m := range sys.mounts {
-		if !within(m.root, inner) {
+		if !isWithin(m.root, inner) {
 			continue
 		}
-		path := descend(m.point, inner[len(m.root):])
-		if o, ok := f.t.owner(path); ok && o.id == m.id && f.s.touches(path) {
+		path := joinRelative(m.mountPoint, inner[len(m.root):])
+		if o, ok := f.mountTable.mountOf(path); ok && o.id == m.id && f.cfg.touchesRoots(path) {
 			out = append(out, path)
 		}
 	}
 	return out
 }
 
-// locate returns the path of a directory within its file system, "" if it is gone or not visible. A
+// locateDir returns the path of a directory within its file system, "" if it is gone or not visible. A
 // mount shows what is below its own root only, so that several are tried.
-func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, error) {
+func (f *fanotifyWatcher) locateDir(sys *fanFileSystem, h unix.FileHandle) (string, error) {
 	tried := map[string]bool{}
 	mounts := slices.Clone(sys.mounts)
-	slices.SortStableFunc(mounts, func(a, b mounted) int { return cmp.Compare(len(a.root), len(b.root)) })
+	slices.SortStableFunc(mounts, func(a, b mountEntry) int { return cmp.Compare(len(a.root), len(b.root)) })
 	for _, m := range mounts {
 		if tried[m.root] {
 			continue
 		}
 		tried[m.root] = true
-		path, err := f.openHandle(sys, m.point, h)
+		path, err := f.openHandle(sys, m.mountPoint, h)
 		switch {
 		case errors.Is(err, unix.ESTALE):
 			return "", nil
 		case err != nil:
 			return "", err
 		}
-		if within(m.point, path) {
-			return descend(m.root, path[len(m.point):]), nil
+		if isWithin(m.mountPoint, path) {
+			return joinRelative(m.root, path[len(m.mountPoint):]), nil
 		}
 	}
 	return "", nil
@@ -381,8 +382,8 @@ func (f *fanotifyWatcher) locate(sys *fanSystem, h unix.FileHandle) (string, err
 
 // openHandle returns the path of a directory as seen through a mount. It fails with ESTALE for a
 // directory that is gone.
-func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHandle) (string, error) {
-	anchor, err := f.anchor(sys, point)
+func (f *fanotifyWatcher) openHandle(sys *fanFileSystem, point string, h unix.FileHandle) (string, error) {
+	anchor, err := f.openAnchor(sys, point)
 	if err != nil {
 		return "", err
 	}
@@ -390,14 +391,14 @@ func (f *fanotifyWatcher) openHandle(sys *fanSystem, point string, h unix.FileHa
 	if err != nil {
 		return "", os.NewSyscallError("open_by_handle_at", err)
 	}
-	defer closeFile(fd)
-	return pathOf(fd)
+	defer closeFD(fd)
+	return pathOfFD(fd)
 }
 
-// anchor returns an open file of a file system. It is closed once the queue is read, so that it
+// openAnchor returns an open file of a file system. It is closed once the queue is read, so that it
 // does not block an unmount.
-func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
-	if fd, ok := f.anchors[point]; ok {
+func (f *fanotifyWatcher) openAnchor(sys *fanFileSystem, point string) (int, error) {
+	if fd, ok := f.anchorFDs[point]; ok {
 		return fd, nil
 	}
 	fd, err := unix.Open(point, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -406,31 +407,31 @@ func (f *fanotifyWatcher) anchor(sys *fanSystem, point string) (int, error) {
 	}
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil || fsidKey(st.Fsid.Val) != sys.fsid {
-		closeFile(fd)
+		closeFD(fd)
 		return -1, fmt.Errorf("something else is mounted at %s now", point)
 	}
-	f.anchors[point] = fd
+	f.anchorFDs[point] = fd
 	return fd, nil
 }
 
 // fsidKey returns the ID of a file system as it is in events.
-func fsidKey(val [2]int32) (key [fanFsid]byte) {
+func fsidKey(val [2]int32) (key [fanFSIDSize]byte) {
 	binary.NativeEndian.PutUint32(key[:], uint32(val[0]))
 	binary.NativeEndian.PutUint32(key[4:], uint32(val[1]))
 	return key
 }
 
-// descend adds the rest of a path to a directory.
-func descend(folder, rest string) string {
+// joinRelative adds the rest of a path to a directory.
+func joinRelative(folder, rest string) string {
 	rest = strings.Trim(rest, "/")
 	if rest == "" {
 		return folder
 	}
-	return join(folder, rest)
+	return joinPath(folder, rest)
 }
 
-// pathOf returns the path of an open file, or ESTALE if it was removed.
-func pathOf(fd int) (string, error) {
+// pathOfFD returns the path of an open file, or ESTALE if it was removed.
+func pathOfFD(fd int) (string, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return "", err
@@ -446,33 +447,33 @@ func pathOf(fd int) (string, error) {
 
 func (f *fanotifyWatcher) mounts() []Mount {
 	f.mu.Lock()
-	out := slices.Clone(f.said)
+	out := slices.Clone(f.reportedMounts)
 	f.mu.Unlock()
-	out = append(out, f.low.mounts()...)
+	out = append(out, f.partial.mounts()...)
 	slices.SortStableFunc(out, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
 	return out
 }
 
 func (f *fanotifyWatcher) flush(ctx context.Context) error {
-	if err := f.calls.ask(ctx, f.ended); err != nil {
+	if err := f.flushes.request(ctx, f.ended); err != nil {
 		return err
 	}
-	return f.low.flush(ctx)
+	return f.partial.flush(ctx)
 }
 
 func (f *fanotifyWatcher) stop() error {
-	f.leave.Store(true)
-	f.calls.raise()
+	f.stopping.Store(true)
+	f.flushes.notify()
 	<-f.ended
-	f.release()
-	return f.low.stop()
+	f.closeFDs()
+	return f.partial.stop()
 }
 
-// release closes its own file descriptors.
-func (f *fanotifyWatcher) release() {
-	for _, fd := range []int{f.fd, f.changed, int(f.calls.wake)} {
+// closeFDs closes its own file descriptors.
+func (f *fanotifyWatcher) closeFDs() {
+	for _, fd := range []int{f.fd, f.mountsFD, int(f.flushes.wakeSignal)} {
 		if fd >= 0 {
-			closeFile(fd)
+			closeFD(fd)
 		}
 	}
 }

@@ -11,22 +11,24 @@ import (
 // flushRequests are callers that wait until the goroutine which reads a queue has read the events
 // present at their call.
 type flushRequests struct {
-	wake signal        // of that goroutine, while it waits in poll(2)
-	bell chan struct{} // of capacity 1: the same while it rests
+	wakeSignal wakeFD        // of that goroutine, while it waits in poll(2)
+	restWake   chan struct{} // of capacity 1: the same while it rests
 
 	mu      sync.Mutex
-	waiting []chan struct{}
+	waiters []chan struct{}
 }
 
-func newFlushRequests() flushRequests { return flushRequests{wake: -1, bell: make(chan struct{}, 1)} }
+func newFlushRequests() flushRequests {
+	return flushRequests{wakeSignal: -1, restWake: make(chan struct{}, 1)}
+}
 
-// ask wakes the goroutine and waits for it. A goroutine that has ended has read everything it will.
-func (c *flushRequests) ask(ctx context.Context, ended <-chan struct{}) error {
+// request wakes the goroutine and waits for it. A goroutine that has ended has read everything it will.
+func (c *flushRequests) request(ctx context.Context, ended <-chan struct{}) error {
 	done := make(chan struct{})
 	c.mu.Lock()
-	c.waiting = append(c.waiting, done)
+	c.waiters = append(c.waiters, done)
 	c.mu.Unlock()
-	c.raise()
+	c.notify()
 	select {
 	case <-done:
 		return nil
@@ -37,41 +39,41 @@ func (c *flushRequests) ask(ctx context.Context, ended <-chan struct{}) error {
 	}
 }
 
-// raise wakes the goroutine.
-func (c *flushRequests) raise() {
-	c.wake.raise()
+// notify wakes the goroutine.
+func (c *flushRequests) notify() {
+	c.wakeSignal.wake()
 	select {
-	case c.bell <- struct{}{}:
+	case c.restWake <- struct{}{}:
 	default:
 	}
 }
 
-// rest waits for a caller or until the time is over. It does not use poll(2): a thread that blocks
+// restUntilRequest waits for a caller or until the time is over. It does not use poll(2): a thread that blocks
 // there keeps the runtime's own poller awake for a while each time, which costs more than the
 // queue.
-func (c *flushRequests) rest(most time.Duration) {
+func (c *flushRequests) restUntilRequest(most time.Duration) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-c.bell:
+	case <-c.restWake:
 	}
 }
 
-// take returns the waiting callers, to be answered once the queue is read.
-func (c *flushRequests) take() callers {
+// takeWaiters returns the waiting callers, to be answered once the queue is read.
+func (c *flushRequests) takeWaiters() flushWaiters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := c.waiting
-	c.waiting = nil
+	out := c.waiters
+	c.waiters = nil
 	return out
 }
 
-// callers wait for the same read of a queue.
-type callers []chan struct{}
+// flushWaiters wait for the same read of a queue.
+type flushWaiters []chan struct{}
 
-// queued returns how many bytes of a queue must be read for them.
-func (c callers) queued(fd int) int {
+// queuedBytes returns how many bytes of a queue must be read for them.
+func (c flushWaiters) queuedBytes(fd int) int {
 	if len(c) == 0 || fd < 0 {
 		return 0
 	}
@@ -82,8 +84,8 @@ func (c callers) queued(fd int) int {
 	return n
 }
 
-// answer wakes them.
-func (c callers) answer() {
+// wakeAll wakes them.
+func (c flushWaiters) wakeAll() {
 	for _, done := range c {
 		close(done)
 	}

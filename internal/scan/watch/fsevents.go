@@ -50,54 +50,54 @@ func macPath(path string) string {
 	return path
 }
 
-// macEvent adds the change that an event of FSEvents means. Flags of several events on one path are
+// addFSEvent adds the change that an event of FSEvents means. Flags of several events on one path are
 // merged, and their order is lost: the current state of the path decides. It reports whether mounts
 // changed.
-func (s *scope) macEvent(news *changeBuffer, path string, flags uint32) (mounts bool) {
+func (s *watchConfig) addFSEvent(news *changeBuffer, path string, flags uint32) (mounts bool) {
 	path = macPath(path)
 	switch {
 	case flags&evIDsWrapped != 0:
-		s.lost(news)
+		s.addLostChanges(news)
 	case flags&(evMustScan|evUserDropped|evKernDropped) != 0:
-		s.told(news, path, Folder)
+		s.addDirChange(news, path, DirChanged)
 	case flags&evRootChanged != 0:
-		s.told(news, path, present(path, Folder))
+		s.addDirChange(news, path, currentKind(path, DirChanged))
 	case flags&(evMount|evUnmount) != 0:
-		s.told(news, path, Folder)
+		s.addDirChange(news, path, DirChanged)
 		return true
 	case flags&evHistoryDone != 0 || flags&evOwn != 0:
 	case flags&evIsDir != 0:
 		if flags&(evCreated|evRemoved|evRenamed|evCloned) != 0 {
-			s.told(news, path, present(path, Folder))
+			s.addDirChange(news, path, currentKind(path, DirChanged))
 		}
 	case flags&(evIsFile|evIsSymlink|evHardlink|evLastHardlink) != 0:
 		about := uint32(evCreated | evRemoved | evRenamed | evModified | evInodeMeta | evCloned | evHardlink)
-		if flags&about != 0 && s.Wants(filepath.Base(path)) && s.seen(parent(path)) {
-			news.add(path, present(path, File))
+		if flags&about != 0 && s.WantsFile(filepath.Base(path)) && s.isWatched(parentPath(path)) {
+			news.add(path, currentKind(path, FileChanged))
 		}
 	default: // of a directory in which something changed
-		s.told(news, path, present(path, Folder))
+		s.addDirChange(news, path, currentKind(path, DirChanged))
 	}
 	return false
 }
 
-// present returns the change to report for a path: Gone, if it no longer exists.
-func present(path string, what ChangeKind) ChangeKind {
+// currentKind returns the change to report for a path: Gone, if it no longer exists.
+func currentKind(path string, what ChangeKind) ChangeKind {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return Gone
+		return Removed
 	}
 	return what
 }
 
-// progress is what FSEvents needs to catch up: event numbers are permanent, as long as the volumes
+// fsEventsProgress is what FSEvents needs to catch up: event numbers are permanent, as long as the volumes
 // are the same.
-type progress struct {
-	Volumes []string `json:"volumes"` // UUIDs
-	Event   uint64   `json:"event"`   // the last one that was delivered
+type fsEventsProgress struct {
+	Volumes   []string `json:"volumes"` // UUIDs
+	LastEvent uint64   `json:"event"`   // the last one that was delivered
 }
 
-// since returns the event to continue after, and whether earlier events are lost.
-func since(file string, volumes []string) (event uint64, lost bool) {
+// resumePoint returns the event to continue after, and whether earlier events are lost.
+func resumePoint(file string, volumes []string) (event uint64, lost bool) {
 	if file == "" {
 		return evSinceNow, false
 	}
@@ -105,16 +105,16 @@ func since(file string, volumes []string) (event uint64, lost bool) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return evSinceNow, false
 	}
-	var p progress
-	if err != nil || json.Unmarshal(b, &p) != nil || p.Event == 0 || !slices.Equal(p.Volumes, volumes) ||
+	var p fsEventsProgress
+	if err != nil || json.Unmarshal(b, &p) != nil || p.LastEvent == 0 || !slices.Equal(p.Volumes, volumes) ||
 		slices.Contains(volumes, "") {
 		return evSinceNow, true
 	}
-	return p.Event, false
+	return p.LastEvent, false
 }
 
 // save writes progress to a file, whole or not at all.
-func (p progress) save(file string) error {
+func (p fsEventsProgress) save(file string) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open chooses among the methods of a Mac.
-func open(s *scope, news *changeBuffer) (source, error) {
-	return choose(s, news, []methodEntry{{FSEvents, openEvents}, {Poll, openPoll}})
+// openSource chooses among the methods of a Mac.
+func openSource(cfg *watchConfig, buffer *changeBuffer) (eventSource, error) {
+	return openMethod(cfg, buffer, []methodEntry{{FSEvents, openFSEvents}, {Poll, openPoll}})
 }
 
 const (
@@ -26,11 +26,11 @@ const (
 	createIgnoreSelf = 0x8
 	createFileEvents = 0x10
 
-	eventLatency = 0.2     // seconds
-	eventsAtOnce = 1 << 16 // read of one call
-	pathBytes    = 4096    // read of one path
-	saveEvery    = 5 * time.Second
-	utf8         = 0x08000100 // kCFStringEncodingUTF8
+	eventLatency      = 0.2     // seconds
+	maxEventsPerCall  = 1 << 16 // read of one call
+	maxEventPathBytes = 4096    // read of one path
+	saveInterval      = 5 * time.Second
+	utf8              = 0x08000100 // kCFStringEncodingUTF8
 )
 
 // coreServices are the functions of the system that are used, looked up on first use.
@@ -43,16 +43,16 @@ type coreServices struct {
 	uuidForDevice func(dev int32) uintptr
 	streamCreate  func(alloc, callback uintptr, context *streamContext, paths uintptr, since uint64, latency float64,
 		flags uint32) uintptr
-	streamQueue  func(stream, queue uintptr)
-	streamStart  func(stream uintptr) bool
-	streamFlush  func(stream uintptr)
-	streamStop   func(stream uintptr)
-	streamEnd    func(stream uintptr)
-	streamFree   func(stream uintptr)
-	queueCreate  func(label string, attr uintptr) uintptr
-	queueRelease func(queue uintptr)
-	arrayCalls   uintptr // kCFTypeArrayCallBacks
-	callback     uintptr
+	streamQueue    func(stream, queue uintptr)
+	streamStart    func(stream uintptr) bool
+	streamFlush    func(stream uintptr)
+	streamStop     func(stream uintptr)
+	streamEnd      func(stream uintptr)
+	streamFree     func(stream uintptr)
+	queueCreate    func(label string, attr uintptr) uintptr
+	queueRelease   func(queue uintptr)
+	arrayCallbacks uintptr // kCFTypeArrayCallBacks
+	callback       uintptr
 }
 
 // streamContext is FSEventStreamContext. The system copies it.
@@ -62,11 +62,11 @@ type streamContext struct {
 	retain, release, describeCopy uintptr
 }
 
-var system = sync.OnceValues(findCoreServices)
+var loadCoreServices = sync.OnceValues(findCoreServices)
 
 func findCoreServices() (*coreServices, error) {
 	a := &coreServices{}
-	core, err := library("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation", map[string]any{
+	core, err := loadLibrary("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation", map[string]any{
 		"CFStringCreateWithCString": &a.stringCreate, "CFStringGetCString": &a.stringGet,
 		"CFArrayCreate":      &a.arrayCreate,
 		"CFUUIDCreateString": &a.uuidString, "CFRelease": &a.release,
@@ -74,10 +74,10 @@ func findCoreServices() (*coreServices, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.arrayCalls, err = purego.Dlsym(core, "kCFTypeArrayCallBacks"); err != nil {
+	if a.arrayCallbacks, err = purego.Dlsym(core, "kCFTypeArrayCallBacks"); err != nil {
 		return nil, err
 	}
-	_, err = library("/System/Library/Frameworks/CoreServices.framework/CoreServices", map[string]any{
+	_, err = loadLibrary("/System/Library/Frameworks/CoreServices.framework/CoreServices", map[string]any{
 		"FSEventsCopyUUIDForDevice": &a.uuidForDevice, "FSEventStreamCreate": &a.streamCreate,
 		"FSEventStreamSetDispatchQueue": &a.streamQueue, "FSEventStreamStart": &a.streamStart,
 		"FSEventStreamFlushSync": &a.streamFlush, "FSEventStreamStop": &a.streamStop,
@@ -86,18 +86,18 @@ func findCoreServices() (*coreServices, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = library("/usr/lib/libSystem.B.dylib", map[string]any{
+	_, err = loadLibrary("/usr/lib/libSystem.B.dylib", map[string]any{
 		"dispatch_queue_create": &a.queueCreate, "dispatch_release": &a.queueRelease,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.callback = purego.NewCallback(arrived)
+	a.callback = purego.NewCallback(onEvents)
 	return a, nil
 }
 
-// library finds functions in a library.
-func library(name string, functions map[string]any) (uintptr, error) {
+// loadLibrary finds functions in a library.
+func loadLibrary(name string, functions map[string]any) (uintptr, error) {
 	lib, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return 0, err
@@ -112,201 +112,205 @@ func library(name string, functions map[string]any) (uintptr, error) {
 	return lib, nil
 }
 
-// streams are the sources by number, for the system's callback, which cannot have Go pointers.
+// streamSources are the sources by number, for the system's callback, which cannot have Go pointers.
 var (
-	streams    sync.Map // uintptr -> *events
-	lastStream atomic.Uint64
+	streamSources sync.Map // uintptr -> *fsEventsSource
+	lastStream    atomic.Uint64
 )
 
-// events watches by FSEvents, one stream for all roots. The system calls on a separate queue, one
+// fsEventsSource watches by FSEvents, one stream for all roots. The system calls on a separate queue, one
 // call at a time.
-type events struct {
-	s       *scope
-	news    *changeBuffer
-	a       *coreServices
-	number  uintptr
-	stream  uintptr
-	queue   uintptr
-	volumes []string
-	left    func(string) bool // what the caller leaves out
+type fsEventsSource struct {
+	cfg           *watchConfig
+	buffer        *changeBuffer
+	services      *coreServices
+	streamNumber  uintptr
+	stream        uintptr
+	dispatchQueue uintptr
+	volumes       []string
+	excluded      func(string) bool // what the caller leaves out
 
-	mu      sync.Mutex
-	foreign map[string]string // mount point -> type, of file systems without files of this machine
-	said    []Mount
-	saved   time.Time
+	mu             sync.Mutex
+	skippedMounts  map[string]string // mount point -> type, of file systems without files of this machine
+	reportedMounts []Mount
+	lastSaved      time.Time
 }
 
-func openEvents(s *scope, news *changeBuffer) (source, error) {
-	a, err := system()
+func openFSEvents(cfg *watchConfig, buffer *changeBuffer) (eventSource, error) {
+	services, err := loadCoreServices()
 	if err != nil {
 		return nil, err
 	}
-	e := &events{s: s, news: news, a: a, number: uintptr(lastStream.Add(1)), left: s.Leave}
-	s.Leave = e.leave
+	e := &fsEventsSource{
+		cfg: cfg, buffer: buffer, services: services, streamNumber: uintptr(lastStream.Add(1)), excluded: cfg.Exclude,
+	}
+	cfg.Exclude = e.isExcluded
 	if err := e.readMounts(); err != nil {
 		return nil, err
 	}
-	for _, r := range s.roots {
-		e.volumes = append(e.volumes, e.volume(r))
+	for _, r := range cfg.roots {
+		e.volumes = append(e.volumes, e.volumeUUID(r))
 	}
-	after, lost := since(s.State, e.volumes)
-	streams.Store(e.number, e)
-	if err := e.begin(after); err != nil {
-		e.end()
+	after, lost := resumePoint(cfg.StatePath, e.volumes)
+	streamSources.Store(e.streamNumber, e)
+	if err := e.startStream(after); err != nil {
+		e.closeStream()
 		return nil, err
 	}
 	if lost {
-		s.Log.Warn("What changed since the last time is not known: everything is to be looked at again.")
-		s.lost(news)
+		cfg.Log.Warn("What changed since the last time is not known: everything is to be looked at again.")
+		cfg.addLostChanges(buffer)
 	}
 	return e, nil
 }
 
-// begin creates and starts the stream.
-func (e *events) begin(after uint64) error {
+// startStream creates and starts the stream.
+func (e *fsEventsSource) startStream(after uint64) error {
 	var paths []uintptr
 	defer func() {
 		for _, p := range paths {
-			e.a.release(p)
+			e.services.release(p)
 		}
 	}()
-	for _, r := range e.s.roots {
-		p := e.a.stringCreate(0, r, utf8)
+	for _, r := range e.cfg.roots {
+		p := e.services.stringCreate(0, r, utf8)
 		if p == 0 {
 			return fmt.Errorf("%q cannot be watched: its name is not valid", r)
 		}
 		paths = append(paths, p)
 	}
-	list := e.a.arrayCreate(0, &paths[0], len(paths), e.a.arrayCalls)
+	list := e.services.arrayCreate(0, &paths[0], len(paths), e.services.arrayCallbacks)
 	if list == 0 {
 		return errors.New("the system lists no directories")
 	}
-	defer e.a.release(list)
+	defer e.services.release(list)
 	flags := uint32(createNoDefer | createWatchRoot | createIgnoreSelf | createFileEvents)
-	e.stream = e.a.streamCreate(0, e.a.callback, &streamContext{info: e.number}, list, after, eventLatency, flags)
+	e.stream = e.services.streamCreate(0, e.services.callback, &streamContext{info: e.streamNumber}, list, after,
+		eventLatency, flags)
 	if e.stream == 0 {
 		return errors.New("the system makes no stream of events")
 	}
-	e.queue = e.a.queueCreate("buildyard.watch", 0)
-	e.a.streamQueue(e.stream, e.queue)
-	if !e.a.streamStart(e.stream) {
+	e.dispatchQueue = e.services.queueCreate("buildyard.watch", 0)
+	e.services.streamQueue(e.stream, e.dispatchQueue)
+	if !e.services.streamStart(e.stream) {
 		return errors.New("the stream of events does not start")
 	}
 	return nil
 }
 
-// arrived is called by the system with a list of events.
+// onEvents is called by the system with a list of events.
 //
 //nolint:revive // the system sets the number of arguments
-func arrived(
-	_, info, n uintptr, paths *[eventsAtOnce]*[pathBytes]byte, flags *[eventsAtOnce]uint32, ids *[eventsAtOnce]uint64,
+func onEvents(
+	_, info, n uintptr, paths *[maxEventsPerCall]*[maxEventPathBytes]byte, flags *[maxEventsPerCall]uint32,
+	ids *[maxEventsPerCall]uint64,
 ) {
-	v, ok := streams.Load(info)
+	v, ok := streamSources.Load(info)
 	if !ok {
 		return
 	}
-	e, ok := v.(*events)
+	e, ok := v.(*fsEventsSource)
 	if !ok || n == 0 {
 		return
 	}
-	if n > eventsAtOnce {
-		e.s.lost(e.news)
-		n = eventsAtOnce
+	if n > maxEventsPerCall {
+		e.cfg.addLostChanges(e.buffer)
+		n = maxEventsPerCall
 	}
 	for i := range n {
 		end := slices.Index(paths[i][:], 0)
 		if end < 0 {
-			e.s.lost(e.news)
+			e.cfg.addLostChanges(e.buffer)
 			continue
 		}
-		if e.s.macEvent(e.news, string(paths[i][:end]), flags[i]) {
+		if e.cfg.addFSEvent(e.buffer, string(paths[i][:end]), flags[i]) {
 			if err := e.readMounts(); err != nil {
-				e.s.Log.Error("The table of mounts cannot be read.", "error", err)
+				e.cfg.Log.Error("The table of mounts cannot be read.", "error", err)
 			}
 		}
 	}
-	e.news.reached(ids[n-1])
+	e.buffer.setLastAdded(ids[n-1])
 }
 
-func (e *events) start() {}
+func (e *fsEventsSource) start() {}
 
-// delivered saves the progress from time to time: repeated changes after a crash do no harm.
-func (e *events) delivered() {
+// ackDelivered saves the progress from time to time: repeated changes after a crash do no harm.
+func (e *fsEventsSource) ackDelivered() {
 	e.mu.Lock()
-	due := time.Since(e.saved) > saveEvery
+	due := time.Since(e.lastSaved) > saveInterval
 	e.mu.Unlock()
 	if due {
-		e.keep()
+		e.saveProgress()
 	}
 }
 
-func (e *events) keep() {
-	id := e.news.delivered()
-	if e.s.State == "" || id == 0 {
+func (e *fsEventsSource) saveProgress() {
+	id := e.buffer.deliveredEvent()
+	if e.cfg.StatePath == "" || id == 0 {
 		return
 	}
-	if err := (progress{e.volumes, id}).save(e.s.State); err != nil {
-		e.s.Log.Warn("After a restart some changes are reported again.", "error", err)
+	if err := (fsEventsProgress{e.volumes, id}).save(e.cfg.StatePath); err != nil {
+		e.cfg.Log.Warn("After a restart some changes are reported again.", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.saved = time.Now()
+	e.lastSaved = time.Now()
 }
 
 // flush makes the system deliver events that it delays for the latency.
-func (e *events) flush(context.Context) error {
-	e.a.streamFlush(e.stream)
+func (e *fsEventsSource) flush(context.Context) error {
+	e.services.streamFlush(e.stream)
 	return nil
 }
 
-func (e *events) stop() error {
-	e.end()
-	e.keep()
+func (e *fsEventsSource) stop() error {
+	e.closeStream()
+	e.saveProgress()
 	return nil
 }
 
-func (e *events) end() {
+func (e *fsEventsSource) closeStream() {
 	if e.stream != 0 {
-		e.a.streamStop(e.stream)
-		e.a.streamEnd(e.stream)
-		e.a.streamFree(e.stream)
+		e.services.streamStop(e.stream)
+		e.services.streamEnd(e.stream)
+		e.services.streamFree(e.stream)
 		e.stream = 0
 	}
-	if e.queue != 0 {
-		e.a.queueRelease(e.queue)
-		e.queue = 0
+	if e.dispatchQueue != 0 {
+		e.services.queueRelease(e.dispatchQueue)
+		e.dispatchQueue = 0
 	}
-	streams.Delete(e.number)
+	streamSources.Delete(e.streamNumber)
 }
 
-// volume returns the UUID of the volume of a directory, "" if it has none.
-func (e *events) volume(folder string) string {
+// volumeUUID returns the UUID of the volume of a directory, "" if it has none.
+func (e *fsEventsSource) volumeUUID(folder string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(folder, &st) != nil {
 		return ""
 	}
-	uuid := e.a.uuidForDevice(st.Dev)
+	uuid := e.services.uuidForDevice(st.Dev)
 	if uuid == 0 {
 		return ""
 	}
-	defer e.a.release(uuid)
-	text := e.a.uuidString(0, uuid)
+	defer e.services.release(uuid)
+	text := e.services.uuidString(0, uuid)
 	if text == 0 {
 		return ""
 	}
-	defer e.a.release(text)
+	defer e.services.release(text)
 	buf := make([]byte, 64)
-	if !e.a.stringGet(text, &buf[0], len(buf), utf8) {
+	if !e.services.stringGet(text, &buf[0], len(buf), utf8) {
 		return ""
 	}
 	return unix.ByteSliceToString(buf)
 }
 
-// local are the file systems of a Mac with its own files, the same as for a full scan.
-var local = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
+// localFSTypes are the file systems of a Mac with its own files, the same as for a full scan.
+var localFSTypes = map[string]bool{"apfs": true, "hfs": true, "exfat": true, "msdos": true, "udf": true, "cd9660": true}
 
 // readMounts reads which file systems are mounted. Those of a root are watched whatever they are.
-func (e *events) readMounts() error {
+func (e *fsEventsSource) readMounts() error {
 	n, err := unix.Getfsstat(nil, unix.MNT_NOWAIT)
 	if err != nil {
 		return os.NewSyscallError("getfsstat", err)
@@ -320,9 +324,9 @@ func (e *events) readMounts() error {
 	for _, st := range list[:n] {
 		point, kind := unix.ByteSliceToString(st.Mntonname[:]), unix.ByteSliceToString(st.Fstypename[:])
 		switch {
-		case point == dataVolume || slices.Contains(e.s.roots, point):
+		case point == dataVolume || slices.Contains(e.cfg.roots, point):
 			said = append(said, Mount{point, kind, FSEvents, ""})
-		case !local[kind]:
+		case !localFSTypes[kind]:
 			foreign[point] = kind
 			said = append(said, Mount{point, kind, None, "it holds no files of this machine"})
 		default:
@@ -331,20 +335,20 @@ func (e *events) readMounts() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.foreign, e.said = foreign, said
+	e.skippedMounts, e.reportedMounts = foreign, said
 	return nil
 }
 
-// leave reports whether a directory is left out.
-func (e *events) leave(path string) bool {
+// isExcluded reports whether a directory is left out.
+func (e *fsEventsSource) isExcluded(path string) bool {
 	e.mu.Lock()
-	_, far := e.foreign[path]
+	_, far := e.skippedMounts[path]
 	e.mu.Unlock()
-	return far || e.left(path)
+	return far || e.excluded(path)
 }
 
-func (e *events) mounts() []Mount {
+func (e *fsEventsSource) mounts() []Mount {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.said)
+	return slices.Clone(e.reportedMounts)
 }

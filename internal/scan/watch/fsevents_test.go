@@ -27,7 +27,7 @@ func TestMacPath(t *testing.T) {
 func TestMacEvents(t *testing.T) {
 	dir := realPath(t.TempDir())
 	put(t, dir+"/r/a.json", dir+"/r/d/b.json", dir+"/r/c.txt")
-	s, err := newScope(&Options{Roots: []string{dir + "/r"}, Wants: wanted, Leave: func(p string) bool {
+	s, err := newWatchConfig(&Options{Roots: []string{dir + "/r"}, WantsFile: wanted, Exclude: func(p string) bool {
 		return p == dir+"/r/left"
 	}})
 	must(t, err)
@@ -38,46 +38,46 @@ func TestMacEvents(t *testing.T) {
 		flags uint32
 		want  []Change
 	}{
-		{"a file made and written", "/r/a.json", evIsFile | evCreated | evModified, at("r/a.json", File)},
-		{"one made and removed", "/r/x.json", evIsFile | evCreated | evRemoved, at("r/x.json", Gone)},
-		{"one removed and made again", "/r/a.json", evIsFile | evCreated | evRemoved, at("r/a.json", File)},
-		{"one moved away", "/r/x.json", evIsFile | evRenamed, at("r/x.json", Gone)},
-		{"one moved here", "/r/a.json", evIsFile | evRenamed, at("r/a.json", File)},
-		{"a mode", "/r/a.json", evIsFile | evInodeMeta, at("r/a.json", File)},
+		{"a file made and written", "/r/a.json", evIsFile | evCreated | evModified, at("r/a.json", FileChanged)},
+		{"one made and removed", "/r/x.json", evIsFile | evCreated | evRemoved, at("r/x.json", Removed)},
+		{"one removed and made again", "/r/a.json", evIsFile | evCreated | evRemoved, at("r/a.json", FileChanged)},
+		{"one moved away", "/r/x.json", evIsFile | evRenamed, at("r/x.json", Removed)},
+		{"one moved here", "/r/a.json", evIsFile | evRenamed, at("r/a.json", FileChanged)},
+		{"a mode", "/r/a.json", evIsFile | evInodeMeta, at("r/a.json", FileChanged)},
 		{"an attribute of the Finder", "/r/a.json", evIsFile | 0x2000, nil},
 		{"one that nobody wants", "/r/c.txt", evIsFile | evModified, nil},
 		{"one in a folder that is left", "/r/left/a.json", evIsFile | evModified, nil},
 		{"one outside", "/a.json", evIsFile | evModified, nil},
-		{"a link", "/r/a.json", evIsSymlink | evCreated, at("r/a.json", File)},
-		{"a clone", "/r/a.json", evIsFile | evCloned, at("r/a.json", File)},
-		{"a folder made", "/r/d/", evIsDir | evCreated, at("r/d", Folder)},
-		{"a folder moved away", "/r/e", evIsDir | evRenamed, at("r/e", Gone)},
+		{"a link", "/r/a.json", evIsSymlink | evCreated, at("r/a.json", FileChanged)},
+		{"a clone", "/r/a.json", evIsFile | evCloned, at("r/a.json", FileChanged)},
+		{"a folder made", "/r/d/", evIsDir | evCreated, at("r/d", DirChanged)},
+		{"a folder moved away", "/r/e", evIsDir | evRenamed, at("r/e", Removed)},
 		{"a directory's mode", "/r/d", evIsDir | evInodeMeta, nil},
-		{"a folder moved above", "", evIsDir | evRenamed, at("r", Folder)},
-		{"lost in a folder", "/r/d", evMustScan, at("r/d", Folder)},
-		{"lost by the kernel", "/r", evMustScan | evKernDropped, at("r", Folder)},
-		{"lost above", "/", evMustScan | evUserDropped, at("r", Folder)},
-		{"the root moved", "/r", evRootChanged, at("r", Folder)},
-		{"the numbers began anew", "", evIDsWrapped, at("r", Folder)},
-		{"a mount", "/r/d", evMount, at("r/d", Folder)},
+		{"a folder moved above", "", evIsDir | evRenamed, at("r", DirChanged)},
+		{"lost in a folder", "/r/d", evMustScan, at("r/d", DirChanged)},
+		{"lost by the kernel", "/r", evMustScan | evKernDropped, at("r", DirChanged)},
+		{"lost above", "/", evMustScan | evUserDropped, at("r", DirChanged)},
+		{"the root moved", "/r", evRootChanged, at("r", DirChanged)},
+		{"the numbers began anew", "", evIDsWrapped, at("r", DirChanged)},
+		{"a mount", "/r/d", evMount, at("r/d", DirChanged)},
 		{"the end of history", "/r", evHistoryDone, nil},
 		{"an own event", "/r/a.json", evIsFile | evModified | evOwn, nil},
-		{"an old event", "/r/d", 0, at("r/d", Folder)},
+		{"an old event", "/r/d", 0, at("r/d", DirChanged)},
 	} {
 		g := newChangeBuffer(s.roots)
 		path := dir + c.path
 		if c.path == "/" {
 			path = "/"
 		}
-		mounts := s.macEvent(g, path, c.flags)
-		if got := g.drain(); !slices.Equal(got, c.want) || mounts != (c.flags&(evMount|evUnmount) != 0) {
+		mounts := s.addFSEvent(g, path, c.flags)
+		if got := g.takeAll(); !slices.Equal(got, c.want) || mounts != (c.flags&(evMount|evUnmount) != 0) {
 			t.Errorf("%s: %v, want %v", c.what, got, c.want)
 		}
 	}
 	must(t, os.RemoveAll(dir+"/r"))
 	g := newChangeBuffer(s.roots)
-	s.macEvent(g, dir+"/r", evRootChanged)
-	if got := g.drain(); !slices.Equal(got, at("r", Gone)) {
+	s.addFSEvent(g, dir+"/r", evRootChanged)
+	if got := g.takeAll(); !slices.Equal(got, at("r", Removed)) {
 		t.Errorf("a root that is gone: %v", got)
 	}
 }
@@ -86,20 +86,20 @@ func TestProgress(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	check := func(what string, volumes []string, event uint64, lost bool) {
 		t.Helper()
-		if e, l := since(file, volumes); e != event || l != lost {
+		if e, l := resumePoint(file, volumes); e != event || l != lost {
 			t.Errorf("%s: %d %v", what, e, l)
 		}
 	}
 	check("the first start", []string{"A"}, evSinceNow, false)
-	must(t, progress{[]string{"A"}, 77}.save(file))
+	must(t, fsEventsProgress{[]string{"A"}, 77}.save(file))
 	check("a restart", []string{"A"}, 77, false)
 	check("another volume", []string{"B"}, evSinceNow, true)
 	check("one more volume", []string{"A", "B"}, evSinceNow, true)
-	must(t, progress{[]string{""}, 77}.save(file))
+	must(t, fsEventsProgress{[]string{""}, 77}.save(file))
 	check("a volume without a number", []string{""}, evSinceNow, true)
 	must(t, os.WriteFile(file, []byte(`{"event":`), 0o600))
 	check("a torn file", []string{"A"}, evSinceNow, true)
-	if e, l := since("", nil); e != evSinceNow || l {
+	if e, l := resumePoint("", nil); e != evSinceNow || l {
 		t.Error("no file is kept, but something is lost")
 	}
 }

@@ -13,57 +13,58 @@ import (
 )
 
 const (
-	inoCame = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
-	inoLeft = unix.IN_DELETE | unix.IN_MOVED_FROM
-	inoMask = inoCame | inoLeft | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
+	inoAppeared = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
+	inoRemoved  = unix.IN_DELETE | unix.IN_MOVED_FROM
+	inoMask     = inoAppeared | inoRemoved | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 )
 
 // inotifyTrees are directory trees watched by inotify, one watch per directory, with the ancestors
 // of each from the root. When an ancestor is renamed or removed, its trees are removed too, and a
 // tree that does not exist yet is added when its last ancestor is created. One goroutine uses it.
 type inotifyTrees struct {
-	s       *scope
-	fd      int
-	limit   int
-	foreign func(path string) bool // a file system not watched by inotify is mounted here
+	cfg          *watchConfig
+	fd           int
+	maxWatches   int
+	isOtherMount func(path string) bool // a file system not watched by inotify is mounted here
 
-	starts    []string         // roots of the trees, existing or not
-	trees     map[string]*node // start -> its tree
-	steps     map[string]*node // ancestors of starts
-	nodes     map[int32][]*node
-	unwatched map[string]bool // directories without a watch
-	polled    []string        // directories whose changes no watch would report
+	startDirs  []string               // roots of the trees, existing or not
+	trees      map[string]*watchedDir // start -> its tree
+	ancestors  map[string]*watchedDir // ancestors of starts
+	byWatch    map[int32][]*watchedDir
+	unwatched  map[string]bool // directories without a watch
+	polledDirs []string        // directories whose changes no watch would report
 
-	full    bool
-	refused int // directories that this process has no permission to read
-	version int // changes when rest or refused do
+	limitReached bool
+	deniedDirs   int // directories that this process has no permission to read
+	changeCount  int // changes when rest or refused do
 }
 
-// node is a watched directory.
-type node struct {
-	watch int32
-	name  string // whole path of a start or an ancestor
-	up    *node
-	kids  map[string]*node
-	step  bool
+// watchedDir is a watched directory.
+type watchedDir struct {
+	watchID    int32
+	name       string // whole path of a start or an ancestor
+	parent     *watchedDir
+	children   map[string]*watchedDir
+	isAncestor bool
 }
 
 // path returns the path of a directory.
-func (n *node) path() string {
-	if n.up == nil {
+func (n *watchedDir) path() string {
+	if n.parent == nil {
 		return n.name
 	}
-	return join(n.up.path(), n.name)
+	return joinPath(n.parent.path(), n.name)
 }
 
-func newInotifyTrees(s *scope) (*inotifyTrees, error) {
+func newInotifyTrees(s *watchConfig) (*inotifyTrees, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
 	return &inotifyTrees{
-		s: s, fd: fd, limit: s.tune.watches, foreign: func(string) bool { return false },
-		trees: map[string]*node{}, steps: map[string]*node{}, nodes: map[int32][]*node{}, unwatched: map[string]bool{},
+		cfg: s, fd: fd, maxWatches: s.limits.maxWatches, isOtherMount: func(string) bool { return false },
+		trees: map[string]*watchedDir{}, ancestors: map[string]*watchedDir{}, byWatch: map[int32][]*watchedDir{},
+		unwatched: map[string]bool{},
 	}, nil
 }
 
@@ -71,12 +72,12 @@ func newInotifyTrees(s *scope) (*inotifyTrees, error) {
 func (g *inotifyTrees) setTrees(starts []string) {
 	slices.Sort(starts)
 	starts = slices.Compact(starts)
-	for _, old := range g.starts {
+	for _, old := range g.startDirs {
 		if !slices.Contains(starts, old) {
 			g.removeTree(old)
 		}
 	}
-	g.starts = starts
+	g.startDirs = starts
 	for _, st := range starts {
 		g.addTree(st)
 	}
@@ -94,10 +95,10 @@ func (g *inotifyTrees) addTree(start string) bool {
 			return false
 		}
 	}
-	if g.trees[start] != nil || g.foreign(start) {
+	if g.trees[start] != nil || g.isOtherMount(start) {
 		return false
 	}
-	n := g.grow(nil, start)
+	n := g.watchTree(nil, start)
 	if n != nil {
 		g.trees[start] = n
 	}
@@ -106,77 +107,77 @@ func (g *inotifyTrees) addTree(start string) bool {
 
 // watchAncestors watches one ancestor.
 func (g *inotifyTrees) watchAncestors(path string) bool {
-	if g.steps[path] != nil {
+	if g.ancestors[path] != nil {
 		return true
 	}
-	n := &node{name: path, step: true}
-	if err := g.add(n, path); err != nil {
+	n := &watchedDir{name: path, isAncestor: true}
+	if err := g.addWatch(n, path); err != nil {
 		// An ancestor that cannot be watched may be skipped: its removal is unlikely.
 		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
-	g.steps[path] = n
+	g.ancestors[path] = n
 	return true
 }
 
 // removeTree removes a tree. Its ancestors stay watched.
 func (g *inotifyTrees) removeTree(start string) {
 	if n := g.trees[start]; n != nil {
-		g.drop(n)
+		g.dropWatches(n)
 		delete(g.trees, start)
 	}
-	g.trim(start)
+	g.forgetUnwatched(start)
 }
 
-// add adds the watch of a directory.
-func (g *inotifyTrees) add(n *node, path string) error {
-	if len(g.nodes) >= g.limit {
+// addWatch adds the watch of a directory.
+func (g *inotifyTrees) addWatch(n *watchedDir, path string) error {
+	if len(g.byWatch) >= g.maxWatches {
 		return unix.ENOSPC
 	}
 	wd, err := unix.InotifyAddWatch(g.fd, path, inoMask)
 	if err != nil {
 		return err
 	}
-	n.watch = int32(wd)
-	g.nodes[n.watch] = append(g.nodes[n.watch], n)
+	n.watchID = int32(wd)
+	g.byWatch[n.watchID] = append(g.byWatch[n.watchID], n)
 	return nil
 }
 
-// grow watches a directory and those below. Each is watched before it is listed.
-func (g *inotifyTrees) grow(up *node, name string) *node {
-	n := &node{name: name, up: up}
+// watchTree watches a directory and those below. Each is watched before it is listed.
+func (g *inotifyTrees) watchTree(up *watchedDir, name string) *watchedDir {
+	n := &watchedDir{name: name, parent: up}
 	path := n.path()
-	if !g.s.seen(path) || up != nil && g.foreign(path) {
+	if !g.cfg.isWatched(path) || up != nil && g.isOtherMount(path) {
 		return nil
 	}
-	switch err := g.add(n, path); {
+	switch err := g.addWatch(n, path); {
 	case err == nil:
 	case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOMEM):
-		g.full = true
-		g.leave(path)
+		g.limitReached = true
+		g.leaveToPolling(path)
 		return nil
 	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
-		g.refused++
-		g.version++
+		g.deniedDirs++
+		g.changeCount++
 		return nil
 	default:
 		return nil // gone, or a link
 	}
 	if up != nil {
-		if up.kids == nil {
-			up.kids = map[string]*node{}
+		if up.children == nil {
+			up.children = map[string]*watchedDir{}
 		}
-		up.kids[name] = n
+		up.children[name] = n
 	}
-	for _, kid := range dirsIn(path) {
-		if n.kids[kid] == nil {
-			g.grow(n, kid)
+	for _, kid := range listDirs(path) {
+		if n.children[kid] == nil {
+			g.watchTree(n, kid)
 		}
 	}
 	return n
 }
 
-// dirsIn lists the directories in a directory, as far as it can be read.
-func dirsIn(path string) []string {
+// listDirs lists the directories in a directory, as far as it can be read.
+func listDirs(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
@@ -196,55 +197,55 @@ func dirsIn(path string) []string {
 	}
 }
 
-// leave leaves a directory to polling.
-func (g *inotifyTrees) leave(path string) {
-	for p := path; p != ""; p = parent(p) {
+// leaveToPolling leaves a directory to polling.
+func (g *inotifyTrees) leaveToPolling(path string) {
+	for p := path; p != ""; p = parentPath(p) {
 		if g.unwatched[p] {
 			return
 		}
 	}
 	g.unwatched[path] = true
-	g.version++
+	g.changeCount++
 }
 
-// trim removes the directories below a path from those left to polling.
-func (g *inotifyTrees) trim(path string) {
+// forgetUnwatched removes the directories below a path from those left to polling.
+func (g *inotifyTrees) forgetUnwatched(path string) {
 	for p := range g.unwatched {
-		if within(path, p) {
+		if isWithin(path, p) {
 			delete(g.unwatched, p)
-			g.version++
+			g.changeCount++
 		}
 	}
 }
 
-// drop removes the watches of a directory and those below.
-func (g *inotifyTrees) drop(n *node) {
-	for _, k := range n.kids {
-		g.drop(k)
+// dropWatches removes the watches of a directory and those below.
+func (g *inotifyTrees) dropWatches(n *watchedDir) {
+	for _, k := range n.children {
+		g.dropWatches(k)
 	}
-	list := g.nodes[n.watch]
+	list := g.byWatch[n.watchID]
 	i := slices.Index(list, n)
 	if i < 0 {
 		return
 	}
 	if list = slices.Delete(list, i, i+1); len(list) > 0 {
-		g.nodes[n.watch] = list
+		g.byWatch[n.watchID] = list
 		return
 	}
-	delete(g.nodes, n.watch)
-	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watch)) // the kernel may have removed it
+	delete(g.byWatch, n.watchID)
+	_, _ = unix.InotifyRmWatch(g.fd, uint32(n.watchID)) // the kernel may have removed it
 }
 
-// find returns the watched directories at a path, without ancestors.
-func (g *inotifyTrees) find(path string) []*node {
-	var out []*node
+// findDirs returns the watched directories at a path, without ancestors.
+func (g *inotifyTrees) findDirs(path string) []*watchedDir {
+	var out []*watchedDir
 	for start, n := range g.trees {
-		if !within(start, path) {
+		if !isWithin(start, path) {
 			continue
 		}
 		for name := range strings.SplitSeq(strings.Trim(path[len(start):], "/"), "/") {
 			if name != "" && n != nil {
-				n = n.kids[name]
+				n = n.children[name]
 			}
 		}
 		if n != nil {
@@ -256,176 +257,176 @@ func (g *inotifyTrees) find(path string) []*node {
 
 // unwatchTree removes all watches of a path and what is below.
 func (g *inotifyTrees) unwatchTree(path string) {
-	for _, n := range g.find(path) {
-		if n.up == nil {
+	for _, n := range g.findDirs(path) {
+		if n.parent == nil {
 			g.removeTree(n.name)
 			continue
 		}
-		g.drop(n)
-		delete(n.up.kids, n.name)
+		g.dropWatches(n)
+		delete(n.parent.children, n.name)
 	}
-	for _, start := range g.starts {
-		if within(path, start) {
+	for _, start := range g.startDirs {
+		if isWithin(path, start) {
 			g.removeTree(start)
 		}
 	}
-	for at, n := range g.steps {
-		if within(path, at) {
-			g.drop(n)
-			delete(g.steps, at)
+	for at, n := range g.ancestors {
+		if isWithin(path, at) {
+			g.dropWatches(n)
+			delete(g.ancestors, at)
 		}
 	}
-	g.trim(path)
+	g.forgetUnwatched(path)
 }
 
 // rewatchTree restores the watches that unwatchTree removed at a path: a part of a tree, and trees
 // below.
 func (g *inotifyTrees) rewatchTree(path string) {
-	if up := parent(path); up != "" {
-		for _, n := range g.find(up) {
-			if name := strings.TrimPrefix(path[len(up):], "/"); n.kids[name] == nil {
-				g.grow(n, name)
+	if up := parentPath(path); up != "" {
+		for _, n := range g.findDirs(up) {
+			if name := strings.TrimPrefix(path[len(up):], "/"); n.children[name] == nil {
+				g.watchTree(n, name)
 			}
 		}
 	}
-	for _, start := range g.starts {
-		if within(path, start) {
+	for _, start := range g.startDirs {
+		if isWithin(path, start) {
 			g.addTree(start)
 		}
 	}
 }
 
-// event handles one event of the kernel.
-func (g *inotifyTrees) event(news *changeBuffer, e inoEvent) {
+// handleEvent handles one event of the kernel.
+func (g *inotifyTrees) handleEvent(news *changeBuffer, e inoEvent) {
 	switch {
 	case e.mask&unix.IN_Q_OVERFLOW != 0:
-		g.overflow(news)
+		g.handleOverflow(news)
 	case e.mask&unix.IN_IGNORED != 0:
-		for _, n := range slices.Clone(g.nodes[e.watch]) {
-			g.ignored(n)
+		for _, n := range slices.Clone(g.byWatch[e.watchID]) {
+			g.handleIgnored(n)
 		}
 	case e.name == "":
 	default:
-		for _, n := range slices.Clone(g.nodes[e.watch]) {
-			if n.step {
-				g.stepped(news, join(n.name, e.name), e.mask)
+		for _, n := range slices.Clone(g.byWatch[e.watchID]) {
+			if n.isAncestor {
+				g.handleAncestor(news, joinPath(n.name, e.name), e.mask)
 			} else {
-				g.changed(news, n, e)
+				g.reportChange(news, n, e)
 			}
 		}
 	}
 }
 
-// overflow starts over: directories may have come and gone unnoticed.
-func (g *inotifyTrees) overflow(news *changeBuffer) {
-	g.s.Log.Warn("The kernel queue overflowed: the package directories are scanned again.")
-	if err := g.renew(); err != nil {
-		g.s.Log.Error("Changes may be missed: watching the directories again failed.", "error", err)
+// handleOverflow starts over: directories may have come and gone unnoticed.
+func (g *inotifyTrees) handleOverflow(news *changeBuffer) {
+	g.cfg.Log.Warn("The kernel queue overflowed: the package directories are scanned again.")
+	if err := g.recreate(); err != nil {
+		g.cfg.Log.Error("Changes may be missed: watching the directories again failed.", "error", err)
 	} else {
-		g.setTrees(g.starts)
+		g.setTrees(g.startDirs)
 	}
-	for _, st := range g.starts {
-		news.add(st, Folder)
+	for _, st := range g.startDirs {
+		news.add(st, DirChanged)
 	}
 }
 
-// renew replaces the queue by a new one without watches. Removing the watches one by one would
+// recreate replaces the queue by a new one without watches. Removing the watches one by one would
 // queue an event for each, and overflow the queue again.
-func (g *inotifyTrees) renew() error {
+func (g *inotifyTrees) recreate() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return os.NewSyscallError("inotify_init1", err)
 	}
-	defer closeFile(fd)
+	defer closeFD(fd)
 	if err := unix.Dup3(fd, g.fd, unix.O_CLOEXEC); err != nil {
 		return os.NewSyscallError("dup3", err)
 	}
 	clear(g.trees)
-	clear(g.steps)
-	clear(g.nodes)
+	clear(g.ancestors)
+	clear(g.byWatch)
 	clear(g.unwatched)
-	g.full = false
-	g.version++
+	g.limitReached = false
+	g.changeCount++
 	return nil
 }
 
-// ignored removes a directory that the kernel no longer watches.
-func (g *inotifyTrees) ignored(n *node) {
-	delete(g.nodes, n.watch)
+// handleIgnored removes a directory that the kernel no longer watches.
+func (g *inotifyTrees) handleIgnored(n *watchedDir) {
+	delete(g.byWatch, n.watchID)
 	switch {
-	case n.step:
-		delete(g.steps, n.name)
-	case n.up == nil:
+	case n.isAncestor:
+		delete(g.ancestors, n.name)
+	case n.parent == nil:
 		delete(g.trees, n.name)
-	case n.up.kids[n.name] == n:
-		delete(n.up.kids, n.name)
+	case n.parent.children[n.name] == n:
+		delete(n.parent.children, n.name)
 	}
 }
 
-// stepped handles changes of the ancestors.
-func (g *inotifyTrees) stepped(news *changeBuffer, path string, mask uint32) {
-	if mask&(inoLeft|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
+// handleAncestor handles changes of the ancestors.
+func (g *inotifyTrees) handleAncestor(news *changeBuffer, path string, mask uint32) {
+	if mask&(inoRemoved|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
 		return
 	}
 	var touched []string
-	for _, start := range g.starts {
-		if within(path, start) {
+	for _, start := range g.startDirs {
+		if isWithin(path, start) {
 			touched = append(touched, start)
 		}
 	}
 	if len(touched) == 0 {
 		return
 	}
-	if mask&inoLeft != 0 {
+	if mask&inoRemoved != 0 {
 		g.unwatchTree(path)
 	}
 	for _, start := range touched {
 		switch {
 		case g.addTree(start):
-			news.add(start, Folder)
-		case g.trees[start] == nil && mask&inoLeft != 0:
-			news.add(start, Gone)
+			news.add(start, DirChanged)
+		case g.trees[start] == nil && mask&inoRemoved != 0:
+			news.add(start, Removed)
 		}
 	}
 }
 
-// changed reports a change in a watched directory.
-func (g *inotifyTrees) changed(news *changeBuffer, n *node, e inoEvent) {
-	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoLeft != 0
-	if !folder && !g.s.Wants(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
+// reportChange reports a change in a watched directory.
+func (g *inotifyTrees) reportChange(news *changeBuffer, n *watchedDir, e inoEvent) {
+	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoRemoved != 0
+	if !folder && !g.cfg.WantsFile(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
 		return
 	}
-	path := join(n.path(), e.name)
+	path := joinPath(n.path(), e.name)
 	switch {
 	case !folder && left:
-		news.add(path, Gone)
+		news.add(path, Removed)
 	case !folder:
-		news.add(path, File)
-	case !g.s.seen(path):
+		news.add(path, FileChanged)
+	case !g.cfg.isWatched(path):
 	case left:
 		g.unwatchTree(path)
-		news.add(path, Gone)
-	case g.foreign(path):
+		news.add(path, Removed)
+	case g.isOtherMount(path):
 	default:
 		g.unwatchTree(path)
 		g.rewatchTree(path)
-		news.add(path, Folder)
+		news.add(path, DirChanged)
 	}
 }
 
 // listUnwatched lists the directories that have to be polled.
 func (g *inotifyTrees) listUnwatched() []string {
-	out := append(slices.Collect(maps.Keys(g.unwatched)), g.polled...)
+	out := append(slices.Collect(maps.Keys(g.unwatched)), g.polledDirs...)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// why returns why some are.
-func (g *inotifyTrees) why() string {
-	if !g.full {
+// unwatchedReason returns why some are.
+func (g *inotifyTrees) unwatchedReason() string {
+	if !g.limitReached {
 		return ""
 	}
-	n := g.limit
+	n := g.maxWatches
 	if b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches"); err == nil {
 		if m, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
 			n = min(n, m)

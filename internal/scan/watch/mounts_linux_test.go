@@ -102,7 +102,7 @@ func TestBindMounts(t *testing.T) {
 			shell(t, dir,
 				"echo 1 > fs/a/b/5.json; echo 1 > seen/b/6.json; mkdir -p seen/n; echo 1 > seen/n/7.json; echo 1 "+
 					"> fs/c/8.json")
-			w.expect(Change{dir + "/seen/b/5.json", File}, Change{dir + "/fs/a/b/6.json", File})
+			w.expect(Change{dir + "/seen/b/5.json", FileChanged}, Change{dir + "/fs/a/b/6.json", FileChanged})
 			w.equal()
 			shell(t, dir, "mv fs/a/b fs/c; mv fs/c/b seen/q; rm -r fs/a/n")
 			w.equal()
@@ -172,20 +172,20 @@ func TestOverlayIsWatchedInPart(t *testing.T) {
 	mount(t, "tmpfs", dir, "tmpfs", 0, "")
 	overlay(t, dir)
 	root := dir + "/merged"
-	o := Options{Roots: []string{"/"}, Places: []string{root + "/place", root + "/later"}, Method: Fanotify}
+	o := Options{Roots: []string{"/"}, PackageDirs: []string{root + "/place", root + "/later"}, Method: Fanotify}
 	w := begin(t, o)
 	m := w.how(root)
-	if m.Method != Written && m.Method != Fanotify || m.Method == Written && m.Why == "" {
+	if m.Method != FanotifyWritten && m.Method != Fanotify || m.Method == FanotifyWritten && m.Reason == "" {
 		t.Fatalf("%+v", m)
 	}
 	t.Logf("%+v", m)
 	shell(t, root, "echo 1 > other/c.json; mv place/old place/new; echo 2 > place/new/d.json; rm place/new/a.json")
 	shell(t, root, "mkdir -p later/x; mv place/new/d.json later/x/e.json")
-	w.expect(Change{root + "/other/c.json", File}, Change{root + "/place/old", Gone},
-		Change{root + "/place/new", Folder})
-	w.expect(Change{root + "/later", Folder})
+	w.expect(Change{root + "/other/c.json", FileChanged}, Change{root + "/place/old", Removed},
+		Change{root + "/place/new", DirChanged})
+	w.expect(Change{root + "/later", DirChanged})
 	shell(t, root, "mv later/x/e.json later/x/f.json; echo 3 > other/c.json")
-	w.expect(Change{root + "/later/x/e.json", Gone}, Change{root + "/later/x/f.json", File})
+	w.expect(Change{root + "/later/x/e.json", Removed}, Change{root + "/later/x/f.json", FileChanged})
 }
 
 // TestOverlayAsRoot watches a directory completely that is a root.
@@ -203,8 +203,8 @@ func TestOverlayAsRoot(t *testing.T) {
 
 func TestPseudoFileSystemsAreLeftOut(t *testing.T) {
 	needMounts(t)
-	w := begin(t, Options{Roots: []string{"/"}, Wants: func(string) bool { return false }, Method: Fanotify})
-	if m := w.how("/proc"); m.Method != None || m.Why == "" {
+	w := begin(t, Options{Roots: []string{"/"}, WantsFile: func(string) bool { return false }, Method: Fanotify})
+	if m := w.how("/proc"); m.Method != None || m.Reason == "" {
 		t.Errorf("%+v", m)
 	}
 	if m := w.how("/"); m.Method == None {
@@ -226,7 +226,7 @@ func TestOverflowLooksAgain(t *testing.T) {
 			must(t, os.WriteFile(setting, before, 0o644)) // a queue keeps its initial length
 			shell(t, dir, `for i in $(seq 300); do mkdir -p d$i/e; echo 1 > d$i/e/f.json; done; rm -r d1*; mv d2 z`)
 			w.equal()
-			w.expect(Change{dir, Folder})
+			w.expect(Change{dir, DirChanged})
 			shell(t, dir, "echo 1 > d3/e/new.json; mkdir d3/e/n; echo 1 > d3/e/n/x.json")
 			w.equal()
 		})
@@ -237,7 +237,7 @@ func TestOverflowLooksAgain(t *testing.T) {
 func TestWatchesRunOut(t *testing.T) {
 	dir := realPath(t.TempDir())
 	shell(t, dir, "for i in 1 2 3 4 5 6 7 8 9; do mkdir -p d$i/a/b; echo 1 > d$i/a/b/c.json; done")
-	few := func(tn *testTuning) { tn.watches = 20 }
+	few := func(tn *testLimits) { tn.maxWatches = 20 }
 	w := begin(t, options(t, Inotify, dir), often, few)
 	shell(t, dir,
 		"for i in 1 2 3 4 5 6 7 8 9; do echo 1 > d$i/a/b/d.json; rm d$i/a/b/c.json; mkdir d$i/a/e; mv d$i/a/b "+
@@ -245,7 +245,7 @@ func TestWatchesRunOut(t *testing.T) {
 	w.equal()
 	polled := false
 	for _, m := range w.w.Mounts() {
-		polled = polled || m.Method == Poll && strings.Contains(m.Why, "max_user_watches")
+		polled = polled || m.Method == Poll && strings.Contains(m.Reason, "max_user_watches")
 	}
 	if !polled {
 		t.Errorf("nothing is said of it: %v", w.w.Mounts())
@@ -260,10 +260,10 @@ func TestWatchesRunOut(t *testing.T) {
 func TestPlacesThatComeLater(t *testing.T) {
 	dir := realPath(t.TempDir())
 	place := dir + "/user/cargo/registry"
-	w := begin(t, Options{Roots: []string{"/"}, Places: []string{place, dir + "/there"}, Method: Inotify})
+	w := begin(t, Options{Roots: []string{"/"}, PackageDirs: []string{place, dir + "/there"}, Method: Inotify})
 	shell(t, dir,
 		"mkdir -p user/cargo/registry/x; echo 1 > user/cargo/registry/x/1.json; mkdir there; echo 1 > there/2.json")
-	w.expect(Change{place, Folder}, Change{dir + "/there", Folder})
+	w.expect(Change{place, DirChanged}, Change{dir + "/there", DirChanged})
 	if !eventually(func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -273,9 +273,9 @@ func TestPlacesThatComeLater(t *testing.T) {
 	}
 	w.forget()
 	shell(t, dir, "mv user/cargo user/away; echo 1 > user/away/registry/x/3.json")
-	w.expect(Change{place, Gone})
+	w.expect(Change{place, Removed})
 	shell(t, dir, "mv user/away user/cargo; echo 1 > user/cargo/registry/x/4.json")
-	w.expect(Change{place, Folder})
+	w.expect(Change{place, DirChanged})
 	w.forget()
 	shell(t, dir, "rm -r user; mkdir -p user/cargo/registry/y; echo 1 > user/cargo/registry/y/5.json")
 	if !eventually(func() bool {
@@ -286,7 +286,7 @@ func TestPlacesThatComeLater(t *testing.T) {
 		t.Error(w.files)
 	}
 	for _, c := range w.all {
-		if !within(place, c.Path) && !within(dir+"/there", c.Path) {
+		if !isWithin(place, c.Path) && !isWithin(dir+"/there", c.Path) {
 			t.Errorf("%v is in no place", c)
 		}
 	}

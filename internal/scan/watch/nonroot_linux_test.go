@@ -47,7 +47,7 @@ func unprivileged(t *testing.T, dir string) {
 	}
 	refused := false
 	for _, m := range w.w.Mounts() {
-		refused = refused || strings.Contains(m.Why, "may not be read")
+		refused = refused || strings.Contains(m.Reason, "may not be read")
 	}
 	if !refused {
 		t.Errorf("nothing is said of a folder that is shut: %v", w.w.Mounts())

@@ -22,10 +22,10 @@ func TestMountTable(t *testing.T) {
 	if len(list) != 6 {
 		t.Fatalf("%d mounts: %+v", len(list), list)
 	}
-	tab := newTable(list)
+	tab := newMountTable(list)
 	var seen []string
-	for _, m := range tab.visible() {
-		seen = append(seen, m.kind+" "+m.point)
+	for _, m := range tab.visibleMounts() {
+		seen = append(seen, m.fsType+" "+m.mountPoint)
 	}
 	want := []string{"proc /proc", "ext4 /", "xfs /mnt/a b", "tmpfs /mnt/hidden"}
 	if !slices.Equal(seen, want) {
@@ -34,18 +34,18 @@ func TestMountTable(t *testing.T) {
 	for path, id := range map[string]int{
 		"/": 27, "/mnt/a b": 41, "/mnt/a b/c/d": 41, "/mnt/a": 27, "/proc/1": 22, "/mnt/hidden/deep/x": 42,
 	} {
-		if m, ok := tab.owner(path); !ok || m.id != id {
+		if m, ok := tab.mountOf(path); !ok || m.id != id {
 			t.Errorf("%s lies in %+v", path, m)
 		}
 	}
 	if m := list[3]; m.root != `/sub\x` {
 		t.Errorf("%+v", m)
 	}
-	less := newTable(list[:3])
-	if got := changed(less, tab); !slices.Equal(got, []string{"/mnt/a b", "/mnt/hidden"}) {
+	less := newMountTable(list[:3])
+	if got := changedPoints(less, tab); !slices.Equal(got, []string{"/mnt/a b", "/mnt/hidden"}) {
 		t.Errorf("%q changed", got)
 	}
-	if got := changed(tab, tab); got != nil {
+	if got := changedPoints(tab, tab); got != nil {
 		t.Errorf("%q changed", got)
 	}
 }
@@ -55,28 +55,28 @@ func FuzzMountinfo(f *testing.F) {
 	f.Add("1 1 0:1 / / rw - tmpfs\n2 1 0:1 / / rw - tmpfs x\n1 2 0:1 /\\777 /\\057 rw - a")
 	f.Add(`9 8 7 /\0 /\04 - x y z`)
 	f.Fuzz(func(t *testing.T, s string) {
-		tab := newTable(parseMounts([]byte(s)))
-		for _, m := range tab.visible() {
-			if !cleanPath(m.point) || !cleanPath(m.root) {
+		tab := newMountTable(parseMounts([]byte(s)))
+		for _, m := range tab.visibleMounts() {
+			if !isCleanPath(m.mountPoint) || !isCleanPath(m.root) {
 				t.Errorf("%+v", m)
 			}
-			if o, ok := tab.owner(m.point); !ok || o.id != m.id && o.point != m.point {
+			if o, ok := tab.mountOf(m.mountPoint); !ok || o.id != m.id && o.mountPoint != m.mountPoint {
 				t.Errorf("%+v is owned by %+v", m, o)
 			}
 		}
-		if c := changed(tab, tab); len(c) > 0 && !strings.ContainsAny(s, "\n") {
+		if c := changedPoints(tab, tab); len(c) > 0 && !strings.ContainsAny(s, "\n") {
 			t.Error(c)
 		}
-		changed(newTable(nil), tab)
+		changedPoints(newMountTable(nil), tab)
 	})
 }
 
 // fanBytes writes an event as the kernel does.
 func fanBytes(mask uint64, fd, pid int32, infos ...[]byte) []byte {
 	o := binary.NativeEndian
-	b := make([]byte, fanHead)
+	b := make([]byte, fanEventHeaderSize)
 	b[4] = fanVersion
-	o.PutUint16(b[6:], fanHead)
+	o.PutUint16(b[6:], fanEventHeaderSize)
 	o.PutUint64(b[8:], mask)
 	o.PutUint32(b[16:], uint32(fd))
 	o.PutUint32(b[20:], uint32(pid))
@@ -90,11 +90,11 @@ func fanBytes(mask uint64, fd, pid int32, infos ...[]byte) []byte {
 // fanInfo writes a record of an event.
 func fanInfo(kind byte, handle, name string) []byte {
 	o := binary.NativeEndian
-	b := make([]byte, fanInfoHead+fanFsid+fanHandle)
+	b := make([]byte, fanInfoHeaderSize+fanFSIDSize+fanHandleHeaderSize)
 	b[0] = kind
-	copy(b[fanInfoHead:], "fsidfsid")
-	o.PutUint32(b[fanInfoHead+fanFsid:], uint32(len(handle)))
-	o.PutUint32(b[fanInfoHead+fanFsid+4:], 7)
+	copy(b[fanInfoHeaderSize:], "fsidfsid")
+	o.PutUint32(b[fanInfoHeaderSize+fanFSIDSize:], uint32(len(handle)))
+	o.PutUint32(b[fanInfoHeaderSize+fanFSIDSize+4:], 7)
 	b = append(b, handle...)
 	if kind == infoDfidName {
 		b = append(b, name...)
@@ -114,7 +114,7 @@ func TestFanEvents(t *testing.T) {
 	if err != nil || e.mask != 8 || e.pid != 42 || e.fd != -1 || string(e.name) != "package.json" {
 		t.Errorf("%+v %v", e, err)
 	}
-	if fsid, kind, data, ok := handleParts(e.handle); !ok || string(fsid[:]) != "fsidfsid" || kind != 7 ||
+	if fsid, kind, data, ok := splitHandle(e.handle); !ok || string(fsid[:]) != "fsidfsid" || kind != 7 ||
 		string(data) != "handle" {
 		t.Errorf("%q %d %q", fsid, kind, data)
 	}
@@ -144,10 +144,10 @@ func FuzzFanEvents(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if len(rest) >= len(b) || len(e.handle) > fanFsid+fanHandle+fanMaxHandle {
+			if len(rest) >= len(b) || len(e.handle) > fanFSIDSize+fanHandleHeaderSize+fanMaxHandleSize {
 				t.Fatalf("%+v", e)
 			}
-			if _, _, data, ok := handleParts(e.handle); ok && len(data) > fanMaxHandle {
+			if _, _, data, ok := splitHandle(e.handle); ok && len(data) > fanMaxHandleSize {
 				t.Fatalf("a handle of %d bytes", len(data))
 			}
 			b = rest

@@ -16,25 +16,25 @@ type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	// File is a wanted file that was written and closed, made, linked or moved here, or whose mode
+	// FileChanged is a wanted file that was written and closed, made, linked or moved here, or whose mode
 	// changed. It may be gone again by now. If a directory had this name, what was known below it
 	// is gone.
-	File ChangeKind = iota + 1
-	// Folder is to be walked with everything below: it came with content, or changes in it were
+	FileChanged ChangeKind = iota + 1
+	// DirChanged is to be walked with everything below: it came with content, or changes in it were
 	// lost. What was known below it and no longer exists is gone.
-	Folder
-	// Gone is a wanted file or a directory with everything below that no longer exists.
-	Gone
+	DirChanged
+	// Removed is a wanted file or a directory with everything below that no longer exists.
+	Removed
 )
 
 // String returns the name.
 func (w ChangeKind) String() string {
 	switch w {
-	case File:
+	case FileChanged:
 		return "file"
-	case Folder:
+	case DirChanged:
 		return "folder"
-	case Gone:
+	case Removed:
 		return "gone"
 	default:
 		return fmt.Sprintf("what(%d)", uint8(w))
@@ -44,7 +44,7 @@ func (w ChangeKind) String() string {
 // Change is one change. The path is absolute and clean.
 type Change struct {
 	Path string
-	What ChangeKind
+	Kind ChangeKind
 }
 
 // Method is a method of watching.
@@ -52,12 +52,12 @@ type Method string
 
 // The methods. None is that of file systems that are not watched.
 const (
-	None     Method = ""
-	Fanotify Method = "fanotify"
-	Written  Method = "fanotify-written" // of a file system that reports only which files were written
-	Inotify  Method = "inotify"
-	FSEvents Method = "fsevents"
-	Poll     Method = "poll"
+	None            Method = ""
+	Fanotify        Method = "fanotify"
+	FanotifyWritten Method = "fanotify-written" // of a file system that reports only which files were written
+	Inotify         Method = "inotify"
+	FSEvents        Method = "fsevents"
+	Poll            Method = "poll"
 )
 
 // Mount is a file system, or a directory where only parts are watched, and how.
@@ -65,24 +65,24 @@ type Mount struct {
 	Path   string
 	Type   string // of the file system
 	Method Method
-	Why    string // why it is not watched, or not fully; may be empty
+	Reason string // why it is not watched, or not fully; may be empty
 }
 
 // Options select what is watched.
 type Options struct {
 	// Roots are absolute directories; "/" is the whole host. None is the whole host too.
 	Roots []string
-	// Wants reports by base name whether changes of a file are reported. It is called for every
+	// WantsFile reports by base name whether changes of a file are reported. It is called for every
 	// event, by several goroutines. Nil wants all.
-	Wants func(name string) bool
-	// Leave reports whether a directory is left out with everything below. May be nil.
-	Leave func(path string) bool
-	// Places are the package directories, for methods that cannot watch everything. They need not
+	WantsFile func(name string) bool
+	// Exclude reports whether a directory is left out with everything below. May be nil.
+	Exclude func(path string) bool
+	// PackageDirs are the package directories, for methods that cannot watch everything. They need not
 	// exist yet.
-	Places []string
-	// State is a file in which a method keeps what it needs to catch up after a restart; "" for
+	PackageDirs []string
+	// StatePath is a file in which a method keeps what it needs to catch up after a restart; "" for
 	// none. Only FSEvents uses it.
-	State string
+	StatePath string
 	// Method is the method of watching, None for the best that works.
 	Method Method
 	Log    *slog.Logger
@@ -91,16 +91,16 @@ type Options struct {
 // ErrUnsupported is the error of a method that this system does not have.
 var ErrUnsupported = errors.New("this system has no such method")
 
-// hangMost limits the wait for a goroutine that may access a file system which does not answer.
+// hangTimeout limits the wait for a goroutine that may access a file system which does not answer.
 // Such a goroutine cannot be stopped.
-const hangMost = 8 * time.Second
+const hangTimeout = 8 * time.Second
 
 // errHangs is the error for a goroutine that is left behind.
 var errHangs = errors.New("a file system does not answer: who waits for it is left behind")
 
-// ends waits until a goroutine has ended, and reports whether it has.
-func ends(ended <-chan struct{}) bool {
-	late := time.NewTimer(hangMost)
+// waitEnded waits until a goroutine has ended, and reports whether it has.
+func waitEnded(ended <-chan struct{}) bool {
+	late := time.NewTimer(hangTimeout)
 	defer late.Stop()
 	select {
 	case <-ended:
@@ -110,8 +110,8 @@ func ends(ended <-chan struct{}) bool {
 	}
 }
 
-// source is a method of watching that works on its own goroutines once it is started.
-type source interface {
+// eventSource is a method of watching that works on its own goroutines once it is started.
+type eventSource interface {
 	start()          // begins to fill the change buffer; called once
 	mounts() []Mount // what is watched how
 	// flush returns when everything that happened before is in the change buffer.
@@ -121,43 +121,43 @@ type source interface {
 
 // ackSource is a source that needs to know which changes were delivered.
 type ackSource interface {
-	delivered()
+	ackDelivered()
 }
 
 // Watcher reports changes. Open creates it.
 type Watcher struct {
-	src   source
-	news  *changeBuffer
-	once  sync.Once
-	close error
+	source    eventSource
+	buffer    *changeBuffer
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Open begins to watch: no change after its return is missed.
 func Open(o Options) (*Watcher, error) {
-	s, err := newScope(&o)
+	s, err := newWatchConfig(&o)
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)
 	}
 	news := newChangeBuffer(s.roots)
-	src, err := open(s, news)
+	src, err := openSource(s, news)
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)
 	}
 	src.start()
-	return &Watcher{src: src, news: news}, nil
+	return &Watcher{source: src, buffer: news}, nil
 }
 
 // Run delivers changes in batches, in order and each path once, until the context ends or the
 // watcher is closed. While take works, changes are gathered within bounds. take owns the slice.
 func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 	for {
-		batch, err := w.news.next(ctx)
+		batch, err := w.buffer.nextBatch(ctx)
 		if err != nil {
 			return err
 		}
 		take(batch)
-		if k, ok := w.src.(ackSource); ok {
-			k.delivered()
+		if k, ok := w.source.(ackSource); ok {
+			k.ackDelivered()
 		}
 	}
 }
@@ -165,26 +165,26 @@ func (w *Watcher) Run(ctx context.Context, take func([]Change)) error {
 // Flush returns when Run has delivered everything that happened before, as far as the method can
 // know it. Run must be running.
 func (w *Watcher) Flush(ctx context.Context) error {
-	if err := w.src.flush(ctx); err != nil {
+	if err := w.source.flush(ctx); err != nil {
 		return err
 	}
-	return w.news.flush(ctx)
+	return w.buffer.flush(ctx)
 }
 
 // Mounts returns how each file system is watched, and why others are not.
-func (w *Watcher) Mounts() []Mount { return w.src.mounts() }
+func (w *Watcher) Mounts() []Mount { return w.source.mounts() }
 
 // Close stops watching. Run returns.
 func (w *Watcher) Close() error {
-	w.once.Do(func() {
-		w.close = w.src.stop()
-		w.news.end()
+	w.closeOnce.Do(func() {
+		w.closeErr = w.source.stop()
+		w.buffer.close()
 	})
-	return w.close
+	return w.closeErr
 }
 
-// choose opens the first method that works, or the one in the options.
-func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
+// openMethod opens the first method that works, or the one in the options.
+func openMethod(s *watchConfig, news *changeBuffer, ways []methodEntry) (eventSource, error) {
 	var refused []error
 	for _, w := range ways {
 		if s.Method != None && s.Method != w.method {
@@ -209,7 +209,7 @@ func choose(s *scope, news *changeBuffer, ways []methodEntry) (source, error) {
 // methodEntry is a method and the function that opens it.
 type methodEntry struct {
 	method Method
-	open   func(*scope, *changeBuffer) (source, error)
+	open   func(*watchConfig, *changeBuffer) (eventSource, error)
 }
 
 // realPath returns the path of a directory without links, as a walk from the root sees it. A

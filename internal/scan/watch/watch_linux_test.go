@@ -50,7 +50,7 @@ func options(t *testing.T, m Method, root string) Options {
 	return Options{Roots: []string{root}, Method: m}
 }
 
-func often(tn *testTuning) { tn.interval = 50 * time.Millisecond }
+func often(tn *testLimits) { tn.pollInterval = 50 * time.Millisecond }
 
 // each runs a test with every method in a separate directory.
 func each(t *testing.T, test func(t *testing.T, w *watched, dir string, sh func(script string))) {
@@ -99,18 +99,18 @@ func TestEachKind(t *testing.T) {
 			script string
 			want   []Change
 		}{
-			{"echo 1 > a.json", []Change{at("a.json", File)}},
-			{"echo 1 > b.txt; echo 22 > a.json", []Change{at("a.json", File)}},
-			{"chmod +x a.json", []Change{at("a.json", File)}},
-			{"mv a.json b.json", []Change{at("a.json", Gone), at("b.json", File)}},
-			{"mv b.txt c.json", []Change{at("c.json", File)}},
-			{"ln c.json d.json", []Change{at("d.json", File)}},
-			{"ln -s nowhere e.json", []Change{at("e.json", File)}},
-			{"rm b.json e.json", []Change{at("b.json", Gone), at("e.json", Gone)}},
+			{"echo 1 > a.json", []Change{at("a.json", FileChanged)}},
+			{"echo 1 > b.txt; echo 22 > a.json", []Change{at("a.json", FileChanged)}},
+			{"chmod +x a.json", []Change{at("a.json", FileChanged)}},
+			{"mv a.json b.json", []Change{at("a.json", Removed), at("b.json", FileChanged)}},
+			{"mv b.txt c.json", []Change{at("c.json", FileChanged)}},
+			{"ln c.json d.json", []Change{at("d.json", FileChanged)}},
+			{"ln -s nowhere e.json", []Change{at("e.json", FileChanged)}},
+			{"rm b.json e.json", []Change{at("b.json", Removed), at("e.json", Removed)}},
 			{"mkdir x; echo 1 > x/METADATA", nil},
-			{"mv x y", []Change{at("x", Gone), at("y", Folder)}},
-			{"echo 333 > y/METADATA", []Change{at("y/METADATA", File)}},
-			{"rm -r y", []Change{at("y", Gone)}},
+			{"mv x y", []Change{at("x", Removed), at("y", DirChanged)}},
+			{"echo 333 > y/METADATA", []Change{at("y/METADATA", FileChanged)}},
+			{"rm -r y", []Change{at("y", Removed)}},
 		}
 		for _, s := range steps {
 			w.forget()
@@ -150,7 +150,7 @@ func TestDirectoryMovesInAndOut(t *testing.T) {
 			shell(t, top, "echo 1 > gone/b/6.json; echo 2 > in/x/7.json")
 			w.equal()
 			for _, c := range w.all {
-				if !within(root, c.Path) {
+				if !isWithin(root, c.Path) {
 					t.Errorf("%v is outside of the root", c)
 				}
 			}
@@ -223,12 +223,12 @@ func TestOwnChangesAndLeftDirectories(t *testing.T) {
 	dir := quietFolder(t)
 	put(t, dir+"/left/old.json", dir+"/kept/old.json")
 	o := options(t, Fanotify, dir)
-	o.Leave = func(p string) bool { return p == dir+"/left" }
+	o.Exclude = func(p string) bool { return p == dir+"/left" }
 	w := begin(t, o)
 	put(t, dir+"/own.json")
 	shell(t, dir,
 		"echo 1 > left/a.json; mkdir -p left/b; echo 1 > left/b/c.json; mv left/b left/d; echo 1 > kept/a.json")
-	w.expect(Change{dir + "/kept/a.json", File})
+	w.expect(Change{dir + "/kept/a.json", FileChanged})
 	for _, c := range w.all {
 		if c.Path != dir+"/kept/a.json" {
 			t.Errorf("%v is not asked for", c)
@@ -259,7 +259,7 @@ func TestStorm(t *testing.T) {
 			}
 			shell(t, dir, "mkdir -p a/b; echo 1 > a/b/c.json; rm kept/a.json")
 			w.equal()
-			if w.most > gatherLimit {
+			if w.most > maxGatheredChanges {
 				t.Errorf("%d changes at once", w.most)
 			}
 		})
@@ -291,7 +291,7 @@ func TestCloseEndsRun(t *testing.T) {
 }
 
 func TestUnknownMethod(t *testing.T) {
-	for _, o := range []Options{{Method: FSEvents}, {Roots: []string{"relative"}}, {Places: []string{"a\x00"}}} {
+	for _, o := range []Options{{Method: FSEvents}, {Roots: []string{"relative"}}, {PackageDirs: []string{"a\x00"}}} {
 		if _, err := Open(o); err == nil {
 			t.Errorf("%+v is taken", o)
 		}

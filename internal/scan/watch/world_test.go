@@ -51,13 +51,13 @@ func (c *catalogue) take(batch []Change) {
 
 func (c *catalogue) one(n Change) {
 	if delete(c.files, n.Path); !wanted(n.Path) { // no directory of the tests has the name of a file
-		maps.DeleteFunc(c.files, func(p string, _ bool) bool { return within(n.Path, p) })
+		maps.DeleteFunc(c.files, func(p string, _ bool) bool { return isWithin(n.Path, p) })
 	}
 	info, err := os.Lstat(n.Path)
 	switch {
-	case n.What == File && err == nil && !info.IsDir():
+	case n.Kind == FileChanged && err == nil && !info.IsDir():
 		c.files[n.Path] = true
-	case n.What == Folder:
+	case n.Kind == DirChanged:
 		maps.Copy(c.files, listed(n.Path))
 	}
 }
@@ -83,10 +83,10 @@ type watched struct {
 }
 
 // begin watches directories and keeps a catalog of them.
-func begin(t *testing.T, o Options, tunes ...func(*testTuning)) *watched {
+func begin(t *testing.T, o Options, tunes ...func(*testLimits)) *watched {
 	t.Helper()
-	if o.Wants == nil {
-		o.Wants = wanted
+	if o.WantsFile == nil {
+		o.WantsFile = wanted
 	}
 	w := &watched{catalogue: &catalogue{t: t, files: map[string]bool{}}, opts: o, done: make(chan error, 1)}
 	var err error
@@ -111,21 +111,21 @@ func begin(t *testing.T, o Options, tunes ...func(*testTuning)) *watched {
 }
 
 // openTuned is Open with other limits.
-func openTuned(o Options, tunes ...func(*testTuning)) (*Watcher, error) {
-	s, err := newScope(&o)
+func openTuned(o Options, tunes ...func(*testLimits)) (*Watcher, error) {
+	s, err := newWatchConfig(&o)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range tunes {
-		f(&s.tune)
+		f(&s.limits)
 	}
 	news := newChangeBuffer(s.roots)
-	src, err := open(s, news)
+	src, err := openSource(s, news)
 	if err != nil {
 		return nil, err
 	}
 	src.start()
-	return &Watcher{src: src, news: news}, nil
+	return &Watcher{source: src, buffer: news}, nil
 }
 
 // equal waits until the state has exactly the wanted files below the roots.
@@ -137,8 +137,8 @@ func (w *watched) equal() {
 		for _, r := range w.opts.Roots {
 			maps.Copy(want, listed(realPath(r)))
 		}
-		if w.opts.Leave != nil {
-			maps.DeleteFunc(want, func(p string, _ bool) bool { return w.opts.Leave(filepath.Dir(p)) })
+		if w.opts.Exclude != nil {
+			maps.DeleteFunc(want, func(p string, _ bool) bool { return w.opts.Exclude(filepath.Dir(p)) })
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -173,12 +173,12 @@ func (w *watched) expect(changes ...Change) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return slices.ContainsFunc(w.all, func(n Change) bool {
-				return n == c || w.opts.Method == Poll && n.What == Folder && within(n.Path, c.Path)
+				return n == c || w.opts.Method == Poll && n.Kind == DirChanged && isWithin(n.Path, c.Path)
 			})
 		}) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.t.Fatalf("no %v %s in %v; %v", c.What, c.Path, w.all[max(0, len(w.all)-20):], w.w.Mounts())
+			w.t.Fatalf("no %v %s in %v; %v", c.Kind, c.Path, w.all[max(0, len(w.all)-20):], w.w.Mounts())
 		}
 	}
 }

@@ -114,5 +114,5 @@ func rewrite(ctx context.Context, to, disk string, first int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(layout.Fill(ctx, out, from), layout.Finish(out), out.Close())
+	return errors.Join(layout.CopyData(ctx, out, from), layout.Finish(out), out.Close())
 }

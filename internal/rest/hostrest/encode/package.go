@@ -24,13 +24,13 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 	return api.HostVulnerability{
 		Vulnerability: api.HostFinding{
 			MatchedCPEs: []api.HostMatchedCPE{
-				{Cpe: cpe(f.CPE), Constraint: f.Constraint, Version: f.Version, MatchType: f.Type},
+				{Cpe: toCPE(f.CPE), Constraint: f.Constraint, Version: f.Version, MatchType: f.Type},
 			},
 			ID: v.ID, Namespace: namespace(f), Score: v.BaseScore, URL: v.URL,
 			RelatedVulnerabilities: related(f),
 			Severity:               v.Severity, FixedVersions: v.FixedVersions, Exploited: v.Exploited, EPSS: v.EPSS,
 			Unconfirmed: v.Unconfirmed,
-			Known:       f.Known.UTC(),
+			Known:       f.FoundAt.UTC(),
 		},
 		Package: api.HostFindingPackage{
 			ID: strconv.FormatUint(f.PackageID, 10), Name: p.Name, Version: p.Version, Type: p.Type,
@@ -40,13 +40,13 @@ func Vulnerability(f host.Finding) api.HostVulnerability {
 	}
 }
 
-// nvd is the namespace of data from NVD.
-const nvd = "nvd:cpe"
+// nvdNamespace is the namespace of data from NVD.
+const nvdNamespace = "nvd:cpe"
 
 // namespace returns the source of a finding, and the kind of its package.
 func namespace(f host.Finding) string {
 	if f.Source == vulndb.NVD {
-		return nvd
+		return nvdNamespace
 	}
 	return string(f.Source) + ":" + string(f.Finding.Package.Kind)
 }
@@ -55,22 +55,22 @@ func namespace(f host.Finding) string {
 func related(f host.Finding) []api.HostRelated {
 	var out []api.HostRelated
 	for _, id := range f.Vulnerability.Related {
-		out = append(out, api.HostRelated{ID: id, Namespace: keeper(id)})
+		out = append(out, api.HostRelated{ID: id, Namespace: sourceNamespace(id)})
 	}
 	return out
 }
 
-// keeper returns the namespace of an ID's source: "ghsa" of GHSA-jfh8-c2jp-5v3q.
-func keeper(id string) string {
+// sourceNamespace returns the namespace of an ID's source: "ghsa" of GHSA-jfh8-c2jp-5v3q.
+func sourceNamespace(id string) string {
 	who, _, _ := strings.Cut(id, "-")
 	if who == "CVE" {
-		return nvd
+		return nvdNamespace
 	}
 	return strings.ToLower(who)
 }
 
-// cpe returns the parts of a CPE; none if the text is not a CPE.
-func cpe(text string) api.HostCPE {
+// toCPE returns the parts of a CPE; none if the text is not a CPE.
+func toCPE(text string) api.HostCPE {
 	a, err := wfn.UnbindFmtString(text)
 	if err != nil {
 		return api.HostCPE{}
@@ -84,7 +84,7 @@ func cpe(text string) api.HostCPE {
 // Event returns an event of a host.
 func Event(e host.Event) api.HostEvent {
 	out := api.HostEvent{
-		Time: e.At.UTC(), Cause: string(e.Cause),
+		Time: e.Time.UTC(), Cause: string(e.Cause),
 		Counts:   api.HostChanges{Packages: e.Counts.New, Vulnerabilities: e.Counts.Findings, Gone: e.Counts.Removed},
 		Packages: []api.HostPackage{}, Vulnerabilities: []api.HostVulnerability{}, Gone: []api.HostRemovedPackage{},
 	}
@@ -100,8 +100,8 @@ func Event(e host.Event) api.HostEvent {
 	return out
 }
 
-// moment returns a pointer to a time; nil for the zero time.
-func moment(t time.Time) *time.Time {
+// timePointer returns a pointer to a time; nil for the zero time.
+func timePointer(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

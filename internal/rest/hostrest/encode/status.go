@@ -8,8 +8,9 @@ import (
 // Status converts the status of a scanner.
 func Status(s host.Status) api.HostStatus {
 	out := api.HostStatus{
-		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: moment(s.Since), Reset: moment(s.Reset),
-		Mounts: []api.HostMount{}, Database: database(s.Database), Pending: s.Pending, Analyzing: s.Judging,
+		HostState: api.HostState{State: string(s.State)}, Path: s.Path, Since: timePointer(s.LastStart),
+		Reset:  timePointer(s.LastReset),
+		Mounts: []api.HostMount{}, Database: toDatabase(s.Database), Pending: s.Pending, Analyzing: s.Matching,
 		Warnings: orEmpty(s.Warnings),
 		Counts: api.HostCounts{
 			Files: s.Counts.Files, Packages: s.Counts.Packages, Vulnerabilities: s.Counts.Findings,
@@ -32,18 +33,19 @@ func Status(s host.Status) api.HostStatus {
 		}
 	}
 	for _, m := range s.Mounts {
-		out.Mounts = append(out.Mounts, api.HostMount{Path: m.Path, Type: m.Type, Method: m.Method, Why: m.Why})
+		out.Mounts = append(out.Mounts, api.HostMount{Path: m.Path, Type: m.Type, Method: m.Method, Why: m.Reason})
 	}
 	return out
 }
 
-func database(d host.DatabaseStatus) api.HostDatabase {
+func toDatabase(d host.DatabaseStatus) api.HostDatabase {
 	out := api.HostDatabase{
-		Path: d.Path, Compared: moment(d.Matched), Checked: moment(d.Checked), Next: moment(d.Next),
+		Path: d.Path, Compared: timePointer(d.MatchedBuilt), Checked: timePointer(d.CheckedAt),
+		Next:  timePointer(d.NextCheck),
 		Error: d.Error,
 	}
 	if d.Present {
-		out.Built = moment(d.Info.Built)
+		out.Built = timePointer(d.Info.Built)
 	}
 	return out
 }

@@ -14,9 +14,9 @@ import (
 
 // TestVulnerability: what NVD says has its CPE in parts, and what is empty is as clients know it.
 func TestVulnerability(t *testing.T) {
-	f := host.Finding{PackageID: 12, Known: time.Unix(0, 5), Finding: match.Finding{
+	f := host.Finding{PackageID: 12, FoundAt: time.Unix(0, 5), Finding: match.Finding{
 		Source: vulndb.NVD, CPE: `cpe:2.3:a:some\!one:sn\:ake:0.1.8:rc1:*:*:-:node.js:*:*`, Version: "0.1.8",
-		Constraint: "= 0.1.8", Type: match.Semantic,
+		Constraint: "= 0.1.8", Type: match.MatchTypeSemantic,
 		Vulnerability: vulndb.Vulnerability{ID: "CVE-2026-1"},
 		Package:       catalog.Package{Kind: catalog.Brew, Name: "snake", Version: "0.1.8"},
 	}}
@@ -33,7 +33,7 @@ func TestVulnerability(t *testing.T) {
 			t.Errorf("no %s in %s", want, raw)
 		}
 	}
-	if got := cpe("nonsense"); got.Part != "" {
+	if got := toCPE("nonsense"); got.Part != "" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -30,11 +30,11 @@ import (
 
 // Limits of reports, and their intervals.
 const (
-	settle   = 2 * time.Second // after a change, to include further changes
-	sendTime = time.Minute     // of one try
-	firstGap = 5 * time.Second // after a failure
-	lastGap  = 10 * time.Minute
-	maxRead  = 64 << 10 // of a response
+	settleTime       = 2 * time.Second // after a change, to include further changes
+	sendTimeout      = time.Minute     // of one try
+	minRetryDelay    = 5 * time.Second // after a failure
+	maxRetryDelay    = 10 * time.Minute
+	maxResponseBytes = 64 << 10 // of a response
 )
 
 // Target is the address and the credentials to which the findings are sent.
@@ -48,22 +48,22 @@ type Target struct {
 
 // Options configures a sender.
 type Options struct {
-	Name    string // of this machine
-	Version string // of the program
-	Every   time.Duration
-	// To is called before each try, since the node's identity may change.
-	To  func() (Target, error)
-	Log *slog.Logger
+	Name     string // of this machine
+	Version  string // of the program
+	Interval time.Duration
+	// Target is called before each try, since the node's identity may change.
+	Target func() (Target, error)
+	Log    *slog.Logger
 
-	settle, gap time.Duration // for tests; 0 means the default
+	settleTime, retryDelay time.Duration // for tests; 0 means the default
 }
 
 // Sender sends findings. It is created with New.
 type Sender struct {
-	o    Options
-	host *host.Host
-	sent metric.Results
-	wake chan struct{} // has one element when there is something to send
+	opts    Options
+	host    *host.Host
+	results metric.Results
+	wake    chan struct{} // has one element when there is something to send
 
 	mu     sync.Mutex // guards what follows
 	status api.HostPush
@@ -71,20 +71,20 @@ type Sender struct {
 
 // New makes a sender.
 func New(o Options) *Sender {
-	o.settle, o.gap = cmp.Or(o.settle, settle), cmp.Or(o.gap, firstGap)
-	return &Sender{o: o, wake: make(chan struct{}, 1)}
+	o.settleTime, o.retryDelay = cmp.Or(o.settleTime, settleTime), cmp.Or(o.retryDelay, minRetryDelay)
+	return &Sender{opts: o, wake: make(chan struct{}, 1)}
 }
 
-// Of sets the host whose findings are sent. It must be called before Run.
-func (s *Sender) Of(h *host.Host) { s.host = h }
+// SetHost sets the host whose findings are sent. It must be called before Run.
+func (s *Sender) SetHost(h *host.Host) { s.host = h }
 
 // Notify is called when packages or findings were added or removed.
-func (s *Sender) Notify(host.Event) { s.signal() }
+func (s *Sender) Notify(host.Event) { s.wakeUp() }
 
-// End is called when a full scan, a comparison with a database or a reset has ended.
-func (s *Sender) End(host.Cause) { s.signal() }
+// NotifyEnd is called when a full scan, a comparison with a database or a reset has ended.
+func (s *Sender) NotifyEnd(host.Cause) { s.wakeUp() }
 
-func (s *Sender) signal() {
+func (s *Sender) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -93,14 +93,14 @@ func (s *Sender) signal() {
 
 // Run sends until ctx ends.
 func (s *Sender) Run(ctx context.Context) {
-	gap := retry.New(s.o.gap, lastGap)
+	gap := retry.New(s.opts.retryDelay, maxRetryDelay)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
 		}
-		_ = retry.Sleep(ctx, s.o.settle)
+		_ = retry.Sleep(ctx, s.opts.settleTime)
 		select { // changes since then are part of the same report
 		case <-s.wake:
 		default:
@@ -108,50 +108,50 @@ func (s *Sender) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		err := s.try(ctx)
+		err := s.trySend(ctx)
 		switch {
 		case err == nil:
 			gap.Reset()
-			_ = retry.Sleep(ctx, s.o.Every-s.o.settle)
+			_ = retry.Sleep(ctx, s.opts.Interval-s.opts.settleTime)
 		case ctx.Err() == nil:
-			s.signal() // also after a refusal: a wrong clock is corrected eventually
-			_ = retry.Sleep(ctx, max(gap.Next(), s.o.Every-s.o.settle))
+			s.wakeUp() // also after a refusal: a wrong clock is corrected eventually
+			_ = retry.Sleep(ctx, max(gap.Next(), s.opts.Interval-s.opts.settleTime))
 		}
 	}
 }
 
-// try sends once, and records the result.
-func (s *Sender) try(ctx context.Context) error {
+// trySend sends once, and records the result.
+func (s *Sender) trySend(ctx context.Context) error {
 	began := time.Now().UTC()
-	to, err := s.o.To()
+	to, err := s.opts.Target()
 	if err == nil {
 		err = s.send(ctx, to)
 	}
 	if ctx.Err() != nil {
 		return err
 	}
-	s.sent.Observe(err)
+	s.results.Observe(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.status.Error
 	s.status.Tried, s.status.Error = &began, ""
 	if to.Node != "" {
-		s.status.Node, s.status.URL = to.Node, bare(to.URL)
+		s.status.Node, s.status.URL = to.Node, redactAddress(to.URL)
 	}
 	if err != nil {
 		s.status.Error = err.Error()
 		if was != s.status.Error {
-			s.o.Log.WarnContext(ctx, "the findings could not be sent to the controller", "error", err)
+			s.opts.Log.WarnContext(ctx, "the findings could not be sent to the controller", "error", err)
 		}
 		return err
 	}
 	s.status.Sent = &began
-	s.o.Log.DebugContext(ctx, "the findings were sent to the controller", "node", to.Node)
+	s.opts.Log.DebugContext(ctx, "the findings were sent to the controller", "node", to.Node)
 	return nil
 }
 
-// bare returns an address without its secret parts.
-func bare(address string) string {
+// redactAddress returns an address without its secret parts.
+func redactAddress(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return ""
@@ -162,10 +162,10 @@ func bare(address string) string {
 
 // send sends everything once.
 func (s *Sender) send(ctx context.Context, to Target) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	var body bytes.Buffer
-	if err := s.write(ctx, &body, to.Node); err != nil {
+	if err := s.writeBody(ctx, &body, to.Node); err != nil {
 		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, to.Method, to.URL, &body)
@@ -194,7 +194,7 @@ func (s *Sender) send(ctx context.Context, to Target) error {
 
 // checkResponse maps a response to an error.
 func checkResponse(resp *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxResponseBytes))
 	var e api.Envelope[json.RawMessage]
 	if json.Unmarshal(raw, &e) != nil || e.Status == "" {
 		return errors.New("not a Buildyard controller: " + resp.Status)
@@ -222,7 +222,7 @@ func (s *Sender) Status() *api.HostPush {
 // Families are the metrics of the sender.
 func (s *Sender) Families() []metric.Family {
 	return []metric.Family{
-		s.sent.Family("buildyard_hostscan_pushes_total", "Attempts to send the findings to the controller"),
+		s.results.Family("buildyard_hostscan_pushes_total", "Attempts to send the findings to the controller"),
 		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds",
 			"Time of the last findings sent to the controller (Unix seconds); 0 before the first", func() float64 {
 				if at := s.Status().Sent; at != nil {

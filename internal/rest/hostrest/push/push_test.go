@@ -119,15 +119,15 @@ func npm(t *testing.T, dir, name, version string) {
 func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 	t.Helper()
 	s := New(Options{
-		Name: "build-7", Version: "1", To: y.to, Log: slog.New(slog.DiscardHandler),
-		settle: time.Millisecond, gap: 10 * time.Millisecond,
+		Name: "build-7", Version: "1", Target: y.to, Log: slog.New(slog.DiscardHandler),
+		settleTime: time.Millisecond, retryDelay: 10 * time.Millisecond,
 	})
 	h, err := host.Open(host.Options{
-		Catalogue: filepath.Join(t.TempDir(), "catalogue.db"), OnChange: s.Notify, OnEnd: s.End,
-		Watch: func(host.WatchOptions) (host.Watcher, error) { return quiet{}, nil },
+		InventoryPath: filepath.Join(t.TempDir(), "catalogue.db"), OnChange: s.Notify, OnEnd: s.NotifyEnd,
+		NewWatcher: func(host.WatchOptions) (host.Watcher, error) { return quiet{}, nil },
 	})
 	must(t, err)
-	s.Of(h)
+	s.SetHost(h)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
@@ -144,7 +144,7 @@ func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 
 func scan(t *testing.T, h *host.Host, dir string) {
 	t.Helper()
-	_, err := h.FullScan(host.Scan{Path: dir})
+	_, err := h.FullScan(host.FullScanOptions{Path: dir})
 	must(t, err)
 	must(t, h.Wait(t.Context()))
 }
@@ -209,7 +209,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if farm.CodeOf(y.DeleteNode(t.Context(), y.node.NodeID)) != "" {
 		t.Error("the node stays")
 	}
-	s.signal()
+	s.wakeUp()
 	until(t, "an unknown node",
 		func() bool { return s.Status().Error == "the controller does not know this node or key" })
 }
@@ -217,10 +217,10 @@ func TestWhatIsRefused(t *testing.T) {
 // TestWhatDoesNotFit is counted, and the body stays within the limit.
 func TestWhatDoesNotFit(t *testing.T) {
 	var out bytes.Buffer
-	b := &body{ctx: t.Context(), to: &out, left: 1000}
+	b := &bodyWriter{ctx: t.Context(), w: &out, bytesLeft: 1000}
 	first, fit := true, 0
 	for i := range 100 {
-		if b.item(&first, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))) {
+		if b.writeItem(&first, fmt.Sprintf("%x", sha256.Sum256([]byte{byte(i)}))) {
 			fit++
 		}
 	}

@@ -30,29 +30,29 @@ import (
 
 // Limits of a hook.
 const (
-	maxQueue = 32   // queued events
-	maxItems = 4000 // packages and findings in them
-	maxTries = 6    // of one event
-	postTime = 10 * time.Second
-	firstGap = time.Second // between tries
-	lastGap  = 16 * time.Second
-	endTime  = 2 * time.Second
-	maxRead  = 64 << 10 // of a response, so that its connection can be used again
+	maxQueue         = 32   // queued events
+	maxQueuedItems   = 4000 // packages and findings in them
+	maxAttempts      = 6    // of one event
+	postTimeout      = 10 * time.Second
+	minRetryDelay    = time.Second // between tries
+	maxRetryDelay    = 16 * time.Second
+	shutdownTimeout  = 2 * time.Second
+	maxResponseBytes = 64 << 10 // of a response, so that its connection can be used again
 )
 
 // Hook posts events. It is created with New.
 type Hook struct {
-	url     string
-	host    string
-	client  *http.Client
-	log     *slog.Logger
-	posted  metric.Results
-	dropped metric.Counter
+	url      string
+	hostName string
+	client   *http.Client
+	log      *slog.Logger
+	results  metric.Results
+	dropped  metric.Counter
 
-	mu     sync.Mutex // guards what follows
-	queue  []host.Event
-	missed int           // events dropped since the last delivered one
-	wake   chan struct{} // has one element when an event was queued
+	mu            sync.Mutex // guards what follows
+	queue         []host.Event
+	droppedEvents int           // events dropped since the last delivered one
+	wake          chan struct{} // has one element when an event was queued
 }
 
 // Options configures a hook.
@@ -69,9 +69,9 @@ func New(o Options) (*Hook, error) {
 		return nil, errors.New("must be an address such as https://host/path") // without the address: may be secret
 	}
 	return &Hook{
-		url: u.String(), host: o.Host, log: o.Log, wake: make(chan struct{}, 1),
+		url: u.String(), hostName: o.Host, log: o.Log, wake: make(chan struct{}, 1),
 		client: &http.Client{
-			Timeout: postTime,
+			Timeout: postTimeout,
 			Transport: &http.Transport{
 				Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1,
 				IdleConnTimeout: 30 * time.Second,
@@ -90,7 +90,7 @@ func (h *Hook) Enqueue(e host.Event) {
 	items := 0
 	for i, old := range slices.Backward(h.queue) {
 		items += len(old.New) + len(old.Findings) + len(old.Removed)
-		if n := len(h.queue) - i; n > 1 && (items > maxItems || n > maxQueue) {
+		if n := len(h.queue) - i; n > 1 && (items > maxQueuedItems || n > maxQueue) {
 			h.dropLocked(i + 1)
 			h.queue = append(h.queue[:0:0], h.queue[i+1:]...)
 			break
@@ -103,7 +103,7 @@ func (h *Hook) Enqueue(e host.Event) {
 }
 
 func (h *Hook) dropLocked(n int) {
-	h.missed += n
+	h.droppedEvents += n
 	h.dropped.Add(int64(n))
 }
 
@@ -112,9 +112,9 @@ func (h *Hook) Run(ctx context.Context) {
 	defer h.client.CloseIdleConnections()
 	end, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(endTime, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(shutdownTimeout, cancel) })()
 	for end.Err() == nil {
-		e, ok := h.next()
+		e, ok := h.dequeue()
 		if !ok {
 			select {
 			case <-h.wake:
@@ -127,8 +127,8 @@ func (h *Hook) Run(ctx context.Context) {
 	}
 }
 
-// next removes the oldest event from the queue and returns it.
-func (h *Hook) next() (host.Event, bool) {
+// dequeue removes the oldest event from the queue and returns it.
+func (h *Hook) dequeue() (host.Event, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.queue) == 0 {
@@ -143,17 +143,17 @@ func (h *Hook) next() (host.Event, bool) {
 // deliver posts an event, with retries until ctx ends. An undelivered event is dropped. Posts end with end.
 func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 	raw, missed, err := h.encode(e)
-	gap := retry.New(firstGap, lastGap)
+	gap := retry.New(minRetryDelay, maxRetryDelay)
 	for try := 1; err == nil; try++ {
 		err = h.post(end, raw)
-		h.posted.Observe(err)
+		h.results.Observe(err)
 		if err == nil {
 			h.mu.Lock()
-			h.missed -= missed
+			h.droppedEvents -= missed
 			h.mu.Unlock()
 			return
 		}
-		if unwanted := (*refusal)(nil); errors.As(err, &unwanted) && unwanted.final || try == maxTries ||
+		if unwanted := (*statusError)(nil); errors.As(err, &unwanted) && unwanted.permanent || try == maxAttempts ||
 			ctx.Err() != nil {
 			break
 		}
@@ -171,20 +171,20 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 func (h *Hook) encode(e host.Event) ([]byte, int, error) {
 	out := encode.Event(e)
 	h.mu.Lock()
-	out.Missed = h.missed
+	out.Missed = h.droppedEvents
 	h.mu.Unlock()
-	out.ID, out.Host = uuid.NewString(), h.host
+	out.ID, out.Host = uuid.NewString(), h.hostName
 	raw, err := json.Marshal(out)
 	return raw, out.Missed, err
 }
 
-// refusal is a response with a status other than success.
-type refusal struct {
-	status string
-	final  bool // retries do not help
+// statusError is a response with a status other than success.
+type statusError struct {
+	status    string
+	permanent bool // retries do not help
 }
 
-func (r *refusal) Error() string { return "it answers " + r.status }
+func (r *statusError) Error() string { return "it answers " + r.status }
 
 // post sends an event once.
 func (h *Hook) post(ctx context.Context, raw []byte) error {
@@ -198,7 +198,7 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 	if err != nil {
 		return withoutAddress(err)
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, maxRead)
+	_, _ = io.CopyN(io.Discard, resp.Body, maxResponseBytes)
 	_ = resp.Body.Close()
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
@@ -206,7 +206,7 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 	default:
 		busy := code == http.StatusTooManyRequests || code == http.StatusRequestTimeout ||
 			code == http.StatusUnauthorized || code == http.StatusNotFound
-		return &refusal{resp.Status, code >= 400 && code < 500 && !busy}
+		return &statusError{resp.Status, code >= 400 && code < 500 && !busy}
 	}
 }
 
@@ -221,7 +221,7 @@ func withoutAddress(err error) error {
 // Families are the metrics of the hook.
 func (h *Hook) Families() []metric.Family {
 	families := []metric.Family{
-		h.posted.Family("buildyard_hostscan_webhook_posts_total", "Attempts to post an event to the webhook"),
+		h.results.Family("buildyard_hostscan_webhook_posts_total", "Attempts to post an event to the webhook"),
 		metric.CounterFamily("buildyard_hostscan_webhook_dropped_total", "Events dropped because the webhook failed",
 			&h.dropped),
 	}

@@ -52,8 +52,8 @@ func (e *endpoint) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func event(n, packages int) host.Event {
-	return host.Event{At: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package,
-		packages), Counts: host.Counts{New: n}}
+	return host.Event{Time: time.Unix(int64(n), 0), Cause: host.ByRealTime, New: make([]host.Package,
+		packages), Counts: host.EventCounts{New: n}}
 }
 
 // numbers returns the numbers of the acknowledged events.
@@ -101,10 +101,10 @@ func TestDelivery(t *testing.T) {
 			return map[bool]int{true: 422, false: 200}[try == 1],
 				0
 		}, "[2 3]", 3, 0},
-		"redirects": {func(int) (int, time.Duration) { return 302, 0 }, "[]", 3 * maxTries, 0},
+		"redirects": {func(int) (int, time.Duration) { return 302, 0 }, "[]", 3 * maxAttempts, 0},
 		"is dead for long": {func(try int) (int, time.Duration) {
-			return map[bool]int{true: 500, false: 200}[try <= 2*maxTries], 0
-		}, "[3]", 2*maxTries + 1, 2},
+			return map[bool]int{true: 500, false: 200}[try <= 2*maxAttempts], 0
+		}, "[3]", 2*maxAttempts + 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,16 +141,16 @@ func TestBounds(t *testing.T) {
 		for i := range 100 {
 			h.Enqueue(event(i, 1))
 		}
-		if len(h.queue) != maxQueue || h.missed != 100-maxQueue {
-			t.Errorf("%d wait, %d missed", len(h.queue), h.missed)
+		if len(h.queue) != maxQueue || h.droppedEvents != 100-maxQueue {
+			t.Errorf("%d wait, %d missed", len(h.queue), h.droppedEvents)
 		}
 		for i := range 10 {
 			h.Enqueue(event(i, 1000))
 		}
-		if len(h.queue) != maxItems/1000 {
+		if len(h.queue) != maxQueuedItems/1000 {
 			t.Errorf("%d large ones wait", len(h.queue))
 		}
-		h.Enqueue(event(77, 2*maxItems)) // which is sent alone
+		h.Enqueue(event(77, 2*maxQueuedItems)) // which is sent alone
 		ctx, cancel := context.WithCancel(t.Context())
 		go h.Run(ctx)
 		synctest.Wait()
@@ -177,7 +177,7 @@ func TestTheEnd(t *testing.T) {
 		cancel()
 		began := time.Now()
 		h.Run(ctx)
-		if took := time.Since(began); took > endTime {
+		if took := time.Since(began); took > shutdownTimeout {
 			t.Errorf("it took %s", took)
 		}
 	})

@@ -18,8 +18,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxFormula is how many bytes of a formula are read for its license.
-const maxFormula = 256 << 10
+// maxFormulaBytes is how many bytes of a formula are read for its license.
+const maxFormulaBytes = 256 << 10
 
 // Formulae finds formulae.
 type Formulae struct{}
@@ -31,17 +31,17 @@ func (Formulae) Name() string { return "brew/formula" }
 
 // Patterns selects receipts.
 func (Formulae) Patterns() catalog.Patterns {
-	return catalog.Patterns{Names: []string{"INSTALL_RECEIPT.json"}, Parts: true}
+	return catalog.Patterns{Names: []string{"INSTALL_RECEIPT.json"}, PartialRead: true}
 }
 
 // FileRequired accepts Cellar/NAME/VERSION/INSTALL_RECEIPT.json.
 func (Formulae) FileRequired(p string) bool {
-	_, _, rest, ok := keg(p, "Cellar")
+	_, _, rest, ok := splitKeg(p, "Cellar")
 	return ok && rest == "INSTALL_RECEIPT.json"
 }
 
-// keg splits a path below a directory of formulae: NAME/VERSION/ and the rest.
-func keg(p, folder string) (name, version, rest string, ok bool) {
+// splitKeg splits a path below a directory of formulae: NAME/VERSION/ and the rest.
+func splitKeg(p, folder string) (name, version, rest string, ok bool) {
 	i := strings.LastIndex("/"+p, "/"+folder+"/")
 	if i < 0 {
 		return "", "", "", false
@@ -55,17 +55,17 @@ func keg(p, folder string) (name, version, rest string, ok bool) {
 
 // Extract takes name and version from the path. The license is in the installed formula.
 func (Formulae) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	name, version, _, _ := keg(f.Path, "Cellar")
+	name, version, _, _ := splitKeg(f.Path, "Cellar")
 	p := catalog.Package{Kind: catalog.Brew, Name: name, Version: version}
 	p.Licenses = formulaLicenses(f.Tree(), path.Join(path.Dir(f.Path), ".brew", name+".rb"))
 	return []catalog.Package{p}, nil
 }
 
-// license matches a line such as: license "MIT", license any_of: ["MIT", "Apache-2.0"]. Its
+// licenseLine matches a line such as: license "MIT", license any_of: ["MIT", "Apache-2.0"]. Its
 // arguments are texts or symbols.
 var (
-	license = regexp.MustCompile(`(?m)^\s{2}license\s+(.+(?:\n\s{4,}.+|\n\s{2}\])*)`)
-	quoted  = regexp.MustCompile(`"([^"\n]{1,100})"`)
+	licenseLine  = regexp.MustCompile(`(?m)^\s{2}license\s+(.+(?:\n\s{4,}.+|\n\s{2}\])*)`)
+	quotedString = regexp.MustCompile(`"([^"\n]{1,100})"`)
 )
 
 // formulaLicenses reads the licenses of a formula; a missing formula has none.
@@ -75,16 +75,16 @@ func formulaLicenses(tree fs.FS, name string) []string {
 		return nil
 	}
 	defer func() { _ = file.Close() }() // read only
-	data, err := io.ReadAll(io.LimitReader(file, maxFormula))
+	data, err := io.ReadAll(io.LimitReader(file, maxFormulaBytes))
 	if err != nil {
 		return nil
 	}
-	m := license.FindSubmatch(data)
+	m := licenseLine.FindSubmatch(data)
 	if m == nil {
 		return nil
 	}
 	var out []string
-	for _, q := range quoted.FindAllSubmatch(m[1], 20) {
+	for _, q := range quotedString.FindAllSubmatch(m[1], 20) {
 		out = append(out, string(q[1]))
 	}
 	return out

@@ -71,7 +71,7 @@ func TestUnreadCask(t *testing.T) {
 		"opt/homebrew/Caskroom/firefox/.metadata/120.0/20230901/Casks/firefox.json":   "{}",
 	})}
 	r, err := catalog.Scan(t.Context(), tree, catalog.Options{Extractors: []catalog.Extractor{Casks{}}})
-	if err != nil || r.Unread != 1 || len(r.Warnings) != 1 || r.Warnings[0].Odd || len(r.Packages) != 0 {
+	if err != nil || r.Unreadable != 1 || len(r.Warnings) != 1 || r.Warnings[0].InvalidContent || len(r.Packages) != 0 {
 		t.Errorf("%v: %+v", err, r)
 	}
 }

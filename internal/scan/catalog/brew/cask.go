@@ -23,7 +23,7 @@ func (Casks) Name() string { return "brew/cask" }
 func (Casks) Patterns() catalog.Patterns {
 	return catalog.Patterns{
 		Names:      []string{"Info.plist", "source.properties"},
-		Extensions: []string{".json", ".rb", ".app", ".sh"}, Links: true, Parts: true,
+		Extensions: []string{".json", ".rb", ".app", ".sh"}, Symlinks: true, PartialRead: true,
 	}
 }
 
@@ -32,17 +32,17 @@ func (Casks) FileRequired(p string) bool {
 	if !strings.Contains(p, "Caskroom/") {
 		return false
 	}
-	_, _, ok := cask(p)
+	_, _, ok := caskFromPath(p)
 	return ok
 }
 
-// cask returns the token and the version in a path:
+// caskFromPath returns the token and the version in a path:
 //
 //	Caskroom/TOKEN/.metadata/VERSION/TIME/Casks/TOKEN.json (or .rb)
 //	Caskroom/TOKEN/VERSION/NAME.app (a link) or NAME.app/Contents/Info.plist
 //	Caskroom/TOKEN/VERSION/NAME.wrapper.sh, .../source.properties
-func cask(p string) (token, version string, ok bool) {
-	token, version, rest, ok := keg(p, "Caskroom")
+func caskFromPath(p string) (token, version string, ok bool) {
+	token, version, rest, ok := splitKeg(p, "Caskroom")
 	if !ok {
 		return "", "", false
 	}
@@ -68,7 +68,7 @@ func cask(p string) (token, version string, ok bool) {
 // Extract takes token and version from the path, unless it is the copy of a cask whose version was
 // removed.
 func (Casks) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	token, version, ok := cask(f.Path)
+	token, version, ok := caskFromPath(f.Path)
 	if !ok {
 		return nil, nil
 	}

@@ -69,7 +69,7 @@ func Lines(r *catalog.Result) []string {
 		out = append(out, line)
 	}
 	for _, w := range r.Warnings {
-		out = append(out, "! "+w.Path+": "+w.What)
+		out = append(out, "! "+w.Path+": "+w.Message)
 	}
 	slices.Sort(out)
 	return out

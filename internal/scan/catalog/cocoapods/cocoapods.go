@@ -18,48 +18,48 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
-// maxLock is the maximum size of a lock file, in bytes.
-const maxLock = 8 << 20
+// maxLockBytes is the maximum size of a lock file, in bytes.
+const maxLockBytes = 8 << 20
 
-// Lock reads lock files.
-type Lock struct{}
+// LockFiles reads lock files.
+type LockFiles struct{}
 
-var _ catalog.Extractor = Lock{}
+var _ catalog.Extractor = LockFiles{}
 
 // Name returns the name of the extractor in warnings.
-func (Lock) Name() string { return "pod/Podfile.lock" }
+func (LockFiles) Name() string { return "pod/Podfile.lock" }
 
 // Patterns selects both names.
-func (Lock) Patterns() catalog.Patterns {
+func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Podfile.lock", "Manifest.lock"}}
 }
 
 // FileRequired accepts a Manifest.lock in a directory of pods only.
-func (Lock) FileRequired(p string) bool {
+func (LockFiles) FileRequired(p string) bool {
 	return (!strings.HasSuffix(p, "Manifest.lock") || strings.HasSuffix("/"+p, "/Pods/Manifest.lock")) &&
 		!catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// file has the relevant parts of a lock file.
-type file struct {
-	Pods     []yaml.Node               `yaml:"PODS"`
-	External map[string]map[string]any `yaml:"EXTERNAL SOURCES"`
+// lockFile has the relevant parts of a lock file.
+type lockFile struct {
+	Pods            []yaml.Node               `yaml:"PODS"`
+	ExternalSources map[string]map[string]any `yaml:"EXTERNAL SOURCES"`
 }
 
-// line matches a pod with its version: "Firebase/Core (10.0.0)".
-var line = regexp.MustCompile(`^([^\s(]+) \(([^)=<>~]+)\)$`)
+// podLine matches a pod with its version: "Firebase/Core (10.0.0)".
+var podLine = regexp.MustCompile(`^([^\s(]+) \(([^)=<>~]+)\)$`)
 
 // Extract reads one.
-func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxLock)
+func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLockBytes)
 	if err != nil {
 		return nil, err
 	}
-	return parse(data)
+	return parseLock(data)
 }
 
-func parse(data []byte) ([]catalog.Package, error) {
-	var lock file
+func parseLock(data []byte) ([]catalog.Package, error) {
+	var lock lockFile
 	if err := yamllimit.Check(data); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func parse(data []byte) ([]catalog.Package, error) {
 	seen := map[string]bool{}
 	var out []catalog.Package
 	for _, n := range lock.Pods {
-		m := line.FindStringSubmatch(title(n))
+		m := podLine.FindStringSubmatch(entryText(n))
 		if m == nil {
 			if n.Kind != yaml.ScalarNode && n.Kind != yaml.MappingNode {
 				return out, errors.New("its list of pods holds something else")
@@ -82,14 +82,14 @@ func parse(data []byte) ([]catalog.Package, error) {
 			continue
 		}
 		seen[key] = true
-		_, local := lock.External[name][":path"]
+		_, local := lock.ExternalSources[name][":path"]
 		out = append(out, catalog.Package{Kind: catalog.Pod, Name: name, Version: m[2], Replaced: local})
 	}
 	return out, nil
 }
 
-// title returns the text of an entry: an entry with dependencies is a key with a list.
-func title(n yaml.Node) string {
+// entryText returns the text of an entry: an entry with dependencies is a key with a list.
+func entryText(n yaml.Node) string {
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
 		return n.Content[0].Value
 	}

@@ -22,7 +22,7 @@ COCOAPODS: 1.12.1
 `
 
 func TestLock(t *testing.T) {
-	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
+	catalogtest.Expect(t, []catalog.Extractor{LockFiles{}}, catalogtest.Files{
 		"app/Podfile.lock":                 lockText,
 		"app/Pods/Manifest.lock":           lockText,
 		"app/other/Manifest.lock":          lockText,
@@ -39,5 +39,5 @@ func TestLock(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(lockText))
 	f.Add([]byte("PODS:\n- {}\n- [a]\n"))
-	f.Fuzz(func(_ *testing.T, data []byte) { parse(data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { parseLock(data) })
 }

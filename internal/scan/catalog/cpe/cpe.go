@@ -29,12 +29,12 @@ type Product struct {
 }
 
 //go:embed products.tsv
-var table string
+var productsTSV string
 
-// curated are the lines of the table: kind and name -> products.
-var curated = sync.OnceValue(func() map[string][]Product {
+// curatedProducts are the lines of the table: kind and name -> products.
+var curatedProducts = sync.OnceValue(func() map[string][]Product {
 	out := map[string][]Product{}
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(productsTSV) {
 		fields := strings.Split(strings.TrimSpace(line), "\t")
 		if strings.HasPrefix(line, "#") || len(fields) < 3 {
 			continue
@@ -54,10 +54,10 @@ func Products(p catalog.Package) []Product {
 	var names, guesses []Product
 	all := identities(p)
 	for _, id := range all {
-		found := inTable(p, id)
+		found := curatedFor(p, id)
 		names = append(names, found...)
 		if len(found) == 0 && (id != "" || len(all) == 1) {
-			guesses = append(guesses, guess(p, id).plain())
+			guesses = append(guesses, guessProduct(p, id).normalized())
 		}
 	}
 	seen := map[Product]bool{}
@@ -71,7 +71,7 @@ func Products(p catalog.Package) []Product {
 
 // The identities of a package of Homebrew: a formula and a cask of one name may be different
 // software ("docker").
-const formula, cask = "brew", "cask"
+const formulaIdentity, caskIdentity = "brew", "cask"
 
 // identities distinguishes packages with the same kind, name and version: applications by their
 // bundle identifiers, formulae and casks by their paths. Others have one, "".
@@ -82,9 +82,9 @@ func identities(p catalog.Package) []string {
 	case p.Kind == catalog.Brew && len(p.Locations) > 0:
 		var out []string
 		for _, l := range p.Locations {
-			id := formula
+			id := formulaIdentity
 			if strings.Contains(l, "/Caskroom/") {
-				id = cask
+				id = caskIdentity
 			}
 			if !slices.Contains(out, id) {
 				out = append(out, id)
@@ -92,34 +92,34 @@ func identities(p catalog.Package) []string {
 		}
 		return out
 	case p.Kind == catalog.Brew:
-		return []string{formula}
+		return []string{formulaIdentity}
 	}
 	return []string{""}
 }
 
 // IsCask reports whether a package is a cask of Homebrew, not a formula.
 func IsCask(p catalog.Package) bool {
-	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formula)
+	return p.Kind == catalog.Brew && !slices.Contains(identities(p), formulaIdentity)
 }
 
-// inTable returns the products in the table for one identity of a package.
-func inTable(p catalog.Package, id string) []Product {
-	for _, k := range keys(p, id) {
-		if found := curated()[k]; len(found) > 0 {
+// curatedFor returns the products in the table for one identity of a package.
+func curatedFor(p catalog.Package, id string) []Product {
+	for _, k := range tableKeys(p, id) {
+		if found := curatedProducts()[k]; len(found) > 0 {
 			return found
 		}
 	}
 	return nil
 }
 
-// keys returns the table keys of a package, the most reliable first.
-func keys(p catalog.Package, id string) []string {
+// tableKeys returns the table keys of a package, the most reliable first.
+func tableKeys(p catalog.Package, id string) []string {
 	base, _, _ := strings.Cut(p.Name, "@")
 	switch p.Kind {
 	case catalog.Brew:
 		return []string{id + "\t" + p.Name, id + "\t" + base}
 	case catalog.MacOSApp:
-		return []string{"app\t" + id, "name\t" + nameOf(p, id)}
+		return []string{"app\t" + id, "name\t" + applicationName(p, id)}
 	case catalog.Pod:
 		return []string{"pod\t" + p.Name}
 	default:
@@ -127,30 +127,30 @@ func keys(p catalog.Package, id string) []string {
 	}
 }
 
-// nameOf returns the name of an application if its bundle identifier cannot mean another: the
+// applicationName returns the name of an application if its bundle identifier cannot mean another: the
 // identifier of a helper names its application, and begins with that of the application.
-func nameOf(p catalog.Package, bundleID string) string {
+func applicationName(p catalog.Package, bundleID string) string {
 	if bundleID == "" || strings.HasPrefix(bundleID, "com.apple.") {
 		return p.Name
 	}
 	return ""
 }
 
-// targets maps a kind to the software its packages run in.
-var targets = map[catalog.PackageType]string{
+// targetSoftware maps a kind to the software its packages run in.
+var targetSoftware = map[catalog.PackageType]string{
 	catalog.NPM: "node.js", catalog.Python: "python", catalog.Gem: "ruby", catalog.Rust: "rust", catalog.Go: "go",
 }
 
-// plain spells a name as NVD does, with a substitute where nothing is left.
-func (n Product) plain() Product {
-	n.Product = cmp.Or(plain(n.Product), "unknown")
-	n.Vendor = cmp.Or(plain(n.Vendor), n.Product)
+// normalized spells a name as NVD does, with a substitute where nothing is left.
+func (n Product) normalized() Product {
+	n.Product = cmp.Or(normalize(n.Product), "unknown")
+	n.Vendor = cmp.Or(normalize(n.Vendor), n.Product)
 	return n
 }
 
-// guess derives a name from that of the package and its identity.
-func guess(p catalog.Package, id string) Product {
-	target := targets[p.Kind]
+// guessProduct derives a name from that of the package and its identity.
+func guessProduct(p catalog.Package, id string) Product {
+	target := targetSoftware[p.Kind]
 	vendor, product := p.Name, p.Name
 	switch p.Kind {
 	case catalog.NPM:
@@ -159,7 +159,7 @@ func guess(p catalog.Package, id string) Product {
 		}
 	case catalog.Java:
 		group, artifact, _ := strings.Cut(p.Name, ":")
-		vendor, product = organisation(group), artifact
+		vendor, product = reversedDomainOwner(group), artifact
 	case catalog.Go:
 		return goProduct(p.Name)
 	case catalog.Brew:
@@ -167,13 +167,13 @@ func guess(p catalog.Package, id string) Product {
 		product = vendor
 	case catalog.MacOSApp:
 		if id != "" {
-			vendor = organisation(id)
+			vendor = reversedDomainOwner(id)
 		}
 	case catalog.System:
 		vendor, product = "apple", "macos"
 	case catalog.Gem, catalog.Python, catalog.Rust, catalog.Pod:
 	}
-	if p.Kind == catalog.MacOSApp && plain(product) == "" { // of letters that a CPE cannot contain
+	if p.Kind == catalog.MacOSApp && normalize(product) == "" { // of letters that a CPE cannot contain
 		product = id[strings.LastIndexByte(id, '.')+1:]
 	}
 	return Product{Vendor: vendor, Product: product, TargetSW: target}
@@ -204,9 +204,9 @@ func goProduct(name string) Product {
 	return Product{Vendor: vendor, Product: product, TargetSW: "go"}
 }
 
-// organisation returns the owner in a name that begins with a reversed domain: "apache" in
+// reversedDomainOwner returns the owner in a name that begins with a reversed domain: "apache" in
 // "org.apache.commons".
-func organisation(name string) string {
+func reversedDomainOwner(name string) string {
 	parts := strings.Split(name, ".")
 	if len(parts) > 1 && len(parts[0]) <= 4 {
 		return parts[1]
@@ -214,9 +214,9 @@ func organisation(name string) string {
 	return parts[0]
 }
 
-// plain spells a name as NVD does: in lower case, with underscores for blanks, and without
+// normalize spells a name as NVD does: in lower case, with underscores for blanks, and without
 // characters that a CPE cannot contain.
-func plain(name string) string {
+func normalize(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -230,44 +230,44 @@ func plain(name string) string {
 	return strings.Trim(name, "_:") // the library cannot read a value that begins with a colon
 }
 
-// mostNames limits the names of a package in reports. A package has a few, unless very many
+// maxNames limits the names of a package in reports. A package has a few, unless very many
 // applications share a name with different bundle identifiers; matching uses all names.
-const mostNames = 20
+const maxNames = 20
 
-// Of returns the CPEs of a package as formatted strings: each name without the software that it
+// ForPackage returns the CPEs of a package as formatted strings: each name without the software that it
 // runs in, as users write it to ignore a package, and with it where there is one.
-func Of(p catalog.Package) []string {
+func ForPackage(p catalog.Package) []string {
 	var out []string
-	version := attribute(versionOf(p))
+	version := escapeAttribute(nvdVersion(p))
 	part := "a"
 	if p.Kind == catalog.System {
 		part = "o"
 	}
 	names := Products(p)
-	for _, name := range names[:min(len(names), mostNames)] {
+	for _, name := range names[:min(len(names), maxNames)] {
 		a := wfn.Attributes{
-			Part: part, Vendor: attribute(name.Vendor), Product: attribute(name.Product), Version: version,
+			Part: part, Vendor: escapeAttribute(name.Vendor), Product: escapeAttribute(name.Product), Version: version,
 		}
 		out = append(out, a.BindToFmtString())
 		if name.TargetSW != "" {
-			a.TargetSW = attribute(name.TargetSW)
+			a.TargetSW = escapeAttribute(name.TargetSW)
 			out = append(out, a.BindToFmtString())
 		}
 	}
 	return out
 }
 
-// special matches characters that need a backslash in a value.
-var special = regexp.MustCompile(`[^a-zA-Z0-9_]`)
+// needsEscape matches characters that need a backslash in a value.
+var needsEscape = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
-// attribute encodes a plain text as a value of a name; the empty one is any. The function of the
+// escapeAttribute encodes a plain text as a value of a name; the empty one is any. The function of the
 // library would end it at a colon, and return any for some texts.
-func attribute(text string) string { return special.ReplaceAllString(text, `\$0`) }
+func escapeAttribute(text string) string { return needsEscape.ReplaceAllString(text, `\$0`) }
 
-// MakersVersion returns the version as the maker of a package assigned it: NVD does not know
+// UpstreamVersion returns the version as the maker of a package assigned it: NVD does not know
 // Homebrew's revision, the part after a comma of a cask, and the build number in parentheses of an
 // application, such as 5.17.5 (29101).
-func MakersVersion(p catalog.Package) string {
+func UpstreamVersion(p catalog.Package) string {
 	if p.Kind == catalog.MacOSApp {
 		v, _, _ := strings.Cut(p.Version, " (")
 		return v
@@ -282,16 +282,16 @@ func MakersVersion(p catalog.Package) string {
 	return v
 }
 
-// versionOf returns a version as NVD writes it: without a packager's additions.
-func versionOf(p catalog.Package) string {
-	v := MakersVersion(p)
+// nvdVersion returns a version as NVD writes it: without a packager's additions.
+func nvdVersion(p catalog.Package) string {
+	v := UpstreamVersion(p)
 	switch p.Kind {
 	case catalog.Go:
 		v = strings.TrimSuffix(strings.TrimPrefix(v, "v"), "+incompatible")
 	case catalog.Gem:
-		v = strings.TrimSuffix(v, catalog.ForJRuby)
+		v = strings.TrimSuffix(v, catalog.JRubySuffix)
 	case catalog.Python, catalog.NPM, catalog.Java, catalog.Rust, catalog.Brew, catalog.MacOSApp, catalog.Pod,
 		catalog.System:
 	}
-	return plain(v)
+	return normalize(v)
 }

@@ -115,7 +115,7 @@ func TestOf(t *testing.T) {
 		},
 	} {
 		bare := regexp.MustCompile(`:[^:]*:\*:\*$`).ReplaceAllString(c.want, ":*:*:*") // runs anywhere
-		if got := Of(c.p); got[0] != bare || !slices.Contains(got, c.want) {
+		if got := ForPackage(c.p); got[0] != bare || !slices.Contains(got, c.want) {
 			t.Errorf("%s %s: got %q, want %q, after %q", c.p.Kind, c.p.Name, got, c.want, bare)
 		}
 	}
@@ -161,7 +161,7 @@ func TestEachIdentityIsNamed(t *testing.T) {
 	for i := range 1000 {
 		many.BundleIDs = append(many.BundleIDs, fmt.Sprintf("com.x%d.firefox", i))
 	}
-	if all, shown := len(Products(many)), len(Of(many)); all != 1000 || shown != mostNames {
+	if all, shown := len(Products(many)), len(ForPackage(many)); all != 1000 || shown != maxNames {
 		t.Errorf("of 1000 names %d are asked and %d shown", all, shown)
 	}
 }
@@ -170,7 +170,7 @@ func TestEachIdentityIsNamed(t *testing.T) {
 func TestICloudBindsToDefaultExclusion(t *testing.T) {
 	for _, id := range []string{"", "com.apple.iCloud", "com.apple.CloudDocs.iCloud"} {
 		var uris []string
-		for _, c := range Of(catalog.Package{
+		for _, c := range ForPackage(catalog.Package{
 			Kind: catalog.MacOSApp, Name: "iCloud", Version: "1.0", BundleIDs: []string{id},
 		}) {
 			a, err := wfn.UnbindFmtString(c)
@@ -187,7 +187,7 @@ func TestICloudBindsToDefaultExclusion(t *testing.T) {
 
 func TestTableIsSound(t *testing.T) {
 	seen := map[string]bool{}
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(productsTSV) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -204,7 +204,7 @@ func TestTableIsSound(t *testing.T) {
 		}
 		for pair := range strings.SplitSeq(f[2], ",") {
 			vendor, product, ok := strings.Cut(pair, ":")
-			if !ok || vendor != plain(vendor) || product != plain(product) || vendor == "" || product == "" {
+			if !ok || vendor != normalize(vendor) || product != normalize(product) || vendor == "" || product == "" {
 				t.Errorf("%s %s: product %q", f[0], f[1], pair)
 			}
 		}
@@ -220,7 +220,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("a:b", "1 2", ".")
 	f.Fuzz(func(t *testing.T, name, version, id string) {
 		for _, k := range append([]catalog.PackageType{catalog.System}, catalog.Kinds...) {
-			all := Of(catalog.Package{Kind: k, Name: name, Version: version, BundleIDs: []string{id}})
+			all := ForPackage(catalog.Package{Kind: k, Name: name, Version: version, BundleIDs: []string{id}})
 			if len(all) == 0 {
 				t.Fatalf("%s %q has no CPE", k, name)
 			}

@@ -63,7 +63,7 @@ func TestTableNamesWhatNVDNames(t *testing.T) {
 	if len(names) < 10_000 {
 		t.Fatalf("only %d products were read", len(names))
 	}
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(productsTSV) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
 		if strings.HasPrefix(line, "#") {
 			continue

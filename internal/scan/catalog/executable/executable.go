@@ -30,8 +30,8 @@ import (
 
 // Limits on what is read.
 const (
-	maxList   = 8 << 20 // bytes of the unpacked list of a Rust program
-	maxArches = 16      // of a universal program
+	maxCrateListBytes = 8 << 20 // bytes of the unpacked list of a Rust program
+	maxArches         = 16      // of a universal program
 )
 
 // Programs reads ELF, Mach-O, universal and PE files.
@@ -43,16 +43,18 @@ var _ catalog.Extractor = Programs{}
 func (Programs) Name() string { return "program" }
 
 // Patterns selects possible programs.
-func (Programs) Patterns() catalog.Patterns { return catalog.Patterns{Programs: true, Parts: true} }
+func (Programs) Patterns() catalog.Patterns {
+	return catalog.Patterns{Executables: true, PartialRead: true}
+}
 
 // FileRequired accepts all.
 func (Programs) FileRequired(string) bool { return true }
 
-// image is a program for one machine.
-type image struct {
-	r    io.ReaderAt
-	goes bool                              // has Go's build information
-	rust interface{ Open() io.ReadSeeker } // section with the list of crates; nil for none
+// program is a program for one machine.
+type program struct {
+	r              io.ReaderAt
+	hasGoBuildInfo bool                              // has Go's build information
+	crateSection   interface{ Open() io.ReadSeeker } // section with the list of crates; nil for none
 }
 
 // Extract reads one.
@@ -61,27 +63,27 @@ func (Programs) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, 
 	if err != nil {
 		return nil, err
 	}
-	images, err := open(r, f.Size())
+	images, err := openProgram(r, f.Size())
 	if err != nil || len(images) == 0 {
 		return nil, nil //nolint:nilerror // not a program, or one that no machine can run
 	}
 	var out []catalog.Package
 	var errs []error
 	for _, i := range images {
-		if i.goes {
+		if i.hasGoBuildInfo {
 			modules, err := goPackages(i.r)
 			out, errs = append(out, modules...), append(errs, err)
 		}
-		if i.rust != nil {
-			crates, err := rustPackages(i.rust.Open())
+		if i.crateSection != nil {
+			crates, err := rustPackages(i.crateSection.Open())
 			out, errs = append(out, crates...), append(errs, err)
 		}
 	}
 	return out, errors.Join(errs...)
 }
 
-// open reads the headers of a program.
-func open(r io.ReaderAt, size int64) ([]image, error) {
+// openProgram reads the headers of a program.
+func openProgram(r io.ReaderAt, size int64) ([]program, error) {
 	var magic [8]byte
 	if _, err := r.ReadAt(magic[:], 0); err != nil {
 		return nil, err
@@ -101,79 +103,79 @@ func open(r io.ReaderAt, size int64) ([]image, error) {
 	}
 }
 
-func openELF(r io.ReaderAt) ([]image, error) {
+func openELF(r io.ReaderAt) ([]program, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, err
 	}
-	i := image{r: r}
+	i := program{r: r}
 	for _, s := range f.Sections {
 		switch s.Name {
 		case ".go.buildinfo":
-			i.goes = true
+			i.hasGoBuildInfo = true
 		case ".dep-v0":
-			i.rust = s
+			i.crateSection = s
 		}
 	}
-	return []image{i}, nil
+	return []program{i}, nil
 }
 
-func openMachO(r io.ReaderAt) ([]image, error) {
+func openMachO(r io.ReaderAt) ([]program, error) {
 	f, err := macho.NewFile(r)
 	if err != nil {
 		return nil, err
 	}
-	return []image{machImage(r, f)}, nil
+	return []program{machOProgram(r, f)}, nil
 }
 
-func machImage(r io.ReaderAt, f *macho.File) image {
-	i := image{r: r}
+func machOProgram(r io.ReaderAt, f *macho.File) program {
+	i := program{r: r}
 	for _, s := range f.Sections {
 		switch s.Name {
 		case "__go_buildinfo":
-			i.goes = true
+			i.hasGoBuildInfo = true
 		case ".dep-v0":
-			i.rust = s
+			i.crateSection = s
 		}
 	}
 	return i
 }
 
 // openUniversal reads a file with a program for each machine.
-func openUniversal(r io.ReaderAt, size int64) ([]image, error) {
+func openUniversal(r io.ReaderAt, size int64) ([]program, error) {
 	fat, err := macho.NewFatFile(r)
 	if err != nil {
 		return nil, err
 	}
-	var out []image
+	var out []program
 	for _, a := range fat.Arches {
 		if int64(a.Offset) <= size && int64(a.Size) <= size-int64(a.Offset) {
-			out = append(out, machImage(io.NewSectionReader(r, int64(a.Offset), int64(a.Size)), a.File))
+			out = append(out, machOProgram(io.NewSectionReader(r, int64(a.Offset), int64(a.Size)), a.File))
 		}
 	}
 	return out, nil
 }
 
-func openPE(r io.ReaderAt) ([]image, error) {
+func openPE(r io.ReaderAt) ([]program, error) {
 	f, err := pe.NewFile(r)
 	if err != nil {
 		return nil, err
 	}
-	i := image{r: r}
+	i := program{r: r}
 	for _, s := range f.Sections {
 		switch s.Name {
 		case ".dep-v0":
-			i.rust = s
+			i.crateSection = s
 		case ".data":
-			i.goes = i.goes || goData(s)
+			i.hasGoBuildInfo = i.hasGoBuildInfo || isGoBuildInfo(s)
 		}
 	}
-	return []image{i}, nil
+	return []program{i}, nil
 }
 
-// goData reports whether a section of data begins with Go's build information, which has no
+// isGoBuildInfo reports whether a section of data begins with Go's build information, which has no
 // separate section in PE files.
-func goData(s *pe.Section) bool {
+func isGoBuildInfo(s *pe.Section) bool {
 	head := make([]byte, 64<<10)
 	n, _ := s.ReadAt(head, 0)
 	return bytes.Contains(head[:n], []byte("\xff Go buildinf:"))
@@ -200,13 +202,13 @@ func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
 		if m.Replace != nil {
 			by = module.Version{Path: m.Replace.Path, Version: m.Replace.Version}
 		}
-		out = append(out, golang.Module(module.Version{Path: m.Path, Version: m.Version}, by))
+		out = append(out, golang.PackageOf(module.Version{Path: m.Path, Version: m.Version}, by))
 	}
 	return out, nil
 }
 
-// crates is the list that cargo auditable writes, in its format.
-type crates struct {
+// auditCrates is the list that cargo auditable writes, in its format.
+type auditCrates struct {
 	Packages []struct {
 		Name    string `json:"name"`
 		Version string `json:"version"`
@@ -223,14 +225,15 @@ func rustPackages(r io.Reader) ([]catalog.Package, error) {
 		return nil, fmt.Errorf("reading its list of crates: %w", err)
 	}
 	defer z.Close()
-	data, err := io.ReadAll(io.LimitReader(z, maxList+1))
+	data, err := io.ReadAll(io.LimitReader(z, maxCrateListBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading its list of crates: %w", err)
 	}
-	if len(data) > maxList {
-		return nil, fmt.Errorf("reading its list of crates: %w: more than %d bytes", catalog.ErrTooLarge, maxList)
+	if len(data) > maxCrateListBytes {
+		return nil, fmt.Errorf("reading its list of crates: %w: more than %d bytes", catalog.ErrTooLarge,
+			maxCrateListBytes)
 	}
-	var list crates
+	var list auditCrates
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("reading its list of crates: %w", err)
 	}

@@ -96,8 +96,8 @@ func TestGo(t *testing.T) {
 	if !slices.Contains(names, "stdlib") || !slices.Contains(names, "github.com/buildyard/buildyard") {
 		t.Errorf("found only %q", names)
 	}
-	if r.Bytes > int64(len(data))/2 {
-		t.Errorf("%d of %d bytes were read", r.Bytes, len(data))
+	if r.BytesRead > int64(len(data))/2 {
+		t.Errorf("%d of %d bytes were read", r.BytesRead, len(data))
 	}
 }
 

@@ -25,20 +25,20 @@ import (
 // All returns the extractors of the nine kinds.
 func All() []catalog.Extractor {
 	return slices.Concat([]catalog.Extractor{
-		gem.Installed{},
-		gem.Lock{},
-		python.Installed{},
-		npm.Installed{},
-		npm.Archive{},
-		npm.Lock{},
+		gem.InstalledGems{},
+		gem.LockFiles{},
+		python.InstalledPackages{},
+		npm.InstalledPackages{},
+		npm.AsarArchives{},
+		npm.LockFiles{},
 		java.Archives{},
-		golang.Mod{},
+		golang.ModFiles{},
 		executable.Programs{},
-		rust.Lock{},
+		rust.LockFiles{},
 		brew.Formulae{},
 		brew.Casks{},
 		macos.Applications{},
-		cocoapods.Lock{},
+		cocoapods.LockFiles{},
 	}, lockfile.All())
 }
 

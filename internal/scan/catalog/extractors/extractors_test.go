@@ -23,7 +23,7 @@ func TestNamesAreTheirOwn(t *testing.T) {
 				t.Errorf("%s claims %q, which no file is asked by", e.Name(), x)
 			}
 		}
-		if len(c.Names)+len(c.Extensions) == 0 && !c.Programs {
+		if len(c.Names)+len(c.Extensions) == 0 && !c.Executables {
 			t.Errorf("%s claims nothing", e.Name())
 		}
 	}
@@ -43,7 +43,7 @@ func TestEveryKind(t *testing.T) {
 		"b/Cellar/jq/1.7/INSTALL_RECEIPT.json": "{}",
 		"m/A.app/Contents/Info.plist":          `{ CFBundleName = A; CFBundleVersion = 3; }`,
 		"i/Podfile.lock":                       "PODS:\n  - A (1.0)\n",
-	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.Of})
+	}), catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,24 +15,24 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxSpecification is the maximum size of a specification, in bytes.
-const maxSpecification = 1 << 20
+// maxSpecBytes is the maximum size of a specification, in bytes.
+const maxSpecBytes = 1 << 20
 
-// Installed reads specifications.
-type Installed struct{}
+// InstalledGems reads specifications.
+type InstalledGems struct{}
 
-var _ catalog.Extractor = Installed{}
+var _ catalog.Extractor = InstalledGems{}
 
 // Name returns the name of the extractor in warnings.
-func (Installed) Name() string { return "gem/gemspec" }
+func (InstalledGems) Name() string { return "gem/gemspec" }
 
 // Patterns selects every specification.
-func (Installed) Patterns() catalog.Patterns {
+func (InstalledGems) Patterns() catalog.Patterns {
 	return catalog.Patterns{Extensions: []string{".gemspec"}}
 }
 
 // FileRequired accepts those in the directory of gems that RubyGems installed.
-func (Installed) FileRequired(p string) bool {
+func (InstalledGems) FileRequired(p string) bool {
 	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
 	return (strings.HasSuffix("/"+folder, "/specifications") ||
 		strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
@@ -41,45 +41,46 @@ func (Installed) FileRequired(p string) bool {
 // Patterns of a text assigned to a field, in all notations of Ruby: "x", 'x', %q{x}, "x".freeze,
 // Gem::Version.new("x").
 var (
-	text  = `(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|%[qQ](?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|<([^>]*)>))`
-	field = regexp.MustCompile(`^\s*\w+\.(name|version|license|platform)\s*=\s*(?:Gem::Version\.new\s*\(?\s*)?` + text)
-	list  = regexp.MustCompile(`^\s*\w+\.licenses\s*=\s*\[([^\]]*)\]`)
-	each  = regexp.MustCompile(text)
-	stub  = regexp.MustCompile(`^# stub: (\S+) (\S+) (\S+) `)
+	stringPattern = `(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|%[qQ](?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|<([^>]*)>))`
+	fieldLine     = regexp.MustCompile(
+		`^\s*\w+\.(name|version|license|platform)\s*=\s*(?:Gem::Version\.new\s*\(?\s*)?` + stringPattern)
+	licensesLine  = regexp.MustCompile(`^\s*\w+\.licenses\s*=\s*\[([^\]]*)\]`)
+	stringLiteral = regexp.MustCompile(stringPattern)
+	stubLine      = regexp.MustCompile(`^# stub: (\S+) (\S+) (\S+) `)
 )
 
 // Extract reads one.
-func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxSpecification)
+func (InstalledGems) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxSpecBytes)
 	if err != nil {
 		return nil, err
 	}
-	p := parse(string(data))
+	p := parseSpec(string(data))
 	if p.Name == "" || p.Version == "" {
 		return nil, errors.New("it names no gem or no version")
 	}
 	return []catalog.Package{p}, nil
 }
 
-func parse(spec string) catalog.Package {
+func parseSpec(spec string) catalog.Package {
 	p := catalog.Package{Kind: catalog.Gem}
 	platform := ""
 	for line := range strings.Lines(spec) {
-		if m := stub.FindStringSubmatch(line); m != nil && p.Name == "" {
+		if m := stubLine.FindStringSubmatch(line); m != nil && p.Name == "" {
 			p.Name, p.Version, platform = m[1], m[2], m[3]
 			continue
 		}
-		if m := list.FindStringSubmatch(line); m != nil {
-			for _, one := range each.FindAllStringSubmatch(m[1], 20) {
-				p.Licenses = append(p.Licenses, value(one[1:])...)
+		if m := licensesLine.FindStringSubmatch(line); m != nil {
+			for _, one := range stringLiteral.FindAllStringSubmatch(m[1], 20) {
+				p.Licenses = append(p.Licenses, literalValue(one[1:])...)
 			}
 			continue
 		}
-		m := field.FindStringSubmatch(line)
+		m := fieldLine.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		v := value(m[2:])
+		v := literalValue(m[2:])
 		switch {
 		case len(v) == 0:
 		case m[1] == "name" && p.Name == "":
@@ -92,21 +93,21 @@ func parse(spec string) catalog.Package {
 			p.Licenses = append(p.Licenses, v[0])
 		}
 	}
-	p.Version = built(p.Version, platform)
+	p.Version = versionWithPlatform(p.Version, platform)
 	return p
 }
 
-// built returns a version with the platform if that is JRuby: gems for it contain Java libraries,
+// versionWithPlatform returns a version with the platform if that is JRuby: gems for it contain Java libraries,
 // which have advisories. For any other platform a gem has the same sources.
-func built(version, platform string) string {
+func versionWithPlatform(version, platform string) string {
 	if version != "" && (platform == "jruby" || strings.Contains(platform, "java")) {
-		return version + catalog.ForJRuby
+		return version + catalog.JRubySuffix
 	}
 	return version
 }
 
-// value returns the text of a match, if it needs no interpolation.
-func value(groups []string) []string {
+// literalValue returns the text of a match, if it needs no interpolation.
+func literalValue(groups []string) []string {
 	for _, g := range groups {
 		if g != "" && !strings.Contains(g, "#{") && len(g) <= 200 {
 			return []string{g}

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-var all = []catalog.Extractor{Installed{}, Lock{}}
+var all = []catalog.Extractor{InstalledGems{}, LockFiles{}}
 
 func TestInstalled(t *testing.T) {
 	const dir = "Library/Ruby/Gems/2.6.0/specifications/"
@@ -63,5 +63,5 @@ func TestLock(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("# stub: a 1 ruby lib\n  s.name = %q{x}\n s.licenses = [\"MIT\"]\n")
-	f.Fuzz(func(_ *testing.T, spec string) { parse(spec) })
+	f.Fuzz(func(_ *testing.T, spec string) { parseSpec(spec) })
 }

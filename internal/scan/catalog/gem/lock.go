@@ -8,32 +8,34 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxLock is the maximum size of a Gemfile.lock, in bytes.
-const maxLock = 8 << 20
+// maxLockBytes is the maximum size of a Gemfile.lock, in bytes.
+const maxLockBytes = 8 << 20
 
-// Lock reads what Bundler locks.
-type Lock struct{}
+// LockFiles reads what Bundler locks.
+type LockFiles struct{}
 
-var _ catalog.Extractor = Lock{}
+var _ catalog.Extractor = LockFiles{}
 
 // Name returns the name of the extractor in warnings.
-func (Lock) Name() string { return "gem/Gemfile.lock" }
+func (LockFiles) Name() string { return "gem/Gemfile.lock" }
 
 // Patterns selects both of its names.
-func (Lock) Patterns() catalog.Patterns {
+func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Gemfile.lock", "gems.locked"}}
 }
 
 // FileRequired accepts those of projects.
-func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+func (LockFiles) FileRequired(p string) bool {
+	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
 
-// spec matches a gem in a section; its indent distinguishes it from dependencies: "    rack
+// gemLine matches a gem in a section; its indent distinguishes it from dependencies: "    rack
 // (3.0.0)". The platform follows the first hyphen, which a version has not.
-var spec = regexp.MustCompile(`^ {4}([^\s(]+) \(([^)\s]+)\)$`)
+var gemLine = regexp.MustCompile(`^ {4}([^\s(]+) \(([^)\s]+)\)$`)
 
 // Extract reads one.
-func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxLock)
+func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLockBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +47,10 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 			counts = line == "GEM" || line == "GIT" || line == "PLUGIN SOURCE"
 			continue
 		}
-		if m := spec.FindStringSubmatch(line); counts && m != nil {
+		if m := gemLine.FindStringSubmatch(line); counts && m != nil {
 			version, platform, _ := strings.Cut(m[2], "-")
-			out = append(out, catalog.Package{Kind: catalog.Gem, Name: m[1], Version: built(version, platform)})
+			out = append(out,
+				catalog.Package{Kind: catalog.Gem, Name: m[1], Version: versionWithPlatform(version, platform)})
 		}
 	}
 	return out, nil

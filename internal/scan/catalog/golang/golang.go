@@ -18,31 +18,31 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxMod is the maximum size of a go.mod, in bytes.
-const maxMod = 4 << 20
+// maxModBytes is the maximum size of a go.mod, in bytes.
+const maxModBytes = 4 << 20
 
-// Mod reads go.mod files.
-type Mod struct{}
+// ModFiles reads go.mod files.
+type ModFiles struct{}
 
-var _ catalog.Extractor = Mod{}
+var _ catalog.Extractor = ModFiles{}
 
 // Name returns the name of the extractor in warnings.
-func (Mod) Name() string { return "go/go.mod" }
+func (ModFiles) Name() string { return "go/go.mod" }
 
 // Patterns selects every go.mod.
-func (Mod) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"go.mod"}} }
+func (ModFiles) Patterns() catalog.Patterns { return catalog.Patterns{Names: []string{"go.mod"}} }
 
 // FileRequired accepts those of projects and those at the root of a cached module.
-func (Mod) FileRequired(p string) bool {
-	if _, _, ok := cached(p); ok {
+func (ModFiles) FileRequired(p string) bool {
+	if _, _, ok := cachedModule(p); ok {
 		return true
 	}
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// cached returns the module in a module cache to which a go.mod belongs:
+// cachedModule returns the module in a module cache to which a go.mod belongs:
 // pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod.
-func cached(p string) (name, version string, ok bool) {
+func cachedModule(p string) (name, version string, ok bool) {
 	folder := path.Dir(p)
 	if i := strings.LastIndex("/"+p, "/pkg/mod/"); i >= 0 {
 		folder = path.Dir(p[i+len("pkg/mod/"):])
@@ -62,11 +62,11 @@ func cached(p string) (name, version string, ok bool) {
 }
 
 // Extract reads one.
-func (Mod) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	if name, version, ok := cached(f.Path); ok {
+func (ModFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	if name, version, ok := cachedModule(f.Path); ok {
 		return []catalog.Package{{Kind: catalog.Go, Name: name, Version: version}}, nil
 	}
-	data, err := f.ReadAll(maxMod)
+	data, err := f.ReadAll(maxModBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (Mod) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error
 	}
 	var out []catalog.Package
 	for _, r := range mod.Require {
-		out = append(out, Module(r.Mod, replacement(mod.Replace, r.Mod)))
+		out = append(out, PackageOf(r.Mod, replacement(mod.Replace, r.Mod)))
 	}
 	return out, nil
 }
@@ -100,20 +100,20 @@ func replacement(all []*modfile.Replace, m module.Version) module.Version {
 	return every
 }
 
-// Module converts a module to a package. A module replaced by a version of another becomes that
+// PackageOf converts a module to a package. A module replaced by a version of another becomes that
 // one; one that is replaced by a directory keeps its name and is marked.
-func Module(m, by module.Version) catalog.Package {
+func PackageOf(m, by module.Version) catalog.Package {
 	p := catalog.Package{Kind: catalog.Go, Name: m.Path, Version: m.Version}
 	switch {
 	case by.Path == "":
-	case by.Version == "" || by.Version == Devel || modfile.IsDirectoryPath(by.Path):
+	case by.Version == "" || by.Version == DevelVersion || modfile.IsDirectoryPath(by.Path):
 		p.Replaced = true
 	default:
 		p.Name, p.Version = by.Path, by.Version
 	}
-	p.Replaced = p.Replaced || p.Version == Devel
+	p.Replaced = p.Replaced || p.Version == DevelVersion
 	return p
 }
 
-// Devel is the version of a module that was built from its working directory.
-const Devel = "(devel)"
+// DevelVersion is the version of a module that was built from its working directory.
+const DevelVersion = "(devel)"

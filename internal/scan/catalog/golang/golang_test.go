@@ -11,7 +11,7 @@ func TestMod(t *testing.T) {
 	const mod = "module example.test/mine\n\ngo 1.21\n\nrequire (\n\ta.test/b v1.0.0\n\tc.test/d " +
 		"v0.0.0-20240101000000-abcdefabcdef // indirect\n\te.test/f v1.0.0\n\tg.test/h v2.0.0+incompatible\n)\n" +
 		"replace e.test/f => ../f\n\nreplace g.test/h v2.0.0+incompatible => fork.test/h v2.0.1\n"
-	catalogtest.Expect(t, []catalog.Extractor{Mod{}}, catalogtest.Files{
+	catalogtest.Expect(t, []catalog.Extractor{ModFiles{}}, catalogtest.Files{
 		"src/go.mod":            mod,
 		"src/testdata/x/go.mod": mod,
 		"src/broken/go.mod":     "module x\nrequire (",
@@ -32,7 +32,7 @@ func FuzzMod(f *testing.F) {
 	f.Add("module x\nrequire a.test/b v1.0.0\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"go.mod": text}),
-			catalog.Options{Extractors: []catalog.Extractor{Mod{}}}); err != nil {
+			catalog.Options{Extractors: []catalog.Extractor{ModFiles{}}}); err != nil {
 			t.Fatal(err)
 		}
 	})

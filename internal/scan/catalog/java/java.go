@@ -27,12 +27,12 @@ import (
 
 // Limits on what is unpacked of one file.
 const (
-	maxOpened = 256 << 20 // bytes in all
-	maxInner  = 32 << 20  // bytes of a packed archive within another, which is in memory
-	maxHeld   = 64 << 20  // bytes of all that are in memory at a time
-	maxDepth  = 6         // nested archives
-	maxText   = 1 << 20   // bytes of a manifest
-	maxErrors = 5         // that are reported for one file
+	maxUnpackedBytes      = 256 << 20 // bytes in all
+	maxNestedArchiveBytes = 32 << 20  // bytes of a packed archive within another, which is in memory
+	maxMemoryBytes        = 64 << 20  // bytes of all that are in memory at a time
+	maxNesting            = 6         // nested archives
+	maxManifestBytes      = 1 << 20   // bytes of a manifest
+	maxErrors             = 5         // that are reported for one file
 )
 
 // Archives reads archives.
@@ -47,7 +47,7 @@ var extensions = []string{".jar", ".war", ".ear", ".jmod", ".par", ".sar", ".jpi
 
 // Patterns selects archives.
 func (Archives) Patterns() catalog.Patterns {
-	return catalog.Patterns{Extensions: extensions, Parts: true}
+	return catalog.Patterns{Extensions: extensions, PartialRead: true}
 }
 
 // FileRequired accepts all.
@@ -59,40 +59,41 @@ func (Archives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package
 	if err != nil {
 		return nil, err
 	}
-	a := &archive{ctx: ctx, left: maxOpened}
-	if err := a.read(r, f.Size(), f.Path, 1); err != nil {
-		a.failed(err)
+	a := &archiveReader{ctx: ctx, unpackBudget: maxUnpackedBytes}
+	if err := a.readArchive(r, f.Size(), f.Path, 1); err != nil {
+		a.addError(err)
 	}
-	return a.found, errors.Join(a.errs...)
+	return a.packages, errors.Join(a.errs...)
 }
 
-// archive is a file that is being read.
-type archive struct {
-	ctx   context.Context
-	left  int64 // bytes that may still be unpacked
-	held  int64 // bytes of packed archives in memory
-	found []catalog.Package
-	errs  []error
+// archiveReader is a file that is being read.
+type archiveReader struct {
+	ctx          context.Context
+	unpackBudget int64 // bytes that may still be unpacked
+	memoryBytes  int64 // bytes of packed archives in memory
+	packages     []catalog.Package
+	errs         []error
 
-	missing bool // one of errs reports that something is too large
+	tooLarge bool // one of errs reports that something is too large
 }
 
-// failed records an error: at most maxErrors, but always the first for something too large, because
+// addError records an error: at most maxErrors, but always the first for something too large, because
 // that means missing data.
-func (a *archive) failed(err error) {
+func (a *archiveReader) addError(err error) {
 	whole := !errors.Is(err, catalog.ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
-	if len(a.errs) < maxErrors || !whole && !a.missing {
+	if len(a.errs) < maxErrors || !whole && !a.tooLarge {
 		a.errs = append(a.errs, err)
 	}
-	a.missing = a.missing || !whole
+	a.tooLarge = a.tooLarge || !whole
 }
 
-// errOpened stops the reading of a file that unpacks to more than it should.
-var errOpened = fmt.Errorf("%w: it unpacks to more than %d bytes", catalog.ErrTooLarge, int64(maxOpened))
+// errUnpackedTooLarge stops the reading of a file that unpacks to more than it should.
+var errUnpackedTooLarge = fmt.Errorf("%w: it unpacks to more than %d bytes", catalog.ErrTooLarge,
+	int64(maxUnpackedBytes))
 
-// read reads an archive and those within it.
-func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error {
-	offset, size := jmod(r, size)
+// readArchive reads an archive and those within it.
+func (a *archiveReader) readArchive(r io.ReaderAt, size int64, name string, depth int) error {
+	offset, size := skipJMODHeader(r, size)
 	section := io.NewSectionReader(r, offset, size)
 	z, err := ziplimit.Open(section, size)
 	if err != nil {
@@ -108,26 +109,26 @@ func (a *archive) read(r io.ReaderAt, size int64, name string, depth int) error 
 		switch {
 		case strings.HasSuffix(f.Name, "/"):
 		case base == "pom.properties":
-			poms = append(poms, a.pom(f)...)
+			poms = append(poms, a.readPOM(f)...)
 		case strings.EqualFold(f.Name, "META-INF/MANIFEST.MF"):
-			data, err := a.text(f)
+			data, err := a.readTextFile(f)
 			if err != nil {
-				a.failed(fmt.Errorf("%s: %w", f.Name, err))
+				a.addError(fmt.Errorf("%s: %w", f.Name, err))
 			}
 			man = parseManifest(data) // the first lines are the relevant ones
 		case slices.Contains(extensions, strings.ToLower(path.Ext(base))):
-			a.inner(section, f, depth)
+			a.readNested(section, f, depth)
 		}
 	}
-	a.found = append(a.found, poms...)
+	a.packages = append(a.packages, poms...)
 	if len(poms) == 0 {
-		a.found = append(a.found, guess(name, man)...)
+		a.packages = append(a.packages, guessPackages(name, man)...)
 	}
 	return nil
 }
 
-// jmod skips the four bytes that the modules of the JDK have before their archive.
-func jmod(r io.ReaderAt, size int64) (offset, rest int64) {
+// skipJMODHeader skips the four bytes that the modules of the JDK have before their archive.
+func skipJMODHeader(r io.ReaderAt, size int64) (offset, rest int64) {
 	var magic [4]byte
 	if _, err := r.ReadAt(magic[:], 0); err == nil && string(magic[:]) == "JM\x01\x00" {
 		return 4, size - 4
@@ -135,42 +136,42 @@ func jmod(r io.ReaderAt, size int64) (offset, rest int64) {
 	return 0, size
 }
 
-// inner reads an archive within another: in place when it is stored uncompressed, from memory when
+// readNested reads an archive within another: in place when it is stored uncompressed, from memory when
 // it is packed.
-func (a *archive) inner(outer *io.SectionReader, f *zip.File, depth int) {
-	if err := a.open(outer, f, depth); err != nil {
-		a.failed(err)
+func (a *archiveReader) readNested(outer *io.SectionReader, f *zip.File, depth int) {
+	if err := a.openNested(outer, f, depth); err != nil {
+		a.addError(err)
 	}
 }
 
-func (a *archive) open(outer *io.SectionReader, f *zip.File, depth int) error {
-	if depth >= maxDepth {
+func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth int) error {
+	if depth >= maxNesting {
 		return fmt.Errorf("%s: %w: archives lie more than %d deep in one another", f.Name, catalog.ErrTooLarge,
-			maxDepth)
+			maxNesting)
 	}
 	size := int64(f.UncompressedSize64)
-	if size < 0 || size > a.left {
-		return fmt.Errorf("%s: %w", f.Name, errOpened)
+	if size < 0 || size > a.unpackBudget {
+		return fmt.Errorf("%s: %w", f.Name, errUnpackedTooLarge)
 	}
-	a.left -= size
+	a.unpackBudget -= size
 	if f.Method == zip.Store && f.CompressedSize64 == f.UncompressedSize64 {
 		off, err := f.DataOffset()
 		if err != nil || off > outer.Size()-size {
 			return fmt.Errorf("%s: it lies outside of its archive", f.Name)
 		}
-		return a.read(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
+		return a.readArchive(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
 	}
-	if size > maxInner || a.held+size > maxHeld {
+	if size > maxNestedArchiveBytes || a.memoryBytes+size > maxMemoryBytes {
 		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge,
-			int64(maxInner))
+			int64(maxNestedArchiveBytes))
 	}
-	a.held += size
-	defer func() { a.held -= size }()
+	a.memoryBytes += size
+	defer func() { a.memoryBytes -= size }()
 	data, err := unpack(f, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
-	return a.read(bytes.NewReader(data), int64(len(data)), f.Name, depth+1)
+	return a.readArchive(bytes.NewReader(data), int64(len(data)), f.Name, depth+1)
 }
 
 // unpack reads a file of an archive, up to limit bytes.
@@ -185,45 +186,45 @@ func unpack(f *zip.File, limit int64) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// text reads a file of an archive that should be short.
-func (a *archive) text(f *zip.File) ([]byte, error) {
-	n := min(int64(f.UncompressedSize64), maxText)
-	if a.left -= n; a.left < 0 || n < 0 {
-		return nil, errOpened
+// readTextFile reads a file of an archive that should be short.
+func (a *archiveReader) readTextFile(f *zip.File) ([]byte, error) {
+	n := min(int64(f.UncompressedSize64), maxManifestBytes)
+	if a.unpackBudget -= n; a.unpackBudget < 0 || n < 0 {
+		return nil, errUnpackedTooLarge
 	}
 	return unpack(f, n)
 }
 
-// pom reads the artifact's properties that Maven wrote.
-func (a *archive) pom(f *zip.File) []catalog.Package {
-	data, err := a.text(f)
+// readPOM reads the artifact's properties that Maven wrote.
+func (a *archiveReader) readPOM(f *zip.File) []catalog.Package {
+	data, err := a.readTextFile(f)
 	if err != nil {
-		a.failed(fmt.Errorf("%s: %w", f.Name, err))
+		a.addError(fmt.Errorf("%s: %w", f.Name, err))
 		return nil
 	}
 	values := map[string]string{}
 	s := bufio.NewScanner(bytes.NewReader(data))
-	s.Buffer(nil, maxText+1)
+	s.Buffer(nil, maxManifestBytes+1)
 	for s.Scan() {
 		if key, value, ok := strings.Cut(s.Text(), "="); ok {
 			values[strings.TrimSpace(key)] = strings.TrimSpace(value)
 		}
 	}
 	group, artifact, version := values["groupId"], values["artifactId"], values["version"]
-	if !word(group) || !word(artifact) || !word(version) {
+	if !isCoordinatePart(group) || !isCoordinatePart(artifact) || !isCoordinatePart(version) {
 		return nil
 	}
 	return []catalog.Package{{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}}
 }
 
-// word reports whether a text can be part of a coordinate: no blanks, no placeholders.
-func word(s string) bool {
+// isCoordinatePart reports whether a text can be part of a coordinate: no blanks, no placeholders.
+func isCoordinatePart(s string) bool {
 	return s != "" && len(s) <= 256 && !strings.ContainsAny(s, " \t$%{}@\"'")
 }
 
-// guess names an archive without pom.properties by its file's name and its manifest. A name without
+// guessPackages names an archive without pom.properties by its file's name and its manifest. A name without
 // a version is too ambiguous, unless the manifest has everything.
-func guess(name string, m *manifest) []catalog.Package {
+func guessPackages(name string, m *manifest) []catalog.Package {
 	var group, artifact, version string
 	if p := scalibr.ParseFilename(path.Base(name)); p != nil {
 		artifact, version = p.ArtifactID, p.Version
@@ -240,7 +241,8 @@ func guess(name string, m *manifest) []catalog.Package {
 		group, artifact = g, strings.ToLower(artifact)
 	}
 	// a link of a distribution
-	if !word(group) || !word(artifact) || !word(version) || strings.HasSuffix(version, ".x") {
+	if !isCoordinatePart(group) || !isCoordinatePart(artifact) || !isCoordinatePart(version) ||
+		strings.HasSuffix(version, ".x") {
 		return nil
 	}
 	p := catalog.Package{Kind: catalog.Java, Name: group + ":" + artifact, Version: version}

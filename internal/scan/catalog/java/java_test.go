@@ -94,11 +94,12 @@ func claim(t *testing.T, name string, size uint64) string {
 
 func TestBounds(t *testing.T) {
 	deep := jar(t, pom, log4j)
-	for range maxDepth + 2 {
+	for range maxNesting + 2 {
 		deep = jar(t, "inner.jar", deep, pom, log4j)
 	}
 	catalogtest.Expect(t, all, catalogtest.Files{
-		"deep.jar": deep, "packed.jar": claim(t, "inner.jar", maxInner+1), "huge.jar": claim(t, "inner.jar", 1<<60),
+		"deep.jar": deep, "packed.jar": claim(t, "inner.jar", maxNestedArchiveBytes+1),
+		"huge.jar":     claim(t, "inner.jar", 1<<60),
 		"negative.jar": claim(t, "inner.jar", 1<<63+1),
 	},
 		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar /huge.jar /negative.jar /packed.jar",
@@ -114,12 +115,12 @@ func TestBounds(t *testing.T) {
 func TestOpenedBytesAddUp(t *testing.T) {
 	inner := jar(t, pom, log4j)
 	outer := jar(t, "a.jar", inner, "=b.jar", inner, "c.jar", inner)
-	a := &archive{ctx: t.Context(), left: 2*int64(len(inner)) + 2*int64(len(log4j))}
-	if err := a.read(strings.NewReader(outer), int64(len(outer)), "x.jar", 1); err != nil {
+	a := &archiveReader{ctx: t.Context(), unpackBudget: 2*int64(len(inner)) + 2*int64(len(log4j))}
+	if err := a.readArchive(strings.NewReader(outer), int64(len(outer)), "x.jar", 1); err != nil {
 		t.Fatal(err)
 	}
-	if len(a.found) != 2 || len(a.errs) != 1 || !errors.Is(a.errs[0], errOpened) {
-		t.Errorf("found %v, errors %v", a.found, a.errs)
+	if len(a.packages) != 2 || len(a.errs) != 1 || !errors.Is(a.errs[0], errUnpackedTooLarge) {
+		t.Errorf("found %v, errors %v", a.packages, a.errs)
 	}
 }
 

@@ -8,15 +8,15 @@ import (
 
 // manifest is the main section of a MANIFEST.MF.
 type manifest struct {
-	values map[string]string
+	attributes map[string]string
 }
 
 // parseManifest reads the lines up to the first empty one. A line that begins with a
 // blank continues with the one before.
 func parseManifest(data []byte) *manifest {
-	m := &manifest{values: map[string]string{}}
+	m := &manifest{attributes: map[string]string{}}
 	s := bufio.NewScanner(bytes.NewReader(data))
-	s.Buffer(nil, maxText+1)
+	s.Buffer(nil, maxManifestBytes+1)
 	key, value := "", strings.Builder{}
 	for s.Scan() {
 		line := strings.TrimSuffix(s.Text(), "\r")
@@ -25,21 +25,21 @@ func parseManifest(data []byte) *manifest {
 		}
 		text, goesOn := strings.CutPrefix(line, " ")
 		if !goesOn {
-			m.values[key] = value.String()
+			m.attributes[key] = value.String()
 			key, text, _ = strings.Cut(line, ":")
 			key, text = strings.ToLower(key), strings.TrimSpace(text)
 			value.Reset()
 		}
 		value.WriteString(text)
 	}
-	m.values[key] = value.String()
+	m.attributes[key] = value.String()
 	return m
 }
 
-// pick returns the first value among some attributes that suits accepts.
-func (m *manifest) pick(suits func(string) bool, keys ...string) string {
+// firstMatching returns the first value among some attributes that suits accepts.
+func (m *manifest) firstMatching(suits func(string) bool, keys ...string) string {
 	for _, k := range keys {
-		v, _, _ := strings.Cut(m.values[k], ";") // directives follow
+		v, _, _ := strings.Cut(m.attributes[k], ";") // directives follow
 		if v = strings.TrimSpace(v); suits(v) {
 			return v
 		}
@@ -49,8 +49,8 @@ func (m *manifest) pick(suits func(string) bool, keys ...string) string {
 
 // group returns the value that is most likely a group: a name with dots.
 func (m *manifest) group() string {
-	g := m.pick(func(s string) bool {
-		return word(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
+	g := m.firstMatching(func(s string) bool {
+		return isCoordinatePart(s) && strings.Contains(s, ".") && !strings.Contains(s, "/") && !strings.Contains(s, ":")
 	},
 		"bundle-symbolicname", "extension-name", "implementation-vendor-id", "implementation-vendor",
 		"automatic-module-name", "package")
@@ -59,18 +59,19 @@ func (m *manifest) group() string {
 
 // artifact returns the value that is most likely an artifact.
 func (m *manifest) artifact() string {
-	if m.values["created-by"] == "Apache Maven Bundle Plugin" {
-		if name := m.pick(word, "bundle-symbolicname"); name != "" {
+	if m.attributes["created-by"] == "Apache Maven Bundle Plugin" {
+		if name := m.firstMatching(isCoordinatePart, "bundle-symbolicname"); name != "" {
 			return name[strings.LastIndexByte(name, '.')+1:]
 		}
 	}
-	return m.pick(word, "implementation-title", "specification-title", "bundle-name", "short-name", "extension-name",
+	return m.firstMatching(isCoordinatePart, "implementation-title", "specification-title", "bundle-name", "short-name",
+		"extension-name",
 		"bundle-symbolicname")
 }
 
 // version returns the maker's version, not that of a specification if another is there.
 func (m *manifest) version() string {
-	v := m.pick(func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' },
+	v := m.firstMatching(func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' },
 		"implementation-version", "bundle-version", "plugin-version", "specification-version")
 	v, _, _ = strings.Cut(v, " ")
 	return v
@@ -78,7 +79,7 @@ func (m *manifest) version() string {
 
 // licenses returns the address or name in the manifest of a bundle.
 func (m *manifest) licenses() []string {
-	l := m.pick(func(s string) bool { return s != "" && len(s) <= 200 }, "bundle-license")
+	l := m.firstMatching(func(s string) bool { return s != "" && len(s) <= 200 }, "bundle-license")
 	if l == "" {
 		return nil
 	}

@@ -45,7 +45,7 @@ func TestRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Packages) > 0 || len(r.Warnings) != 1 || r.Warnings[0].Odd {
+		if len(r.Packages) > 0 || len(r.Warnings) != 1 || r.Warnings[0].InvalidContent {
 			t.Errorf("%s: %d packages, %.300v", name, len(r.Packages), r.Warnings)
 		}
 	}
@@ -62,8 +62,8 @@ func TestManyProperties(t *testing.T) {
 		return "<project><groupId>g</groupId><artifactId>a</artifactId><version>1</version><properties>" + b.String() +
 			"</properties></project>"
 	}
-	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted / 10)})
-	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxNoted)}, // with its own version and group
+	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxProperties / 10)})
+	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxProperties)}, // with its own version and group
 		"! /pom.xml: java/pom.xml: the file is too large: it has more than 10000 properties")
 }
 

@@ -39,38 +39,38 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/yamllimit"
 )
 
-// maxLock is the maximum size of a lock file in bytes: it is read into memory as a whole.
-const maxLock = 16 << 20
+// maxLockBytes is the maximum size of a lock file in bytes: it is read into memory as a whole.
+const maxLockBytes = 16 << 20
 
 const pomXML = "java/pom.xml"
 
-// File reads one kind of lock file.
-type File struct {
-	name  string
-	kind  catalog.PackageType
-	claim catalog.Patterns
-	match string // pattern of base names, for those that are selected by their extension
-	keep  func(*extractor.Package) bool
-	by    filesystem.Extractor
+// Extractor reads one kind of lock file.
+type Extractor struct {
+	name        string
+	kind        catalog.PackageType
+	patterns    catalog.Patterns
+	namePattern string // pattern of base names, for those that are selected by their extension
+	keepPackage func(*extractor.Package) bool
+	reader      filesystem.Extractor
 }
 
-var _ catalog.Extractor = (*File)(nil)
+var _ catalog.Extractor = (*Extractor)(nil)
 
 func init() { log.SetLogger(discardLogger{}) }
 
 // All lists every kind of lock file.
 func All() []catalog.Extractor {
 	var out []catalog.Extractor
-	add := func(f File, newExtractor func(*cpb.PluginConfig) (filesystem.Extractor, error)) {
+	add := func(f Extractor, newExtractor func(*cpb.PluginConfig) (filesystem.Extractor, error)) {
 		by, err := newExtractor(&cpb.PluginConfig{})
 		if err != nil {
 			panic("osv-scalibr refuses its own defaults: " + err.Error())
 		}
-		f.by = by
+		f.reader = by
 		out = append(out, &f)
 	}
-	named := func(name string, kind catalog.PackageType, names ...string) File {
-		return File{name: name, kind: kind, claim: catalog.Patterns{Names: names}}
+	named := func(name string, kind catalog.PackageType, names ...string) Extractor {
+		return Extractor{name: name, kind: kind, patterns: catalog.Patterns{Names: names}}
 	}
 	add(named("npm/yarn.lock", catalog.NPM, "yarn.lock"), yarnlock.New)
 	add(named("npm/pnpm-lock.yaml", catalog.NPM, "pnpm-lock.yaml"), pnpmlock.New)
@@ -79,13 +79,13 @@ func All() []catalog.Extractor {
 	add(named("python/uv.lock", catalog.Python, "uv.lock"), uvlock.New)
 	add(named("python/pdm.lock", catalog.Python, "pdm.lock"), pdmlock.New)
 	add(named("python/Pipfile.lock", catalog.Python, "Pipfile.lock"), pipfilelock.New)
-	add(File{
-		name: "python/pylock.toml", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".toml"}},
-		match: "pylock*.toml",
+	add(Extractor{
+		name: "python/pylock.toml", kind: catalog.Python, patterns: catalog.Patterns{Extensions: []string{".toml"}},
+		namePattern: "pylock*.toml",
 	}, pylock.New)
-	add(File{
-		name: "python/requirements.txt", kind: catalog.Python, claim: catalog.Patterns{Extensions: []string{".txt"}},
-		match: "*requirements*.txt", keep: pinned,
+	add(Extractor{
+		name: "python/requirements.txt", kind: catalog.Python, patterns: catalog.Patterns{Extensions: []string{".txt"}},
+		namePattern: "*requirements*.txt", keepPackage: isPinned,
 	}, requirements.New)
 	add(named("java/gradle.lockfile", catalog.Java, "gradle.lockfile"), gradlelockfile.New)
 	add(named(pomXML, catalog.Java, "pom.xml"), pomxml.New)
@@ -93,15 +93,15 @@ func All() []catalog.Extractor {
 }
 
 // Name returns the name of the extractor in warnings.
-func (l *File) Name() string { return l.name }
+func (l *Extractor) Name() string { return l.name }
 
 // Patterns selects the file's names.
-func (l *File) Patterns() catalog.Patterns { return l.claim }
+func (l *Extractor) Patterns() catalog.Patterns { return l.patterns }
 
 // FileRequired accepts those of projects.
-func (l *File) FileRequired(p string) bool {
-	if l.match != "" {
-		if ok, err := path.Match(l.match, path.Base(p)); err != nil || !ok {
+func (l *Extractor) FileRequired(p string) bool {
+	if l.namePattern != "" {
+		if ok, err := path.Match(l.namePattern, path.Base(p)); err != nil || !ok {
 			return false
 		}
 	}
@@ -109,12 +109,12 @@ func (l *File) FileRequired(p string) bool {
 }
 
 // Extract reads one.
-func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
+func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
-	if f.Size() > maxLock {
+	if f.Size() > maxLockBytes {
 		return nil, fmt.Errorf("%w: %d bytes", catalog.ErrTooLarge, f.Size())
 	}
 	tree, ok := f.Tree().(scalibrfs.FS)
@@ -125,21 +125,21 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 	if err != nil {
 		return nil, err
 	}
-	p := &poms{FS: tree, values: map[string][]string{}}
+	p := &pomTree{FS: tree, propertyValues: map[string][]string{}}
 	if l.name == pomXML {
 		tree = p
 	}
-	if err := l.sane(f, p); err != nil {
+	if err := l.checkLimits(f, p); err != nil {
 		return nil, err
 	}
-	found, err := l.by.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
+	found, err := l.reader.Extract(ctx, &filesystem.ScanInput{FS: tree, Path: f.Path, Info: info, Reader: r})
 	if p.err != nil {
 		err = p.err // the reader may continue without a file that it cannot open
 	}
 	var out []catalog.Package
 	for _, p := range found.Packages {
-		if p.Version == "" || p.Name == "" || developmentOnly(p) || l.keep != nil && !l.keep(p) ||
-			!concrete(p.Version) {
+		if p.Version == "" || p.Name == "" || isDevelopmentOnly(p) || l.keepPackage != nil && !l.keepPackage(p) ||
+			!isVersion(p.Version) {
 			continue
 		}
 		out = append(out, catalog.Package{Kind: l.kind, Name: p.Name, Version: p.Version})
@@ -150,17 +150,17 @@ func (l *File) Extract(ctx context.Context, f *catalog.File) ([]catalog.Package,
 // Limits in bytes for readers that search the whole file for each package: half a minute's worth of
 // each, which is 4,500 packages of a Pipfile and 7,800 of bun.
 const (
-	pipfileWork = 4 << 30
-	bunWork     = 12 << 30
+	maxPipfileWork = 4 << 30
+	maxBunWork     = 12 << 30
 )
 
 // maxLines is the maximum number of lines: each may become a package, which takes about a kilobyte
 // in its reader.
 const maxLines = 500_000
 
-// sane refuses a file that would crash its reader, keep it busy for hours, or make it silently stop
+// checkLimits refuses a file that would crash its reader, keep it busy for hours, or make it silently stop
 // before the end.
-func (l *File) sane(f *catalog.File, p *poms) error {
+func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) error {
 	var check func([]byte) error
 	switch l.name {
 	case "python/poetry.lock", "python/uv.lock", "python/pdm.lock", "python/pylock.toml":
@@ -168,17 +168,17 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 	case "npm/pnpm-lock.yaml":
 		check = yamllimit.Check
 	case "python/Pipfile.lock":
-		check = func(data []byte) error { return quick(data, "{", pipfileWork) }
+		check = func(data []byte) error { return checkPackageCount(data, "{", maxPipfileWork) }
 	case "npm/bun.lock":
-		check = func(data []byte) error { return quick(data, "[", bunWork) }
+		check = func(data []byte) error { return checkPackageCount(data, "[", maxBunWork) }
 	case "npm/yarn.lock":
-		check = lines
+		check = checkLines
 	case pomXML:
-		check = p.add
+		check = p.checkFile
 	default:
 		check = func([]byte) error { return nil }
 	}
-	data, err := f.ReadAll(maxLock)
+	data, err := f.ReadAll(maxLockBytes)
 	if n := bytes.Count(data, []byte("\n")); err == nil && n > maxLines {
 		err = fmt.Errorf("%w: it has %d lines", catalog.ErrTooLarge, n)
 	}
@@ -191,16 +191,16 @@ func (l *File) sane(f *catalog.File, p *poms) error {
 	return err
 }
 
-// quick refuses a file with very many packages, each of which has a bracket.
-func quick(data []byte, bracket string, work int64) error {
+// checkPackageCount refuses a file with very many packages, each of which has a bracket.
+func checkPackageCount(data []byte, bracket string, work int64) error {
 	if n := bytes.Count(data, []byte(bracket)); int64(n)*int64(len(data)) > work {
 		return fmt.Errorf("%w: %d packages in %d bytes", catalog.ErrTooLarge, n, len(data))
 	}
 	return nil
 }
 
-// lines refuses a file with a line that its reader mistakes for the end.
-func lines(data []byte) error {
+// checkLines refuses a file with a line that its reader mistakes for the end.
+func checkLines(data []byte) error {
 	for line := range bytes.Lines(data) {
 		if len(line) >= bufio.MaxScanTokenSize {
 			return fmt.Errorf("%w: it has a line of %d bytes", catalog.ErrTooLarge, len(line))
@@ -209,8 +209,8 @@ func lines(data []byte) error {
 	return nil
 }
 
-// developmentOnly reports whether all dependency groups that name a package are for development.
-func developmentOnly(p *extractor.Package) bool {
+// isDevelopmentOnly reports whether all dependency groups that name a package are for development.
+func isDevelopmentOnly(p *extractor.Package) bool {
 	g, ok := p.Metadata.(osv.DepGroups)
 	if !ok || len(g.DepGroups()) == 0 {
 		return false
@@ -224,14 +224,14 @@ func developmentOnly(p *extractor.Package) bool {
 	})
 }
 
-// pinned reports whether a requirement names one version.
-func pinned(p *extractor.Package) bool {
+// isPinned reports whether a requirement names one version.
+func isPinned(p *extractor.Package) bool {
 	m, ok := p.Metadata.(*requirements.Metadata)
 	return ok && strings.HasPrefix(m.VersionComparator, "==")
 }
 
-// concrete reports whether a text is a version, without ranges and placeholders.
-func concrete(v string) bool {
+// isVersion reports whether a text is a version, without ranges and placeholders.
+func isVersion(v string) bool {
 	return len(v) <= 256 && !strings.ContainsAny(v, " ,*${}[]()<>^~|\t")
 }
 

@@ -18,38 +18,38 @@ import (
 
 // Limits of a pom.xml and of its parents.
 const (
-	maxPOM     = 1 << 20   // bytes of one
-	maxSteps   = 1_000_000 // properties that are expanded
-	maxUnfold  = 16 << 20  // bytes of the expansion
-	maxInside  = 100       // properties within properties
-	maxNoted   = 10_000    // properties, whose values are each compared with one another
-	properties = "properties"
+	maxPOMBytes        = 1 << 20   // bytes of one
+	maxExpansions      = 1_000_000 // properties that are expanded
+	maxExpandedBytes   = 16 << 20  // bytes of the expansion
+	maxPropertyNesting = 100       // properties within properties
+	maxProperties      = 10_000    // properties, whose values are each compared with one another
+	propertiesElement  = "properties"
 )
 
-var errNoted = fmt.Errorf("%w: it has more than %d properties", catalog.ErrTooLarge, maxNoted)
+var errTooManyProperties = fmt.Errorf("%w: it has more than %d properties", catalog.ErrTooLarge, maxProperties)
 
-var errUnfold = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
+var errExpansionTooLarge = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
 
-// poms is a tree for the reader of pom.xml files, which expands properties without limits: a few
+// pomTree is a tree for the reader of pom.xml files, which expands properties without limits: a few
 // lines could take all memory. A file that it would read is checked first, together with those
 // before it.
-type poms struct {
+type pomTree struct {
 	scalibrfs.FS
-	values map[string][]string // of properties, in any of the files
-	noted  int                 // properties found
-	texts  []string            // texts with properties
-	err    error
+	propertyValues  map[string][]string // of properties, in any of the files
+	propertyCount   int                 // properties found
+	expandableTexts []string            // texts with properties
+	err             error
 }
 
 // Open opens a file whose properties are harmless.
-func (p *poms) Open(name string) (fs.File, error) {
+func (p *pomTree) Open(name string) (fs.File, error) {
 	f, err := p.FS.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxPOM+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxPOMBytes+1))
 	if err == nil {
-		err = p.add(data)
+		err = p.checkFile(data)
 	}
 	if err == nil {
 		info, statErr := f.Stat()
@@ -68,25 +68,25 @@ type pomFile struct {
 func (f *pomFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f *pomFile) Close() error               { return nil }
 
-// add checks one more file.
-func (p *poms) add(data []byte) error {
-	if len(data) > maxPOM {
-		return fmt.Errorf("%w: more than %d bytes", catalog.ErrTooLarge, maxPOM)
+// checkFile checks one more file.
+func (p *pomTree) checkFile(data []byte) error {
+	if len(data) > maxPOMBytes {
+		return fmt.Errorf("%w: more than %d bytes", catalog.ErrTooLarge, maxPOMBytes)
 	}
-	if err := p.collect(data); err != nil {
+	if err := p.collectProperties(data); err != nil {
 		return err
 	}
-	u := propertyExpander{values: p.values}
-	for _, text := range p.texts {
-		if !u.put(text) {
-			return errUnfold
+	u := propertyExpander{values: p.propertyValues}
+	for _, text := range p.expandableTexts {
+		if !u.expand(text) {
+			return errExpansionTooLarge
 		}
 	}
 	return nil
 }
 
-// collect records the texts of all elements, and the values of properties.
-func (p *poms) collect(data []byte) error {
+// collectProperties records the texts of all elements, and the values of properties.
+func (p *pomTree) collectProperties(data []byte) error {
 	d := datasource.NewMavenDecoder(bytes.NewReader(data))
 	var names []string
 	var texts [][]byte
@@ -107,30 +107,30 @@ func (p *poms) collect(data []byte) error {
 			}
 		case xml.EndElement:
 			last := len(names) - 1
-			p.note(names, string(bytes.TrimSpace(texts[last])))
+			p.recordText(names, string(bytes.TrimSpace(texts[last])))
 			names, texts = names[:last], texts[:last]
 		}
-		if p.noted > maxNoted {
-			return errNoted
+		if p.propertyCount > maxProperties {
+			return errTooManyProperties
 		}
 	}
 }
 
-// note records the text of a nested element. Besides properties, a project's version and group may
+// recordText records the text of a nested element. Besides properties, a project's version and group may
 // be expanded, too.
-func (p *poms) note(names []string, text string) {
+func (p *pomTree) recordText(names []string, text string) {
 	last := len(names) - 1
 	name := names[last]
 	if strings.Contains(text, "${") {
-		p.texts = append(p.texts, text)
+		p.expandableTexts = append(p.expandableTexts, text)
 	}
 	add := func(key string) {
-		if !slices.Contains(p.values[key], text) {
-			p.values[key] = append(p.values[key], text)
+		if !slices.Contains(p.propertyValues[key], text) {
+			p.propertyValues[key] = append(p.propertyValues[key], text)
 		}
 	}
 	switch {
-	case last > 0 && names[last-1] == properties:
+	case last > 0 && names[last-1] == propertiesElement:
 		add(name)
 	case last == 1 && (name == "version" || name == "groupId"):
 	case last == 2 && names[1] == "parent" && (name == "version" || name == "groupId"):
@@ -138,7 +138,7 @@ func (p *poms) note(names []string, text string) {
 	default:
 		return
 	}
-	p.noted++
+	p.propertyCount++
 	for _, key := range []string{name, "pom." + name, "project." + name} {
 		add(key)
 	}
@@ -146,32 +146,32 @@ func (p *poms) note(names []string, text string) {
 
 // propertyExpander expands properties in texts as their reader does, and counts.
 type propertyExpander struct {
-	values map[string][]string
-	inside []string // keys being expanded
-	steps  int
-	bytes  int
+	values        map[string][]string
+	expanding     []string // keys being expanded
+	expansions    int
+	expandedBytes int
 }
 
-// put reports whether the expansion of a text is within the limits.
-func (u *propertyExpander) put(text string) bool {
-	u.steps++
-	u.bytes += len(text)
-	if u.steps > maxSteps || u.bytes > maxUnfold || len(u.inside) > maxInside {
+// expand reports whether the expansion of a text is within the limits.
+func (u *propertyExpander) expand(text string) bool {
+	u.expansions++
+	u.expandedBytes += len(text)
+	if u.expansions > maxExpansions || u.expandedBytes > maxExpandedBytes || len(u.expanding) > maxPropertyNesting {
 		return false
 	}
 	for {
 		_, rest, ok := strings.Cut(text, "${")
 		key, after, closed := strings.Cut(rest, "}")
-		if !ok || !closed || slices.Contains(u.inside, key) { // a cycle ends there
+		if !ok || !closed || slices.Contains(u.expanding, key) { // a cycle ends there
 			return true
 		}
-		u.inside = append(u.inside, key)
+		u.expanding = append(u.expanding, key)
 		for _, value := range u.values[key] {
-			if !u.put(value) {
+			if !u.expand(value) {
 				return false
 			}
 		}
-		u.inside = u.inside[:len(u.inside)-1]
+		u.expanding = u.expanding[:len(u.expanding)-1]
 		text = after
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxList is the maximum size of a property list, in bytes. One of an application has some
+// maxPlistBytes is the maximum size of a property list, in bytes. One of an application has some
 // kilobytes; some have lists of every type of file.
-const maxList = 4 << 20
+const maxPlistBytes = 4 << 20
 
 // Applications finds applications.
 type Applications struct{}
@@ -41,29 +41,30 @@ func (Applications) FileRequired(p string) bool {
 	return strings.HasSuffix(p, ".app/Contents/Info.plist")
 }
 
-// bundle has the relevant keys of a property list. Its values may be of any type.
-type bundle struct {
-	Name        any `plist:"CFBundleName"`
-	DisplayName any `plist:"CFBundleDisplayName"`
-	Identifier  any `plist:"CFBundleIdentifier"`
-	Version     any `plist:"CFBundleVersion"`
-	Short       any `plist:"CFBundleShortVersionString"`
+// bundleInfo has the relevant keys of a property list. Its values may be of any type.
+type bundleInfo struct {
+	Name         any `plist:"CFBundleName"`
+	DisplayName  any `plist:"CFBundleDisplayName"`
+	Identifier   any `plist:"CFBundleIdentifier"`
+	Version      any `plist:"CFBundleVersion"`
+	ShortVersion any `plist:"CFBundleShortVersionString"`
 }
 
 // Extract reads one.
 func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxList)
+	data, err := f.ReadAll(maxPlistBytes)
 	if err != nil {
 		return nil, err
 	}
-	var b bundle
-	if err := decode(data, &b); err != nil {
+	var b bundleInfo
+	if err := decodePlist(data, &b); err != nil {
 		return nil, err
 	}
 	folder := strings.TrimSuffix(path.Base(strings.TrimSuffix(f.Path, "/Contents/Info.plist")), ".app")
 	p := catalog.Package{
-		Kind: catalog.MacOSApp, Name: first(b.DisplayName, b.Name, folder), Version: first(b.Short, b.Version),
-		BundleIDs: []string{first(b.Identifier)},
+		Kind: catalog.MacOSApp, Name: firstText(b.DisplayName, b.Name, folder),
+		Version:   firstText(b.ShortVersion, b.Version),
+		BundleIDs: []string{firstText(b.Identifier)},
 	}
 	if p.Version == "" {
 		return nil, nil // some helpers have none
@@ -71,8 +72,8 @@ func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Packa
 	return []catalog.Package{p}, nil
 }
 
-// first returns the first value that is a text, not empty, and without a placeholder of the build.
-func first(values ...any) string {
+// firstText returns the first value that is a text, not empty, and without a placeholder of the build.
+func firstText(values ...any) string {
 	for _, v := range values {
 		s, ok := v.(string)
 		s = strings.TrimSpace(s)
@@ -84,17 +85,17 @@ func first(values ...any) string {
 	return ""
 }
 
-// decode reads a property list of either form. The reader for binary ones trusts sizes in the file,
+// decodePlist reads a property list of either form. The reader for binary ones trusts sizes in the file,
 // so that these are checked before.
-func decode(data []byte, into any) (err error) {
+func decodePlist(data []byte, into any) (err error) {
 	if len(data) == 0 {
 		return errors.New("it is empty")
 	}
 	if bytes.HasPrefix(data, []byte("bplist")) {
-		if err := sane(data); err != nil {
+		if err := checkBinaryPlist(data); err != nil {
 			return err
 		}
-	} else if depth(data) > maxDepth {
+	} else if plistDepth(data) > maxDepth {
 		return errors.New("it is nested too deep")
 	}
 	if _, err := plist.Unmarshal(data, into); err != nil {
@@ -106,9 +107,9 @@ func decode(data []byte, into any) (err error) {
 // maxDepth limits the nesting of the elements of a property list.
 const maxDepth = 100
 
-// depth returns the maximum nesting of a property list, or a larger number. It counts the elements
+// plistDepth returns the maximum nesting of a property list, or a larger number. It counts the elements
 // of an XML list, or the brackets of a text list.
-func depth(data []byte) int {
+func plistDepth(data []byte) int {
 	open, most := 0, 0
 	for i := 0; i+1 < len(data); i++ {
 		switch c, next := data[i], data[i+1]; {

@@ -27,7 +27,7 @@ func (System) FileRequired(p string) bool {
 
 // Extract reads it.
 func (System) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxList)
+	data, err := f.ReadAll(maxPlistBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,9 @@ func (System) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, er
 		Name    any `plist:"ProductName"`
 		Version any `plist:"ProductVersion"`
 	}
-	if err := decode(data, &v); err != nil {
+	if err := decodePlist(data, &v); err != nil {
 		return nil, err
 	}
-	return []catalog.Package{{Kind: catalog.System, Name: first(v.Name, "macOS"), Version: first(v.Version)}}, nil
+	return []catalog.Package{{Kind: catalog.System, Name: firstText(v.Name, "macOS"), Version: firstText(v.Version)}},
+		nil
 }

@@ -16,10 +16,10 @@ func TestArchiveThatIsCut(t *testing.T) {
 		return asar(`{"files":{"node_modules":{"files":{`+entries+`}}}}`, asarData)
 	}
 	var many, wrong strings.Builder
-	for i := range maxNodes {
+	for i := range maxEntries {
 		fmt.Fprintf(&many, `,"z%06d":{}`, i)
 	}
-	for i := range 2 * maxWrong {
+	for i := range 2 * maxBadFiles {
 		fmt.Fprintf(&wrong, `,"z%d":{"files":{"package.json":{"offset":"99999","size":1}}}`, i)
 	}
 	for name, c := range map[string]struct {
@@ -32,7 +32,7 @@ func TestArchiveThatIsCut(t *testing.T) {
 		"many entries": {inModules(ws +
 			many.String()), "too large: its list of files has more than 200000 entries", false, 1},
 		"many more entries": {
-			inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxNodes)),
+			inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxEntries)),
 			"too large: its list of files has more than 200000 entries", false, 0,
 		},
 		"many that are wrong": {inModules(ws +
@@ -41,11 +41,11 @@ func TestArchiveThatIsCut(t *testing.T) {
 			`,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "it lies outside", true, 1},
 		"one that is no JSON": {inModules(ws +
 			`,"z":{"files":{"package.json":{"offset":"0","size":5}}}`), "unexpected end of JSON", true, 1},
-		"a list without end": {asar(strings.Repeat(" ", maxIndex+1),
+		"a list without end": {asar(strings.Repeat(" ", maxIndexBytes+1),
 			""), "too large: its list of files has 33554433 bytes", false, 0},
 		"a huge package.json": {
 			asar(`{"files":{"node_modules":{"files":{"a":{"files":{"package.json":{"offset":"0","size":4194305}}}}}}}`,
-				strings.Repeat(" ", maxManifest+1)), "too large: 4194305 bytes", false, 0,
+				strings.Repeat(" ", maxManifestBytes+1)), "too large: 4194305 bytes", false, 0,
 		},
 	} {
 		r, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"app.asar": c.archive}),
@@ -55,7 +55,7 @@ func TestArchiveThatIsCut(t *testing.T) {
 		}
 		got := strings.Join(catalogtest.Lines(r), "\n")
 		if !strings.Contains(got, c.want) || len(r.Packages) != c.found || len(r.Warnings) > 0 &&
-			(r.Warnings[0].Odd != c.odd || c.want == "") || len(r.Warnings) == 0 && c.want != "" {
+			(r.Warnings[0].InvalidContent != c.odd || c.want == "") || len(r.Warnings) == 0 && c.want != "" {
 			t.Errorf("%s: %.500s", name, got)
 		}
 	}
@@ -63,7 +63,7 @@ func TestArchiveThatIsCut(t *testing.T) {
 
 // A license may have any type, and takes no memory.
 func TestLicenseOfALock(t *testing.T) {
-	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
+	catalogtest.Expect(t, []catalog.Extractor{LockFiles{}}, catalogtest.Files{
 		"package-lock.json": `{"packages":{"node_modules/a":{"version":"1.0.0","license":[[[["MIT"]]]]},"node_modules/b":{"version":"1.0.0","license":"M\u0049T"}}}`,
 	}, "npm a 1.0.0 /package-lock.json", "npm b 1.0.0 /package-lock.json [MIT]")
 }

@@ -8,73 +8,75 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxLock is the maximum size of a lock file, in bytes.
-const maxLock = 32 << 20
+// maxLockBytes is the maximum size of a lock file, in bytes.
+const maxLockBytes = 32 << 20
 
-// Lock reads the lock files of npm itself, of all three versions.
-type Lock struct{}
+// LockFiles reads the lock files of npm itself, of all three versions.
+type LockFiles struct{}
 
-var _ catalog.Extractor = Lock{}
+var _ catalog.Extractor = LockFiles{}
 
 // Name returns the name of the extractor in warnings.
-func (Lock) Name() string { return "npm/package-lock.json" }
+func (LockFiles) Name() string { return "npm/package-lock.json" }
 
 // Patterns selects both of its names.
-func (Lock) Patterns() catalog.Patterns {
+func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"package-lock.json", "npm-shrinkwrap.json"}}
 }
 
 // FileRequired accepts those of projects.
-func (Lock) FileRequired(p string) bool { return !catalog.WithinPackage(p) && !catalog.IsTestData(p) }
+func (LockFiles) FileRequired(p string) bool {
+	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
+}
 
-// lock has the relevant parts of a lock file. Since version 2 packages are listed by their target
+// lockFile has the relevant parts of a lock file. Since version 2 packages are listed by their target
 // directory, before that they are nested by name.
-type lock struct {
-	Packages     map[string]locked  `json:"packages"`
-	Dependencies map[string]*nested `json:"dependencies"`
+type lockFile struct {
+	Packages     map[string]lockedPackage     `json:"packages"`
+	Dependencies map[string]*nestedDependency `json:"dependencies"`
 }
 
-type locked struct {
-	Name    string `json:"name"` // when it is installed under another
-	Version string `json:"version"`
-	License word   `json:"license"`
-	Dev     bool   `json:"dev"`
+type lockedPackage struct {
+	Name    string        `json:"name"` // when it is installed under another
+	Version string        `json:"version"`
+	License lenientString `json:"license"`
+	Dev     bool          `json:"dev"`
 }
 
-// word is a text, or empty for a value of another type, which then takes no memory.
-type word string
+// lenientString is a text, or empty for a value of another type, which then takes no memory.
+type lenientString string
 
 // UnmarshalJSON never fails.
-func (w *word) UnmarshalJSON(data []byte) error {
+func (w *lenientString) UnmarshalJSON(data []byte) error {
 	var text string
 	if len(data) > 0 && data[0] == '"' && json.Unmarshal(data, &text) == nil {
-		*w = word(text)
+		*w = lenientString(text)
 	}
 	return nil
 }
 
-type nested struct {
-	Version      string             `json:"version"`
-	Dev          bool               `json:"dev"`
-	Dependencies map[string]*nested `json:"dependencies"`
+type nestedDependency struct {
+	Version      string                       `json:"version"`
+	Dev          bool                         `json:"dev"`
+	Dependencies map[string]*nestedDependency `json:"dependencies"`
 }
 
 // Extract reads one.
-func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxLock)
+func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxLockBytes)
 	if err != nil {
 		return nil, err
 	}
-	var l lock
-	if err := json.Unmarshal(trimMark(data), &l); err != nil {
+	var l lockFile
+	if err := json.Unmarshal(trimBOM(data), &l); err != nil {
 		return nil, err
 	}
 	if l.Packages == nil {
-		return byName(l.Dependencies, nil), nil
+		return appendNested(l.Dependencies, nil), nil
 	}
 	var out []catalog.Package
 	for folder, p := range l.Packages {
-		name, ok := modules(folder)
+		name, ok := pathInNodeModules(folder)
 		if !ok || p.Dev { // it is the project itself or a part of it, or for development
 			continue
 		}
@@ -83,15 +85,15 @@ func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, erro
 		}
 		found := catalog.Package{Kind: catalog.NPM, Name: name, Version: p.Version}
 		if p.License != "" {
-			found.Licenses = nonEmpty(string(p.License))
+			found.Licenses = firstNonEmpty(string(p.License))
 		}
 		out = appendReleased(out, found)
 	}
 	return out, nil
 }
 
-// byName lists nested packages.
-func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
+// appendNested lists nested packages.
+func appendNested(all map[string]*nestedDependency, out []catalog.Package) []catalog.Package {
 	for name, p := range all {
 		if p == nil {
 			continue
@@ -105,7 +107,7 @@ func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 		if !p.Dev {
 			out = appendReleased(out, catalog.Package{Kind: catalog.NPM, Name: name, Version: version})
 		}
-		out = byName(p.Dependencies, out)
+		out = appendNested(p.Dependencies, out)
 	}
 	return out
 }
@@ -113,7 +115,7 @@ func byName(all map[string]*nested, out []catalog.Package) []catalog.Package {
 // appendReleased adds a package if its version is one, not the address of a directory or a
 // repository.
 func appendReleased(out []catalog.Package, p catalog.Package) []catalog.Package {
-	if !named(p.Name) || !versioned(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' ||
+	if !isValidName(p.Name) || !isVersion(p.Version) || p.Version[0] < '0' || p.Version[0] > '9' ||
 		strings.Contains(p.Version, "/") {
 		return out
 	}

@@ -15,33 +15,33 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 )
 
-// maxManifest is the maximum size of a package.json, in bytes.
-const maxManifest = 4 << 20
+// maxManifestBytes is the maximum size of a package.json, in bytes.
+const maxManifestBytes = 4 << 20
 
-// Installed reads the package.json files of installed packages.
-type Installed struct{}
+// InstalledPackages reads the package.json files of installed packages.
+type InstalledPackages struct{}
 
-var _ catalog.Extractor = Installed{}
+var _ catalog.Extractor = InstalledPackages{}
 
 // Name returns the name of the extractor in warnings.
-func (Installed) Name() string { return "npm/package.json" }
+func (InstalledPackages) Name() string { return "npm/package.json" }
 
 // Patterns selects every package.json.
-func (Installed) Patterns() catalog.Patterns {
+func (InstalledPackages) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"package.json"}}
 }
 
 // FileRequired accepts those below node_modules, where packages also bundle other packages, and
 // those that Debian installs, but not those of tests.
-func (Installed) FileRequired(p string) bool {
-	if inside, ok := modules(p); ok {
-		return root(inside) || !ofTests(inside)
+func (InstalledPackages) FileRequired(p string) bool {
+	if inside, ok := pathInNodeModules(p); ok {
+		return isPackageRoot(inside) || !isTestPath(inside)
 	}
 	return strings.HasPrefix(p, "usr/share/nodejs/") && !catalog.IsTestData(p)
 }
 
-// modules returns the part of a path below the last node_modules.
-func modules(p string) (inside string, ok bool) {
+// pathInNodeModules returns the part of a path below the last node_modules.
+func pathInNodeModules(p string) (inside string, ok bool) {
 	i := strings.LastIndex("/"+p, "/node_modules/")
 	if i < 0 {
 		return "", false
@@ -49,9 +49,9 @@ func modules(p string) (inside string, ok bool) {
 	return p[i+len("node_modules/"):], true
 }
 
-// ofTests reports whether a path within a package leads to its tests or examples, which contain
+// isTestPath reports whether a path within a package leads to its tests or examples, which contain
 // many packages that are not installed.
-func ofTests(inside string) bool {
+func isTestPath(inside string) bool {
 	for part := range strings.SplitSeq(inside, "/") {
 		switch part {
 		case "test", "tests", "example", "examples":
@@ -61,21 +61,21 @@ func ofTests(inside string) bool {
 	return catalog.IsTestData(inside)
 }
 
-// root reports whether a path below node_modules is the package.json of a package itself.
-func root(inside string) bool {
+// isPackageRoot reports whether a path below node_modules is the package.json of a package itself.
+func isPackageRoot(inside string) bool {
 	parts := strings.Count(inside, "/")
 	return parts == 1 || parts == 2 && strings.HasPrefix(inside, "@")
 }
 
 // Extract reads one.
-func (Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	data, err := f.ReadAll(maxManifest)
+func (InstalledPackages) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	data, err := f.ReadAll(maxManifestBytes)
 	if err != nil {
 		return nil, err
 	}
-	inside, ok := modules(f.Path)
-	within := ok && !root(inside)
-	p, ok, err := parse(data, within)
+	inside, ok := pathInNodeModules(f.Path)
+	within := ok && !isPackageRoot(inside)
+	p, ok, err := parseManifest(data, within)
 	if within {
 		err = nil // data of a package may look like a package.json
 	}
@@ -96,18 +96,19 @@ type manifest struct {
 	Private  any             `json:"private"`
 }
 
-// parse reads a package.json. It reports false without name and version, and for an extension of an
+// parseManifest reads a package.json. It reports false without name and version, and for an extension of an
 // editor or of a game engine, which share the file's name. Within another package it is one only if
 // it was published: packages mark their own directories as private.
-func parse(data []byte, within bool) (catalog.Package, bool, error) {
+func parseManifest(data []byte, within bool) (catalog.Package, bool, error) {
 	var m manifest
-	data = trimMark(data)
+	data = trimBOM(data)
 	if err := json.Unmarshal(data, &m); err != nil {
 		return catalog.Package{}, false, err
 	}
 	var engines map[string]any
-	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil || !named(m.Name) ||
-		!versioned(m.Version) {
+	if json.Unmarshal(m.Engines, &engines) == nil && engines["vscode"] != nil || m.Unity != nil ||
+		!isValidName(m.Name) ||
+		!isVersion(m.Version) {
 		return catalog.Package{}, false, nil
 	}
 	if within && m.Private == true {
@@ -115,29 +116,29 @@ func parse(data []byte, within bool) (catalog.Package, bool, error) {
 	}
 	return catalog.Package{
 		Kind: catalog.NPM, Name: m.Name, Version: m.Version,
-		Licenses: append(licenses(m.License), licenses(m.Licenses)...),
+		Licenses: append(parseLicenses(m.License), parseLicenses(m.Licenses)...),
 	}, true, nil
 }
 
-// trimMark drops a byte order mark.
-func trimMark(data []byte) []byte {
+// trimBOM drops a byte order mark.
+func trimBOM(data []byte) []byte {
 	if len(data) >= 3 && string(data[:3]) == "\xef\xbb\xbf" {
 		return data[3:]
 	}
 	return data
 }
 
-func named(name string) bool {
+func isValidName(name string) bool {
 	return name != "" && len(name) <= 214 && !strings.ContainsAny(name, " \t\n\\<>{}") && !strings.HasPrefix(name, "/")
 }
 
-func versioned(v string) bool {
+func isVersion(v string) bool {
 	return v != "" && len(v) <= 256 && !strings.ContainsAny(v, " \t\n<>{}")
 }
 
-// licenses reads a license in the historical forms of npm: a text, {"type": text}, or a list of
+// parseLicenses reads a license in the historical forms of npm: a text, {"type": text}, or a list of
 // these.
-func licenses(raw json.RawMessage) []string {
+func parseLicenses(raw json.RawMessage) []string {
 	var text string
 	var object struct {
 		Type string `json:"type"`
@@ -148,16 +149,16 @@ func licenses(raw json.RawMessage) []string {
 	case len(raw) == 0:
 		return nil
 	case json.Unmarshal(raw, &text) == nil:
-		return nonEmpty(text)
+		return firstNonEmpty(text)
 	case json.Unmarshal(raw, &object) == nil:
-		return nonEmpty(object.Type, object.Name)
+		return firstNonEmpty(object.Type, object.Name)
 	case json.Unmarshal(raw, &list) == nil && len(list) <= 20:
 		var out []string
 		for _, r := range list {
 			if json.Unmarshal(r, &text) == nil {
-				out = append(out, nonEmpty(text)...)
+				out = append(out, firstNonEmpty(text)...)
 			} else if json.Unmarshal(r, &object) == nil {
-				out = append(out, nonEmpty(object.Type)...)
+				out = append(out, firstNonEmpty(object.Type)...)
 			}
 		}
 		return out
@@ -166,8 +167,8 @@ func licenses(raw json.RawMessage) []string {
 	}
 }
 
-// nonEmpty returns the first text that is not empty.
-func nonEmpty(texts ...string) []string {
+// firstNonEmpty returns the first text that is not empty.
+func firstNonEmpty(texts ...string) []string {
 	for _, t := range texts {
 		if t = strings.TrimSpace(t); t != "" && len(t) <= 200 {
 			return []string{t}

@@ -9,7 +9,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-var all = []catalog.Extractor{Installed{}, Archive{}}
+var all = []catalog.Extractor{InstalledPackages{}, AsarArchives{}}
 
 func TestInstalled(t *testing.T) {
 	catalogtest.Expect(t, all, catalogtest.Files{
@@ -87,7 +87,7 @@ const lock1 = `{"lockfileVersion":1,"dependencies":{"ws":{"version":"1.0.0","dep
 	`"al":{"version":"npm:string-width@4.2.0"},"f":{"version":"file:../f"},"n":null}}`
 
 func TestLock(t *testing.T) {
-	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
+	catalogtest.Expect(t, []catalog.Extractor{LockFiles{}}, catalogtest.Files{
 		"app/package-lock.json":                lock3,
 		"old/npm-shrinkwrap.json":              lock1,
 		"app/node_modules/x/package-lock.json": lock3,
@@ -104,7 +104,7 @@ func FuzzLock(f *testing.F) {
 	f.Add([]byte(lock1))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, err := catalog.Scan(t.Context(), fstest.MapFS{"package-lock.json": {Data: data}},
-			catalog.Options{Extractors: []catalog.Extractor{Lock{}}, Workers: 1}); err != nil {
+			catalog.Options{Extractors: []catalog.Extractor{LockFiles{}}, Workers: 1}); err != nil {
 			t.Fatal(err)
 		}
 	})

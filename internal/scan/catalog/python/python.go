@@ -21,28 +21,28 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/ziplimit"
 )
 
-// maxMetadata is how many bytes of a metadata file are read: headers come first, and then a
+// maxMetadataBytes is how many bytes of a metadata file are read: headers come first, and then a
 // description of any length.
-const maxMetadata = 1 << 20
+const maxMetadataBytes = 1 << 20
 
-// Installed reads metadata.
-type Installed struct{}
+// InstalledPackages reads metadata.
+type InstalledPackages struct{}
 
-var _ catalog.Extractor = Installed{}
+var _ catalog.Extractor = InstalledPackages{}
 
 // Name returns the name of the extractor in warnings.
-func (Installed) Name() string { return "python/metadata" }
+func (InstalledPackages) Name() string { return "python/metadata" }
 
 // Patterns selects the names of metadata and of archives.
-func (Installed) Patterns() catalog.Patterns {
+func (InstalledPackages) Patterns() catalog.Patterns {
 	return catalog.Patterns{
 		Names: []string{"METADATA", "PKG-INFO"}, Extensions: []string{".egg-info", ".egg", ".whl"},
-		Parts: true,
+		PartialRead: true,
 	}
 }
 
 // FileRequired accepts metadata in the directories that installers make, and archives.
-func (Installed) FileRequired(p string) bool {
+func (InstalledPackages) FileRequired(p string) bool {
 	folder := path.Dir(p)
 	switch path.Base(p) {
 	case "METADATA":
@@ -55,23 +55,23 @@ func (Installed) FileRequired(p string) bool {
 }
 
 // Extract reads a file of metadata or an archive with one.
-func (e Installed) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+func (e InstalledPackages) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
 		return nil, err
 	}
 	if ext := strings.ToLower(path.Ext(f.Path)); ext == ".egg" || ext == ".whl" {
-		return e.archive(r, f.Size())
+		return e.readArchive(r, f.Size())
 	}
-	p, err := parse(io.LimitReader(r, maxMetadata))
+	p, err := parseMetadata(io.LimitReader(r, maxMetadataBytes))
 	if err != nil {
 		return nil, err
 	}
 	return []catalog.Package{p}, nil
 }
 
-// archive reads the metadata in an egg or a wheel.
-func (e Installed) archive(r io.ReaderAt, size int64) ([]catalog.Package, error) {
+// readArchive reads the metadata in an egg or a wheel.
+func (e InstalledPackages) readArchive(r io.ReaderAt, size int64) ([]catalog.Package, error) {
 	z, err := ziplimit.Open(r, size)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (e Installed) archive(r io.ReaderAt, size int64) ([]catalog.Package, error)
 			strings.Count(f.Name, "/") != 1 {
 			continue
 		}
-		p, err := member(f)
+		p, err := readMetadataFile(f)
 		if err != nil {
 			return out, err
 		}
@@ -91,22 +91,22 @@ func (e Installed) archive(r io.ReaderAt, size int64) ([]catalog.Package, error)
 	return out, nil
 }
 
-func member(f *zip.File) (catalog.Package, error) {
+func readMetadataFile(f *zip.File) (catalog.Package, error) {
 	r, err := f.Open()
 	if err != nil {
 		return catalog.Package{}, err
 	}
 	defer r.Close()
-	return parse(io.LimitReader(r, maxMetadata))
+	return parseMetadata(io.LimitReader(r, maxMetadataBytes))
 }
 
-// parse reads the headers of metadata: lines of "Key: value" up to the first empty one.
-func parse(r io.Reader) (catalog.Package, error) {
+// parseMetadata reads the headers of metadata: lines of "Key: value" up to the first empty one.
+func parseMetadata(r io.Reader) (catalog.Package, error) {
 	p := catalog.Package{Kind: catalog.Python}
 	var license, expression string
 	var classifiers []string
 	s := bufio.NewScanner(r)
-	s.Buffer(nil, maxMetadata+1)
+	s.Buffer(nil, maxMetadataBytes+1)
 	for s.Scan() {
 		line := bytes.TrimSuffix(s.Bytes(), []byte("\r"))
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -119,13 +119,13 @@ func parse(r io.Reader) (catalog.Package, error) {
 		text := strings.TrimSpace(string(value))
 		switch strings.ToLower(string(key)) {
 		case "name":
-			p.Name = first(p.Name, text)
+			p.Name = firstNonEmpty(p.Name, text)
 		case "version":
-			p.Version = first(p.Version, text)
+			p.Version = firstNonEmpty(p.Version, text)
 		case "license":
-			license = first(license, text)
+			license = firstNonEmpty(license, text)
 		case "license-expression":
-			expression = first(expression, text)
+			expression = firstNonEmpty(expression, text)
 		case "classifier":
 			if c, ok := strings.CutPrefix(text, "License :: OSI Approved :: "); ok {
 				classifiers = append(classifiers, c)
@@ -138,20 +138,20 @@ func parse(r io.Reader) (catalog.Package, error) {
 	if p.Name == "" || p.Version == "" {
 		return p, errors.New("it names no package or no version")
 	}
-	p.Licenses = licenses(expression, license, classifiers)
+	p.Licenses = chooseLicenses(expression, license, classifiers)
 	return p, nil
 }
 
-// first returns had, or now if had is empty.
-func first(had, now string) string {
+// firstNonEmpty returns had, or now if had is empty.
+func firstNonEmpty(had, now string) string {
 	if had != "" {
 		return had
 	}
 	return now
 }
 
-// licenses prefers an expression; a full license text in that field is ignored.
-func licenses(expression, license string, classifiers []string) []string {
+// chooseLicenses prefers an expression; a full license text in that field is ignored.
+func chooseLicenses(expression, license string, classifiers []string) []string {
 	switch {
 	case expression != "":
 		return []string{expression}

@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/catalogtest"
 )
 
-var all = []catalog.Extractor{Installed{}}
+var all = []catalog.Extractor{InstalledPackages{}}
 
 func archive(t testing.TB, files ...string) string {
 	var b bytes.Buffer

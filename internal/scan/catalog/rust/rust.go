@@ -17,34 +17,34 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/catalog/tomllimit"
 )
 
-// maxLock is the maximum size of a Cargo.lock, in bytes.
-const maxLock = 16 << 20
+// maxLockBytes is the maximum size of a Cargo.lock, in bytes.
+const maxLockBytes = 16 << 20
 
-// Lock reads Cargo.lock files.
-type Lock struct{}
+// LockFiles reads Cargo.lock files.
+type LockFiles struct{}
 
-var _ catalog.Extractor = Lock{}
+var _ catalog.Extractor = LockFiles{}
 
 // Name returns the name of the extractor in warnings.
-func (Lock) Name() string { return "rust/Cargo.lock" }
+func (LockFiles) Name() string { return "rust/Cargo.lock" }
 
 // Patterns selects every Cargo.lock, and for every Cargo.toml.
-func (Lock) Patterns() catalog.Patterns {
+func (LockFiles) Patterns() catalog.Patterns {
 	return catalog.Patterns{Names: []string{"Cargo.lock", "Cargo.toml"}}
 }
 
 // FileRequired accepts the locks of projects, and the manifests at the root of a downloaded crate.
-func (Lock) FileRequired(p string) bool {
+func (LockFiles) FileRequired(p string) bool {
 	if path.Base(p) == "Cargo.toml" {
-		_, _, ok := downloaded(p)
+		_, _, ok := downloadedCrate(p)
 		return ok
 	}
 	return !catalog.WithinPackage(p) && !catalog.IsTestData(p)
 }
 
-// downloaded returns the crate to whose directory a manifest belongs:
+// downloadedCrate returns the crate to whose directory a manifest belongs:
 // registry/src/index.x-6f17d22bba15001f/serde_json-1.0.1/Cargo.toml.
-func downloaded(p string) (name, version string, ok bool) {
+func downloadedCrate(p string) (name, version string, ok bool) {
 	i := strings.LastIndex("/"+p, "/registry/src/")
 	if i < 0 {
 		return "", "", false
@@ -63,8 +63,8 @@ func downloaded(p string) (name, version string, ok bool) {
 	return "", "", false
 }
 
-// lock has the relevant parts of a Cargo.lock.
-type lock struct {
+// lockFile has the relevant parts of a Cargo.lock.
+type lockFile struct {
 	Package []struct {
 		Name    string
 		Version string
@@ -73,18 +73,18 @@ type lock struct {
 }
 
 // Extract reads one.
-func (Lock) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
-	if name, version, ok := downloaded(f.Path); ok {
+func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package, error) {
+	if name, version, ok := downloadedCrate(f.Path); ok {
 		return []catalog.Package{{Kind: catalog.Rust, Name: name, Version: version}}, nil
 	}
-	data, err := f.ReadAll(maxLock)
+	data, err := f.ReadAll(maxLockBytes)
 	if err != nil {
 		return nil, err
 	}
 	if err := tomllimit.Check(data); err != nil {
 		return nil, err
 	}
-	var l lock
+	var l lockFile
 	if err := toml.Unmarshal(data, &l); err != nil {
 		return nil, err
 	}

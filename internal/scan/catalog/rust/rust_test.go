@@ -11,7 +11,7 @@ import (
 func TestLock(t *testing.T) {
 	const text = "version = 3\n\n[[package]]\nname = \"mine\"\nversion = \"0.1.0\"\n\n[[package]]\nname " +
 		"= \"time\"\nversion = \"0.1.42\"\nsource = \"registry+https://example.test\"\nchecksum = \"x\"\n"
-	catalogtest.Expect(t, []catalog.Extractor{Lock{}}, catalogtest.Files{
+	catalogtest.Expect(t, []catalog.Extractor{LockFiles{}}, catalogtest.Files{
 		"src/Cargo.lock":  text,
 		"src/Cargo.toml":  "[package]\nname = \"mine\"\n",
 		"bad/Cargo.lock":  "[[package",
@@ -34,7 +34,7 @@ func FuzzLock(f *testing.F) {
 	f.Add("[[package]]\nname = \"a\"\nversion = \"1\"\nsource = \"x\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if _, err := catalog.Scan(t.Context(), catalogtest.Tree(catalogtest.Files{"Cargo.lock": text}),
-			catalog.Options{Extractors: []catalog.Extractor{Lock{}}}); err != nil {
+			catalog.Options{Extractors: []catalog.Extractor{LockFiles{}}}); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -20,8 +20,8 @@ const MaxDepth = 64
 // text.
 const MaxValues = 2_000_000
 
-// ErrDeep reports a document nested deeper than any benign one.
-var ErrDeep = fmt.Errorf("it is nested more than %d deep", MaxDepth)
+// ErrTooDeep reports a document nested deeper than any benign one.
+var ErrTooDeep = fmt.Errorf("it is nested more than %d deep", MaxDepth)
 
 // Check checks a document.
 func Check(data []byte) error {
@@ -39,10 +39,10 @@ func Check(data []byte) error {
 		case '#':
 			i = lineEnd(data, i) - 1
 		case '"', '\'':
-			i = textEnd(data, i) - 1
+			i = stringEnd(data, i) - 1
 		}
 		if open > MaxDepth || dots > MaxDepth {
-			return ErrDeep
+			return ErrTooDeep
 		}
 	}
 	values := 0
@@ -63,9 +63,9 @@ func lineEnd(data []byte, at int) int {
 	return len(data)
 }
 
-// textEnd returns the offset after a text. A text of a single line that does not end there is an
+// stringEnd returns the offset after a text. A text of a single line that does not end there is an
 // error to the parser, which then stops.
-func textEnd(data []byte, at int) int {
+func stringEnd(data []byte, at int) int {
 	quote := data[at]
 	long := bytes.Repeat([]byte{quote}, 3)
 	lines := bytes.HasPrefix(data[at:], long)

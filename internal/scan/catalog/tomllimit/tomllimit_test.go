@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 		"a = " + many("['''x''''', "), "a = " + many("[\"]\\\"]\", "), "a = " + many("[ # ]\n"),
 		"a = " + many("[\"\"\"]\\\"\"\"\"\", "),
 	} {
-		if err := Check([]byte(deep)); !errors.Is(err, ErrDeep) {
+		if err := Check([]byte(deep)); !errors.Is(err, ErrTooDeep) {
 			t.Errorf("%.30q: got %v", deep, err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 
 // Limits of an archive's list of files.
 const (
-	MaxFiles = 100_000
-	maxList  = 10 << 20 // bytes
+	MaxFiles          = 100_000
+	maxDirectoryBytes = 10 << 20 // bytes
 )
 
 // ErrTooMany reports an archive with more files than any benign one.
@@ -26,72 +26,72 @@ var ErrTooMany = errors.New("the archive holds too many files")
 
 // Sizes of the records at the end of an archive, as the format defines them.
 const (
-	endSize   = 22
-	end64Size = 56
-	locSize   = 20
-	comment   = 1<<16 - 1
+	endRecordSize    = 22
+	zip64EndSize     = 56
+	zip64LocatorSize = 20
+	maxCommentBytes  = 1<<16 - 1
 )
 
 // Open opens an archive.
 func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	files, list, err := end(r, size)
+	files, list, err := readEndRecord(r, size)
 	if err != nil {
 		return nil, err
 	}
-	if files > MaxFiles || list > maxList {
+	if files > MaxFiles || list > maxDirectoryBytes {
 		return nil, fmt.Errorf("%w: %d", ErrTooMany, files)
 	}
 	// The standard library reads entries until they end, whatever number the archive stated.
-	b := &bounded{r: r, left: maxList + 1<<20}
+	b := &boundedReader{r: r, bytesLeft: maxDirectoryBytes + 1<<20}
 	z, err := zip.NewReader(b, size)
-	b.left = math.MaxInt64
-	if b.over {
+	b.bytesLeft = math.MaxInt64
+	if b.limitExceeded {
 		return nil, fmt.Errorf("%w: more than it says", ErrTooMany)
 	}
 	return z, err
 }
 
-// end returns the number of files, and the size of their list, from the last record of an archive.
-func end(r io.ReaderAt, size int64) (files, list uint64, err error) {
-	n := min(size, endSize+comment)
-	if n < endSize {
+// readEndRecord returns the number of files, and the size of their list, from the last record of an archive.
+func readEndRecord(r io.ReaderAt, size int64) (files, list uint64, err error) {
+	n := min(size, endRecordSize+maxCommentBytes)
+	if n < endRecordSize {
 		return 0, 0, zip.ErrFormat
 	}
 	tail := make([]byte, n)
 	if _, err := r.ReadAt(tail, size-n); err != nil && !errors.Is(err, io.EOF) {
 		return 0, 0, err
 	}
-	for i := len(tail) - endSize; i >= 0; i-- {
+	for i := len(tail) - endRecordSize; i >= 0; i-- {
 		if string(tail[i:i+4]) != "PK\x05\x06" {
 			continue
 		}
-		if int(binary.LittleEndian.Uint16(tail[i+20:])) > len(tail)-i-endSize {
+		if int(binary.LittleEndian.Uint16(tail[i+20:])) > len(tail)-i-endRecordSize {
 			continue
 		}
 		files, list = uint64(binary.LittleEndian.Uint16(tail[i+10:])), uint64(binary.LittleEndian.Uint32(tail[i+12:]))
 		if files == 0xffff || list == 0xffffffff || binary.LittleEndian.Uint32(tail[i+16:]) == 0xffffffff {
-			return end64(r, size-n+int64(i), files, list)
+			return readZip64End(r, size-n+int64(i), files, list)
 		}
 		return files, list, nil
 	}
 	return 0, 0, zip.ErrFormat
 }
 
-// end64 reads the same from the larger record that precedes the last one in a large archive.
-func end64(r io.ReaderAt, last int64, files, list uint64) (uint64, uint64, error) {
-	var loc [locSize]byte
-	if last < locSize {
+// readZip64End reads the same from the larger record that precedes the last one in a large archive.
+func readZip64End(r io.ReaderAt, last int64, files, list uint64) (uint64, uint64, error) {
+	var loc [zip64LocatorSize]byte
+	if last < zip64LocatorSize {
 		return files, list, nil
 	}
-	if _, err := r.ReadAt(loc[:], last-locSize); err != nil {
+	if _, err := r.ReadAt(loc[:], last-zip64LocatorSize); err != nil {
 		return 0, 0, err
 	}
 	at := int64(binary.LittleEndian.Uint64(loc[8:]))
 	if string(loc[:4]) != "PK\x06\x07" {
 		return files, list, nil
 	}
-	var rec [end64Size]byte
-	if at < 0 || at > last-end64Size {
+	var rec [zip64EndSize]byte
+	if at < 0 || at > last-zip64EndSize {
 		return 0, 0, zip.ErrFormat
 	}
 	if _, err := r.ReadAt(rec[:], at); err != nil {
@@ -100,17 +100,17 @@ func end64(r io.ReaderAt, last int64, files, list uint64) (uint64, uint64, error
 	return binary.LittleEndian.Uint64(rec[32:]), binary.LittleEndian.Uint64(rec[40:]), nil
 }
 
-// bounded is a reader that limits how many bytes are read while the list is.
-type bounded struct {
-	r    io.ReaderAt
-	left int64
-	over bool
+// boundedReader is a reader that limits how many bytes are read while the list is.
+type boundedReader struct {
+	r             io.ReaderAt
+	bytesLeft     int64
+	limitExceeded bool
 }
 
-func (b *bounded) ReadAt(p []byte, off int64) (int, error) {
-	if b.left != math.MaxInt64 {
-		if b.left -= int64(len(p)); b.left < 0 {
-			b.over = true
+func (b *boundedReader) ReadAt(p []byte, off int64) (int, error) {
+	if b.bytesLeft != math.MaxInt64 {
+		if b.bytesLeft -= int64(len(p)); b.bytesLeft < 0 {
+			b.limitExceeded = true
 			return 0, ErrTooMany
 		}
 	}

@@ -30,14 +30,14 @@ func archiveOf(t *testing.T, files int, comment string) []byte {
 // about its list.
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("x", 1<<16-1)
-	lies := archiveOf(t, (maxList+2<<20)/len(long), long) // a list larger than is read
-	last := lies[len(lies)-endSize:]
+	lies := archiveOf(t, (maxDirectoryBytes+2<<20)/len(long), long) // a list larger than is read
+	last := lies[len(lies)-endRecordSize:]
 	binary.LittleEndian.PutUint16(last[8:], 1)
 	binary.LittleEndian.PutUint16(last[10:], 1)
 	binary.LittleEndian.PutUint32(last[12:], 100)
 	most := archiveOf(t, MaxFiles, "") // with a record of 64 bits, which has their number
 	more := bytes.Clone(most)
-	record := more[len(more)-endSize-locSize-end64Size:]
+	record := more[len(more)-endRecordSize-zip64LocatorSize-zip64EndSize:]
 	binary.LittleEndian.PutUint64(record[24:], MaxFiles+1)
 	binary.LittleEndian.PutUint64(record[32:], MaxFiles+1)
 	for name, tt := range map[string]struct {
@@ -49,7 +49,7 @@ func TestBounds(t *testing.T) {
 		"none":                       {archiveOf(t, 0, ""), 0, nil},
 		"the most":                   {most, MaxFiles, nil},
 		"one more":                   {more, 0, ErrTooMany},
-		"few, with a long list":      {archiveOf(t, maxList/len(long)+1, long), 0, ErrTooMany},
+		"few, with a long list":      {archiveOf(t, maxDirectoryBytes/len(long)+1, long), 0, ErrTooMany},
 		"a list longer than it says": {lies, 0, ErrTooMany},
 		"no archive":                 {[]byte("PK"), 0, zip.ErrFormat},
 	} {

@@ -4,9 +4,9 @@ import "fmt"
 
 // Parts of a node, and of the description of a tree at the end of its root.
 const (
-	nodeHeader = 56
-	treeInfo   = 40
-	maxLevel   = 12 // of a tree; a container of 2^60 bytes needs fewer
+	nodeHeaderSize = 56
+	treeInfoSize   = 40
+	maxTreeLevel   = 12 // of a tree; a container of 2^60 bytes needs fewer
 
 	nodeRoot  = 1
 	nodeLeaf  = 2
@@ -22,46 +22,46 @@ const (
 
 // node is a node of a B-tree. Its bytes are immutable.
 type node struct {
-	b       []byte
-	table   int // where the table of contents begins
-	keys    int // where the keys begin
-	end     int // where the values end: they are counted from there downwards
-	count   int
-	level   int
-	leaf    bool
-	fixed   bool
-	root    bool
-	keySize int // of a fixed tree, which only its root knows
-	valSize int
+	data        []byte
+	tocOffset   int // where the table of contents begins
+	keysOffset  int // where the keys begin
+	valuesEnd   int // where the values end: they are counted from there downwards
+	recordCount int
+	level       int
+	isLeaf      bool
+	fixedSizes  bool
+	isRoot      bool
+	keySize     int // of a fixed tree, which only its root knows
+	valueSize   int
 }
 
 type nodeKey struct {
-	block  uint64
-	header bool
+	block     uint64
+	hasHeader bool
 }
 
 // parseNode reads the header of a node and checks its bounds.
 func parseNode(b []byte) (*node, error) {
 	flags := le.Uint16(b[32:])
 	n := &node{
-		b: b, level: int(le.Uint16(b[34:])), count: int(le.Uint32(b[36:])),
-		leaf: flags&nodeLeaf != 0, fixed: flags&nodeFixed != 0, root: flags&nodeRoot != 0,
-		end: len(b),
+		data: b, level: int(le.Uint16(b[34:])), recordCount: int(le.Uint32(b[36:])),
+		isLeaf: flags&nodeLeaf != 0, fixedSizes: flags&nodeFixed != 0, isRoot: flags&nodeRoot != 0,
+		valuesEnd: len(b),
 	}
-	if n.root {
-		n.end -= treeInfo
-		n.keySize, n.valSize = int(le.Uint32(b[n.end+8:])), int(le.Uint32(b[n.end+12:]))
+	if n.isRoot {
+		n.valuesEnd -= treeInfoSize
+		n.keySize, n.valueSize = int(le.Uint32(b[n.valuesEnd+8:])), int(le.Uint32(b[n.valuesEnd+12:]))
 	}
-	n.table = nodeHeader + int(le.Uint16(b[40:]))
-	n.keys = n.table + int(le.Uint16(b[42:]))
+	n.tocOffset = nodeHeaderSize + int(le.Uint16(b[40:]))
+	n.keysOffset = n.tocOffset + int(le.Uint16(b[42:]))
 	entry := 8
-	if n.fixed {
+	if n.fixedSizes {
 		entry = 4
 	}
-	if n.keys > n.end || n.count < 0 || n.count > (n.keys-n.table)/entry {
-		return nil, damaged("a node has %d records, which do not fit", n.count)
+	if n.keysOffset > n.valuesEnd || n.recordCount < 0 || n.recordCount > (n.keysOffset-n.tocOffset)/entry {
+		return nil, damaged("a node has %d records, which do not fit", n.recordCount)
 	}
-	if n.leaf != (n.level == 0) || n.level > maxLevel {
+	if n.isLeaf != (n.level == 0) || n.level > maxTreeLevel {
 		return nil, damaged("a node has level %d", n.level)
 	}
 	return n, nil
@@ -70,77 +70,77 @@ func parseNode(b []byte) (*node, error) {
 // key returns the key of a record; it is empty where the node is damaged.
 func (n *node) key(i, size int) []byte {
 	var off int
-	if n.fixed {
-		off = int(le.Uint16(n.b[n.table+4*i:]))
+	if n.fixedSizes {
+		off = int(le.Uint16(n.data[n.tocOffset+4*i:]))
 	} else {
-		at := n.table + 8*i
-		off, size = int(le.Uint16(n.b[at:])), int(le.Uint16(n.b[at+2:]))
+		at := n.tocOffset + 8*i
+		off, size = int(le.Uint16(n.data[at:])), int(le.Uint16(n.data[at+2:]))
 	}
-	from := n.keys + off
-	if from+size > n.end {
+	from := n.keysOffset + off
+	if from+size > n.valuesEnd {
 		return nil
 	}
-	return n.b[from : from+size : from+size]
+	return n.data[from : from+size : from+size]
 }
 
 // value returns the value of a record; it is empty where there is none.
 func (n *node) value(i, size int) []byte {
 	var off int
-	if n.fixed {
-		off = int(le.Uint16(n.b[n.table+4*i+2:]))
-		if !n.leaf {
+	if n.fixedSizes {
+		off = int(le.Uint16(n.data[n.tocOffset+4*i+2:]))
+		if !n.isLeaf {
 			size = min(8, off)
 		}
 	} else {
-		at := n.table + 8*i + 4
-		off, size = int(le.Uint16(n.b[at:])), int(le.Uint16(n.b[at+2:]))
+		at := n.tocOffset + 8*i + 4
+		off, size = int(le.Uint16(n.data[at:])), int(le.Uint16(n.data[at+2:]))
 	}
-	from := n.end - off
-	if off == noValue || from < n.keys || size > off {
+	from := n.valuesEnd - off
+	if off == noValue || from < n.keysOffset || size > off {
 		return nil
 	}
-	return n.b[from : from+size : from+size]
+	return n.data[from : from+size : from+size]
 }
 
 // tree is a B-tree. It is safe for concurrent use.
 type tree struct {
-	d        *device
-	omap     *omap // nil where nodes are named by their block
-	xid      uint64
-	rootID   uint64
-	root     *node
-	noHeader bool
-	hashed   bool // children are named by their distance from the root, and hashed
+	device         *device
+	omap           *omap // nil where nodes are named by their block
+	xid            uint64
+	rootID         uint64
+	root           *node
+	noHeader       bool
+	hashedChildren bool // children are named by their distance from the root, and hashed
 }
 
 // openTree reads the root of a tree. Nodes of a virtual tree are looked up in m as of xid.
 func openTree(d *device, m *omap, rootID, xid uint64) (*tree, error) {
-	t := &tree{d: d, omap: m, xid: xid, rootID: rootID}
-	block, headless, err := t.find(rootID)
+	t := &tree{device: d, omap: m, xid: xid, rootID: rootID}
+	block, headless, err := t.nodeBlock(rootID)
 	if err != nil {
 		return nil, err
 	}
 	t.noHeader = headless
-	if t.root, err = t.load(block); err != nil {
+	if t.root, err = t.loadNode(block); err != nil {
 		return nil, err
 	}
-	if !t.root.root {
+	if !t.root.isRoot {
 		return nil, damaged("block %d is not the root of a tree", block)
 	}
-	info := t.root.b[t.root.end:]
+	info := t.root.data[t.root.valuesEnd:]
 	flags, size := le.Uint32(info), le.Uint32(info[4:])
 	if size != uint32(d.blockSize) {
 		return nil, fmt.Errorf("a tree with nodes of %d bytes: %w", size, ErrUnsupported)
 	}
-	if t.root.fixed && (t.root.keySize < 8 || t.root.keySize > d.blockSize || t.root.valSize > d.blockSize) {
+	if t.root.fixedSizes && (t.root.keySize < 8 || t.root.keySize > d.blockSize || t.root.valueSize > d.blockSize) {
 		return nil, damaged("a tree has keys of %d bytes", t.root.keySize)
 	}
-	t.noHeader, t.hashed = flags&treeNoHeader != 0, flags&treeHashed != 0
+	t.noHeader, t.hashedChildren = flags&treeNoHeader != 0, flags&treeHashed != 0
 	return t, nil
 }
 
-// find returns the block of a node, and whether a flag states that it has no header.
-func (t *tree) find(id uint64) (block uint64, headless bool, err error) {
+// nodeBlock returns the block of a node, and whether a flag states that it has no header.
+func (t *tree) nodeBlock(id uint64) (block uint64, headless bool, err error) {
 	if t.omap == nil {
 		return id, false, nil
 	}
@@ -148,18 +148,18 @@ func (t *tree) find(id uint64) (block uint64, headless bool, err error) {
 	return at.block, at.flags&omapNoHeader != 0, err
 }
 
-// load returns a node, from the cache if possible.
-func (t *tree) load(block uint64) (*node, error) {
+// loadNode returns a node, from the cache if possible.
+func (t *tree) loadNode(block uint64) (*node, error) {
 	k := nodeKey{block, !t.noHeader}
-	if n, ok := t.d.nodes.get(k); ok {
+	if n, ok := t.device.nodeCache.get(k); ok {
 		return n, nil
 	}
-	b, err := t.d.block(block)
+	b, err := t.device.readBlock(block)
 	if err != nil {
 		return nil, err
 	}
-	if k.header && !headless(b) {
-		if !sound(b) {
+	if k.hasHeader && !hasNoHeader(b) {
+		if !checksumValid(b) {
 			return nil, damaged("block %d, a node of a tree, has a wrong checksum", block)
 		}
 		if kind := le.Uint32(b[24:]) & typeMask; kind != typeBTree && kind != typeBTreeNode {
@@ -170,48 +170,48 @@ func (t *tree) load(block uint64) (*node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("block %d: %w", block, err)
 	}
-	t.d.nodes.add(k, n)
+	t.device.nodeCache.add(k, n)
 	return n, nil
 }
 
-// headless reports whether a node itself has no header: in its place are zeros.
-func headless(b []byte) bool {
-	return le.Uint16(b[32:])&nodeNoHeader != 0 && [objectHeader]byte(b) == [objectHeader]byte{}
+// hasNoHeader reports whether a node itself has no header: in its place are zeros.
+func hasNoHeader(b []byte) bool {
+	return le.Uint16(b[32:])&nodeNoHeader != 0 && [objectHeaderSize]byte(b) == [objectHeaderSize]byte{}
 }
 
-// child reads the node that record i of n names.
-func (t *tree) child(n *node, i int) (*node, error) {
+// readChild reads the node that record i of n names.
+func (t *tree) readChild(n *node, i int) (*node, error) {
 	v := n.value(i, 8)
 	if len(v) < 8 {
 		return nil, damaged("a node names no child")
 	}
 	id := le.Uint64(v)
-	if t.hashed {
+	if t.hashedChildren {
 		id += t.rootID
 	}
-	block, _, err := t.find(id)
+	block, _, err := t.nodeBlock(id)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.load(block)
+	c, err := t.loadNode(block)
 	if err != nil {
 		return nil, err
 	}
 	// Levels that decrease by one ensure that every descent ends.
-	if c.level != n.level-1 || c.root || c.fixed != t.root.fixed {
+	if c.level != n.level-1 || c.isRoot || c.fixedSizes != t.root.fixedSizes {
 		return nil, damaged("block %d is not where it belongs in its tree", block)
 	}
 	return c, nil
 }
 
-// target is a search key of a tree: it compares itself with a key.
-type target interface {
+// searchKey is a search key of a tree: it compares itself with a key.
+type searchKey interface {
 	compare(key []byte) int
 }
 
-// search returns the first record of a node whose key is not before the target.
-func (t *tree) search(n *node, to target) int {
-	low, high := 0, n.count
+// searchNode returns the first record of a node whose key is not before the target.
+func (t *tree) searchNode(n *node, to searchKey) int {
+	low, high := 0, n.recordCount
 	for low < high {
 		mid := int(uint(low+high) >> 1)
 		if to.compare(n.key(mid, t.root.keySize)) < 0 {
@@ -225,87 +225,87 @@ func (t *tree) search(n *node, to target) int {
 
 // cursor is a position in a tree. One goroutine uses it.
 type cursor struct {
-	t    *tree
-	path [maxLevel + 1]struct {
+	tree *tree
+	path [maxTreeLevel + 1]struct {
 		n *node
 		i int
 	}
-	depth int // of the leaf; -1 at the end
-	left  int // leaves that may still be visited, so that trees that share nodes end
+	depth      int // of the leaf; -1 at the end
+	leavesLeft int // leaves that may still be visited, so that trees that share nodes end
 }
 
 const maxLeaves = 1 << 20
 
 // seek returns a cursor at the first record whose key is not before the target, or at the end.
-func (t *tree) seek(to target) (cursor, error) {
-	c := cursor{t: t, left: maxLeaves}
+func (t *tree) seek(to searchKey) (cursor, error) {
+	c := cursor{tree: t, leavesLeft: maxLeaves}
 	n := t.root
 	for {
-		i := t.search(n, to)
-		if !n.leaf && (i == n.count || to.compare(n.key(i, t.root.keySize)) > 0) {
+		i := t.searchNode(n, to)
+		if !n.isLeaf && (i == n.recordCount || to.compare(n.key(i, t.root.keySize)) > 0) {
 			i = max(i-1, 0)
 		}
 		c.path[c.depth].n, c.path[c.depth].i = n, i
-		if n.leaf {
+		if n.isLeaf {
 			break
 		}
-		if n.count == 0 {
+		if n.recordCount == 0 {
 			return c, damaged("a node has no children")
 		}
-		child, err := t.child(n, i)
+		child, err := t.readChild(n, i)
 		if err != nil {
 			return c, err
 		}
 		n, c.depth = child, c.depth+1
 	}
-	return c, c.settle()
+	return c, c.toNextRecord()
 }
 
-// before returns a cursor at the last record whose key is not after the target; ok is false where
+// seekBefore returns a cursor at the last record whose key is not after the target; ok is false where
 // there is none.
-func (t *tree) before(to target) (c cursor, ok bool, err error) {
-	c = cursor{t: t, left: maxLeaves}
+func (t *tree) seekBefore(to searchKey) (c cursor, ok bool, err error) {
+	c = cursor{tree: t, leavesLeft: maxLeaves}
 	n := t.root
 	for {
-		i := t.search(n, to)
-		if i == n.count || to.compare(n.key(i, t.root.keySize)) > 0 {
+		i := t.searchNode(n, to)
+		if i == n.recordCount || to.compare(n.key(i, t.root.keySize)) > 0 {
 			i--
 		}
 		if i < 0 {
 			return c, false, nil
 		}
 		c.path[c.depth].n, c.path[c.depth].i = n, i
-		if n.leaf {
+		if n.isLeaf {
 			return c, true, nil
 		}
-		if n, err = t.child(n, i); err != nil {
+		if n, err = t.readChild(n, i); err != nil {
 			return c, false, err
 		}
 		c.depth++
 	}
 }
 
-func (c *cursor) end() bool { return c.depth < 0 }
+func (c *cursor) atEnd() bool { return c.depth < 0 }
 
 func (c *cursor) key() []byte {
 	at := &c.path[c.depth]
-	return at.n.key(at.i, c.t.root.keySize)
+	return at.n.key(at.i, c.tree.root.keySize)
 }
 
 func (c *cursor) value() []byte {
 	at := &c.path[c.depth]
-	return at.n.value(at.i, c.t.root.valSize)
+	return at.n.value(at.i, c.tree.root.valueSize)
 }
 
 func (c *cursor) next() error {
 	c.path[c.depth].i++
-	return c.settle()
+	return c.toNextRecord()
 }
 
-// settle moves on from the end of a leaf to the next one.
-func (c *cursor) settle() error {
-	for c.path[c.depth].i >= c.path[c.depth].n.count {
-		for c.path[c.depth].i >= c.path[c.depth].n.count {
+// toNextRecord moves on from the end of a leaf to the next one.
+func (c *cursor) toNextRecord() error {
+	for c.path[c.depth].i >= c.path[c.depth].n.recordCount {
+		for c.path[c.depth].i >= c.path[c.depth].n.recordCount {
 			c.depth--
 			if c.depth < 0 {
 				return nil
@@ -321,15 +321,15 @@ func (c *cursor) settle() error {
 
 // descend goes to the first leaf below the record of the path.
 func (c *cursor) descend() error {
-	if c.left--; c.left < 0 {
+	if c.leavesLeft--; c.leavesLeft < 0 {
 		return damaged("a tree has no end")
 	}
 	for {
 		at := c.path[c.depth]
-		if at.n.leaf || at.i >= at.n.count {
+		if at.n.isLeaf || at.i >= at.n.recordCount {
 			return nil
 		}
-		n, err := c.t.child(at.n, at.i)
+		n, err := c.tree.readChild(at.n, at.i)
 		if err != nil {
 			return err
 		}
@@ -338,19 +338,19 @@ func (c *cursor) descend() error {
 	}
 }
 
-// skip continues after a child that could not be read, which an error of seek or next reported. It
+// skipUnreadable continues after a child that could not be read, which an error of seek or next reported. It
 // returns false at the end.
-func (c *cursor) skip() bool {
+func (c *cursor) skipUnreadable() bool {
 	for c.depth >= 0 {
 		c.path[c.depth].i++
 		err := c.descend()
 		if err == nil {
-			err = c.settle()
+			err = c.toNextRecord()
 		}
 		if err == nil {
 			return c.depth >= 0
 		}
-		if c.left < 0 {
+		if c.leavesLeft < 0 {
 			return false
 		}
 	}

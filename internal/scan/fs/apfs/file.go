@@ -8,18 +8,18 @@ import (
 )
 
 var (
-	errNegative = errors.New("a place before the file's start")
-	errWhence   = errors.New("a whence that io.Seeker does not have")
-	errDataless = errors.New("the file's content is not on this volume but with a cloud service")
+	errNegativeOffset = errors.New("a place before the file's start")
+	errInvalidWhence  = errors.New("a whence that io.Seeker does not have")
+	errDataless       = errors.New("the file's content is not on this volume but with a cloud service")
 )
 
 // file is an open file. It is safe for concurrent use, though Read and Seek share one position.
 type file struct {
-	info
+	fileInfo
 	io.ReaderAt
 
-	mu sync.Mutex // guards the field below
-	at int64
+	mu  sync.Mutex // guards the field below
+	pos int64
 }
 
 var (
@@ -28,28 +28,28 @@ var (
 	_ io.Seeker   = (*file)(nil)
 )
 
-// open opens an inode under a name.
-func (f *FS) open(n *inode, name string) (fs.File, error) {
-	i := info{name, n}
+// openInode opens an inode under a name.
+func (f *FS) openInode(n *inode, name string) (fs.File, error) {
+	i := fileInfo{name, n}
 	switch {
 	case n.mode.IsDir():
-		return &dirHandle{info: i, f: f}, nil
+		return &dirHandle{fileInfo: i, fs: f}, nil
 	case !n.mode.IsRegular():
 		return nil, fs.ErrInvalid
 	case n.stat.Dataless():
 		return nil, errDataless
 	case n.stat.Compressed():
-		r, err := f.compressed(n)
+		r, err := f.openCompressed(n)
 		if err != nil {
 			return nil, err
 		}
-		return &file{info: i, ReaderAt: r}, nil
+		return &file{fileInfo: i, ReaderAt: r}, nil
 	}
-	return &file{info: i, ReaderAt: &stream{f: f, id: n.stream, size: n.size}}, nil
+	return &file{fileInfo: i, ReaderAt: &dataStream{fs: f, id: n.streamID, size: n.size}}, nil
 }
 
 // Stat describes the file.
-func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
+func (f *file) Stat() (fs.FileInfo, error) { return f.fileInfo, nil }
 
 func (f *file) Close() error { return nil }
 
@@ -59,8 +59,8 @@ func (f *file) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := f.ReadAt(p, f.at)
-	f.at += int64(n)
+	n, err := f.ReadAt(p, f.pos)
+	f.pos += int64(n)
 	if n > 0 && errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -73,15 +73,15 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekStart:
 	case io.SeekCurrent:
-		off += f.at
+		off += f.pos
 	case io.SeekEnd:
-		off += f.n.size
+		off += f.inode.size
 	default:
-		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: errWhence}
+		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: errInvalidWhence}
 	}
 	if off < 0 {
-		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: errNegative}
+		return 0, &fs.PathError{Op: "seek", Path: f.name, Err: errNegativeOffset}
 	}
-	f.at = off
+	f.pos = off
 	return off, nil
 }

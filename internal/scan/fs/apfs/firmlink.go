@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	attrFirmlink  = "com.apple.fs.firmlink"
-	firmlinkFile  = "usr/share/firmlinks"
-	mostFirmlinks = 1 << 20 // bytes of the file that lists them
+	attrFirmlink         = "com.apple.fs.firmlink"
+	firmlinkFile         = "usr/share/firmlinks"
+	maxFirmlinkFileBytes = 1 << 20 // bytes of the file that lists them
 )
 
 // Firmlink is a directory of a system volume that leads to one of the data volume. Once the system
@@ -57,7 +57,7 @@ func (f *FS) listedFirmlinks(out map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if !st.Mode().IsRegular() || st.Size() > mostFirmlinks {
+	if !st.Mode().IsRegular() || st.Size() > maxFirmlinkFileBytes {
 		return &fs.PathError{Op: "read", Path: firmlinkFile, Err: ErrUnsupported}
 	}
 	text, err := fs.ReadFile(f, firmlinkFile)

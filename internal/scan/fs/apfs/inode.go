@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	inodeHeader = 92 // bytes before the extended fields
+	inodeHeaderSize = 92 // bytes before the extended fields
 
 	fieldStream = 8 // extended fields of an inode
 	fieldDevice = 14
@@ -19,7 +19,7 @@ const (
 	modeType    = 0o170000
 	modeFIFO    = 0o010000
 	modeChar    = 0o020000
-	modeFolder  = 0o040000
+	modeDir     = 0o040000
 	modeBlock   = 0o060000
 	modeRegular = 0o100000
 	modeLink    = 0o120000
@@ -52,35 +52,35 @@ func (s *Stat) Compressed() bool { return s.Flags&flagCompressed != 0 }
 
 // inode is the record of a file or directory.
 type inode struct {
-	stat    Stat
-	parent  uint64 // directory; of a file with several names one of its directories
-	stream  uint64 // the number of its extents
-	mode    fs.FileMode
-	modTime time.Time
-	size    int64 // of the data stream, or of a compressed file when that is known
-	sized   bool  // size is that of a compressed file
-	streams bool  // it has a data stream
+	stat        Stat
+	parentInode uint64 // directory; of a file with several names one of its directories
+	streamID    uint64 // the number of its extents
+	mode        fs.FileMode
+	modTime     time.Time
+	size        int64 // of the data stream, or of a compressed file when that is known
+	sizeIsPlain bool  // size is that of a compressed file
+	hasStream   bool  // it has a data stream
 }
 
 // parseInode decodes the value of an inode's record.
 func parseInode(id uint64, b []byte) (inode, error) {
-	if len(b) < inodeHeader {
+	if len(b) < inodeHeaderSize {
 		return inode{}, damaged("inode %d has %d bytes", id, len(b))
 	}
 	n := inode{
 		stat: Stat{
 			Inode: id, Links: le.Uint32(b[56:]), UID: le.Uint32(b[72:]), GID: le.Uint32(b[76:]),
 			Flags:   le.Uint32(b[68:]),
-			Created: timeOf(le.Uint64(b[16:])), Changed: timeOf(le.Uint64(b[32:])), Accessed: timeOf(le.Uint64(b[40:])),
+			Created: toTime(le.Uint64(b[16:])), Changed: toTime(le.Uint64(b[32:])), Accessed: toTime(le.Uint64(b[40:])),
 		},
-		parent: le.Uint64(b), stream: le.Uint64(b[8:]), modTime: timeOf(le.Uint64(b[24:])),
-		mode: modeOf(le.Uint16(b[80:])),
+		parentInode: le.Uint64(b), streamID: le.Uint64(b[8:]), modTime: toTime(le.Uint64(b[24:])),
+		mode: toFileMode(le.Uint16(b[80:])),
 	}
-	if err := n.fields(b[inodeHeader:]); err != nil {
+	if err := n.parseFields(b[inodeHeaderSize:]); err != nil {
 		return n, err
 	}
 	if n.stat.Compressed() && le.Uint64(b[48:])&hasPlainSize != 0 {
-		n.size, n.sized = int64(le.Uint64(b[84:])), true
+		n.size, n.sizeIsPlain = int64(le.Uint64(b[84:])), true
 	}
 	if n.size < 0 {
 		return n, damaged("inode %d has a size below zero", id)
@@ -88,9 +88,9 @@ func parseInode(id uint64, b []byte) (inode, error) {
 	return n, nil
 }
 
-// fields decodes the extended fields: their number, the length of all, a list of kinds and lengths,
+// parseFields decodes the extended fields: their number, the length of all, a list of kinds and lengths,
 // then the values, each padded to eight bytes.
-func (n *inode) fields(b []byte) error {
+func (n *inode) parseFields(b []byte) error {
 	if len(b) < 4 {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (n *inode) fields(b []byte) error {
 		v := b[at : at+size]
 		switch {
 		case kind == fieldStream && size >= 8:
-			n.size, n.streams = int64(le.Uint64(v)), true
+			n.size, n.hasStream = int64(le.Uint64(v)), true
 		case kind == fieldDevice && size >= 4:
 			n.stat.Device = le.Uint32(v)
 		}
@@ -116,12 +116,12 @@ func (n *inode) fields(b []byte) error {
 	return nil
 }
 
-// modeOf converts a mode of Unix to one of io/fs.
-func modeOf(m uint16) fs.FileMode {
+// toFileMode converts a mode of Unix to one of io/fs.
+func toFileMode(m uint16) fs.FileMode {
 	out := fs.FileMode(m & 0o777)
 	switch m & modeType {
 	case modeRegular:
-	case modeFolder:
+	case modeDir:
 		out |= fs.ModeDir
 	case modeLink:
 		out |= fs.ModeSymlink
@@ -146,9 +146,9 @@ func modeOf(m uint16) fs.FileMode {
 	return out
 }
 
-// typeOf converts the kind of a directory's entry to a mode; ok is false for one that only the
+// entryType converts the kind of a directory's entry to a mode; ok is false for one that only the
 // inode has.
-func typeOf(flags uint16) (mode fs.FileMode, ok bool) {
+func entryType(flags uint16) (mode fs.FileMode, ok bool) {
 	switch flags & 0xf {
 	case 1:
 		return fs.ModeNamedPipe, true

@@ -9,7 +9,7 @@ import (
 
 // Types of objects in their headers.
 const (
-	objectHeader = 32 // bytes
+	objectHeaderSize = 32 // bytes
 
 	typeMask      = 0x0000ffff
 	typeBTree     = 0x02
@@ -23,17 +23,17 @@ const (
 
 // device reads blocks of a container.
 type device struct {
-	r         io.ReaderAt
-	size      int64 // size of r in bytes
-	blockSize int
-	blocks    uint64 // that the container claims to have
+	r          io.ReaderAt
+	size       int64 // size of r in bytes
+	blockSize  int
+	blockCount uint64 // that the container claims to have
 
-	nodes *cache[nodeKey, *node]
+	nodeCache *generationCache[nodeKey, *node]
 }
 
 // read fills b from a block on. A range outside of the container is damage.
 func (d *device) read(b []byte, block uint64, off int64) error {
-	at, err := d.place(block, off, len(b))
+	at, err := d.offset(block, off, len(b))
 	if err != nil {
 		return err
 	}
@@ -46,9 +46,9 @@ func (d *device) read(b []byte, block uint64, off int64) error {
 	return nil
 }
 
-// place returns the offset in the file of bytes of a block.
-func (d *device) place(block uint64, off int64, length int) (int64, error) {
-	if block >= d.blocks || block > uint64(math.MaxInt64/d.blockSize) || off < 0 {
+// offset returns the offset in the file of bytes of a block.
+func (d *device) offset(block uint64, off int64, length int) (int64, error) {
+	if block >= d.blockCount || block > uint64(math.MaxInt64/d.blockSize) || off < 0 {
 		return 0, damaged("block %d is outside of it", block)
 	}
 	at := int64(block) * int64(d.blockSize)
@@ -58,19 +58,19 @@ func (d *device) place(block uint64, off int64, length int) (int64, error) {
 	return at + off, nil
 }
 
-// block reads one block.
-func (d *device) block(n uint64) ([]byte, error) {
+// readBlock reads one block.
+func (d *device) readBlock(n uint64) ([]byte, error) {
 	b := make([]byte, d.blockSize)
 	return b, d.read(b, n, 0)
 }
 
-// object reads a block that begins with a header, and checks its checksum and type.
-func (d *device) object(n uint64, kind uint32) ([]byte, error) {
-	b, err := d.block(n)
+// readObject reads a block that begins with a header, and checks its checksum and type.
+func (d *device) readObject(n uint64, kind uint32) ([]byte, error) {
+	b, err := d.readBlock(n)
 	if err != nil {
 		return nil, err
 	}
-	if !sound(b) {
+	if !checksumValid(b) {
 		return nil, damaged("block %d has a wrong checksum", n)
 	}
 	if got := le.Uint32(b[24:]) & typeMask; got != kind {
@@ -79,9 +79,9 @@ func (d *device) object(n uint64, kind uint32) ([]byte, error) {
 	return b, nil
 }
 
-// sound reports whether the checksum of an object is correct: Fletcher's with two sums of 32 bits
+// checksumValid reports whether the checksum of an object is correct: Fletcher's with two sums of 32 bits
 // over all bytes after it. Its length is a multiple of four.
-func sound(b []byte) bool {
+func checksumValid(b []byte) bool {
 	return le.Uint64(b) == checksum(b[8:])
 }
 

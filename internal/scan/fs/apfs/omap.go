@@ -11,8 +11,8 @@ const (
 
 // omap maps a virtual object to its block, as of a transaction.
 type omap struct {
-	t     *tree
-	found *cache[omapKey, omapEntry]
+	tree  *tree
+	cache *generationCache[omapKey, omapEntry]
 }
 
 type omapKey struct{ id, xid uint64 }
@@ -24,7 +24,7 @@ type omapEntry struct {
 
 // openOMap reads the object map in a block.
 func openOMap(d *device, block uint64) (*omap, error) {
-	b, err := d.object(block, typeOMap)
+	b, err := d.readObject(block, typeOMap)
 	if err != nil {
 		return nil, err
 	}
@@ -32,10 +32,10 @@ func openOMap(d *device, block uint64) (*omap, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !t.root.fixed || t.root.keySize != 16 || t.root.valSize != 16 {
+	if !t.root.fixedSizes || t.root.keySize != 16 || t.root.valueSize != 16 {
 		return nil, damaged("block %d names an object map of a wrong kind", block)
 	}
-	return &omap{t: t, found: newCache[omapKey, omapEntry](16 << 10)}, nil
+	return &omap{tree: t, cache: newGenerationCache[omapKey, omapEntry](16 << 10)}, nil
 }
 
 // compare orders keys of object maps: by object, then by transaction.
@@ -52,10 +52,10 @@ func (k omapKey) compare(b []byte) int {
 // find returns the newest entry of an object that is not newer than xid.
 func (m *omap) find(id, xid uint64) (omapEntry, error) {
 	k := omapKey{id, xid}
-	if e, ok := m.found.get(k); ok {
+	if e, ok := m.cache.get(k); ok {
 		return e, nil
 	}
-	c, ok, err := m.t.before(k)
+	c, ok, err := m.tree.seekBefore(k)
 	if err != nil {
 		return omapEntry{}, err
 	}
@@ -76,6 +76,6 @@ func (m *omap) find(id, xid uint64) (omapEntry, error) {
 	case e.flags&omapEncrypted != 0:
 		return e, ErrEncrypted
 	}
-	m.found.add(k, e)
+	m.cache.add(k, e)
 	return e, nil
 }

@@ -42,8 +42,8 @@ func TestParseNode(t *testing.T) {
 		"table behind":   {func(b []byte) { le.PutUint16(b[40:], 500) }, true},
 		"leaf above":     {func(b []byte) { b[34] = 1 }, true},
 		"no leaf below":  {func(b []byte) { b[32] = 0 }, true},
-		"highest":        {func(b []byte) { b[32] = 0; b[34] = maxLevel }, false},
-		"higher":         {func(b []byte) { b[32] = 0; b[34] = maxLevel + 1 }, true},
+		"highest":        {func(b []byte) { b[32] = 0; b[34] = maxTreeLevel }, false},
+		"higher":         {func(b []byte) { b[32] = 0; b[34] = maxTreeLevel + 1 }, true},
 		"all bits":       {func(b []byte) { le.PutUint32(b[36:], math.MaxUint32) }, true},
 	} {
 		if _, err := parseNode(rawNode(c.change)); errors.Is(err, ErrDamaged) != c.bad || err != nil && !c.bad {
@@ -101,7 +101,7 @@ func TestKeysAndValues(t *testing.T) {
 				want = c.value
 			}
 			if (got == nil) != (want == nil) ||
-				got != nil && (!bytes.Equal(got, n.b[want[0]:want[1]]) || cap(got) != len(got)) {
+				got != nil && (!bytes.Equal(got, n.data[want[0]:want[1]]) || cap(got) != len(got)) {
 				t.Errorf("%s: %s is %x, want %v", name, what, got, want)
 			}
 		}
@@ -122,7 +122,7 @@ func TestOrderOfKeys(t *testing.T) {
 	}
 	at := func(id, off uint64) []byte { return key(id, recordExtent, le.AppendUint64(nil, off)...) }
 	f := &FS{}
-	g := &FS{hashed: true}
+	g := &FS{hashedNames: true}
 	for _, c := range []struct {
 		f    *FS
 		list [][]byte
@@ -138,14 +138,14 @@ func TestOrderOfKeys(t *testing.T) {
 		for i, a := range c.list[1:] {
 			for k, b := range c.list {
 				want := k - (i + 1)
-				if got := c.f.keyOf(a).compare(b); (got < 0) != (want < 0) || (got > 0) != (want > 0) {
+				if got := c.f.parseKey(a).compare(b); (got < 0) != (want < 0) || (got > 0) != (want > 0) {
 					t.Errorf("%x beside %x: %d", b, a, got)
 				}
 			}
 		}
 	}
 	for off, want := range map[uint64]int{9: 1, 10: 0, 11: -1} {
-		if got := (recordKey{id: 1, kind: recordExtent, num: off}).compare(at(1, 10)); got != want {
+		if got := (recordKey{id: 1, kind: recordExtent, hashOrOffset: off}).compare(at(1, 10)); got != want {
 			t.Errorf("an extent at 10 beside %d: %d", off, got)
 		}
 		if got := (extentKey{1, off}).compare(append(le.AppendUint64(nil, 1),
@@ -159,7 +159,7 @@ func TestOrderOfKeys(t *testing.T) {
 			t.Errorf("10 beside %d: %d", off, got)
 		}
 	}
-	for _, k := range []target{extentKey{1, 0}, omapKey{1, 0}} {
+	for _, k := range []searchKey{extentKey{1, 0}, omapKey{1, 0}} {
 		if k.compare(make([]byte, 15)) != -1 || k.compare(make([]byte, 16)) != -1 ||
 			k.compare(append(le.AppendUint64(nil, 2), make([]byte, 8)...)) != 1 {
 			t.Errorf("%T does not compare numbers first", k)
@@ -190,7 +190,7 @@ func TestNameOf(t *testing.T) {
 		{append(make([]byte, 8), 3, 4, 0, 0, 'a', 'b', 0), true, 0x403, "ab"},
 		{make([]byte, 11), true, 0, ""},
 	} {
-		if num, name := nameOf(c.b, c.hashed); num != c.num || string(name) != c.name {
+		if num, name := nameInKey(c.b, c.hashed); num != c.num || string(name) != c.name {
 			t.Errorf("%x: %#x, %q, want %#x, %q", c.b, num, name, c.num, c.name)
 		}
 	}
@@ -200,11 +200,11 @@ func TestASCII(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "abc": "abc", "@AZ[`az{": "@az[`az{", "aBcD": "abcd", "ABC": "abc", "Z": "z", "A": "a",
 	} {
-		if got := lower(in); got != want {
+		if got := lowerASCII(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
-		if !isASCII(in) || normal(in, true) != want || normal(in, false) != in {
-			t.Errorf("%q: %q and %q", in, normal(in, true), normal(in, false))
+		if !isASCII(in) || normalizeName(in, true) != want || normalizeName(in, false) != in {
+			t.Errorf("%q: %q and %q", in, normalizeName(in, true), normalizeName(in, false))
 		}
 	}
 	for _, in := range []string{"\x80", "aä"} {
@@ -219,13 +219,13 @@ func TestASCII(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	for m, want := range map[uint16]fs.FileMode{
-		modeRegular | 0o644: 0o644, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink: fs.ModeSymlink,
+		modeRegular | 0o644: 0o644, modeDir | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777, modeLink: fs.ModeSymlink,
 		modeFIFO:   fs.ModeNamedPipe,
 		modeSocket: fs.ModeSocket, modeChar: fs.ModeDevice | fs.ModeCharDevice, modeBlock: fs.ModeDevice,
 		0:                    fs.ModeIrregular,
 		modeRegular | 0o6755: fs.ModeSetuid | fs.ModeSetgid | 0o755,
 	} {
-		if got := modeOf(m); got != want {
+		if got := toFileMode(m); got != want {
 			t.Errorf("%#o: %v, want %v", m, got, want)
 		}
 	}
@@ -233,11 +233,11 @@ func TestModes(t *testing.T) {
 		1: fs.ModeNamedPipe, 2: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDir, 6: fs.ModeDevice, 8: 0,
 		10: fs.ModeSymlink, 12: fs.ModeSocket, 0x48: 0,
 	} {
-		if got, ok := typeOf(kind); got != want || !ok {
+		if got, ok := entryType(kind); got != want || !ok {
 			t.Errorf("kind %d: %v, %v, want %v", kind, got, ok, want)
 		}
 	}
-	if _, ok := typeOf(3); ok {
+	if _, ok := entryType(3); ok {
 		t.Error("kind 3 is known")
 	}
 }
@@ -245,7 +245,7 @@ func TestModes(t *testing.T) {
 // An inode is read up to the end of its record.
 func TestParseInode(t *testing.T) {
 	raw := func(flags uint32, internal uint64, fields ...[]byte) []byte {
-		b := make([]byte, inodeHeader)
+		b := make([]byte, inodeHeaderSize)
 		le.PutUint64(b, 77)
 		le.PutUint64(b[8:], 88)
 		le.PutUint64(b[48:], internal)
@@ -281,7 +281,7 @@ func TestParseInode(t *testing.T) {
 		"short ones":     {b: raw(0, 0, stream[:8], device[:4])},
 		"below zero":     {b: raw(0, 0, minus), bad: true},
 		"fields cut":     {b: append(raw(0, 0), 1, 0, 0, 0, 8, 0, 8), bad: true},
-		"value cut":      {b: raw(0, 0, stream)[:inodeHeader+8+7], bad: true},
+		"value cut":      {b: raw(0, 0, stream)[:inodeHeaderSize+8+7], bad: true},
 		"compressed":     {b: raw(flagCompressed, hasPlainSize), size: 999, sized: true},
 		"not compressed": {b: raw(0, hasPlainSize)},
 		"no plain size":  {b: raw(flagCompressed, 0)},
@@ -293,8 +293,9 @@ func TestParseInode(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || n.size != c.size || n.stat.Device != c.device || n.sized != c.sized || n.streams != c.stream ||
-			n.parent != 77 || n.stream != 88 {
+		if err != nil || n.size != c.size || n.stat.Device != c.device || n.sizeIsPlain != c.sized ||
+			n.hasStream != c.stream ||
+			n.parentInode != 77 || n.streamID != 88 {
 			t.Errorf("%s: %+v, %v", name, n, err)
 		}
 	}
@@ -321,18 +322,18 @@ func TestParseAttr(t *testing.T) {
 		"short stream": {raw(attrStream, 15, stream...), 0, true},
 		"below zero":   {raw(attrStream, 16, append(stream[:8:8], le.AppendUint64(nil, 1<<63)...)...), 0, true},
 	} {
-		a, err := f.parseAttr(c.b)
+		a, err := f.parseXattr(c.b)
 		if errors.Is(err, ErrDamaged) != c.bad || a.size != c.size {
 			t.Errorf("%s: %d bytes, %v", name, a.size, err)
 		}
 	}
-	a := attr{bytes.NewReader([]byte("value")), 5}
+	a := xattr{bytes.NewReader([]byte("value")), 5}
 	for most, want := range map[int64]bool{5: true, 4: false} {
-		if b, err := a.all(most); (err == nil) != want || want && string(b) != "value" {
+		if b, err := a.readAll(most); (err == nil) != want || want && string(b) != "value" {
 			t.Errorf("at most %d bytes: %q, %v", most, b, err)
 		}
 	}
-	if _, err := (attr{bytes.NewReader(nil), 5}).all(5); err == nil {
+	if _, err := (xattr{bytes.NewReader(nil), 5}).readAll(5); err == nil {
 		t.Error("an attribute that ends early is whole")
 	}
 }
@@ -364,17 +365,17 @@ func TestParseBlocks(t *testing.T) {
 		"many volumes": {super(func(b []byte) { le.PutUint32(b[180:], 1<<31-1); clear(b[208:]) }), true},
 	} {
 		s, ok := parseSuperblock(c.b, 9)
-		if ok != c.ok || ok && (!slices.Equal(s.volumes, []uint64{11, 13}) || s.block != 9) {
+		if ok != c.ok || ok && (!slices.Equal(s.volumeIDs, []uint64{11, 13}) || s.block != 9) {
 			t.Errorf("%s: %+v, %v", name, s, ok)
 		}
 	}
-	volume := make([]byte, volumeHeader)
+	volume := make([]byte, volumeHeaderSize)
 	le.PutUint32(volume[32:], volumeMagic)
 	copy(volume[704:], "name\x00rest")
 	if v, err := parseVolume(volume); err != nil || v.name != "name" {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if _, err := parseVolume(volume[:volumeHeader-1]); !errors.Is(err, ErrDamaged) {
+	if _, err := parseVolume(volume[:volumeHeaderSize-1]); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a short volume: %v", err)
 	}
 	volume[32]++
@@ -402,7 +403,7 @@ func TestDevice(t *testing.T) {
 	for i := range b {
 		b[i] = byte(i / 4096)
 	}
-	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 12}
+	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blockCount: 12}
 	for _, c := range []struct {
 		block  uint64
 		off    int64
@@ -430,14 +431,14 @@ func TestDevice(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	d.blocks = 5 // the container is smaller than the image
+	d.blockCount = 5 // the container is smaller than the image
 	for block, want := range map[uint64]bool{4: true, 5: false} {
 		if err := d.read(make([]byte, 1), block, 0); (err == nil) != want ||
 			err != nil && !strings.Contains(err.Error(), "outside of it") {
 			t.Errorf("block %d of 5: %v", block, err)
 		}
 	}
-	d.blocks = math.MaxUint64
+	d.blockCount = math.MaxUint64
 	if err := d.read(make([]byte, 1), math.MaxInt64/4096+1, 0); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a block behind all numbers: %v", err)
 	}
@@ -475,29 +476,29 @@ func TestChecksum(t *testing.T) {
 		if got := checksum(b); got != want {
 			t.Errorf("%d words: %x, want %x", words, got, want)
 		}
-		if sealed := append(le.AppendUint64(nil, want), b...); !sound(sealed) {
+		if sealed := append(le.AppendUint64(nil, want), b...); !checksumValid(sealed) {
 			t.Errorf("%d words are not sound", words)
-		} else if sealed[0]++; sound(sealed) {
+		} else if sealed[0]++; checksumValid(sealed) {
 			t.Errorf("%d words with another sum are sound", words)
 		}
 	}
 }
 
 func TestCovering(t *testing.T) {
-	list := []extent{{off: 10, len: 5}, {off: 15, len: 1}, {off: 16, len: 4}}
+	list := []extent{{offset: 10, length: 5}, {offset: 15, length: 1}, {offset: 16, length: 4}}
 	for off, want := range map[int64]int64{9: -1, 10: 10, 14: 10, 15: 15, 16: 16, 19: 16, 20: -1} {
-		if e, ok := covering(list, off); ok != (want >= 0) || ok && e.off != want {
+		if e, ok := extentCovering(list, off); ok != (want >= 0) || ok && e.offset != want {
 			t.Errorf("%d: %+v, %v", off, e, ok)
 		}
 	}
-	if _, ok := covering(nil, 0); ok {
+	if _, ok := extentCovering(nil, 0); ok {
 		t.Error("nothing covers a place")
 	}
 }
 
 // The most recently used items are kept, and never more than twice as many.
 func TestCache(t *testing.T) {
-	c := newCache[int, int](3)
+	c := newGenerationCache[int, int](3)
 	for i := range 3 {
 		c.add(i, i)
 	}
@@ -511,11 +512,11 @@ func TestCache(t *testing.T) {
 		if _, ok := c.get(i); ok != want {
 			t.Errorf("%d is kept: %v", i, ok)
 		}
-		if len(c.now) > 3 || len(c.old) > 3 {
-			t.Errorf("%d and %d are kept", len(c.now), len(c.old))
+		if len(c.young) > 3 || len(c.old) > 3 {
+			t.Errorf("%d and %d are kept", len(c.young), len(c.old))
 		}
 	}
-	if newCache[int, int](0).most != 1 {
+	if newGenerationCache[int, int](0).maxItems != 1 {
 		t.Error("a cache of nothing")
 	}
 }
@@ -528,23 +529,23 @@ func TestExpand(t *testing.T) {
 		want string
 		bad  bool
 	}{
-		{kindPlain, "plain", "plain", false},
-		{kindPlain, "", "", false},
-		{kindZlib, "", "", true},
-		{kindZlib, "\xffstored", "stored", false},
-		{kindZlib, "\x0fstored", "stored", false},
-		{kindZlib, "garbage", "", true},
-		{kindRaw, "xstored", "stored", false},
-		{kindRaw, "", "", true},
-		{kindLZVN, "\x06stored", "stored", false},
-		{kindLZVN, "\x0fgarbage", "", true},
-		{kindLZFSE, "xstored", "stored", false},
-		{kindLZFSE, "bgarbage", "", true},
-		{kindLZBitmap, "\xffstored", "stored", false},
-		{kindLZBitmap, "garbage", "", true},
+		{compressionPlain, "plain", "plain", false},
+		{compressionPlain, "", "", false},
+		{compressionZlib, "", "", true},
+		{compressionZlib, "\xffstored", "stored", false},
+		{compressionZlib, "\x0fstored", "stored", false},
+		{compressionZlib, "garbage", "", true},
+		{compressionRaw, "xstored", "stored", false},
+		{compressionRaw, "", "", true},
+		{compressionLZVN, "\x06stored", "stored", false},
+		{compressionLZVN, "\x0fgarbage", "", true},
+		{compressionLZFSE, "xstored", "stored", false},
+		{compressionLZFSE, "bgarbage", "", true},
+		{compressionLZBitmap, "\xffstored", "stored", false},
+		{compressionLZBitmap, "garbage", "", true},
 		{99, "x", "", true},
 	} {
-		got, err := expand(c.kind, []byte(c.src), 6)
+		got, err := decompress(c.kind, []byte(c.src), 6)
 		if string(got) != c.want && !c.bad || (err != nil) != c.bad {
 			t.Errorf("kind %d, %q: %q, %v", c.kind, c.src, got, err)
 		}
@@ -552,10 +553,11 @@ func TestExpand(t *testing.T) {
 }
 
 // packedOf returns a compressed file of raw blocks.
-func packedOf(size int64, src []byte) *packed {
-	return &packed{
-		f: &FS{blocks: newCache[blockKey, []byte](4)}, inode: 7, kind: kindRaw, size: size, src: bytes.NewReader(src),
-		length: int64(len(src)),
+func packedOf(size int64, src []byte) *compressedFile {
+	return &compressedFile{
+		fs: &FS{blockCache: newGenerationCache[plainBlockKey, []byte](4)}, inodeNumber: 7, compression: compressionRaw,
+		size: size, src: bytes.NewReader(src),
+		srcBytes: int64(len(src)),
 	}
 }
 
@@ -582,13 +584,13 @@ func TestTableOfBlocks(t *testing.T) {
 		"no header":       {7, fork(1, 12, 8)[:15], "", "ends after 15 bytes"},
 		"behind the end":  {7, fork(1, 13, 8), "", "ends after 40 bytes"},
 		"far behind":      {7, fork(1, math.MaxUint32, 8), "", "ends after 40 bytes"},
-		"too long":        {7, fork(1, 12, mostPacked+1), "", "compressed bytes"},
+		"too long":        {7, fork(1, 12, maxPackedBlockBytes+1), "", "compressed bytes"},
 		"another length":  {8, fork(1, 12, 8), "", "decompresses to 7 bytes, not 8"},
 		"nothing at all":  {0, fork(0, 0, 0), "", ""},
-		"most is allowed": {7, fork(1, 12, mostPacked), "", "ends after 40 bytes"},
+		"most is allowed": {7, fork(1, 12, maxPackedBlockBytes), "", "ends after 40 bytes"},
 	} {
 		p := packedOf(c.size, c.src)
-		err := p.table()
+		err := p.readBlockTable()
 		var got []byte
 		if err == nil {
 			got, err = io.ReadAll(io.NewSectionReader(p, 0, c.size))
@@ -599,10 +601,10 @@ func TestTableOfBlocks(t *testing.T) {
 		}
 	}
 	p := packedOf(7, fork(1, 12, 8))
-	if err := p.table(); err != nil {
+	if err := p.readBlockTable(); err != nil {
 		t.Fatal(err)
 	}
-	for off, want := range map[int64]error{-1: errNegative, 7: io.EOF, 8: io.EOF} {
+	for off, want := range map[int64]error{-1: errNegativeOffset, 7: io.EOF, 8: io.EOF} {
 		if n, err := p.ReadAt(make([]byte, 3), off); n != 0 || !errors.Is(err, want) {
 			t.Errorf("at %d: %d, %v", off, n, err)
 		}
@@ -617,24 +619,24 @@ func TestTableOfBlocks(t *testing.T) {
 	if _, err := p.ReadAt(make([]byte, 2), 0); err != nil {
 		t.Errorf("a block that is kept is read again: %v", err)
 	}
-	p.f.blocks = newCache[blockKey, []byte](4)
+	p.fs.blockCache = newGenerationCache[plainBlockKey, []byte](4)
 	if _, err := p.ReadAt(make([]byte, 2), 0); !errors.Is(err, errUnreadable) {
 		t.Errorf("%v", err)
 	}
 	for _, c := range [][2]int64{{-1, 1}, {40, 1}, {41, 0}, {39, 2}} {
-		if err := p.read(make([]byte, c[1]), c[0]); !errors.Is(err, ErrDamaged) {
+		if err := p.readSource(make([]byte, c[1]), c[0]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
 		}
 	}
 	p.src = bytes.NewReader(make([]byte, 40))
-	if err := p.read(make([]byte, 2), 38); err != nil {
+	if err := p.readSource(make([]byte, 2), 38); err != nil {
 		t.Errorf("the last bytes: %v", err)
 	}
 }
 
 // Reading and seeking a file follow the contracts of io.
 func TestFile(t *testing.T) {
-	f := &file{info: info{"name", &inode{size: 5}}, ReaderAt: bytes.NewReader([]byte("value"))}
+	f := &file{fileInfo: fileInfo{"name", &inode{size: 5}}, ReaderAt: bytes.NewReader([]byte("value"))}
 	p := make([]byte, 3)
 	for _, c := range []struct {
 		do   func() (int, error)
@@ -647,8 +649,8 @@ func TestFile(t *testing.T) {
 		{func() (int, error) { return f.Read(p) }, 0, io.EOF},
 		{func() (int, error) { n, err := f.Seek(-4, io.SeekCurrent); return int(n), err }, 1, nil},
 		{func() (int, error) { n, err := f.Seek(-4, io.SeekEnd); return int(n), err }, 1, nil},
-		{func() (int, error) { n, err := f.Seek(-1, io.SeekStart); return int(n), err }, 0, errNegative},
-		{func() (int, error) { n, err := f.Seek(0, 3); return int(n), err }, 0, errWhence},
+		{func() (int, error) { n, err := f.Seek(-1, io.SeekStart); return int(n), err }, 0, errNegativeOffset},
+		{func() (int, error) { n, err := f.Seek(0, 3); return int(n), err }, 0, errInvalidWhence},
 		{func() (int, error) { n, err := f.Seek(0, io.SeekStart); return int(n), err }, 0, nil},
 		{func() (int, error) { return f.Read(p) }, 3, nil},
 	} {
@@ -664,8 +666,8 @@ func TestFile(t *testing.T) {
 
 // An open directory returns its entries in parts, and an error after them, once.
 func TestDirectory(t *testing.T) {
-	entries := []fs.DirEntry{&entry{name: "a"}, &entry{name: "b"}, &entry{name: "c"}}
-	open := func(err error) *dirHandle { return &dirHandle{list: entries, err: err, read: true} }
+	entries := []fs.DirEntry{&dirEntry{name: "a"}, &dirEntry{name: "b"}, &dirEntry{name: "c"}}
+	open := func(err error) *dirHandle { return &dirHandle{entries: entries, err: err, loaded: true} }
 	bad := fmt.Errorf("bad: %w", ErrDamaged)
 	for _, c := range []struct {
 		err  error
@@ -687,7 +689,7 @@ func TestDirectory(t *testing.T) {
 			}
 		}
 	}
-	if _, err := open(nil).Read(make([]byte, 1)); !errors.Is(err, errFolder) {
+	if _, err := open(nil).Read(make([]byte, 1)); !errors.Is(err, errIsDir) {
 		t.Errorf("%v", err)
 	}
 }

@@ -16,20 +16,20 @@ const (
 )
 
 const (
-	idMask    = 1<<60 - 1
-	kindShift = 60
-	hashShift = 10
-	lengths   = 1<<hashShift - 1
+	idMask         = 1<<60 - 1
+	kindShift      = 60
+	hashShift      = 10
+	nameLengthMask = 1<<hashShift - 1
 )
 
 // recordKey is the key of a record of a volume's tree, with the parts that decide its position:
 // number, kind, then a number (the hash of a name, or an offset in a file), then a name.
 type recordKey struct {
-	id     uint64
-	kind   uint8
-	hashed bool   // names of directories are stored after a hash of them
-	num    uint64 // of recordExtent, and of recordEntry where hashed
-	name   string // of recordXattr and recordEntry
+	id           uint64
+	kind         uint8
+	hashedNames  bool   // names of directories are stored after a hash of them
+	hashOrOffset uint64 // of recordExtent, and of recordEntry where hashed
+	name         string // of recordXattr and recordEntry
 }
 
 // parseRecordKey reads number and kind only.
@@ -55,19 +55,19 @@ func (k recordKey) compare(b []byte) int {
 	}
 	switch k.kind {
 	case recordExtent:
-		return uintKey(k.num).compare(b[8:])
+		return uintKey(k.hashOrOffset).compare(b[8:])
 	case recordEntry, recordXattr:
-		num, name := nameOf(b, k.kind == recordEntry && k.hashed)
-		if num != k.num {
-			return cmp.Compare(num, k.num)
+		num, name := nameInKey(b, k.kind == recordEntry && k.hashedNames)
+		if num != k.hashOrOffset {
+			return cmp.Compare(num, k.hashOrOffset)
 		}
 		return cmp.Compare(string(name), k.name)
 	}
 	return 0
 }
 
-// nameOf returns the name in a key, and the number before it where names are hashed.
-func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
+// nameInKey returns the name in a key, and the number before it where names are hashed.
+func nameInKey(b []byte, hashed bool) (num uint64, name []byte) {
 	head := 10
 	if hashed {
 		head = 12
@@ -78,12 +78,12 @@ func nameOf(b []byte, hashed bool) (num uint64, name []byte) {
 	length := int(le.Uint16(b[8:]))
 	if hashed {
 		num = uint64(le.Uint32(b[8:]))
-		length = int(num & lengths)
+		length = int(num & nameLengthMask)
 	}
 	name = b[head:]
 	name = name[:min(length, len(name))]
 	return num, bytes.TrimSuffix(name, []byte{0})
 }
 
-// timeOf converts nanoseconds since 1970 to a time.
-func timeOf(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }
+// toTime converts nanoseconds since 1970 to a time.
+func toTime(ns uint64) time.Time { return time.Unix(0, int64(ns)).UTC() }

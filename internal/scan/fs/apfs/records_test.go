@@ -35,13 +35,16 @@ func leafOf(t *testing.T, list ...rec) *tree {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tree{d: &device{nodes: newCache[nodeKey, *node](10)}, root: n}
+	return &tree{device: &device{nodeCache: newGenerationCache[nodeKey, *node](10)}, root: n}
 }
 
 func filesOf(t *testing.T, list ...rec) *FS {
 	t.Helper()
 	tr := leafOf(t, list...)
-	return &FS{d: tr.d, t: tr, inodes: newCache[uint64, *inode](10), blocks: newCache[blockKey, []byte](10)}
+	return &FS{
+		device: tr.device, tree: tr, inodeCache: newGenerationCache[uint64, *inode](10),
+		blockCache: newGenerationCache[plainBlockKey, []byte](10),
+	}
 }
 
 func keyOf(id uint64, kind uint8, rest ...byte) []byte {
@@ -49,7 +52,7 @@ func keyOf(id uint64, kind uint8, rest ...byte) []byte {
 }
 
 func inodeRec(id, parent uint64, mode uint16, flags uint32) rec {
-	b := make([]byte, inodeHeader)
+	b := make([]byte, inodeHeaderSize)
 	le.PutUint64(b, parent)
 	le.PutUint16(b[80:], mode)
 	le.PutUint32(b[68:], flags)
@@ -97,15 +100,16 @@ func TestExtentRecords(t *testing.T) {
 		"longer":        {[]rec{extentRec(5, 7*4096, 8192, 1)}, "00000002"},
 		"flags above":   {[]rec{extentRec(5, 0, 4096|7<<56, 1)}, "20000000"},
 		"overlap":       {[]rec{extentRec(5, 0, 8192, 1), extentRec(5, 4096, 4096, 1)}, ""},
-		"far away":      {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile+1, 4096, 1)}, ""},
-		"at the limit":  {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, mostFile, 4096, 1)}, "20000000"},
+		"far away":      {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, maxFileBytes+1, 4096, 1)}, ""},
+		"at the limit":  {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, maxFileBytes, 4096, 1)}, "20000000"},
 		"before it":     {[]rec{extentRec(5, 0, 4096, 1), extentRec(5, 1<<63, 4096, 1)}, "20000000"},
 		"ends behind 0": {[]rec{extentRec(5, 1<<64-4096, 8192, 1)}, ""},
 		"behind all":    {[]rec{extentRec(5, 0, 4096, 100)}, ""},
 	} {
 		f := filesOf(t, c.list...)
-		f.d.r, f.d.size, f.d.blockSize, f.d.blocks = bytes.NewReader(disk), int64(len(disk)), 4096, 10
-		s := &stream{f: f, id: 5, size: size}
+		f.device.r, f.device.size, f.device.blockSize, f.device.blockCount = bytes.NewReader(disk), int64(len(disk)),
+			4096, 10
+		s := &dataStream{fs: f, id: 5, size: size}
 		got := make([]byte, size)
 		n, err := s.ReadAt(got, 0)
 		if c.want == "" {
@@ -125,8 +129,8 @@ func TestExtentRecords(t *testing.T) {
 			t.Errorf("%s: %s, %d, %v, want %s", name, digits, n, err, c.want)
 		}
 	}
-	s := &stream{f: filesOf(t), id: 5, size: size}
-	if _, err := s.ReadAt(make([]byte, 1), -1); !errors.Is(err, errNegative) {
+	s := &dataStream{fs: filesOf(t), id: 5, size: size}
+	if _, err := s.ReadAt(make([]byte, 1), -1); !errors.Is(err, errNegativeOffset) {
 		t.Errorf("%v", err)
 	}
 	for off, want := range map[int64]int{size - 3: 3, size: 0, size + 1: 0} {
@@ -142,13 +146,13 @@ func TestNamesOfDirectory(t *testing.T) {
 	short := entryRec(2, "s", 16, 8)
 	short.value = short.value[:17]
 	list := []rec{
-		inodeRec(2, 1, modeFolder|0o755, 0),
+		inodeRec(2, 1, modeDir|0o755, 0),
 		entryRec(2, "", 16, 8), entryRec(2, ".", 16, 8), entryRec(2, "..", 16, 8), entryRec(2, "a/b", 16, 8),
 		entryRec(2, "d", 17, 4),
 		entryRec(2, "e", 18, 4), entryRec(2, "f", 16, 8), entryRec(2, "l", 19, 10), entryRec(2, "m", 99, 8),
 		entryRec(2, "n", 20, 10), entryRec(2, "o", 16, 0), short,
-		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeFolder|0o755, 0), entryRec(17, "x", 16, 8),
-		inodeRec(18, 17, modeFolder|0o755, 0),
+		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeDir|0o755, 0), entryRec(17, "x", 16, 8),
+		inodeRec(18, 17, modeDir|0o755, 0),
 		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrLink, []byte("d/../f\x00")),
 		inodeRec(20, 2, modeLink|0o777, 0),
 	}
@@ -211,7 +215,7 @@ func TestNamesOfDirectory(t *testing.T) {
 		}
 	}
 	for name, id := range map[string]uint64{"e": 18, "m": 99} {
-		e := &entry{f: f, name: name, dir: 2, id: id, kind: fs.ModeDir}
+		e := &dirEntry{fs: f, name: name, dirInode: 2, inodeNumber: id, mode: fs.ModeDir}
 		_, told := e.Info()
 		_, opened := e.Open()
 		_, listed := e.ReadDir()
@@ -219,7 +223,7 @@ func TestNamesOfDirectory(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v", name, told, opened, listed)
 		}
 	}
-	if _, err := f.inode(1 << 50); !errors.Is(err, ErrDamaged) {
+	if _, err := f.readInode(1 << 50); !errors.Is(err, ErrDamaged) {
 		t.Errorf("an inode behind the last: %v", err)
 	}
 }
@@ -232,16 +236,16 @@ func TestHashedNames(t *testing.T) {
 			append(le.AppendUint32(nil, uint32(hash<<hashShift|uint64(len(name)+1))), name+"\x00"...)...)
 		return r
 	}
-	list := []rec{hashed("abc", hashOf("abc")), hashed("xyz", hashOf("xyz")+1), hashed("zz", hashOf("abc"))}
+	list := []rec{hashed("abc", nameHash("abc")), hashed("xyz", nameHash("xyz")+1), hashed("zz", nameHash("abc"))}
 	slices.SortFunc(list, func(a, b rec) int { return int(le.Uint32(a.key[8:])) - int(le.Uint32(b.key[8:])) })
 	f := filesOf(t, list...)
-	f.hashed = true
+	f.hashedNames = true
 	for name, want := range map[string]bool{"abc": true, "ABC": false, "xyz": false, "zz": false, "b": false} {
 		if _, err := f.lookup(2, name); (err == nil) != want || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f.folded = true
+	f.foldsCase = true
 	if _, err := f.lookup(2, "ABC"); err != nil {
 		t.Errorf("in upper case: %v", err)
 	}
@@ -257,16 +261,16 @@ func TestCompressionHeader(t *testing.T) {
 		want string // content
 		bad  error
 	}{
-		"plain":         {head(compressedMagic, kindPlain, 5, "plain"), "plain", nil},
-		"stored":        {head(compressedMagic, kindRaw, 5, "xplain"), "plain", nil},
-		"other magic":   {head(compressedMagic+1, kindPlain, 5, "plain"), "", ErrDamaged},
-		"short":         {head(compressedMagic, kindPlain, 5, "")[:15], "", ErrDamaged},
+		"plain":         {head(compressedMagic, compressionPlain, 5, "plain"), "plain", nil},
+		"stored":        {head(compressedMagic, compressionRaw, 5, "xplain"), "plain", nil},
+		"other magic":   {head(compressedMagic+1, compressionPlain, 5, "plain"), "", ErrDamaged},
+		"short":         {head(compressedMagic, compressionPlain, 5, "")[:15], "", ErrDamaged},
 		"none":          {nil, "", ErrDamaged},
-		"below zero":    {head(compressedMagic, kindPlain, 1<<63, "plain"), "", ErrDamaged},
-		"too large":     {head(compressedMagic, 4, mostBlocks*plainBlock+1, ""), "", ErrDamaged},
-		"no fork":       {head(compressedMagic, 4, mostBlocks*plainBlock, ""), "", ErrDamaged},
-		"large inline":  {head(compressedMagic, kindPlain, mostInline+1, "plain"), "", ErrDamaged},
-		"other length":  {head(compressedMagic, kindPlain, mostInline, "plain"), "", ErrDamaged},
+		"below zero":    {head(compressedMagic, compressionPlain, 1<<63, "plain"), "", ErrDamaged},
+		"too large":     {head(compressedMagic, 4, maxFileBlocks*plainBlockBytes+1, ""), "", ErrDamaged},
+		"no fork":       {head(compressedMagic, 4, maxFileBlocks*plainBlockBytes, ""), "", ErrDamaged},
+		"large inline":  {head(compressedMagic, compressionPlain, maxInlineBytes+1, "plain"), "", ErrDamaged},
+		"other length":  {head(compressedMagic, compressionPlain, maxInlineBytes, "plain"), "", ErrDamaged},
 		"kind 0":        {head(compressedMagic, 0, 5, "plain"), "", ErrUnsupported},
 		"kind 2":        {head(compressedMagic, 2, 5, "plain"), "", ErrUnsupported},
 		"kind 5":        {head(compressedMagic, 5, 5, "plain"), "", ErrUnsupported},
@@ -275,7 +279,7 @@ func TestCompressionHeader(t *testing.T) {
 		"kind 14 alone": {head(compressedMagic, 14, 5, "plain"), "", ErrDamaged},
 	} {
 		list := []rec{
-			inodeRec(2, 1, modeFolder|0o755, 0), entryRec(2, "f", 16, 8),
+			inodeRec(2, 1, modeDir|0o755, 0), entryRec(2, "f", 16, 8),
 			inodeRec(16, 2, modeRegular|0o644, flagCompressed), attrRec(16, attrCompressed, c.attr),
 		}
 		if c.attr == nil {
@@ -297,9 +301,9 @@ func TestObjects(t *testing.T) {
 	bare := entry(9, 1, 0, 90)
 	bare.value = bare.value[:15]
 	m := &omap{
-		t: leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60),
+		tree: leafOf(t, entry(5, 2, 0, 50), entry(5, 4, omapNoHeader, 51), entry(6, 1, omapDeleted, 60),
 			entry(7, 1, omapEncrypted, 70), bare),
-		found: newCache[omapKey, omapEntry](10),
+		cache: newGenerationCache[omapKey, omapEntry](10),
 	}
 	for range 2 { // the second time from the cache
 		for _, c := range []struct {
@@ -329,8 +333,8 @@ func TestObjects(t *testing.T) {
 // A list of firmlinks that is invalid, or too long, is reported.
 func TestFirmlinkFile(t *testing.T) {
 	path := []rec{
-		inodeRec(2, 1, modeFolder, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeFolder, 0),
-		entryRec(16, "share", 17, 4), inodeRec(17, 16, modeFolder, 0),
+		inodeRec(2, 1, modeDir, 0), entryRec(2, "usr", 16, 4), inodeRec(16, 2, modeDir, 0),
+		entryRec(16, "share", 17, 4), inodeRec(17, 16, modeDir, 0),
 		entryRec(17, "firmlinks", 18, 8),
 	}
 	sized := func(size uint64) rec {
@@ -342,9 +346,9 @@ func TestFirmlinkFile(t *testing.T) {
 		last rec
 		bad  error
 	}{
-		"a directory": {inodeRec(18, 17, modeFolder, 0), ErrUnsupported},
-		"largest":     {sized(mostFirmlinks), nil},
-		"larger":      {sized(mostFirmlinks + 1), ErrUnsupported},
+		"a directory": {inodeRec(18, 17, modeDir, 0), ErrUnsupported},
+		"largest":     {sized(maxFirmlinkFileBytes), nil},
+		"larger":      {sized(maxFirmlinkFileBytes + 1), ErrUnsupported},
 		"not there":   {inodeRec(19, 17, modeRegular, 0), ErrDamaged},
 		"cloud only":  {inodeRec(18, 17, modeRegular, flagDataless), errDataless},
 	} {
@@ -357,15 +361,15 @@ func TestFirmlinkFile(t *testing.T) {
 // A flag of a node states that it has no header, and it has none.
 func TestHeadless(t *testing.T) {
 	b := make([]byte, 64)
-	if headless(b) {
+	if hasNoHeader(b) {
 		t.Error("a node that does not say so")
 	}
 	b[32] = nodeNoHeader
-	if !headless(b) {
+	if !hasNoHeader(b) {
 		t.Error("a node that says so")
 	}
 	b[31] = 1
-	if headless(b) {
+	if hasNoHeader(b) {
 		t.Error("a node with a header")
 	}
 }
@@ -373,26 +377,26 @@ func TestHeadless(t *testing.T) {
 // A read error is reported as such, and is not mistaken for damaged content.
 func TestObjectOfDevice(t *testing.T) {
 	b := make([]byte, 2*4096)
-	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blocks: 3}
+	d := &device{r: bytes.NewReader(b), size: int64(len(b)), blockSize: 4096, blockCount: 3}
 	for block, want := range map[uint64]string{0: "type 0x0, not 0xb", 2: "past its end", 3: "outside of it"} {
 		if block == 0 {
 			le.PutUint64(b, checksum(b[8:4096]))
 		}
-		if _, err := d.object(block, typeOMap); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := d.readObject(block, typeOMap); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("block %d: %v, want %q", block, err, want)
 		}
 	}
-	if _, err := d.object(1, typeOMap); err == nil ||
+	if _, err := d.readObject(1, typeOMap); err == nil ||
 		strings.Contains(err.Error(), "not 0xb") == strings.Contains(err.Error(), "checksum") {
 		t.Errorf("zeros: %v", err)
 	}
 	d.r = unreadable{}
-	if _, err := d.object(0, typeOMap); !errors.Is(err, errUnreadable) {
+	if _, err := d.readObject(0, typeOMap); !errors.Is(err, errUnreadable) {
 		t.Errorf("%v", err)
 	}
 	tr := leafOf(t, rec{keyOf(1, 1), make([]byte, 7)}, rec{keyOf(2, 1), nil})
 	for i := range 2 {
-		if _, err := tr.child(tr.root, i); !errors.Is(err, ErrDamaged) ||
+		if _, err := tr.readChild(tr.root, i); !errors.Is(err, ErrDamaged) ||
 			!strings.Contains(err.Error(), "names no child") {
 			t.Errorf("record %d: %v", i, err)
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	volumeMagic  = 0x42535041 // "APSB"
-	volumeHeader = 1056       // bytes that are read of a volume's superblock
+	volumeMagic      = 0x42535041 // "APSB"
+	volumeHeaderSize = 1056       // bytes that are read of a volume's superblock
 
 	caseInsensitive          = 0x01
 	normalizationInsensitive = 0x08
@@ -21,7 +21,7 @@ const (
 
 	unencrypted = 0x01 // flag of a volume
 
-	mostSnapshots = 10_000
+	maxSnapshots = 10_000
 )
 
 // roles are the uses of volumes: those with one bit, and those with a number above the bits.
@@ -31,41 +31,42 @@ var roles = map[uint16]string{
 	6 << 6: "backup", 9 << 6: "enterprise", 11 << 6: "prelogin",
 }
 
-// volumeBlock has the fields of a volume's superblock, the live one or a snapshot's.
-type volumeBlock struct {
-	xid             uint64
-	features        uint64 // those that a reader must know
-	flags           uint64
-	omap            uint64
-	treeType        uint32
-	root, snapshots uint64
-	revertTo        uint64
-	name            string
-	role            uint16
-	rootTo          uint64
-	group           [16]byte
-	extentTree      uint64
-	extentTreeType  uint32
+// volumeSuperblock has the fields of a volume's superblock, the live one or a snapshot's.
+type volumeSuperblock struct {
+	xid                    uint64
+	incompatFeatures       uint64 // those that a reader must know
+	flags                  uint64
+	omapBlock              uint64
+	treeType               uint32
+	rootTree, snapshotTree uint64
+	revertTo               uint64
+	name                   string
+	role                   uint16
+	rootSnapshotXID        uint64
+	groupUUID              [16]byte
+	extentTree             uint64
+	extentTreeType         uint32
 }
 
-func parseVolume(b []byte) (volumeBlock, error) {
-	if len(b) < volumeHeader || le.Uint32(b[32:]) != volumeMagic {
-		return volumeBlock{}, damaged("a volume has no superblock")
+func parseVolume(b []byte) (volumeSuperblock, error) {
+	if len(b) < volumeHeaderSize || le.Uint32(b[32:]) != volumeMagic {
+		return volumeSuperblock{}, damaged("a volume has no superblock")
 	}
 	name, _, _ := bytes.Cut(b[704:960], []byte{0})
-	return volumeBlock{
-		xid: le.Uint64(b[16:]), features: le.Uint64(b[56:]), flags: le.Uint64(b[264:]),
-		treeType: le.Uint32(b[116:]), omap: le.Uint64(b[128:]), root: le.Uint64(b[136:]), snapshots: le.Uint64(b[152:]),
-		revertTo: le.Uint64(b[160:]), name: strings.ToValidUTF8(string(name), "\ufffd"), role: le.Uint16(b[964:]),
-		rootTo: le.Uint64(b[968:]), group: [16]byte(b[1008:1024]),
+	return volumeSuperblock{
+		xid: le.Uint64(b[16:]), incompatFeatures: le.Uint64(b[56:]), flags: le.Uint64(b[264:]),
+		treeType: le.Uint32(b[116:]), omapBlock: le.Uint64(b[128:]), rootTree: le.Uint64(b[136:]),
+		snapshotTree: le.Uint64(b[152:]),
+		revertTo:     le.Uint64(b[160:]), name: strings.ToValidUTF8(string(name), "\ufffd"), role: le.Uint16(b[964:]),
+		rootSnapshotXID: le.Uint64(b[968:]), groupUUID: [16]byte(b[1008:1024]),
 		extentTree: le.Uint64(b[1032:]), extentTreeType: le.Uint32(b[1040:]),
 	}, nil
 }
 
 // Volume is a volume of a container. It is safe for concurrent use.
 type Volume struct {
-	c  *Container
-	sb volumeBlock
+	container  *Container
+	superblock volumeSuperblock
 
 	mu   sync.Mutex // guards the fields below
 	omap *omap
@@ -73,45 +74,45 @@ type Volume struct {
 
 func newVolume(c *Container, b []byte) (*Volume, error) {
 	sb, err := parseVolume(b)
-	return &Volume{c: c, sb: sb}, err
+	return &Volume{container: c, superblock: sb}, err
 }
 
 // Name returns the volume's name.
-func (v *Volume) Name() string { return v.sb.name }
+func (v *Volume) Name() string { return v.superblock.name }
 
 // Role returns the use of the volume: "system", "data", "preboot", "recovery", "vm", "update", ...
 // or "none". An unknown one is a number.
 func (v *Volume) Role() string {
-	if name, ok := roles[v.sb.role]; ok {
+	if name, ok := roles[v.superblock.role]; ok {
 		return name
 	}
-	return fmt.Sprintf("role-%d", v.sb.role)
+	return fmt.Sprintf("role-%d", v.superblock.role)
 }
 
 // Group returns the UUID of the volume group, which a system and a data volume share; "" for a
 // volume in none.
 func (v *Volume) Group() string {
-	if v.sb.group == ([16]byte{}) {
+	if v.superblock.groupUUID == ([16]byte{}) {
 		return ""
 	}
-	s := strings.ToUpper(hex.EncodeToString(v.sb.group[:]))
+	s := strings.ToUpper(hex.EncodeToString(v.superblock.groupUUID[:]))
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
 // Encrypted reports whether the volume is encrypted, so that FS refuses it.
-func (v *Volume) Encrypted() bool { return v.sb.flags&unencrypted == 0 }
+func (v *Volume) Encrypted() bool { return v.superblock.flags&unencrypted == 0 }
 
 // Sealed reports whether the volume is sealed: its extents are in a separate tree.
-func (v *Volume) Sealed() bool { return v.sb.features&sealedVolume != 0 }
+func (v *Volume) Sealed() bool { return v.superblock.incompatFeatures&sealedVolume != 0 }
 
-// objects returns the volume's object map, which its snapshots share.
-func (v *Volume) objects() (*omap, error) {
+// objectMap returns the volume's object map, which its snapshots share.
+func (v *Volume) objectMap() (*omap, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.omap == nil {
-		m, err := openOMap(v.c.d, v.sb.omap)
+		m, err := openOMap(v.container.device, v.superblock.omapBlock)
 		if err != nil {
-			return nil, fmt.Errorf("volume %q: %w", v.sb.name, err)
+			return nil, fmt.Errorf("volume %q: %w", v.superblock.name, err)
 		}
 		v.omap = m
 	}
@@ -123,14 +124,14 @@ func (v *Volume) objects() (*omap, error) {
 // ErrEncrypted.
 func (v *Volume) FS() (*FS, error) {
 	if v.Encrypted() {
-		return nil, fmt.Errorf("volume %q cannot be read: %w", v.sb.name, ErrEncrypted)
+		return nil, fmt.Errorf("volume %q cannot be read: %w", v.superblock.name, ErrEncrypted)
 	}
-	s, err := v.start()
+	s, err := v.startSnapshot()
 	if err != nil {
 		return nil, err
 	}
 	if s == nil {
-		return v.open(v.sb, v.c.xid, v.sb.name)
+		return v.openFS(v.superblock, v.container.xid, v.superblock.name)
 	}
 	return v.openSnapshot(*s)
 }
@@ -142,7 +143,7 @@ var ErrNoSnapshot = errors.New("snapshot not found")
 // is none.
 func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if v.Encrypted() {
-		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.sb.name, ErrEncrypted)
+		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.superblock.name, ErrEncrypted)
 	}
 	all, err := v.Snapshots()
 	for _, s := range all {
@@ -153,7 +154,7 @@ func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if err == nil {
 		err = ErrNoSnapshot
 	}
-	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.sb.name, err)
+	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.superblock.name, err)
 }
 
 // Snapshot is a preserved state of a volume.
@@ -161,17 +162,17 @@ type Snapshot struct {
 	Name    string
 	Created time.Time
 
-	xid   uint64
-	block uint64 // of its copy of the volume's superblock
+	xid             uint64
+	superblockBlock uint64 // of its copy of the volume's superblock
 }
 
 // updateSnapshot is the prefix of the snapshots that macOS starts from, where the superblock does
 // not name one.
 const updateSnapshot = "com.apple.os.update-"
 
-// start returns the snapshot that the volume starts from, or nil.
-func (v *Volume) start() (*Snapshot, error) {
-	want := cmp.Or(v.sb.rootTo, v.sb.revertTo)
+// startSnapshot returns the snapshot that the volume starts from, or nil.
+func (v *Volume) startSnapshot() (*Snapshot, error) {
+	want := cmp.Or(v.superblock.rootSnapshotXID, v.superblock.revertTo)
 	if want == 0 && !v.Sealed() {
 		return nil, nil
 	}
@@ -186,7 +187,7 @@ func (v *Volume) start() (*Snapshot, error) {
 		}
 	}
 	if want != 0 && last == nil {
-		return nil, fmt.Errorf("volume %q: %w", v.sb.name,
+		return nil, fmt.Errorf("volume %q: %w", v.superblock.name,
 			damaged("it starts from snapshot %d, which is not there", want))
 	}
 	return last, nil
@@ -194,16 +195,16 @@ func (v *Volume) start() (*Snapshot, error) {
 
 // Snapshots lists the snapshots, the oldest first.
 func (v *Volume) Snapshots() ([]Snapshot, error) {
-	if v.sb.snapshots == 0 {
+	if v.superblock.snapshotTree == 0 {
 		return nil, nil
 	}
-	t, err := openTree(v.c.d, nil, v.sb.snapshots, 0)
+	t, err := openTree(v.container.device, nil, v.superblock.snapshotTree, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the snapshots of volume %q: %w", v.sb.name, err)
+		return nil, fmt.Errorf("the snapshots of volume %q: %w", v.superblock.name, err)
 	}
 	var out []Snapshot
 	c, err := t.seek(recordKey{})
-	for ; err == nil && !c.end(); err = c.next() {
+	for ; err == nil && !c.atEnd(); err = c.next() {
 		k, ok := parseRecordKey(c.key())
 		if !ok || k.kind != recordSnapshot {
 			continue
@@ -213,15 +214,15 @@ func (v *Volume) Snapshots() ([]Snapshot, error) {
 			err = damaged("snapshot %d has no description", k.id)
 			break
 		}
-		if len(out) == mostSnapshots {
-			err = damaged("it has more than %d snapshots", mostSnapshots)
+		if len(out) == maxSnapshots {
+			err = damaged("it has more than %d snapshots", maxSnapshots)
 			break
 		}
 		s.xid = k.id
 		out = append(out, s)
 	}
 	if err != nil {
-		err = fmt.Errorf("the snapshots of volume %q: %w", v.sb.name, err)
+		err = fmt.Errorf("the snapshots of volume %q: %w", v.superblock.name, err)
 	}
 	return out, err
 }
@@ -235,18 +236,18 @@ func parseSnapshot(b []byte) (s Snapshot, ok bool) {
 		name = name[:n]
 	}
 	name, _, _ = bytes.Cut(name, []byte{0})
-	return Snapshot{Name: string(name), Created: timeOf(le.Uint64(b[16:])), block: le.Uint64(b[8:])}, true
+	return Snapshot{Name: string(name), Created: toTime(le.Uint64(b[16:])), superblockBlock: le.Uint64(b[8:])}, true
 }
 
 // openSnapshot reads the superblock of a snapshot, and opens its files.
 func (v *Volume) openSnapshot(s Snapshot) (*FS, error) {
-	b, err := v.c.d.object(s.block, typeVolume)
+	b, err := v.container.device.readObject(s.superblockBlock, typeVolume)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.sb.name, err)
+		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
 	}
 	sb, err := parseVolume(b)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.sb.name, err)
+		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
 	}
-	return v.open(sb, s.xid, v.sb.name+"@"+s.Name)
+	return v.openFS(sb, s.xid, v.superblock.name+"@"+s.Name)
 }

@@ -17,55 +17,55 @@ const (
 	attrCompressed = "com.apple.decmpfs"
 	attrFork       = "com.apple.ResourceFork"
 
-	mostAttr   = 32 << 20 // bytes of an attribute that is read whole
-	mostTarget = 4 << 10
+	maxAttrBytes   = 32 << 20 // bytes of an attribute that is read whole
+	maxTargetBytes = 4 << 10
 )
 
-// attr is an extended attribute.
-type attr struct {
+// xattr is an extended attribute.
+type xattr struct {
 	io.ReaderAt
 	size int64
 }
 
-// parseAttr reads the record of an extended attribute.
-func (f *FS) parseAttr(value []byte) (attr, error) {
+// parseXattr reads the record of an extended attribute.
+func (f *FS) parseXattr(value []byte) (xattr, error) {
 	if len(value) < 4 {
-		return attr{}, damaged("an extended attribute has no value")
+		return xattr{}, damaged("an extended attribute has no value")
 	}
 	flags, data := le.Uint16(value), value[4:]
 	if n := int(le.Uint16(value[2:])); n <= len(data) {
 		data = data[:n]
 	} else {
-		return attr{}, damaged("an extended attribute is cut off")
+		return xattr{}, damaged("an extended attribute is cut off")
 	}
 	switch {
 	case flags&attrStream != 0 && len(data) >= 16:
-		s := &stream{f: f, id: le.Uint64(data), size: int64(le.Uint64(data[8:]))}
+		s := &dataStream{fs: f, id: le.Uint64(data), size: int64(le.Uint64(data[8:]))}
 		if s.size < 0 {
-			return attr{}, damaged("an extended attribute has a size below zero")
+			return xattr{}, damaged("an extended attribute has a size below zero")
 		}
-		return attr{s, s.size}, nil
+		return xattr{s, s.size}, nil
 	case flags&attrEmbedded != 0:
-		return attr{bytes.NewReader(data), int64(len(data))}, nil
+		return xattr{bytes.NewReader(data), int64(len(data))}, nil
 	}
-	return attr{}, damaged("an extended attribute is of no known kind (%#x)", flags)
+	return xattr{}, damaged("an extended attribute is of no known kind (%#x)", flags)
 }
 
-// attr finds an extended attribute of an inode; fs.ErrNotExist if it has none.
-func (f *FS) attr(id uint64, name string) (attr, error) {
-	var out attr
+// readXattr finds an extended attribute of an inode; fs.ErrNotExist if it has none.
+func (f *FS) readXattr(id uint64, name string) (xattr, error) {
+	var out xattr
 	bad := error(fs.ErrNotExist)
-	err := f.scan(recordKey{id: id, kind: recordXattr, name: name}, func(key, value []byte) bool {
-		if _, have := nameOf(key, false); string(have) == name {
-			out, bad = f.parseAttr(value)
+	err := f.scanRecords(recordKey{id: id, kind: recordXattr, name: name}, func(key, value []byte) bool {
+		if _, have := nameInKey(key, false); string(have) == name {
+			out, bad = f.parseXattr(value)
 		}
 		return false
 	})
 	return out, errors.Join(err, bad)
 }
 
-// all reads a whole attribute.
-func (a attr) all(most int64) ([]byte, error) {
+// readAll reads a whole attribute.
+func (a xattr) readAll(most int64) ([]byte, error) {
 	if a.size > most {
 		return nil, fmt.Errorf("an extended attribute of %d bytes: %w", a.size, ErrUnsupported)
 	}
@@ -76,13 +76,13 @@ func (a attr) all(most int64) ([]byte, error) {
 	return b, nil
 }
 
-// target reads the target of a symbolic link.
-func (f *FS) target(n *inode) (string, error) {
-	a, err := f.attr(n.stat.Inode, attrLink)
+// linkTarget reads the target of a symbolic link.
+func (f *FS) linkTarget(n *inode) (string, error) {
+	a, err := f.readXattr(n.stat.Inode, attrLink)
 	if err != nil {
 		return "", damaged("symbolic link %d has no target: %v", n.stat.Inode, err)
 	}
-	b, err := a.all(mostTarget)
+	b, err := a.readAll(maxTargetBytes)
 	if err != nil {
 		return "", fmt.Errorf("symbolic link %d: %w", n.stat.Inode, err)
 	}
@@ -94,13 +94,13 @@ func (f *FS) target(n *inode) (string, error) {
 // symbolic link. The target of a link and the compression of a file are among them, as
 // they are on disk.
 func (f *FS) Xattrs(name string) ([]string, error) {
-	n, err := f.find("listxattr", name, false)
+	n, err := f.findInode("listxattr", name, false)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	err = f.scan(recordKey{id: n.stat.Inode, kind: recordXattr}, func(key, _ []byte) bool {
-		_, have := nameOf(key, false)
+	err = f.scanRecords(recordKey{id: n.stat.Inode, kind: recordXattr}, func(key, _ []byte) bool {
+		_, have := nameInKey(key, false)
 		out = append(out, string(have))
 		return true
 	})
@@ -114,14 +114,14 @@ func (f *FS) Xattrs(name string) ([]string, error) {
 // Xattr reads an extended attribute of a file, without following a last symbolic link. One of more
 // than 32 MiB is refused. It returns fs.ErrNotExist when the file has no attribute of this name.
 func (f *FS) Xattr(name, key string) ([]byte, error) {
-	n, err := f.find("getxattr", name, false)
+	n, err := f.findInode("getxattr", name, false)
 	if err != nil {
 		return nil, err
 	}
-	a, err := f.attr(n.stat.Inode, key)
+	a, err := f.readXattr(n.stat.Inode, key)
 	if err == nil {
 		var b []byte
-		if b, err = a.all(mostAttr); err == nil {
+		if b, err = a.readAll(maxAttrBytes); err == nil {
 			return b, nil
 		}
 	}

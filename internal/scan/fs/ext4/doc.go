@@ -19,8 +19,8 @@ var (
 	ErrDamaged = errors.New("the file system is damaged")
 	// ErrEncrypted is in the chain of every error about data that cannot be read without a key.
 	ErrEncrypted = errors.New("it is encrypted")
-	// ErrNone reports that there is not a file system of this kind.
-	ErrNone = errors.New("it is not a file system of the ext family")
+	// ErrNotExt reports that there is not a file system of this kind.
+	ErrNotExt = errors.New("it is not a file system of the ext family")
 )
 
 // damaged returns an error about damage.

@@ -6,16 +6,16 @@ import (
 	"io/fs"
 )
 
-// ahead is how many bytes a small read reads ahead, and the memory of an open file.
-const ahead = 16 << 10
+// readAheadBytes is how many bytes a small read reads ahead, and the memory of an open file.
+const readAheadBytes = 16 << 10
 
 // file is an open file. ReadAt is safe for concurrent use.
 type file struct {
-	*content
-	info info
-	pos  int64
-	buf  []byte // read ahead
-	from int64  // offset of buf
+	*inodeContent
+	info      fileInfo
+	pos       int64
+	buf       []byte // read ahead
+	bufOffset int64  // offset of buf
 }
 
 var _ interface {
@@ -31,11 +31,11 @@ func (f *file) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if f.pos >= f.n.size {
+	if f.pos >= f.inode.size {
 		return 0, io.EOF
 	}
-	if within := f.pos - f.from; within < 0 || within >= int64(len(f.buf)) {
-		if len(p) >= ahead {
+	if within := f.pos - f.bufOffset; within < 0 || within >= int64(len(f.buf)) {
+		if len(p) >= readAheadBytes {
 			n, err := f.ReadAt(p, f.pos)
 			f.pos += int64(n)
 			if n > 0 && errors.Is(err, io.EOF) {
@@ -43,22 +43,22 @@ func (f *file) Read(p []byte) (int, error) {
 			}
 			return n, err
 		}
-		if err := f.fill(); err != nil {
+		if err := f.readAhead(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, f.buf[f.pos-f.from:])
+	n := copy(p, f.buf[f.pos-f.bufOffset:])
 	f.pos += int64(n)
 	return n, nil
 }
 
-// fill reads ahead from the position.
-func (f *file) fill() error {
-	want := min(ahead, f.n.size-f.pos)
+// readAhead reads ahead from the position.
+func (f *file) readAhead() error {
+	want := min(readAheadBytes, f.inode.size-f.pos)
 	if int64(cap(f.buf)) < want {
 		f.buf = make([]byte, want)
 	}
-	f.buf, f.from = f.buf[:want], f.pos
+	f.buf, f.bufOffset = f.buf[:want], f.pos
 	n, err := f.ReadAt(f.buf, f.pos)
 	f.buf = f.buf[:n]
 	if n > 0 {
@@ -73,7 +73,7 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 	case io.SeekCurrent:
 		off += f.pos
 	case io.SeekEnd:
-		off += f.n.size
+		off += f.inode.size
 	default:
 		return 0, fs.ErrInvalid
 	}
@@ -86,11 +86,11 @@ func (f *file) Seek(off int64, whence int) (int64, error) {
 
 // dirHandle is an open directory.
 type dirHandle struct {
-	info   info
-	parent uint32
-	fs     *FS
-	left   []fs.DirEntry
-	read   bool
+	info        fileInfo
+	parentInode uint32
+	fs          *FS
+	remaining   []fs.DirEntry
+	loaded      bool
 }
 
 var _ fs.ReadDirFile = (*dirHandle)(nil)
@@ -103,26 +103,26 @@ func (d *dirHandle) Read([]byte) (int, error) {
 
 // ReadDir returns the next n entries, or all that are left.
 func (d *dirHandle) ReadDir(n int) ([]fs.DirEntry, error) {
-	if !d.read {
-		list, err := d.fs.readDir(d.info.n, d.parent, d.info.name)
+	if !d.loaded {
+		list, err := d.fs.readDir(d.info.inode, d.parentInode, d.info.name)
 		if err != nil && (n > 0 || len(list) == 0) {
 			return nil, err
 		}
-		d.left, d.read = list, true
+		d.remaining, d.loaded = list, true
 		if err != nil {
-			d.left = nil
+			d.remaining = nil
 			return list, err
 		}
 	}
 	if n <= 0 {
-		out := d.left
-		d.left = nil
+		out := d.remaining
+		d.remaining = nil
 		return out, nil
 	}
-	if len(d.left) == 0 {
+	if len(d.remaining) == 0 {
 		return nil, io.EOF
 	}
-	out := d.left[:min(n, len(d.left))]
-	d.left = d.left[len(out):]
+	out := d.remaining[:min(n, len(d.remaining))]
+	d.remaining = d.remaining[len(out):]
 	return out, nil
 }

@@ -17,8 +17,8 @@ import (
 // Directories are cached up to a limit of memory, the most recently used; a large one is not.
 func TestDirectories(t *testing.T) {
 	c := newDirCache()
-	large := func(names int) []entry { return []entry{{name: strings.Repeat("n", names)}} }
-	const part = folderMemory/3 - 2*entryMemory
+	large := func(names int) []dirEntry { return []dirEntry{{name: strings.Repeat("n", names)}} }
+	const part = dirCacheBytes/3 - 2*entryOverheadBytes
 	for number := range uint32(3) {
 		c.put(number, large(part))
 	}
@@ -35,12 +35,12 @@ func TestDirectories(t *testing.T) {
 			t.Errorf("folder %d is kept: %v", number, ok)
 		}
 	}
-	if c.size != 3*(part+2*entryMemory) || c.used.Len() != 3 || len(c.at) != 3 {
-		t.Errorf("%d bytes, %d directories", c.size, c.used.Len())
+	if c.sizeBytes != 3*(part+2*entryOverheadBytes) || c.recency.Len() != 3 || len(c.byInode) != 3 {
+		t.Errorf("%d bytes, %d directories", c.sizeBytes, c.recency.Len())
 	}
 	c = newDirCache()
-	c.put(1, large(folderMemory/2-2*entryMemory))
-	c.put(2, large(folderMemory/2-2*entryMemory+1))
+	c.put(1, large(dirCacheBytes/2-2*entryOverheadBytes))
+	c.put(2, large(dirCacheBytes/2-2*entryOverheadBytes+1))
 	_, half := c.get(1)
 	if _, more := c.get(2); !half || more {
 		t.Errorf("half of the memory: %v, more: %v", half, more)
@@ -49,19 +49,19 @@ func TestDirectories(t *testing.T) {
 
 // A block belongs to the directory that had it first.
 func TestOwners(t *testing.T) {
-	o := newOwners()
+	o := newBlockOwners()
 	for _, c := range []struct {
 		place  uint64
 		folder uint32
 		want   bool
 	}{{70, 2, true}, {70, 2, true}, {70, 3, false}, {71, 3, true}, {71, 2, false}, {70 +
-		ownersOf, 3, true}, {6, 5, true}} {
+		ownerChunkBlocks, 3, true}, {6, 5, true}} {
 		if got := o.claim(c.place, c.folder); got != c.want {
 			t.Errorf("block %d for folder %d: %v", c.place, c.folder, got)
 		}
 	}
-	for k := uint64(len(o.at)); k < maxOwners; k++ {
-		o.at[1000+k] = nil
+	for k := uint64(len(o.byBlock)); k < maxOwnerChunks; k++ {
+		o.byBlock[1000+k] = nil
 	}
 	if !o.claim(1<<40, 2) || !o.claim(1<<40, 3) || o.claim(70, 3) {
 		t.Error("what is not known belongs to somebody, or what is known does not")
@@ -83,7 +83,7 @@ func record(number uint32, name string, length int) []byte {
 
 // Entries of a directory are read up to the first invalid one, which is named.
 func TestEntries(t *testing.T) {
-	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
+	f := &FS{superblock: &superblock{blockSize: 1024, incompat: hasFileType}}
 	list := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
 	for name, c := range map[string]struct {
 		b     []byte
@@ -109,29 +109,30 @@ func TestEntries(t *testing.T) {
 		"two things wrong": {list(record(2, "root", 0), record(7, "a", 0),
 			record(8, "x", 14)), "a", 0, "an entry of 14"},
 	} {
-		l := lister{fs: f, n: &inode{number: 50}}
-		err := l.entries(c.b)
+		l := dirReader{fs: f, dir: &inode{number: 50}}
+		err := l.readEntries(c.b)
 		var names []string
-		for _, e := range l.out {
+		for _, e := range l.entries {
 			names = append(names, e.name)
-			if e.parent != 50 || e.mode != 0 {
+			if e.parentInode != 50 || e.mode != 0 {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}
-		if strings.Join(names, ",") != c.names || l.above != c.above || (err == nil) != (c.want == "") ||
+		if strings.Join(names, ",") != c.names || l.parentInode != c.above || (err == nil) != (c.want == "") ||
 			err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %q, above %d, %v, want %q", name, names, l.above, err, c.want)
+			t.Errorf("%s: %q, above %d, %v, want %q", name, names, l.parentInode, err, c.want)
 		}
 	}
-	l := lister{fs: f, n: &inode{number: 50}, names: maxNames - 4}
-	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil ||
-		len(l.out) != 1 || l.count != maxBad {
-		t.Errorf("names that are too long: %d, %v", len(l.out), err)
+	l := dirReader{fs: f, dir: &inode{number: 50}, nameBytes: maxNameBytes - 4}
+	if err := l.readEntries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil ||
+		len(l.entries) != 1 || l.damagedBlocks != maxDamagedBlocks {
+		t.Errorf("names that are too long: %d, %v", len(l.entries), err)
 	}
-	l = lister{fs: f, n: &inode{number: 50}, out: make([]entry, maxEntries-1, maxEntries+8)}
-	if err := l.entries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil || len(l.out) != maxEntries ||
-		l.count != maxBad {
-		t.Errorf("many entries: %d, %v", len(l.out), err)
+	l = dirReader{fs: f, dir: &inode{number: 50}, entries: make([]dirEntry, maxDirEntries-1, maxDirEntries+8)}
+	if err := l.readEntries(list(record(7, "abcd", 0), record(8, "e", 0))); err == nil ||
+		len(l.entries) != maxDirEntries ||
+		l.damagedBlocks != maxDamagedBlocks {
+		t.Errorf("many entries: %d, %v", len(l.entries), err)
 	}
 }
 
@@ -144,11 +145,11 @@ func TestRecordLength(t *testing.T) {
 		{12, 4096, 12},
 		{0, 4096, 0},
 		{0xffff, 32 << 10, 0xffff},
-		{12, maxBlock, 12},
-		{0, maxBlock, maxBlock},
-		{0xffff, maxBlock, maxBlock},
-		{0x1001, maxBlock, 0x11000},
-		{0xfffc, maxBlock, 0xfffc},
+		{12, maxBlockSize, 12},
+		{0, maxBlockSize, maxBlockSize},
+		{0xffff, maxBlockSize, maxBlockSize},
+		{0x1001, maxBlockSize, 0x11000},
+		{0xfffc, maxBlockSize, 0xfffc},
 	} {
 		if got := recordLength(c.v, c.block); got != c.want {
 			t.Errorf("%#x in blocks of %d: %d, want %d", c.v, c.block, got, c.want)
@@ -158,44 +159,45 @@ func TestRecordLength(t *testing.T) {
 
 // A name counts once, and so does a directory, whatever its names.
 func TestTwins(t *testing.T) {
-	l := lister{n: &inode{number: 5}, out: []entry{
-		{name: "a", number: 1},
-		{name: "a", number: 2},
-		{name: "b", number: 3, mode: fs.ModeDir},
-		{name: "c", number: 3, mode: fs.ModeDir},
-		{name: "d", number: 1},
-		{name: "e", number: 4, mode: fs.ModeDir},
+	l := dirReader{dir: &inode{number: 5}, entries: []dirEntry{
+		{name: "a", inodeNumber: 1},
+		{name: "a", inodeNumber: 2},
+		{name: "b", inodeNumber: 3, mode: fs.ModeDir},
+		{name: "c", inodeNumber: 3, mode: fs.ModeDir},
+		{name: "d", inodeNumber: 1},
+		{name: "e", inodeNumber: 4, mode: fs.ModeDir},
 	}}
-	l.dropTwins()
+	l.dropDuplicates()
 	var names []string
-	for _, e := range l.out {
+	for _, e := range l.entries {
 		names = append(names, e.name)
 	}
-	if strings.Join(names, "") != "abde" || l.count != 2 || !strings.Contains(l.bad.Error(), `directory 5`) ||
-		!strings.Contains(l.bad.Error(), `has "a" twice`) {
-		t.Errorf("%q, %d, %v", names, l.count, l.bad)
+	if strings.Join(names, "") != "abde" || l.damagedBlocks != 2 ||
+		!strings.Contains(l.firstDamage.Error(), `directory 5`) ||
+		!strings.Contains(l.firstDamage.Error(), `has "a" twice`) {
+		t.Errorf("%q, %d, %v", names, l.damagedBlocks, l.firstDamage)
 	}
 }
 
 // A directory in its inode has the number of its parent, and two lists.
 func TestInlineDirectory(t *testing.T) {
-	f := &FS{super: &super{blockSize: 1024, incompat: hasFileType}}
+	f := &FS{superblock: &superblock{blockSize: 1024, incompat: hasFileType}}
 	b := le.AppendUint32(nil, 77)
 	b = append(b, record(8, "first", 56)...)
 	b = append(b, record(9, "second", 0)...)
-	l := lister{fs: f, n: &inode{number: 5}}
-	if err := l.inline(b); err != nil || l.above != 77 || len(l.out) != 2 || l.bad != nil {
+	l := dirReader{fs: f, dir: &inode{number: 5}}
+	if err := l.readInline(b); err != nil || l.parentInode != 77 || len(l.entries) != 2 || l.firstDamage != nil {
 		t.Errorf("%+v, %v", l, err)
 	}
-	l = lister{fs: f, n: &inode{number: 5}}
-	if err := l.inline(append(b[:4:4], record(8, "x", 14)...)); err != nil || l.bad == nil {
-		t.Errorf("%v, %v", l.bad, err)
+	l = dirReader{fs: f, dir: &inode{number: 5}}
+	if err := l.readInline(append(b[:4:4], record(8, "x", 14)...)); err != nil || l.firstDamage == nil {
+		t.Errorf("%v, %v", l.firstDamage, err)
 	}
-	l = lister{fs: f, n: &inode{number: 5}}
-	if err := l.inline(b[:4]); err != nil || l.above != 77 || l.bad != nil {
-		t.Errorf("an empty one: %v, %v", l.bad, err)
+	l = dirReader{fs: f, dir: &inode{number: 5}}
+	if err := l.readInline(b[:4]); err != nil || l.parentInode != 77 || l.firstDamage != nil {
+		t.Errorf("an empty one: %v, %v", l.firstDamage, err)
 	}
-	if err := l.inline(b[:3]); !errors.Is(err, ErrDamaged) {
+	if err := l.readInline(b[:3]); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%v", err)
 	}
 }
@@ -209,7 +211,7 @@ func TestAttribute(t *testing.T) {
 		e[0], e[1] = 3, 1 // another one first
 		copy(e[16:], "abc")
 		e = e[20:]
-		e[0], e[1] = 4, attrSystem
+		e[0], e[1] = 4, attrSystemIndex
 		le.PutUint16(e[2:], 60)
 		le.PutUint32(e[8:], 8)
 		copy(e[16:], attrData)
@@ -242,16 +244,16 @@ func TestAttribute(t *testing.T) {
 		},
 		"another inode": {attr(func(b []byte) { second(b)[4] = 1 }), "", true},
 	} {
-		n := &inode{tail: c.tail, size: 1000}
-		got, err := n.attribute()
+		n := &inode{inlineAttrs: c.tail, size: 1000}
+		got, err := n.dataAttribute()
 		if string(got) != c.want || (err != nil) != c.bad || err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
-		if all, err := n.inline(); (err != nil) != c.bad || err == nil && len(all) != 60+len(c.want) {
+		if all, err := n.inlineData(); (err != nil) != c.bad || err == nil && len(all) != 60+len(c.want) {
 			t.Errorf("%s: %d bytes inline, %v", name, len(all), err)
 		}
 		n.size = 60
-		if all, err := n.inline(); err != nil || len(all) != 60 {
+		if all, err := n.inlineData(); err != nil || len(all) != 60 {
 			t.Errorf("%s: %d bytes inline, %v", name, len(all), err)
 		}
 	}

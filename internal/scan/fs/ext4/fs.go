@@ -13,12 +13,12 @@ import (
 // Names may have any bytes but zero. Symbolic links are followed within the tree. For a damaged
 // directory, ReadDir returns the readable part together with the error.
 type FS struct {
-	r      io.ReaderAt
-	super  *super
-	pages  *pages
-	dirs   *dirCache
-	owners *owners
-	notes  []string
+	r          io.ReaderAt
+	superblock *superblock
+	pages      *pageCache
+	dirs       *dirCache
+	owners     *blockOwners
+	notes      []string
 }
 
 var (
@@ -28,15 +28,16 @@ var (
 )
 
 // Open reads the superblock of the file system in the size bytes of r, which the caller owns and
-// which must not change. It returns ErrNone when there is none.
+// which must not change. It returns ErrNotExt when there is none.
 func Open(r io.ReaderAt, size int64) (*FS, error) {
-	s, err := readSuper(r)
+	s, err := readSuperblock(r)
 	if err != nil {
 		return nil, err
 	}
-	f := &FS{r: r, super: s, pages: newPages(r, size, s.blockSize), dirs: newDirCache(), owners: newOwners()}
-	f.note(size)
-	root, err := f.inode(rootInode)
+	f := &FS{r: r, superblock: s, pages: newPageCache(r, size,
+		s.blockSize), dirs: newDirCache(), owners: newBlockOwners()}
+	f.addNotes(size)
+	root, err := f.readInode(rootInode)
 	if err == nil && !root.isDir() {
 		err = damaged("its root is not a directory")
 	}
@@ -46,17 +47,17 @@ func Open(r io.ReaderAt, size int64) (*FS, error) {
 	return f, nil
 }
 
-// note adds notes for the reader of a report.
-func (f *FS) note(size int64) {
-	s := f.super
+// addNotes adds notes for the reader of a report.
+func (f *FS) addNotes(size int64) {
+	s := f.superblock
 	if s.incompat&hasRecovery != 0 {
 		f.notes = append(f.notes, "it was not unmounted: what is only in its journal is not seen")
 	}
 	if s.state&stateErrors != 0 {
 		f.notes = append(f.notes, "the kernel found errors in it")
 	}
-	if s.blocks > uint64(size/s.blockSize) {
-		f.notes = append(f.notes, fmt.Sprintf("it has %d blocks of %d bytes and its disk only %d bytes", s.blocks,
+	if s.blockCount > uint64(size/s.blockSize) {
+		f.notes = append(f.notes, fmt.Sprintf("it has %d blocks of %d bytes and its disk only %d bytes", s.blockCount,
 			s.blockSize, size))
 	}
 }
@@ -65,23 +66,23 @@ func (f *FS) note(size int64) {
 func (f *FS) Notes() []string { return f.notes }
 
 // Label returns the name of the file system; "" without one.
-func (f *FS) Label() string { return f.super.label }
+func (f *FS) Label() string { return f.superblock.label }
 
 // LastMounted returns the last mount point, such as "/"; "" when unknown.
-func (f *FS) LastMounted() string { return f.super.mounted }
+func (f *FS) LastMounted() string { return f.superblock.lastMounted }
 
 // Open opens a file or a directory.
 func (f *FS) Open(name string) (fs.File, error) {
-	n, parent, err := f.at("open", name, through)
+	n, parent, err := f.lookupPath("open", name, followLast)
 	if err != nil {
 		return nil, err
 	}
-	return f.open(n, parent, name)
+	return f.openInode(n, parent, name)
 }
 
 // ReadDir reads a directory.
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	n, parent, err := f.at("readdir", name, through)
+	n, parent, err := f.lookupPath("readdir", name, followLast)
 	if err != nil {
 		return nil, err
 	}
@@ -90,38 +91,38 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // Stat describes the file of a path, and follows links.
 func (f *FS) Stat(name string) (fs.FileInfo, error) {
-	n, _, err := f.at("stat", name, through)
+	n, _, err := f.lookupPath("stat", name, followLast)
 	if err != nil {
 		return nil, err
 	}
-	return info{base(name), n}, nil
+	return fileInfo{baseName(name), n}, nil
 }
 
 // Lstat describes the file of a path, possibly a symbolic link.
 func (f *FS) Lstat(name string) (fs.FileInfo, error) {
-	n, _, err := f.at("lstat", name, stay)
+	n, _, err := f.lookupPath("lstat", name, noFollowLast)
 	if err != nil {
 		return nil, err
 	}
-	return info{base(name), n}, nil
+	return fileInfo{baseName(name), n}, nil
 }
 
 // ReadLink returns the unresolved target of a symbolic link.
 func (f *FS) ReadLink(name string) (string, error) {
-	n, _, err := f.at("readlink", name, stay)
+	n, _, err := f.lookupPath("readlink", name, noFollowLast)
 	if err != nil {
 		return "", err
 	}
-	target, err := f.target(n)
+	target, err := f.readLinkTarget(n)
 	if err != nil {
 		return "", &fs.PathError{Op: "readlink", Path: name, Err: err}
 	}
 	return target, nil
 }
 
-// at resolves a path in the form of io/fs.
-func (f *FS) at(op, name string, last follow) (n *inode, parent uint32, err error) {
-	if !valid(name) {
+// lookupPath resolves a path in the form of io/fs.
+func (f *FS) lookupPath(op, name string, last followMode) (n *inode, parent uint32, err error) {
+	if !isValidPath(name) {
 		err = fs.ErrInvalid
 	} else {
 		n, parent, err = f.resolve(name, last)
@@ -132,8 +133,8 @@ func (f *FS) at(op, name string, last follow) (n *inode, parent uint32, err erro
 	return n, parent, nil
 }
 
-// valid is fs.ValidPath for names of any bytes.
-func valid(name string) bool {
+// isValidPath is fs.ValidPath for names of any bytes.
+func isValidPath(name string) bool {
 	if name == "." {
 		return true
 	}
@@ -145,21 +146,21 @@ func valid(name string) bool {
 	return !strings.Contains(name, "\x00")
 }
 
-func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+func baseName(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
-// target reads a symbolic link. A short one is stored in the field for block pointers.
-func (f *FS) target(n *inode) (string, error) {
+// readLinkTarget reads a symbolic link. A short one is stored in the field for block pointers.
+func (f *FS) readLinkTarget(n *inode) (string, error) {
 	switch {
 	case !n.isLink():
 		return "", errors.New("it is not a symbolic link")
-	case n.size <= 0 || n.size > f.super.blockSize:
+	case n.size <= 0 || n.size > f.superblock.blockSize:
 		return "", damaged("a symbolic link of %d bytes", n.size)
 	case n.flags&flagEncrypted != 0:
 		return "", ErrEncrypted
 	}
-	b := n.where[:min(blockArea, n.size)]
-	if n.size >= blockArea || n.flags&(flagInline|flagExtents) != 0 {
-		c, err := f.content(n)
+	b := n.blockMap[:min(blockMapBytes, n.size)]
+	if n.size >= blockMapBytes || n.flags&(flagInline|flagExtents) != 0 {
+		c, err := f.openContent(n)
 		if err != nil {
 			return "", err
 		}
@@ -174,18 +175,18 @@ func (f *FS) target(n *inode) (string, error) {
 	return string(b), nil
 }
 
-// open opens an inode that is in a directory.
-func (f *FS) open(n *inode, parent uint32, name string) (fs.File, error) {
-	i := info{base(name), n}
+// openInode opens an inode that is in a directory.
+func (f *FS) openInode(n *inode, parent uint32, name string) (fs.File, error) {
+	i := fileInfo{baseName(name), n}
 	switch n.kind() {
-	case modeFolder:
-		return &dirHandle{info: i, parent: parent, fs: f}, nil
+	case modeDir:
+		return &dirHandle{info: i, parentInode: parent, fs: f}, nil
 	case modeRegular:
-		c, err := f.content(n)
+		c, err := f.openContent(n)
 		if err != nil {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 		}
-		return &file{content: c, info: i}, nil
+		return &file{inodeContent: c, info: i}, nil
 	}
 	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a directory")}
 }

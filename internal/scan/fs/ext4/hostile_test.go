@@ -311,7 +311,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, n := range []int{0, 1000, 1100, 2047} {
-		if _, err := look(t, b[:n]); !errors.Is(err, ext4.ErrNone) {
+		if _, err := look(t, b[:n]); !errors.Is(err, ext4.ErrNotExt) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

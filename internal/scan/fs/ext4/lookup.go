@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	maxLinks     = 40      // symbolic links on the path to one file
-	maxParts     = 1 << 16 // names on the path to one file
-	folderMemory = 6 << 20 // of the cached directories, in bytes
-	entryMemory  = 64
+	maxSymlinks        = 40      // symbolic links on the path to one file
+	maxPathParts       = 1 << 16 // names on the path to one file
+	dirCacheBytes      = 6 << 20 // of the cached directories, in bytes
+	entryOverheadBytes = 64
 )
 
 // resolve returns the inode of a path, and that of its directory. Links resolve within the tree
 // only: the parent of its root is the root.
-func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err error) {
-	if n, err = f.inode(rootInode); err != nil {
+func (f *FS) resolve(name string, last followMode) (n *inode, parent uint32, err error) {
+	if n, err = f.readInode(rootInode); err != nil {
 		return nil, 0, err
 	}
 	way := []*inode{n} // from the root
-	rest := parts(name)
+	rest := splitPath(name)
 	links := 0
 	for steps := 0; len(rest) > 0; steps++ {
 		part := rest[0]
@@ -39,56 +39,56 @@ func (f *FS) resolve(name string, last follow) (n *inode, parent uint32, err err
 		if !here.isDir() {
 			return nil, 0, syscall.ENOTDIR
 		}
-		if n, err = f.child(here, above(way), part); err != nil {
+		if n, err = f.lookup(here, parentNumber(way), part); err != nil {
 			return nil, 0, err
 		}
-		if !n.isLink() || len(rest) == 0 && last == stay {
+		if !n.isLink() || len(rest) == 0 && last == noFollowLast {
 			way = append(way, n)
 			continue
 		}
-		if links++; links > maxLinks || steps > maxParts {
+		if links++; links > maxSymlinks || steps > maxPathParts {
 			return nil, 0, syscall.ELOOP
 		}
-		target, err := f.target(n)
+		target, err := f.readLinkTarget(n)
 		if err != nil {
 			return nil, 0, err
 		}
 		if strings.HasPrefix(target, "/") {
 			way = way[:1]
 		}
-		rest = append(parts(target), rest...)
+		rest = append(splitPath(target), rest...)
 	}
-	return way[len(way)-1], above(way), nil
+	return way[len(way)-1], parentNumber(way), nil
 }
 
-// follow reports whether a link at the end of a path is followed.
-type follow bool
+// followMode reports whether a link at the end of a path is followed.
+type followMode bool
 
 const (
-	through follow = true
-	stay    follow = false
+	followLast   followMode = true
+	noFollowLast followMode = false
 )
 
-// above returns the parent of the last inode of a path.
-func above(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
+// parentNumber returns the parent of the last inode of a path.
+func parentNumber(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
 
-// parts splits a path.
-func parts(name string) []string {
+// splitPath splits a path.
+func splitPath(name string) []string {
 	return slices.DeleteFunc(strings.Split(name, "/"), func(s string) bool { return s == "" || s == "." })
 }
 
-// child finds a name in a directory.
-func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
+// lookup finds a name in a directory.
+func (f *FS) lookup(n *inode, parent uint32, name string) (*inode, error) {
 	entries, err := f.dirEntries(n, parent)
 	if k, found := slices.BinarySearchFunc(entries, name,
-		func(e entry, name string) int { return strings.Compare(e.name, name) }); found {
-		return entries[k].inode()
+		func(e dirEntry, name string) int { return strings.Compare(e.name, name) }); found {
+		return entries[k].readInode()
 	}
 	if n.flags&flagCaseFold != 0 {
-		folded := fold(name)
+		folded := foldName(name)
 		for i := range entries {
-			if fold(entries[i].name) == folded {
-				return entries[i].inode()
+			if foldName(entries[i].name) == folded {
+				return entries[i].readInode()
 			}
 		}
 	}
@@ -98,15 +98,15 @@ func (f *FS) child(n *inode, parent uint32, name string) (*inode, error) {
 	return nil, fs.ErrNotExist
 }
 
-// fold normalizes a name for comparison in a directory that ignores case.
-func fold(name string) string { return cases.Fold().String(norm.NFD.String(name)) }
+// foldName normalizes a name for comparison in a directory that ignores case.
+func foldName(name string) string { return cases.Fold().String(norm.NFD.String(name)) }
 
 // dirEntries returns the entries of a directory, possibly from the cache.
-func (f *FS) dirEntries(n *inode, parent uint32) ([]entry, error) {
+func (f *FS) dirEntries(n *inode, parent uint32) ([]dirEntry, error) {
 	if kept, ok := f.dirs.get(n.number); ok {
 		return kept, nil
 	}
-	entries, err := f.list(n, parent)
+	entries, err := f.listDir(n, parent)
 	if err == nil {
 		f.dirs.put(n.number, entries)
 	}
@@ -115,47 +115,49 @@ func (f *FS) dirEntries(n *inode, parent uint32) ([]entry, error) {
 
 // dirCache caches the directories of the last lookups.
 type dirCache struct {
-	mu   sync.Mutex // guards the fields below
-	at   map[uint32]*list.Element
-	used *list.List // of *directory, the newest first
-	size int
+	mu        sync.Mutex // guards the fields below
+	byInode   map[uint32]*list.Element
+	recency   *list.List // of *directory, the newest first
+	sizeBytes int
 }
 
-// folder is immutable.
-type folder struct {
-	number  uint32
-	entries []entry
-	size    int // bytes
+// cachedDir is immutable.
+type cachedDir struct {
+	inodeNumber uint32
+	entries     []dirEntry
+	sizeBytes   int // bytes
 }
 
-func newDirCache() *dirCache { return &dirCache{at: map[uint32]*list.Element{}, used: list.New()} }
+func newDirCache() *dirCache {
+	return &dirCache{byInode: map[uint32]*list.Element{}, recency: list.New()}
+}
 
-func (c *dirCache) get(number uint32) ([]entry, bool) {
+func (c *dirCache) get(number uint32) ([]dirEntry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.at[number]
+	e := c.byInode[number]
 	if e == nil {
 		return nil, false
 	}
-	c.used.MoveToFront(e)
-	return e.Value.(*folder).entries, true
+	c.recency.MoveToFront(e)
+	return e.Value.(*cachedDir).entries, true
 }
 
-func (c *dirCache) put(number uint32, entries []entry) {
-	size := entryMemory
+func (c *dirCache) put(number uint32, entries []dirEntry) {
+	size := entryOverheadBytes
 	for i := range entries {
-		size += entryMemory + len(entries[i].name)
+		size += entryOverheadBytes + len(entries[i].name)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if size > folderMemory/2 || c.at[number] != nil {
+	if size > dirCacheBytes/2 || c.byInode[number] != nil {
 		return
 	}
-	for c.size+size > folderMemory {
-		oldest := c.used.Remove(c.used.Back()).(*folder)
-		delete(c.at, oldest.number)
-		c.size -= oldest.size
+	for c.sizeBytes+size > dirCacheBytes {
+		oldest := c.recency.Remove(c.recency.Back()).(*cachedDir)
+		delete(c.byInode, oldest.inodeNumber)
+		c.sizeBytes -= oldest.sizeBytes
 	}
-	c.at[number] = c.used.PushFront(&folder{number, entries, size})
-	c.size += size
+	c.byInode[number] = c.recency.PushFront(&cachedDir{number, entries, size})
+	c.sizeBytes += size
 }

@@ -28,7 +28,7 @@ func tool(t testing.TB, name string) string {
 	return ""
 }
 
-func run(t testing.TB, args ...string) string {
+func blockRun(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
 	if err != nil {
@@ -44,7 +44,7 @@ func format(t testing.TB, image, folder, size string, options ...string) {
 	if folder != "" {
 		args = append(args, "-d", folder)
 	}
-	run(t, append(args, image, size)...)
+	blockRun(t, append(args, image, size)...)
 }
 
 func open(t testing.TB, image string) *ext4.FS {
@@ -151,7 +151,7 @@ func supportsOld(t testing.TB) bool {
 func lengthen(t testing.TB, image string, want treetest.List) {
 	for name, it := range want {
 		if strings.HasPrefix(name, "sparse/") && it.Mode.IsRegular() {
-			run(t, tool(t, "debugfs"), "-w", "-R", fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
+			blockRun(t, tool(t, "debugfs"), "-w", "-R", fmt.Sprintf("set_inode_field %s size %d", name, it.Size), image)
 		}
 	}
 }

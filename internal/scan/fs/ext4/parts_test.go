@@ -17,41 +17,46 @@ var le = binary.LittleEndian
 // Superblocks are accepted up to the limits of the format, and refused beyond them.
 func TestLimitsOfSuperblock(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(s *super)
+		change func(s *superblock)
 		want   string // in the error; "" = it is accepted
 	}{
-		"as it is":           {func(*super) {}, ""},
-		"every feature":      {func(s *super) { s.incompat = known }, ""},
-		"an unknown feature": {func(s *super) { s.incompat = 1 << 18 }, "not known here (0x40000)"},
-		"all inodes":         {func(s *super) { s.inodes = 4 * 32 }, ""},
-		"too many inodes":    {func(s *super) { s.inodes = 4*32 + 1 }, "129 inodes in 4 groups"},
-		"the root alone":     {func(s *super) { s.inodes = 2 }, ""},
-		"no root":            {func(s *super) { s.inodes = 1 }, "has 1 inodes"},
-		"no blocks behind":   {func(s *super) { s.blocks = 1 }, "has 1 blocks"},
-		"a part of a group":  {func(s *super) { s.blocks, s.inodes = 2, 32 }, ""},
-		"inode of a block":   {func(s *super) { s.inodeSize = 1024 }, ""},
-		"inode of two":       {func(s *super) { s.inodeSize = 2048 }, "inodes have 2048 bytes"},
-		"least inode":        {func(s *super) { s.inodeSize = 128 }, ""},
-		"smaller inode":      {func(s *super) { s.inodeSize = 64 }, "inodes have 64 bytes"},
-		"odd inode":          {func(s *super) { s.inodeSize = 192 }, "inodes have 192 bytes"},
-		"largest descriptor": {func(s *super) { s.groupSize = 1024 }, ""},
-		"larger descriptor":  {func(s *super) { s.groupSize = 2048 }, "descriptors of groups have 2048"},
-		"smaller descriptor": {func(s *super) { s.groupSize = 16 }, "descriptors of groups have 16"},
-		"odd descriptor":     {func(s *super) { s.groupSize = 48 }, "descriptors of groups have 48"},
-		"most groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 1+1<<51 }, ""},
-		"more groups":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<19, 2+1<<51 }, "4294967297 groups"},
-		"most blocks":        {func(s *super) { s.blocksPerGroup, s.blocks = 1<<31, 1<<52 }, ""},
-		"more blocks": {func(s *super) {
-			s.blocksPerGroup, s.blocks = 1<<31,
+		"as it is":           {func(*superblock) {}, ""},
+		"every feature":      {func(s *superblock) { s.incompat = supportedFeatures }, ""},
+		"an unknown feature": {func(s *superblock) { s.incompat = 1 << 18 }, "not known here (0x40000)"},
+		"all inodes":         {func(s *superblock) { s.inodeCount = 4 * 32 }, ""},
+		"too many inodes":    {func(s *superblock) { s.inodeCount = 4*32 + 1 }, "129 inodes in 4 groups"},
+		"the root alone":     {func(s *superblock) { s.inodeCount = 2 }, ""},
+		"no root":            {func(s *superblock) { s.inodeCount = 1 }, "has 1 inodes"},
+		"no blocks behind":   {func(s *superblock) { s.blockCount = 1 }, "has 1 blocks"},
+		"a part of a group":  {func(s *superblock) { s.blockCount, s.inodeCount = 2, 32 }, ""},
+		"inode of a block":   {func(s *superblock) { s.inodeSize = 1024 }, ""},
+		"inode of two":       {func(s *superblock) { s.inodeSize = 2048 }, "inodes have 2048 bytes"},
+		"least inode":        {func(s *superblock) { s.inodeSize = 128 }, ""},
+		"smaller inode":      {func(s *superblock) { s.inodeSize = 64 }, "inodes have 64 bytes"},
+		"odd inode":          {func(s *superblock) { s.inodeSize = 192 }, "inodes have 192 bytes"},
+		"largest descriptor": {func(s *superblock) { s.groupSize = 1024 }, ""},
+		"larger descriptor":  {func(s *superblock) { s.groupSize = 2048 }, "descriptors of groups have 2048"},
+		"smaller descriptor": {func(s *superblock) { s.groupSize = 16 }, "descriptors of groups have 16"},
+		"odd descriptor":     {func(s *superblock) { s.groupSize = 48 }, "descriptors of groups have 48"},
+		"most groups":        {func(s *superblock) { s.blocksPerGroup, s.blockCount = 1<<19, 1+1<<51 }, ""},
+		"more groups": {func(s *superblock) {
+			s.blocksPerGroup, s.blockCount = 1<<19,
+				2+1<<51
+		}, "4294967297 groups"},
+		"most blocks": {func(s *superblock) { s.blocksPerGroup, s.blockCount = 1<<31, 1<<52 }, ""},
+		"more blocks": {func(s *superblock) {
+			s.blocksPerGroup, s.blockCount = 1<<31,
 				1+1<<52
 		}, "has 4503599627370497 blocks"},
 	} {
-		s := super{
-			inodes: 100, blocks: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256, inodesPerGroup: 32,
-			inodeSize: 256, groupSize: 32,
+		s := superblock{
+			inodeCount: 100, blockCount: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256,
+			inodesPerGroup: 32,
+			inodeSize:      256, groupSize: 32,
 		}
 		c.change(&s)
-		if err := s.check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := s.checkSupported(); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -59,22 +64,24 @@ func TestLimitsOfSuperblock(t *testing.T) {
 
 // Copies of the superblock are in the groups that the format names.
 func TestCopies(t *testing.T) {
-	all := func(s *super) (out []uint32) {
+	all := func(s *superblock) (out []uint32) {
 		for group := range uint32(130) {
-			if s.hasCopy(group) {
+			if s.hasSuperblockCopy(group) {
 				out = append(out, group)
 			}
 		}
 		return out
 	}
 	sparse := []uint32{0, 1, 3, 5, 7, 9, 25, 27, 49, 81, 125}
-	if got := all(&super{ro: roSparseSuper}); !slices.Equal(got, sparse) {
+	if got := all(&superblock{roCompat: roSparseSuper}); !slices.Equal(got, sparse) {
 		t.Errorf("with sparse_super: %v", got)
 	}
-	if got := all(&super{}); len(got) != 130 {
+	if got := all(&superblock{}); len(got) != 130 {
 		t.Errorf("without: %v", got)
 	}
-	if got := all(&super{ro: roSparseSuper, compat: compatSparse2, backups: [2]uint32{6, 99}}); !slices.Equal(got,
+	if got := all(&superblock{
+		roCompat: roSparseSuper, compat: compatSparse2, backupGroups: [2]uint32{6, 99},
+	}); !slices.Equal(got,
 		[]uint32{0, 6, 99}) {
 		t.Errorf("with sparse_super2: %v", got)
 	}
@@ -83,13 +90,16 @@ func TestCopies(t *testing.T) {
 // Group descriptors follow the superblock, or with meta_bg are in the first group of those that
 // they describe.
 func TestDescriptors(t *testing.T) {
-	small := super{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, ro: roSparseSuper}
-	large := super{blockSize: 4096, blocksPerGroup: 32768, groupSize: 64, ro: roSparseSuper}
-	meta := func(s super, first uint32) super { s.incompat, s.firstMeta = hasMetaGroups, first; return s }
+	small := superblock{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, roCompat: roSparseSuper}
+	large := superblock{blockSize: 4096, blocksPerGroup: 32768, groupSize: 64, roCompat: roSparseSuper}
+	meta := func(s superblock, first uint32) superblock {
+		s.incompat, s.firstMetaGroup = hasMetaGroups, first
+		return s
+	}
 	shifted := meta(small, 0)
 	shifted.firstBlock = 0
 	for _, c := range []struct {
-		s     super
+		s     superblock
 		group uint32
 		want  int64
 	}{
@@ -107,13 +117,13 @@ func TestDescriptors(t *testing.T) {
 		{shifted, 0, 2 * 1024},
 		{meta(large, 0), 81 * 64, 81 * 64 * 32768 * 4096},
 	} {
-		if got := c.s.descriptor(c.group); got != c.want {
+		if got := c.s.descriptorOffset(c.group); got != c.want {
 			t.Errorf("group %d of %+v: %d, want %d", c.group, c.s, got, c.want)
 		}
 	}
 	every := meta(small, 0) // each group has a copy, which the descriptors follow
-	every.ro = 0
-	if got := every.descriptor(64); got != (2+64*8192)*1024 {
+	every.roCompat = 0
+	if got := every.descriptorOffset(64); got != (2+64*8192)*1024 {
 		t.Errorf("behind a copy: %d", got)
 	}
 }
@@ -123,7 +133,7 @@ func TestText(t *testing.T) {
 		"plain\x00rest": "plain", "all": "all", "a\x1b[2Jb\x7f\n": "a[2Jb",
 		"\xff ä": " ä", "\x00x": "", "a\ufffdb": "ab",
 	} {
-		if got := text([]byte(in)); got != want {
+		if got := cString([]byte(in)); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
@@ -131,7 +141,7 @@ func TestText(t *testing.T) {
 
 // An inode of a real image, changed at one offset, decodes as documented.
 func TestParseInode(t *testing.T) {
-	f := &FS{super: &super{blockSize: 1024, inodes: 100}}
+	f := &FS{superblock: &superblock{blockSize: 1024, inodeCount: 100}}
 	raw := func(size int, change func(b []byte)) []byte {
 		b := make([]byte, size)
 		le.PutUint16(b, modeRegular|0o644)
@@ -158,9 +168,9 @@ func TestParseInode(t *testing.T) {
 			func(b []byte) { le.PutUint32(b[108:], 1024); b[4] = 1 }), want: "it has 4398046511105 bytes"},
 		"below zero": {raw: raw(128,
 			func(b []byte) { b[111] = 0x80 }), want: "it has 9223372036854775808 bytes"},
-		"small folder": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 })},
+		"small folder": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeDir); b[108] = 1 })},
 		"large folder": {raw: raw(128,
-			func(b []byte) { le.PutUint16(b, modeFolder); b[108] = 1 }), large: true, size: 1 << 32},
+			func(b []byte) { le.PutUint16(b, modeDir); b[108] = 1 }), large: true, size: 1 << 32},
 		"link has no more": {raw: raw(128, func(b []byte) { le.PutUint16(b, modeLink); b[108] = 1 }), large: true},
 		"time":             {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 99) }), seconds: 99},
 		"before 1970":      {raw: raw(128, func(b []byte) { le.PutUint32(b[16:], 1<<32-1) }), seconds: -1},
@@ -169,9 +179,9 @@ func TestParseInode(t *testing.T) {
 		"no time behind":    {raw: raw(256, func(b []byte) { b[128] = 8; b[136] = 1 | 5<<2 })},
 		"no time but bytes": {raw: raw(128, func(b []byte) { b[100] = 9 })},
 	} {
-		f.super.incompat = 0
+		f.superblock.incompat = 0
 		if c.large {
-			f.super.incompat = hasLargeDir
+			f.superblock.incompat = hasLargeDir
 		}
 		n, err := f.parseInode(7, c.raw)
 		if c.want != "" {
@@ -189,7 +199,7 @@ func TestParseInode(t *testing.T) {
 
 func TestModes(t *testing.T) {
 	for mode, want := range map[uint16]fs.FileMode{
-		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeFolder | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777,
+		modeRegular | 0o4755: fs.ModeSetuid | 0o755, modeDir | 0o1777: fs.ModeDir | fs.ModeSticky | 0o777,
 		modeLink | 0o777:  fs.ModeSymlink | 0o777,
 		modeFIFO | 0o2600: fs.ModeNamedPipe | fs.ModeSetgid | 0o600, modeSocket: fs.ModeSocket,
 		modeBlock: fs.ModeDevice,
@@ -204,9 +214,10 @@ func TestModes(t *testing.T) {
 // blocksOf is a file system of blocks of 1 KiB in memory.
 func blocksOf(count int) (*FS, []byte) {
 	b := make([]byte, count*1024)
-	s := &super{blockSize: 1024, blocks: uint64(count), inodes: 100, inodesPerGroup: 100}
+	s := &superblock{blockSize: 1024, blockCount: uint64(count), inodeCount: 100, inodesPerGroup: 100}
 	r := bytes.NewReader(b)
-	return &FS{r: r, super: s, pages: newPages(r, int64(len(b)), 1024), dirs: newDirCache(), owners: newOwners()}, b
+	return &FS{r: r, superblock: s, pages: newPageCache(r, int64(len(b)),
+		1024), dirs: newDirCache(), owners: newBlockOwners()}, b
 }
 
 // Maps of blocks, as old file systems have them, are read as a walk over pointers reads them.
@@ -233,15 +244,15 @@ func TestMappedBlocks(t *testing.T) {
 			}
 		}
 	}
-	fill(n.where[:48], 0)
+	fill(n.blockMap[:48], 0)
 	for level := 1; level <= 3; level++ {
-		le.PutUint32(n.where[44+4*level:], free)
+		le.PutUint32(n.blockMap[44+4*level:], free)
 		free++
 		fill(b[int(free-1)*1024:][:1024], level-1)
 	}
 	naive := func(block uint64) uint32 {
 		if block < 12 {
-			return le.Uint32(n.where[4*block:])
+			return le.Uint32(n.blockMap[4*block:])
 		}
 		block -= 12
 		span := uint64(per)
@@ -249,7 +260,7 @@ func TestMappedBlocks(t *testing.T) {
 		for block >= span {
 			block, span, level = block-span, span*per, level+1
 		}
-		place := le.Uint32(n.where[44+4*level:])
+		place := le.Uint32(n.blockMap[44+4*level:])
 		for ; level > 0 && place != 0; level-- {
 			span /= per
 			place = le.Uint32(b[uint64(place)*1024+block/span%per*4:])
@@ -262,22 +273,23 @@ func TestMappedBlocks(t *testing.T) {
 		blocks = append(blocks, r.Uint64N(12+per), 12+per+r.Uint64N(per*per), r.Uint64N(most))
 	}
 	for _, block := range blocks {
-		got, err := f.find(n, block)
+		got, err := f.findRun(n, block)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !got.has(block) || got.has(got.first+got.n) || got.first > 0 && got.has(got.first-1) {
+		if !got.contains(block) || got.contains(got.fileBlock+got.count) ||
+			got.fileBlock > 0 && got.contains(got.fileBlock-1) {
 			t.Fatalf("block %d: %+v", block, got)
 		}
-		for k := block; k < min(got.first+got.n, block+300); k++ {
+		for k := block; k < min(got.fileBlock+got.count, block+300); k++ {
 			want := uint64(naive(k))
-			if got.place != 0 && got.place+k-got.first != want || got.place == 0 && want != 0 {
+			if got.diskBlock != 0 && got.diskBlock+k-got.fileBlock != want || got.diskBlock == 0 && want != 0 {
 				t.Fatalf("block %d of %+v lies at %d", k, got, want)
 			}
 		}
 	}
 	for _, block := range []uint64{most, maxFileBlocks} {
-		if _, err := f.find(n, block); !errors.Is(err, ErrDamaged) {
+		if _, err := f.findRun(n, block); !errors.Is(err, ErrDamaged) {
 			t.Errorf("block %d: %v", block, err)
 		}
 	}
@@ -304,51 +316,51 @@ func node(b []byte, depth int, entries ...[3]uint64) {
 func TestExtents(t *testing.T) {
 	f, b := blocksOf(100)
 	n := &inode{number: 3, flags: flagExtents}
-	const unwritten = maxExtent
-	node(n.where[:], 1, [3]uint64{10, 0, 90}, [3]uint64{100, 0, 91}, [3]uint64{1000, 0, 92})
+	const unwritten = maxExtentBlocks
+	node(n.blockMap[:], 1, [3]uint64{10, 0, 90}, [3]uint64{100, 0, 91}, [3]uint64{1000, 0, 92})
 	node(b[90*1024:][:1024], 0, [3]uint64{10, 5, 20}, [3]uint64{15, 5, 40}, [3]uint64{30, 5 + unwritten, 50})
 	node(b[91*1024:][:1024], 0, [3]uint64{100, 10, 60})
 	node(b[92*1024:][:1024], 0)
 	for _, c := range []struct {
 		block uint64
-		want  run
+		want  blockRun
 	}{
-		{0, run{0, 10, 0}},
-		{9, run{9, 1, 0}},
-		{10, run{10, 5, 20}},
-		{14, run{10, 5, 20}},
-		{15, run{15, 5, 40}},
-		{19, run{15, 5, 40}},
-		{20, run{20, 10, 0}},
-		{30, run{30, 5, 0}},
-		{35, run{35, 65, 0}},
-		{99, run{99, 1, 0}},
-		{100, run{100, 10, 60}},
-		{110, run{110, 890, 0}},
-		{1000, run{1000, maxFileBlocks - 1000, 0}},
-		{maxFileBlocks - 1, run{maxFileBlocks - 1, 1, 0}},
+		{0, blockRun{0, 10, 0}},
+		{9, blockRun{9, 1, 0}},
+		{10, blockRun{10, 5, 20}},
+		{14, blockRun{10, 5, 20}},
+		{15, blockRun{15, 5, 40}},
+		{19, blockRun{15, 5, 40}},
+		{20, blockRun{20, 10, 0}},
+		{30, blockRun{30, 5, 0}},
+		{35, blockRun{35, 65, 0}},
+		{99, blockRun{99, 1, 0}},
+		{100, blockRun{100, 10, 60}},
+		{110, blockRun{110, 890, 0}},
+		{1000, blockRun{1000, maxFileBlocks - 1000, 0}},
+		{maxFileBlocks - 1, blockRun{maxFileBlocks - 1, 1, 0}},
 	} {
-		if got, err := f.find(n, c.block); err != nil || got != c.want {
+		if got, err := f.findRun(n, c.block); err != nil || got != c.want {
 			t.Errorf("block %d: %+v, %v, want %+v", c.block, got, err, c.want)
 		}
 	}
 	flat := func(entries ...[3]uint64) *inode {
 		n := &inode{number: 3, flags: flagExtents}
-		node(n.where[:], 0, entries...)
+		node(n.blockMap[:], 0, entries...)
 		return n
 	}
 	deep := flat()
-	le.PutUint16(deep.where[6:], 6)
+	le.PutUint16(deep.blockMap[6:], 6)
 	full := flat([3]uint64{0, 1, 99})
-	longest, err := f.find(flat([3]uint64{0, maxExtent, 1}), 0)
+	longest, err := f.findRun(flat([3]uint64{0, maxExtentBlocks, 1}), 0)
 	if !errors.Is(err, ErrDamaged) {
 		t.Errorf("more blocks than there are: %+v, %v", longest, err)
 	}
-	if r, err := f.find(full, 0); err != nil || r.place != 99 {
+	if r, err := f.findRun(full, 0); err != nil || r.diskBlock != 99 {
 		t.Errorf("the last block: %+v, %v", r, err)
 	}
-	if r, err := f.find(flat([3]uint64{0, 1, 1}, [3]uint64{1, 1, 2}, [3]uint64{2, 1, 3}, [3]uint64{3, 1, 4}),
-		3); err != nil || r.place != 4 {
+	if r, err := f.findRun(flat([3]uint64{0, 1, 1}, [3]uint64{1, 1, 2}, [3]uint64{2, 1, 3}, [3]uint64{3, 1, 4}),
+		3); err != nil || r.diskBlock != 4 {
 		t.Errorf("a full node: %+v, %v", r, err)
 	}
 	for name, n := range map[string]*inode{
@@ -356,17 +368,17 @@ func TestExtents(t *testing.T) {
 		"behind all":    flat([3]uint64{0, 1, 100}),
 		"over the end":  flat([3]uint64{0, 2, 99}),
 		"too deep":      deep,
-		"a node at 0":   {number: 3, flags: flagExtents, where: [60]byte{0x0a, 0xf3, 1, 0, 4, 0, 1}},
+		"a node at 0":   {number: 3, flags: flagExtents, blockMap: [60]byte{0x0a, 0xf3, 1, 0, 4, 0, 1}},
 		"without magic": {number: 3, flags: flagExtents},
 	} {
-		if r, err := f.find(n, 0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "inode 3") {
+		if r, err := f.findRun(n, 0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "inode 3") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 	// The start of the next extent in the upper node limits those in the nodes below.
 	twisted := &inode{number: 3, flags: flagExtents}
-	node(twisted.where[:], 1, [3]uint64{10, 0, 90}, [3]uint64{12, 0, 91})
-	if r, err := f.find(twisted, 11); err != nil || r != (run{10, 5, 20}) {
+	node(twisted.blockMap[:], 1, [3]uint64{10, 0, 90}, [3]uint64{12, 0, 91})
+	if r, err := f.findRun(twisted, 11); err != nil || r != (blockRun{10, 5, 20}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -382,20 +394,21 @@ func TestSumOfExtents(t *testing.T) {
 	}{"right": {fit, 0, false}, "wrong": {fit, 1, true}, "fewer": {fit - 1, 0, false}, "over the end": {fit +
 		1, 0, true}, "far behind": {60000, 0, true}} {
 		f, b := blocksOf(100)
-		f.super.ro = roMetaChecksums
+		f.superblock.roCompat = roMetaChecksums
 		n := &inode{number: 3, flags: flagExtents}
-		node(n.where[:], 1, [3]uint64{0, 0, 90})
+		node(n.blockMap[:], 1, [3]uint64{0, 0, 90})
 		block := b[90*1024:][:1024]
 		node(block, 0, [3]uint64{0, 5, 20})
 		le.PutUint16(block[4:], c.most)
 		if tail := 12 * (int(c.most) + 1); tail <= 1020 {
-			le.PutUint32(block[tail:], checksum(f.seedOf(n), block[:tail])+c.add)
+			le.PutUint32(block[tail:], checksum(f.checksumSeed(n), block[:tail])+c.add)
 		}
-		if r, err := f.find(n, 0); (err != nil) != c.bad || err != nil && !strings.Contains(err.Error(), "checksum") {
+		if r, err := f.findRun(n, 0); (err != nil) != c.bad ||
+			err != nil && !strings.Contains(err.Error(), "checksum") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		node(n.where[:], 1, [3]uint64{0, 0, 500})
-		if _, err := f.find(n, 0); !errors.Is(err, ErrDamaged) {
+		node(n.blockMap[:], 1, [3]uint64{0, 0, 500})
+		if _, err := f.findRun(n, 0); !errors.Is(err, ErrDamaged) {
 			t.Errorf("a node that is nowhere: %v", err)
 		}
 	}
@@ -420,26 +433,26 @@ func (r *reads) ReadAt(p []byte, off int64) (int, error) {
 
 // Pages are read once while the cache has space for them, and nothing after the end is read.
 func TestPages(t *testing.T) {
-	r := &reads{b: make([]byte, 5*leastPage+100)}
+	r := &reads{b: make([]byte, 5*minPageBytes+100)}
 	for k := range r.b {
-		r.b[k] = byte(k / leastPage)
+		r.b[k] = byte(k / minPageBytes)
 	}
-	p := newPages(r, int64(len(r.b)), 1024)
-	p.most = 2
+	p := newPageCache(r, int64(len(r.b)), 1024)
+	p.maxPages = 2
 	for _, number := range []int64{0, 0, 1, 0, 2, 0, 1, 1, 0} {
-		b, err := p.get(number*leastPage+1024, 1024)
+		b, err := p.get(number*minPageBytes+1024, 1024)
 		if err != nil || len(b) != 1024 || cap(b) != 1024 || b[0] != byte(number) {
 			t.Fatalf("page %d: %d bytes, %v", number, len(b), err)
 		}
 	}
-	if want := []int64{0, leastPage, 2 * leastPage, leastPage}; !slices.Equal(r.at, want) {
+	if want := []int64{0, minPageBytes, 2 * minPageBytes, minPageBytes}; !slices.Equal(r.at, want) {
 		t.Errorf("read at %v, want %v", r.at, want)
 	}
 	end := int64(len(r.b))
 	if b, err := p.get(end-100, 100); err != nil || len(b) != 100 {
 		t.Errorf("the end: %d bytes, %v", len(b), err)
 	}
-	for _, c := range [][2]int64{{-1, 10}, {end - 99, 100}, {end, 1}, {1 << 62, 100}, {leastPage - 10, 20}} {
+	for _, c := range [][2]int64{{-1, 10}, {end - 99, 100}, {end, 1}, {1 << 62, 100}, {minPageBytes - 10, 20}} {
 		if _, err := p.get(c[0], c[1]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes at %d: %v", c[1], c[0], err)
 		}
@@ -450,14 +463,14 @@ func TestPages(t *testing.T) {
 		}
 	}
 	r.fail = 1
-	if _, err := p.get(4*leastPage, 10); !errors.Is(err, errFaulty) {
+	if _, err := p.get(4*minPageBytes, 10); !errors.Is(err, errFaulty) {
 		t.Errorf("a disk that cannot be read: %v", err)
 	}
-	cut := newPages(bytes.NewReader(nil), leastPage, 1024)
+	cut := newPageCache(bytes.NewReader(nil), minPageBytes, 1024)
 	if _, err := cut.get(0, 10); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a disk that was cut: %v", err)
 	}
-	if p := newPages(r, end, 64<<10); p.page != 64<<10 || p.most != pageBytes/(64<<10) {
-		t.Errorf("pages of %d bytes, at most %d", p.page, p.most)
+	if p := newPageCache(r, end, 64<<10); p.pageSize != 64<<10 || p.maxPages != pageCacheBytes/(64<<10) {
+		t.Errorf("pages of %d bytes, at most %d", p.pageSize, p.maxPages)
 	}
 }

@@ -24,9 +24,9 @@ type tree struct {
 func newTree(t *testing.T) *tree {
 	t.Helper()
 	f, b := blocksOf(200)
-	f.super.inodeSize, f.super.groupSize, f.super.incompat = 512, 32, hasFileType|hasInline
+	f.superblock.inodeSize, f.superblock.groupSize, f.superblock.incompat = 512, 32, hasFileType|hasInline
 	le.PutUint32(b[2048+8:], 10)
-	f.super.firstBlock = 1
+	f.superblock.firstBlock = 1
 	tr := &tree{f: f, b: b, next: 11}
 	tr.folder(rootInode, rootInode)
 	return tr
@@ -47,7 +47,7 @@ func (t *tree) put(number uint32, mode uint16, flags uint32, content []byte) {
 
 // forget clears the caches.
 func (t *tree) forget() {
-	t.f.pages, t.f.dirs = newPages(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
+	t.f.pages, t.f.dirs = newPageCache(bytes.NewReader(t.b), int64(len(t.b)), 1024), newDirCache()
 }
 
 // folder writes a directory with names in its inode, of at most 60 bytes in all.
@@ -56,7 +56,7 @@ func (t *tree) folder(number, above uint32, entries ...[]byte) {
 	for _, e := range entries {
 		b = append(b, e...)
 	}
-	t.put(number, modeFolder|0o755, flagInline, b)
+	t.put(number, modeDir|0o755, flagInline, b)
 }
 
 // name makes an entry of a kind.
@@ -138,7 +138,7 @@ func TestManyLinks(t *testing.T) {
 	tr := newTree(t)
 	tr.folder(rootInode, rootInode, name(50, 7, "l"), name(12, 2, "d"))
 	tr.folder(12, rootInode)
-	for links, want := range map[int]bool{maxLinks: true, maxLinks + 1: false} {
+	for links, want := range map[int]bool{maxSymlinks: true, maxSymlinks + 1: false} {
 		// The link is to the root, so a path can repeat its name.
 		tr.put(50, modeLink|0o777, 0, []byte("/"))
 		_, err := tr.f.Stat(strings.Repeat("l/", links) + "d")
@@ -180,7 +180,7 @@ func TestTargets(t *testing.T) {
 		"rest nowhere": {"", flagInline, func(b []byte) {
 			le.PutUint32(b[4:], 100)
 			le.PutUint32(b[128:], attrMagic)
-			b[132], b[133], b[134] = 4, attrSystem, 255
+			b[132], b[133], b[134] = 4, attrSystemIndex, 255
 			b[135] = 255
 			copy(b[148:], attrData)
 		}, "", "lies nowhere"},
@@ -191,21 +191,21 @@ func TestTargets(t *testing.T) {
 			c.change(tr.inode(20))
 		}
 		tr.forget()
-		n, err := tr.f.inode(20)
+		n, err := tr.f.readInode(20)
 		got := ""
 		if err == nil {
-			got, err = tr.f.target(n)
+			got, err = tr.f.readLinkTarget(n)
 		}
 		if got != c.want || (err == nil) != (c.bad == "") || err != nil && !strings.Contains(err.Error(), c.bad) {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.bad)
 		}
 	}
 	tr.put(20, modeRegular, 0, []byte("target"))
-	n, err := tr.f.inode(20)
+	n, err := tr.f.readInode(20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.f.target(n); err == nil {
+	if _, err := tr.f.readLinkTarget(n); err == nil {
 		t.Error("a file has a target")
 	}
 }
@@ -214,15 +214,15 @@ func TestTargets(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	tr := newTree(t)
 	for number, want := range map[uint32]bool{0: false, 1: true, 100: true, 101: false} {
-		if _, err := tr.f.inode(number); (err == nil) != want || err != nil &&
+		if _, err := tr.f.readInode(number); (err == nil) != want || err != nil &&
 			(!errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("inode %d of 100", number))) {
 			t.Errorf("inode %d: %v", number, err)
 		}
 	}
 	var into []byte
 	for place, want := range map[uint64]bool{0: false, 1: true, 199: true, 200: false} {
-		_, kept := tr.f.block(place)
-		_, past := tr.f.blockInto(place, &into)
+		_, kept := tr.f.readBlock(place)
+		_, past := tr.f.readBlockInto(place, &into)
 		if (kept == nil) != want || (past == nil) != want {
 			t.Errorf("block %d: %v, %v", place, kept, past)
 		}
@@ -230,13 +230,14 @@ func TestPlaces(t *testing.T) {
 	for block, want := range map[uint32]bool{0: false, 1: true, 199: true, 200: false} {
 		le.PutUint32(tr.b[2048+8:], block)
 		tr.forget()
-		if _, err := tr.f.table(0); (err == nil) != want {
+		if _, err := tr.f.inodeTableOffset(0); (err == nil) != want {
 			t.Errorf("inodes at block %d: %v", block, err)
 		}
 	}
 	cut := tr.b[:1500]
-	tr.f.pages = newPages(bytes.NewReader(cut), int64(len(cut)), 1024)
-	if _, err := tr.f.table(0); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "descriptor of group 0") {
+	tr.f.pages = newPageCache(bytes.NewReader(cut), int64(len(cut)), 1024)
+	if _, err := tr.f.inodeTableOffset(0); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), "descriptor of group 0") {
 		t.Errorf("a descriptor behind the end: %v", err)
 	}
 }
@@ -297,28 +298,28 @@ func TestDamagedDirectory(t *testing.T) {
 func TestKindsOfNames(t *testing.T) {
 	tr := newTree(t)
 	tr.put(15, modeFIFO, 0, nil)
-	l := lister{fs: tr.f, n: &inode{number: 5}}
+	l := dirReader{fs: tr.f, dir: &inode{number: 5}}
 	for kind, want := range map[byte]fs.FileMode{
 		0: fs.ModeNamedPipe, 1: 0, 2: fs.ModeDir, 3: fs.ModeDevice | fs.ModeCharDevice, 4: fs.ModeDevice,
 		5: fs.ModeNamedPipe, 6: fs.ModeSocket,
 		7: fs.ModeSymlink, 8: fs.ModeNamedPipe, 255: fs.ModeNamedPipe,
 	} {
-		if got := l.mode(kind, 15); got != want {
+		if got := l.entryMode(kind, 15); got != want {
 			t.Errorf("kind %d: %v, want %v", kind, got, want)
 		}
 	}
-	if got := l.mode(0, 500); got != fs.ModeIrregular {
+	if got := l.entryMode(0, 500); got != fs.ModeIrregular {
 		t.Errorf("an inode that is not there: %v", got)
 	}
-	tr.f.super.incompat = 0
-	if got := l.mode(1, 15); got != fs.ModeNamedPipe {
+	tr.f.superblock.incompat = 0
+	if got := l.entryMode(1, 15); got != fs.ModeNamedPipe {
 		t.Errorf("names without kinds: %v", got)
 	}
-	if _, err := (&entry{fs: tr.f, number: 15, mode: fs.ModeNamedPipe}).Open(); err == nil {
+	if _, err := (&dirEntry{fs: tr.f, inodeNumber: 15, mode: fs.ModeNamedPipe}).Open(); err == nil {
 		t.Error("a pipe is opened")
 	}
 	for _, number := range []uint32{15, 500} {
-		e := &entry{fs: tr.f, number: number}
+		e := &dirEntry{fs: tr.f, inodeNumber: number}
 		_, opened := e.Open()
 		_, listed := e.ReadDir()
 		_, told := e.Info()
@@ -344,7 +345,7 @@ func TestDirectoryOfBlocks(t *testing.T) {
 		"not the last": {[]uint32{80, 70}, 1, "an entry of 5 bytes"},
 	} {
 		tr := newTree(t)
-		tr.put(30, modeFolder|0o755, 0, nil)
+		tr.put(30, modeDir|0o755, 0, nil)
 		b := tr.inode(30)
 		le.PutUint32(b[4:], uint32(len(c.blocks)*1024))
 		for k, place := range c.blocks {
@@ -356,44 +357,44 @@ func TestDirectoryOfBlocks(t *testing.T) {
 		for k := 80; k < 100; k++ {
 			le.PutUint16(tr.b[k*1024+4:], 5)
 		}
-		n, err := tr.f.inode(30)
+		n, err := tr.f.readInode(30)
 		if err != nil {
 			t.Fatal(err)
 		}
-		list, err := tr.f.list(n, rootInode)
+		list, err := tr.f.listDir(n, rootInode)
 		if len(list) != c.names || (err == nil) != (c.want == "") ||
 			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %d names, %v, want %q", name, len(list), err, c.want)
 		}
 	}
 	tr := newTree(t)
-	l := lister{fs: tr.f, n: &inode{number: 30}}
+	l := dirReader{fs: tr.f, dir: &inode{number: 30}}
 	le.PutUint16(tr.b[80*1024+4:], 5)
 	var into []byte
-	for k := 1; k <= maxBad; k++ {
-		if more := l.block(80, &into); more != (k < maxBad) {
+	for k := 1; k <= maxDamagedBlocks; k++ {
+		if more := l.readBlock(80, &into); more != (k < maxDamagedBlocks) {
 			t.Errorf("damage %d: continues: %v", k, more)
 		}
 	}
 	copy(tr.b[71*1024:], record(16, "second", 1024))
-	for have, want := range map[int]bool{maxEntries - 2: true, maxEntries - 1: false} {
-		l = lister{fs: tr.f, n: &inode{number: 31}, out: make([]entry, have, maxEntries+8)}
-		if more := l.block(71, &into); more != want || l.bad != nil {
-			t.Errorf("%d entries and one: continues: %v, %v", have, more, l.bad)
+	for have, want := range map[int]bool{maxDirEntries - 2: true, maxDirEntries - 1: false} {
+		l = dirReader{fs: tr.f, dir: &inode{number: 31}, entries: make([]dirEntry, have, maxDirEntries+8)}
+		if more := l.readBlock(71, &into); more != want || l.firstDamage != nil {
+			t.Errorf("%d entries and one: continues: %v, %v", have, more, l.firstDamage)
 		}
 	}
 }
 
 // The checksum after the entries of a block counts where it exists, and only there.
 func TestTails(t *testing.T) {
-	f := &FS{super: &super{blockSize: 1024, ro: roMetaChecksums}}
-	l := lister{fs: f, n: &inode{number: 30}}
+	f := &FS{superblock: &superblock{blockSize: 1024, roCompat: roMetaChecksums}}
+	l := dirReader{fs: f, dir: &inode{number: 30}}
 	tail := func(change func(tail []byte)) []byte {
 		b := make([]byte, 1024)
 		copy(b, record(15, "first", 1012))
 		end := b[1012:]
 		end[4], end[7] = tailSize, tailKind
-		le.PutUint32(end[8:], checksum(f.seedOf(l.n), b[:1012]))
+		le.PutUint32(end[8:], checksum(f.checksumSeed(l.dir), b[:1012]))
 		change(end)
 		return b
 	}
@@ -408,13 +409,13 @@ func TestTails(t *testing.T) {
 		"with a name": {func(b []byte) { b[6], b[8] = 1, 0 }, 1024},
 		"of a file":   {func(b []byte) { b[7], b[8] = 1, 0 }, 1024},
 	} {
-		got, err := l.checked(tail(c.change))
+		got, err := l.verifyBlock(tail(c.change))
 		if len(got) != c.left || (err != nil) != (c.left == 0) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
-	f.super.ro = 0
-	if got, err := l.checked(tail(func(b []byte) { b[8]++ })); len(got) != 1024 || err != nil {
+	f.superblock.roCompat = 0
+	if got, err := l.verifyBlock(tail(func(b []byte) { b[8]++ })); len(got) != 1024 || err != nil {
 		t.Errorf("without checksums: %d bytes, %v", len(got), err)
 	}
 }
@@ -428,14 +429,14 @@ func TestUnreadable(t *testing.T) {
 	for k, place := range []uint32{70, 0, 72, 73} {
 		le.PutUint32(b[40+4*k:], place)
 	}
-	n, err := tr.f.inode(30)
+	n, err := tr.f.readInode(30)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &reads{b: tr.b}
 	tr.f.r = r
 	open := func() *file {
-		f, err := tr.f.open(n, 2, "name")
+		f, err := tr.f.openInode(n, 2, "name")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -470,13 +471,14 @@ func TestUnreadable(t *testing.T) {
 	if got, err := open().ReadAt(p, 0); got != 2053 || !errors.Is(err, ErrDamaged) {
 		t.Errorf("a disk that was cut: %d bytes, %v", got, err)
 	}
-	for _, size := range []int{ahead - 1, ahead, ahead + 1} { // large reads bypass the read-ahead buffer
+	// large reads bypass the read-ahead buffer
+	for _, size := range []int{readAheadBytes - 1, readAheadBytes, readAheadBytes + 1} {
 		r.b, r.at = tr.b, nil
 		f := open()
 		if got, err := f.Read(make([]byte, size)); got != 3*1024+10 || err != nil {
 			t.Errorf("a read of %d bytes: %d, %v", size, got, err)
 		}
-		if kept := cap(f.buf) > 0; kept != (size < ahead) {
+		if kept := cap(f.buf) > 0; kept != (size < readAheadBytes) {
 			t.Errorf("a read of %d bytes is kept: %v", size, kept)
 		}
 		if got, err := f.Read(make([]byte, size)); got != 0 || !errors.Is(err, io.EOF) {
@@ -484,8 +486,8 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 	inlined := &inode{number: 3, flags: flagInline, size: 100}
-	copy(inlined.where[:], "text")
-	c, err := tr.f.content(inlined)
+	copy(inlined.blockMap[:], "text")
+	c, err := tr.f.openContent(inlined)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,32 +495,32 @@ func TestUnreadable(t *testing.T) {
 		p[97] != 0 {
 		t.Errorf("%d bytes, %v", got, err)
 	}
-	inlined.tail = append(le.AppendUint32(nil, attrMagic),
+	inlined.inlineAttrs = append(le.AppendUint32(nil, attrMagic),
 		fmt.Append(nil, "\x04\x07\xff\x00", strings.Repeat("\x00", 12), attrData)...)
-	if _, err := tr.f.content(inlined); !errors.Is(err, ErrDamaged) {
+	if _, err := tr.f.openContent(inlined); !errors.Is(err, ErrDamaged) {
 		t.Errorf("the rest lies nowhere: %v", err)
 	}
 }
 
-// An unreadable superblock is an error, and so is a missing one: ErrNone.
+// An unreadable superblock is an error, and so is a missing one: ErrNotExt.
 func TestReadSuper(t *testing.T) {
 	b := treetest.Unpacked(t, "testdata/checked.img.zst")
-	if _, err := Open(&reads{b: b, fail: 1}, int64(len(b))); !errors.Is(err, errFaulty) || errors.Is(err, ErrNone) {
+	if _, err := Open(&reads{b: b, fail: 1}, int64(len(b))); !errors.Is(err, errFaulty) || errors.Is(err, ErrNotExt) {
 		t.Errorf("%v", err)
 	}
-	seal := func(b []byte) { le.PutUint32(b[checksumOfSuper:], checksum(^uint32(0), b[:checksumOfSuper])) }
+	seal := func(b []byte) { le.PutUint32(b[superChecksumOffset:], checksum(^uint32(0), b[:superChecksumOffset])) }
 	for name, c := range map[string]struct {
 		change func(b []byte)
 		want   string
 	}{
-		"other checksum": {func(b []byte) { b[creatorLinuxOnly] = 2; seal(b) }, "of a kind (2)"},
+		"other checksum": {func(b []byte) { b[checksumTypeOffset] = 2; seal(b) }, "of a kind (2)"},
 		"2^17":           {func(b []byte) { b[24] = 7; seal(b) }, "2^17 bytes"},
 		"sealed":         {func(b []byte) { b[120] = 'x'; seal(b) }, ""},
 		"not sealed":     {func(b []byte) { b[120] = 'x' }, "what its checksum says"},
 	} {
 		changed := bytes.Clone(b)
 		c.change(changed[1024:2048])
-		_, err := readSuper(bytes.NewReader(changed))
+		_, err := readSuperblock(bytes.NewReader(changed))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -532,7 +534,7 @@ func TestReadSuper(t *testing.T) {
 	large := bytes.Clone(b)
 	large[1024+24] = 6
 	seal(large[1024:2048])
-	if s, err := readSuper(bytes.NewReader(large)); err != nil || s.blockSize != maxBlock {
+	if s, err := readSuperblock(bytes.NewReader(large)); err != nil || s.blockSize != maxBlockSize {
 		t.Errorf("blocks of 64 KiB: %v", err)
 	}
 	for state, want := range map[uint16]int{stateClean: 0, stateErrors: 1} {

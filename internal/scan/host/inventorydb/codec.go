@@ -23,7 +23,7 @@ func appendNumber(b []byte, n uint64) []byte {
 	return append(b, w[8-numberSize:]...)
 }
 
-func keyOf(n uint64) []byte { return appendNumber(nil, n) }
+func numberKey(n uint64) []byte { return appendNumber(nil, n) }
 
 // numberAt reads the number at an offset of a key.
 func numberAt(key []byte, at int) (uint64, error) {
@@ -37,115 +37,115 @@ func numberAt(key []byte, at int) (uint64, error) {
 
 // Bounds of what a record may hold.
 const (
-	maxText = 64 << 10
-	maxList = 1 << 20
+	maxStringBytes = 64 << 10
+	maxListItems   = 1 << 20
 )
 
-// reader decodes a record. After the first error all its methods return zero values.
-type reader struct {
-	b   []byte
-	err error
+// recordReader decodes a record. After the first error all its methods return zero values.
+type recordReader struct {
+	data []byte
+	err  error
 }
 
-func (r *reader) fail(what string) {
+func (r *recordReader) setError(what string) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%w: %s", ErrDamaged, what)
 	}
-	r.b = nil
+	r.data = nil
 }
 
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
+func (r *recordReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.data)
 	if n <= 0 {
-		r.fail("a number is cut off")
+		r.setError("a number is cut off")
 		return 0
 	}
-	r.b = r.b[n:]
+	r.data = r.data[n:]
 	return v
 }
 
-func (r *reader) fixed() uint64 {
-	if len(r.b) < 8 {
-		r.fail("a number is cut off")
+func (r *recordReader) uint64() uint64 {
+	if len(r.data) < 8 {
+		r.setError("a number is cut off")
 		return 0
 	}
-	v := binary.LittleEndian.Uint64(r.b)
-	r.b = r.b[8:]
+	v := binary.LittleEndian.Uint64(r.data)
+	r.data = r.data[8:]
 	return v
 }
 
-func (r *reader) float() float64 {
-	f := math.Float64frombits(r.fixed())
+func (r *recordReader) float() float64 {
+	f := math.Float64frombits(r.uint64())
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		r.fail("a number is none")
+		r.setError("a number is none")
 		return 0
 	}
 	return f
 }
 
-func (r *reader) time() time.Time {
-	n := int64(r.fixed())
+func (r *recordReader) time() time.Time {
+	n := int64(r.uint64())
 	if n == 0 {
 		return time.Time{}
 	}
 	return time.Unix(0, n).UTC()
 }
 
-func (r *reader) text() string {
+func (r *recordReader) str() string {
 	n := r.uvarint()
-	if n > uint64(len(r.b)) || n > maxText {
-		r.fail("a text is cut off")
+	if n > uint64(len(r.data)) || n > maxStringBytes {
+		r.setError("a text is cut off")
 		return ""
 	}
-	s := string(r.b[:n])
-	r.b = r.b[n:]
+	s := string(r.data[:n])
+	r.data = r.data[n:]
 	return s
 }
 
-func (r *reader) texts() []string {
+func (r *recordReader) strs() []string {
 	n := r.uvarint()
-	if n > uint64(len(r.b)) || n > maxList {
-		r.fail("a list is cut off")
+	if n > uint64(len(r.data)) || n > maxListItems {
+		r.setError("a list is cut off")
 		return nil
 	}
 	var out []string
 	for range n {
-		out = append(out, r.text())
+		out = append(out, r.str())
 	}
 	return out
 }
 
-// end returns the first error, or an error when bytes are left.
-func (r *reader) end() error {
-	if r.err == nil && len(r.b) > 0 {
-		r.fail(fmt.Sprintf("%d bytes follow a record", len(r.b)))
+// finish returns the first error, or an error when bytes are left.
+func (r *recordReader) finish() error {
+	if r.err == nil && len(r.data) > 0 {
+		r.setError(fmt.Sprintf("%d bytes follow a record", len(r.data)))
 	}
 	return r.err
 }
 
-func appendFixed(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
+func appendUint64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 
-func appendFloat(b []byte, v float64) []byte { return appendFixed(b, math.Float64bits(v)) }
+func appendFloat(b []byte, v float64) []byte { return appendUint64(b, math.Float64bits(v)) }
 
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
-		return appendFixed(b, 0)
+		return appendUint64(b, 0)
 	}
-	return appendFixed(b, uint64(t.UnixNano()))
+	return appendUint64(b, uint64(t.UnixNano()))
 }
 
-// appendText cuts text that is too long, which no stored text should be.
-func appendText(b []byte, s string) []byte {
-	s = s[:min(len(s), maxText)]
+// appendString cuts text that is too long, which no stored text should be.
+func appendString(b []byte, s string) []byte {
+	s = s[:min(len(s), maxStringBytes)]
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-func appendTexts(b []byte, list []string) []byte {
-	list = list[:min(len(list), maxList)]
+func appendStrings(b []byte, list []string) []byte {
+	list = list[:min(len(list), maxListItems)]
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, s := range list {
-		b = appendText(b, s)
+		b = appendString(b, s)
 	}
 	return b
 }

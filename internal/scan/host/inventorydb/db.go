@@ -24,36 +24,36 @@ type Options struct {
 	Path        string
 	MaxPackages int           // limit of packages
 	MaxBytes    int64         // of the file, about
-	Rest        time.Duration // without use until the file is closed; 0 is 2 s
-	OnUse       func()        // called when the file was opened; may be nil, as OnRest may
-	OnRest      func()        // called when the file was closed: alternates with OnUse
+	IdleTimeout time.Duration // without use until the file is closed; 0 is 2 s
+	OnOpen      func()        // called when the file was opened; may be nil, as OnClose may
+	OnClose     func()        // called when the file was closed: alternates with OnOpen
 }
 
 // DB is an open inventory. It is safe for concurrent use; write transactions wait for each other.
 type DB struct {
-	o      Options
-	file   *file
-	lock   *os.File
-	writes sync.Mutex             // held by the one write transaction, until its totals are published
-	totals atomic.Pointer[totals] // after the last transaction
-	size   atomic.Int64
-	once   sync.Once
-	closed error
+	opts      Options
+	file      *dbFile
+	lockFile  *os.File
+	writeMu   sync.Mutex             // held by the one write transaction, until its totals are published
+	totals    atomic.Pointer[totals] // after the last transaction
+	fileSize  atomic.Int64
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // Open opens or creates an inventory. It fails with ErrDamaged for a damaged one: Repair moves that
 // aside.
 func Open(o Options) (*DB, error) {
-	if o.Rest == 0 {
-		o.Rest = 2 * time.Second
+	if o.IdleTimeout == 0 {
+		o.IdleTimeout = 2 * time.Second
 	}
-	held, err := lock(o.Path)
+	held, err := acquireLock(o.Path)
 	if err != nil {
 		return nil, err
 	}
-	l := &DB{o: o, lock: held}
-	l.start()
-	if err := l.prepare(); err != nil {
+	l := &DB{opts: o, lockFile: held}
+	l.initFile()
+	if err := l.prepareTables(); err != nil {
 		if !errors.Is(err, ErrDamaged) {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -62,16 +62,16 @@ func Open(o Options) (*DB, error) {
 	return l, nil
 }
 
-func (l *DB) start() {
-	f := &file{path: l.o.Path, rest: l.o.Rest, use: l.o.OnUse, idle: l.o.OnRest}
-	f.timer = time.AfterFunc(time.Hour, f.sleep)
-	f.timer.Stop()
+func (l *DB) initFile() {
+	f := &dbFile{path: l.opts.Path, idleTimeout: l.opts.IdleTimeout, onOpen: l.opts.OnOpen, onClose: l.opts.OnClose}
+	f.idleTimer = time.AfterFunc(time.Hour, f.closeIdle)
+	f.idleTimer.Stop()
 	l.file = f
 	l.totals.Store(&totals{})
 }
 
-// prepare creates the tables of a new file, and reads the totals.
-func (l *DB) prepare() error {
+// prepareTables creates the tables of a new file, and reads the totals.
+func (l *DB) prepareTables() error {
 	return l.update(func(*tx) error { return nil })
 }
 
@@ -79,28 +79,28 @@ func (l *DB) prepare() error {
 // Files moved aside before are removed, so that a disk which damages files does not fill up with
 // them.
 func (l *DB) Repair(now time.Time) (string, error) {
-	l.writes.Lock()
-	aside := l.o.Path + damagedMark + now.UTC().Format("20060102T150405.000Z")
-	err := l.file.replace(func() error { return os.Rename(l.o.Path, aside) })
+	l.writeMu.Lock()
+	aside := l.opts.Path + damagedInfix + now.UTC().Format("20060102T150405.000Z")
+	err := l.file.replace(func() error { return os.Rename(l.opts.Path, aside) })
 	l.totals.Store(&totals{})
-	l.writes.Unlock()
+	l.writeMu.Unlock()
 	if err != nil {
 		return "", fmt.Errorf("setting the damaged inventory aside: %w", err)
 	}
 	l.removeDamaged(aside)
-	return aside, l.prepare()
+	return aside, l.prepareTables()
 }
 
-// damagedMark follows the path of a file in the names of those that were moved aside.
-const damagedMark = ".damaged-"
+// damagedInfix follows the path of a file in the names of those that were moved aside.
+const damagedInfix = ".damaged-"
 
 // removeDamaged removes all files moved aside except one. A file that cannot be removed stays: a
 // working inventory matters more.
 func (l *DB) removeDamaged(but string) {
-	folder, name := filepath.Split(l.o.Path)
+	folder, name := filepath.Split(l.opts.Path)
 	list, _ := os.ReadDir(cmp.Or(folder, "."))
 	for _, e := range list {
-		if path := folder + e.Name(); path != but && strings.HasPrefix(e.Name(), name+damagedMark) {
+		if path := folder + e.Name(); path != but && strings.HasPrefix(e.Name(), name+damagedInfix) {
 			_ = os.Remove(path)
 		}
 	}
@@ -108,76 +108,81 @@ func (l *DB) removeDamaged(but string) {
 
 // Close closes the file and releases the lock.
 func (l *DB) Close() error {
-	l.once.Do(func() { l.closed = errors.Join(l.file.end(), l.lock.Close()) })
-	return l.closed
+	l.closeOnce.Do(func() { l.closeErr = errors.Join(l.file.close(), l.lockFile.Close()) })
+	return l.closeErr
 }
 
 // totals are the numbers that every transaction updates.
 type totals struct {
-	era                       uint64 // incremented by every reset
-	nextPackage, nextFile     uint64
+	resetCount                uint64 // incremented by every reset
+	nextPackageID, nextFileID uint64
 	files, packages, findings uint64
 	refused                   uint64 // packages dropped at a limit since the last reset
-	judged                    Database
+	matchedWith               DatabaseID
 }
 
 func (n *totals) append(b []byte) []byte {
-	for _, v := range []uint64{n.era, n.nextPackage, n.nextFile, n.files, n.packages, n.findings, n.refused} {
+	for _, v := range []uint64{
+		n.resetCount, n.nextPackageID, n.nextFileID, n.files, n.packages, n.findings,
+		n.refused,
+	} {
 		b = binary.AppendUvarint(b, v)
 	}
-	return binary.AppendUvarint(appendTime(b, n.judged.Built), uint64(n.judged.Size))
+	return binary.AppendUvarint(appendTime(b, n.matchedWith.Built), uint64(n.matchedWith.Size))
 }
 
 func readTotals(b []byte) (totals, error) {
-	r := reader{b: b}
+	r := recordReader{data: b}
 	n := totals{
-		era: r.uvarint(), nextPackage: r.uvarint(), nextFile: r.uvarint(),
+		resetCount: r.uvarint(), nextPackageID: r.uvarint(), nextFileID: r.uvarint(),
 		files: r.uvarint(), packages: r.uvarint(), findings: r.uvarint(), refused: r.uvarint(),
-		judged: Database{Built: r.time(), Size: int64(r.uvarint())},
+		matchedWith: DatabaseID{Built: r.time(), Size: int64(r.uvarint())},
 	}
-	return n, r.end()
+	return n, r.finish()
 }
 
 // Totals are the numbers of the contents.
 type Totals struct {
 	Files, Packages, Findings int
-	Refused                   int      // packages dropped at a limit since the last reset
-	Bytes                     int64    // of the file
-	Matched                   Database // that all packages were compared with
+	Refused                   int        // packages dropped at a limit since the last reset
+	Bytes                     int64      // of the file
+	Matched                   DatabaseID // that all packages were compared with
 }
 
-// Database identifies a vulnerability database. The size distinguishes two of the same date, which
+// DatabaseID identifies a vulnerability database. The size distinguishes two of the same date, which
 // is that of the newest advisory in it.
-type Database struct {
+type DatabaseID struct {
 	Built time.Time
 	Size  int64 // bytes
 }
 
-// Is reports whether two are the same.
-func (d Database) Is(other Database) bool { return d.Size == other.Size && d.Built.Equal(other.Built) }
+// Equals reports whether two are the same.
+func (d DatabaseID) Equals(other DatabaseID) bool {
+	return d.Size == other.Size && d.Built.Equal(other.Built)
+}
 
 // Totals returns the numbers of the contents. It reads no file.
 func (l *DB) Totals() Totals {
 	n := l.totals.Load()
 	return Totals{
 		Files: int(n.files), Packages: int(n.packages), Findings: int(n.findings), Refused: int(n.refused),
-		Bytes: l.size.Load(), Matched: n.judged,
+		Bytes: l.fileSize.Load(), Matched: n.matchedWith,
 	}
 }
 
 // The tables.
 var (
-	metaTable     = []byte("meta")     // schema and totals
-	fileTable     = []byte("files")    // path -> fileRecord
-	pathTable     = []byte("paths")    // number of a file -> path
-	packageTable  = []byte("packages") // number -> packageRecord
-	nameTable     = []byte("names")    // identity -> number of a package
-	placeTable    = []byte("places")   // numbers of a package and a file -> what that file adds to the package
-	findingTable  = []byte("findings") // number of a package, ID of a vulnerability -> time of discovery, finding
-	unjudgedTable = []byte("unjudged") // number of a package -> transaction that added it
+	metaTable          = []byte("meta")     // schema and totals
+	fileTable          = []byte("files")    // path -> fileRecord
+	pathTable          = []byte("paths")    // number of a file -> path
+	packageTable       = []byte("packages") // number -> packageRecord
+	nameTable          = []byte("names")    // identity -> number of a package
+	locationTable      = []byte("places")   // numbers of a package and a file -> what that file adds to the package
+	findingTable       = []byte("findings") // number of a package, ID of a vulnerability -> time of discovery, finding
+	awaitingMatchTable = []byte("unjudged") // number of a package -> transaction that added it
 
 	// a reset empties them
-	reportTables = [][]byte{pathTable, packageTable, nameTable, placeTable, findingTable, unjudgedTable}
+	reportTables = [][]byte{pathTable, packageTable, nameTable, locationTable, findingTable, awaitingMatchTable}
 	tables       = append([][]byte{metaTable, fileTable}, reportTables...)
 
 	schemaKey = []byte("schema")
@@ -187,23 +192,23 @@ var (
 // tx is a transaction with its tables.
 type tx struct {
 	*bbolt.Tx
-	files, paths, packages, names, places, findings, unjudged *bbolt.Bucket
-	totals                                                    totals
-	before                                                    totals
-	full                                                      bool // no new package fits
+	files, paths, packages, names, locations, findings, awaitingMatch *bbolt.Bucket
+	totals                                                            totals
+	startTotals                                                       totals
+	limitReached                                                      bool // no new package fits
 }
 
 // update runs a write transaction, and stores the totals.
 func (l *DB) update(do func(*tx) error) error {
 	var after totals
 	var size int64
-	l.writes.Lock()
-	defer l.writes.Unlock()
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
 	err := l.file.update(func(b *bbolt.Tx) error {
-		if err := tablesOf(b); err != nil {
+		if err := createTables(b); err != nil {
 			return err
 		}
-		t, err := l.begin(b)
+		t, err := l.openTables(b)
 		if err != nil {
 			return err
 		}
@@ -211,7 +216,7 @@ func (l *DB) update(do func(*tx) error) error {
 			return err
 		}
 		after, size = t.totals, b.Size()
-		if t.totals == t.before {
+		if t.totals == t.startTotals {
 			return nil
 		}
 		return b.Bucket(metaTable).Put(totalsKey, t.totals.append(nil))
@@ -220,14 +225,14 @@ func (l *DB) update(do func(*tx) error) error {
 		return err
 	}
 	l.totals.Store(&after)
-	l.size.Store(size)
+	l.fileSize.Store(size)
 	return nil
 }
 
 // view runs a read transaction.
 func (l *DB) view(do func(*tx) error) error {
 	return l.file.view(func(b *bbolt.Tx) error {
-		t, err := l.begin(b)
+		t, err := l.openTables(b)
 		if err != nil {
 			return err
 		}
@@ -235,8 +240,8 @@ func (l *DB) view(do func(*tx) error) error {
 	})
 }
 
-// tablesOf creates the tables of a new file.
-func tablesOf(b *bbolt.Tx) error {
+// createTables creates the tables of a new file.
+func createTables(b *bbolt.Tx) error {
 	if b.Bucket(metaTable) != nil {
 		return nil
 	}
@@ -249,18 +254,19 @@ func tablesOf(b *bbolt.Tx) error {
 	if err := meta.Put(schemaKey, []byte{schema}); err != nil {
 		return err
 	}
-	first := totals{era: 1, nextPackage: 1, nextFile: 1}
+	first := totals{resetCount: 1, nextPackageID: 1, nextFileID: 1}
 	return meta.Put(totalsKey, first.append(nil))
 }
 
-// begin opens the tables, and checks that this program wrote them.
-func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
+// openTables opens the tables, and checks that this program wrote them.
+func (l *DB) openTables(b *bbolt.Tx) (*tx, error) {
 	t := &tx{Tx: b}
 	meta := b.Bucket(metaTable)
 	for name, into := range map[string]**bbolt.Bucket{
 		string(fileTable): &t.files, string(pathTable): &t.paths, string(packageTable): &t.packages,
-		string(nameTable):  &t.names,
-		string(placeTable): &t.places, string(findingTable): &t.findings, string(unjudgedTable): &t.unjudged,
+		string(nameTable):     &t.names,
+		string(locationTable): &t.locations, string(findingTable): &t.findings,
+		string(awaitingMatchTable): &t.awaitingMatch,
 	} {
 		if *into = b.Bucket([]byte(name)); *into == nil || meta == nil {
 			return nil, fmt.Errorf("%w: it lacks the table %s", ErrDamaged, name)
@@ -271,15 +277,15 @@ func (l *DB) begin(b *bbolt.Tx) (*tx, error) {
 	}
 	var err error
 	t.totals, err = readTotals(meta.Get(totalsKey))
-	t.before = t.totals
-	t.full = t.totals.packages >= uint64(l.o.MaxPackages) || b.Size() > l.o.MaxBytes
+	t.startTotals = t.totals
+	t.limitReached = t.totals.packages >= uint64(l.opts.MaxPackages) || b.Size() > l.opts.MaxBytes
 	return t, err
 }
 
 // SetMatched records that all packages were compared with a database.
-func (l *DB) SetMatched(d Database) error {
+func (l *DB) SetMatched(d DatabaseID) error {
 	return l.update(func(t *tx) error {
-		t.totals.judged = d
+		t.totals.matchedWith = d
 		return nil
 	})
 }
@@ -296,7 +302,7 @@ func (l *DB) Reset() error {
 				return err
 			}
 		}
-		t.totals.era++
+		t.totals.resetCount++
 		t.totals.packages, t.totals.findings, t.totals.refused = 0, 0, 0
 		return nil
 	})

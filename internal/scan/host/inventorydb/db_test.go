@@ -23,7 +23,7 @@ var day = time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
 
 func open(t *testing.T, path string) *DB {
 	t.Helper()
-	l, err := Open(Options{Path: path, MaxPackages: 1000, MaxBytes: 64 << 20, Rest: time.Hour})
+	l, err := Open(Options{Path: path, MaxPackages: 1000, MaxBytes: 64 << 20, IdleTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,10 @@ func put(t *testing.T, l *DB, at time.Time, files ...File) Changes {
 	for _, f := range files {
 		marks[f.Path] = f.Stamp
 	}
-	c, err := l.Put(Batch{Files: files, At: at, Stamp: func(p string) (uint64, bool) { return marks[p], true }})
+	c, err := l.Put(Batch{Files: files, Time: at, CurrentStamp: func(p string) (uint64, bool) {
+		return marks[p],
+			true
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +83,14 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 	licensed.Licenses = []string{"MIT"}
 	c := put(t, l, day, File{Path: "a/package.json", Stamp: 1, Packages: []catalog.Package{ws}},
 		File{Path: "b/package.json", Stamp: 2, Packages: []catalog.Package{licensed, npm("x", "1")}})
-	if len(c.New) != 2 || len(c.Removed) != 0 {
+	if len(c.NewIDs) != 2 || len(c.Removed) != 0 {
 		t.Fatalf("%+v", c)
 	}
 	expect(t, shape(t, l), "npm ws 8.0.0 [/a/package.json /b/package.json] [MIT]", "npm x 1 [/b/package.json] []")
 
 	c = put(t, l, day.Add(time.Hour),
 		File{Path: "b/package.json", Stamp: 3, Packages: []catalog.Package{npm("x", "2")}})
-	if len(c.New) != 1 || len(c.Removed) != 1 || c.Removed[0].Name != "x" || c.Removed[0].Version != "1" {
+	if len(c.NewIDs) != 1 || len(c.Removed) != 1 || c.Removed[0].Name != "x" || c.Removed[0].Version != "1" {
 		t.Fatalf("%+v", c)
 	}
 	expect(t, shape(t, l), "npm ws 8.0.0 [/a/package.json] []", "npm x 2 [/b/package.json] []")
@@ -97,7 +100,7 @@ func TestPackagesAreThereAsLongAsAFileHasThem(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 
-	if c, err = l.Put(Batch{Drop: []string{"a"}}); err != nil || len(c.Removed) != 1 {
+	if c, err = l.Put(Batch{RemovePaths: []string{"a"}}); err != nil || len(c.Removed) != 1 {
 		t.Fatalf("%+v %v", c, err)
 	}
 	expect(t, shape(t, l), "npm x 2 [/b/package.json] []")
@@ -114,7 +117,7 @@ func TestSpellingsOfOnePackageAreOne(t *testing.T) {
 	put(t, l, day, File{Path: "a", Stamp: 1, Packages: py("Typing_Extensions")},
 		File{Path: "b", Stamp: 1, Packages: py("typing-extensions")})
 	expect(t, shape(t, l), "python Typing_Extensions 1 [/a /b] []")
-	if _, err := l.Put(Batch{Drop: []string{"a"}}); err != nil {
+	if _, err := l.Put(Batch{RemovePaths: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, shape(t, l), "python typing-extensions 1 [/b] []")
@@ -136,7 +139,7 @@ func TestApplicationsOfOneNameAreOne(t *testing.T) {
 		return list[0].BundleIDs
 	}
 	expect(t, ids(), "", "com.example.shim", "org.mozilla.firefox")
-	if _, err := l.Put(Batch{Drop: []string{"at com.example.shim"}}); err != nil {
+	if _, err := l.Put(Batch{RemovePaths: []string{"at com.example.shim"}}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, ids(), "", "org.mozilla.firefox")
@@ -150,12 +153,12 @@ func TestSweepDropsWhatIsRemovedAndNothingElse(t *testing.T) {
 	}
 	put(t, l, day, files...)
 	there := func(p string) bool { return p == "a/3" } // it came after the walk
-	if _, err := l.Put(Batch{Sweep: []Sweep{{Folder: "a", Keep: []string{"a/2"}}}, There: there}); err != nil {
+	if _, err := l.Put(Batch{Prune: []DirPrune{{Dir: "a", Existing: []string{"a/2"}}}, Exists: there}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, shape(t, l), "npm a/2 1 [/a/2] []", "npm a/3 1 [/a/3] []", "npm ab/1 1 [/ab/1] []", "npm b/1 1 [/b/1] []")
 	none := func(string) bool { return false }
-	if _, err := l.Put(Batch{Sweep: []Sweep{{Folder: ".", After: "a/2", Until: "ab/1"}}, There: none}); err != nil {
+	if _, err := l.Put(Batch{Prune: []DirPrune{{Dir: ".", After: "a/2", Until: "ab/1"}}, Exists: none}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, shape(t, l), "npm a/2 1 [/a/2] []", "npm b/1 1 [/b/1] []")
@@ -164,11 +167,11 @@ func TestSweepDropsWhatIsRemovedAndNothingElse(t *testing.T) {
 func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 	l := fresh(t)
 	var files []File
-	for i := range 2*sweepMost + 10 {
+	for i := range 2*maxRemovals + 10 {
 		files = append(files, File{Path: fmt.Sprintf("d/%06d", i), Stamp: 1})
 	}
 	put(t, l, day, files...)
-	if _, err := l.Put(Batch{Drop: []string{"d"}}); err != nil || l.Totals().Files != 0 {
+	if _, err := l.Put(Batch{RemovePaths: []string{"d"}}); err != nil || l.Totals().Files != 0 {
 		t.Errorf("%v %+v", err, l.Totals())
 	}
 }
@@ -176,8 +179,8 @@ func TestManyAreDroppedInSmallTransactions(t *testing.T) {
 func TestWhatChangedConcurrentlyIsNotKept(t *testing.T) {
 	l := fresh(t)
 	c, err := l.Put(Batch{
-		Files: []File{{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}}}, At: day,
-		Stamp: func(string) (uint64, bool) { return 2, true },
+		Files: []File{{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}}}, Time: day,
+		CurrentStamp: func(string) (uint64, bool) { return 2, true },
 	})
 	if err != nil || !slices.Equal(c.Stale, []string{"a"}) || l.Totals().Packages != 0 {
 		t.Errorf("%+v %v", c, err)
@@ -192,15 +195,15 @@ func TestResetForgetsPackagesAndKnowsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, shape(t, l))
-	known, err := l.Look([]Seen{{"a", 1}, {"a", 2}, {"b", 1}})
-	if err != nil || !slices.Equal(known, []Knowledge{Silent, Changed, Unknown}) {
+	known, err := l.CompareFiles([]FileStamp{{"a", 1}, {"a", 2}, {"b", 1}})
+	if err != nil || !slices.Equal(known, []FileStatus{KnownBeforeReset, Changed, Unknown}) {
 		t.Errorf("%v %v", known, err)
 	}
 	second := put(t, l, day, f)
-	if len(second.New) != 1 || second.New[0] <= first.New[0] {
-		t.Errorf("%v after %v", second.New, first.New)
+	if len(second.NewIDs) != 1 || second.NewIDs[0] <= first.NewIDs[0] {
+		t.Errorf("%v after %v", second.NewIDs, first.NewIDs)
 	}
-	if known, _ := l.Look([]Seen{{"a", 1}}); known[0] != Same {
+	if known, _ := l.CompareFiles([]FileStamp{{"a", 1}}); known[0] != Unchanged {
 		t.Errorf("%v", known)
 	}
 }
@@ -210,7 +213,7 @@ func finding(id string, score float64) match.Finding {
 		Vulnerability: vulndb.Vulnerability{ID: id, Score: vulndb.Score{
 			Base: score, Severity: vulndb.High, Version: "3.1",
 		}, URL: "https://x.test", Related: []string{"GHSA-1"}},
-		CPE: "cpe:2.3:a:x:x:1:*:*:*:*:*:*:*", Version: "1", Constraint: "< 2", Type: match.Semantic,
+		CPE: "cpe:2.3:a:x:x:1:*:*:*:*:*:*:*", Version: "1", Constraint: "< 2", Type: match.MatchTypeSemantic,
 		Source: vulndb.GHSA, Advisory: "GHSA-1", Fixed: []string{"2"},
 	}
 }
@@ -224,7 +227,7 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 	}
 	judge := func(at time.Time, f ...match.Finding) []Finding {
 		t.Helper()
-		added, err := l.SaveVerdicts([]Verdict{{list[0], f}}, at)
+		added, err := l.SaveMatchResults([]MatchResult{{list[0], f}}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +245,7 @@ func TestFindingsKeepTheirDate(t *testing.T) {
 		t.Errorf("%v", added)
 	}
 	all, _, _, err := l.Findings(FindingCursor{}, time.Time{}, 10)
-	if err != nil || len(all) != 2 || !all[0].Known.Equal(day) || all[0].Vulnerability.Score.Base != 9 ||
+	if err != nil || len(all) != 2 || !all[0].FoundAt.Equal(day) || all[0].Vulnerability.Score.Base != 9 ||
 		all[0].Package.Locations[0] != "/a" {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -261,7 +264,7 @@ func TestAStaleVerdictDoesNotEndTheWait(t *testing.T) {
 	put(t, l, day, File{Path: "a", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
 	list, _ := l.AwaitingMatch(10)
 	put(t, l, day, File{Path: "b", Stamp: 1, Packages: []catalog.Package{npm("x", "1")}})
-	if _, err := l.SaveVerdicts([]Verdict{{Package: list[0]}}, day); err != nil {
+	if _, err := l.SaveMatchResults([]MatchResult{{Package: list[0]}}, day); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := l.AwaitingMatch(10); len(left) != 1 {
@@ -294,12 +297,12 @@ func TestOneProcessAtATime(t *testing.T) {
 // TestAProcessThatIsEndingIsWaitedFor: a process killed a moment ago still has the lock.
 func TestAProcessThatIsEndingIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c.db")
-	old, err := lock(path)
+	old, err := acquireLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(lastBreath/4, func() { _ = old.Close() })
-	held, err := lock(path)
+	time.AfterFunc(lockTimeout/4, func() { _ = old.Close() })
+	held, err := acquireLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +312,7 @@ func TestAProcessThatIsEndingIsWaitedFor(t *testing.T) {
 func TestItRestsAndWakes(t *testing.T) {
 	rested := make(chan struct{}, 10)
 	l, err := Open(Options{Path: filepath.Join(t.TempDir(), "c.db"), MaxPackages: 9, MaxBytes: 1 <<
-		20, Rest: time.Millisecond, OnRest: func() { rested <- struct{}{} }})
+		20, IdleTimeout: time.Millisecond, OnClose: func() { rested <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +355,7 @@ func TestDamageIsReported(t *testing.T) {
 			_, _, err = l.Packages(0, time.Time{}, 1000)
 		}
 		if err == nil {
-			_, err = l.Put(Batch{Drop: []string{"some"}})
+			_, err = l.Put(Batch{RemovePaths: []string{"some"}})
 		}
 		if err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
@@ -430,15 +433,15 @@ func child(t *testing.T, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var verdicts []Verdict
+		var verdicts []MatchResult
 		for _, p := range list {
-			verdicts = append(verdicts, Verdict{p, []match.Finding{finding("CVE-1", 1)}})
+			verdicts = append(verdicts, MatchResult{p, []match.Finding{finding("CVE-1", 1)}})
 		}
-		if _, err := l.SaveVerdicts(verdicts, day); err != nil {
+		if _, err := l.SaveMatchResults(verdicts, day); err != nil {
 			t.Fatal(err)
 		}
 		if i%7 == 0 {
-			if _, err := l.Put(Batch{Drop: []string{"f/3", "f/9"}}); err != nil {
+			if _, err := l.Put(Batch{RemovePaths: []string{"f/3", "f/9"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -457,7 +460,7 @@ func consistent(t *testing.T, l *DB) {
 	if len(list) != n.Packages {
 		t.Errorf("%d packages, %d counted", len(list), n.Packages)
 	}
-	byName, _, err := l.ByName(PackageCursor{}, 10_000)
+	byName, _, err := l.PackagesByName(PackageCursor{}, 10_000)
 	if err != nil || len(byName) != len(list) {
 		t.Errorf("%d of %d by name: %v", len(byName), len(list), err)
 	}
@@ -468,13 +471,13 @@ func consistent(t *testing.T, l *DB) {
 	err = l.view(func(x *tx) error {
 		files, places := 0, 0
 		_ = x.files.ForEach(func(_, v []byte) error {
-			f, err := readFile(v)
+			f, err := parseFileRecord(v)
 			files++
 			places += len(f.packages)
 			return err
 		})
 		held := 0
-		_ = x.places.ForEach(func(_, _ []byte) error { held++; return nil })
+		_ = x.locations.ForEach(func(_, _ []byte) error { held++; return nil })
 		if files != n.Files || places != held {
 			return fmt.Errorf("%d files, %d counted; %d places, %d held", files, n.Files, places, held)
 		}
@@ -489,7 +492,7 @@ func TestRecordsComeBack(t *testing.T) {
 	f := finding("CVE-1", 9.8)
 	f.Vulnerability.Exploited, f.Vulnerability.ExploitedSince, f.Vulnerability.EPSS, f.Unconfirmed = true, day, 0.5,
 		true
-	back, err := readFinding(appendFinding(nil, &f), "CVE-1")
+	back, err := parseFinding(appendFinding(nil, &f), "CVE-1")
 	if err != nil || !reflect.DeepEqual(back, f) {
 		t.Errorf("%+v %v", back, err)
 	}
@@ -497,7 +500,7 @@ func TestRecordsComeBack(t *testing.T) {
 		Kind: catalog.MacOSApp, Name: "A", Version: "1", BundleIDs: []string{"x.a"}, Replaced: true,
 		Licenses: []string{"MIT", "X"},
 	}
-	got, err := readPlace(appendPlace(nil, &p), packageRecord{kind: p.Kind, name: "A", version: "1"})
+	got, err := readLocation(appendLocation(nil, &p), packageRecord{kind: p.Kind, name: "A", version: "1"})
 	if err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("%+v %v", got, err)
 	}
@@ -507,32 +510,32 @@ func FuzzRecords(f *testing.F) {
 	x := finding("CVE-1", 1)
 	f.Add(appendFinding(nil, &x))
 	p := catalog.Package{Kind: catalog.Python, Name: "A_b", Version: "1", Licenses: []string{"MIT"}}
-	f.Add(appendPlace(nil, &p))
+	f.Add(appendLocation(nil, &p))
 	r := packageRecord{created: day, kind: catalog.Gem, name: "a", version: "1"}
 	f.Add(r.append(nil))
-	file := fileRecord{print: 7, era: 2, number: 3, packages: []uint64{1, 300}}
+	file := fileRecord{stamp: 7, resetCount: 2, fileNumber: 3, packages: []uint64{1, 300}}
 	f.Add(file.append(nil))
-	n := totals{era: 1, judged: Database{Built: day, Size: 7}}
+	n := totals{resetCount: 1, matchedWith: DatabaseID{Built: day, Size: 7}}
 	f.Add(n.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if f, err := readFile(b); err == nil {
-			again, err := readFile(f.append(nil))
+		if f, err := parseFileRecord(b); err == nil {
+			again, err := parseFileRecord(f.append(nil))
 			if err != nil || !reflect.DeepEqual(again, f) {
 				t.Errorf("%+v became %+v: %v", f, again, err)
 			}
 		}
-		if p, err := readPackage(b); err == nil {
-			if again, err := readPackage(p.append(nil)); err != nil || again != p {
+		if p, err := parsePackageRecord(b); err == nil {
+			if again, err := parsePackageRecord(p.append(nil)); err != nil || again != p {
 				t.Errorf("%+v became %+v: %v", p, again, err)
 			}
 		}
-		if f, err := readFinding(b, "x"); err == nil {
-			again, err := readFinding(appendFinding(nil, &f), "x")
+		if f, err := parseFinding(b, "x"); err == nil {
+			again, err := parseFinding(appendFinding(nil, &f), "x")
 			if err != nil || !reflect.DeepEqual(again, f) {
 				t.Errorf("%+v became %+v: %v", f, again, err)
 			}
 		}
-		_, _ = readPlace(b, packageRecord{kind: catalog.NPM, name: "a", version: "1"})
+		_, _ = readLocation(b, packageRecord{kind: catalog.NPM, name: "a", version: "1"})
 		_, _ = readTotals(b)
 	})
 }

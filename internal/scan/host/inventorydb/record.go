@@ -12,29 +12,29 @@ import (
 
 // fileRecord is the record of a file that was read, under its path.
 type fileRecord struct {
-	print    uint64
-	era      uint64 // in which it was read; records of former eras have no packages
-	number   uint64 // 0: it has no packages
-	packages []uint64
+	stamp      uint64
+	resetCount uint64 // in which it was read; records of former eras have no packages
+	fileNumber uint64 // 0: it has no packages
+	packages   []uint64
 }
 
 func (f *fileRecord) append(b []byte) []byte {
-	b = appendFixed(b, f.print)
-	b = binary.AppendUvarint(b, f.era)
-	b = binary.AppendUvarint(b, f.number)
+	b = appendUint64(b, f.stamp)
+	b = binary.AppendUvarint(b, f.resetCount)
+	b = binary.AppendUvarint(b, f.fileNumber)
 	for _, id := range f.packages {
 		b = binary.AppendUvarint(b, id)
 	}
 	return b
 }
 
-func readFile(b []byte) (fileRecord, error) {
-	r := reader{b: b}
-	f := fileRecord{print: r.fixed(), era: r.uvarint(), number: r.uvarint()}
-	for len(r.b) > 0 {
+func parseFileRecord(b []byte) (fileRecord, error) {
+	r := recordReader{data: b}
+	f := fileRecord{stamp: r.uint64(), resetCount: r.uvarint(), fileNumber: r.uvarint()}
+	for len(r.data) > 0 {
 		f.packages = append(f.packages, r.uvarint())
 	}
-	return f, r.end()
+	return f, r.finish()
 }
 
 // packageRecord is the record of a package, under its number.
@@ -46,15 +46,15 @@ type packageRecord struct {
 
 func (p *packageRecord) append(b []byte) []byte {
 	b = appendTime(b, p.created)
-	b = appendText(b, string(p.kind))
-	b = appendText(b, p.name)
-	return appendText(b, p.version)
+	b = appendString(b, string(p.kind))
+	b = appendString(b, p.name)
+	return appendString(b, p.version)
 }
 
-func readPackage(b []byte) (packageRecord, error) {
-	r := reader{b: b}
-	p := packageRecord{created: r.time(), kind: catalog.PackageType(r.text()), name: r.text(), version: r.text()}
-	return p, r.end()
+func parsePackageRecord(b []byte) (packageRecord, error) {
+	r := recordReader{data: b}
+	p := packageRecord{created: r.time(), kind: catalog.PackageType(r.str()), name: r.str(), version: r.str()}
+	return p, r.finish()
 }
 
 // identity is the unique key of a package: kind, name and version.
@@ -62,86 +62,86 @@ func (p *packageRecord) identity() []byte {
 	return []byte(string(p.kind) + "\x00" + p.name + "\x00" + p.version)
 }
 
-// nameOf returns the normalized spelling of a name.
-func nameOf(p *catalog.Package) string {
+// normalizedName returns the normalized spelling of a name.
+func normalizedName(p *catalog.Package) string {
 	if p.Kind == catalog.Python {
 		return catalog.PythonName(p.Name)
 	}
 	return p.Name
 }
 
-// keepable reports whether the name and version of a package can form its identity.
-func keepable(p *catalog.Package) bool {
+// canBeStored reports whether the name and version of a package can form its identity.
+func canBeStored(p *catalog.Package) bool {
 	return p.Name != "" && p.Version != "" && len(p.Name)+len(p.Version) < 8<<10 &&
 		!strings.ContainsRune(p.Name+p.Version+string(p.Kind), 0)
 }
 
 // Flags of the entry of a package in a file.
 const (
-	replaced byte = 1 << iota
-	spelled       // the name is spelled in another way
-	bundled
-	licensed
-	placeFlags = replaced | spelled | bundled | licensed
+	flagReplaced byte = 1 << iota
+	flagSpelled       // the name is spelled in another way
+	flagBundled
+	flagLicensed
+	locationFlags = flagReplaced | flagSpelled | flagBundled | flagLicensed
 )
 
-// appendPlace encodes what one file adds to a package. Mostly that is only its presence.
-func appendPlace(b []byte, p *catalog.Package) []byte {
+// appendLocation encodes what one file adds to a package. Mostly that is only its presence.
+func appendLocation(b []byte, p *catalog.Package) []byte {
 	var flags byte
 	if p.Replaced {
-		flags |= replaced
+		flags |= flagReplaced
 	}
-	if p.Name != nameOf(p) {
-		flags |= spelled
+	if p.Name != normalizedName(p) {
+		flags |= flagSpelled
 	}
 	if len(p.BundleIDs) > 0 {
-		flags |= bundled
+		flags |= flagBundled
 	}
 	if len(p.Licenses) > 0 {
-		flags |= licensed
+		flags |= flagLicensed
 	}
 	b = append(b, flags)
-	if flags&spelled != 0 {
-		b = appendText(b, p.Name)
+	if flags&flagSpelled != 0 {
+		b = appendString(b, p.Name)
 	}
-	if flags&bundled != 0 {
-		b = appendText(b, p.BundleIDs[0]) // a file is of one application
+	if flags&flagBundled != 0 {
+		b = appendString(b, p.BundleIDs[0]) // a file is of one application
 	}
-	if flags&licensed != 0 {
-		b = appendTexts(b, p.Licenses)
+	if flags&flagLicensed != 0 {
+		b = appendStrings(b, p.Licenses)
 	}
 	return b
 }
 
-// readPlace combines the entry of one file with the record of the package.
-func readPlace(b []byte, of packageRecord) (catalog.Package, error) {
+// readLocation combines the entry of one file with the record of the package.
+func readLocation(b []byte, of packageRecord) (catalog.Package, error) {
 	p := catalog.Package{Kind: of.kind, Name: of.name, Version: of.version}
-	r := reader{b: b}
-	if len(b) == 0 || b[0]&^placeFlags != 0 {
-		r.fail("a place is none")
+	r := recordReader{data: b}
+	if len(b) == 0 || b[0]&^locationFlags != 0 {
+		r.setError("a place is none")
 		return p, r.err
 	}
 	flags := b[0]
-	r.b = b[1:]
-	p.Replaced = flags&replaced != 0
-	if flags&spelled != 0 {
-		p.Name = r.text()
+	r.data = b[1:]
+	p.Replaced = flags&flagReplaced != 0
+	if flags&flagSpelled != 0 {
+		p.Name = r.str()
 	}
-	if flags&bundled != 0 {
-		p.BundleIDs = []string{r.text()}
+	if flags&flagBundled != 0 {
+		p.BundleIDs = []string{r.str()}
 	}
-	if flags&licensed != 0 {
-		p.Licenses = r.texts()
+	if flags&flagLicensed != 0 {
+		p.Licenses = r.strs()
 	}
-	return p, r.end()
+	return p, r.finish()
 }
 
 // Flags of a finding.
 const (
-	exploited byte = 1 << iota
-	rejected
-	unconfirmed
-	findingFlags = exploited | rejected | unconfirmed
+	flagExploited byte = 1 << iota
+	flagRejected
+	flagUnconfirmed
+	findingFlags = flagExploited | flagRejected | flagUnconfirmed
 )
 
 // appendFinding encodes a finding, except for its package, ID and date.
@@ -149,13 +149,13 @@ func appendFinding(b []byte, f *match.Finding) []byte {
 	v := &f.Vulnerability
 	var flags byte
 	if v.Exploited {
-		flags |= exploited
+		flags |= flagExploited
 	}
 	if v.Rejected {
-		flags |= rejected
+		flags |= flagRejected
 	}
 	if f.Unconfirmed {
-		flags |= unconfirmed
+		flags |= flagUnconfirmed
 	}
 	b = append(b, flags)
 	b = appendFloat(b, v.Score.Base)
@@ -163,34 +163,35 @@ func appendFinding(b []byte, f *match.Finding) []byte {
 		string(v.Score.Severity), v.Score.Version, v.Score.Vector, string(v.Score.Source),
 		v.URL,
 	} {
-		b = appendText(b, s)
+		b = appendString(b, s)
 	}
-	b = appendTexts(b, v.Related)
+	b = appendStrings(b, v.Related)
 	b = appendTime(b, v.ExploitedSince)
 	b = appendFloat(appendFloat(b, v.EPSS), v.EPSSPercentile)
 	for _, s := range []string{f.CPE, f.Version, f.Constraint, f.Type, string(f.Source), f.Advisory} {
-		b = appendText(b, s)
+		b = appendString(b, s)
 	}
-	return appendTexts(b, f.Fixed)
+	return appendStrings(b, f.Fixed)
 }
 
-// readFinding decodes a finding with the given ID.
-func readFinding(b []byte, id string) (f match.Finding, err error) {
-	r := reader{b: b}
+// parseFinding decodes a finding with the given ID.
+func parseFinding(b []byte, id string) (f match.Finding, err error) {
+	r := recordReader{data: b}
 	if len(b) == 0 || b[0]&^findingFlags != 0 {
-		r.fail("a finding is none")
+		r.setError("a finding is none")
 		return f, r.err
 	}
-	r.b = b[1:]
+	r.data = b[1:]
 	v := &f.Vulnerability
-	v.ID, v.Exploited, v.Rejected, f.Unconfirmed = id, b[0]&exploited != 0, b[0]&rejected != 0, b[0]&unconfirmed != 0
+	v.ID, v.Exploited, v.Rejected, f.Unconfirmed = id, b[0]&flagExploited != 0, b[0]&flagRejected != 0,
+		b[0]&flagUnconfirmed != 0
 	v.Score = vulndb.Score{
-		Base: r.float(), Severity: vulndb.Severity(r.text()), Version: r.text(), Vector: r.text(),
-		Source: vulndb.Source(r.text()),
+		Base: r.float(), Severity: vulndb.Severity(r.str()), Version: r.str(), Vector: r.str(),
+		Source: vulndb.Source(r.str()),
 	}
-	v.URL, v.Related, v.ExploitedSince = r.text(), r.texts(), r.time()
+	v.URL, v.Related, v.ExploitedSince = r.str(), r.strs(), r.time()
 	v.EPSS, v.EPSSPercentile = r.float(), r.float()
-	f.CPE, f.Version, f.Constraint, f.Type = r.text(), r.text(), r.text(), r.text()
-	f.Source, f.Advisory, f.Fixed = vulndb.Source(r.text()), r.text(), r.texts()
-	return f, r.end()
+	f.CPE, f.Version, f.Constraint, f.Type = r.str(), r.str(), r.str(), r.str()
+	f.Source, f.Advisory, f.Fixed = vulndb.Source(r.str()), r.str(), r.strs()
+	return f, r.finish()
 }

@@ -27,7 +27,7 @@ type flip struct {
 func carried(t *testing.T) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
-	for _, set := range Sets {
+	for _, set := range AdvisorySets {
 		err := ReadSet("testdata", set, func(name string, data []byte) error {
 			out[name] = data
 			return nil
@@ -167,7 +167,7 @@ func rounds(all []flip) [][]flip {
 func archived(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, set := range Sets {
+	for _, set := range AdvisorySets {
 		var packed bytes.Buffer
 		z, err := zstd.NewWriter(&packed)
 		if err != nil {

@@ -57,7 +57,7 @@ func readNaive(folder string) (*naive, error) {
 		return n, nil
 	}
 	n := newNaive()
-	for _, set := range Sets {
+	for _, set := range AdvisorySets {
 		if set == "kev" || set == "vulnrichment" {
 			continue
 		}

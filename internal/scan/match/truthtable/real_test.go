@@ -34,7 +34,7 @@ func database(t *testing.T, folder string) *vulndb.DB {
 		return db
 	}
 	o := build.Options{Target: filepath.Join(t.TempDir(), "vuln.db")}
-	for _, set := range Sets {
+	for _, set := range AdvisorySets {
 		o.Inputs = append(o.Inputs, filepath.Join(folder, set+".tar.zst"))
 	}
 	if _, err := build.Build(t.Context(), o); err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 //go:embed truth.tsv
-var table string
+var truthTSV string
 
-const columns = "stratum\tcase\tkind\tname\tversion\textra\tvulnerability\texpected\tadvisory\tfield\treason"
+const headerLine = "stratum\tcase\tkind\tname\tversion\textra\tvulnerability\texpected\tadvisory\tfield\treason"
 
 // Row is one line of the table.
 type Row struct {
@@ -38,13 +38,13 @@ func (r *Row) String() string {
 
 // Rows reads the table.
 func Rows() ([]Row, error) {
-	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
-	if lines[0] != columns {
-		return nil, fmt.Errorf("truth.tsv: the columns are not %q", columns)
+	lines := strings.Split(strings.TrimSuffix(truthTSV, "\n"), "\n")
+	if lines[0] != headerLine {
+		return nil, fmt.Errorf("truth.tsv: the columns are not %q", headerLine)
 	}
 	var rows []Row
 	for i, line := range lines[1:] {
-		r, err := row(strings.Split(line, "\t"))
+		r, err := parseRow(strings.Split(line, "\t"))
 		if err != nil {
 			return nil, fmt.Errorf("truth.tsv:%d: %w", i+2, err)
 		}
@@ -54,13 +54,13 @@ func Rows() ([]Row, error) {
 	return rows, nil
 }
 
-// languages maps kinds of packages to the languages in the catalog.
-var languages = map[catalog.PackageType]string{
+// languageByType maps kinds of packages to the languages in the catalog.
+var languageByType = map[catalog.PackageType]string{
 	catalog.Gem: "ruby", catalog.Python: "python", catalog.NPM: "javascript", catalog.Java: "java", catalog.Go: "go",
 	catalog.Rust: "rust",
 }
 
-func row(f []string) (Row, error) {
+func parseRow(f []string) (Row, error) {
 	if len(f) != 11 {
 		return Row{}, fmt.Errorf("%d columns, want 11", len(f))
 	}
@@ -68,7 +68,7 @@ func row(f []string) (Row, error) {
 	r := Row{
 		Stratum: f[0], Case: f[1], Vulnerability: f[6], Advisory: f[8], Field: f[9], Reason: f[10],
 		Package: catalog.Package{
-			Kind: kind, Name: f[3], Version: f[4], Language: languages[kind],
+			Kind: kind, Name: f[3], Version: f[4], Language: languageByType[kind],
 			Locations: []string{"/found"},
 		},
 	}

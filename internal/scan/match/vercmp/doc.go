@@ -7,5 +7,5 @@
 // ranges can use it too.
 //
 // Invariant: a text that is invalid in a scheme is an error, never a version with an arbitrary
-// order, and MaxLength bounds the cost of a comparison.
+// order, and MaxVersionBytes bounds the cost of a comparison.
 package vercmp

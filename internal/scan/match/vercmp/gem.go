@@ -6,43 +6,43 @@ import (
 	scalibr "github.com/google/osv-scalibr/semantic"
 )
 
-// gem is a version of RubyGems.
-type gem struct {
+// gemVersion is a version of RubyGems.
+type gemVersion struct {
 	scalibr.RubyGemsVersion
 }
 
-func (v gem) compare(other value) int {
-	n, _ := v.Compare(other.(gem).RubyGemsVersion) // both have one type: it cannot fail
+func (v gemVersion) compare(other parsedVersion) int {
+	n, _ := v.Compare(other.(gemVersion).RubyGemsVersion) // both have one type: it cannot fail
 	return n
 }
 
 // parseGem parses a version of a gem. The library accepts every text, does not know that a hyphen
 // begins a pre-release, and keeps leading zeros: these three cases are handled here.
-func parseGem(text string) (value, error) {
+func parseGem(text string) (parsedVersion, error) {
 	rest := withoutPlatform(strings.TrimSpace(text))
 	if first, _, _ := strings.Cut(rest, "."); !isNumber(strings.Split(first, "-")[0]) {
-		return nil, notOf(RubyGems, text)
+		return nil, invalidVersionError(RubyGems, text)
 	}
 	var segments []string
 	for part := range strings.SplitSeq(strings.ReplaceAll(rest, "-", ".pre."), ".") {
 		if part == "" {
-			return nil, notOf(RubyGems, text)
+			return nil, invalidVersionError(RubyGems, text)
 		}
 		for part != "" {
 			n := runLength(part)
 			if n == 0 {
-				return nil, notOf(RubyGems, text)
+				return nil, invalidVersionError(RubyGems, text)
 			}
 			segments = append(segments, withoutZerosIfNumber(part[:n]))
 			part = part[n:]
 		}
 	}
-	return gem{scalibr.ParseRubyGemsVersion(strings.Join(segments, "."))}, nil
+	return gemVersion{scalibr.ParseRubyGemsVersion(strings.Join(segments, "."))}, nil
 }
 
-// platforms are the prefixes of a gem's platform, which lock files write after its version:
+// gemPlatforms are the prefixes of a gem's platform, which lock files write after its version:
 // "1.13.10-x86_64-darwin".
-var platforms = []string{
+var gemPlatforms = []string{
 	"java", "jruby", "ruby", "x86_64-", "x86-", "x64-", "x64_", "i386-", "i486-", "i586-", "i686-", "arm64-", "arm-",
 	"aarch64-",
 	"universal-", "mswin", "mingw", "powerpc-", "ppc64", "s390x-", "riscv64-", "darwin", "linux", "wasm32-", "sparc-",
@@ -53,7 +53,7 @@ func withoutPlatform(text string) string {
 		if text[at] != '-' {
 			continue
 		}
-		for _, p := range platforms {
+		for _, p := range gemPlatforms {
 			if strings.HasPrefix(text[at+1:], p) {
 				return text[:at]
 			}
@@ -79,7 +79,7 @@ func runLength(s string) int {
 
 func withoutZerosIfNumber(s string) string {
 	if isDigit(s[0]) {
-		return withoutZeros(s)
+		return trimLeadingZeros(s)
 	}
 	return s
 }

@@ -6,24 +6,24 @@ import (
 	scalibr "github.com/google/osv-scalibr/semantic"
 )
 
-// maven is a version of Maven.
-type maven struct {
+// mavenVersion is a version of Maven.
+type mavenVersion struct {
 	scalibr.MavenVersion
 }
 
-func (v maven) compare(other value) int {
-	n, _ := v.Compare(other.(maven).MavenVersion)
+func (v mavenVersion) compare(other parsedVersion) int {
+	n, _ := v.Compare(other.(mavenVersion).MavenVersion)
 	return n
 }
 
 // parseMaven parses a version of a Java package. Maven accepts every text: an unresolved
 // placeholder ("${project.version}") is refused here.
-func parseMaven(text string) (value, error) {
+func parseMaven(text string) (parsedVersion, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || strings.ContainsAny(text, "${}@ ,;()[]") {
-		return nil, notOf(Maven, text)
+		return nil, invalidVersionError(Maven, text)
 	}
-	return maven{scalibr.ParseMavenVersion(withHyphens(text))}, nil
+	return mavenVersion{scalibr.ParseMavenVersion(withHyphens(text))}, nil
 }
 
 // withHyphens replaces the dot before a word by a hyphen: since Maven 3.8.7, "2.0.0.RC1" is

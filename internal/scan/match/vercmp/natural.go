@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// natural is a version of numbers and words, as Homebrew compares them, and as fits the versions of
+// naturalVersion is a version of numbers and words, as Homebrew compares them, and as fits the versions of
 // NVD: words that precede a release ("rc1"), and all others that follow it ("1.1.1w").
-type natural struct {
+type naturalVersion struct {
 	tokens   []token
 	revision string // of Homebrew: a number without leading zeros
 }
@@ -24,51 +24,51 @@ type token struct {
 type rank int8
 
 const (
-	dev rank = iota
-	alpha
-	beta
-	preview
-	candidate
-	nothing // the version ends here
-	patch
-	post
-	word
-	number
+	rankDev rank = iota
+	rankAlpha
+	rankBeta
+	rankPreview
+	rankCandidate
+	rankEnd // the version ends here
+	rankPatch
+	rankPost
+	rankWord
+	rankNumber
 )
 
-// words are those with a defined rank.
-var words = map[string]rank{
-	"dev": dev, "nightly": dev, "snapshot": dev, "alpha": alpha, "beta": beta,
-	"pre": preview, "preview": preview, "prerelease": preview, "rc": candidate, "cr": candidate,
-	"p": patch, "patch": patch, "post": post,
+// rankedWords are those with a defined rank.
+var rankedWords = map[string]rank{
+	"dev": rankDev, "nightly": rankDev, "snapshot": rankDev, "alpha": rankAlpha, "beta": rankBeta,
+	"pre": rankPreview, "preview": rankPreview, "prerelease": rankPreview, "rc": rankCandidate, "cr": rankCandidate,
+	"p": rankPatch, "patch": rankPatch, "post": rankPost,
 }
 
-// short are words only where a number follows: "3.12.0a1" precedes 3.12.0, "1.0.2a" follows 1.0.2.
-var short = map[string]rank{"a": alpha, "b": beta}
+// shortRankedWords are words only where a number follows: "3.12.0a1" precedes 3.12.0, "1.0.2a" follows 1.0.2.
+var shortRankedWords = map[string]rank{"a": rankAlpha, "b": rankBeta}
 
 // parseHomebrew parses a version of a formula. Letters may precede its first number ("r3108" of
 // x264); words alone ("HEAD-1a2b3c4", "latest") name the state of one day, which has no order among
 // versions.
-func parseHomebrew(text string) (value, error) {
+func parseHomebrew(text string) (parsedVersion, error) {
 	main, revision := strings.TrimSpace(text), "0"
 	if at := strings.LastIndexByte(main, '_'); at > 0 && isNumber(main[at+1:]) {
-		main, revision = main[:at], withoutZeros(main[at+1:])
+		main, revision = main[:at], trimLeadingZeros(main[at+1:])
 	}
 	if rest := strings.TrimLeftFunc(main, unicode.IsLetter); rest == "" || !isDigit(rest[0]) {
-		return nil, notOf(Homebrew, text)
+		return nil, invalidVersionError(Homebrew, text)
 	}
-	return natural{tokens: tokenize(main), revision: revision}, nil
+	return naturalVersion{tokens: tokenize(main), revision: revision}, nil
 }
 
-func parseNVD(text string) (value, error) {
+func parseNVD(text string) (parsedVersion, error) {
 	text = strings.TrimSpace(text)
 	if len(text) > 1 && (text[0] == 'v' || text[0] == 'V') && isDigit(text[1]) {
 		text = text[1:]
 	}
 	if text == "" || !isDigit(text[0]) || isCommit(text) {
-		return nil, notOf(NVD, text)
+		return nil, invalidVersionError(NVD, text)
 	}
-	return natural{tokens: tokenize(text), revision: "0"}, nil
+	return naturalVersion{tokens: tokenize(text), revision: "0"}, nil
 }
 
 // isCommit reports whether a text looks like the name of a commit, which NVD has for projects that
@@ -99,7 +99,7 @@ func tokenize(s string) []token {
 		run := strings.ToLower(s[:n])
 		s = s[n:]
 		if isDigit(run[0]) {
-			tokens = append(tokens, token{rank: number, number: withoutZeros(run)})
+			tokens = append(tokens, token{rank: rankNumber, number: trimLeadingZeros(run)})
 			continue
 		}
 		var t token
@@ -111,9 +111,9 @@ func tokenize(s string) []token {
 
 // wordToken returns the token of a word, with the number after it, and the remaining text.
 func wordToken(run, rest string) (token, string) {
-	r, ok := words[run]
+	r, ok := rankedWords[run]
 	next := rest
-	if len(next) > 0 && (next[0] == '.' || next[0] == '-') && r != patch {
+	if len(next) > 0 && (next[0] == '.' || next[0] == '-') && r != rankPatch {
 		next = next[1:]
 	}
 	digits := 0
@@ -121,21 +121,21 @@ func wordToken(run, rest string) (token, string) {
 		digits++
 	}
 	if !ok && digits > 0 && len(next) == len(rest) {
-		r, ok = short[run]
+		r, ok = shortRankedWords[run]
 	}
 	if !ok {
-		return token{rank: word, word: run}, rest
+		return token{rank: rankWord, word: run}, rest
 	}
 	if digits == 0 {
 		return token{rank: r, number: "0"}, rest
 	}
-	return token{rank: r, number: withoutZeros(next[:digits])}, next[digits:]
+	return token{rank: r, number: trimLeadingZeros(next[:digits])}, next[digits:]
 }
 
 // compare compares token by token, where a zero opposite a word is skipped, so that 1.0-rc1
 // precedes 1.0.0 and 1.0a follows it.
-func (v natural) compare(other value) int {
-	w := other.(natural)
+func (v naturalVersion) compare(other parsedVersion) int {
+	w := other.(naturalVersion)
 	for i, j := 0, 0; i < len(v.tokens) || j < len(w.tokens); {
 		a, b := tokenAt(v.tokens, i), tokenAt(w.tokens, j)
 		switch c := compareTokens(a, b); {
@@ -152,20 +152,20 @@ func (v natural) compare(other value) int {
 	return compareNumbers(v.revision, w.revision)
 }
 
-func (t token) isZero() bool { return t.rank == number && t.number == "0" }
+func (t token) isZero() bool { return t.rank == rankNumber && t.number == "0" }
 
-func (t token) isWord() bool { return t.rank != number && t.rank != nothing }
+func (t token) isWord() bool { return t.rank != rankNumber && t.rank != rankEnd }
 
 func tokenAt(tokens []token, i int) token {
 	if i < len(tokens) {
 		return tokens[i]
 	}
-	return token{rank: nothing}
+	return token{rank: rankEnd}
 }
 
 func compareTokens(a, b token) int {
 	switch {
-	case a.isZero() && b.rank == nothing, b.isZero() && a.rank == nothing:
+	case a.isZero() && b.rank == rankEnd, b.isZero() && a.rank == rankEnd:
 		return 0
 	case a.rank != b.rank:
 		return cmp.Compare(a.rank, b.rank)

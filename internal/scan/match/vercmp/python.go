@@ -7,31 +7,31 @@ import (
 	scalibr "github.com/google/osv-scalibr/semantic"
 )
 
-// python is a version of PEP 440.
-type python struct {
+// pythonVersion is a version of PEP 440.
+type pythonVersion struct {
 	scalibr.PyPIVersion
 }
 
-func (v python) compare(other value) int {
-	n, _ := v.Compare(other.(python).PyPIVersion) // both have one type: it cannot fail
+func (v pythonVersion) compare(other parsedVersion) int {
+	n, _ := v.Compare(other.(pythonVersion).PyPIVersion) // both have one type: it cannot fail
 	return n
 }
 
 // parsePEP440 parses a version of a Python package. The library orders legacy texts from before PEP
 // 440 below all others, where nearly every advisory would affect them: they are refused here.
-func parsePEP440(text string) (value, error) {
+func parsePEP440(text string) (parsedVersion, error) {
 	v, err := scalibr.ParsePyPIVersion(text)
 	if err != nil {
-		return nil, notOf(PEP440, text)
+		return nil, invalidVersionError(PEP440, text)
 	}
-	if n, err := v.Compare(firstPython()); err != nil || n < 0 {
-		return nil, notOf(PEP440, text)
+	if n, err := v.Compare(minPythonVersion()); err != nil || n < 0 {
+		return nil, invalidVersionError(PEP440, text)
 	}
-	return python{v}, nil
+	return pythonVersion{v}, nil
 }
 
-// firstPython is the lowest version of PEP 440.
-var firstPython = sync.OnceValue(func() scalibr.PyPIVersion {
+// minPythonVersion is the lowest version of PEP 440.
+var minPythonVersion = sync.OnceValue(func() scalibr.PyPIVersion {
 	v, err := scalibr.ParsePyPIVersion("0.dev0")
 	if err != nil {
 		panic(err)

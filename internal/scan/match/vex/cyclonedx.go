@@ -11,8 +11,8 @@ import (
 	openvex "github.com/openvex/go-vex/pkg/vex"
 )
 
-// dismissing are the states of an analysis that suppress a vulnerability.
-var dismissing = []cyclonedx.ImpactAnalysisState{
+// suppressingStates are the states of an analysis that suppress a vulnerability.
+var suppressingStates = []cyclonedx.ImpactAnalysisState{
 	cyclonedx.IASNotAffected, cyclonedx.IASFalsePositive, cyclonedx.IASResolved, cyclonedx.IASResolvedWithPedigree,
 }
 
@@ -26,24 +26,24 @@ func (s *Statements) loadCycloneDX(r io.Reader) error {
 		return nil
 	}
 	purls := map[string]string{}
-	collect(purls, bom.Components)
+	collectPURLs(purls, bom.Components)
 	for _, v := range *bom.Vulnerabilities {
 		if v.Analysis == nil || v.Analysis.State == "" {
 			continue
 		}
 		to := statement{
-			at:      newest(v.Analysis.LastUpdated, v.Updated, v.Published, v.Created),
-			status:  string(v.Analysis.State),
-			dismiss: slices.Contains(dismissing, v.Analysis.State),
+			timestamp:  firstValidDate(v.Analysis.LastUpdated, v.Updated, v.Published, v.Created),
+			status:     string(v.Analysis.State),
+			suppresses: slices.Contains(suppressingStates, v.Analysis.State),
 		}
-		still := statement{at: to.at, status: string(cyclonedx.VulnerabilityStatusAffected)}
-		for _, a := range list(v.Affects) {
-			as, not := products(purls, a)
+		still := statement{timestamp: to.timestamp, status: string(cyclonedx.VulnerabilityStatusAffected)}
+		for _, a := range derefList(v.Affects) {
+			as, not := affectedProducts(purls, a)
 			to.products = append(to.products, as...)
 			still.products = append(still.products, not...)
 		}
 		ids := []string{v.ID}
-		for _, ref := range list(v.References) {
+		for _, ref := range derefList(v.References) {
 			ids = append(ids, ref.ID)
 		}
 		s.add(to, ids)
@@ -52,25 +52,25 @@ func (s *Statements) loadCycloneDX(r io.Reader) error {
 	return nil
 }
 
-// collect records the package URL of every component, by its reference.
-func collect(purls map[string]string, components *[]cyclonedx.Component) {
-	for _, c := range list(components) {
+// collectPURLs records the package URL of every component, by its reference.
+func collectPURLs(purls map[string]string, components *[]cyclonedx.Component) {
+	for _, c := range derefList(components) {
 		if c.BOMRef != "" && c.PackageURL != "" {
 			purls[c.BOMRef] = c.PackageURL
 		}
-		collect(purls, c.Components)
+		collectPURLs(purls, c.Components)
 	}
 }
 
-// products returns the products that an entry names: those with the entry's state, and those that
+// affectedProducts returns the products that an entry names: those with the entry's state, and those that
 // the entry itself calls affected or unknown. Single versions are used unchanged; ranges are
 // unsupported, and so name nothing.
-func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.Component) {
-	purl := purlOf(purls, a.Ref)
+func affectedProducts(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.Component) {
+	purl := resolvePURL(purls, a.Ref)
 	if purl == "" {
 		return nil, nil
 	}
-	if len(list(a.Range)) == 0 {
+	if len(derefList(a.Range)) == 0 {
 		return []openvex.Component{{ID: purl}}, nil
 	}
 	name := purl
@@ -92,9 +92,9 @@ func products(purls map[string]string, a cyclonedx.Affects) (as, not []openvex.C
 	return as, not
 }
 
-// purlOf resolves a reference: to a component, to one of another document by its link, or
+// resolvePURL resolves a reference: to a component, to one of another document by its link, or
 // a package URL itself.
-func purlOf(purls map[string]string, ref string) string {
+func resolvePURL(purls map[string]string, ref string) string {
 	if strings.HasPrefix(ref, "urn:cdx:") {
 		_, ref, _ = strings.Cut(ref, "#")
 		if plain, err := url.PathUnescape(ref); err == nil && strings.HasPrefix(plain, "pkg:") &&
@@ -111,8 +111,8 @@ func purlOf(purls map[string]string, ref string) string {
 	return ""
 }
 
-// newest returns the first valid date.
-func newest(dates ...string) time.Time {
+// firstValidDate returns the first valid date.
+func firstValidDate(dates ...string) time.Time {
 	for _, d := range dates {
 		if at, err := time.Parse(time.RFC3339, d); err == nil {
 			return at
@@ -121,7 +121,7 @@ func newest(dates ...string) time.Time {
 	return time.Time{}
 }
 
-func list[T any](p *[]T) []T {
+func derefList[T any](p *[]T) []T {
 	if p == nil {
 		return nil
 	}

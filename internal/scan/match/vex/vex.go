@@ -25,11 +25,11 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/input"
 )
 
-// maxSize is the maximum size of a document, in bytes.
-const maxSize = 64 << 20
+// maxDocumentBytes is the maximum size of a document, in bytes.
+const maxDocumentBytes = 64 << 20
 
-// ErrForm is wrapped by the errors for documents of another kind.
-var ErrForm = errors.New("neither an OpenVEX nor a CycloneDX document")
+// ErrUnknownFormat is wrapped by the errors for documents of another kind.
+var ErrUnknownFormat = errors.New("neither an OpenVEX nor a CycloneDX document")
 
 // Statements are the statements of some documents. They are safe for concurrent reads once they
 // were loaded.
@@ -39,10 +39,10 @@ type Statements struct {
 
 // statement is one author's statement on one vulnerability in some products.
 type statement struct {
-	at       time.Time
-	status   string
-	dismiss  bool
-	products []openvex.Component
+	timestamp  time.Time
+	status     string
+	suppresses bool
+	products   []openvex.Component
 }
 
 var _ interface {
@@ -59,13 +59,13 @@ func Load(ctx context.Context, paths ...string) (*Statements, error) {
 		}
 	}
 	for _, list := range s.byID {
-		slices.SortStableFunc(list, func(a, b statement) int { return a.at.Compare(b.at) })
+		slices.SortStableFunc(list, func(a, b statement) int { return a.timestamp.Compare(b.timestamp) })
 	}
 	return s, nil
 }
 
 func (s *Statements) load(ctx context.Context, path string) error {
-	data, err := input.Whole(ctx, path, maxSize)
+	data, err := input.ReadAll(ctx, path, maxDocumentBytes)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Statements) load(ctx context.Context, path string) error {
 		BOMFormat string `json:"bomFormat"`
 	}
 	if err := json.Unmarshal(data, &form); err != nil {
-		return fmt.Errorf("%w: %w", ErrForm, err)
+		return fmt.Errorf("%w: %w", ErrUnknownFormat, err)
 	}
 	switch {
 	case strings.HasPrefix(form.Context, openvex.Context):
@@ -82,7 +82,7 @@ func (s *Statements) load(ctx context.Context, path string) error {
 	case form.BOMFormat == "CycloneDX":
 		return s.loadCycloneDX(bytes.NewReader(data))
 	}
-	return ErrForm
+	return ErrUnknownFormat
 }
 
 // loadOpenVEX adds the statements of an OpenVEX document of any version.
@@ -93,14 +93,14 @@ func (s *Statements) loadOpenVEX(data []byte) error {
 	}
 	for _, from := range doc.ExtractStatements() {
 		to := statement{
-			status:  string(from.Status),
-			dismiss: from.Status == openvex.StatusNotAffected || from.Status == openvex.StatusFixed,
+			status:     string(from.Status),
+			suppresses: from.Status == openvex.StatusNotAffected || from.Status == openvex.StatusFixed,
 		}
 		switch {
 		case from.LastUpdated != nil:
-			to.at = *from.LastUpdated
+			to.timestamp = *from.LastUpdated
 		case from.Timestamp != nil:
-			to.at = *from.Timestamp
+			to.timestamp = *from.Timestamp
 		}
 		for _, p := range from.Products {
 			if len(p.Subcomponents) == 0 {
@@ -110,7 +110,7 @@ func (s *Statements) loadOpenVEX(data []byte) error {
 				to.products = append(to.products, c.Component)
 			}
 		}
-		ids := []string{string(from.Vulnerability.Name), lastPart(from.Vulnerability.ID)}
+		ids := []string{string(from.Vulnerability.Name), idFromIRI(from.Vulnerability.ID)}
 		for _, a := range from.Vulnerability.Aliases {
 			ids = append(ids, string(a))
 		}
@@ -151,8 +151,8 @@ func (s *Statements) add(to statement, ids []string) {
 	}
 }
 
-// lastPart returns the ID in an IRI of a vulnerability.
-func lastPart(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
+// idFromIRI returns the ID in an IRI of a vulnerability.
+func idFromIRI(iri string) string { return iri[strings.LastIndexByte(iri, '/')+1:] }
 
 // Suppresses reports whether the newest statement on a finding suppresses it, and its status.
 func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
@@ -161,28 +161,28 @@ func (s *Statements) Suppresses(f *match.Finding) (string, bool) {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		for i := range s.byID[id] {
-			if st := &s.byID[id][i]; (newest == nil || !st.at.Before(newest.at)) && st.about(f) {
+			if st := &s.byID[id][i]; (newest == nil || !st.timestamp.Before(newest.timestamp)) && st.coversFinding(f) {
 				newest = st
 			}
 		}
 	}
-	if newest == nil || !newest.dismiss {
+	if newest == nil || !newest.suppresses {
 		return "", false
 	}
 	return newest.status, true
 }
 
-// about reports whether one of the products of a statement is the package of a finding.
-func (s *statement) about(f *match.Finding) bool {
-	names := slices.Concat(spellings(f.Package.PURL), f.Package.CPEs)
+// coversFinding reports whether one of the products of a statement is the package of a finding.
+func (s *statement) coversFinding(f *match.Finding) bool {
+	names := slices.Concat(purlSpellings(f.Package.PURL), f.Package.CPEs)
 	return slices.ContainsFunc(s.products, func(p openvex.Component) bool {
 		return slices.ContainsFunc(names, p.Matches)
 	})
 }
 
-// spellings returns the spellings of a package URL: the versions of Go modules are written with a
+// purlSpellings returns the spellings of a package URL: the versions of Go modules are written with a
 // "v" and without.
-func spellings(purl string) []string {
+func purlSpellings(purl string) []string {
 	if purl == "" {
 		return nil
 	}

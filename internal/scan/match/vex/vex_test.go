@@ -108,7 +108,7 @@ func TestDismisses(t *testing.T) {
 
 func TestForms(t *testing.T) {
 	for _, bad := range []string{"", "{}", "[]", `{"@context": "https://example.test"}`, `{"bomFormat": "SPDX"}`} {
-		if _, err := vex.Load(t.Context(), write(t, bad)); !errors.Is(err, vex.ErrForm) ||
+		if _, err := vex.Load(t.Context(), write(t, bad)); !errors.Is(err, vex.ErrUnknownFormat) ||
 			!strings.Contains(err.Error(), "doc.json") {
 			t.Errorf("%q: got %v", bad, err)
 		}

@@ -23,11 +23,11 @@ import (
 
 // Names of files that are being written: the prefix, 16 hex digits and the suffix.
 const (
-	prefix = ".buildyard-"
-	suffix = ".tmp"
+	tempPrefix = ".buildyard-"
+	tempSuffix = ".tmp"
 )
 
-var ours = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
+var tempName = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
 
 // File is a file that is being written. One goroutine uses it.
 type File struct {
@@ -41,7 +41,7 @@ func Create(path string) (*File, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a directory")}
 	}
-	f, err := locked(filepath.Dir(path))
+	f, err := createLocked(filepath.Dir(path))
 	if err != nil {
 		if at, ok := errors.AsType[*fs.PathError](err); ok {
 			err = at.Err
@@ -53,7 +53,7 @@ func Create(path string) (*File, error) {
 
 // CreateUnnamed returns a file without a name, whose space is freed when it is closed.
 func CreateUnnamed(folder string) (*os.File, error) {
-	f, err := locked(folder)
+	f, err := createLocked(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -63,23 +63,23 @@ func CreateUnnamed(folder string) (*os.File, error) {
 // Write is that of the file. Errors of all write methods name the target path.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.File.Write(p)
-	return n, f.named(err)
+	return n, f.errorWithTarget(err)
 }
 
 // WriteString is that of the file.
 func (f *File) WriteString(s string) (int, error) {
 	n, err := f.File.WriteString(s)
-	return n, f.named(err)
+	return n, f.errorWithTarget(err)
 }
 
 // ReadFrom is that of the file.
 func (f *File) ReadFrom(r io.Reader) (int64, error) {
 	n, err := f.File.ReadFrom(r)
-	return n, f.named(err)
+	return n, f.errorWithTarget(err)
 }
 
-// named replaces the path in an error about the file by its target.
-func (f *File) named(err error) error {
+// errorWithTarget replaces the path in an error about the file by its target.
+func (f *File) errorWithTarget(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok && at.Path == f.Name() {
 		return &fs.PathError{Op: at.Op, Path: f.target, Err: at.Err}
 	}
@@ -89,9 +89,9 @@ func (f *File) named(err error) error {
 // Commit syncs the file, renames it to its path, and closes it. On failure, the old file at the
 // path is unchanged. The new file has the permissions of the old one.
 func (f *File) Commit() error {
-	if err := put(f.File, f.target); err != nil { // before the lock ends
+	if err := renameInto(f.File, f.target); err != nil { // before the lock ends
 		f.Discard()
-		return f.named(err)
+		return f.errorWithTarget(err)
 	}
 	return errors.Join(f.Close(), syncDir(f.target))
 }
@@ -99,14 +99,14 @@ func (f *File) Commit() error {
 // Rename renames an open file in the directory of a path to it, as Commit does. On failure, both
 // files are unchanged.
 func Rename(f *os.File, path string) error {
-	if err := put(f, path); err != nil {
+	if err := renameInto(f, path); err != nil {
 		return err
 	}
 	return syncDir(path)
 }
 
-func put(f *os.File, path string) error {
-	if err := f.Chmod(permissions(path)); err != nil {
+func renameInto(f *os.File, path string) error {
+	if err := f.Chmod(permissionsFor(path)); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -115,20 +115,20 @@ func put(f *os.File, path string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// umask is that of the process. Reading it requires setting it, which is harmless before there are
+// processUmask is that of the process. Reading it requires setting it, which is harmless before there are
 // other goroutines.
-var umask = func() fs.FileMode {
+var processUmask = func() fs.FileMode {
 	old := unix.Umask(0o077)
 	unix.Umask(old)
 	return fs.FileMode(old)
 }()
 
-// permissions returns those of the existing file, or those of a new one.
-func permissions(path string) fs.FileMode {
+// permissionsFor returns those of the existing file, or those of a new one.
+func permissionsFor(path string) fs.FileMode {
 	if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
 		return st.Mode().Perm()
 	}
-	return 0o644 &^ umask
+	return 0o644 &^ processUmask
 }
 
 // Discard removes the file; after Commit it does nothing.
@@ -147,17 +147,17 @@ func syncDir(path string) error {
 	return d.Sync()
 }
 
-// attempts is how many names are tried before it fails.
-const attempts = 100
+// maxNameAttempts is how many names are tried before it fails.
+const maxNameAttempts = 100
 
-// locked creates a file and locks it. Between the two steps another process may mistake it for an
+// createLocked creates a file and locks it. Between the two steps another process may mistake it for an
 // abandoned one, and remove it: then another is created.
-func locked(folder string) (*os.File, error) {
-	sweep(folder)
-	for range attempts {
+func createLocked(folder string) (*os.File, error) {
+	pruneAbandoned(folder)
+	for range maxNameAttempts {
 		var random [8]byte
 		_, _ = rand.Read(random[:]) // it never fails
-		name := filepath.Join(folder, prefix+hex.EncodeToString(random[:])+suffix)
+		name := filepath.Join(folder, tempPrefix+hex.EncodeToString(random[:])+tempSuffix)
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -165,8 +165,8 @@ func locked(folder string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = lock(f)
-		if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !is(f, name) {
+		err = lockFile(f)
+		if errors.Is(err, unix.EWOULDBLOCK) || err == nil && !hasName(f, name) {
 			_ = f.Close()
 			continue
 		}
@@ -175,7 +175,7 @@ func locked(folder string) (*os.File, error) {
 	return nil, fmt.Errorf("no file could be made in %s", folder)
 }
 
-func lock(f *os.File) error {
+func lockFile(f *os.File) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
 			return err
@@ -183,8 +183,8 @@ func lock(f *os.File) error {
 	}
 }
 
-// is reports whether a name is that of an open file.
-func is(f *os.File, name string) bool {
+// hasName reports whether a name is that of an open file.
+func hasName(f *os.File, name string) bool {
 	a, err := f.Stat()
 	if err != nil {
 		return false
@@ -193,8 +193,8 @@ func is(f *os.File, name string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// sweep removes the files that ended processes left in a directory.
-func sweep(folder string) {
+// pruneAbandoned removes the files that ended processes left in a directory.
+func pruneAbandoned(folder string) {
 	d, err := os.Open(folder)
 	if err != nil {
 		return
@@ -203,8 +203,8 @@ func sweep(folder string) {
 	for {
 		names, err := d.Readdirnames(1000)
 		for _, name := range names {
-			if ours.MatchString(name) {
-				removeLeft(filepath.Join(folder, name))
+			if tempName.MatchString(name) {
+				removeAbandoned(filepath.Join(folder, name))
 			}
 		}
 		if err != nil {
@@ -213,8 +213,8 @@ func sweep(folder string) {
 	}
 }
 
-// removeLeft removes a file of this user that no process has locked.
-func removeLeft(name string) {
+// removeAbandoned removes a file of this user that no process has locked.
+func removeAbandoned(name string) {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return
@@ -224,7 +224,7 @@ func removeLeft(name string) {
 	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
 		return
 	}
-	if lock(f) == nil && is(f, name) {
+	if lockFile(f) == nil && hasName(f, name) {
 		_ = os.Remove(name)
 	}
 }

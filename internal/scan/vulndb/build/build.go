@@ -42,16 +42,16 @@ type Progress struct {
 }
 
 const (
-	usualMemory   = 64 << 20
+	defaultMemory = 64 << 20
 	progressEvery = 1000 // records
-	queue         = 64   // items between reader, parsers and collector
+	queueLength   = 64   // items between reader, parsers and collector
 )
 
 // Build reads all inputs and writes a database. Its report is valid even where records were bad; an
 // input that cannot be read at all is an error.
 func Build(ctx context.Context, o Options) (*Report, error) {
 	if o.MaxMemory == 0 {
-		o.MaxMemory = usualMemory
+		o.MaxMemory = defaultMemory
 	}
 	if o.Temp == "" {
 		o.Temp = filepath.Dir(o.Target)
@@ -64,25 +64,25 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
 	defer target.Discard()
-	if err := writable(o.Temp); err != nil {
+	if err := checkWritable(o.Temp); err != nil {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
 	c := newCollector(o)
 	defer c.close()
 	for _, from := range o.Inputs {
-		if err := c.read(ctx, from); err != nil {
+		if err := c.readInput(ctx, from); err != nil {
 			return nil, fmt.Errorf("build the database: %w", err)
 		}
 	}
-	report, err := c.write(ctx, target)
+	report, err := c.writeDatabase(ctx, target)
 	if err != nil {
 		return nil, fmt.Errorf("build the database: %w", err)
 	}
 	return report, nil
 }
 
-// writable returns an error before the work if temporary files cannot be written.
-func writable(folder string) error {
+// checkWritable returns an error before the work if temporary files cannot be written.
+func checkWritable(folder string) error {
 	f, err := atomicfile.CreateUnnamed(folder)
 	if err != nil {
 		return fmt.Errorf("temporary files: %w", err)
@@ -90,23 +90,23 @@ func writable(folder string) error {
 	return f.Close()
 }
 
-// read sends the items of an input to parsers, and their records to the sorters.
-func (c *collector) read(ctx context.Context, from string) error {
+// readInput sends the items of an input to parsers, and their records to the sorters.
+func (c *collector) readInput(ctx context.Context, from string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	items := make(chan feed.Item, queue)
-	records := make(chan []feed.Record, queue)
+	items := make(chan feed.Item, queueLength)
+	records := make(chan []feed.Record, queueLength)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(items)
-		return c.send(ctx, from, items)
+		return c.sendItems(ctx, from, items)
 	})
 	var parsers sync.WaitGroup
 	for range max(1, runtime.GOMAXPROCS(0)) {
 		parsers.Add(1)
 		g.Go(func() error {
 			defer parsers.Done()
-			return parse(ctx, items, records)
+			return parseItems(ctx, items, records)
 		})
 	}
 	go func() {
@@ -117,7 +117,7 @@ func (c *collector) read(ctx context.Context, from string) error {
 	for list := range records {
 		for _, r := range list {
 			if failed == nil {
-				failed = c.add(from, r)
+				failed = c.addRecord(from, r)
 			}
 		}
 		if failed != nil {
@@ -130,8 +130,8 @@ func (c *collector) read(ctx context.Context, from string) error {
 	return failed
 }
 
-// send reads the items of an input.
-func (c *collector) send(ctx context.Context, from string, items chan<- feed.Item) error {
+// sendItems reads the items of an input.
+func (c *collector) sendItems(ctx context.Context, from string, items chan<- feed.Item) error {
 	n, err := feed.Read(ctx, from, func(it feed.Item) error {
 		select {
 		case items <- it:
@@ -140,12 +140,12 @@ func (c *collector) send(ctx context.Context, from string, items chan<- feed.Ite
 			return ctx.Err()
 		}
 	}, c.rejectFile)
-	c.files(n)
+	c.addFileCounts(n)
 	return err
 }
 
-// parse parses items until there are no more.
-func parse(ctx context.Context, items <-chan feed.Item, records chan<- []feed.Record) error {
+// parseItems parses items until there are no more.
+func parseItems(ctx context.Context, items <-chan feed.Item, records chan<- []feed.Record) error {
 	for it := range items {
 		select {
 		case records <- it.Parse():
@@ -156,8 +156,8 @@ func parse(ctx context.Context, items <-chan feed.Item, records chan<- []feed.Re
 	return nil
 }
 
-// built returns the date of the database.
-func (o Options) built(sources []vulndb.SourceInfo) time.Time {
+// buildDate returns the date of the database.
+func (o Options) buildDate(sources []vulndb.SourceInfo) time.Time {
 	if !o.Now.IsZero() {
 		return o.Now
 	}

@@ -9,7 +9,7 @@ import (
 
 // Kinds of the content of records: the first byte of a sorted value.
 const (
-	partFact          = 'p' // a partial vulnerability
+	vulnerabilityFact = 'p' // a partial vulnerability
 	configurationFact = 'c' // rank, then an applicability
 	advisoryFact      = 'a'
 )
@@ -25,16 +25,16 @@ type collector struct {
 	advisories *extsort.Sorter
 	buf        []byte
 
-	mu      sync.Mutex // guards the fields below
-	ledger  sourceCounts
-	ignored int
-	records int
-	bad     int
+	mu            sync.Mutex // guards the fields below
+	counts        sourceCounts
+	ignoredFiles  int
+	recordCount   int
+	rejectedCount int
 }
 
 func newCollector(o Options) *collector {
 	return &collector{
-		options: o, ledger: sourceCounts{},
+		options: o, counts: sourceCounts{},
 		revisions:  extsort.New(o.Temp, o.MaxMemory/4),
 		facts:      extsort.New(o.Temp, o.MaxMemory/2),
 		advisories: extsort.New(o.Temp, o.MaxMemory/4),
@@ -47,29 +47,29 @@ func (c *collector) close() {
 	c.advisories.Remove()
 }
 
-func (c *collector) files(n feed.Counter) {
+func (c *collector) addFileCounts(n feed.FileCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ignored += n.Ignored
+	c.ignoredFiles += n.Ignored
 }
 
 func (c *collector) rejectFile(r feed.Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ledger.of(r.Feed).reject(r)
-	c.bad++
+	c.counts.forSource(r.Feed).addRejection(r)
+	c.rejectedCount++
 }
 
-// add adds a record.
-func (c *collector) add(from string, r feed.Record) error {
+// addRecord adds a record.
+func (c *collector) addRecord(from string, r feed.Record) error {
 	c.mu.Lock()
-	c.ledger.add(r)
-	c.records++
-	c.bad += len(r.Rejected)
-	p := Progress{Stage: "read", Input: from, Records: c.records, Rejected: c.bad}
+	c.counts.addRecord(r)
+	c.recordCount++
+	c.rejectedCount += len(r.Rejected)
+	p := Progress{Stage: "read", Input: from, Records: c.recordCount, Rejected: c.rejectedCount}
 	c.mu.Unlock()
 	if p.Records%progressEvery == 0 {
 		c.options.Progress(p)
 	}
-	return c.revision(r)
+	return c.addRevision(r)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-const namedMost = 1000 // rejections of a source that are named; all are counted
+const maxNamedRejections = 1000 // rejections of a source that are named; all are counted
 
 // Report lists what a build used and what it rejected.
 type Report struct {
@@ -65,7 +65,7 @@ type sourceCount struct{ SourceReport }
 // sourceCounts has the tallies by source.
 type sourceCounts map[string]*sourceCount
 
-func (l sourceCounts) of(source string) *sourceCount {
+func (l sourceCounts) forSource(source string) *sourceCount {
 	t := l[source]
 	if t == nil {
 		t = &sourceCount{SourceReport: SourceReport{Name: source, Dropped: map[string]int{}}}
@@ -74,8 +74,8 @@ func (l sourceCounts) of(source string) *sourceCount {
 	return t
 }
 
-func (l sourceCounts) add(r feed.Record) {
-	t := l.of(r.Feed)
+func (l sourceCounts) addRecord(r feed.Record) {
+	t := l.forSource(r.Feed)
 	t.Records++
 	t.Advisories += len(r.Advisories)
 	if r.Modified.After(t.Date) {
@@ -85,18 +85,18 @@ func (l sourceCounts) add(r feed.Record) {
 		t.Dropped[r.Dropped]++
 	}
 	for _, x := range r.Rejected {
-		t.reject(x)
+		t.addRejection(x)
 	}
 }
 
-// reject keeps the first rejections in the order of their names, so that the report does not depend
+// addRejection keeps the first rejections in the order of their names, so that the report does not depend
 // on the speed of parsers.
-func (t *sourceCount) reject(x feed.Rejection) {
+func (t *sourceCount) addRejection(x feed.Rejection) {
 	t.Rejected++
 	i, _ := slices.BinarySearchFunc(t.Rejections, x, compareRejections)
-	if i < namedMost {
+	if i < maxNamedRejections {
 		t.Rejections = slices.Insert(t.Rejections, i, x)
-		t.Rejections = t.Rejections[:min(len(t.Rejections), namedMost)]
+		t.Rejections = t.Rejections[:min(len(t.Rejections), maxNamedRejections)]
 	}
 }
 
@@ -104,7 +104,7 @@ func compareRejections(a, b feed.Rejection) int {
 	return cmp.Or(strings.Compare(a.Record, b.Record), strings.Compare(a.Reason, b.Reason))
 }
 
-func (l sourceCounts) report() []SourceReport {
+func (l sourceCounts) sourceReports() []SourceReport {
 	var out []SourceReport
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		out = append(out, l[name].SourceReport)
@@ -112,9 +112,9 @@ func (l sourceCounts) report() []SourceReport {
 	return out
 }
 
-func (l sourceCounts) sources() []vulndb.SourceInfo {
+func (l sourceCounts) sourceInfos() []vulndb.SourceInfo {
 	var out []vulndb.SourceInfo
-	for _, s := range l.report() {
+	for _, s := range l.sourceReports() {
 		out = append(out, vulndb.SourceInfo{Name: s.Name, Date: s.Date, Records: s.Records, Rejected: s.Rejected})
 	}
 	return out

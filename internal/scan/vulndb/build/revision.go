@@ -12,14 +12,14 @@ import (
 // A stored revision begins with its date and, unless it has no content, the length of the key by
 // which the content is sorted afterwards.
 const (
-	dateSize   = 8
-	lengthSize = 4
+	dateSize      = 8
+	keyLengthSize = 4
 )
 
-// revision sorts the content of a record by its feed and ID, the newest first. A good record
+// addRevision sorts the content of a record by its feed and ID, the newest first. A good record
 // without content, because it was withdrawn, is sorted too: it replaces the former content. One
 // that is bad as a whole replaces nothing.
-func (c *collector) revision(r feed.Record) error {
+func (c *collector) addRevision(r feed.Record) error {
 	record := []byte(r.Feed + "\x00" + r.ID)
 	seconds := int64(0)
 	if !r.Modified.IsZero() {
@@ -43,7 +43,7 @@ func (c *collector) revision(r feed.Record) error {
 		}
 	}
 	for _, v := range r.Vulnerabilities {
-		if err := say([]byte(v.ID), []byte{partFact}, v.AppendBinary); err != nil {
+		if err := say([]byte(v.ID), []byte{vulnerabilityFact}, v.AppendBinary); err != nil {
 			return err
 		}
 	}
@@ -60,9 +60,9 @@ func (c *collector) revision(r feed.Record) error {
 	return c.revisions.Add(record, date)
 }
 
-// newest passes the content of the newest revision of each record to the sorters of facts and
+// passNewest passes the content of the newest revision of each record to the sorters of facts and
 // advisories. Of revisions with one date all count: their order is unknown.
-func (c *collector) newest(ctx context.Context) error {
+func (c *collector) passNewest(ctx context.Context) error {
 	defer c.revisions.Remove()
 	var record, date []byte
 	return c.revisions.Each(func(key, value []byte) error {
@@ -75,7 +75,7 @@ func (c *collector) newest(ctx context.Context) error {
 		if !bytes.Equal(value[:dateSize], date) || len(value) == dateSize {
 			return nil
 		}
-		said := value[dateSize+lengthSize:]
+		said := value[dateSize+keyLengthSize:]
 		n := binary.BigEndian.Uint32(value[dateSize:])
 		if said[n] == advisoryFact {
 			return c.advisories.Add(said[:n], said[n+1:])

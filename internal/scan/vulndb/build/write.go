@@ -15,25 +15,25 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
 
-// write joins the collected records into a file and puts it in place.
-func (c *collector) write(ctx context.Context, f *atomicfile.File) (*Report, error) {
-	if err := c.fill(ctx, f.File); err != nil {
+// writeDatabase joins the collected records into a file and puts it in place.
+func (c *collector) writeDatabase(ctx context.Context, f *atomicfile.File) (*Report, error) {
+	if err := c.writeSections(ctx, f.File); err != nil {
 		return nil, err
 	}
-	report := &Report{Sources: c.ledger.report(), Ignored: c.ignored}
+	report := &Report{Sources: c.counts.sourceReports(), Ignored: c.ignoredFiles}
 	db, err := vulndb.Open(f.Name())
 	if err != nil {
 		return nil, err
 	}
 	report.Info = db.Info()
 	if i := report.Info; i.Advisories+i.Vulnerabilities+i.Applicabilities == 0 {
-		return nil, errors.Join(c.nothing(report), db.Close())
+		return nil, errors.Join(c.noAdvisoriesError(report), db.Close())
 	}
 	return report, errors.Join(db.Close(), f.Commit())
 }
 
-// nothing returns the error of a build without any advisory, with its likely reason.
-func (c *collector) nothing(r *Report) error {
+// noAdvisoriesError returns the error of a build without any advisory, with its likely reason.
+func (c *collector) noAdvisoriesError(r *Report) error {
 	err := fmt.Errorf("no advisory that counts is in %s", strings.Join(c.options.Inputs, ", "))
 	for _, s := range r.Sources {
 		if len(s.Rejections) > 0 {
@@ -46,61 +46,61 @@ func (c *collector) nothing(r *Report) error {
 	return err
 }
 
-func (c *collector) fill(ctx context.Context, f *os.File) error {
-	w, err := vulndb.NewWriter(f, c.options.built(c.ledger.sources()))
+func (c *collector) writeSections(ctx context.Context, f *os.File) error {
+	w, err := vulndb.NewWriter(f, c.options.buildDate(c.counts.sourceInfos()))
 	if err != nil {
 		return err
 	}
 	products := extsort.New(c.options.Temp, c.options.MaxMemory/4)
 	defer products.Remove()
-	c.progress("join")
-	if err := c.newest(ctx); err != nil {
+	c.reportProgress("join")
+	if err := c.passNewest(ctx); err != nil {
 		return err
 	}
-	if err := c.join(ctx, w, products); err != nil {
+	if err := c.joinVulnerabilities(ctx, w, products); err != nil {
 		return err
 	}
-	c.progress("write")
+	c.reportProgress("write")
 	if err := c.writeProducts(ctx, w, products); err != nil {
 		return err
 	}
 	if err := c.writeAdvisories(ctx, w); err != nil {
 		return err
 	}
-	return w.Close(c.ledger.sources())
+	return w.Close(c.counts.sourceInfos())
 }
 
-func (c *collector) progress(stage string) {
-	c.options.Progress(Progress{Stage: stage, Records: c.records, Rejected: c.bad})
+func (c *collector) reportProgress(stage string) {
+	c.options.Progress(Progress{Stage: stage, Records: c.recordCount, Rejected: c.rejectedCount})
 }
 
-// join writes each vulnerability from all its records, and sorts its configurations by product.
-func (c *collector) join(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
-	var now *joined
+// joinVulnerabilities writes each vulnerability from all its records, and sorts its configurations by product.
+func (c *collector) joinVulnerabilities(ctx context.Context, w *vulndb.Writer, products *extsort.Sorter) error {
+	var now *mergedVulnerability
 	end := func() error {
 		if now == nil {
 			return nil
 		}
-		if err := c.kept(w.Vulnerability(now.result()), now.v.ID); err != nil {
+		if err := c.skipRefused(w.Vulnerability(now.result()), now.vulnerability.ID); err != nil {
 			return err
 		}
 		return now.sortProducts(products)
 	}
 	err := c.facts.Each(func(key, value []byte) error {
-		if now == nil || now.v.ID != string(key) {
+		if now == nil || now.vulnerability.ID != string(key) {
 			if err := errors.Join(end(), ctx.Err()); err != nil {
 				return err
 			}
-			now = newJoined(string(key))
+			now = newMergedVulnerability(string(key))
 		}
 		return now.add(value)
 	})
 	return errors.Join(err, end())
 }
 
-// kept counts a record that does not fit into the file, and continues.
-func (c *collector) kept(err error, id string) error {
-	if !errors.Is(err, vulndb.ErrRecord) {
+// skipRefused counts a record that does not fit into the file, and continues.
+func (c *collector) skipRefused(err error, id string) error {
+	if !errors.Is(err, vulndb.ErrRecordLimit) {
 		return err
 	}
 	c.rejectFile(feed.Rejection{Feed: "database", Record: id, Reason: err.Error()})
@@ -109,13 +109,13 @@ func (c *collector) kept(err error, id string) error {
 
 // sortProducts passes the configurations to the sorter, for each product that they name as
 // vulnerable. A rejected CVE applies to nothing.
-func (j *joined) sortProducts(products *extsort.Sorter) error {
-	if j.v.Rejected {
+func (j *mergedVulnerability) sortProducts(products *extsort.Sorter) error {
+	if j.vulnerability.Rejected {
 		return nil
 	}
 	n := uint32(0)
 	var last []byte
-	for _, raw := range j.configurations {
+	for _, raw := range j.applicabilities {
 		if bytes.Equal(raw, last) {
 			continue
 		}
@@ -124,9 +124,9 @@ func (j *joined) sortProducts(products *extsort.Sorter) error {
 		if err := a.UnmarshalBinary(raw); err != nil {
 			return err
 		}
-		all := nameProducts(a)
-		for _, p := range all.order {
-			b, err := all.about(p).AppendBinary(nil)
+		all := newProductApplicability(a)
+		for _, p := range all.vulnerableProducts {
+			b, err := all.reducedTo(p).AppendBinary(nil)
 			if err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, product
 			return err
 		}
 		k := vulndb.ApplicabilityKey{Vendor: parts[0], Product: parts[1], Number: uint32(len(seen) - 1)}
-		return errors.Join(ctx.Err(), c.kept(w.Applicability(k, a), a.ID))
+		return errors.Join(ctx.Err(), c.skipRefused(w.Applicability(k, a), a.ID))
 	})
 }
 
@@ -175,7 +175,7 @@ func (c *collector) writeAdvisories(ctx context.Context, w *vulndb.Writer) error
 		if err := a.UnmarshalBinary(value); err != nil {
 			return err
 		}
-		return c.kept(w.Advisory(a), a.ID)
+		return c.skipRefused(w.Advisory(a), a.ID)
 	}
 	err := c.advisories.Each(func(k, v []byte) error {
 		if last != nil && !bytes.Equal(k, last) {

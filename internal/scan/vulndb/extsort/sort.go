@@ -23,55 +23,55 @@ import (
 )
 
 const (
-	perRecord  = 16 // bytes of memory in addition to its key and value
-	recordMost = 64 << 20
-	leastSize  = 1 << 20
+	recordOverhead = 16 // bytes of memory in addition to its key and value
+	maxRecordBytes = 64 << 20
+	minMemory      = 1 << 20
 )
 
 // Sorter collects records and returns them sorted. One goroutine uses it.
 type Sorter struct {
-	dir  string // of temporary files
-	most int    // bytes of memory
+	tempDir   string // of temporary files
+	maxMemory int    // bytes of memory
 
-	arena   []byte
-	records []record
-	runs    []*os.File
+	arena    []byte
+	records  []record
+	runFiles []*os.File
 }
 
 // record is where a key and a value are in the arena.
-type record struct{ at, key, end uint32 }
+type record struct{ offset, keyEnd, valueEnd uint32 }
 
 // New returns a sorter that keeps about most bytes in memory, and the rest in files in a directory.
 // They have no names: a killed process leaves none behind.
 func New(folder string, most int) *Sorter {
-	return &Sorter{dir: folder, most: min(max(most, leastSize), 1<<30)}
+	return &Sorter{tempDir: folder, maxMemory: min(max(most, minMemory), 1<<30)}
 }
 
 // Add adds a record.
 func (s *Sorter) Add(key, value []byte) error {
 	size := len(key) + len(value)
-	if size > recordMost {
+	if size > maxRecordBytes {
 		return fmt.Errorf("a record of %d bytes is too long to be sorted", size)
 	}
-	if len(s.records) > 0 && len(s.arena)+size+perRecord*(len(s.records)+1) > s.most {
+	if len(s.records) > 0 && len(s.arena)+size+recordOverhead*(len(s.records)+1) > s.maxMemory {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.dir, err)
+			return fmt.Errorf("sort in %s: %w", s.tempDir, err)
 		}
 	}
 	if s.arena == nil {
-		s.arena = make([]byte, 0, s.most)
+		s.arena = make([]byte, 0, s.maxMemory)
 	}
-	r := record{at: uint32(len(s.arena))}
+	r := record{offset: uint32(len(s.arena))}
 	s.arena = append(s.arena, key...)
-	r.key = uint32(len(s.arena))
+	r.keyEnd = uint32(len(s.arena))
 	s.arena = append(s.arena, value...)
-	r.end = uint32(len(s.arena))
+	r.valueEnd = uint32(len(s.arena))
 	s.records = append(s.records, r)
 	return nil
 }
 
-func (s *Sorter) key(r record) []byte   { return s.arena[r.at:r.key] }
-func (s *Sorter) value(r record) []byte { return s.arena[r.key:r.end] }
+func (s *Sorter) key(r record) []byte   { return s.arena[r.offset:r.keyEnd] }
+func (s *Sorter) value(r record) []byte { return s.arena[r.keyEnd:r.valueEnd] }
 
 func (s *Sorter) sort() {
 	slices.SortFunc(s.records, func(a, b record) int {
@@ -85,20 +85,20 @@ func (s *Sorter) sort() {
 // spill writes the records in memory to a file.
 func (s *Sorter) spill() error {
 	s.sort()
-	f, err := atomicfile.CreateUnnamed(s.dir)
+	f, err := atomicfile.CreateUnnamed(s.tempDir)
 	if err != nil {
 		return err
 	}
-	s.runs = append(s.runs, f)
+	s.runFiles = append(s.runFiles, f)
 	w := bufio.NewWriterSize(f, 256<<10)
 	var head []byte
 	for _, r := range s.records {
-		head = binary.AppendUvarint(head[:0], uint64(r.key-r.at))
-		head = binary.AppendUvarint(head, uint64(r.end-r.key))
+		head = binary.AppendUvarint(head[:0], uint64(r.keyEnd-r.offset))
+		head = binary.AppendUvarint(head, uint64(r.valueEnd-r.keyEnd))
 		if _, err := w.Write(head); err != nil {
 			return err
 		}
-		if _, err := w.Write(s.arena[r.at:r.end]); err != nil {
+		if _, err := w.Write(s.arena[r.offset:r.valueEnd]); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Sorter) spill() error {
 // Each calls fn with every record in order. The slices are valid until fn returns. It is called
 // once, after the last Add.
 func (s *Sorter) Each(fn func(key, value []byte) error) error {
-	if len(s.runs) == 0 {
+	if len(s.runFiles) == 0 {
 		s.sort()
 		for _, r := range s.records {
 			if err := fn(s.key(r), s.value(r)); err != nil {
@@ -124,7 +124,7 @@ func (s *Sorter) Each(fn func(key, value []byte) error) error {
 	}
 	if len(s.records) > 0 {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.dir, err)
+			return fmt.Errorf("sort in %s: %w", s.tempDir, err)
 		}
 	}
 	s.arena, s.records = nil, nil
@@ -132,9 +132,9 @@ func (s *Sorter) Each(fn func(key, value []byte) error) error {
 }
 
 func (s *Sorter) merge(fn func(key, value []byte) error) error {
-	var h runs
-	for _, f := range s.runs {
-		r := &run{r: bufio.NewReaderSize(f, 64<<10)}
+	var h runHeap
+	for _, f := range s.runFiles {
+		r := &sortedRun{r: bufio.NewReaderSize(f, 64<<10)}
 		ok, err := r.next()
 		if err != nil {
 			return err
@@ -164,20 +164,20 @@ func (s *Sorter) merge(fn func(key, value []byte) error) error {
 
 // Remove frees the space of the temporary files and drops the records.
 func (s *Sorter) Remove() {
-	for _, f := range s.runs {
+	for _, f := range s.runFiles {
 		f.Close()
 	}
-	s.arena, s.records, s.runs = nil, nil, nil
+	s.arena, s.records, s.runFiles = nil, nil, nil
 }
 
-// run is a sorted file at its next record.
-type run struct {
+// sortedRun is a sorted file at its next record.
+type sortedRun struct {
 	r          *bufio.Reader
-	both       []byte
+	buf        []byte
 	key, value []byte
 }
 
-func (r *run) next() (bool, error) {
+func (r *sortedRun) next() (bool, error) {
 	n, err := binary.ReadUvarint(r.r)
 	if errors.Is(err, io.EOF) {
 		return false, nil
@@ -189,30 +189,30 @@ func (r *run) next() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if n > recordMost || m > recordMost {
+	if n > maxRecordBytes || m > maxRecordBytes {
 		return false, errors.New("a temporary file of the sort is damaged")
 	}
-	r.both = slices.Grow(r.both[:0], int(n+m))[:n+m]
-	if _, err := io.ReadFull(r.r, r.both); err != nil {
+	r.buf = slices.Grow(r.buf[:0], int(n+m))[:n+m]
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
 		return false, err
 	}
-	r.key, r.value = r.both[:n], r.both[n:]
+	r.key, r.value = r.buf[:n], r.buf[n:]
 	return true, nil
 }
 
-// runs is a heap by the next record.
-type runs []*run
+// runHeap is a heap by the next record.
+type runHeap []*sortedRun
 
-func (h runs) Len() int { return len(h) }
-func (h runs) Less(i, j int) bool {
+func (h runHeap) Len() int { return len(h) }
+func (h runHeap) Less(i, j int) bool {
 	if c := bytes.Compare(h[i].key, h[j].key); c != 0 {
 		return c < 0
 	}
 	return bytes.Compare(h[i].value, h[j].value) < 0
 }
-func (h runs) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *runs) Push(x any)   { *h = append(*h, x.(*run)) }
-func (h *runs) Pop() any {
+func (h runHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *runHeap) Push(x any)   { *h = append(*h, x.(*sortedRun)) }
+func (h *runHeap) Pop() any {
 	old := *h
 	r := old[len(old)-1]
 	*h = old[:len(old)-1]

@@ -21,7 +21,7 @@ func check(t testing.TB, err error) {
 func TestSort(t *testing.T) {
 	for _, n := range []int{0, 1, 1000, 60_000} {
 		dir := t.TempDir()
-		s := New(dir, leastSize)
+		s := New(dir, minMemory)
 		rng := rand.New(rand.NewPCG(1, uint64(n)))
 		var want [][2]string
 		for i := range n {
@@ -52,7 +52,7 @@ func TestSort(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	s := New(t.TempDir()+"/missing", leastSize)
+	s := New(t.TempDir()+"/missing", minMemory)
 	var err error
 	for i := 0; i < 100_000 && err == nil; i++ {
 		err = s.Add([]byte("key"), bytes.Repeat([]byte("v"), 100))
@@ -60,7 +60,7 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
-	s = New(t.TempDir(), leastSize)
+	s = New(t.TempDir(), minMemory)
 	check(t, s.Add([]byte("a"), nil))
 	stop := errors.New("stop")
 	if err := s.Each(func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {

@@ -6,15 +6,15 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-// configuration describes to which products a CVE applies, in the form that NVD and CVE records
+// cpeConfiguration describes to which products a CVE applies, in the form that NVD and CVE records
 // share. Its nodes are alternatives unless its operator is AND.
-type configuration struct {
-	Operator string `json:"operator"`
-	Negate   bool   `json:"negate"`
-	Nodes    []node `json:"nodes"`
+type cpeConfiguration struct {
+	Operator string    `json:"operator"`
+	Negate   bool      `json:"negate"`
+	Nodes    []cpeNode `json:"nodes"`
 }
 
-type node struct {
+type cpeNode struct {
 	Operator string     `json:"operator"`
 	Negate   bool       `json:"negate"`
 	Match    []cpeMatch `json:"cpeMatch"`
@@ -29,15 +29,15 @@ type cpeMatch struct {
 	EndExcluding   string `json:"versionEndExcluding"`
 }
 
-// configure adds the configurations of a CVE.
-func (r *Record) configure(id string, rank int, source vulndb.Source, list []configuration) {
+// addConfigurations adds the configurations of a CVE.
+func (r *Record) addConfigurations(id string, rank int, source vulndb.Source, list []cpeConfiguration) {
 	c := Configurations{ID: id, Rank: rank}
 	for _, conf := range list {
 		if conf.Negate {
-			r.reject("a configuration that is negated as a whole")
+			r.addRejection("a configuration that is negated as a whole")
 			continue
 		}
-		nodes, ok := r.nodes(conf)
+		nodes, ok := r.validNodes(conf)
 		switch {
 		case len(nodes) == 0:
 		case strings.EqualFold(conf.Operator, "AND"):
@@ -55,15 +55,15 @@ func (r *Record) configure(id string, rank int, source vulndb.Source, list []con
 	}
 }
 
-// nodes returns the nodes with valid criteria; all is false when a node is missing, or lost a
+// validNodes returns the nodes with valid criteria; all is false when a node is missing, or lost a
 // criterion that it requires.
-func (r *Record) nodes(conf configuration) (nodes []vulndb.Node, all bool) {
+func (r *Record) validNodes(conf cpeConfiguration) (nodes []vulndb.Node, all bool) {
 	all = true
 	for _, n := range conf.Nodes {
 		out := vulndb.Node{Negate: n.Negate, All: strings.EqualFold(n.Operator, "AND")}
 		for _, m := range n.Match {
 			if !namesProduct(m.Criteria) {
-				r.reject("a CPE without vendor and product")
+				r.addRejection("a CPE without vendor and product")
 				continue
 			}
 			out.Criteria = append(out.Criteria, vulndb.Criterion{
@@ -99,9 +99,9 @@ func splitCPE(s string) []string {
 	return append(parts, s[begin:])
 }
 
-// Product returns part, vendor and product of a CPE; false when it is invalid, or leaves vendor or
+// CPEProduct returns part, vendor and product of a CPE; false when it is invalid, or leaves vendor or
 // product open.
-func Product(cpe string) (part, vendor, product string, ok bool) {
+func CPEProduct(cpe string) (part, vendor, product string, ok bool) {
 	p := splitCPE(cpe)
 	if len(p) != cpeParts || p[0] != "cpe" || p[1] != "2.3" || len(cpe) > 1000 || strings.Contains(cpe, "\x00") {
 		return "", "", "", false
@@ -116,6 +116,6 @@ func Product(cpe string) (part, vendor, product string, ok bool) {
 }
 
 func namesProduct(cpe string) bool {
-	_, _, _, ok := Product(cpe)
+	_, _, _, ok := CPEProduct(cpe)
 	return ok
 }

@@ -29,17 +29,17 @@ type cveContainer struct {
 	Provider struct {
 		Updated string `json:"dateUpdated"`
 	} `json:"providerMetadata"`
-	Metrics       []cveMetric     `json:"metrics"`
-	Applicability []configuration `json:"cpeApplicability"`
-	Affected      []cveAffected   `json:"affected"`
+	Metrics       []cveMetric        `json:"metrics"`
+	Applicability []cpeConfiguration `json:"cpeApplicability"`
+	Affected      []cveAffected      `json:"affected"`
 }
 
 type cveMetric struct {
-	V40   *cvss    `json:"cvssV4_0"`
-	V31   *cvss    `json:"cvssV3_1"`
-	V30   *cvss    `json:"cvssV3_0"`
-	V2    *cvss    `json:"cvssV2_0"`
-	Other cveOther `json:"other"`
+	V40   *cvssScore `json:"cvssV4_0"`
+	V31   *cvssScore `json:"cvssV3_1"`
+	V30   *cvssScore `json:"cvssV3_0"`
+	V2    *cvssScore `json:"cvssV2_0"`
+	Other cveOther   `json:"other"`
 }
 
 // cveOther is a metric other than a score: that a vulnerability is exploited.
@@ -66,39 +66,39 @@ type cveVersion struct {
 func parseCVE(it Item) Record {
 	var c cveRecord
 	if err := json.Unmarshal(it.Data, &c); err != nil {
-		return failed(feedCVE, it.Name, short(err))
+		return unreadableRecord(feedCVE, it.Name, shortError(err))
 	}
 	r := Record{Feed: feedCVE, ID: c.Metadata.ID, Modified: parseTime(cmp.Or(c.Metadata.Updated,
 		c.Containers.CNA.Provider.Updated))}
 	if !cveID.MatchString(r.ID) {
 		r.ID = cmp.Or(r.ID, it.Name)
-		r.reject("it has no CVE id")
+		r.addRejection("it has no CVE id")
 		return r
 	}
 	v := vulndb.Vulnerability{ID: r.ID, Rejected: c.Metadata.State == "REJECTED"}
 	if !v.Rejected {
 		v.Score = vulndb.Score{Severity: vulndb.Unknown}
-		c.Containers.CNA.collect(&r, &v, vulndb.CNA)
+		c.Containers.CNA.addTo(&r, &v, vulndb.CNA)
 		for i := range c.Containers.ADP {
-			c.Containers.ADP[i].collect(&r, &v, vulndb.ADP)
+			c.Containers.ADP[i].addTo(&r, &v, vulndb.ADP)
 		}
 	}
 	r.Vulnerabilities = []vulndb.Vulnerability{v}
 	return r
 }
 
-// collect reads one container. CPEs of CNA and ADP are kept together: they seldom name the same
+// addTo reads one container. CPEs of CNA and ADP are kept together: they seldom name the same
 // product, and an ADP's data is meant to complete the CNA's.
-func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb.Source) {
+func (c *cveContainer) addTo(r *Record, v *vulndb.Vulnerability, source vulndb.Source) {
 	for _, m := range c.Metrics {
-		m.exploited(v)
-		for _, x := range []*cvss{m.V31, m.V30, m.V40, m.V2} {
+		m.addExploited(v)
+		for _, x := range []*cvssScore{m.V31, m.V30, m.V40, m.V2} {
 			if x == nil || x.Vector == "" && x.Base == 0 {
 				continue
 			}
 			s, err := x.score(source)
 			if err != nil {
-				r.reject(short(err))
+				r.addRejection(shortError(err))
 				continue
 			}
 			if score.Better(s, v.Score) {
@@ -106,7 +106,7 @@ func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb
 			}
 		}
 	}
-	r.configure(r.ID, RankCVE, source, c.Applicability)
+	r.addConfigurations(r.ID, RankCVE, source, c.Applicability)
 	made := Configurations{ID: r.ID, Rank: RankAffected}
 	for _, a := range c.Affected {
 		if list := a.criteria(); len(list) > 0 {
@@ -119,7 +119,7 @@ func (c *cveContainer) collect(r *Record, v *vulndb.Vulnerability, source vulndb
 	}
 }
 
-func (m *cveMetric) exploited(v *vulndb.Vulnerability) {
+func (m *cveMetric) addExploited(v *vulndb.Vulnerability) {
 	if m.Other.Type != "kev" {
 		return
 	}
@@ -140,7 +140,7 @@ func (a *cveAffected) criteria() []vulndb.Criterion {
 		return nil
 	}
 	for _, cpe := range a.CPEs {
-		part, _, _, ok := Product(cpe)
+		part, _, _, ok := CPEProduct(cpe)
 		if !ok || part == "h" {
 			continue
 		}
@@ -163,14 +163,14 @@ func (v *cveVersion) criterion(cpe string) (vulndb.Criterion, bool) {
 		return c, false
 	}
 	if v.LessThan == "" && v.LessThanOrEqual == "" {
-		if odd(v.Version) || !strings.ContainsAny(v.Version, "123456789") {
+		if isInvalidVersion(v.Version) || !strings.ContainsAny(v.Version, "123456789") {
 			return c, false
 		}
 		c.StartIncluding, c.EndIncluding = v.Version, v.Version
 		return c, true
 	}
 	for _, end := range []string{v.LessThan, v.LessThanOrEqual} {
-		if end != "" && (odd(end) || !strings.ContainsAny(end, "0123456789")) {
+		if end != "" && (isInvalidVersion(end) || !strings.ContainsAny(end, "0123456789")) {
 			return c, false
 		}
 	}
@@ -178,9 +178,9 @@ func (v *cveVersion) criterion(cpe string) (vulndb.Criterion, bool) {
 	if v.LessThan != "" {
 		c.EndIncluding = ""
 	}
-	if !odd(v.Version) && strings.ContainsAny(v.Version, "123456789") {
+	if !isInvalidVersion(v.Version) && strings.ContainsAny(v.Version, "123456789") {
 		c.StartIncluding = v.Version
-	} else if odd(v.Version) && v.Version != "" {
+	} else if isInvalidVersion(v.Version) && v.Version != "" {
 		return c, false
 	}
 	return c, true

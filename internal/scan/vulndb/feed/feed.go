@@ -52,28 +52,28 @@ const (
 
 // Why good records are dropped.
 const (
-	Withdrawn     = "withdrawn"
-	Informational = "informational"
-	OtherKind     = "of another ecosystem"
-	NoVersions    = "without versions"
+	Withdrawn      = "withdrawn"
+	Informational  = "informational"
+	OtherEcosystem = "of another ecosystem"
+	NoVersions     = "without versions"
 )
 
-func (r *Record) reject(reason string) {
+func (r *Record) addRejection(reason string) {
 	r.Rejected = append(r.Rejected, Rejection{Feed: r.Feed, Record: r.ID, Reason: reason})
 }
 
-// failed returns a record that cannot be read at all.
-func failed(feed, where, reason string) Record {
+// unreadableRecord returns a record that cannot be read at all.
+func unreadableRecord(feed, where, reason string) Record {
 	return Record{Feed: feed, ID: where, Rejected: []Rejection{{Feed: feed, Record: where, Reason: reason}}}
 }
 
-const firstYear = 1980 // earlier dates are invalid
+const minYear = 1980 // earlier dates are invalid
 
 // parseTime parses a date of a feed; zero when it is invalid.
 func parseTime(s string) time.Time {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", time.DateOnly, time.DateTime} {
 		if t, err := time.Parse(layout, s); err == nil {
-			if t.Year() < firstYear || t.Year() > 9998 {
+			if t.Year() < minYear || t.Year() > 9998 {
 				return time.Time{}
 			}
 			return t.UTC()

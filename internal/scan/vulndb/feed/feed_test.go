@@ -28,7 +28,7 @@ func check(t testing.TB, err error) {
 }
 
 // records reads all records of a path, by feed and id.
-func records(t testing.TB, path string) (map[string]Record, Counter, []Rejection) {
+func records(t testing.TB, path string) (map[string]Record, FileCounts, []Rejection) {
 	t.Helper()
 	out := map[string]Record{}
 	var bad []Rejection
@@ -110,7 +110,7 @@ func TestGHSA(t *testing.T) {
 		t.Errorf("the vector counts before the word: %+v", s)
 	}
 	r = all["ghsa GHSA-aaaa-bbbb-0002"]
-	if r.Dropped != OtherKind || len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "RUSTSEC-2024-9001" ||
+	if r.Dropped != OtherEcosystem || len(r.Vulnerabilities) != 2 || r.Vulnerabilities[1].ID != "RUSTSEC-2024-9001" ||
 		r.Vulnerabilities[1].Score.Severity != vulndb.Medium {
 		t.Errorf("without a CVE: %+v", r)
 	}
@@ -193,7 +193,7 @@ func TestRubySec(t *testing.T) {
 	if r.Advisories[0].Unconfirmed || r.Vulnerabilities[0].ID != "OSVDB-90302" {
 		t.Errorf("never patched: %+v", r)
 	}
-	if all["rubysec CVE-2024-90303"].Dropped != OtherKind {
+	if all["rubysec CVE-2024-90303"].Dropped != OtherEcosystem {
 		t.Error("an advisory of Ruby itself is taken")
 	}
 }
@@ -208,7 +208,7 @@ func TestRustSec(t *testing.T) {
 		t.Errorf("vulnerabilities: %+v", v)
 	}
 	for id, want := range map[string]string{
-		"RUSTSEC-2024-9002": Informational, "RUSTSEC-2024-9003": Withdrawn, "CVE-2024-90404": OtherKind,
+		"RUSTSEC-2024-9002": Informational, "RUSTSEC-2024-9003": Withdrawn, "CVE-2024-90404": OtherEcosystem,
 	} {
 		if got := all["rustsec "+id]; got.Dropped != want || len(got.Vulnerabilities) > 0 {
 			t.Errorf("%s: %+v", id, got)

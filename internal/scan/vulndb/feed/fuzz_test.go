@@ -33,12 +33,12 @@ func FuzzFeeds(f *testing.F) {
 		for _, kind := range kinds {
 			if kind == kindNVD || kind == kindKEV {
 				file := input.File{Name: "x", Reader: bufio.NewReader(bytes.NewReader(b))}
-				_ = read(file, kind, func(it Item) error { judge(t, it); return nil })
+				_ = readFile(file, kind, func(it Item) error { judge(t, it); return nil })
 			}
 			judge(t, Item{Kind: kind, Name: "gems/x/x", Data: b})
 		}
 		for _, ext := range []string{".json", ".yaml", ".md", ".csv"} {
-			recognise(ext, b)
+			recognizeFormat(ext, b)
 		}
 	})
 }
@@ -67,8 +67,8 @@ func FuzzRequirements(f *testing.F) {
 		if len(s) > 1000 {
 			return
 		}
-		_, _ = complement(rubyOrder, rubyRequirement, []string{s})
-		_, _ = complement(cargoOrder, cargoRequirement, []string{s})
-		_, _, _, _ = Product(s)
+		_, _ = affectedRanges(compareGemVersions, parseGemRequirement, []string{s})
+		_, _ = affectedRanges(compareCargoVersions, parseCargoRequirement, []string{s})
+		_, _, _, _ = CPEProduct(s)
 	})
 }

@@ -39,7 +39,8 @@ var parsers = map[Kind]func(Item) Record{
 func (it Item) Parse() (records []Record) {
 	defer func() {
 		if p := recover(); p != nil {
-			records = []Record{failed(string(it.Kind), it.Name, fmt.Sprintf("it broke its reader: %.100v", p))}
+			records = []Record{unreadableRecord(string(it.Kind), it.Name,
+				fmt.Sprintf("it broke its reader: %.100v", p))}
 		}
 	}()
 	if it.Kind == kindEPSS {
@@ -53,21 +54,21 @@ func (it Item) Parse() (records []Record) {
 		return nil
 	}
 	r := parse(it)
-	if r.Modified.IsZero() && it.Time.Year() >= firstYear {
+	if r.Modified.IsZero() && it.Time.Year() >= minYear {
 		r.Modified = it.Time.UTC()
 	}
 	return []Record{r}
 }
 
-// recognise returns the format of a file by its name and first bytes; "" for other files.
-func recognise(ext string, head []byte) Kind {
+// recognizeFormat returns the format of a file by its name and first bytes; "" for other files.
+func recognizeFormat(ext string, head []byte) Kind {
 	switch ext {
 	case ".json":
-		return recogniseJSON(head)
+		return recognizeJSON(head)
 	case ".yaml", ".yml":
-		return recogniseYAML(head)
+		return recognizeYAML(head)
 	case ".md":
-		if bytes.HasPrefix(bytes.TrimSpace(head), []byte(fence+"toml")) {
+		if bytes.HasPrefix(bytes.TrimSpace(head), []byte(tomlFence+"toml")) {
 			return kindRustSec
 		}
 	case ".csv":
@@ -78,8 +79,8 @@ func recognise(ext string, head []byte) Kind {
 	return ""
 }
 
-// recogniseYAML checks the top-level keys.
-func recogniseYAML(head []byte) Kind {
+// recognizeYAML checks the top-level keys.
+func recognizeYAML(head []byte) Kind {
 	for line := range bytes.Lines(head) {
 		key, _, ok := bytes.Cut(line, []byte(":"))
 		if !ok {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-const elementMost = 64 << 20 // bytes of one element of a feed
+const maxElementBytes = 64 << 20 // bytes of one element of a feed
 
-// decisive are keys of the outermost object that identify a format.
-var decisive = map[string]Kind{
+// formatKeys are keys of the outermost object that identify a format.
+var formatKeys = map[string]Kind{
 	"schema_version": kindOSV, "id": kindOSV, "affected": kindOSV, "aliases": kindOSV, "modified": kindOSV,
 	"_annotation": kindOverride,
 	"dataType":    kindCVE, "dataVersion": kindCVE, "cveMetadata": kindCVE, "containers": kindCVE,
@@ -20,8 +20,8 @@ var decisive = map[string]Kind{
 	"catalogVersion": kindKEV, "dateReleased": kindKEV,
 }
 
-// recogniseJSON checks the outermost keys as far as the head goes.
-func recogniseJSON(head []byte) Kind {
+// recognizeJSON checks the outermost keys as far as the head goes.
+func recognizeJSON(head []byte) Kind {
 	dec := json.NewDecoder(bytes.NewReader(head))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return ""
@@ -32,11 +32,11 @@ func recogniseJSON(head []byte) Kind {
 		if err != nil || !ok {
 			return ""
 		}
-		if kind, ok := decisive[key]; ok {
+		if kind, ok := formatKeys[key]; ok {
 			return kind
 		}
 		if key == "vulnerabilities" {
-			return recogniseElement(dec)
+			return recognizeElement(dec)
 		}
 		var skip json.RawMessage
 		if dec.Decode(&skip) != nil {
@@ -45,8 +45,8 @@ func recogniseJSON(head []byte) Kind {
 	}
 }
 
-// recogniseElement checks the first key of the first vulnerability.
-func recogniseElement(dec *json.Decoder) Kind {
+// recognizeElement checks the first key of the first vulnerability.
+func recognizeElement(dec *json.Decoder) Kind {
 	for _, want := range []json.Token{json.Delim('['), json.Delim('{')} {
 		if t, err := dec.Token(); err != nil || t != want {
 			return ""
@@ -70,11 +70,11 @@ func recogniseElement(dec *json.Decoder) Kind {
 	}
 }
 
-// elements emits each element of the list of vulnerabilities of a large file.
-func elements(r io.Reader, it Item, emit func(Item) error) error {
-	bound := &bounded{r: r}
+// emitElements emits each element of the list of vulnerabilities of a large file.
+func emitElements(r io.Reader, it Item, emit func(Item) error) error {
+	bound := &boundedReader{r: r}
 	dec := json.NewDecoder(bound)
-	bound.done = dec.InputOffset
+	bound.decodedBytes = dec.InputOffset
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return fmt.Errorf("%s: it is not a JSON object: %w", it.Name, cmpErr(err))
 	}
@@ -86,11 +86,11 @@ func elements(r io.Reader, it Item, emit func(Item) error) error {
 		}
 		if key == "vulnerabilities" {
 			listed = true
-			err = list(dec, &it, emit)
+			err = emitList(dec, &it, emit)
 		} else {
 			var value json.RawMessage
 			err = dec.Decode(&value)
-			it.date(key, value)
+			it.setDate(key, value)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", it.Name, err)
@@ -112,8 +112,8 @@ func cmpErr(err error) error {
 	return errors.New("something else stands there")
 }
 
-// date records the date of a feed.
-func (it *Item) date(key json.Token, value json.RawMessage) {
+// setDate records the date of a feed.
+func (it *Item) setDate(key json.Token, value json.RawMessage) {
 	var s string
 	if key != "timestamp" && key != "dateReleased" || json.Unmarshal(value, &s) != nil {
 		return
@@ -123,7 +123,7 @@ func (it *Item) date(key json.Token, value json.RawMessage) {
 	}
 }
 
-func list(dec *json.Decoder, it *Item, emit func(Item) error) error {
+func emitList(dec *json.Decoder, it *Item, emit func(Item) error) error {
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
 		return fmt.Errorf("its vulnerabilities are no list: %w", cmpErr(err))
 	}
@@ -141,20 +141,20 @@ func list(dec *json.Decoder, it *Item, emit func(Item) error) error {
 	return err
 }
 
-// bounded refuses to read far ahead of what was decoded, so that an endless element does not fill
+// boundedReader refuses to read far ahead of what was decoded, so that an endless element does not fill
 // the memory.
-type bounded struct {
-	r    io.Reader
-	read int64
-	done func() int64
+type boundedReader struct {
+	r            io.Reader
+	bytesRead    int64
+	decodedBytes func() int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.done != nil && b.read-b.done() > elementMost {
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.decodedBytes != nil && b.bytesRead-b.decodedBytes() > maxElementBytes {
 		return 0, errors.New("an element is longer than 64 MB")
 	}
 	n, err := b.r.Read(p)
-	b.read += int64(n)
+	b.bytesRead += int64(n)
 	return n, err
 }
 

@@ -14,8 +14,8 @@ const (
 	feedNVD      = "nvd"
 	feedOverride = "nvd-overrides"
 
-	nvdItself = "nvd@nist.gov"
-	cisaADP   = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
+	nvdSourceID  = "nvd@nist.gov"
+	cisaSourceID = "134c704f-9b21-4f2e-91b3-4a467353bcc0"
 )
 
 // nvdItem is one element of a feed of NVD's API 2.0, and, with its annotation, a file of
@@ -29,12 +29,12 @@ type nvdItem struct {
 }
 
 type nvdRecord struct {
-	ID             string          `json:"id"`
-	Status         string          `json:"vulnStatus"`
-	Modified       string          `json:"lastModified"`
-	ExploitAdd     string          `json:"cisaExploitAdd"`
-	Metrics        nvdMetrics      `json:"metrics"`
-	Configurations []configuration `json:"configurations"`
+	ID             string             `json:"id"`
+	Status         string             `json:"vulnStatus"`
+	Modified       string             `json:"lastModified"`
+	ExploitAdd     string             `json:"cisaExploitAdd"`
+	Metrics        nvdMetrics         `json:"metrics"`
+	Configurations []cpeConfiguration `json:"configurations"`
 }
 
 type nvdMetrics struct {
@@ -45,51 +45,51 @@ type nvdMetrics struct {
 }
 
 type nvdMetric struct {
-	Source string `json:"source"`
-	Data   cvss   `json:"cvssData"`
+	Source string    `json:"source"`
+	Data   cvssScore `json:"cvssData"`
 }
 
-// cvss is a score as NVD and CVE records write it.
-type cvss struct {
+// cvssScore is a score as NVD and CVE records write it.
+type cvssScore struct {
 	Version string  `json:"version"`
 	Vector  string  `json:"vectorString"`
 	Base    float64 `json:"baseScore"`
 }
 
 // score computes the score of the vector; the stated number counts only without one.
-func (c cvss) score(from vulndb.Source) (vulndb.Score, error) {
+func (c cvssScore) score(from vulndb.Source) (vulndb.Score, error) {
 	if c.Vector != "" {
 		return score.Parse(c.Vector, from)
 	}
 	if c.Base == 0 {
 		return vulndb.Score{}, errors.New("a score has neither vector nor number")
 	}
-	return score.Number(c.Base, c.Version, from)
+	return score.FromNumber(c.Base, c.Version, from)
 }
 
 func parseNVD(it Item) Record {
 	var n nvdItem
 	if err := json.Unmarshal(it.Data, &n); err != nil {
-		return failed(feedNVD, it.Name, short(err))
+		return unreadableRecord(feedNVD, it.Name, shortError(err))
 	}
-	return n.record(feedNVD, RankNVD)
+	return n.toRecord(feedNVD, RankNVD)
 }
 
 func parseOverride(it Item) Record {
 	var n nvdItem
 	if err := json.Unmarshal(it.Data, &n); err != nil {
-		return failed(feedOverride, it.Name, short(err))
+		return unreadableRecord(feedOverride, it.Name, shortError(err))
 	}
 	n.CVE.ID = cmp.Or(n.Annotation.ID, n.CVE.ID)
 	n.CVE.Modified = cmp.Or(n.Annotation.Modified, n.CVE.Modified)
-	return n.record(feedOverride, RankOverride)
+	return n.toRecord(feedOverride, RankOverride)
 }
 
-func (n *nvdItem) record(feed string, rank int) Record {
+func (n *nvdItem) toRecord(feed string, rank int) Record {
 	c := &n.CVE
 	r := Record{Feed: feed, ID: c.ID, Modified: parseTime(c.Modified)}
 	if !cveID.MatchString(c.ID) {
-		r.reject("it has no CVE id")
+		r.addRejection("it has no CVE id")
 		return r
 	}
 	v := vulndb.Vulnerability{ID: c.ID}
@@ -98,22 +98,22 @@ func (n *nvdItem) record(feed string, rank int) Record {
 		r.Vulnerabilities = []vulndb.Vulnerability{v}
 		return r
 	}
-	v.Score = c.Metrics.best(&r)
+	v.Score = c.Metrics.bestScore(&r)
 	if t := parseTime(c.ExploitAdd); !t.IsZero() {
 		v.Exploited, v.ExploitedSince = true, t
 	}
 	r.Vulnerabilities = []vulndb.Vulnerability{v}
-	r.configure(c.ID, rank, vulndb.NVD, c.Configurations)
+	r.addConfigurations(c.ID, rank, vulndb.NVD, c.Configurations)
 	return r
 }
 
-func (m *nvdMetrics) best(r *Record) vulndb.Score {
+func (m *nvdMetrics) bestScore(r *Record) vulndb.Score {
 	best := vulndb.Score{Severity: vulndb.Unknown}
 	for _, list := range [][]nvdMetric{m.V31, m.V30, m.V40, m.V2} {
 		for _, x := range list {
-			s, err := x.Data.score(scorer(x.Source))
+			s, err := x.Data.score(scoreSource(x.Source))
 			if err != nil {
-				r.reject(short(err))
+				r.addRejection(shortError(err))
 				continue
 			}
 			if score.Better(s, best) {
@@ -124,12 +124,12 @@ func (m *nvdMetrics) best(r *Record) vulndb.Score {
 	return best
 }
 
-// scorer returns the source of a score in NVD.
-func scorer(source string) vulndb.Source {
+// scoreSource returns the source of a score in NVD.
+func scoreSource(source string) vulndb.Source {
 	switch source {
-	case nvdItself:
+	case nvdSourceID:
 		return vulndb.NVD
-	case cisaADP:
+	case cisaSourceID:
 		return vulndb.ADP
 	default:
 		return vulndb.CNA

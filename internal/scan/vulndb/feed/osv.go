@@ -19,15 +19,15 @@ import (
 // osvRecord is a record in OSV's form (https://ossf.github.io/osv-schema/), which Go, GHSA,
 // PyPA, Homebrew and the zips of each ecosystem share.
 type osvRecord struct {
-	ID        string        `json:"id" yaml:"id"`
-	Modified  string        `json:"modified" yaml:"modified"`
-	Published string        `json:"published" yaml:"published"`
-	Withdrawn string        `json:"withdrawn" yaml:"withdrawn"`
-	Aliases   []string      `json:"aliases" yaml:"aliases"`
-	Upstream  []string      `json:"upstream" yaml:"upstream"`
-	Severity  []osvSeverity `json:"severity" yaml:"severity"`
-	Affected  []osvAffected `json:"affected" yaml:"affected"`
-	Specific  osvSpecific   `json:"database_specific" yaml:"database_specific"`
+	ID        string              `json:"id" yaml:"id"`
+	Modified  string              `json:"modified" yaml:"modified"`
+	Published string              `json:"published" yaml:"published"`
+	Withdrawn string              `json:"withdrawn" yaml:"withdrawn"`
+	Aliases   []string            `json:"aliases" yaml:"aliases"`
+	Upstream  []string            `json:"upstream" yaml:"upstream"`
+	Severity  []osvSeverity       `json:"severity" yaml:"severity"`
+	Affected  []osvAffected       `json:"affected" yaml:"affected"`
+	Specific  osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
 }
 
 type osvSeverity struct {
@@ -35,33 +35,33 @@ type osvSeverity struct {
 	Score string `json:"score" yaml:"score"`
 }
 
-// osvSpecific has the source-specific fields of a record.
-type osvSpecific struct {
-	URL           text `json:"url" yaml:"url"`
-	Severity      text `json:"severity" yaml:"severity"`
-	ReviewStatus  text `json:"review_status" yaml:"review_status"`
-	Reviewed      any  `json:"github_reviewed" yaml:"github_reviewed"`
-	Informational any  `json:"informational" yaml:"informational"`
-	LastKnown     text `json:"last_known_affected_version_range" yaml:"last_known_affected_version_range"`
-	CVSS          any  `json:"-" yaml:"-"`
+// osvDatabaseSpecific has the source-specific fields of a record.
+type osvDatabaseSpecific struct {
+	URL               lenientString `json:"url" yaml:"url"`
+	Severity          lenientString `json:"severity" yaml:"severity"`
+	ReviewStatus      lenientString `json:"review_status" yaml:"review_status"`
+	Reviewed          any           `json:"github_reviewed" yaml:"github_reviewed"`
+	Informational     any           `json:"informational" yaml:"informational"`
+	LastAffectedRange lenientString `json:"last_known_affected_version_range" yaml:"last_known_affected_version_range"`
+	CVSS              any           `json:"-" yaml:"-"`
 }
 
-// text is a string, or empty for a value of another type.
-type text string
+// lenientString is a string, or empty for a value of another type.
+type lenientString string
 
 // UnmarshalJSON accepts a string and ignores any other value.
-func (t *text) UnmarshalJSON(b []byte) error {
+func (t *lenientString) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) == nil {
-		*t = text(s)
+		*t = lenientString(s)
 	}
 	return nil
 }
 
 // UnmarshalYAML accepts a string and ignores any other value.
-func (t *text) UnmarshalYAML(n *yaml.Node) error {
+func (t *lenientString) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
-		*t = text(n.Value)
+		*t = lenientString(n.Value)
 	}
 	return nil
 }
@@ -71,16 +71,16 @@ type osvAffected struct {
 		Name      string `json:"name" yaml:"name"`
 		Ecosystem string `json:"ecosystem" yaml:"ecosystem"`
 	} `json:"package" yaml:"package"`
-	Severity []osvSeverity `json:"severity" yaml:"severity"`
-	Ranges   []osvRange    `json:"ranges" yaml:"ranges"`
-	Versions []string      `json:"versions" yaml:"versions"`
-	Specific osvSpecific   `json:"database_specific" yaml:"database_specific"`
+	Severity []osvSeverity       `json:"severity" yaml:"severity"`
+	Ranges   []osvRange          `json:"ranges" yaml:"ranges"`
+	Versions []string            `json:"versions" yaml:"versions"`
+	Specific osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
 }
 
 type osvRange struct {
-	Type     string      `json:"type" yaml:"type"`
-	Events   []osvEvent  `json:"events" yaml:"events"`
-	Specific osvSpecific `json:"database_specific" yaml:"database_specific"`
+	Type     string              `json:"type" yaml:"type"`
+	Events   []osvEvent          `json:"events" yaml:"events"`
+	Specific osvDatabaseSpecific `json:"database_specific" yaml:"database_specific"`
 }
 
 type osvEvent struct {
@@ -90,18 +90,18 @@ type osvEvent struct {
 	Limit        string `json:"limit" yaml:"limit"`
 }
 
-// at returns the version of an event.
-func (e osvEvent) at() string {
+// version returns the version of an event.
+func (e osvEvent) version() string {
 	return cmp.Or(e.Introduced, e.Fixed, e.LastAffected, e.Limit)
 }
 
-// ecosystems are those whose advisories are stored.
-var ecosystems = []vulndb.Ecosystem{
+// storedEcosystems are those whose advisories are stored.
+var storedEcosystems = []vulndb.Ecosystem{
 	vulndb.RubyGems, vulndb.PyPI, vulndb.NPM, vulndb.Maven, vulndb.Go, vulndb.Crates, vulndb.Homebrew,
 }
 
-// prefixes map the prefix of an ID to its source.
-var prefixes = map[string]vulndb.Source{
+// sourceByPrefix map the prefix of an ID to its source.
+var sourceByPrefix = map[string]vulndb.Source{
 	"GO": vulndb.GoVuln, "GHSA": vulndb.GHSA, "PYSEC": vulndb.PyPA, "RUSTSEC": vulndb.RustSec,
 	"BREW": vulndb.HomebrewOSV,
 }
@@ -110,7 +110,7 @@ var cveID = regexp.MustCompile(`^CVE-\d{4}-\d{4,12}$`)
 
 func sourceOf(id string) vulndb.Source {
 	prefix, _, _ := strings.Cut(id, "-")
-	if s, ok := prefixes[prefix]; ok {
+	if s, ok := sourceByPrefix[prefix]; ok {
 		return s
 	}
 	return vulndb.OSV
@@ -129,31 +129,32 @@ func parseOSV(it Item) Record {
 		err = fmt.Errorf("it has no id")
 	}
 	if err != nil {
-		return failed(string(sourceOf(strings.TrimSuffix(path.Base(it.Name), path.Ext(it.Name)))), it.Name, short(err))
+		return unreadableRecord(string(sourceOf(strings.TrimSuffix(path.Base(it.Name), path.Ext(it.Name)))), it.Name,
+			shortError(err))
 	}
-	return o.record()
+	return o.toRecord()
 }
 
-func (o *osvRecord) record() Record {
+func (o *osvRecord) toRecord() Record {
 	source := sourceOf(o.ID)
 	r := Record{Feed: string(source), ID: o.ID, Modified: parseTime(cmp.Or(o.Modified, o.Published))}
 	switch {
 	case o.Withdrawn != "":
 		r.Dropped = Withdrawn
 		return r
-	case o.informational():
+	case o.isInformational():
 		r.Dropped = Informational
 		return r
 	}
-	cves, related := o.names(source)
+	cves, related := o.splitAliases(source)
 	o.advisories(&r, source, cves, related)
 	o.vulnerabilities(&r, source, cves, related)
 	return r
 }
 
-// informational reports whether the record of RustSec is only a notice: no maintainer, unsound
+// isInformational reports whether the record of RustSec is only a notice: no maintainer, unsound
 // code.
-func (o *osvRecord) informational() bool {
+func (o *osvRecord) isInformational() bool {
 	for _, a := range o.Affected {
 		if a.Specific.Informational != nil {
 			return true
@@ -162,9 +163,9 @@ func (o *osvRecord) informational() bool {
 	return o.Specific.Informational != nil
 }
 
-// names splits the other names of a record. "related" names another vulnerability; "upstream" names
+// splitAliases splits the other names of a record. "related" names another vulnerability; "upstream" names
 // the same one only where a source packages upstream software.
-func (o *osvRecord) names(source vulndb.Source) (cves, related []string) {
+func (o *osvRecord) splitAliases(source vulndb.Source) (cves, related []string) {
 	list := append([]string{o.ID}, o.Aliases...)
 	if source == vulndb.HomebrewOSV {
 		list = append(list, o.Upstream...)
@@ -177,10 +178,10 @@ func (o *osvRecord) names(source vulndb.Source) (cves, related []string) {
 			related = append(related, id)
 		}
 	}
-	return unique(cves), unique(related)
+	return sortedUnique(cves), sortedUnique(related)
 }
 
-func unique(list []string) []string {
+func sortedUnique(list []string) []string {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -191,12 +192,12 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 	other, empty := 0, 0
 	for _, a := range o.Affected {
 		eco := vulndb.Ecosystem(beforeColon(a.Package.Ecosystem))
-		if !slices.Contains(ecosystems, eco) {
+		if !slices.Contains(storedEcosystems, eco) {
 			other++
 			continue
 		}
 		if a.Package.Name == "" || strings.Contains(a.Package.Name, "\x00") {
-			r.reject("a package has no name")
+			r.addRejection("a package has no name")
 			continue
 		}
 		before := len(r.Rejected)
@@ -207,14 +208,14 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 			}
 			continue
 		}
-		key := string(eco) + "\x00" + vulndb.Key(eco, a.Package.Name)
+		key := string(eco) + "\x00" + vulndb.PackageKey(eco, a.Package.Name)
 		i, ok := byName[key]
 		if !ok {
 			i = len(r.Advisories)
 			byName[key] = i
 			r.Advisories = append(r.Advisories, vulndb.Advisory{
 				ID: o.ID, Source: source, CVEs: cves, Related: related, Ecosystem: eco, Name: a.Package.Name,
-				URL: o.page(source),
+				URL: o.recordURL(source),
 			})
 		}
 		adv := &r.Advisories[i]
@@ -223,11 +224,11 @@ func (o *osvRecord) advisories(r *Record, source vulndb.Source, cves, related []
 				adv.Ranges = append(adv.Ranges, rg)
 			}
 		}
-		adv.Versions = unique(append(adv.Versions, a.Versions...))
-		adv.Unconfirmed = o.unreviewed() && slices.ContainsFunc(adv.Ranges, endless)
+		adv.Versions = sortedUnique(append(adv.Versions, a.Versions...))
+		adv.Unconfirmed = o.isUnreviewed() && slices.ContainsFunc(adv.Ranges, hasNoEnd)
 	}
 	if len(r.Advisories) == 0 && len(r.Rejected) == 0 {
-		r.Dropped = OtherKind
+		r.Dropped = OtherEcosystem
 		if other == 0 || empty > 0 {
 			r.Dropped = NoVersions
 		}
@@ -239,19 +240,19 @@ func beforeColon(s string) string {
 	return s
 }
 
-func endless(r vulndb.Range) bool { return r.Fixed == "" && r.LastAffected == "" }
+func hasNoEnd(r vulndb.Range) bool { return r.Fixed == "" && r.LastAffected == "" }
 
-// unreviewed reports that the source marks the record as not reviewed.
-func (o *osvRecord) unreviewed() bool {
+// isUnreviewed reports that the source marks the record as not reviewed.
+func (o *osvRecord) isUnreviewed() bool {
 	return o.Specific.ReviewStatus == "UNREVIEWED" || o.Specific.Reviewed == false
 }
 
-// page returns the web page of the record, where that does not follow from its ID.
-func (o *osvRecord) page(source vulndb.Source) string {
+// recordURL returns the web page of the record, where that does not follow from its ID.
+func (o *osvRecord) recordURL(source vulndb.Source) string {
 	if o.Specific.URL != "" && source == vulndb.GoVuln {
 		return string(o.Specific.URL)
 	}
-	return vulndb.Page(source, o.ID)
+	return vulndb.RecordURL(source, o.ID)
 }
 
 // ranges converts events to intervals.
@@ -261,40 +262,40 @@ func (o *osvRecord) ranges(r *Record, eco vulndb.Ecosystem, a osvAffected) []vul
 		if rg.Type != "SEMVER" && rg.Type != "ECOSYSTEM" {
 			continue // commits do not identify versions
 		}
-		if bad := oddVersion(rg.Events); bad != "" {
-			r.reject(fmt.Sprintf("%s: invalid version %.60q", a.Package.Name, bad))
+		if bad := firstInvalidVersion(rg.Events); bad != "" {
+			r.addRejection(fmt.Sprintf("%s: invalid version %.60q", a.Package.Name, bad))
 			continue
 		}
 		list := intervals(sortEvents(eco, rg.Events))
-		last := cmp.Or(string(a.Specific.LastKnown), string(rg.Specific.LastKnown))
-		if n := len(list); n > 0 && endless(list[n-1]) {
-			close1(&list[n-1], last)
+		last := cmp.Or(string(a.Specific.LastAffectedRange), string(rg.Specific.LastAffectedRange))
+		if n := len(list); n > 0 && hasNoEnd(list[n-1]) {
+			closeRange(&list[n-1], last)
 		}
 		out = append(out, list...)
 	}
 	return out
 }
 
-// close1 ends a range at the version that GHSA states in another field: "<= 1.2.3" or "< 1.2.3".
-func close1(r *vulndb.Range, last string) {
-	if v, ok := strings.CutPrefix(last, "<="); ok && !odd(strings.TrimSpace(v)) {
+// closeRange ends a range at the version that GHSA states in another field: "<= 1.2.3" or "< 1.2.3".
+func closeRange(r *vulndb.Range, last string) {
+	if v, ok := strings.CutPrefix(last, "<="); ok && !isInvalidVersion(strings.TrimSpace(v)) {
 		r.LastAffected = strings.TrimSpace(v)
-	} else if v, ok := strings.CutPrefix(last, "<"); ok && !odd(strings.TrimSpace(v)) {
+	} else if v, ok := strings.CutPrefix(last, "<"); ok && !isInvalidVersion(strings.TrimSpace(v)) {
 		r.Fixed = strings.TrimSpace(v)
 	}
 }
 
-// oddVersion returns the first event whose version is invalid: a list or a sentence.
-func oddVersion(events []osvEvent) string {
+// firstInvalidVersion returns the first event whose version is invalid: a list or a sentence.
+func firstInvalidVersion(events []osvEvent) string {
 	for _, e := range events {
-		if v := e.at(); odd(v) {
+		if v := e.version(); isInvalidVersion(v) {
 			return cmp.Or(v, "(none)")
 		}
 	}
 	return ""
 }
 
-func odd(v string) bool {
+func isInvalidVersion(v string) bool {
 	return v == "" || len(v) > 200 || strings.ContainsAny(v, " \t\r\n,;<>=|\x00") ||
 		!strings.ContainsAny(v, "0123456789*") && len(v) > 40
 }
@@ -311,13 +312,13 @@ func sortEvents(eco vulndb.Ecosystem, events []osvEvent) []osvEvent {
 	})
 	if failed {
 		sorted = slices.Clone(events)
-		slices.SortStableFunc(sorted, func(a, b osvEvent) int { return cmp.Compare(a.place(), b.place()) })
+		slices.SortStableFunc(sorted, func(a, b osvEvent) int { return cmp.Compare(a.sortRank(), b.sortRank()) })
 	}
 	return sorted
 }
 
-// place returns 0 for the event before all versions, and 1 for others.
-func (e osvEvent) place() int {
+// sortRank returns 0 for the event before all versions, and 1 for others.
+func (e osvEvent) sortRank() int {
 	if e.Introduced == "0" {
 		return 0
 	}
@@ -325,14 +326,14 @@ func (e osvEvent) place() int {
 }
 
 func compareEvents(eco vulndb.Ecosystem, a, b osvEvent) (int, error) {
-	if a.place() == 0 || b.place() == 0 {
-		return cmp.Compare(a.place(), b.place()), nil
+	if a.sortRank() == 0 || b.sortRank() == 0 {
+		return cmp.Compare(a.sortRank(), b.sortRank()), nil
 	}
-	v, err := semantic.Parse(a.at(), string(eco))
+	v, err := semantic.Parse(a.version(), string(eco))
 	if err != nil {
 		return 0, err
 	}
-	return v.CompareStr(b.at())
+	return v.CompareStr(b.version())
 }
 
 // intervals converts sorted events to intervals. Of several ends the first counts; one that is
@@ -372,7 +373,7 @@ func intervals(events []osvEvent) []vulndb.Range {
 // vulnerabilities returns the record's data for each CVE; for its own ID and its other names when
 // it has none.
 func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, related []string) {
-	best := o.score(r, source)
+	best := o.bestScore(r, source)
 	ids := cves
 	if len(cves) == 0 {
 		ids = append([]string{o.ID}, related...)
@@ -383,15 +384,15 @@ func (o *osvRecord) vulnerabilities(r *Record, source vulndb.Source, cves, relat
 			v.Related = []string{o.ID}
 		} else {
 			v.Related = related
-			v.URL = o.page(source)
+			v.URL = o.recordURL(source)
 		}
 		r.Vulnerabilities = append(r.Vulnerabilities, v)
 	}
 }
 
-// score returns the best of a record's severities.
-func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
-	best := score.Word(string(o.Specific.Severity), source)
+// bestScore returns the best of a record's severities.
+func (o *osvRecord) bestScore(r *Record, source vulndb.Source) vulndb.Score {
+	best := score.FromWord(string(o.Specific.Severity), source)
 	list := o.Severity
 	for _, a := range o.Affected {
 		list = append(list, a.Severity...)
@@ -402,7 +403,7 @@ func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
 		}
 		got, err := score.Parse(s.Score, source)
 		if err != nil {
-			r.reject(short(err))
+			r.addRejection(shortError(err))
 			continue
 		}
 		if score.Better(got, best) {
@@ -412,8 +413,8 @@ func (o *osvRecord) score(r *Record, source vulndb.Source) vulndb.Score {
 	return best
 }
 
-// short returns an error in one line of bounded length.
-func short(err error) string {
+// shortError returns an error in one line of bounded length.
+func shortError(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 200 {
 		s = strings.ToValidUTF8(s[:200], "") + "..."

@@ -12,54 +12,54 @@ import (
 )
 
 const (
-	headSize  = 64 << 10
-	fileMost  = 16 << 20 // bytes of a file with one record
-	linesSize = 64 << 10 // bytes of lines that are parsed together
+	headBytes    = 64 << 10
+	maxFileBytes = 16 << 20 // bytes of a file with one record
+	linesBytes   = 64 << 10 // bytes of lines that are parsed together
 )
 
-// Counter counts the files of an input.
-type Counter struct {
+// FileCounts counts the files of an input.
+type FileCounts struct {
 	Files   int // that were feeds
 	Ignored int // other files
 }
 
 // Read emits the items of a file or directory. A file that is damaged in the middle is passed to
 // reject, and the next one follows.
-func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (Counter, error) {
-	var n Counter
+func Read(ctx context.Context, from string, emit func(Item) error, reject func(Rejection)) (FileCounts, error) {
+	var n FileCounts
 	err := input.Walk(ctx, from, func(f input.File) error {
-		head, err := f.Peek(headSize)
+		head, err := f.Peek(headBytes)
 		if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
 			return err
 		}
-		kind := recognise(path.Ext(f.Name), head)
+		kind := recognizeFormat(path.Ext(f.Name), head)
 		if kind == "" {
 			n.Ignored++
 			return nil
 		}
 		n.Files++
 		var refused error // by the caller; the file is good
-		err = read(f, kind, func(it Item) error {
+		err = readFile(f, kind, func(it Item) error {
 			refused = emit(it)
 			return refused
 		})
 		if err != nil && refused == nil {
-			reject(Rejection{Feed: string(kind), Record: f.Name, Reason: short(err)})
+			reject(Rejection{Feed: string(kind), Record: f.Name, Reason: shortError(err)})
 		}
 		return refused
 	})
 	return n, err
 }
 
-func read(f input.File, kind Kind, emit func(Item) error) error {
+func readFile(f input.File, kind Kind, emit func(Item) error) error {
 	it := Item{Kind: kind, Name: f.Name, Time: f.Time}
 	switch kind {
 	case kindNVD, kindKEV:
-		return elements(f, it, emit)
+		return emitElements(f, it, emit)
 	case kindEPSS:
-		return lines(f, it, emit)
+		return emitLines(f, it, emit)
 	}
-	data, err := whole(f)
+	data, err := readWhole(f)
 	if err != nil {
 		return err
 	}
@@ -67,24 +67,24 @@ func read(f input.File, kind Kind, emit func(Item) error) error {
 	return emit(it)
 }
 
-// whole reads a file with one record.
-func whole(f input.File) ([]byte, error) {
+// readWhole reads a file with one record.
+func readWhole(f input.File) ([]byte, error) {
 	var b bytes.Buffer
-	if f.Size > 0 && f.Size < fileMost {
+	if f.Size > 0 && f.Size < maxFileBytes {
 		b.Grow(int(f.Size) + bytes.MinRead)
 	}
-	n, err := io.Copy(&b, io.LimitReader(f, fileMost+1))
+	n, err := io.Copy(&b, io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if n > fileMost {
-		return nil, fmt.Errorf("one record has more than %d MiB", fileMost>>20)
+	if n > maxFileBytes {
+		return nil, fmt.Errorf("one record has more than %d MiB", maxFileBytes>>20)
 	}
 	return b.Bytes(), nil
 }
 
-// lines emits the lines of a table in bundles, without its header.
-func lines(f input.File, it Item, emit func(Item) error) error {
+// emitLines emits the lines of a table in bundles, without its header.
+func emitLines(f input.File, it Item, emit func(Item) error) error {
 	var b bytes.Buffer
 	send := func() error {
 		it.Data = bytes.Clone(b.Bytes())
@@ -107,7 +107,7 @@ func lines(f input.File, it Item, emit func(Item) error) error {
 		case !bytes.HasPrefix(line, []byte("cve,")):
 			b.Write(line)
 		}
-		if b.Len() > linesSize || err != nil && b.Len() > 0 {
+		if b.Len() > linesBytes || err != nil && b.Len() > 0 {
 			if err := send(); err != nil {
 				return err
 			}

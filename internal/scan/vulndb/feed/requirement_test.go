@@ -13,7 +13,7 @@ import (
 )
 
 // holds reports whether ranges contain a version, as a matcher would.
-func holds(order versionrange.Order, ranges []vulndb.Range, v string) bool {
+func holds(order versionrange.CompareFunc, ranges []vulndb.Range, v string) bool {
 	for _, r := range ranges {
 		if r.Introduced != "" {
 			if c := order(v, r.Introduced); c < 0 || c == 0 && r.IntroducedOpen {
@@ -45,21 +45,21 @@ func TestRubyRequirements(t *testing.T) {
 		{nil, "0 1 999", ""},
 		{[]string{">= 0"}, "", "0 1"},
 	} {
-		ranges, err := complement(rubyOrder, rubyRequirement, c.good)
+		ranges, err := affectedRanges(compareGemVersions, parseGemRequirement, c.good)
 		check(t, err)
 		for v := range strings.FieldsSeq(c.affected) {
-			if !holds(rubyOrder, ranges, v) {
+			if !holds(compareGemVersions, ranges, v) {
 				t.Errorf("%q leaves %v, which does not hold %s", c.good, ranges, v)
 			}
 		}
 		for v := range strings.FieldsSeq(c.ok) {
-			if holds(rubyOrder, ranges, v) {
+			if holds(compareGemVersions, ranges, v) {
 				t.Errorf("%q leaves %v, which holds %s", c.good, ranges, v)
 			}
 		}
 	}
 	for _, bad := range []string{"", "1 2", ">= ", "~> x", "!= 1", ">= 1.2 or so", "~> 1.!.2"} {
-		if _, err := complement(rubyOrder, rubyRequirement, []string{bad}); err == nil {
+		if _, err := affectedRanges(compareGemVersions, parseGemRequirement, []string{bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -82,21 +82,21 @@ func TestCargoRequirements(t *testing.T) {
 		{"1.*", "0.9.0 2.0.0", "1.0.0 1.5.0"},
 		{"*", "", "0.0.1 7.0.0"},
 	} {
-		ranges, err := complement(cargoOrder, cargoRequirement, []string{c.good})
+		ranges, err := affectedRanges(compareCargoVersions, parseCargoRequirement, []string{c.good})
 		check(t, err)
 		for v := range strings.FieldsSeq(c.affected) {
-			if !holds(cargoOrder, ranges, v) {
+			if !holds(compareCargoVersions, ranges, v) {
 				t.Errorf("%q leaves %v, which does not hold %s", c.good, ranges, v)
 			}
 		}
 		for v := range strings.FieldsSeq(c.ok) {
-			if holds(cargoOrder, ranges, v) {
+			if holds(compareCargoVersions, ranges, v) {
 				t.Errorf("%q leaves %v, which holds %s", c.good, ranges, v)
 			}
 		}
 	}
 	for _, bad := range []string{"", "x", ">= one", "1.2.3.4", "1.*.2", ">=1.2.3 <2"} {
-		if _, err := complement(cargoOrder, cargoRequirement, []string{bad}); err == nil {
+		if _, err := affectedRanges(compareCargoVersions, parseCargoRequirement, []string{bad}); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}
@@ -120,20 +120,20 @@ func TestComplementIsTheOpposite(t *testing.T) {
 			}
 			good = append(good, req)
 		}
-		ranges, err := complement(cargoOrder, cargoRequirement, good)
+		ranges, err := affectedRanges(compareCargoVersions, parseCargoRequirement, good)
 		check(t, err)
 		for _, v := range all {
 			want := true
 			for _, req := range good {
 				inside := true
 				for part := range strings.SplitSeq(req, ",") {
-					i, err := cargoRequirement(strings.TrimSpace(part))
+					i, err := parseCargoRequirement(strings.TrimSpace(part))
 					check(t, err)
-					inside = inside && holds(cargoOrder, versionrange.Ranges([]versionrange.Interval{i}), v)
+					inside = inside && holds(compareCargoVersions, versionrange.Ranges([]versionrange.Interval{i}), v)
 				}
 				want = want && !inside
 			}
-			if got := holds(cargoOrder, ranges, v); got != want {
+			if got := holds(compareCargoVersions, ranges, v); got != want {
 				t.Fatalf("%q leaves %v; %s: %t, want %t", good, ranges, v, got, want)
 			}
 		}

@@ -18,18 +18,18 @@ import (
 // rubyAdvisory is an advisory of ruby-advisory-db. Its versions are requirements of RubyGems that
 // match the unaffected versions of a gem.
 type rubyAdvisory struct {
-	Gem        string   `yaml:"gem"`
-	Platform   string   `yaml:"platform"`
-	CVE        text     `yaml:"cve"`
-	GHSA       text     `yaml:"ghsa"`
-	OSVDB      text     `yaml:"osvdb"`
-	URL        string   `yaml:"url"`
-	Date       text     `yaml:"date"`
-	CVSS2      text     `yaml:"cvss_v2"`
-	CVSS3      text     `yaml:"cvss_v3"`
-	CVSS4      text     `yaml:"cvss_v4"`
-	Patched    []string `yaml:"patched_versions"`
-	Unaffected []string `yaml:"unaffected_versions"`
+	Gem        string        `yaml:"gem"`
+	Platform   string        `yaml:"platform"`
+	CVE        lenientString `yaml:"cve"`
+	GHSA       lenientString `yaml:"ghsa"`
+	OSVDB      lenientString `yaml:"osvdb"`
+	URL        string        `yaml:"url"`
+	Date       lenientString `yaml:"date"`
+	CVSS2      lenientString `yaml:"cvss_v2"`
+	CVSS3      lenientString `yaml:"cvss_v3"`
+	CVSS4      lenientString `yaml:"cvss_v4"`
+	Patched    []string      `yaml:"patched_versions"`
+	Unaffected []string      `yaml:"unaffected_versions"`
 }
 
 func parseRubySec(it Item) Record {
@@ -37,19 +37,19 @@ func parseRubySec(it Item) Record {
 	r := Record{Feed: string(vulndb.RubySec), ID: id}
 	var a rubyAdvisory
 	if err := yaml.Unmarshal(it.Data, &a); err != nil {
-		r.reject(short(err))
+		r.addRejection(shortError(err))
 		return r
 	}
 	r.Modified = parseTime(string(a.Date))
 	if a.Gem == "" { // another implementation of Ruby, or RubyGems itself
-		r.Dropped = OtherKind
+		r.Dropped = OtherEcosystem
 		return r
 	}
 	r.ID = a.Gem + "/" + id // gems share ids of CVEs
-	cves, related := a.names(id)
-	ranges, err := complement(rubyOrder, rubyRequirement, append(a.Patched, a.Unaffected...))
+	cves, related := a.ids(id)
+	ranges, err := affectedRanges(compareGemVersions, parseGemRequirement, append(a.Patched, a.Unaffected...))
 	if err != nil {
-		r.reject(short(err))
+		r.addRejection(shortError(err))
 		return r
 	}
 	if len(ranges) == 0 {
@@ -58,9 +58,9 @@ func parseRubySec(it Item) Record {
 	}
 	r.Advisories = []vulndb.Advisory{{
 		ID: id, Source: vulndb.RubySec, CVEs: cves, Related: related, Ecosystem: vulndb.RubyGems, Name: a.Gem,
-		URL: vulndb.Page(vulndb.RubySec, id), Platform: a.Platform, Ranges: ranges,
+		URL: vulndb.RecordURL(vulndb.RubySec, id), Platform: a.Platform, Ranges: ranges,
 	}}
-	best := a.score(&r)
+	best := a.bestScore(&r)
 	ids := cves
 	if len(ids) == 0 {
 		ids = append([]string{id}, related...)
@@ -77,8 +77,8 @@ func parseRubySec(it Item) Record {
 	return r
 }
 
-// names returns the IDs of an advisory, which are stored without their prefixes.
-func (a *rubyAdvisory) names(id string) (cves, related []string) {
+// ids returns the IDs of an advisory, which are stored without their prefixes.
+func (a *rubyAdvisory) ids(id string) (cves, related []string) {
 	if c := "CVE-" + string(a.CVE); cveID.MatchString(c) {
 		cves = append(cves, c)
 	}
@@ -89,7 +89,7 @@ func (a *rubyAdvisory) names(id string) (cves, related []string) {
 		related = append(related, "OSVDB-"+string(a.OSVDB))
 	}
 	var out []string
-	for _, r := range unique(related) {
+	for _, r := range sortedUnique(related) {
 		if r != id {
 			out = append(out, r)
 		}
@@ -97,10 +97,10 @@ func (a *rubyAdvisory) names(id string) (cves, related []string) {
 	return cves, out
 }
 
-func (a *rubyAdvisory) score(r *Record) vulndb.Score {
+func (a *rubyAdvisory) bestScore(r *Record) vulndb.Score {
 	best := vulndb.Score{Severity: vulndb.Unknown}
 	for _, c := range []struct {
-		number  text
+		number  lenientString
 		version string
 	}{{a.CVSS3, "3.1"}, {a.CVSS4, "4.0"}, {a.CVSS2, "2.0"}} {
 		if c.number == "" {
@@ -108,12 +108,12 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 		}
 		n, err := strconv.ParseFloat(string(c.number), 64)
 		if err != nil {
-			r.reject("a score is not a number")
+			r.addRejection("a score is not a number")
 			continue
 		}
-		s, err := score.Number(n, c.version, vulndb.RubySec)
+		s, err := score.FromNumber(n, c.version, vulndb.RubySec)
 		if err != nil {
-			r.reject(short(err))
+			r.addRejection(shortError(err))
 			continue
 		}
 		if score.Better(s, best) {
@@ -123,12 +123,12 @@ func (a *rubyAdvisory) score(r *Record) vulndb.Score {
 	return best
 }
 
-// requirement parses one requirement of an ecosystem to an interval of versions.
-type requirement func(string) (versionrange.Interval, error)
+// requirementParser parses one requirement of an ecosystem to an interval of versions.
+type requirementParser func(string) (versionrange.Interval, error)
 
-// complement returns the ranges that match none of the requirements. In each, all parts between
+// affectedRanges returns the ranges that match none of the requirements. In each, all parts between
 // commas must match.
-func complement(order versionrange.Order, parse requirement, good []string) ([]vulndb.Range, error) {
+func affectedRanges(order versionrange.CompareFunc, parse requirementParser, good []string) ([]vulndb.Range, error) {
 	var sets []versionrange.Interval
 	for _, req := range good {
 		var parts []versionrange.Interval
@@ -146,7 +146,7 @@ func complement(order versionrange.Order, parse requirement, good []string) ([]v
 	return versionrange.Ranges(order.Complement(sets)), nil
 }
 
-var errRequirement = errors.New("it is not understood")
+var errInvalidRequirement = errors.New("it is not understood")
 
 // splitRequirement splits a requirement into its operator and version.
 func splitRequirement(s string) (op, version string) {
@@ -157,7 +157,7 @@ func splitRequirement(s string) (op, version string) {
 	return s[:n], strings.TrimSpace(s[n:])
 }
 
-func rubyOrder(a, b string) int {
+func compareGemVersions(a, b string) int {
 	c, err := semantic.ParseRubyGemsVersion(a).CompareStr(b)
 	if err != nil {
 		return strings.Compare(a, b)
@@ -165,51 +165,51 @@ func rubyOrder(a, b string) int {
 	return c
 }
 
-func rubyRequirement(s string) (versionrange.Interval, error) {
+func parseGemRequirement(s string) (versionrange.Interval, error) {
 	op, v := splitRequirement(s)
 	v = strings.ReplaceAll(v, "-", ".pre.") // as RubyGems does
-	if odd(v) || v[0] < '0' || v[0] > '9' {
-		return versionrange.Interval{}, errRequirement
+	if isInvalidVersion(v) || v[0] < '0' || v[0] > '9' {
+		return versionrange.Interval{}, errInvalidRequirement
 	}
 	switch op {
 	case ">=":
-		return versionrange.From(v), nil
+		return versionrange.AtLeast(v), nil
 	case ">":
 		return versionrange.Above(v), nil
 	case "<":
 		return versionrange.Below(v), nil
 	case "<=":
-		return versionrange.UpTo(v), nil
+		return versionrange.AtMost(v), nil
 	case "=", "":
-		return versionrange.Only(v), nil
+		return versionrange.Exactly(v), nil
 	case "~>":
-		bumped, err := rubyBump(v)
+		bumped, err := pessimisticEnd(v)
 		return versionrange.Interval{
-			Low: versionrange.Bound{Version: v}, High: versionrange.Bound{Version: bumped, Open: true},
+			Low: versionrange.Bound{Version: v}, High: versionrange.Bound{Version: bumped, Excluded: true},
 		}, err
 	default:
-		return versionrange.Interval{}, errRequirement
+		return versionrange.Interval{}, errInvalidRequirement
 	}
 }
 
-// rubyBump returns the end of "~>": the number before the last is incremented, letters are left
+// pessimisticEnd returns the end of "~>": the number before the last is incremented, letters are left
 // out. RubyGems compares releases there, so that pre-releases of the end are outside too: the end
 // is the first of them.
-func rubyBump(v string) (string, error) {
+func pessimisticEnd(v string) (string, error) {
 	var numbers []int
 	for part := range strings.SplitSeq(v, ".") {
 		n, err := strconv.Atoi(part)
 		if err != nil { // "1.0.0.rc2.1" and "1.0.0.1rc": a pre-release begins
 			if lead := strings.TrimRight(part,
 				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-0123456789"); lead != "" {
-				return "", errRequirement
+				return "", errInvalidRequirement
 			}
 			break
 		}
 		numbers = append(numbers, n)
 	}
 	if len(numbers) == 0 {
-		return "", errRequirement
+		return "", errInvalidRequirement
 	}
 	if len(numbers) > 1 {
 		numbers = numbers[:len(numbers)-1]

@@ -33,23 +33,23 @@ type rustAdvisory struct {
 	} `toml:"versions"`
 }
 
-const fence = "```"
+const tomlFence = "```"
 
-// frontMost is how many bytes of front matter are read: a few hundred are usual, and the parser of
+// maxFrontMatterBytes is how many bytes of front matter are read: a few hundred are usual, and the parser of
 // TOML may take a thousand times as many.
-const frontMost = 64 << 10
+const maxFrontMatterBytes = 64 << 10
 
 func parseRustSec(it Item) Record {
 	id := strings.TrimSuffix(path.Base(it.Name), ".md")
 	r := Record{Feed: string(vulndb.RustSec), ID: id}
-	head, found := bytes.CutPrefix(bytes.TrimSpace(it.Data), []byte(fence+"toml"))
-	head, _, ended := bytes.Cut(head, []byte("\n"+fence))
+	head, found := bytes.CutPrefix(bytes.TrimSpace(it.Data), []byte(tomlFence+"toml"))
+	head, _, ended := bytes.Cut(head, []byte("\n"+tomlFence))
 	if !found || !ended {
-		r.reject("its front matter does not end")
+		r.addRejection("its front matter does not end")
 		return r
 	}
-	if len(head) > frontMost {
-		r.reject("its front matter is longer than 64 KiB")
+	if len(head) > maxFrontMatterBytes {
+		r.addRejection("its front matter is longer than 64 KiB")
 		return r
 	}
 	var a rustAdvisory
@@ -58,7 +58,7 @@ func parseRustSec(it Item) Record {
 		_, err = toml.Decode(string(head), &a)
 	}
 	if err != nil {
-		r.reject(short(err))
+		r.addRejection(shortError(err))
 		return r
 	}
 	r.ID = cmp.Or(a.Advisory.ID, id)
@@ -68,24 +68,25 @@ func parseRustSec(it Item) Record {
 	}
 	switch {
 	case a.Advisory.ID == "" || a.Advisory.Package == "":
-		r.reject("it names no package or id")
+		r.addRejection("it names no package or id")
 	case a.Advisory.Withdrawn != "":
 		r.Dropped = Withdrawn
 	case a.Advisory.Informational != "":
 		r.Dropped = Informational
 	case path.Base(path.Dir(path.Dir(it.Name))) == "rust": // Rust itself: its library, cargo, rustdoc
-		r.Dropped = OtherKind
+		r.Dropped = OtherEcosystem
 	default:
-		a.record(&r)
+		a.fillRecord(&r)
 	}
 	return r
 }
 
-// record converts it to OSV's form, where names and scores are handled.
-func (a *rustAdvisory) record(r *Record) {
-	ranges, err := complement(cargoOrder, cargoRequirement, append(a.Versions.Patched, a.Versions.Unaffected...))
+// fillRecord converts it to OSV's form, where names and scores are handled.
+func (a *rustAdvisory) fillRecord(r *Record) {
+	ranges, err := affectedRanges(compareCargoVersions, parseCargoRequirement,
+		append(a.Versions.Patched, a.Versions.Unaffected...))
 	if err != nil {
-		r.reject(short(err))
+		r.addRejection(shortError(err))
 		return
 	}
 	if len(ranges) == 0 {
@@ -96,16 +97,16 @@ func (a *rustAdvisory) record(r *Record) {
 	if a.Advisory.CVSS != "" {
 		o.Severity = []osvSeverity{{Type: "CVSS", Score: a.Advisory.CVSS}}
 	}
-	cves, related := o.names(vulndb.RustSec)
+	cves, related := o.splitAliases(vulndb.RustSec)
 	r.Advisories = []vulndb.Advisory{{
 		ID: o.ID, Source: vulndb.RustSec, CVEs: cves, Related: related, Ecosystem: vulndb.Crates,
 		Name: a.Advisory.Package,
-		URL:  vulndb.Page(vulndb.RustSec, o.ID), Ranges: ranges,
+		URL:  vulndb.RecordURL(vulndb.RustSec, o.ID), Ranges: ranges,
 	}}
 	o.vulnerabilities(r, vulndb.RustSec, cves, related)
 }
 
-func cargoOrder(a, b string) int {
+func compareCargoVersions(a, b string) int {
 	c, err := semantic.ParseSemverVersion(a).CompareStr(b)
 	if err != nil {
 		return strings.Compare(a, b)
@@ -115,92 +116,92 @@ func cargoOrder(a, b string) int {
 
 // cargoVersion is a version whose parts may be missing.
 type cargoVersion struct {
-	numbers []uint64 // one to three
-	pre     string   // with its "-"
+	numbers    []uint64 // one to three
+	preRelease string   // with its "-"
 }
 
-func (v cargoVersion) String() string { return numbered(v.numbers) + v.pre }
+func (v cargoVersion) String() string { return joinNumbers(v.numbers) + v.preRelease }
 
-// behind returns the lowest version, with pre-releases, after the part at i is incremented.
-func (v cargoVersion) behind(i int) string {
+// nextAfter returns the lowest version, with pre-releases, after the part at i is incremented.
+func (v cargoVersion) nextAfter(i int) string {
 	n := make([]uint64, 3)
 	copy(n, v.numbers[:i+1])
 	n[i]++
-	return numbered(n) + "-0"
+	return joinNumbers(n) + "-0"
 }
 
-func numbered(list []uint64) string {
+func joinNumbers(list []uint64) string {
 	n := make([]uint64, 3)
 	copy(n, list)
 	return strconv.FormatUint(n[0], 10) + "." + strconv.FormatUint(n[1], 10) + "." + strconv.FormatUint(n[2], 10)
 }
 
-func parseCargo(s string) (v cargoVersion, err error) {
+func parseCargoVersion(s string) (v cargoVersion, err error) {
 	s, _, _ = strings.Cut(s, "+")
 	if i := strings.IndexByte(s, '-'); i >= 0 {
-		s, v.pre = s[:i], s[i:]
+		s, v.preRelease = s[:i], s[i:]
 	}
 	parts := strings.Split(s, ".")
 	for i, p := range parts {
 		if p == "*" || p == "x" {
-			if i == 0 || i != len(parts)-1 || v.pre != "" {
-				return v, errRequirement
+			if i == 0 || i != len(parts)-1 || v.preRelease != "" {
+				return v, errInvalidRequirement
 			}
 			break
 		}
 		n, err := strconv.ParseUint(p, 10, 62)
 		if err != nil || len(parts) > 3 {
-			return v, errRequirement
+			return v, errInvalidRequirement
 		}
 		v.numbers = append(v.numbers, n)
 	}
-	if odd(s + v.pre) {
-		return v, errRequirement
+	if isInvalidVersion(s + v.preRelease) {
+		return v, errInvalidRequirement
 	}
 	return v, nil
 }
 
-// cargoRequirement parses one comparator. Without an operator it is a caret's. Where parts are
+// parseCargoRequirement parses one comparator. Without an operator it is a caret's. Where parts are
 // missing, "=" and "<=" match every version with the given parts.
-func cargoRequirement(s string) (versionrange.Interval, error) {
+func parseCargoRequirement(s string) (versionrange.Interval, error) {
 	if s == "*" {
-		return versionrange.All, nil
+		return versionrange.AllVersions, nil
 	}
 	op, text := splitRequirement(s)
-	v, err := parseCargo(text)
+	v, err := parseCargoVersion(text)
 	if err != nil {
-		return versionrange.All, err
+		return versionrange.AllVersions, err
 	}
 	last := len(v.numbers) - 1
 	whole := last == 2
 	switch {
 	case op == ">=":
-		return versionrange.From(v.String()), nil
+		return versionrange.AtLeast(v.String()), nil
 	case op == "<":
 		return versionrange.Below(v.String()), nil
 	case op == ">" && whole:
 		return versionrange.Above(v.String()), nil
 	case op == ">":
-		return versionrange.From(v.behind(last)), nil
+		return versionrange.AtLeast(v.nextAfter(last)), nil
 	case op == "<=" && whole:
-		return versionrange.UpTo(v.String()), nil
+		return versionrange.AtMost(v.String()), nil
 	case op == "<=":
-		return versionrange.Below(v.behind(last)), nil
+		return versionrange.Below(v.nextAfter(last)), nil
 	case op == "=" && whole:
-		return versionrange.Only(v.String()), nil
+		return versionrange.Exactly(v.String()), nil
 	case op == "=" || strings.HasSuffix(text, "*"):
-		return until(v, last), nil
+		return rangeUpTo(v, last), nil
 	case op == "~":
-		return until(v, min(last, 1)), nil
+		return rangeUpTo(v, min(last, 1)), nil
 	case op == "^" || op == "":
-		return until(v, v.caret()), nil
+		return rangeUpTo(v, v.caretIndex()), nil
 	default:
-		return versionrange.All, errRequirement
+		return versionrange.AllVersions, errInvalidRequirement
 	}
 }
 
-// caret returns the part that may not change: the first that is not zero.
-func (v cargoVersion) caret() int {
+// caretIndex returns the part that may not change: the first that is not zero.
+func (v cargoVersion) caretIndex() int {
 	for i, n := range v.numbers {
 		if n != 0 {
 			return i
@@ -209,8 +210,9 @@ func (v cargoVersion) caret() int {
 	return len(v.numbers) - 1
 }
 
-func until(v cargoVersion, part int) versionrange.Interval {
+func rangeUpTo(v cargoVersion, part int) versionrange.Interval {
 	return versionrange.Interval{
-		Low: versionrange.Bound{Version: v.String()}, High: versionrange.Bound{Version: v.behind(part), Open: true},
+		Low:  versionrange.Bound{Version: v.String()},
+		High: versionrange.Bound{Version: v.nextAfter(part), Excluded: true},
 	}
 }

@@ -38,8 +38,8 @@ type File struct {
 type Visit func(File) error
 
 const (
-	deepest = 3 // nested archives
-	window  = 64 << 20
+	maxNesting     = 3 // nested archives
+	maxWindowBytes = 64 << 20
 
 	bufferSize = 64 << 10
 )
@@ -47,7 +47,7 @@ const (
 // Walk visits every file of a path.
 func Walk(ctx context.Context, path string, visit Visit) error {
 	w := &walker{ctx: ctx, visit: visit, buf: newBuffer()}
-	err := w.path(path)
+	err := w.walkPath(path)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
@@ -60,35 +60,35 @@ type walker struct {
 	buf   *bufio.Reader // of the file that is being visited
 }
 
-func (w *walker) path(root string) error {
+func (w *walker) walkPath(root string) error {
 	st, err := os.Stat(root)
 	if err != nil {
 		return err
 	}
 	if !st.IsDir() {
-		return w.onDisk(root, filepath.Base(root))
+		return w.visitDiskFile(root, filepath.Base(root))
 	}
 	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && p != root && hidden(d.Name()):
+		case d.IsDir() && p != root && isHidden(d.Name()):
 			return filepath.SkipDir
-		case !d.Type().IsRegular() || hidden(d.Name()):
+		case !d.Type().IsRegular() || isHidden(d.Name()):
 			return nil
 		}
 		name, err := filepath.Rel(root, p)
 		if err != nil {
 			return err
 		}
-		return w.onDisk(p, filepath.ToSlash(name))
+		return w.visitDiskFile(p, filepath.ToSlash(name))
 	})
 }
 
-func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// onDisk opens a file of the disk; a zip archive is read in place.
-func (w *walker) onDisk(p, name string) error {
+// visitDiskFile opens a file of the disk; a zip archive is read in place.
+func (w *walker) visitDiskFile(p, name string) error {
 	f, err := os.Open(p)
 	if err != nil {
 		return err
@@ -99,17 +99,17 @@ func (w *walker) onDisk(p, name string) error {
 		return err
 	}
 	if strings.HasSuffix(name, ".zip") {
-		return w.zip(f, st.Size(), name, 0)
+		return w.walkZip(f, st.Size(), name, 0)
 	}
-	return w.file(f, File{Name: name, Size: st.Size()}, 0)
+	return w.visitFile(f, File{Name: name, Size: st.Size()}, 0)
 }
 
-// file passes a file to the visit, or the files packed in it.
-func (w *walker) file(r io.Reader, f File, depth int) error {
+// visitFile passes a file to the visit, or the files packed in it.
+func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	if depth > deepest {
+	if depth > maxNesting {
 		return errors.New("archives are packed into each other too deep")
 	}
 	switch ext := path.Ext(f.Name); ext {
@@ -118,16 +118,16 @@ func (w *walker) file(r io.Reader, f File, depth int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		return w.file(z, unpacked(f, ext), depth+1)
+		return w.visitFile(z, unpackedFile(f, ext), depth+1)
 	case ".zst":
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(window), zstd.WithDecoderConcurrency(1))
+		z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxWindowBytes), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 		defer z.Close()
-		return w.file(z, unpacked(f, ext), depth+1)
+		return w.visitFile(z, unpackedFile(f, ext), depth+1)
 	case ".tar":
-		return w.tar(r, f.Name, depth)
+		return w.walkTar(r, f.Name, depth)
 	case ".zip":
 		return fmt.Errorf("%s: a zip archive inside another archive is not read", f.Name)
 	}
@@ -136,7 +136,7 @@ func (w *walker) file(r io.Reader, f File, depth int) error {
 	return w.visit(f)
 }
 
-func unpacked(f File, ext string) File {
+func unpackedFile(f File, ext string) File {
 	f.Name = strings.TrimSuffix(f.Name, ext)
 	if ext == ".tgz" {
 		f.Name += ".tar"
@@ -145,7 +145,7 @@ func unpacked(f File, ext string) File {
 	return f
 }
 
-func (w *walker) tar(r io.Reader, name string, depth int) error {
+func (w *walker) walkTar(r io.Reader, name string, depth int) error {
 	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
@@ -155,40 +155,40 @@ func (w *walker) tar(r io.Reader, name string, depth int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if h.Typeflag != tar.TypeReg || hidden(path.Base(h.Name)) {
+		if h.Typeflag != tar.TypeReg || isHidden(path.Base(h.Name)) {
 			continue
 		}
 		f := File{Name: name + "/" + path.Clean(h.Name), Time: h.ModTime, Size: h.Size}
-		if err := w.file(t, f, depth+1); err != nil {
+		if err := w.visitFile(t, f, depth+1); err != nil {
 			return err
 		}
 	}
 }
 
-func (w *walker) zip(r io.ReaderAt, size int64, name string, depth int) error {
+func (w *walker) walkZip(r io.ReaderAt, size int64, name string, depth int) error {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for _, e := range z.File {
-		if !e.Mode().IsRegular() || hidden(path.Base(e.Name)) {
+		if !e.Mode().IsRegular() || isHidden(path.Base(e.Name)) {
 			continue
 		}
-		if err := w.zipped(e, name, depth); err != nil {
+		if err := w.visitZipEntry(e, name, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *walker) zipped(e *zip.File, name string, depth int) error {
+func (w *walker) visitZipEntry(e *zip.File, name string, depth int) error {
 	r, err := e.Open()
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", name, e.Name, err)
 	}
 	defer r.Close()
 	f := File{Name: name + "/" + path.Clean(e.Name), Time: e.Modified, Size: int64(e.UncompressedSize64)}
-	return w.file(r, f, depth+1)
+	return w.visitFile(r, f, depth+1)
 }
 
 func newBuffer() *bufio.Reader { return bufio.NewReaderSize(nil, bufferSize) }

@@ -113,8 +113,8 @@ func FuzzArchives(f *testing.F) {
 				_, err := io.CopyN(io.Discard, f, 1<<20)
 				return err
 			}}
-			_ = w.file(bytes.NewReader(b), File{Name: name}, 0)
-			_ = w.zip(bytes.NewReader(b), int64(len(b)), "x.zip", 0)
+			_ = w.visitFile(bytes.NewReader(b), File{Name: name}, 0)
+			_ = w.walkZip(bytes.NewReader(b), int64(len(b)), "x.zip", 0)
 		}
 	})
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-var errVector = errors.New("no CVSS vector")
+var errInvalidVector = errors.New("no CVSS vector")
 
-const longest = 512 // bytes of a vector
+const maxVectorBytes = 512 // bytes of a vector
 
 // Parse computes the base score of a vector of CVSS 2.0, 3.0, 3.1 or 4.0.
 func Parse(vector string, from vulndb.Source) (vulndb.Score, error) {
 	vector = strings.Trim(strings.TrimSpace(vector), "()/")
-	if vector == "" || len(vector) > longest {
-		return vulndb.Score{}, errVector
+	if vector == "" || len(vector) > maxVectorBytes {
+		return vulndb.Score{}, errInvalidVector
 	}
-	version, base, err := compute(vector)
+	version, base, err := computeScore(vector)
 	if err != nil {
 		return vulndb.Score{}, fmt.Errorf("vector %.60q: %w", vector, err)
 	}
@@ -38,7 +38,7 @@ func Parse(vector string, from vulndb.Source) (vulndb.Score, error) {
 		nil
 }
 
-func compute(vector string) (version string, base float64, err error) {
+func computeScore(vector string) (version string, base float64, err error) {
 	switch {
 	case strings.HasPrefix(vector, "CVSS:3.1/"):
 		v, err := gocvss31.ParseVector(vector)
@@ -53,7 +53,7 @@ func compute(vector string) (version string, base float64, err error) {
 		}
 		return "3.0", v.BaseScore(), nil
 	case strings.HasPrefix(vector, "CVSS:4.0/"):
-		base, err := base40(vector)
+		base, err := baseScoreV4(vector)
 		return "4.0", base, err
 	case strings.HasPrefix(vector, "AV:"):
 		v, err := gocvss20.ParseVector(vector)
@@ -62,12 +62,12 @@ func compute(vector string) (version string, base float64, err error) {
 		}
 		return "2.0", v.BaseScore(), nil
 	default:
-		return "", 0, errVector
+		return "", 0, errInvalidVector
 	}
 }
 
-// base40 drops the other metrics: threat, environment, supplement.
-func base40(vector string) (float64, error) {
+// baseScoreV4 drops the other metrics: threat, environment, supplement.
+func baseScoreV4(vector string) (float64, error) {
 	v, err := gocvss40.ParseVector(vector)
 	if err != nil {
 		return 0, err
@@ -87,16 +87,16 @@ func base40(vector string) (float64, error) {
 	return v.Score(), nil
 }
 
-// Number returns a score of which only the number is known.
-func Number(base float64, version string, from vulndb.Source) (vulndb.Score, error) {
+// FromNumber returns a score of which only the number is known.
+func FromNumber(base float64, version string, from vulndb.Source) (vulndb.Score, error) {
 	if !(base >= 0 && base <= 10) {
 		return vulndb.Score{}, fmt.Errorf("a base score of %v", base)
 	}
 	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Source: from}, nil
 }
 
-// Word returns a score of which only the severity is known. Words for no severity are unknown.
-func Word(s string, from vulndb.Source) vulndb.Score {
+// FromWord returns a score of which only the severity is known. Words for no severity are unknown.
+func FromWord(s string, from vulndb.Source) vulndb.Score {
 	out := vulndb.Score{Severity: vulndb.Unknown}
 	switch strings.ToLower(strings.TrimSpace(s)) {
 	case "low":
@@ -138,15 +138,15 @@ const (
 	rankADP3
 	rankGHSA3
 	rankOther3
-	rank4
-	rank2   = rank4 + 10
-	rankAny = rank2 + 10 // a number without a version
-	rankNot = rankAny + 10
-	unknown = rankNot + 10
+	rankV4
+	rankV2        = rankV4 + 10
+	rankNoVersion = rankV2 + 10 // a number without a version
+	rankNot       = rankNoVersion + 10
+	unknown       = rankNot + 10
 )
 
-// within orders the sources of otherwise equal scores.
-var within = map[vulndb.Source]int{
+// sourceOrder orders the sources of otherwise equal scores.
+var sourceOrder = map[vulndb.Source]int{
 	vulndb.NVD: 0, vulndb.CNA: 1, vulndb.ADP: 2, vulndb.GHSA: 3, vulndb.GoVuln: 4,
 	vulndb.RustSec: 5, vulndb.PyPA: 6, vulndb.RubySec: 7, vulndb.HomebrewOSV: 8, vulndb.OSV: 9,
 }
@@ -154,7 +154,7 @@ var within = map[vulndb.Source]int{
 // Better reports whether a takes precedence over b. Scores of one rank are ordered by their values,
 // so that the input order does not matter.
 func Better(a, b vulndb.Score) bool {
-	if ra, rb := rank(a), rank(b); ra != rb {
+	if ra, rb := scoreRank(a), scoreRank(b); ra != rb {
 		return ra < rb
 	}
 	if a.Base != b.Base {
@@ -163,31 +163,31 @@ func Better(a, b vulndb.Score) bool {
 	if a.Version != b.Version {
 		return a.Version > b.Version
 	}
-	if sa, sb := within[a.Source], within[b.Source]; sa != sb {
+	if sa, sb := sourceOrder[a.Source], sourceOrder[b.Source]; sa != sb {
 		return sa < sb
 	}
 	return a.Vector < b.Vector
 }
 
-func rank(s vulndb.Score) int {
+func scoreRank(s vulndb.Score) int {
 	if s.Source == "" {
 		return unknown
 	}
 	switch s.Version {
 	case "3.1", "3.0":
-		return rank3(s)
+		return rankV3(s)
 	case "4.0":
-		return rank4 + within[s.Source]
+		return rankV4 + sourceOrder[s.Source]
 	case "2.0":
-		return rank2 + within[s.Source]
+		return rankV2 + sourceOrder[s.Source]
 	}
 	if s.Base > 0 {
-		return rankAny + within[s.Source]
+		return rankNoVersion + sourceOrder[s.Source]
 	}
-	return rankNot + within[s.Source]
+	return rankNot + sourceOrder[s.Source]
 }
 
-func rank3(s vulndb.Score) int {
+func rankV3(s vulndb.Score) int {
 	switch s.Source {
 	case vulndb.NVD:
 		if s.Version == "3.1" {

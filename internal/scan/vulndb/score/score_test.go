@@ -81,14 +81,14 @@ func TestWordsAndNumbers(t *testing.T) {
 		"MODERATE": vulndb.Medium, "Low": vulndb.Low, "": vulndb.Unknown,
 		"none": vulndb.Unknown, "CRITICAL": vulndb.Critical,
 	} {
-		if got := Word(word, vulndb.GHSA); got.Severity != want || got.Base != 0 {
+		if got := FromWord(word, vulndb.GHSA); got.Severity != want || got.Base != 0 {
 			t.Errorf("%q: %+v", word, got)
 		}
 	}
-	if _, err := Number(10.1, "3.1", vulndb.NVD); err == nil {
+	if _, err := FromNumber(10.1, "3.1", vulndb.NVD); err == nil {
 		t.Error("10.1 is taken")
 	}
-	if s, err := Number(9, "3.1", vulndb.NVD); err != nil || s.Severity != vulndb.Critical {
+	if s, err := FromNumber(9, "3.1", vulndb.NVD); err != nil || s.Severity != vulndb.Critical {
 		t.Errorf("9: %+v, %v", s, err)
 	}
 }

@@ -29,12 +29,12 @@ const (
 // Export verifies the database at a path and writes it to w as a bundle, with its original
 // signature.
 func Export(ctx context.Context, path string, w io.Writer) (Listing, error) {
-	l, err := describe(ctx, path)
+	l, err := describeDatabase(ctx, path)
 	if err != nil {
 		return l, fmt.Errorf("export the vulnerability database: %w", err)
 	}
 	l.Path = bundleDatabase
-	for _, was := range dbLocation(path).load().known() {
+	for _, was := range dbLocation(path).loadState().possibleListings() {
 		if was.Checksum == l.Checksum && was.Size == l.Size && was.Signature != "" {
 			l.Signature = was.Signature
 		}
@@ -81,25 +81,25 @@ func writeBundle(path string, l Listing, w io.Writer) error {
 // Import verifies a bundle, or the file of a database, and makes it the database of Target. It
 // accepts older ones too. With a key, only a signed bundle is accepted.
 func Import(ctx context.Context, file string, o Options) (Status, error) {
-	o = o.filled()
+	o = o.withDefaults()
 	p := dbLocation(o.Target)
-	release, err := p.hold(ctx, o.Wait)
+	release, err := p.acquireLock(ctx, o.LockTimeout)
 	if err == nil {
 		defer release()
-		err = p.take(ctx, file, o)
+		err = p.importFile(ctx, file, o)
 	}
 	if err != nil {
-		s, _ := Look(o.Target)
+		s, _ := CurrentStatus(o.Target)
 		s.Outcome = Failed
 		return s, fmt.Errorf("import %s: %w", file, err)
 	}
-	s, err := Look(o.Target)
+	s, err := CurrentStatus(o.Target)
 	s.Outcome = Updated
 	return s, err
 }
 
-// take copies a file into the directory of the database, verifies it and puts it in place.
-func (p dbLocation) take(ctx context.Context, file string, o Options) error {
+// importFile copies a file into the directory of the database, verifies it and puts it in place.
+func (p dbLocation) importFile(ctx context.Context, file string, o Options) error {
 	f, err := input.Open(ctx, file)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	if err != nil {
 		return err
 	}
-	info, err := examine(ctx, temp.Name())
+	info, err := verifyDatabase(ctx, temp.Name())
 	if err != nil {
 		return err
 	}
@@ -124,16 +124,16 @@ func (p dbLocation) take(ctx context.Context, file string, o Options) error {
 	if !info.Built.Equal(l.Built) {
 		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
 	}
-	_, st := p.recall()
-	st.Part = l
-	_ = os.Remove(p.part()) // a partial download is obsolete
-	if err := writeJSON(p.state(), st); err != nil {
+	_, st := p.loadStatus()
+	st.PartListing = l
+	_ = os.Remove(p.partPath()) // a partial download is obsolete
+	if err := writeJSON(p.statePath(), st); err != nil {
 		return err
 	}
 	if err := temp.Commit(); err != nil {
 		return err
 	}
-	return writeJSON(p.state(), state{URL: st.URL, Listing: l})
+	return writeJSON(p.statePath(), checkState{URL: st.URL, Listing: l})
 }
 
 // unbundle copies the database in a file to temp. The listing of a bare database has only what
@@ -147,13 +147,13 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 		return Listing{}, err
 	}
 	if string(mark[:4]) == "\x28\xb5\x2f\xfd" { // zstd
-		return fromBundle(f, temp, o)
+		return readBundle(f, temp, o)
 	}
 	if len(o.Key) > 0 {
 		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle",
 			ErrSignature)
 	}
-	if !vulndb.Begins(mark) {
+	if !vulndb.HasMagic(mark) {
 		return Listing{}, errors.New("it is neither a database nor a bundle")
 	}
 	h := sha256.New()
@@ -161,20 +161,20 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	if err == nil && n > o.MaxSize {
 		err = fmt.Errorf("the file has more than %d bytes", o.MaxSize)
 	}
-	return Listing{Checksum: sumText(h.Sum(nil)), Size: n}, err
+	return Listing{Checksum: formatChecksum(h.Sum(nil)), Size: n}, err
 }
 
-func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
+func readBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 	z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(bundleWindow), zstd.WithDecoderConcurrency(1))
 	if err != nil {
 		return Listing{}, err
 	}
 	defer z.Close()
 	t := tar.NewReader(z)
-	if err := member(t, bundleListing); err != nil {
+	if err := nextMember(t, bundleListing); err != nil {
 		return Listing{}, err
 	}
-	b, err := io.ReadAll(io.LimitReader(t, listingMost))
+	b, err := io.ReadAll(io.LimitReader(t, maxListingBytes))
 	if err != nil {
 		return Listing{}, err
 	}
@@ -185,7 +185,7 @@ func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	if err := member(t, bundleDatabase); err != nil {
+	if err := nextMember(t, bundleDatabase); err != nil {
 		return Listing{}, err
 	}
 	h := sha256.New()
@@ -193,25 +193,25 @@ func fromBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	if n != l.Size || sumText(h.Sum(nil)) != l.Checksum {
+	if n != l.Size || formatChecksum(h.Sum(nil)) != l.Checksum {
 		return Listing{}, fmt.Errorf("%w: the database in the bundle is not that of its listing", ErrChecksum)
 	}
-	return l, ends(t, z)
+	return l, readToEnd(t, z)
 }
 
-// ends reads the rest of a bundle, so that its own checksum is verified.
-func ends(t *tar.Reader, z io.Reader) error {
+// readToEnd reads the rest of a bundle, so that its own checksum is verified.
+func readToEnd(t *tar.Reader, z io.Reader) error {
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
 		return errors.New("the bundle does not end behind the database")
 	}
-	if _, err := io.Copy(io.Discard, io.LimitReader(z, listingMost)); err != nil {
+	if _, err := io.Copy(io.Discard, io.LimitReader(z, maxListingBytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrChecksum, err)
 	}
 	return nil
 }
 
-// member advances to the next file of a bundle, which must have the name.
-func member(t *tar.Reader, name string) error {
+// nextMember advances to the next file of a bundle, which must have the name.
+func nextMember(t *tar.Reader, name string) error {
 	h, err := t.Next()
 	if err != nil || h.Name != name || h.Typeflag != tar.TypeReg {
 		return fmt.Errorf("the bundle has no %s where it should be", name)

@@ -19,30 +19,30 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// source is the origin of listings and databases.
-type source interface {
-	// listing returns the listing, or reports that it has not changed.
-	listing(ctx context.Context, known validators) (offer, error)
-	// file opens a listed file at an offset, or at 0 when it cannot resume.
-	file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error)
+// listingSource is the origin of listings and databases.
+type listingSource interface {
+	// fetchListing returns the listing, or reports that it has not changed.
+	fetchListing(ctx context.Context, known cacheValidators) (listingResponse, error)
+	// openFile opens a listed file at an offset, or at 0 when it cannot resume.
+	openFile(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error)
 }
 
 var (
-	_ source = (*httpListing)(nil)
-	_ source = fileListing("")
+	_ listingSource = (*httpListing)(nil)
+	_ listingSource = fileListing("")
 )
 
-// validators identify the known version of a listing for a server.
-type validators struct{ ETag, Modified string }
+// cacheValidators identify the known version of a listing for a server.
+type cacheValidators struct{ ETag, Modified string }
 
-type offer struct {
-	validators
-	same bool
-	body []byte
+type listingResponse struct {
+	cacheValidators
+	notModified bool
+	body        []byte
 }
 
-// open returns the source of a listing.
-func open(o Options) (source, error) {
+// openSource returns the source of a listing.
+func openSource(o Options) (listingSource, error) {
 	if o.Listing == "" {
 		return nil, errors.New("no listing is set")
 	}
@@ -58,8 +58,8 @@ func open(o Options) (source, error) {
 	return fileListing(o.Listing), nil
 }
 
-// onlySafer refuses redirects from https to another scheme.
-func onlySafer(req *http.Request, via []*http.Request) error {
+// refuseDowngrade refuses redirects from https to another scheme.
+func refuseDowngrade(req *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than five redirects")
 	}
@@ -72,20 +72,20 @@ func onlySafer(req *http.Request, via []*http.Request) error {
 // fileListing is a listing on this machine, by its path.
 type fileListing string
 
-func (d fileListing) listing(_ context.Context, _ validators) (offer, error) {
+func (d fileListing) fetchListing(_ context.Context, _ cacheValidators) (listingResponse, error) {
 	f, err := os.Open(string(d))
 	if err != nil {
-		return offer{}, err
+		return listingResponse{}, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, listingMost+1))
-	if err == nil && len(b) > listingMost {
+	b, err := io.ReadAll(io.LimitReader(f, maxListingBytes+1))
+	if err == nil && len(b) > maxListingBytes {
 		err = errors.New("the listing is too long")
 	}
-	return offer{body: b}, err
+	return listingResponse{body: b}, err
 }
 
-func (d fileListing) file(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
+func (d fileListing) openFile(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	if !filepath.IsLocal(path) {
 		return nil, 0, fmt.Errorf("the listing names %q, which is not below its directory", path)
 	}
@@ -109,11 +109,11 @@ func (d fileListing) file(_ context.Context, path string, from int64) (io.ReadCl
 
 // httpListing is a listing on a server.
 type httpListing struct {
-	o   Options
-	url *url.URL
+	opts Options
+	url  *url.URL
 }
 
-func (w *httpListing) listing(ctx context.Context, known validators) (offer, error) {
+func (w *httpListing) fetchListing(ctx context.Context, known cacheValidators) (listingResponse, error) {
 	head := http.Header{}
 	if known.ETag != "" {
 		head.Set("If-None-Match", known.ETag)
@@ -123,23 +123,26 @@ func (w *httpListing) listing(ctx context.Context, known validators) (offer, err
 	}
 	resp, err := w.get(ctx, w.url, head)
 	if err != nil {
-		return offer{}, err
+		return listingResponse{}, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotModified && known != (validators{}) {
-		return offer{validators: known, same: true}, nil
+	if resp.StatusCode == http.StatusNotModified && known != (cacheValidators{}) {
+		return listingResponse{cacheValidators: known, notModified: true}, nil
 	}
 	if resp.StatusCode != http.StatusOK {
-		return offer{}, fmt.Errorf("%s answers %s", w.url.Redacted(), resp.Status)
+		return listingResponse{}, fmt.Errorf("%s answers %s", w.url.Redacted(), resp.Status)
 	}
-	b, err := io.ReadAll(io.LimitReader(resp.Body, listingMost+1))
-	if err == nil && len(b) > listingMost {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxListingBytes+1))
+	if err == nil && len(b) > maxListingBytes {
 		err = errors.New("the listing is too long")
 	}
-	return offer{validators: validators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}, body: b}, err
+	return listingResponse{
+		cacheValidators: cacheValidators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")},
+		body:            b,
+	}, err
 }
 
-func (w *httpListing) file(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
+func (w *httpListing) openFile(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	u, err := w.url.Parse(path)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || w.url.Scheme == "https" && u.Scheme != "https" {
 		return nil, 0, fmt.Errorf("the listing names %q, which cannot be fetched", path)
@@ -161,7 +164,7 @@ func (w *httpListing) file(ctx context.Context, path string, from int64) (io.Rea
 		return resp.Body, from, nil
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && from > 0:
 		resp.Body.Close()
-		return w.file(ctx, path, 0)
+		return w.openFile(ctx, path, 0)
 	}
 	resp.Body.Close()
 	return nil, 0, fmt.Errorf("%s answers %s", u.Redacted(), resp.Status)
@@ -171,8 +174,8 @@ func (w *httpListing) file(ctx context.Context, path string, from int64) (io.Rea
 // the body.
 func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	silent := time.AfterFunc(w.o.Stall, func() {
-		cancel(fmt.Errorf("%s has sent nothing for %s", u.Redacted(), w.o.Stall))
+	silent := time.AfterFunc(w.opts.StallTimeout, func() {
+		cancel(fmt.Errorf("%s has sent nothing for %s", u.Redacted(), w.opts.StallTimeout))
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -181,7 +184,7 @@ func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*h
 	}
 	req.Header = head
 	req.Header.Set("User-Agent", "buildyard")
-	resp, err := w.o.Client.Do(req)
+	resp, err := w.opts.Client.Do(req)
 	if err != nil {
 		silent.Stop()
 		if cause := context.Cause(ctx); cause != nil {
@@ -190,24 +193,27 @@ func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*h
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &stallReader{ReadCloser: resp.Body, ctx: ctx, silent: silent, stall: w.o.Stall, cancel: cancel}
+	resp.Body = &stallReader{
+		ReadCloser: resp.Body, ctx: ctx, stallTimer: silent, stallTimeout: w.opts.StallTimeout,
+		cancel: cancel,
+	}
 	return resp, nil
 }
 
 // stallReader is a body whose reads fail when no data comes.
 type stallReader struct {
 	io.ReadCloser
-	ctx    context.Context // that of the body's request
-	silent *time.Timer
-	stall  time.Duration
-	cancel context.CancelCauseFunc
-	closed atomic.Bool
+	ctx          context.Context // that of the body's request
+	stallTimer   *time.Timer
+	stallTimeout time.Duration
+	cancel       context.CancelCauseFunc
+	closed       atomic.Bool
 }
 
 func (w *stallReader) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	if n > 0 {
-		w.silent.Reset(w.stall)
+		w.stallTimer.Reset(w.stallTimeout)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		if cause := context.Cause(w.ctx); cause != nil {
@@ -221,56 +227,56 @@ func (w *stallReader) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.silent.Stop()
+	w.stallTimer.Stop()
 	err := w.ReadCloser.Close()
 	w.cancel(nil)
 	return err
 }
 
-// fetch downloads the listed file into the directory, verifies all of it and makes it the database.
+// downloadDatabase downloads the listed file into the directory, verifies all of it and makes it the database.
 // It resumes a former download of the same listing.
-func (p dbLocation) fetch(ctx context.Context, o Options, src source, l Listing) error {
-	_, st := p.recall()
-	if st.Part.Checksum != l.Checksum || st.Part.Size != l.Size {
-		os.Remove(p.part())
+func (p dbLocation) downloadDatabase(ctx context.Context, o Options, src listingSource, l Listing) error {
+	_, st := p.loadStatus()
+	if st.PartListing.Checksum != l.Checksum || st.PartListing.Size != l.Size {
+		os.Remove(p.partPath())
 	}
-	st.Part = l
-	if err := writeJSON(p.state(), st); err != nil {
+	st.PartListing = l
+	if err := writeJSON(p.statePath(), st); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(p.part(), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(p.partPath(), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	sum, err := p.receive(ctx, o, src, l, f)
+	sum, err := p.download(ctx, o, src, l, f)
 	if err != nil {
 		return err
 	}
 	if sum != l.Checksum {
-		os.Remove(p.part())
+		os.Remove(p.partPath())
 		return fmt.Errorf("%w: the file has %s, the listing says %s", ErrChecksum, sum, l.Checksum)
 	}
-	info, err := examine(ctx, p.part())
+	info, err := verifyDatabase(ctx, p.partPath())
 	if err == nil && !info.Built.Equal(l.Built) {
 		err = fmt.Errorf("the file is of %s, the listing says %s", info.Built, l.Built)
 	}
 	if err != nil {
-		os.Remove(p.part())
+		os.Remove(p.partPath())
 		return err
 	}
 	return atomicfile.Rename(f, string(p))
 }
 
-// receive writes the listed bytes to f and returns their checksum. Bytes already in f are kept if
+// download writes the listed bytes to f and returns their checksum. Bytes already in f are kept if
 // the server can resume there.
-func (p dbLocation) receive(ctx context.Context, o Options, src source, l Listing, f *os.File) (string, error) {
+func (p dbLocation) download(ctx context.Context, o Options, src listingSource, l Listing, f *os.File) (string, error) {
 	h := sha256.New()
 	have, err := io.Copy(h, io.LimitReader(f, l.Size))
 	if err != nil || have == l.Size {
-		return sumText(h.Sum(nil)), errors.Join(err, f.Truncate(l.Size))
+		return formatChecksum(h.Sum(nil)), errors.Join(err, f.Truncate(l.Size))
 	}
-	body, from, err := src.file(ctx, l.Path, have)
+	body, from, err := src.openFile(ctx, l.Path, have)
 	if err != nil {
 		return "", err
 	}
@@ -281,7 +287,7 @@ func (p dbLocation) receive(ctx context.Context, o Options, src source, l Listin
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return "", err
 	}
-	out := io.MultiWriter(f, h, &meter{ctx: ctx, report: o.Progress, done: from, total: l.Size})
+	out := io.MultiWriter(f, h, &progressWriter{ctx: ctx, report: o.Progress, receivedBytes: from, totalBytes: l.Size})
 	n, err := io.Copy(out, io.LimitReader(body, l.Size-from+1))
 	switch end := from + n; {
 	case err != nil:
@@ -289,21 +295,21 @@ func (p dbLocation) receive(ctx context.Context, o Options, src source, l Listin
 	case end < l.Size:
 		return "", fmt.Errorf("the file ended after %d of %d bytes: %w", end, l.Size, io.ErrUnexpectedEOF)
 	case end > l.Size:
-		os.Remove(p.part())
+		os.Remove(p.partPath())
 		return "", fmt.Errorf("%w: the file is longer than the %d bytes that the listing says", ErrChecksum, l.Size)
 	}
-	return sumText(h.Sum(nil)), errors.Join(f.Truncate(l.Size), f.Sync())
+	return formatChecksum(h.Sum(nil)), errors.Join(f.Truncate(l.Size), f.Sync())
 }
 
-// meter reports how much was received, and ends when the context does.
-type meter struct {
-	ctx         context.Context // it lives as long as one call of receive
-	report      func(done, total int64)
-	done, total int64
+// progressWriter reports how much was received, and ends when the context does.
+type progressWriter struct {
+	ctx                       context.Context // it lives as long as one call of receive
+	report                    func(done, total int64)
+	receivedBytes, totalBytes int64
 }
 
-func (m *meter) Write(b []byte) (int, error) {
-	m.done += int64(len(b))
-	m.report(m.done, m.total)
+func (m *progressWriter) Write(b []byte) (int, error) {
+	m.receivedBytes += int64(len(b))
+	m.report(m.receivedBytes, m.totalBytes)
 	return len(b), m.ctx.Err()
 }

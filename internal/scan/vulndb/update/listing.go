@@ -45,9 +45,9 @@ var (
 )
 
 const (
-	listingMost = 1 << 20
-	usualMost   = 400 << 20 // bytes of a database
-	checksumOf  = "sha256:"
+	maxListingBytes = 1 << 20
+	defaultMaxSize  = 400 << 20 // bytes of a database
+	checksumPrefix  = "sha256:"
 )
 
 // SignedText returns the signed text. It has no path, so that a mirror may store the file at any
@@ -78,14 +78,14 @@ func ParseListing(b []byte, most int64) (Listing, error) {
 	if err := json.Unmarshal(b, &l); err != nil {
 		return l, fmt.Errorf("the listing: %w", err)
 	}
-	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumOf))
+	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumPrefix))
 	switch {
 	case l.Schema > vulndb.Schema:
 		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program", vulndb.ErrNewer,
 			l.Schema, vulndb.Schema)
 	case l.Schema < vulndb.Schema:
 		return l, fmt.Errorf("the listing has schema %d, the program reads %d", l.Schema, vulndb.Schema)
-	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumOf):
+	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumPrefix):
 		return l, errors.New("the listing has no sha256 checksum")
 	case l.Size <= 0 || l.Size > most:
 		return l, fmt.Errorf("the listing names a file of %d bytes; up to %d are taken", l.Size, most)
@@ -106,7 +106,7 @@ type ListingOptions struct {
 
 // WriteListing verifies a database and writes its listing.
 func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
-	l, err := describe(ctx, o.Database)
+	l, err := describeDatabase(ctx, o.Database)
 	if err != nil {
 		return l, fmt.Errorf("list the vulnerability database: %w", err)
 	}
@@ -127,21 +127,21 @@ func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
 	return l, nil
 }
 
-// describe verifies a database and returns its listing, without a path.
-func describe(ctx context.Context, path string) (Listing, error) {
-	info, err := examine(ctx, path)
+// describeDatabase verifies a database and returns its listing, without a path.
+func describeDatabase(ctx context.Context, path string) (Listing, error) {
+	info, err := verifyDatabase(ctx, path)
 	if err != nil {
 		return Listing{}, err
 	}
-	sum, n, err := sumOf(path)
+	sum, n, err := fileChecksum(path)
 	if err != nil {
 		return Listing{}, err
 	}
 	return Listing{Schema: info.Schema, Built: info.Built, Checksum: sum, Size: n}, nil
 }
 
-// sumOf returns the checksum of a file in the form of listings, and its size in bytes.
-func sumOf(path string) (string, int64, error) {
+// fileChecksum returns the checksum of a file in the form of listings, and its size in bytes.
+func fileChecksum(path string) (string, int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", 0, err
@@ -149,13 +149,13 @@ func sumOf(path string) (string, int64, error) {
 	defer f.Close()
 	h := sha256.New()
 	n, err := io.Copy(h, f)
-	return sumText(h.Sum(nil)), n, err
+	return formatChecksum(h.Sum(nil)), n, err
 }
 
-func sumText(sum []byte) string { return checksumOf + hex.EncodeToString(sum) }
+func formatChecksum(sum []byte) string { return checksumPrefix + hex.EncodeToString(sum) }
 
-// examine opens a database and reads all its blocks.
-func examine(ctx context.Context, path string) (vulndb.Info, error) {
+// verifyDatabase opens a database and reads all its blocks.
+func verifyDatabase(ctx context.Context, path string) (vulndb.Info, error) {
 	db, err := vulndb.Open(path)
 	if err != nil {
 		return vulndb.Info{}, err

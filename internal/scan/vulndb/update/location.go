@@ -19,31 +19,31 @@ import (
 // a partial download. All are in one directory, so that a rename never leaves its file system.
 type dbLocation string
 
-func (p dbLocation) lock() string  { return string(p) + ".lock" }
-func (p dbLocation) state() string { return string(p) + ".state" }
-func (p dbLocation) part() string  { return string(p) + ".part" }
+func (p dbLocation) lockPath() string  { return string(p) + ".lock" }
+func (p dbLocation) statePath() string { return string(p) + ".state" }
+func (p dbLocation) partPath() string  { return string(p) + ".part" }
 
-// state is the stored result of the last check.
-type state struct {
-	URL      string    `json:"url"`
-	Checked  time.Time `json:"checked"`
-	ETag     string    `json:"etag,omitempty"`
-	Modified string    `json:"modified,omitempty"`
+// checkState is the stored result of the last check.
+type checkState struct {
+	URL       string    `json:"url"`
+	CheckedAt time.Time `json:"checked"`
+	ETag      string    `json:"etag,omitempty"`
+	Modified  string    `json:"modified,omitempty"`
 	// Listing is that of the database in use, as the server offered it.
 	Listing Listing `json:"listing"`
-	// Part is the listing of the file that is being fetched or imported. It is that of the database
+	// PartListing is the listing of the file that is being fetched or imported. It is that of the database
 	// in use when the process was killed after it had put the file there.
-	Part Listing `json:"part,omitzero"`
+	PartListing Listing `json:"part,omitzero"`
 }
 
-// known returns the possible listings of the database in use.
-func (s state) known() []Listing { return []Listing{s.Part, s.Listing} }
+// possibleListings returns the possible listings of the database in use.
+func (s checkState) possibleListings() []Listing { return []Listing{s.PartListing, s.Listing} }
 
-// origin returns the listing of the database in use; the zero one when it was built here. When two
+// currentListing returns the listing of the database in use; the zero one when it was built here. When two
 // match, its checksum decides.
-func (p dbLocation) origin(info vulndb.Info, st state) Listing {
+func (p dbLocation) currentListing(info vulndb.Info, st checkState) Listing {
 	var fit []Listing
-	for _, l := range st.known() {
+	for _, l := range st.possibleListings() {
 		if l.Checksum != "" && l.Built.Equal(info.Built) && l.Size == info.Size {
 			fit = append(fit, l)
 		}
@@ -52,46 +52,46 @@ func (p dbLocation) origin(info vulndb.Info, st state) Listing {
 	case len(fit) == 0:
 		return Listing{}
 	case len(fit) == 2 && fit[0].Checksum != fit[1].Checksum:
-		if sum, _, err := sumOf(string(p)); err != nil || sum != fit[0].Checksum {
+		if sum, _, err := fileChecksum(string(p)); err != nil || sum != fit[0].Checksum {
 			return fit[1]
 		}
 	}
 	return fit[0]
 }
 
-// recall returns the status of the database, and the state with its listing.
-func (p dbLocation) recall() (Status, state) {
-	here, _ := Look(string(p)) // a database that cannot be read is replaced
-	st := p.load()
+// loadStatus returns the status of the database, and the state with its listing.
+func (p dbLocation) loadStatus() (Status, checkState) {
+	here, _ := CurrentStatus(string(p)) // a database that cannot be read is replaced
+	st := p.loadState()
 	if here.Listing.Checksum != "" {
 		st.Listing = here.Listing
 	}
 	return here, st
 }
 
-// load returns the zero state when there is none or it is damaged: then everything is fetched
+// loadState returns the zero state when there is none or it is damaged: then everything is fetched
 // again.
-func (p dbLocation) load() state {
-	s, err := p.read()
+func (p dbLocation) loadState() checkState {
+	s, err := p.readState()
 	if err != nil {
-		return state{}
+		return checkState{}
 	}
 	return s
 }
 
-func (p dbLocation) read() (s state, err error) {
-	b, err := os.ReadFile(p.state())
+func (p dbLocation) readState() (s checkState, err error) {
+	b, err := os.ReadFile(p.statePath())
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
 	return s, err
 }
 
-const lockPoll = 100 * time.Millisecond
+const lockPollInterval = 100 * time.Millisecond
 
-// hold waits until no other update of the database runs, or until the timeout. The lock ends with
+// acquireLock waits until no other update of the database runs, or until the timeout. The lock ends with
 // its process.
-func (p dbLocation) hold(ctx context.Context, wait time.Duration) (release func(), err error) {
+func (p dbLocation) acquireLock(ctx context.Context, wait time.Duration) (release func(), err error) {
 	if wait > 0 {
 		var cancel func()
 		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("it was waited for %s", wait))
@@ -100,7 +100,7 @@ func (p dbLocation) hold(ctx context.Context, wait time.Duration) (release func(
 	if err := os.MkdirAll(filepath.Dir(string(p)), 0o755); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(p.lockPath(), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +111,10 @@ func (p dbLocation) hold(ctx context.Context, wait time.Duration) (release func(
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", p.lock(), err)
+			return nil, fmt.Errorf("lock %s: %w", p.lockPath(), err)
 		}
 		select {
-		case <-time.After(lockPoll):
+		case <-time.After(lockPollInterval):
 		case <-ctx.Done():
 			f.Close()
 			return nil, fmt.Errorf("another update runs: %w", context.Cause(ctx))

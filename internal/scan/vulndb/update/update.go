@@ -19,15 +19,15 @@ type Options struct {
 	Listing string            // http(s) or file URL, or path, of the listing
 	Key     ed25519.PublicKey // must have signed listings; nil: signatures are not checked
 
-	// Every is how long the last check is valid; until then no request is sent. 0 always checks.
-	Every time.Duration
-	// Stall is the timeout for a server that sends nothing; 0 is 30 s.
-	Stall time.Duration
-	// Within limits an update's duration once no other one runs, even while data arrives; 0 is
+	// CheckInterval is how long the last check is valid; until then no request is sent. 0 always checks.
+	CheckInterval time.Duration
+	// StallTimeout is the timeout for a server that sends nothing; 0 is 30 s.
+	StallTimeout time.Duration
+	// Timeout limits an update's duration once no other one runs, even while data arrives; 0 is
 	// unlimited. Received data is kept, and the next update resumes there.
-	Within time.Duration
-	// Wait limits the wait for another update of the same database; 0 is unlimited.
-	Wait time.Duration
+	Timeout time.Duration
+	// LockTimeout limits the wait for another update of the same database; 0 is unlimited.
+	LockTimeout time.Duration
 	// MaxSize is the maximum size of a database in bytes; 0 is 400 MiB.
 	MaxSize int64
 
@@ -49,25 +49,25 @@ const (
 
 // Status describes the existing database, and the result of an update.
 type Status struct {
-	Outcome Outcome
-	Present bool        // a database exists and can be read
-	Info    vulndb.Info // of it
-	Checked time.Time   // last successful request of the listing; zero is never
+	Outcome   Outcome
+	Present   bool        // a database exists and can be read
+	Info      vulndb.Info // of it
+	CheckedAt time.Time   // last successful request of the listing; zero is never
 	// that the database came with; of a bare file that was imported, what it would be; zero when it was built here
 	Listing Listing
 }
 
-const usualStall = 30 * time.Second
+const defaultStallTimeout = 30 * time.Second
 
-func (o Options) filled() Options {
-	if o.Stall == 0 {
-		o.Stall = usualStall
+func (o Options) withDefaults() Options {
+	if o.StallTimeout == 0 {
+		o.StallTimeout = defaultStallTimeout
 	}
 	if o.MaxSize == 0 {
-		o.MaxSize = usualMost
+		o.MaxSize = defaultMaxSize
 	}
 	if o.Client == nil {
-		o.Client = &http.Client{CheckRedirect: onlySafer}
+		o.Client = &http.Client{CheckRedirect: refuseDowngrade}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -78,12 +78,12 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Look returns the status of the existing database, without network access. An unreadable one is
+// CurrentStatus returns the status of the existing database, without network access. An unreadable one is
 // not present, and the error is returned; a missing one is not an error.
-func Look(target string) (Status, error) {
+func CurrentStatus(target string) (Status, error) {
 	p := dbLocation(target)
-	st := p.load()
-	s := Status{Checked: st.Checked}
+	st := p.loadState()
+	s := Status{CheckedAt: st.CheckedAt}
 	db, err := vulndb.Open(target)
 	if errors.Is(err, os.ErrNotExist) {
 		return s, nil
@@ -92,7 +92,7 @@ func Look(target string) (Status, error) {
 		return s, err
 	}
 	s.Present, s.Info = true, db.Info()
-	s.Listing = p.origin(s.Info, st)
+	s.Listing = p.currentListing(s.Info, st)
 	return s, db.Close()
 }
 
@@ -100,11 +100,11 @@ func Look(target string) (Status, error) {
 // fetched or imported must be signed, also when that happened before the key was set. One that was
 // built here needs no signature. A missing or unreadable one is not an error here.
 func Verify(target string, key ed25519.PublicKey) error {
-	if _, err := dbLocation(target).read(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := dbLocation(target).readState(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature,
 			target, err)
 	}
-	s, _ := Look(target) // opening it returns the error
+	s, _ := CurrentStatus(target) // opening it returns the error
 	if s.Listing.Checksum == "" {
 		return nil
 	}
@@ -118,14 +118,14 @@ func Verify(target string, key ed25519.PublicKey) error {
 // Update brings the database up to date. On failure it returns the error, and the status of the
 // existing database.
 func Update(ctx context.Context, o Options) (Status, error) {
-	o = o.filled()
+	o = o.withDefaults()
 	p := dbLocation(o.Target)
-	release, err := p.hold(ctx, o.Wait)
+	release, err := p.acquireLock(ctx, o.LockTimeout)
 	if err == nil {
 		defer release()
-		if o.Within > 0 {
+		if o.Timeout > 0 {
 			var cancel func()
-			ctx, cancel = context.WithTimeoutCause(ctx, o.Within, fmt.Errorf("it takes longer than %s", o.Within))
+			ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("it takes longer than %s", o.Timeout))
 			defer cancel()
 		}
 		var outcome Outcome
@@ -134,12 +134,12 @@ func Update(ctx context.Context, o Options) (Status, error) {
 			err = context.Cause(ctx) // the cause, not the resulting error
 		}
 		if err == nil {
-			s, err := Look(o.Target)
+			s, err := CurrentStatus(o.Target)
 			s.Outcome = outcome
 			return s, err
 		}
 	}
-	s, lookErr := Look(o.Target)
+	s, lookErr := CurrentStatus(o.Target)
 	s.Outcome = Failed
 	switch {
 	case s.Present:
@@ -155,32 +155,32 @@ func Update(ctx context.Context, o Options) (Status, error) {
 
 // update does the work; the caller holds the lock.
 func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
-	here, st := p.recall()
+	here, st := p.loadStatus()
 	if st.URL != o.Listing {
-		st = state{URL: o.Listing, Listing: st.Listing, Part: st.Part}
+		st = checkState{URL: o.Listing, Listing: st.Listing, PartListing: st.PartListing}
 	}
 	// The last check does not apply to a database that was built or restored here since.
 	trusted := here.Listing.verify(o.Key) == nil
 	asked := trusted && here.Listing.Checksum != ""
 	now := o.Now()
-	if age := now.Sub(st.Checked); asked && o.Every > 0 && age >= 0 && age < o.Every {
+	if age := now.Sub(st.CheckedAt); asked && o.CheckInterval > 0 && age >= 0 && age < o.CheckInterval {
 		return NotChecked, nil
 	}
-	src, err := open(o)
+	src, err := openSource(o)
 	if err != nil {
 		return "", err
 	}
-	known := validators{st.ETag, st.Modified}
+	known := cacheValidators{st.ETag, st.Modified}
 	if !asked {
-		known = validators{}
+		known = cacheValidators{}
 	}
-	offer, err := src.listing(ctx, known)
+	offer, err := src.fetchListing(ctx, known)
 	if err != nil {
 		return "", err
 	}
-	if offer.same {
-		st.Checked = now
-		return Current, p.settled(st)
+	if offer.notModified {
+		st.CheckedAt = now
+		return Current, p.saveCurrent(st)
 	}
 	l, err := ParseListing(offer.body, o.MaxSize)
 	if err == nil {
@@ -189,31 +189,31 @@ func (p dbLocation) update(ctx context.Context, o Options) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	if here.Present && !newer(l, here, trusted) {
-		st.Checked = now
+	if here.Present && !isReplacement(l, here, trusted) {
+		st.CheckedAt = now
 		if asked {
 			st.ETag, st.Modified = offer.ETag, offer.Modified
 		}
-		return Current, p.settled(st)
+		return Current, p.saveCurrent(st)
 	}
-	if err := p.fetch(ctx, o, src, l); err != nil {
+	if err := p.downloadDatabase(ctx, o, src, l); err != nil {
 		return "", err
 	}
-	st = state{URL: o.Listing, Checked: now, ETag: offer.ETag, Modified: offer.Modified, Listing: l}
-	return Updated, writeJSON(p.state(), st)
+	st = checkState{URL: o.Listing, CheckedAt: now, ETag: offer.ETag, Modified: offer.Modified, Listing: l}
+	return Updated, writeJSON(p.statePath(), st)
 }
 
-// settled saves the state when the database is the newest, and removes a partial download.
-func (p dbLocation) settled(st state) error {
-	_ = os.Remove(p.part())
-	st.Part = Listing{}
-	return writeJSON(p.state(), st)
+// saveCurrent saves the state when the database is the newest, and removes a partial download.
+func (p dbLocation) saveCurrent(st checkState) error {
+	_ = os.Remove(p.partPath())
+	st.PartListing = Listing{}
+	return writeJSON(p.statePath(), st)
 }
 
-// newer reports whether the listed database replaces the existing one. An older one never does: a
+// isReplacement reports whether the listed database replaces the existing one. An older one never does: a
 // user imports it to go back. An unsigned database that must be signed is replaced by any: its date
 // is not trusted.
-func newer(l Listing, here Status, trusted bool) bool {
+func isReplacement(l Listing, here Status, trusted bool) bool {
 	if !trusted && here.Listing.Checksum != "" {
 		return true
 	}

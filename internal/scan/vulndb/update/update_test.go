@@ -106,7 +106,7 @@ func TestUpdate(t *testing.T) {
 	st, err := Update(t.Context(), o)
 	check(t, err)
 	if st.Outcome != Updated || !st.Present || !st.Info.Built.Equal(day) || last != st.Info.Size ||
-		st.Checked.IsZero() {
+		st.CheckedAt.IsZero() {
 		t.Errorf("first: %+v", st)
 	}
 	s.asked()
@@ -115,11 +115,11 @@ func TestUpdate(t *testing.T) {
 	if asked := s.asked(); st.Outcome != Current || len(asked) != 1 || !strings.Contains(asked[0], "GMT") {
 		t.Errorf("again: %+v, asked %q", st, asked)
 	}
-	o.Every = time.Hour
+	o.CheckInterval = time.Hour
 	if st, err = Update(t.Context(), o); err != nil || st.Outcome != NotChecked || len(s.asked()) != 0 {
 		t.Errorf("a moment later: %+v, %v", st, err)
 	}
-	o.Every = 0
+	o.CheckInterval = 0
 	s.publish(t, day.Add(24*time.Hour), nil)
 	st, err = Update(t.Context(), o)
 	check(t, err)
@@ -142,7 +142,7 @@ func TestUpdate(t *testing.T) {
 func TestReplacedHere(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
-	o.Every = time.Hour
+	o.CheckInterval = time.Hour
 	fetched := func(want time.Time) {
 		t.Helper()
 		if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated || !st.Info.Built.Equal(want) {
@@ -161,7 +161,7 @@ func TestReplacedHere(t *testing.T) {
 		t.Errorf("newer than what is listed: %+v, %v", st, err)
 	}
 	check(t, os.WriteFile(o.Target, restored, 0o600))
-	o.Every = 0
+	o.CheckInterval = 0
 	fetched(day.Add(24 * time.Hour))
 }
 
@@ -236,7 +236,7 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			s := newSite(t, day, nil)
 			o := s.options(t)
 			if name == "silent" {
-				o.Stall = 200 * time.Millisecond
+				o.StallTimeout = 200 * time.Millisecond
 			}
 			_, err := Update(t.Context(), o)
 			check(t, err)
@@ -315,7 +315,7 @@ func TestSignatures(t *testing.T) {
 	o := s.options(t)
 	_, err = Update(t.Context(), o)
 	check(t, err)
-	o.Key, o.Every = public, time.Hour
+	o.Key, o.CheckInterval = public, time.Hour
 	if _, err := Update(t.Context(), o); !errors.Is(err, ErrSignature) {
 		t.Errorf("a key that was set later: %v", err)
 	}
@@ -333,7 +333,7 @@ func TestSignatures(t *testing.T) {
 func TestTwoUpdatesAtOnce(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
-	o.Every = time.Hour
+	o.CheckInterval = time.Hour
 	var wg sync.WaitGroup
 	outcomes := make([]Outcome, 4)
 	for i := range outcomes {
@@ -357,7 +357,7 @@ func TestTwoUpdatesAtOnce(t *testing.T) {
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	s := newSite(t, day, nil)
 	o := s.options(t)
-	release, err := dbLocation(o.Target).hold(t.Context(), 0)
+	release, err := dbLocation(o.Target).acquireLock(t.Context(), 0)
 	check(t, err)
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -374,7 +374,7 @@ func TestDamagedDatabaseIsReplaced(t *testing.T) {
 	_, err := Update(t.Context(), o)
 	check(t, err)
 	check(t, os.WriteFile(o.Target, []byte("rubbish"), 0o600))
-	if st, err := Look(o.Target); !errors.Is(err, vulndb.ErrNotDatabase) || st.Present {
+	if st, err := CurrentStatus(o.Target); !errors.Is(err, vulndb.ErrNotDatabase) || st.Present {
 		t.Errorf("look: %+v, %v", st, err)
 	}
 	if st, err := Update(t.Context(), o); err != nil || st.Outcome != Updated {
@@ -389,7 +389,7 @@ func TestRedirectsStaySafe(t *testing.T) {
 	o := plain.options(t)
 	o.Listing = safe.URL + "/latest.json"
 	o.Client = safe.Client()
-	o.Client.CheckRedirect = onlySafer
+	o.Client.CheckRedirect = refuseDowngrade
 	if _, err := Update(t.Context(), o); err == nil || !strings.Contains(err.Error(), "leads from https") {
 		t.Errorf("got %v", err)
 	}
@@ -492,18 +492,18 @@ func TestLimits(t *testing.T) {
 		return true
 	}
 	o := s.options(t)
-	o.Within = 300 * time.Millisecond
+	o.Timeout = 300 * time.Millisecond
 	st, err := Update(t.Context(), o)
 	if st.Outcome != Failed || err == nil ||
 		!strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
 		t.Errorf("trickling: %+v, %v", st, err)
 	}
-	if part, err := os.Stat(dbLocation(o.Target).part()); err != nil || part.Size() != 1000 {
+	if part, err := os.Stat(dbLocation(o.Target).partPath()); err != nil || part.Size() != 1000 {
 		t.Errorf("what came: %v, %v", part, err)
 	}
-	release, err := dbLocation(o.Target).hold(t.Context(), 0)
+	release, err := dbLocation(o.Target).acquireLock(t.Context(), 0)
 	check(t, err)
-	o.Within, o.Wait = 0, 50*time.Millisecond
+	o.Timeout, o.LockTimeout = 0, 50*time.Millisecond
 	if _, err = Update(t.Context(), o); err == nil ||
 		!strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
 		t.Errorf("held: %v", err)
@@ -523,7 +523,8 @@ func TestNothingIsLeft(t *testing.T) {
 	o := s.options(t)
 	_, err := Update(t.Context(), o)
 	check(t, err)
-	part, left := dbLocation(o.Target).part(), filepath.Join(filepath.Dir(o.Target), ".buildyard-0123456789abcdef.tmp")
+	part, left := dbLocation(o.Target).partPath(),
+		filepath.Join(filepath.Dir(o.Target), ".buildyard-0123456789abcdef.tmp")
 	check(t, os.WriteFile(part, []byte("half"), 0o644))
 	check(t, os.WriteFile(left, []byte("half"), 0o644))
 	_, err = Update(t.Context(), o)
@@ -587,13 +588,13 @@ func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 			o := s.options(t)
 			_, err := Update(t.Context(), o)
 			check(t, err)
-			was := dbLocation(o.Target).load()
+			was := dbLocation(o.Target).loadState()
 			s.publish(t, day.AddDate(0, 0, 1), c.after)
 			st, err := c.bring(o)
 			check(t, err)
 			killed := was
-			killed.Part = st.Listing
-			check(t, writeJSON(dbLocation(o.Target).state(), killed))
+			killed.PartListing = st.Listing
+			check(t, writeJSON(dbLocation(o.Target).statePath(), killed))
 
 			is := func(when string) {
 				t.Helper()
@@ -635,16 +636,16 @@ func TestTwoListingsOfOneTime(t *testing.T) {
 	_, err = Update(t.Context(), o)
 	check(t, err)
 	p := dbLocation(o.Target)
-	st := p.load()
-	st.Part = st.Listing
-	st.Part.Checksum = "sha256:" + strings.Repeat("0", 64)
-	st.Part.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(private, st.Part.SignedText()))
-	check(t, writeJSON(p.state(), st))
+	st := p.loadState()
+	st.PartListing = st.Listing
+	st.PartListing.Checksum = "sha256:" + strings.Repeat("0", 64)
+	st.PartListing.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(private, st.PartListing.SignedText()))
+	check(t, writeJSON(p.statePath(), st))
 	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
 		t.Errorf("that which is being fetched is taken for that in use: %v", err)
 	}
-	st.Listing, st.Part = st.Part, st.Listing
-	check(t, writeJSON(p.state(), st))
+	st.Listing, st.PartListing = st.PartListing, st.Listing
+	check(t, writeJSON(p.statePath(), st))
 	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
 		t.Errorf("that before is taken for that which was fetched: %v", err)
 	}

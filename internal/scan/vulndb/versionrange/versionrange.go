@@ -15,38 +15,42 @@ import (
 
 // Bound is one end of an interval.
 type Bound struct {
-	Version string
-	Open    bool // the version itself is excluded
-	None    bool // this side is unbounded
+	Version   string
+	Excluded  bool // the version itself is excluded
+	Unbounded bool // this side is unbounded
 }
 
 // Interval is the set of versions between two bounds.
 type Interval struct{ Low, High Bound }
 
-// All contains every version.
-var All = Interval{Bound{None: true}, Bound{None: true}}
+// AllVersions contains every version.
+var AllVersions = Interval{Bound{Unbounded: true}, Bound{Unbounded: true}}
 
-// From contains a version and all later ones.
-func From(v string) Interval { return Interval{Bound{Version: v}, Bound{None: true}} }
+// AtLeast contains a version and all later ones.
+func AtLeast(v string) Interval { return Interval{Bound{Version: v}, Bound{Unbounded: true}} }
 
 // Above contains the versions after v.
-func Above(v string) Interval { return Interval{Bound{Version: v, Open: true}, Bound{None: true}} }
+func Above(v string) Interval {
+	return Interval{Bound{Version: v, Excluded: true}, Bound{Unbounded: true}}
+}
 
 // Below contains the versions before v.
-func Below(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v, Open: true}} }
+func Below(v string) Interval {
+	return Interval{Bound{Unbounded: true}, Bound{Version: v, Excluded: true}}
+}
 
-// UpTo contains a version and all earlier ones.
-func UpTo(v string) Interval { return Interval{Bound{None: true}, Bound{Version: v}} }
+// AtMost contains a version and all earlier ones.
+func AtMost(v string) Interval { return Interval{Bound{Unbounded: true}, Bound{Version: v}} }
 
-// Only contains one version.
-func Only(v string) Interval { return Interval{Bound{Version: v}, Bound{Version: v}} }
+// Exactly contains one version.
+func Exactly(v string) Interval { return Interval{Bound{Version: v}, Bound{Version: v}} }
 
-// Order compares two versions of an ecosystem.
-type Order func(a, b string) int
+// CompareFunc compares two versions of an ecosystem.
+type CompareFunc func(a, b string) int
 
 // Intersect returns the intersection of all intervals; false when it is empty.
-func (o Order) Intersect(list []Interval) (Interval, bool) {
-	out := All
+func (o CompareFunc) Intersect(list []Interval) (Interval, bool) {
+	out := AllVersions
 	for _, i := range list {
 		if o.compareLow(i.Low, out.Low) > 0 {
 			out.Low = i.Low
@@ -55,31 +59,31 @@ func (o Order) Intersect(list []Interval) (Interval, bool) {
 			out.High = i.High
 		}
 	}
-	return out, !o.empty(out)
+	return out, !o.isEmpty(out)
 }
 
 // Complement returns the intervals outside of all given ones, lowest first.
-func (o Order) Complement(list []Interval) []Interval {
-	list = slices.DeleteFunc(slices.Clone(list), o.empty)
+func (o CompareFunc) Complement(list []Interval) []Interval {
+	list = slices.DeleteFunc(slices.Clone(list), o.isEmpty)
 	slices.SortStableFunc(list, func(a, b Interval) int { return o.compareLow(a.Low, b.Low) })
 	var out []Interval
-	low := Bound{None: true}
+	low := Bound{Unbounded: true}
 	for _, i := range list {
-		if !i.Low.None {
-			gap := Interval{low, Bound{Version: i.Low.Version, Open: !i.Low.Open}}
-			if !o.empty(gap) {
+		if !i.Low.Unbounded {
+			gap := Interval{low, Bound{Version: i.Low.Version, Excluded: !i.Low.Excluded}}
+			if !o.isEmpty(gap) {
 				out = append(out, gap)
 			}
 		}
-		if i.High.None {
+		if i.High.Unbounded {
 			return out
 		}
-		next := Bound{Version: i.High.Version, Open: !i.High.Open}
-		if low.None || o.compareLow(next, low) > 0 {
+		next := Bound{Version: i.High.Version, Excluded: !i.High.Excluded}
+		if low.Unbounded || o.compareLow(next, low) > 0 {
 			low = next
 		}
 	}
-	return append(out, Interval{low, Bound{None: true}})
+	return append(out, Interval{low, Bound{Unbounded: true}})
 }
 
 // Ranges converts the intervals to ranges of an advisory.
@@ -87,12 +91,12 @@ func Ranges(list []Interval) []vulndb.Range {
 	out := make([]vulndb.Range, 0, len(list))
 	for _, i := range list {
 		r := vulndb.Range{}
-		if !i.Low.None {
-			r.Introduced, r.IntroducedOpen = i.Low.Version, i.Low.Open
+		if !i.Low.Unbounded {
+			r.Introduced, r.IntroducedOpen = i.Low.Version, i.Low.Excluded
 		}
 		switch {
-		case i.High.None:
-		case i.High.Open:
+		case i.High.Unbounded:
+		case i.High.Excluded:
 			r.Fixed = i.High.Version
 		default:
 			r.LastAffected = i.High.Version
@@ -102,47 +106,47 @@ func Ranges(list []Interval) []vulndb.Range {
 	return out
 }
 
-func (o Order) compareLow(a, b Bound) int {
+func (o CompareFunc) compareLow(a, b Bound) int {
 	switch {
-	case a.None && b.None:
+	case a.Unbounded && b.Unbounded:
 		return 0
-	case a.None:
+	case a.Unbounded:
 		return -1
-	case b.None:
+	case b.Unbounded:
 		return 1
 	}
 	if c := o(a.Version, b.Version); c != 0 {
 		return c
 	}
-	return open(a) - open(b)
+	return excludedOrder(a) - excludedOrder(b)
 }
 
-func (o Order) compareHigh(a, b Bound) int {
+func (o CompareFunc) compareHigh(a, b Bound) int {
 	switch {
-	case a.None && b.None:
+	case a.Unbounded && b.Unbounded:
 		return 0
-	case a.None:
+	case a.Unbounded:
 		return 1
-	case b.None:
+	case b.Unbounded:
 		return -1
 	}
 	if c := o(a.Version, b.Version); c != 0 {
 		return c
 	}
-	return open(b) - open(a)
+	return excludedOrder(b) - excludedOrder(a)
 }
 
-func open(b Bound) int {
-	if b.Open {
+func excludedOrder(b Bound) int {
+	if b.Excluded {
 		return 1
 	}
 	return 0
 }
 
-func (o Order) empty(i Interval) bool {
-	if i.Low.None || i.High.None {
+func (o CompareFunc) isEmpty(i Interval) bool {
+	if i.Low.Unbounded || i.High.Unbounded {
 		return false
 	}
 	c := o(i.Low.Version, i.High.Version)
-	return c > 0 || c == 0 && (i.Low.Open || i.High.Open)
+	return c > 0 || c == 0 && (i.Low.Excluded || i.High.Excluded)
 }

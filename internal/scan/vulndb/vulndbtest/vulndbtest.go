@@ -110,7 +110,7 @@ func byProduct(list []vulndb.Applicability) []entry {
 		seen := map[vulndb.ApplicabilityKey]bool{}
 		for _, n := range a.Nodes {
 			for _, c := range n.Criteria {
-				_, vendor, name, ok := feed.Product(c.CPE)
+				_, vendor, name, ok := feed.CPEProduct(c.CPE)
 				k := vulndb.ApplicabilityKey{
 					Vendor: vulndb.ProductKey(vendor), Product: vulndb.ProductKey(name),
 					Number: uint32(i),

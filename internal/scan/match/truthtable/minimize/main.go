@@ -31,12 +31,12 @@ func main() {
 }
 
 func run(from, to string) error {
-	for _, set := range truthtable.Sets {
-		files, err := reduced(from, set)
+	for _, set := range truthtable.AdvisorySets {
+		files, err := reduceSet(from, set)
 		if err != nil {
 			return err
 		}
-		packed, err := pack(files)
+		packed, err := packArchive(files)
 		if err != nil {
 			return fmt.Errorf("packing %s: %w", set, err)
 		}
@@ -48,14 +48,14 @@ func run(from, to string) error {
 	return nil
 }
 
-// file is a record of a set, by its name within.
-type file struct {
+// recordFile is a record of a set, by its name within.
+type recordFile struct {
 	name string
 	data []byte
 }
 
-// reduced returns the records of a set that the table needs, sorted by name.
-func reduced(from, set string) ([]file, error) {
+// reduceSet returns the records of a set that the table needs, sorted by name.
+func reduceSet(from, set string) ([]recordFile, error) {
 	rows, err := truthtable.Rows()
 	if err != nil {
 		return nil, err
@@ -64,11 +64,11 @@ func reduced(from, set string) ([]file, error) {
 	for _, r := range rows {
 		cited[r.Advisory], ids[r.Vulnerability] = true, true
 	}
-	form := forms[set]
-	var out []file
+	form := formats[set]
+	var out []recordFile
 	err = truthtable.ReadSet(from, set, func(name string, data []byte) error {
 		id := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
-		if !form.is(name) || form.named && !ids[id] && !cited[name] {
+		if !form.isRecord(name) || form.nameHasIDs && !ids[id] && !cited[name] {
 			return nil
 		}
 		small, about, err := form.reduce(data, ids)
@@ -76,16 +76,16 @@ func reduced(from, set string) ([]file, error) {
 			return fmt.Errorf("reducing %s: %w", name, err)
 		}
 		if cited[name] || slices.ContainsFunc(append(about, id), func(id string) bool { return ids[id] }) {
-			out = append(out, file{strings.TrimPrefix(name, set+"/"), small})
+			out = append(out, recordFile{strings.TrimPrefix(name, set+"/"), small})
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b recordFile) int { return strings.Compare(a.name, b.name) })
 	return out, err
 }
 
-// pack creates an archive that depends on the files alone.
-func pack(files []file) ([]byte, error) {
+// packArchive creates an archive that depends on the files alone.
+func packArchive(files []recordFile) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := zstd.NewWriter(&out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {

@@ -18,14 +18,14 @@ func TestCarriedIsFresh(t *testing.T) {
 	if dir == "" {
 		t.Skip("SHARED does not name the folder with the whole sets of advisories")
 	}
-	for _, set := range truthtable.Sets {
-		want, err := reduced(filepath.Join(dir, "data", "vuln"), set)
+	for _, set := range truthtable.AdvisorySets {
+		want, err := reduceSet(filepath.Join(dir, "data", "vuln"), set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []file
+		var got []recordFile
 		err = truthtable.ReadSet(carried, set, func(name string, data []byte) error {
-			got = append(got, file{name[len(set)+1:], data})
+			got = append(got, recordFile{name[len(set)+1:], data})
 			return nil
 		})
 		if err != nil {
@@ -49,7 +49,7 @@ var prose = regexp.MustCompile(
 
 func TestCarriedIsFactsOnly(t *testing.T) {
 	total := int64(0)
-	for _, set := range truthtable.Sets {
+	for _, set := range truthtable.AdvisorySets {
 		err := truthtable.ReadSet(carried, set, func(name string, data []byte) error {
 			if at := prose.Find(data); at != nil {
 				t.Errorf("%s holds %s", name, at)
@@ -71,12 +71,12 @@ func TestCarriedIsFactsOnly(t *testing.T) {
 }
 
 func TestTwoPacksAreTheSame(t *testing.T) {
-	files := []file{{"a/b.json", []byte("{}")}, {"c.json", bytes.Repeat([]byte("x"), 1<<16)}}
-	a, err := pack(files)
+	files := []recordFile{{"a/b.json", []byte("{}")}, {"c.json", bytes.Repeat([]byte("x"), 1<<16)}}
+	a, err := packArchive(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := pack(files)
+	b, err := packArchive(files)
 	if err != nil || !bytes.Equal(a, b) {
 		t.Errorf("two packs of the same files differ (%v)", err)
 	}

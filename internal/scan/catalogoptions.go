@@ -1,0 +1,37 @@
+package scan
+
+import (
+	"runtime"
+
+	"github.com/buildyard/buildyard/internal/scan/catalog"
+	"github.com/buildyard/buildyard/internal/scan/catalog/cpe"
+	"github.com/buildyard/buildyard/internal/scan/catalog/extractors"
+)
+
+// imageWorkers is how many goroutines per processor read a volume of an image: while one decodes a
+// frame of a compressed disk, others wait for the same frame.
+const imageWorkers = 4
+
+// catalogOptions returns how a volume is cataloged.
+func (v *volume) catalogOptions(o Options) catalog.Options {
+	out := catalog.Options{Extractors: extractors.All(), CPEs: cpe.ForPackage, Limits: o.Limits}
+	if o.IncludeMacOS {
+		out.Extractors = append(out.Extractors, extractors.System()...)
+	}
+	if v.Format != dirFormat {
+		out.Workers = imageWorkers * runtime.GOMAXPROCS(0)
+	}
+	if o.Progress != nil {
+		name := v.Name
+		out.Progress = func(files, packages int) { o.Progress(name, files, packages) }
+	}
+	return out
+}
+
+// Complete sets the fields that follow from kind, name and version, for a package outside of a
+// scan.
+func Complete(p catalog.Package) catalog.Package {
+	p = catalog.Merge([]catalog.Package{p})[0]
+	p.CPEs = cpe.ForPackage(p)
+	return p
+}

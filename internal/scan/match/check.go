@@ -1,7 +1,0 @@
-package match
-
-// Check returns an error for invalid rules before any match uses them.
-func (r *Rules) Check() error {
-	_, err := r.ignored()
-	return err
-}

@@ -1,0 +1,52 @@
+package truthtable
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// AdvisorySets are the collections of advisories, each an archive NAME.tar.zst.
+var AdvisorySets = []string{
+	"brew", "ghsa-sample", "govulndb-osv", "kev", "nvd-overrides", "pypa", "rubysec", "rustsec",
+	"vulnrichment",
+}
+
+// ReadSet calls each for every file of a set in a directory of archives. The name is that of the
+// table: the set, then the path inside.
+func ReadSet(folder, set string, each func(name string, data []byte) error) error {
+	f, err := os.Open(filepath.Join(folder, set+".tar.zst"))
+	if err != nil {
+		return fmt.Errorf("reading advisories: %w", err)
+	}
+	defer f.Close()
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return fmt.Errorf("reading advisories: %w", err)
+	}
+	defer z.Close()
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading advisories of %s: %w", set, err)
+		case h.Typeflag != tar.TypeReg:
+			continue
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return fmt.Errorf("reading advisories of %s: %w", set, err)
+		}
+		if err := each(set+"/"+strings.TrimPrefix(h.Name, "./"), data); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package vulndb
+
+import "strings"
+
+// PackageKey returns the normalized name under which the packages of an ecosystem are stored, so that
+// names of the same package are equal.
+func PackageKey(eco Ecosystem, name string) string {
+	switch eco {
+	case PyPI: // PEP 503
+		return collapseSeparators(strings.ToLower(name))
+	case Crates: // its registry refuses two names that differ in these alone
+		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	case Homebrew:
+		return strings.ToLower(name)
+	case Maven:
+		group, artifact, ok := strings.Cut(name, ":")
+		if !ok {
+			return name
+		}
+		return strings.TrimSpace(group) + ":" + strings.TrimSpace(artifact)
+	default: // npm, RubyGems and Go distinguish upper case from lower case
+		return name
+	}
+}
+
+// collapseSeparators replaces every run of "-", "_" and "." by one "-".
+func collapseSeparators(s string) string {
+	var b strings.Builder
+	run := false
+	for _, r := range s {
+		if r == '-' || r == '_' || r == '.' {
+			run = true
+			continue
+		}
+		if run {
+			b.WriteByte('-')
+			run = false
+		}
+		b.WriteRune(r)
+	}
+	if run {
+		b.WriteByte('-')
+	}
+	return b.String()
+}
+
+// ProductKey returns the form of a vendor or product of a CPE under which applicabilities are
+// stored: lower case, without the escapes of formatted strings.
+func ProductKey(s string) string {
+	return strings.ToLower(strings.ReplaceAll(s, `\`, ""))
+}
+
+// Keys of entries; parts are separated by a zero byte, which no part contains.
+
+func advisoryPrefix(eco Ecosystem, name string) []byte {
+	return []byte(string(eco) + "\x00" + PackageKey(eco, name) + "\x00")
+}
+
+func applicabilityPrefix(vendor, product string) []byte {
+	return []byte(ProductKey(vendor) + "\x00" + ProductKey(product) + "\x00")
+}
