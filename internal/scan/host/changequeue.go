@@ -13,7 +13,8 @@ import (
 // next attempt.
 type debounce struct {
 	quietTime, maxDelay, retryDelay time.Duration
-	// that wait at most; more become those of their directories. 0 is defaultMaxChanges
+	// maxChanges limits the waiting changes; more become those of their directories. 0 is
+	// defaultMaxChanges.
 	maxChanges int
 }
 

@@ -10,7 +10,8 @@ import (
 
 // Options configure a host scanner.
 type Options struct {
-	// file of the inventory; its directory is created, files NAME.* next to it belong to the scanner
+	// InventoryPath is the file of the inventory. Its directory is created; files NAME.* next to it
+	// belong to the scanner.
 	InventoryPath string
 	Database      Database
 	Rules         Rules

@@ -2,6 +2,6 @@
 
 package watch
 
-// IsNetworkFS returns the file systems of programs and of other machines, which may not answer.
+// NetworkMounts returns the file systems of programs and of other machines, which may not answer.
 // This system cannot list those without accessing them.
-func IsNetworkFS() ([]Mount, error) { return nil, nil }
+func NetworkMounts() ([]Mount, error) { return nil, nil }

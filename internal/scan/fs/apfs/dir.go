@@ -12,8 +12,8 @@ import (
 
 // Limits of a directory that is read as a whole.
 const (
-	maxDirEntries = 1 << 20
-	maxNameBytes  = 32 << 20 // bytes
+	maxDirEntries   = 1 << 20
+	maxDirNameBytes = 32 << 20 // bytes
 )
 
 // dirEntry is a name in a directory.
@@ -140,7 +140,7 @@ func (f *FS) listDir(dir *inode) ([]fs.DirEntry, error) {
 	var bad error
 	names := 0
 	err := f.scanRecords(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
-		if len(out) >= maxDirEntries || names > maxNameBytes {
+		if len(out) >= maxDirEntries || names > maxDirNameBytes {
 			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",
 				maxDirEntries)
 			return false

@@ -13,7 +13,7 @@ import (
 
 const (
 	maxDirEntries    = 1 << 20  // of a directory that is read
-	maxNameBytes     = 32 << 20 // bytes of the names of a directory
+	maxDirNameBytes  = 32 << 20 // bytes of the names of a directory
 	maxDirBlocks     = 1 << 18  // of a directory
 	maxDamagedBlocks = 16       // damaged blocks of a directory, before the rest is skipped
 	entryHeaderSize  = 8
@@ -298,7 +298,7 @@ func (l *dirReader) isListed(name string, number uint32) (bool, error) {
 		return false, damaged("a name leads to the root")
 	case strings.ContainsAny(name, "/\x00"):
 		return false, damaged("it has a name with a slash or a zero in it")
-	case len(l.entries) >= maxDirEntries || l.nameBytes+len(name) > maxNameBytes:
+	case len(l.entries) >= maxDirEntries || l.nameBytes+len(name) > maxDirNameBytes:
 		l.damagedBlocks = maxDamagedBlocks
 		return false,
 			fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",

@@ -123,7 +123,7 @@ func TestEntries(t *testing.T) {
 			t.Errorf("%s: %q, above %d, %v, want %q", name, names, l.parentInode, err, c.want)
 		}
 	}
-	l := dirReader{fs: f, dir: &inode{number: 50}, nameBytes: maxNameBytes - 4}
+	l := dirReader{fs: f, dir: &inode{number: 50}, nameBytes: maxDirNameBytes - 4}
 	if err := l.readEntries(list(record(7, "abcd", 0), record(8, "e", 0), record(9, "f", 0))); err == nil ||
 		len(l.entries) != 1 || l.damagedBlocks != maxDamagedBlocks {
 		t.Errorf("names that are too long: %d, %v", len(l.entries), err)

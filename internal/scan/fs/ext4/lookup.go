@@ -39,7 +39,7 @@ func (f *FS) resolve(name string, last followMode) (n *inode, parent uint32, err
 		if !here.isDir() {
 			return nil, 0, syscall.ENOTDIR
 		}
-		if n, err = f.lookup(here, parentNumber(way), part); err != nil {
+		if n, err = f.lookup(here, parentInodeNumber(way), part); err != nil {
 			return nil, 0, err
 		}
 		if !n.isLink() || len(rest) == 0 && last == noFollowLast {
@@ -58,7 +58,7 @@ func (f *FS) resolve(name string, last followMode) (n *inode, parent uint32, err
 		}
 		rest = append(splitPath(target), rest...)
 	}
-	return way[len(way)-1], parentNumber(way), nil
+	return way[len(way)-1], parentInodeNumber(way), nil
 }
 
 // followMode reports whether a link at the end of a path is followed.
@@ -69,8 +69,8 @@ const (
 	noFollowLast followMode = false
 )
 
-// parentNumber returns the parent of the last inode of a path.
-func parentNumber(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
+// parentInodeNumber returns the parent of the last inode of a path.
+func parentInodeNumber(way []*inode) uint32 { return way[max(0, len(way)-2)].number }
 
 // splitPath splits a path.
 func splitPath(name string) []string {
