@@ -114,12 +114,12 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 	return s, err
 }
 
-// unknownKeyError matches the YAML error about an unknown key.
-var unknownKeyError = regexp.MustCompile(`field (\S+) not found in type \S+`)
+// unknownKeyPattern matches the YAML error about an unknown key.
+var unknownKeyPattern = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // rewordYAMLError rewords an error of the YAML reader for users.
 func rewordYAMLError(err error) error {
-	text := unknownKeyError.ReplaceAllString(err.Error(), `unknown key "$1"`)
+	text := unknownKeyPattern.ReplaceAllString(err.Error(), `unknown key "$1"`)
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(text, "yaml: unmarshal errors:")), " "))
 }
 

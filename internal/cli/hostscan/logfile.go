@@ -12,8 +12,8 @@ import (
 
 // Limits of the log; older files are removed.
 const (
-	logMegabytes = 10
-	logFiles     = 3 // besides the current one
+	maxLogMegabytes = 10
+	logFiles        = 3 // besides the current one
 )
 
 // serviceLog is the log of the service.
@@ -31,7 +31,7 @@ func openServiceLog(s settings, stderr io.Writer) (*serviceLog, error) {
 		if err := checkLogFile(s.LogFile); err != nil {
 			return nil, fmt.Errorf("log-file: %w", err)
 		}
-		file := &lumberjack.Logger{Filename: s.LogFile, MaxSize: logMegabytes, MaxBackups: logFiles}
+		file := &lumberjack.Logger{Filename: s.LogFile, MaxSize: maxLogMegabytes, MaxBackups: logFiles}
 		to, j.close = file, func() { _ = file.Close() }
 	}
 	l, err := s.logLevel()

@@ -144,7 +144,7 @@ func (g *globals) verifyDatabase(path string, s settings) error {
 	if err == nil {
 		err = update.Verify(path, o.Key)
 	}
-	if errors.Is(err, update.ErrSignature) {
+	if errors.Is(err, update.ErrInvalidSignature) {
 		advice := "import a signed bundle, or set db-update-url"
 		if s.DBUpdateURL != "" {
 			advice = "run \"imagescan db update\", or import a signed bundle"

@@ -16,8 +16,8 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb/atomicfile"
 )
 
-// defaultLicense is the license file in the current directory.
-const defaultLicense = "scanner.lic"
+// defaultLicenseFile is the license file in the current directory.
+const defaultLicenseFile = "scanner.lic"
 
 func licenseCommand(g *globals) *cobra.Command {
 	return cli.Family(&cobra.Command{
@@ -100,7 +100,7 @@ func formatExpiration(l license.License) string {
 // licensePath returns the license file: of the flag, the configuration, or the current directory.
 func (g *globals) licensePath() (string, error) {
 	s, err := g.settings()
-	return firstNonEmpty(g.licenseFile, s.LicenseFile, defaultLicense), err
+	return firstNonEmpty(g.licenseFile, s.LicenseFile, defaultLicenseFile), err
 }
 
 // license reads and verifies the license. Its error has a fixed

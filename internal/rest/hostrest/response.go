@@ -72,7 +72,7 @@ var statusByError = []struct {
 	code int
 }{
 	{host.ErrBusy, http.StatusConflict},
-	{host.ErrPath, http.StatusBadRequest},
+	{host.ErrInvalidPath, http.StatusBadRequest},
 	{host.ErrClosed, http.StatusServiceUnavailable},
 	{context.Canceled, http.StatusServiceUnavailable},
 }

@@ -31,21 +31,21 @@ func (h *Host) resolveDir(path string) (string, error) {
 		return "/", nil
 	}
 	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("%w: %s is not an absolute path", ErrPath, path)
+		return "", fmt.Errorf("%w: %s is not an absolute path", ErrInvalidPath, path)
 	}
 	if h.checkHungMounts(h.runCtx); h.hungMounts.contains(filepath.Clean(path)) {
-		return "", fmt.Errorf("%w: the file system of %s does not answer", ErrPath, path)
+		return "", fmt.Errorf("%w: the file system of %s does not answer", ErrInvalidPath, path)
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrPath, err)
+		return "", fmt.Errorf("%w: %w", ErrInvalidPath, err)
 	}
 	info, err := os.Stat(resolved)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrPath, err)
+		return "", fmt.Errorf("%w: %w", ErrInvalidPath, err)
 	}
 	if !info.IsDir() {
-		return "", fmt.Errorf("%w: %s is not a directory", ErrPath, path)
+		return "", fmt.Errorf("%w: %s is not a directory", ErrInvalidPath, path)
 	}
 	return resolved, nil
 }

@@ -21,11 +21,11 @@ import (
 
 // Errors that callers receive; match them with errors.Is.
 var (
-	ErrBusy    = errors.New("a full scan is running: wait for its end or stop it")
-	ErrPath    = errors.New("the path cannot be scanned")
-	ErrClosed  = errors.New("the host scanner is closed")
-	ErrDamaged = inventorydb.ErrDamaged // the inventory is damaged; it is rebuilt
-	ErrInUse   = inventorydb.ErrInUse   // another process uses the inventory
+	ErrBusy        = errors.New("a full scan is running: wait for its end or stop it")
+	ErrInvalidPath = errors.New("the path cannot be scanned")
+	ErrClosed      = errors.New("the host scanner is closed")
+	ErrDamaged     = inventorydb.ErrDamaged // the inventory is damaged; it is rebuilt
+	ErrInUse       = inventorydb.ErrInUse   // another process uses the inventory
 )
 
 // errRebuild is the cause with which scans end when the inventory is damaged.
@@ -234,7 +234,7 @@ type FullScanOptions struct {
 }
 
 // FullScan begins a full scan and returns the state RunningFull. It fails with ErrBusy while one
-// runs, and with ErrPath when the path is not a directory.
+// runs, and with ErrInvalidPath when the path is not a directory.
 func (h *Host) FullScan(o FullScanOptions) (State, error) { return h.startFullScan(o, triggerFullScan) }
 
 // StartRealTime begins real-time scanning. With a path it is restricted to that, begins with a full

@@ -40,14 +40,14 @@ type Report struct {
 // Report begins a report.
 func (h *Host) Report(q Query) *Report { return &Report{h, q} }
 
-// reportBatch is how many packages or findings are read in one transaction.
-const reportBatch = 200
+// reportBatchSize is how many packages or findings are read in one transaction.
+const reportBatchSize = 200
 
 // Packages iterates over the packages, in the order in which they came. An error is the last pair.
 func (r *Report) Packages() iter.Seq2[Package, error] {
 	return func(yield func(Package, error) bool) {
 		for after := uint64(0); ; {
-			list, next, err := r.host.inventory.Packages(after, r.query.Since, reportBatch)
+			list, next, err := r.host.inventory.Packages(after, r.query.Since, reportBatchSize)
 			if err != nil {
 				r.host.recordFailure(err, "A report could not be made.")
 				yield(Package{}, err)
@@ -96,7 +96,7 @@ func (r *Report) Findings() iter.Seq2[Finding, error] {
 		for more := true; more; {
 			var list []inventorydb.Finding
 			var err error
-			list, at, more, err = r.host.inventory.Findings(at, r.query.Since, reportBatch)
+			list, at, more, err = r.host.inventory.Findings(at, r.query.Since, reportBatchSize)
 			if err != nil {
 				r.host.recordFailure(err, "A report could not be made.")
 				yield(Finding{}, err)

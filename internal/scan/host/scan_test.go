@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	b := newBench(t, nil)
 	file := b.write("x", "")
 	for _, p := range []string{file, "relative", filepath.Join(b.dir, "missing")} {
-		if s, err := b.FullScan(FullScanOptions{Path: p}); !errors.Is(err, ErrPath) || s != Idle {
+		if s, err := b.FullScan(FullScanOptions{Path: p}); !errors.Is(err, ErrInvalidPath) || s != Idle {
 			t.Errorf("%s: %s %v", p, s, err)
 		}
 	}

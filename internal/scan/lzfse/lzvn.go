@@ -5,8 +5,8 @@ package lzfse
 const (
 	lzvnEnd = 0x06 // followed by seven bytes
 
-	previousDistance = 6 // low bits of an operation in place of a distance
-	largeDistance    = 7
+	previousDistance  = 6 // low bits of an operation in place of a distance
+	largeDistanceMark = 7
 )
 
 // DecodeLZVN decompresses LZVN to dst and returns the number of bytes. It ends with the end mark of
@@ -65,7 +65,7 @@ func (d *lzvn) execute(op byte) error {
 			return damaged("LZVN has no operation %#x", op)
 		}
 		head = 1
-	case largeDistance:
+	case largeDistanceMark:
 		head = 3
 	}
 	if d.pos+head > len(d.src) {

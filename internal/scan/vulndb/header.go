@@ -27,7 +27,7 @@ const (
 // Errors of Open and of reads for invalid files; match them with errors.Is.
 var (
 	ErrNotDatabase = errors.New("this is not a vulnerability database")
-	ErrNewer       = errors.New("this program is too old for the vulnerability database")
+	ErrNewerSchema = errors.New("this program is too old for the vulnerability database")
 	ErrDamaged     = errors.New("the vulnerability database is damaged")
 )
 
@@ -120,7 +120,8 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		return header{}, fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, size)
 	}
 	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
-		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program", ErrNewer,
+		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program",
+			ErrNewerSchema,
 			s, Schema)
 	} else if s != Schema {
 		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, s)

@@ -410,7 +410,7 @@ func (p *partialWatcher) stop() error {
 			<-p.ended
 			p.closeFDs()
 		}()
-		return errHangs
+		return errHung
 	}
 	p.closeFDs()
 	return p.poller.stop()

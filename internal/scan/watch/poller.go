@@ -144,7 +144,7 @@ func (p *poller) flush(ctx context.Context) error {
 func (p *poller) stop() error {
 	close(p.quit)
 	if !waitEnded(p.ended) {
-		return errHangs
+		return errHung
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ var ErrUnsupported = errors.New("this system has no such method")
 // Such a goroutine cannot be stopped.
 const hangTimeout = 8 * time.Second
 
-// errHangs is the error for a goroutine that is left behind.
-var errHangs = errors.New("a file system does not answer: who waits for it is left behind")
+// errHung is the error for a goroutine that is left behind.
+var errHung = errors.New("a file system does not answer: who waits for it is left behind")
 
 // waitEnded waits until a goroutine has ended, and reports whether it has.
 func waitEnded(ended <-chan struct{}) bool {

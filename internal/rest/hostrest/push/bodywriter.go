@@ -16,8 +16,8 @@ import (
 // reservedBytes is the part of the size limit that is reserved for the text around the lists.
 const reservedBytes = 16 << 10
 
-// minFirstScore is the minimum score of the vulnerabilities that are sent first.
-const minFirstScore = 7
+// priorityMinScore is the minimum score of the vulnerabilities that are sent first.
+const priorityMinScore = 7
 
 // bodyWriter writes api.NodeScan in parts, as much of the lists as fits.
 type bodyWriter struct {
@@ -119,7 +119,7 @@ func (b *bodyWriter) writeFindings(h *host.Host) {
 				return
 			}
 			v := encode.Vulnerability(f)
-			if (v.Vulnerability.Score >= minFirstScore || v.Vulnerability.Exploited) != gravely {
+			if (v.Vulnerability.Score >= priorityMinScore || v.Vulnerability.Exploited) != gravely {
 				continue
 			}
 			b.countFinding(&v.Vulnerability)

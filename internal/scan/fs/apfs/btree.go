@@ -17,7 +17,7 @@ const (
 	treeHashed   = 0x80
 	treeNoHeader = 0x100
 
-	noValue = 0xffff
+	noValueOffset = 0xffff
 )
 
 // node is a node of a B-tree. Its bytes are immutable.
@@ -96,7 +96,7 @@ func (n *node) value(i, size int) []byte {
 		off, size = int(le.Uint16(n.data[at:])), int(le.Uint16(n.data[at+2:]))
 	}
 	from := n.valuesEnd - off
-	if off == noValue || from < n.keysOffset || size > off {
+	if off == noValueOffset || from < n.keysOffset || size > off {
 		return nil
 	}
 	return n.data[from : from+size : from+size]

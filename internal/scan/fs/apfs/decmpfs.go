@@ -106,7 +106,7 @@ func (f *FS) openCompressed(n *inode) (*compressedFile, error) {
 		return nil, fmt.Errorf("compression %d of file %d: %w", kind, p.inodeNumber, ErrUnsupported)
 	}
 	p.inline, p.compression = false, kind-1
-	fork, err := f.readXattr(p.inodeNumber, attrFork)
+	fork, err := f.readXattr(p.inodeNumber, attrResourceFork)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, damaged("compressed file %d has no resource fork", p.inodeNumber)
 	}

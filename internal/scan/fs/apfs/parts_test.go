@@ -76,7 +76,7 @@ func TestKeysAndValues(t *testing.T) {
 		"key to the end": {func(b []byte) { put(b, 8, end-keys-8, 20, 20) }, []int{keys +
 			8, end}, []int{end - 20, end}},
 		"over the end":   {func(b []byte) { put(b, 8, end-keys-7, 20, 21) }, nil, nil},
-		"no value":       {func(b []byte) { put(b, 0, 4, noValue, 0) }, []int{keys, keys + 4}, nil},
+		"no value":       {func(b []byte) { put(b, 0, 4, noValueOffset, 0) }, []int{keys, keys + 4}, nil},
 		"value at keys":  {func(b []byte) { put(b, 0, 4, end-keys, 5) }, []int{keys, keys + 4}, []int{keys, keys + 5}},
 		"value in table": {func(b []byte) { put(b, 0, 4, end-keys+1, 5) }, []int{keys, keys + 4}, nil},
 		"fixed": {func(b []byte) { b[32] |= nodeFixed; put(b, 8, 20) }, []int{keys + 8, keys +

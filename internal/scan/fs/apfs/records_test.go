@@ -153,7 +153,7 @@ func TestNamesOfDirectory(t *testing.T) {
 		entryRec(2, "n", 20, 10), entryRec(2, "o", 16, 0), short,
 		inodeRec(16, 2, modeRegular|0o644, 0), inodeRec(17, 2, modeDir|0o755, 0), entryRec(17, "x", 16, 8),
 		inodeRec(18, 17, modeDir|0o755, 0),
-		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrLink, []byte("d/../f\x00")),
+		inodeRec(19, 2, modeLink|0o777, 0), attrRec(19, attrSymlink, []byte("d/../f\x00")),
 		inodeRec(20, 2, modeLink|0o777, 0),
 	}
 	f := filesOf(t, list...)

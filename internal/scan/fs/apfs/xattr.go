@@ -13,9 +13,9 @@ const (
 	attrStream   = 1 // flags of an extended attribute: it is a data stream,
 	attrEmbedded = 2 // or it is in its record
 
-	attrLink       = "com.apple.fs.symlink"
-	attrCompressed = "com.apple.decmpfs"
-	attrFork       = "com.apple.ResourceFork"
+	attrSymlink      = "com.apple.fs.symlink"
+	attrCompressed   = "com.apple.decmpfs"
+	attrResourceFork = "com.apple.ResourceFork"
 
 	maxAttrBytes   = 32 << 20 // bytes of an attribute that is read whole
 	maxTargetBytes = 4 << 10
@@ -78,7 +78,7 @@ func (a xattr) readAll(most int64) ([]byte, error) {
 
 // linkTarget reads the target of a symbolic link.
 func (f *FS) linkTarget(n *inode) (string, error) {
-	a, err := f.readXattr(n.stat.Inode, attrLink)
+	a, err := f.readXattr(n.stat.Inode, attrSymlink)
 	if err != nil {
 		return "", damaged("symbolic link %d has no target: %v", n.stat.Inode, err)
 	}

@@ -27,7 +27,7 @@ const (
 	tempSuffix = ".tmp"
 )
 
-var tempName = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
+var tempNamePattern = regexp.MustCompile(`^\.buildyard-[0-9a-f]{16}\.tmp$`)
 
 // File is a file that is being written. One goroutine uses it.
 type File struct {
@@ -203,7 +203,7 @@ func pruneAbandoned(folder string) {
 	for {
 		names, err := d.Readdirnames(1000)
 		for _, name := range names {
-			if tempName.MatchString(name) {
+			if tempNamePattern.MatchString(name) {
 				removeAbandoned(filepath.Join(folder, name))
 			}
 		}

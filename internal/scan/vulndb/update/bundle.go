@@ -151,7 +151,7 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	}
 	if len(o.Key) > 0 {
 		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle",
-			ErrSignature)
+			ErrInvalidSignature)
 	}
 	if !vulndb.HasMagic(mark) {
 		return Listing{}, errors.New("it is neither a database nor a bundle")
@@ -194,7 +194,7 @@ func readBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 		return Listing{}, err
 	}
 	if n != l.Size || formatChecksum(h.Sum(nil)) != l.Checksum {
-		return Listing{}, fmt.Errorf("%w: the database in the bundle is not that of its listing", ErrChecksum)
+		return Listing{}, fmt.Errorf("%w: the database in the bundle is not that of its listing", ErrChecksumMismatch)
 	}
 	return l, readToEnd(t, z)
 }
@@ -205,7 +205,7 @@ func readToEnd(t *tar.Reader, z io.Reader) error {
 		return errors.New("the bundle does not end behind the database")
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(z, maxListingBytes)); err != nil {
-		return fmt.Errorf("%w: %w", ErrChecksum, err)
+		return fmt.Errorf("%w: %w", ErrChecksumMismatch, err)
 	}
 	return nil
 }

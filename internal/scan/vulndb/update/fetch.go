@@ -255,7 +255,7 @@ func (p dbLocation) downloadDatabase(ctx context.Context, o Options, src listing
 	}
 	if sum != l.Checksum {
 		os.Remove(p.partPath())
-		return fmt.Errorf("%w: the file has %s, the listing says %s", ErrChecksum, sum, l.Checksum)
+		return fmt.Errorf("%w: the file has %s, the listing says %s", ErrChecksumMismatch, sum, l.Checksum)
 	}
 	info, err := verifyDatabase(ctx, p.partPath())
 	if err == nil && !info.Built.Equal(l.Built) {
@@ -296,7 +296,8 @@ func (p dbLocation) download(ctx context.Context, o Options, src listingSource, 
 		return "", fmt.Errorf("the file ended after %d of %d bytes: %w", end, l.Size, io.ErrUnexpectedEOF)
 	case end > l.Size:
 		os.Remove(p.partPath())
-		return "", fmt.Errorf("%w: the file is longer than the %d bytes that the listing says", ErrChecksum, l.Size)
+		return "", fmt.Errorf("%w: the file is longer than the %d bytes that the listing says", ErrChecksumMismatch,
+			l.Size)
 	}
 	return formatChecksum(h.Sum(nil)), errors.Join(f.Truncate(l.Size), f.Sync())
 }

@@ -40,8 +40,8 @@ type Listing struct {
 
 // Errors of Update and Import; match them with errors.Is.
 var (
-	ErrChecksum  = errors.New("the checksum is wrong")
-	ErrSignature = errors.New("the signature is wrong")
+	ErrChecksumMismatch = errors.New("the checksum is wrong")
+	ErrInvalidSignature = errors.New("the signature is wrong")
 )
 
 const (
@@ -63,11 +63,11 @@ func (l Listing) verify(key ed25519.PublicKey) error {
 		return nil
 	}
 	if l.Signature == "" {
-		return fmt.Errorf("%w: the listing has none, and a key is set", ErrSignature)
+		return fmt.Errorf("%w: the listing has none, and a key is set", ErrInvalidSignature)
 	}
 	sig, err := base64.StdEncoding.DecodeString(l.Signature)
 	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, l.SignedText(), sig) {
-		return fmt.Errorf("%w: the listing is not signed with the key that is set", ErrSignature)
+		return fmt.Errorf("%w: the listing is not signed with the key that is set", ErrInvalidSignature)
 	}
 	return nil
 }
@@ -81,7 +81,8 @@ func ParseListing(b []byte, most int64) (Listing, error) {
 	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumPrefix))
 	switch {
 	case l.Schema > vulndb.Schema:
-		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program", vulndb.ErrNewer,
+		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program",
+			vulndb.ErrNewerSchema,
 			l.Schema, vulndb.Schema)
 	case l.Schema < vulndb.Schema:
 		return l, fmt.Errorf("the listing has schema %d, the program reads %d", l.Schema, vulndb.Schema)

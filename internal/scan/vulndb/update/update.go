@@ -101,7 +101,8 @@ func CurrentStatus(target string) (Status, error) {
 // built here needs no signature. A missing or unreadable one is not an error here.
 func Verify(target string, key ed25519.PublicKey) error {
 	if _, err := dbLocation(target).readState(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w", ErrSignature,
+		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w",
+			ErrInvalidSignature,
 			target, err)
 	}
 	s, _ := CurrentStatus(target) // opening it returns the error

@@ -300,7 +300,7 @@ func TestSignatures(t *testing.T) {
 	for name, c := range map[string]struct {
 		key  ed25519.PrivateKey
 		want error
-	}{"signed": {private, nil}, "unsigned": {nil, ErrSignature}, "by another": {other, ErrSignature}} {
+	}{"signed": {private, nil}, "unsigned": {nil, ErrInvalidSignature}, "by another": {other, ErrInvalidSignature}} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, day, c.key)
 			o := s.options(t)
@@ -316,7 +316,7 @@ func TestSignatures(t *testing.T) {
 	_, err = Update(t.Context(), o)
 	check(t, err)
 	o.Key, o.CheckInterval = public, time.Hour
-	if _, err := Update(t.Context(), o); !errors.Is(err, ErrSignature) {
+	if _, err := Update(t.Context(), o); !errors.Is(err, ErrInvalidSignature) {
 		t.Errorf("a key that was set later: %v", err)
 	}
 	s.publish(t, day.AddDate(0, 0, -2), private)
@@ -325,7 +325,7 @@ func TestSignatures(t *testing.T) {
 	}
 	check(t, Verify(o.Target, public))
 	check(t, os.WriteFile(o.Target+".state", []byte("{"), 0o600))
-	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
+	if err := Verify(o.Target, public); !errors.Is(err, ErrInvalidSignature) {
 		t.Errorf("nobody knows whether it is signed: %v", err)
 	}
 }
@@ -418,7 +418,7 @@ func TestExportAndImport(t *testing.T) {
 	if st.Outcome != Updated || !st.Info.Built.Equal(day) || st.Listing.Signature == "" {
 		t.Errorf("imported: %+v", st)
 	}
-	if _, err := Import(t.Context(), from.Target, to); !errors.Is(err, ErrSignature) {
+	if _, err := Import(t.Context(), from.Target, to); !errors.Is(err, ErrInvalidSignature) {
 		t.Errorf("a bare database with a key: %v", err)
 	}
 	to.Key = nil
@@ -577,11 +577,11 @@ func TestKilledBeforeItsStateIsWritten(t *testing.T) {
 	}{
 		"update": {private, nil, func(o Options) (Status, error) {
 			return Update(t.Context(), o)
-		}, ErrSignature},
+		}, ErrInvalidSignature},
 		"update to signed": {nil, private, func(o Options) (Status, error) { return Update(t.Context(), o) }, nil},
 		"import": {private, nil, func(o Options) (Status, error) {
 			return Import(t.Context(), bundle, o)
-		}, ErrSignature},
+		}, ErrInvalidSignature},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, day, c.before)
@@ -641,12 +641,12 @@ func TestTwoListingsOfOneTime(t *testing.T) {
 	st.PartListing.Checksum = "sha256:" + strings.Repeat("0", 64)
 	st.PartListing.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(private, st.PartListing.SignedText()))
 	check(t, writeJSON(p.statePath(), st))
-	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
+	if err := Verify(o.Target, public); !errors.Is(err, ErrInvalidSignature) {
 		t.Errorf("that which is being fetched is taken for that in use: %v", err)
 	}
 	st.Listing, st.PartListing = st.PartListing, st.Listing
 	check(t, writeJSON(p.statePath(), st))
-	if err := Verify(o.Target, public); !errors.Is(err, ErrSignature) {
+	if err := Verify(o.Target, public); !errors.Is(err, ErrInvalidSignature) {
 		t.Errorf("that before is taken for that which was fetched: %v", err)
 	}
 }
