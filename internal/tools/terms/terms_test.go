@@ -13,13 +13,14 @@ func TestCollect(t *testing.T) {
 		"a/b.go": `package a
 type tank struct{ level int }
 func (t *tank) fill() error { return errors.New("tank is full") }
-func flags() { f.StringVar(&o.Name, "name", "", "name of the tank") }
+func (t *tank) check() error { return farm.Invalid("level-max", "is too high") }
+func flags() { f.StringVar(&o.Name, "name", "", "name of the tank"); f.StringVar(&o.Kind, "tank-kind", "", help) }
 var m = metric.GaugeFamily("tank_level", "Level of the tank", nil)
 `,
 		"a/b_test.go":              "package a\nfunc TestX() {}\n",
 		"test/x/x.go":              "package x\ntype ignored int\n",
 		"internal/portal/p.html":   "<p>No tanks.</p>{{.Name}}<b>{{.X}}</b>",
-		"api/openapi.yaml":         "paths:\n  summary: List tanks\n",
+		"api/openapi.yaml":         "paths:\n  summary: List tanks\n  description: {type: string}\n",
 		"internal/tools/x/file.go": "package x\n",
 	} {
 		file := filepath.Join(dir, name)
@@ -42,11 +43,12 @@ var m = metric.GaugeFamily("tank_level", "Level of the tank", nil)
 		}
 		return strings.Join(out, ", ")
 	}
-	want := "package a, file b.go, type tank, field tank.level, method fill, function flags"
+	want := "package a, file b.go, type tank, field tank.level, method fill, method check, function flags"
 	if got := list(names); got != want {
 		t.Errorf("names: %s, want %s", got, want)
 	}
-	want = "error tank is full, help name of the tank, metric Level of the tank, API List tanks, portal No tanks."
+	want = "error tank is full, error level-max: is too high, help name of the tank, metric Level of the tank, API " +
+		"List tanks, portal No tanks."
 	if got := list(texts); got != want {
 		t.Errorf("texts: %s, want %s", got, want)
 	}

@@ -37,7 +37,7 @@ func goTexts(set *token.FileSet, file *ast.File, name string) (texts []sample) {
 				kind, first = "help", false
 			}
 			if lit, text := literal(node.Args, first); kind != "" && lit != nil {
-				add(kind, lit, text)
+				add(kind, lit, field(called, node.Args)+text)
 			}
 		case *ast.KeyValueExpr:
 			key, ok := node.Key.(*ast.Ident)
@@ -63,6 +63,23 @@ func calledName(call *ast.CallExpr) string {
 	return ""
 }
 
+// field returns the name that an error about a field begins with: Invalid("name", "is required") reads
+// "name: is required".
+func field(called string, args []ast.Expr) string {
+	if called != "Invalid" || len(args) == 0 {
+		return ""
+	}
+	lit, ok := args[0].(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	name, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return name + ": "
+}
+
 // words matches a text of two words or more, verbs of a format aside.
 var words = regexp.MustCompile(`(^|[^%a-z])[A-Za-z]{2,}\W+(%\S+\W+)*[A-Za-z]{2,}`)
 
@@ -73,7 +90,7 @@ func literal(args []ast.Expr, first bool) (found *ast.BasicLit, text string) {
 		if !ok || lit.Kind != token.STRING || found != nil && first {
 			continue
 		}
-		if s, err := strconv.Unquote(lit.Value); err == nil && words.MatchString(s) {
+		if s, err := strconv.Unquote(lit.Value); err == nil && strings.Contains(s, " ") && words.MatchString(s) {
 			found, text = lit, s
 		}
 	}
@@ -82,7 +99,7 @@ func literal(args []ast.Expr, first bool) (found *ast.BasicLit, text string) {
 
 var (
 	templateText = regexp.MustCompile(`>([^<>{}]*[a-z]{2}[^<>{}]*)<`)
-	description  = regexp.MustCompile(`^\s*(?:summary|description): (.*\w.*)$`)
+	description  = regexp.MustCompile(`^\s*(?:summary|description): ([^{].*\w.*)$`)
 )
 
 // readTemplate returns the texts between the tags of a page of the portal.
