@@ -34,7 +34,7 @@ func (a *Agent) Families() []metric.Family {
 	return []metric.Family{
 		{
 			Name: "buildyard_node_vms", Kind: metric.KindGauge, Labels: []string{"status"},
-			Help: "VMs on this node by status at the last check",
+			Help: "VMs on this node at the last check, by status",
 			Read: a.readVMs,
 		},
 		metric.GaugeFamily("buildyard_node_instances", "Instances assigned to this node", func() float64 {
@@ -53,7 +53,7 @@ func (a *Agent) Families() []metric.Family {
 		},
 		metric.GaugeFamily("buildyard_node_cpus", "CPUs of this node",
 			func() float64 { return float64(a.opts.Machine.Facts().CPUs) }),
-		metric.GaugeFamily("buildyard_node_memory_bytes", "Memory of this node",
+		metric.GaugeFamily("buildyard_node_memory_bytes", "Memory size of this node",
 			func() float64 { return float64(a.opts.Machine.Facts().MemoryMB) * (1 << 20) }),
 		metric.GaugeFamily("buildyard_node_memory_free_bytes", "Free memory of this node",
 			func() float64 { return float64(a.opts.Machine.FreeMemoryMB()) * (1 << 20) }),
@@ -67,23 +67,23 @@ func (a *Agent) Families() []metric.Family {
 			func() float64 { return float64(a.opts.Templates.Used()) }),
 		metric.GaugeFamily("buildyard_node_cached_versions", "Cached versions",
 			func() float64 { return float64(len(a.opts.Templates.List())) }),
-		m.starts.Family("buildyard_node_starts_total", "VM starts by result"),
-		m.saves.Family("buildyard_node_saves_total", "Saves of VMs by result"),
-		m.faults.Family("buildyard_node_failure_logs_total", "Uploads of failure logs by result"),
+		m.starts.Family("buildyard_node_starts_total", "VM starts, by result"),
+		m.saves.Family("buildyard_node_saves_total", "Saves of VMs, by result"),
+		m.faults.Family("buildyard_node_failure_logs_total", "Uploads of failure logs, by result"),
 		{
 			Name: "buildyard_node_scripts_total", Kind: metric.KindCounter, Labels: []string{"result"},
-			Help: "Startup scripts by result",
+			Help: "Runs of startup scripts, by result",
 			Read: func(s *metric.Series) {
 				s.Value(m.scriptsOK.Value(), metric.OK)
 				s.Value(m.scriptsFailed.Value(), metric.Failed)
 				s.Value(m.scriptsTimedOut.Value(), "timeout")
 			},
 		},
-		m.polls.Family("buildyard_node_polls_total", "Polls to the controller by result"),
-		m.reports.Family("buildyard_node_reports_total", "Reports to the controller by result"),
+		m.polls.Family("buildyard_node_polls_total", "Polls to the controller, by result"),
+		m.reports.Family("buildyard_node_reports_total", "Reports to the controller, by result"),
 		{
 			Name: "buildyard_node_last_poll_age_seconds", Kind: metric.KindGauge,
-			Help: "Time since the last answered poll; absent before the first",
+			Help: "Time since the last successful poll; absent before the first one",
 			Read: func(s *metric.Series) {
 				if at := m.polled.Load(); at != 0 {
 					s.Value(max(time.Since(time.Unix(0, at)), 0).Seconds())

@@ -45,10 +45,10 @@ func ProgramFamilies(service string, began time.Time) []metric.Family {
 	return []metric.Family{
 		{
 			Name: "buildyard_build_info", Kind: metric.KindGauge, Labels: []string{"service", "version", "go_version"},
-			Help: "Always 1; the labels name the service and its build",
+			Help: "Always 1; the labels are the service and its build version",
 			Read: func(s *metric.Series) { s.Value(1, service, FullVersion(), runtime.Version()) },
 		},
-		metric.GaugeFamily("buildyard_uptime_seconds", "Process uptime",
+		metric.GaugeFamily("buildyard_uptime_seconds", "Time since the process started",
 			func() float64 { return time.Since(began).Seconds() }),
 	}
 }

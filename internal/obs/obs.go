@@ -25,7 +25,7 @@ func FullVersion() string { return Version + "-" + Commit }
 func Logger(w io.Writer, level, service string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, fmt.Errorf("log level %q: must be debug, info, warn or error", level)
+		return nil, fmt.Errorf("invalid log level %q: want debug, info, warn or error", level)
 	}
 	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})
 	return slog.New(h).With("service", service), nil

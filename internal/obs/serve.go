@@ -44,7 +44,7 @@ func ListenMetrics(ctx context.Context, o MetricsOptions) (*MetricsServer, error
 	var config net.ListenConfig
 	socket, err := config.Listen(ctx, "tcp", o.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("the metrics cannot listen on %s: %w", o.Addr, err)
+		return nil, fmt.Errorf("metrics server cannot listen on %s: %w", o.Addr, err)
 	}
 	var front http.Handler = mux
 	if o.Front != nil {

@@ -34,7 +34,7 @@ func (r *Registry) Families() []metric.Family {
 			n, _ := r.layers()
 			return float64(n)
 		}),
-		metric.GaugeFamily("buildyard_registry_trash_bytes", "Size of the trash at its last measurement",
+		metric.GaugeFamily("buildyard_registry_trash_bytes", "Size of the trash when it was last measured",
 			func() float64 { return float64(r.trashSize.Load()) }),
 		r.diskFamily("buildyard_registry_disk_free_bytes", "Free bytes on the disk of the storage",
 			func(free, _ int64) int64 { return free }),
@@ -51,7 +51,7 @@ func (r *Registry) Families() []metric.Family {
 		metric.CounterFamily("buildyard_registry_gc_bytes_total",
 			"Bytes of garbage-collected layers", &m.freed),
 		metric.GaugeFamily("buildyard_registry_scrub_verified_bytes",
-			"Bytes that the current scrub round has verified",
+			"Bytes verified by the current scrub round",
 			func() float64 { return float64(r.scrubStatus().Verified) }),
 		metric.GaugeFamily("buildyard_registry_damaged_layers", "Damaged layers",
 			func() float64 { return float64(len(r.knownDamage())) }),

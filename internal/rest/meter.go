@@ -108,7 +108,7 @@ func Families(meters ...*Meter) []metric.Family {
 		{
 			Name: "buildyard_http_requests_total", Kind: metric.KindCounter,
 			Labels: []string{"service", "route", "code"},
-			Help:   "Requests by route and status code",
+			Help:   "Requests, by route and status code",
 			Read: func(s *metric.Series) {
 				for _, m := range meters {
 					m.read(s)

@@ -97,9 +97,9 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	began := time.Now()
 	if err := s.relist(ctx); err != nil {
-		return fmt.Errorf("read the records: %w", err)
+		return fmt.Errorf("list all records: %w", err)
 	}
-	s.log.Debug("records are read", "took", time.Since(began))
+	s.log.Debug("all records listed", "took", time.Since(began))
 	s.trimHistory(s.expendable)
 	s.start() //nolint:contextcheck // the store outlives its opening
 	if err := s.ensureMeta(ctx); err != nil {
@@ -132,7 +132,7 @@ func newStore(backend Backend, opts Options) (*Store, error) {
 	for _, t := range append([]AnyTable{s.meta}, opts.Tables...) {
 		kind := t.Kind()
 		if kind == "" || strings.Contains(string(kind), "/") || s.model.tables[kind] != nil {
-			return nil, fmt.Errorf("%w: table kind %q is empty, taken or has a slash", ErrInvalid, kind)
+			return nil, fmt.Errorf("%w: table kind %q is empty, already used, or has a slash", ErrInvalid, kind)
 		}
 		if !t.bind(s) {
 			return nil, fmt.Errorf("%w: table %q belongs to another store", ErrInvalid, kind)
@@ -219,9 +219,9 @@ func (s *Store) Queued() int {
 // Families returns the metrics of the store.
 func (s *Store) Families() []metric.Family {
 	return []metric.Family{
-		metric.HistogramFamily("buildyard_store_commit_seconds", "Duration of a commit",
+		metric.HistogramFamily("buildyard_store_commit_seconds", "Duration of a commit to the store",
 			s.took),
-		metric.GaugeFamily("buildyard_store_queued_commits", "Queued commits",
+		metric.GaugeFamily("buildyard_store_queued_commits", "Commits that wait for an earlier one",
 			func() float64 { return float64(s.Queued()) }),
 	}
 }
@@ -237,7 +237,7 @@ func (s *Store) Subscribe(fn func([]Event)) (cancel func()) { return s.out.subsc
 func (s *Store) Campaign(ctx context.Context, name string) (Lease, error) {
 	lease, err := s.backend.Campaign(ctx, s.prefix+"/lease/"+name)
 	if err != nil {
-		return nil, fmt.Errorf("campaign for %s: %w", name, err)
+		return nil, fmt.Errorf("campaign for the lease %s: %w", name, err)
 	}
 	s.mu.Lock()
 	closed := s.closed

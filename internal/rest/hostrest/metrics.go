@@ -93,7 +93,7 @@ func (s *Server) metricFamilies() []metric.Family {
 			func(w host.WorkStats) uint64 { return w.Updates }),
 		counter("database_update_failures", "Failed database updates",
 			func(w host.WorkStats) uint64 { return w.Failures }),
-		metric.CounterFamily(metricPrefix+"requests_refused_total", "Unauthorized requests", &s.refusedRequests),
+		metric.CounterFamily(metricPrefix+"requests_refused_total", "Requests refused for lack of a valid token", &s.refusedRequests),
 	}
 	return metric.WithOldNames(families, deprecatedNames)
 }
@@ -107,7 +107,7 @@ var deprecatedNames = map[string]string{
 func stateFamily(shot *statusCache) metric.Family {
 	return metric.Family{
 		Name: metricPrefix + "state", Kind: metric.KindGauge, Labels: []string{"state"},
-		Help: "1 for the state of the scanner, 0 for the others",
+		Help: "State of the scanner: 1 for the current state, 0 for the others",
 		Read: func(to *metric.Series) {
 			now := shot.status().State
 			for _, state := range []host.State{host.Idle, host.RealTime, host.RunningFull} {
@@ -121,7 +121,7 @@ func mountFamily(shot *statusCache) metric.Family {
 	methods := []string{"fanotify", "inotify", "fsevents", "poll", "none"}
 	return metric.Family{
 		Name: metricPrefix + "mounts", Kind: metric.KindGauge, Labels: []string{"method"},
-		Help: "File systems by watch method",
+		Help: "File systems, by the method that watches them",
 		Read: func(to *metric.Series) {
 			count := map[string]int{}
 			for _, m := range shot.status().Mounts {

@@ -141,12 +141,12 @@ func (s *Sender) trySend(ctx context.Context) error {
 	if err != nil {
 		s.status.Error = err.Error()
 		if was != s.status.Error {
-			s.opts.Log.WarnContext(ctx, "the findings could not be sent to the controller", "error", err)
+			s.opts.Log.WarnContext(ctx, "sending host scan results to the controller failed", "error", err)
 		}
 		return err
 	}
 	s.status.Sent = &began
-	s.opts.Log.DebugContext(ctx, "the findings were sent to the controller", "node", to.Node)
+	s.opts.Log.DebugContext(ctx, "host scan results sent to the controller", "node", to.Node)
 	return nil
 }
 
@@ -204,11 +204,11 @@ func checkResponse(resp *http.Response) error {
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized:
-		return errors.New("the controller does not know this node or key")
+		return errors.New("the controller does not accept the node credential or API key")
 	case http.StatusOK:
-		return fmt.Errorf("the controller says: %s (is that the id of a node?)", e.Message)
+		return fmt.Errorf("the controller responded: %s (check that push-node is the ID of a node)", e.Message)
 	}
-	return fmt.Errorf("the controller says: %s", e.Message)
+	return fmt.Errorf("the controller responded: %s", e.Message)
 }
 
 // Status returns the status of the sender.
@@ -222,9 +222,10 @@ func (s *Sender) Status() *api.HostPush {
 // Families are the metrics of the sender.
 func (s *Sender) Families() []metric.Family {
 	return []metric.Family{
-		s.results.Family("buildyard_hostscan_pushes_total", "Attempts to send the findings to the controller"),
+		s.results.Family("buildyard_hostscan_pushes_total", "Attempts to send host scan results to the controller"),
 		metric.GaugeFamily("buildyard_hostscan_last_push_timestamp_seconds",
-			"Time of the last findings sent to the controller (Unix seconds); 0 before the first", func() float64 {
+			"Time when host scan results were last sent to the controller (Unix seconds); 0 before the first time",
+			func() float64 {
 				if at := s.Status().Sent; at != nil {
 					return float64(at.UnixMilli()) / 1e3
 				}

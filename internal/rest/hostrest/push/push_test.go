@@ -211,7 +211,9 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	s.wakeUp()
 	until(t, "an unknown node",
-		func() bool { return s.Status().Error == "the controller does not know this node or key" })
+		func() bool {
+			return s.Status().Error == "the controller does not accept the node credential or API key"
+		})
 }
 
 // TestWhatDoesNotFit is counted, and the body stays within the limit.

@@ -66,7 +66,7 @@ type Options struct {
 func New(o Options) (*Hook, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("must be an address such as https://host/path") // without the address: may be secret
+		return nil, errors.New("must be a URL such as https://host/path") // without the address: may be secret
 	}
 	return &Hook{
 		url: u.String(), hostName: o.Host, log: o.Log, wake: make(chan struct{}, 1),
@@ -161,7 +161,7 @@ func (h *Hook) deliver(ctx, end context.Context, e host.Event) {
 		err = nil
 		_ = gap.Sleep(ctx) // the next try is then the last one
 	}
-	h.log.WarnContext(ctx, "an event for the webhook is dropped", "error", err)
+	h.log.WarnContext(ctx, "webhook event dropped", "error", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropLocked(1)
@@ -213,7 +213,7 @@ func (h *Hook) post(ctx context.Context, raw []byte) error {
 // withoutAddress removes the address from an error: it may contain a secret.
 func withoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("it cannot be reached: %w", e.Err)
+		return fmt.Errorf("the webhook cannot be reached: %w", e.Err)
 	}
 	return err
 }
