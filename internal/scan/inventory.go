@@ -99,10 +99,10 @@ type volume struct {
 // catalogVolumes catalogs volumes, and assigns each a path in one tree.
 func (i *Inventory) catalogVolumes(ctx context.Context, volumes []volume, o Options) error {
 	if len(volumes) == 0 && o.Snapshot != "" {
-		return fmt.Errorf("no volume with a readable snapshot %q", o.Snapshot)
+		return fmt.Errorf("no volume has a readable snapshot %q", o.Snapshot)
 	}
 	if len(volumes) == 0 && len(i.Skipped) == 0 {
-		return errors.New("nothing in it is a file system")
+		return errors.New("no supported file system found in the image")
 	}
 	assignMountPaths(volumes)
 	var all []catalog.Package

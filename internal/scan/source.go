@@ -37,7 +37,7 @@ func ParseSource(text string) (Source, error) {
 		return s, fmt.Errorf("invalid source %q: want vm_image:<path>, registry_template:<uuid>[:<tag>] or dir:<path>",
 			text)
 	case target == "":
-		return s, fmt.Errorf("%q names nothing behind the colon", text)
+		return s, fmt.Errorf("invalid source %q: the part after the colon is empty", text)
 	}
 	switch s.Type {
 	case Image, Dir:
@@ -45,7 +45,7 @@ func ParseSource(text string) (Source, error) {
 	case Template:
 		return s, s.checkTemplate(text)
 	default:
-		return s, fmt.Errorf("%q: the type %q must be vm_image, registry_template or dir", text, kind)
+		return s, fmt.Errorf("invalid source %q: type %q is not vm_image, registry_template or dir", text, kind)
 	}
 }
 
@@ -57,13 +57,14 @@ func (s Source) checkTemplate(text string) error {
 	_, ok := layout.ParseID(id)
 	switch {
 	case id == allTemplates && !s.IsAllTemplates():
-		return fmt.Errorf("%q: * means the latest tag of every template and takes no other", text)
+		return fmt.Errorf("invalid source %q: * selects the latest tag of every template and cannot have another tag", text)
 	case !ok && id != allTemplates:
 		return fmt.Errorf(
-			"%q: %q is not a template id, which is a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032, or * for all",
+			"invalid source %q: %q is not a template ID (a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032) or "+
+				"* for all templates",
 			text, id)
 	case tag == "" && strings.Contains(s.Target, ":"):
-		return fmt.Errorf("%q names no tag behind the last colon", text)
+		return fmt.Errorf("invalid source %q: the tag after the last colon is empty", text)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func CatalogEach(ctx context.Context, src Source, o Options, do func(*Inventory)
 	}
 	storage, err := disk.OpenStorage(o.Storage)
 	if err != nil {
-		return fmt.Errorf("%s: the registry's storage (-s) %s: %w", src, o.Storage, err)
+		return fmt.Errorf("%s: read registry storage (-s) %s: %w", src, o.Storage, err)
 	}
 	defer func() { _ = storage.Close() }()
 	if !src.IsAllTemplates() {

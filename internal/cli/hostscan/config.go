@@ -93,15 +93,15 @@ func readSettings(ctx context.Context, path string, p defaultPaths) (settings, e
 		if !strings.Contains(err.Error(), path) {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
-		return s, fmt.Errorf("configuration file: %w", err)
+		return s, fmt.Errorf("read configuration file: %w", err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: %w", path, rewordYAMLError(err))
+		return s, fmt.Errorf("read configuration file %s: %w", path, rewordYAMLError(err))
 	}
 	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: want a single document, found another after ---", path)
+		return s, fmt.Errorf("configuration file %s: want a single YAML document, found another after ---", path)
 	}
 	s.setDefaults(defaultSettings(p))
 	err = s.check()
@@ -181,11 +181,11 @@ func (s settings) check() error {
 	case s.RequireToken != "" && s.RequireToken != requireForChanges:
 		return fmt.Errorf("invalid require-token %q: want %s, or no value", s.RequireToken, requireForChanges)
 	case s.DBBackendPath == "":
-		return errors.New("no home directory for the package inventory; set db-backend-path")
+		return errors.New("home directory not found for the package inventory; set db-backend-path")
 	case s.VulnDBPath == "":
-		return errors.New("no home directory for the vulnerability database; set vuln-db-path")
+		return errors.New("home directory not found for the vulnerability database; set vuln-db-path")
 	case s.LogToFile && s.LogFile == "":
-		return errors.New("no home directory for the log; set log-file, or log-to-file to false")
+		return errors.New("home directory not found for the log; set log-file, or log-to-file to false")
 	case s.DBBackendPath == s.VulnDBPath:
 		return errors.New(
 			"vuln-db-path (vulnerability database) and db-backend-path (package inventory) must be different files")

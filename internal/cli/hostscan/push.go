@@ -49,7 +49,7 @@ func (s settings) checkPush() error {
 		return errors.New("invalid push-url: want the URL of a controller such as https://build.example:8090, or node")
 	}
 	if s.PushNode != "" && uuid.Validate(s.PushNode) != nil {
-		return fmt.Errorf("invalid push-node %q: want the id of a node", s.PushNode)
+		return fmt.Errorf("invalid push-node %q: want the ID of a node", s.PushNode)
 	}
 	if (s.PushKeyID == "") != (s.PushKeyFile == "") {
 		return errors.New("push-key-id and push-key-file must be set together")
@@ -122,7 +122,7 @@ func readNodeIdentity(path string) (m nodeIdentity, err error) {
 		err = json.Unmarshal(raw, &m)
 	}
 	if err != nil || m.NodeID == "" {
-		return m, fmt.Errorf("%s has no node identity", path) // the file may contain a secret
+		return m, fmt.Errorf("%s has no node ID and credential", path) // the file may contain a secret
 	}
 	return m, nil
 }
@@ -139,7 +139,9 @@ func (s settings) pushTarget() (push.Target, error) {
 	node := cmp.Or(s.PushNode, m.NodeID)
 	if s.PushKeyID == "" && node != m.NodeID {
 		return push.Target{},
-			fmt.Errorf("push-node is not the node on this host, %s; set push-key-id to send for another node", m.NodeID)
+			fmt.Errorf(
+				"push-node is not the ID of the node on this host, %s; set push-key-id to report for another node",
+				m.NodeID)
 	}
 	address, trust := s.PushURL, client.TLS{CAFile: s.PushCAFile}
 	if address == pushToNode {

@@ -20,7 +20,7 @@ func TestWhereFindingsGo(t *testing.T) {
 		err  string
 	}{
 		"not joined": {"", settings{PushURL: "node"}, "", "not found: join this host to a cloud"},
-		"damaged":    {`{"node_id":`, settings{PushURL: "node"}, "", "has no node identity"},
+		"damaged":    {`{"node_id":`, settings{PushURL: "node"}, "", "has no node ID and credential"},
 		"the node's own": {
 			`{"node_id":"` + aNode + `","credential":"secret","controller":"http://c:8090/"}`,
 			settings{PushURL: "node"},
@@ -34,10 +34,10 @@ func TestWhereFindingsGo(t *testing.T) {
 		"another node": {
 			`{"node_id":"x","credential":"secret"}`,
 			settings{PushURL: "https://d", PushNode: aNode},
-			"", "push-node is not the node on this host",
+			"", "push-node is not the ID of the node on this host",
 		},
 		"no authorities": {`{"node_id":"` + aNode +
-			`"}`, settings{PushURL: "https://d", PushCAFile: "/nowhere"}, "", "authorities to trust"},
+			`"}`, settings{PushURL: "https://d", PushCAFile: "/nowhere"}, "", "read CA file"},
 		"no key": {
 			"",
 			settings{PushURL: "https://d", PushNode: aNode, PushKeyID: "k", PushKeyFile: "/nowhere"},

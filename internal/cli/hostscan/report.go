@@ -79,7 +79,7 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 	fs.StringVarP(&o.format, "report-format", "f", string(report.Table),
 		"report format: table, json, sarif, cyclonedx or spdx")
 	fs.StringVarP(&o.timestamp, "timestamp", "t",
-		"", "show findings since this RFC 3339 time (default: the last start of a scan)")
+		"", "show what was found since this RFC 3339 time (default: the last start of a scan)")
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
 	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
 	fs.StringVarP(&o.columns, "display-columns", "c", "",

@@ -203,8 +203,8 @@ func TestRefusedSettings(t *testing.T) {
 	p := usualOf(t)
 	for text, says := range map[string]string{
 		"webhook: ftp://x\n":                  "webhook: must be an address",
-		"min-score: 1\n---\nmin-score: 2\n":   "want a single document",
-		"log-level: info\n--- a\n":            "want a single document",
+		"min-score: 1\n---\nmin-score: 2\n":   "want a single YAML document",
+		"log-level: info\n--- a\n":            "want a single YAML document",
 		"push-interval: 1s\npush-url: node\n": "at least 10s",
 	} {
 		if err := os.WriteFile(p.Config, []byte(text), 0o600); err != nil {

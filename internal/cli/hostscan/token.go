@@ -33,7 +33,7 @@ func (s settings) accessRules(p defaultPaths) (hostrest.Access, error) {
 	path := s.TokenFile
 	if path == "" && s.Token == "" && (changes || !hostrest.IsLoopbackAddress(s.ListenAddr)) {
 		if p.State == "" {
-			return a, errors.New("no home directory for the token; set token-file")
+			return a, errors.New("home directory not found for the token; set token-file")
 		}
 		path = filepath.Join(p.State, tokenFileName)
 	}

@@ -36,15 +36,15 @@ func readSettings(ctx context.Context, path string) (settings, error) {
 	}
 	raw, err := input.ReadAll(ctx, path, maxConfigBytes)
 	if err != nil {
-		return s, fmt.Errorf("configuration file %s: %w", path, err)
+		return s, fmt.Errorf("read configuration file %s: %w", path, err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("configuration file %s: %w", path, err)
+		return s, fmt.Errorf("read configuration file %s: %w", path, err)
 	}
 	if _, err := s.updateTimeout(); err != nil {
-		return s, fmt.Errorf("configuration file %s: %w", path, err)
+		return s, fmt.Errorf("read configuration file %s: %w", path, err)
 	}
 	return s, nil
 }

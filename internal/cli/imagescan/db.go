@@ -36,7 +36,7 @@ func (g *globals) databasePath(s settings) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no path of the vulnerability database: %w; set --db-path", err)
+		return "", fmt.Errorf("path of the vulnerability database not found: %w; set --db-path", err)
 	}
 	return filepath.Join(cache, "buildyard", "vuln.db"), nil
 }

@@ -42,7 +42,9 @@ func checkNotInput(to, from string) error {
 		return nil //nolint:nilerr // a missing file is fine, and other errors occur again at the write
 	}
 	if b, err := os.Stat(from); err == nil && a.Mode().IsRegular() && os.SameFile(a, b) {
-		return &fs.PathError{Op: "replace", Path: to, Err: errors.New("it is an input; choose another file")}
+		return &fs.PathError{
+			Op: "replace", Path: to, Err: errors.New("it is also an input of this command; choose another file"),
+		}
 	}
 	return nil
 }

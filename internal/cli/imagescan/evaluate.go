@@ -41,7 +41,7 @@ func (o *matchOptions) addFlags(cmd *cobra.Command) {
 		0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
 	fs.StringArrayVar(&o.vexPaths, "vex", nil,
 		"OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
-	fs.StringVar(&o.baselinePath, "baseline", "", "JSON report whose findings are suppressed")
+	fs.StringVar(&o.baselinePath, "baseline", "", "JSON report of an earlier scan (baseline); its findings are suppressed")
 	_ = cmd.RegisterFlagCompletionFunc("min-severity",
 		cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -89,7 +89,7 @@ func (o *matchOptions) newEvaluator(ctx context.Context, g *globals, s settings)
 		return nil, err
 	}
 	if err := rules.Check(); err != nil {
-		return nil, cli.Usage(fmt.Errorf("configuration file %s: %w", g.configPath, err))
+		return nil, cli.Usage(fmt.Errorf("read configuration file %s: %w", g.configPath, err))
 	}
 	db, err := o.openDatabase(ctx, g, s)
 	if err != nil {

@@ -101,7 +101,7 @@ func unknownError(ctx context.Context, db *vulndb.DB, e *match.Explanation) erro
 			return err
 		}
 		if !known {
-			return fmt.Errorf("%s not found in the database; check the id", e.ID)
+			return fmt.Errorf("%s not found in the database; check the ID", e.ID)
 		}
 	}
 	if !e.KnownPackage {

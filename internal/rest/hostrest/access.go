@@ -36,16 +36,16 @@ type accessCheck struct {
 func (s *Server) SetAccess(a Access) error {
 	listen, _, err := net.SplitHostPort(a.Listen)
 	if err != nil {
-		return fmt.Errorf("listen address %q: must be host:port, such as 127.0.0.1:8081", a.Listen)
+		return fmt.Errorf("invalid listen address %q: want host:port, such as 127.0.0.1:8081", a.Listen)
 	}
 	switch {
 	case a.Token == "" && !IsLoopbackAddress(a.Listen):
 		return errors.New("a token is required unless the listen address is a loopback address")
 	case a.Token != "" && len(a.Token) < minTokenLength:
-		return fmt.Errorf("the token is too short: it must have at least %d characters", minTokenLength)
+		return fmt.Errorf("the token is too short: want at least %d characters", minTokenLength)
 	}
 	if a.ReadWithoutToken && a.Token == "" {
-		return errors.New("changes need a token, and there is none")
+		return errors.New("a token is required for requests that change something, but none is configured")
 	}
 	d := &accessCheck{
 		readWithoutToken: a.ReadWithoutToken &&

@@ -104,7 +104,7 @@ func parseQuery(values url.Values) (q query, err error) {
 			switch {
 			case v == "":
 			case given[name] != "" && given[name] != v:
-				return q, fmt.Errorf("%s is given twice, as %q and as %q", name, clip(given[name]), clip(v))
+				return q, fmt.Errorf("parameter %s occurs twice, as %q and as %q", name, clip(given[name]), clip(v))
 			default:
 				given[name] = v
 			}
@@ -115,19 +115,19 @@ func parseQuery(values url.Values) (q query, err error) {
 	}
 	if v := given["real_time"]; v != "" {
 		if q.RealTime, err = strconv.ParseBool(v); err != nil {
-			return q, fmt.Errorf("real_time %q: must be true or false", clip(v))
+			return q, fmt.Errorf("invalid real_time %q: want true or false", clip(v))
 		}
 	}
 	if v := given["fromTime"]; v != "" {
 		// An unescaped plus is a space here.
 		if q.Since, err = time.Parse(time.RFC3339, strings.ToUpper(strings.ReplaceAll(v, " ", "+"))); err != nil {
-			return q, fmt.Errorf("fromTime %q: must be a time as RFC 3339 has it, such as 2026-01-31T15:04:05Z",
+			return q, fmt.Errorf("invalid fromTime %q: want an RFC 3339 time, such as 2026-01-31T15:04:05Z",
 				clip(v))
 		}
 	}
 	if v := given["min_score"]; v != "" {
 		if q.MinScore, err = parseScore(v); err != nil {
-			return q, fmt.Errorf("min_score %q: must be a number from 0 to 10, such as 7 or 7.5", clip(v))
+			return q, fmt.Errorf("invalid min_score %q: want a number from 0 to 10, such as 7 or 7.5", clip(v))
 		}
 	}
 	return q, nil
@@ -138,9 +138,9 @@ func parsePath(path string) (string, error) {
 	case path == "":
 		return "", nil
 	case len(path) > maxPathBytes:
-		return "", fmt.Errorf("path has %d bytes, and %d are the most", len(path), maxPathBytes)
+		return "", fmt.Errorf("path has %d bytes: want at most %d", len(path), maxPathBytes)
 	case strings.ContainsRune(path, 0) || !filepath.IsAbs(path):
-		return "", fmt.Errorf("path %q: must be an absolute path", clip(path))
+		return "", fmt.Errorf("invalid path %q: want an absolute path", clip(path))
 	}
 	return filepath.Clean(path), nil
 }
@@ -148,7 +148,7 @@ func parsePath(path string) (string, error) {
 // parseScore reads an integer or a decimal, and no other form of a number.
 func parseScore(text string) (float64, error) {
 	if strings.Trim(text, "0123456789.") != "" || len(text) > 20 {
-		return 0, errors.New("no decimal")
+		return 0, errors.New("not a decimal number")
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || v > 10 {

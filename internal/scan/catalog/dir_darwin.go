@@ -49,7 +49,7 @@ func skipReason(f *os.File, root string) error {
 // refuseReason returns why a file is not opened.
 func refuseReason(info fs.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Flags&datalessFlag != 0 {
-		return errors.New("its content is not on this machine")
+		return errors.New("the content of the file is in a cloud service and not on this machine")
 	}
 	return nil
 }

@@ -110,9 +110,9 @@ func (f *File) Open() (Content, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = errors.New("it is not a regular file any more")
+		err = errors.New("no longer a regular file")
 	case !ok:
-		err = errors.New("its file system does not read at any place of a file")
+		err = errors.New("its file system does not support reads at an offset")
 	default:
 		f.size = info.Size()
 		f.content = &contentReader{file: opened, reader: random, owner: f}
@@ -132,7 +132,7 @@ func (f *File) ReadAll(limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if f.size > limit {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrTooLarge, f.size, limit)
+		return nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrTooLarge, f.size, limit)
 	}
 	data := make([]byte, f.size)
 	n, err := io.ReadFull(r, data)
@@ -165,7 +165,7 @@ func (c *contentReader) Read(p []byte) (int, error) { return c.countRead(c.reade
 
 func (c *contentReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, errors.New("it names a place before its beginning")
+		return 0, errors.New("negative file offset")
 	}
 	if off >= c.owner.size { // also offsets that no system accepts
 		return 0, io.EOF

@@ -83,10 +83,10 @@ type Listing struct {
 func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 	info, err := lstat(f.root, from)
 	if err == nil && !info.IsDir() {
-		err = errors.New("it is not a directory")
+		err = errors.New("not a directory")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking through %s: %w", displayPath(from), err)
+		return nil, fmt.Errorf("list %s: %w", displayPath(from), err)
 	}
 	p := &progress{report: f.options.Progress}
 	defer p.start()()
@@ -107,7 +107,7 @@ func (f *Finder) Walk(ctx context.Context, from string) (*Listing, error) {
 		out.Wanted = append(out.Wanted, WantedFile{found.path, found.extractorIndexes, found.isSymlink})
 	}
 	if err := w.run(ctx, f.options.Workers); err != nil {
-		return nil, fmt.Errorf("looking through %s: %w", displayPath(from), err)
+		return nil, fmt.Errorf("list %s: %w", displayPath(from), err)
 	}
 	slices.SortFunc(out.Wanted, func(a, b WantedFile) int { return cmp.Compare(a.Path, b.Path) })
 	out.Warnings, out.Skipped, out.Files, out.Dirs, out.UnreadDirs = w.warnings.trim(), w.skipped.trim(), w.fileCount,

@@ -91,7 +91,8 @@ func TestKeptPackagesAreWhole(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("n", 2000)
 	catalogtest.Expect(t, list("list"), catalogtest.Files{"list": "gem " + long + " 1\ngem a 1\ngem b " + long},
-		"gem a 1 /list", "! /list: lines: it names a package by more than 1024 bytes, or a version by more than 512")
+		"gem a 1 /list",
+		"! /list: lines: the file has a package name of more than 1024 bytes, or a version of more than 512")
 }
 
 // heavy counts how many of its calls run at a time.

@@ -183,7 +183,7 @@ func (r *scanRun) extractFile(ctx context.Context, w wantedFile) (out fileOutcom
 }
 
 // errTimeout stops an extractor that takes too long.
-var errTimeout = errors.New("reading it took too long")
+var errTimeout = errors.New("reading the file took too long")
 
 // runExtractor runs one extractor. A file that makes it panic is handled as unreadable; odd reports a
 // file whose bytes were readable and invalid.
@@ -202,7 +202,7 @@ func (r *scanRun) runExtractor(
 		}
 		odd = f.fsErr == nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ziplimit.ErrTooMany)
 		if p := recover(); p != nil {
-			odd, err = false, fmt.Errorf("its reader failed: %.100s", fmt.Sprint(p))
+			odd, err = false, fmt.Errorf("internal error of the reader: %.100s", fmt.Sprint(p))
 		}
 		n = f.close()
 	}()
@@ -241,7 +241,7 @@ const (
 	maxVersionBytes = 512
 )
 
-var errNameTooLong = fmt.Errorf("it names a package by more than %d bytes, or a version by more than %d", maxNameBytes,
+var errNameTooLong = fmt.Errorf("the file has a package name of more than %d bytes, or a version of more than %d", maxNameBytes,
 	maxVersionBytes)
 
 // displayPath formats a path for reports: from the root of the tree, with a leading slash.

@@ -66,7 +66,7 @@ func TestScan(t *testing.T) {
 	},
 		"gem rack 1.0 /a/list /list", "python Flask 2.0 /a/list /list", "gem rack 2.0 /a/other",
 		"brew link 1 /a/c/other",
-		"! /a/other: lines: it is damaged", "! /a/b/list: lines: its reader failed: index out of range [5]",
+		"! /a/other: lines: it is damaged", "! /a/b/list: lines: internal error of the reader: index out of range [5]",
 	)
 }
 
@@ -144,7 +144,8 @@ func TestScanEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(catalogtest.Lines(r)); !strings.Contains(got, "! /list: lines: reading it took too long") ||
+	if got := fmt.Sprint(catalogtest.Lines(r)); !strings.Contains(got,
+		"! /list: lines: reading the file took too long") ||
 		!strings.Contains(got, "gem b 1") {
 		t.Errorf("got %s", got)
 	}

@@ -125,7 +125,7 @@ func (o *chainOpener) openChain(name string) error {
 	for format := ""; ; {
 		names, err := o.openNext(name, format)
 		if err != nil && len(o.files) > 1 {
-			return fmt.Errorf("its backing file %s: %w", name, err)
+			return fmt.Errorf("backing file %s: %w", name, err)
 		}
 		if err != nil {
 			return err
@@ -134,13 +134,13 @@ func (o *chainOpener) openChain(name string) error {
 			break
 		}
 		if len(o.files) == maxChain {
-			return fmt.Errorf("it has more than %d backing files", maxChain-1)
+			return fmt.Errorf("the image has more than %d backing files", maxChain-1)
 		}
 		if name, err = o.backingPath(name, names.BackingName); err != nil {
 			return err
 		}
 		if format = names.BackingFormat; format != "" && format != formatRaw && format != formatQCOW2 {
-			return fmt.Errorf("its backing file %s has the unsupported format %q", name, format)
+			return fmt.Errorf("backing file %s has the unsupported format %q", name, format)
 		}
 	}
 	o.image.format = formatRaw
@@ -167,7 +167,7 @@ func (o *chainOpener) openNext(name, format string) (qcow2.BackingInfo, error) {
 	}
 	names, err := qcow2.ReadBackingInfo(f)
 	if o.memoryBytes += names.MemoryBytes; err == nil && o.memoryBytes > maxTableMemory {
-		err = errors.New("its tables take too much memory")
+		err = errors.New("the tables of the image take too much memory")
 	}
 	return names, err
 }
@@ -180,14 +180,14 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 		return nil, 0, err
 	}
 	if !isReadableType(st.Mode()) {
-		return nil, 0, errors.New("it is neither a file nor a block device")
+		return nil, 0, errors.New("not a regular file or block device")
 	}
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, 0, err
 	}
 	if st, err = f.Stat(); err == nil && !isReadableType(st.Mode()) {
-		err = errors.New("it is neither a file nor a block device")
+		err = errors.New("not a regular file or block device")
 	}
 	size := int64(0)
 	if err == nil {
@@ -228,7 +228,7 @@ func (o *chainOpener) checkCycle() error {
 // backingPath returns the path in the directory of the backing file of an image.
 func (o *chainOpener) backingPath(name, backing string) (string, error) {
 	if strings.HasPrefix(backing, "json:") || hasProtocol(backing) {
-		return "", fmt.Errorf("its backing file %q is not a path", backing)
+		return "", fmt.Errorf("backing file %q is not a path", backing)
 	}
 	to := path.Join(path.Dir(name), backing)
 	if path.IsAbs(backing) {
@@ -240,7 +240,7 @@ func (o *chainOpener) backingPath(name, backing string) (string, error) {
 		}
 	}
 	if slices.Contains(strings.Split(backing, "/"), "..") || !filepath.IsLocal(to) {
-		return "", fmt.Errorf("its backing file %q is not in its directory", backing)
+		return "", fmt.Errorf("backing file %q is outside of the directory of the image", backing)
 	}
 	return to, nil
 }

@@ -132,7 +132,8 @@ func TestChain(t *testing.T) {
 	}
 	for _, name := range []string{filepath.Join(dir, "over.qcow2"), filepath.Join(filepath.Dir(link), "over.qcow2")} {
 		_ = os.Symlink(filepath.Join(dir, "over.qcow2"), name) // where it does not exist
-		if i, err := disk.OpenImage(name); err == nil || !strings.Contains(err.Error(), "not in its directory") {
+		if i, err := disk.OpenImage(name); err == nil ||
+			!strings.Contains(err.Error(), "outside of the directory of the image") {
 			t.Errorf("%s: %v, %v", name, i, err)
 		}
 	}
@@ -146,16 +147,16 @@ func TestChainsThatLeadAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		backing, format, want string
 	}{
-		"absolute":     {filepath.Join(outside, "secret"), "raw", "not in its directory"},
-		"upwards":      {"../secret", "raw", "not in its directory"},
-		"there, back":  {"sub/../base", "raw", "not in its directory"},
+		"absolute":     {filepath.Join(outside, "secret"), "raw", "outside of the directory of the image"},
+		"upwards":      {"../secret", "raw", "outside of the directory of the image"},
+		"there, back":  {"sub/../base", "raw", "outside of the directory of the image"},
 		"link out":     {"link", "raw", "escapes"},
 		"circle":       {"image.qcow2", "qcow2", "circle"},
 		"device":       {"nbd:localhost:10809", "raw", "is not a path"},
 		"json":         {`json:{"driver":"file"}`, "raw", "is not a path"},
-		"not there":    {"gone", "raw", "no such file"},
-		"folder":       {"sub", "raw", "neither a file"},
-		"pipe":         {"pipe", "raw", "neither a file"},
+		"missing":      {"gone", "raw", "no such file"},
+		"folder":       {"sub", "raw", "not a regular file"},
+		"pipe":         {"pipe", "raw", "not a regular file"},
 		"other format": {"base", "vmdk", `format "vmdk"`},
 	} {
 		t.Run(name, func(t *testing.T) {

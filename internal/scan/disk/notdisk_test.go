@@ -17,19 +17,19 @@ func TestNoDisk(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"empty":     {nil, "it is empty: give a raw or a qcow2 image"},
+		"empty":     {nil, "the file is empty: give a raw or a qcow2 image"},
 		"text":      {[]byte("hello\n"), "(looked for GPT, MBR, ext2, ext3, ext4, APFS"},
 		"long text": {bytes.Repeat([]byte("hello\n"), 100_000), "(looked for GPT, MBR"},
-		"program":   {marked(0, "\x7fELF"), "it is a program"},
-		"zip":       {marked(0, "PK\x03\x04"), "it is a zip archive: unpack it first"},
+		"program":   {marked(0, "\x7fELF"), "it looks like a program"},
+		"zip":       {marked(0, "PK\x03\x04"), "it looks like a zip archive: unpack it first"},
 		"gzip":      {marked(0, "\x1f\x8b\x08"), "compressed with gzip: unpack it first"},
 		"ISO":       {marked(32769, "CD001"), "an image of a CD or DVD: give"},
-		"VMDK":      {marked(0, "KDMV"), "it is a VMDK image: convert it with qemu-img convert -O qcow2"},
-		"VDI":       {marked(64, "\x7f\x10\xda\xbe"), "it is a VDI image: convert"},
+		"VMDK":      {marked(0, "KDMV"), "it looks like a VMDK image: convert it with qemu-img convert -O qcow2"},
+		"VDI":       {marked(64, "\x7f\x10\xda\xbe"), "it looks like a VDI image: convert"},
 		"DMG": {append(bytes.Repeat([]byte("x"), 1024),
-			append([]byte("koly"), make([]byte, 508)...)...), "it is an Apple disk image (DMG)"},
-		"tar":         {marked(257, "ustar"), "it is a tar archive"},
-		"two bytes":   {[]byte("MZ"), "it is a program for Windows"},
+			append([]byte("koly"), make([]byte, 508)...)...), "it looks like an Apple disk image (DMG)"},
+		"tar":         {marked(257, "ustar"), "it looks like a tar archive"},
+		"two bytes":   {[]byte("MZ"), "it looks like a program for Windows"},
 		"one byte":    {[]byte("M"), "(looked for"},
 		"half an MBR": {marked(510, "\x55\xaa and no table"), "(looked for"},
 	} {

@@ -266,7 +266,7 @@ func (m *mbrReader) readLogical(first int64) error {
 	for range maxLogicalPartitions {
 		var b [mbrSectorBytes]byte
 		if err := readFullAt(m.r, b[:], at); err != nil {
-			return fmt.Errorf("its list of partitions breaks off at sector %d: %w", at/mbrSectorBytes, err)
+			return fmt.Errorf("reading the partition table failed at sector %d: %w", at/mbrSectorBytes, err)
 		}
 		if b[510] != 0x55 || b[511] != 0xaa {
 			return damaged("its partition list is cut off at sector %d, which is not a table", at/mbrSectorBytes)

@@ -114,7 +114,7 @@ func TestLostLogical(t *testing.T) {
 			m[next+510]++
 			return m
 		}, 2, "is cut off at sector 6144, which is not a table"},
-		"cut": {func(m memory) memory { return m[:next] }, 2, "breaks off at sector 6144: unexpected EOF"},
+		"cut": {func(m memory) memory { return m[:next] }, 2, "failed at sector 6144: unexpected EOF"},
 		"in the first": {func(m memory) memory {
 			m.entry(446, 0x82, 2048, 4096)
 			m[table+510]++

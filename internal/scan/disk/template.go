@@ -125,7 +125,7 @@ func (s *Storage) Open(id, tag string) (*Template, error) {
 }
 
 // errLayerMissing reports that a layer of a template is missing.
-var errLayerMissing = errors.New("one of its layers is not there")
+var errLayerMissing = errors.New("a layer of the template is missing")
 
 func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 	list, v, err := s.findVersion(id, tag)
@@ -151,7 +151,7 @@ func (s *Storage) tryOpen(id, tag string) (*Template, error) {
 func (s *Storage) findVersion(id, tag string) (*layout.Template, *layout.Version, error) {
 	clean, ok := layout.ParseID(id)
 	if !ok {
-		return nil, nil, fmt.Errorf("%q is not a template id", id)
+		return nil, nil, fmt.Errorf("%q is not a template ID", id)
 	}
 	t, err := s.dir.Template(clean)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +168,7 @@ func (s *Storage) findVersion(id, tag string) (*layout.Template, *layout.Version
 	case k >= 0:
 		return &t, &t.Versions[k], nil
 	case tag == "":
-		return nil, nil, fmt.Errorf("template %s has no tag", clean)
+		return nil, nil, fmt.Errorf("template %s has no tags", clean)
 	}
 	return nil, nil, fmt.Errorf("template %s has no tag %q", clean, tag)
 }

@@ -71,7 +71,7 @@ func TestTemplate(t *testing.T) {
 	for _, c := range []struct{ id, tag, want string }{
 		{templateID, "v7", `no tag "v7"`},
 		{"33333333-2222-4333-8444-555555555555", "", "not found"},
-		{"../../etc", "", "not a template id"},
+		{"../../etc", "", "not a template ID"},
 	} {
 		if _, err := disk.OpenTemplate(base, c.id, c.tag); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.id, err)
@@ -116,7 +116,7 @@ func TestTemplateWhoseLayersGo(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Open(templateID, ""); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, err := s.Open(templateID, ""); err == nil || !strings.Contains(err.Error(), "is missing") {
 		t.Errorf("%v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Errors that callers receive; match them with errors.Is.
 var (
-	ErrBusy        = errors.New("a full scan is running: wait for its end or stop it")
+	ErrBusy        = errors.New("a full scan is running: wait until it ends, or stop it")
 	ErrInvalidPath = errors.New("the path cannot be scanned")
 	ErrClosed      = errors.New("the host scanner is closed")
 	ErrDamaged     = inventorydb.ErrDamaged // the inventory is damaged; it is rebuilt
@@ -29,7 +29,7 @@ var (
 )
 
 // errRebuild is the cause with which scans end when the inventory is damaged.
-var errRebuild = errors.New("the inventory is rebuilt")
+var errRebuild = errors.New("the inventory is being rebuilt")
 
 // Host is the scanner of this machine. All methods are safe for concurrent use. Those that change
 // the state wait until Run has begun.
@@ -88,7 +88,7 @@ func Open(o Options) (*Host, error) {
 		o.NewWatcher = newMachineWatcher
 	}
 	if o.InventoryPath == "" {
-		return nil, errors.New("the host scanner needs a file for its inventory")
+		return nil, errors.New("the path of the package inventory is required")
 	}
 	o.Exclude = slices.Clone(o.Exclude)
 	for i, l := range o.Exclude {
@@ -178,7 +178,7 @@ func (h *Host) waitGoroutines() error {
 	case err := <-done:
 		return err
 	case <-time.After(hangTimeout):
-		return errors.New("a file system does not answer: what waits for it is left behind")
+		return errors.New("a file system does not respond; the scan that waits for it is abandoned")
 	}
 }
 
@@ -209,7 +209,7 @@ func (h *Host) resumeState() error {
 	var failed error
 	if m.State == RealTime {
 		if live, failed = h.newRealTimeScan(cmp.Or(m.Path, "/")); failed != nil {
-			failed = fmt.Errorf("real-time scanning did not go on: %w", failed)
+			failed = fmt.Errorf("resume real-time scanning: %w", failed)
 		}
 	}
 	h.mu.Lock()
@@ -464,7 +464,7 @@ func (h *Host) warn(text string) {
 }
 
 func (h *Host) warnLocked(text string) {
-	h.log.Warn("The host scanner warns.", "text", text)
+	h.log.Warn("Host scanner warning.", "text", text)
 	if slices.Contains(h.warnings, text) {
 		return
 	}
@@ -474,7 +474,7 @@ func (h *Host) warnLocked(text string) {
 
 // recordFailure records an error. A damaged inventory is rebuilt.
 func (h *Host) recordFailure(err error, what string) {
-	h.log.Error("The host scanner failed.", "what", what, "error", err)
+	h.log.Error("Host scanner error.", "what", what, "error", err)
 	if errors.Is(err, ErrDamaged) {
 		select {
 		case h.damageReports <- err:

@@ -53,14 +53,14 @@ func TestAFileSystemThatHangs(t *testing.T) {
 	b.expect("npm a 1.0.0 node_modules/a/package.json", "npm b 1.0.0 node_modules/b/package.json")
 	b.full()
 	if l := b.Status().LastScan; l.Unread != 1 || len(l.FirstUnread) != 1 ||
-		l.FirstUnread[0] != hang+": the file system does not answer" {
+		l.FirstUnread[0] != hang+": the file system does not respond" {
 		t.Errorf("%+v", l)
 	}
-	if w := strings.Join(b.Status().Warnings, "\n"); strings.Count(w, hang+" does not answer") != 1 {
+	if w := strings.Join(b.Status().Warnings, "\n"); strings.Count(w, hang+" does not respond") != 1 {
 		t.Error(w)
 	}
 	if _, err := b.FullScan(FullScanOptions{Path: filepath.Join(hang, "x")}); err == nil ||
-		!strings.Contains(err.Error(), "does not answer") {
+		!strings.Contains(err.Error(), "does not respond") {
 		t.Error(err)
 	}
 	b.stopped()

@@ -58,7 +58,7 @@ func (h *Host) newRealTimeScan(root string) (*realTimeScan, error) {
 	})
 	if err != nil {
 		l.finderCloser.Close()
-		return nil, fmt.Errorf("real-time scanning of %s: %w", root, err)
+		return nil, fmt.Errorf("start real-time scanning of %s: %w", root, err)
 	}
 	l.ctx, l.cancel = context.WithCancel(h.runCtx)
 	listen, stop := context.WithCancel(h.runCtx)
@@ -134,7 +134,7 @@ func (l *realTimeScan) pause(timer *time.Timer, failed bool) bool {
 	h.mu.Unlock()
 	rest := l.throttle.restTime(time.Now(), processorTime(), scans)
 	if rest > 0 {
-		h.log.Debug("Much happens: what changes is looked at more slowly.", "rest", rest)
+		h.log.Debug("Many changes: scans of changed files are delayed.", "rest", rest)
 	}
 	if failed {
 		rest = max(rest, h.opts.debounce.retryDelay)
@@ -318,6 +318,6 @@ func (l *realTimeScan) abort() {
 	l.cancel()
 	l.tasks.Wait()
 	if err := l.watcher.Close(); err != nil {
-		l.host.log.Warn("The watcher did not close well.", "error", err)
+		l.host.log.Warn("Closing the file watcher failed.", "error", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 func (h *Host) repairInventoryLocked(damage error) error {
 	aside, err := h.inventory.Repair(h.monotonicNow())
 	if err != nil {
-		return fmt.Errorf("%w; it cannot be set aside: %w", damage, err)
+		return fmt.Errorf("%w; moving it aside failed: %w", damage, err)
 	}
 	h.saved.FullScan = &scanRequest{Path: h.saved.Path, Started: h.monotonicNow()}
 	h.warnLocked(
@@ -40,7 +40,7 @@ func (h *Host) rebuildInventory(damage error) {
 	defer h.mu.Unlock()
 	select {
 	case again := <-h.damageReports:
-		h.log.Debug("Jobs that ended since then report it too.", "error", again)
+		h.log.Debug("More jobs reported the damaged inventory.", "error", again)
 	default:
 	}
 	if err := h.repairInventoryLocked(damage); err != nil {

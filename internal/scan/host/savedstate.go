@@ -38,10 +38,10 @@ func loadState(path string) (savedState, error) {
 		return m, nil
 	}
 	if err != nil {
-		return m, fmt.Errorf("reading what was done last: %w", err)
+		return m, fmt.Errorf("read the saved scan state: %w", err)
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.State != RealTime && m.State != Idle {
-		return savedState{State: Idle}, fmt.Errorf("%s tells nothing of what was done last; the scanner is idle", path)
+		return savedState{State: Idle}, fmt.Errorf("%s has no valid scan state; the scanner starts idle", path)
 	}
 	return m, nil
 }

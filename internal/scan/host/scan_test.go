@@ -605,7 +605,9 @@ func TestAKeyThatIsSetLater(t *testing.T) {
 	})
 	b.npm("a", "1.0.0")
 	b.full()
-	b.until("a reason", func() bool { return strings.Contains(b.Status().Database.Error, "the signature is wrong") })
+	b.until("a reason", func() bool {
+		return strings.Contains(b.Status().Database.Error, "the signature is missing or invalid")
+	})
 	if got := b.findings(Query{}); len(got) > 0 {
 		t.Errorf("%q", got)
 	}

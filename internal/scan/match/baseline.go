@@ -41,9 +41,9 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	bounded := &io.LimitedReader{R: r, N: maxBaselineBytes}
 	if err := json.NewDecoder(bounded).Decode(&report); err != nil {
 		if bounded.N <= 0 {
-			err = fmt.Errorf("it has more than %d MiB", maxBaselineBytes>>20)
+			err = fmt.Errorf("the baseline has more than %d MiB", maxBaselineBytes>>20)
 		}
-		return nil, fmt.Errorf("read the baseline: %w", err)
+		return nil, fmt.Errorf("read baseline report: %w", err)
 	}
 	if report.Reports == nil {
 		report.Reports = []baselineReport{report.baselineReport}
@@ -51,7 +51,7 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	b := &Baseline{findings: map[findingKey]bool{}}
 	for _, r := range report.Reports {
 		if r.Matches == nil {
-			return nil, fmt.Errorf("read the baseline: it is not a report of a scan, it has no matches")
+			return nil, fmt.Errorf("baseline is not a JSON scan report: it has no list of matches")
 		}
 		for _, m := range *r.Matches {
 			b.findings[findingKey{m.Vulnerability.ID, m.Artifact.Type, m.Artifact.Name, m.Artifact.Version}] = true

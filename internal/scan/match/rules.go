@@ -65,7 +65,7 @@ func (r *Rules) ignoredCPEs() (map[string]bool, error) {
 			continue
 		}
 		if !strings.HasPrefix(uri, "cpe:/") {
-			return nil, fmt.Errorf("ignored package %q is not a CPE in its URI form (cpe:/a:vendor:product:version)",
+			return nil, fmt.Errorf("ignored package %q is not a CPE URI (cpe:/a:vendor:product:version)",
 				uri)
 		}
 		a, err := wfn.UnbindURI(uri)

@@ -57,7 +57,7 @@ func ParseFormat(name string) (Format, error) {
 	for i, f := range Formats {
 		names[i] = string(f)
 	}
-	return "", fmt.Errorf("report format %q: must be %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("invalid report format %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 // writers has a writer for each JSON-based format. JSON and SARIF can have several reports; a bill
@@ -87,7 +87,7 @@ func singleReport(f Format, write func(io.Writer, Report, Options) error) func(i
 	return func(w io.Writer, reports []Report, o Options) error {
 		if len(reports) != 1 {
 			return fmt.Errorf(
-				"a document in the format %s describes one source, and these are %d: scan them one by one", f,
+				"a report in the format %s has one source, but %d were given: scan them one by one", f,
 				len(reports))
 		}
 		return write(w, reports[0], o)

@@ -69,7 +69,7 @@ func ParseColumns(letters string) ([]Column, error) {
 						"l (location), f (fixed versions), k (known exploited) or e (EPSS)", string(rune(l)))
 		}
 		if slices.Contains(out, c) {
-			return nil, fmt.Errorf("column %q is given twice", string(rune(l)))
+			return nil, fmt.Errorf("column %q occurs twice", string(rune(l)))
 		}
 		out = append(out, c)
 	}

@@ -75,7 +75,7 @@ const restartPointBytes = 128
 // parseBlock verifies the checksum of a block and removes it.
 func parseBlock(b []byte) (*parsedBlock, error) {
 	if len(b) <= checksumSize || binary.LittleEndian.Uint32(b) != crc32.Checksum(b[checksumSize:], castagnoli) {
-		return nil, fmt.Errorf("%w: the checksum of a block is wrong", ErrDamaged)
+		return nil, fmt.Errorf("%w: checksum mismatch in a block", ErrDamaged)
 	}
 	s := &parsedBlock{level: int(b[checksumSize]), entries: b[checksumSize+1:]}
 	return s, s.findRestartPoints()

@@ -12,7 +12,7 @@ const (
 )
 
 // errTooLarge reports that the result of one query would take too much memory.
-var errTooLarge = errors.New("its records unfold to more than 48 MB")
+var errTooLarge = errors.New("the records of a query decompress to more than 48 MiB")
 
 // encoder appends the parts of a record. Its zero value is ready.
 type encoder struct{ buf []byte }

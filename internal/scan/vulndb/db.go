@@ -121,7 +121,7 @@ func (db *DB) Verify(ctx context.Context) error {
 			return err
 		}
 		if n != db.trees[name].entryCount {
-			return fmt.Errorf("%w: %d %s where %d should be", ErrDamaged, n, name, db.trees[name].entryCount)
+			return fmt.Errorf("%w: it has %d %s instead of %d", ErrDamaged, n, name, db.trees[name].entryCount)
 		}
 	}
 	return nil
@@ -147,14 +147,14 @@ func (db *DB) scanApplicabilities(prefix []byte) iter.Seq2[Applicability, error]
 // sharedString returns a shared text by its number.
 func (db *DB) sharedString(n uint64) (string, error) {
 	if n > maxSharedStrings {
-		return "", fmt.Errorf("%w: text %d not found", ErrDamaged, n)
+		return "", fmt.Errorf("%w: string %d does not exist", ErrDamaged, n)
 	}
 	if s, ok := db.sharedStrings.get(n); ok {
 		return s, nil
 	}
 	b, found, err := db.trees[stringSection].get(binary.BigEndian.AppendUint32(nil, uint32(n)))
 	if err == nil && !found {
-		err = fmt.Errorf("%w: text %d is missing", ErrDamaged, n)
+		err = fmt.Errorf("%w: string %d is missing", ErrDamaged, n)
 	}
 	if err != nil {
 		return "", err

@@ -241,8 +241,8 @@ func TestFilesThatAreNoGood(t *testing.T) {
 	}{
 		"empty":     {nil, ErrNotDatabase, "not a vulnerability database"},
 		"foreign":   {[]byte("PK\x03\x04 a zip file"), ErrNotDatabase, "not a vulnerability database"},
-		"short":     {good[:30], ErrDamaged, "ends after 30 bytes"},
-		"cut off":   {good[:len(good)-1], ErrDamaged, "should have"},
+		"short":     {good[:30], ErrDamaged, "truncated after 30 bytes"},
+		"cut off":   {good[:len(good)-1], ErrDamaged, "instead of"},
 		"newer":     {change(8, 2), ErrNewerSchema, "schema 2"},
 		"older":     {change(8, 0), ErrDamaged, "schema 0"},
 		"header":    {change(16, 9), ErrDamaged, "header"},
@@ -337,7 +337,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatalf("the file has %d bytes", len(b))
 	}
 	db := open(t, b)
-	if _, err := db.Advisories(NPM, "x"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "48 MB") {
+	if _, err := db.Advisories(NPM, "x"); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "48 MiB") {
 		t.Errorf("got %v", err)
 	}
 	if n := len(all(t, db.AllAdvisories())); n != 4 {

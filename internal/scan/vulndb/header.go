@@ -26,8 +26,8 @@ const (
 
 // Errors of Open and of reads for invalid files; match them with errors.Is.
 var (
-	ErrNotDatabase = errors.New("this is not a vulnerability database")
-	ErrNewerSchema = errors.New("this program is too old for the vulnerability database")
+	ErrNotDatabase = errors.New("not a vulnerability database")
+	ErrNewerSchema = errors.New("the vulnerability database requires a newer version of this program")
 	ErrDamaged     = errors.New("the vulnerability database is damaged")
 )
 
@@ -117,17 +117,17 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		return header{}, ErrNotDatabase
 	}
 	if n < headerSize || size < minFileBytes {
-		return header{}, fmt.Errorf("%w: it ends after %d bytes", ErrDamaged, size)
+		return header{}, fmt.Errorf("%w: it is truncated after %d bytes", ErrDamaged, size)
 	}
 	if s := binary.LittleEndian.Uint32(b[8:]); s > Schema {
-		return header{}, fmt.Errorf("%w: the file has schema %d, the program reads %d; update the program",
+		return header{}, fmt.Errorf("%w: the file has schema %d, this program supports up to %d; update this program",
 			ErrNewerSchema,
 			s, Schema)
 	} else if s != Schema {
 		return header{}, fmt.Errorf("%w: unknown schema %d", ErrDamaged, s)
 	}
 	if binary.LittleEndian.Uint32(b[headerChecksum:]) != crc32.Checksum(b[:headerChecksum], castagnoli) {
-		return header{}, fmt.Errorf("%w: the checksum of its header is wrong", ErrDamaged)
+		return header{}, fmt.Errorf("%w: checksum mismatch in the header", ErrDamaged)
 	}
 	h := header{
 		fileSize:          int64(binary.LittleEndian.Uint64(b[16:])),
@@ -136,11 +136,11 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		directoryChecksum: binary.LittleEndian.Uint32(b[36:]),
 	}
 	if h.fileSize != size {
-		return header{}, fmt.Errorf("%w: it has %d bytes and should have %d", ErrDamaged, size, h.fileSize)
+		return header{}, fmt.Errorf("%w: it has %d bytes instead of %d", ErrDamaged, size, h.fileSize)
 	}
 	if h.directoryLength > maxDirectoryBytes || h.directoryOffset < headerSize ||
 		h.directoryOffset != size-int64(h.directoryLength) {
-		return header{}, fmt.Errorf("%w: its directory lies outside", ErrDamaged)
+		return header{}, fmt.Errorf("%w: its directory is outside of the file", ErrDamaged)
 	}
 	return h, nil
 }
@@ -153,15 +153,15 @@ func readDirectory(r io.ReaderAt, h header) (directory, error) {
 		return d, err
 	}
 	if crc32.Checksum(b, castagnoli) != h.directoryChecksum {
-		return d, fmt.Errorf("%w: the checksum of its directory is wrong", ErrDamaged)
+		return d, fmt.Errorf("%w: checksum mismatch in its directory", ErrDamaged)
 	}
 	if err := json.Unmarshal(b, &d); err != nil {
-		return d, fmt.Errorf("%w: its directory: %w", ErrDamaged, err)
+		return d, fmt.Errorf("%w: parse its directory: %w", ErrDamaged, err)
 	}
 	for name, s := range d.Sections {
 		if s.Entries < 0 || s.Entries > 0 && (s.Begin < headerSize || s.Root < s.Begin || s.Length <= checksumSize ||
 			s.Length > maxBlockBytes || s.Root > h.directoryOffset-s.Length) {
-			return d, fmt.Errorf("%w: its part %q lies outside", ErrDamaged, name)
+			return d, fmt.Errorf("%w: its section %q is outside of the file", ErrDamaged, name)
 		}
 	}
 	return d, nil

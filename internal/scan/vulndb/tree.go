@@ -64,7 +64,7 @@ func (t *tree) walk(q query, at blockHandle, low int64, level int) (more bool, e
 		return false, err
 	}
 	if level >= 0 && b.level != level || b.level > maxTreeHeight {
-		return false, fmt.Errorf("%w: a block is on the wrong level", ErrDamaged)
+		return false, fmt.Errorf("%w: a block is on the wrong tree level", ErrDamaged)
 	}
 	if b.level == 0 {
 		return b.visit(q)
@@ -134,7 +134,7 @@ func (b *parsedBlock) children(q query, low, high int64) ([]childHandle, error) 
 	for i, m := range b.restartPoints[max(0, from-1):] {
 		p, ok := parseBlockHandle(m.value)
 		if !ok || p.offset < low || p.offset > high-p.length {
-			return nil, fmt.Errorf("%w: a block lies outside its tree", ErrDamaged)
+			return nil, fmt.Errorf("%w: a block is outside of its tree", ErrDamaged)
 		}
 		if i > 0 || from == 0 {
 			if q.compare(m.key) > 0 {

@@ -20,8 +20,8 @@ const (
 
 // Limits of the file; match ErrRecordLimit with errors.Is, after which the writer continues.
 var (
-	ErrRecordLimit = errors.New("the record cannot be kept")
-	errNotSorted   = errors.New("records are not in order")
+	ErrRecordLimit = errors.New("the record cannot be stored")
+	errNotSorted   = errors.New("records are not sorted")
 )
 
 // Writer writes a database. The records are added section by section - vulnerabilities,
@@ -73,7 +73,7 @@ func (w *Writer) Applicability(key ApplicabilityKey, a Applicability) error {
 	w.encoder.buf = w.encoder.buf[:0]
 	vendor, product := ProductKey(key.Vendor), ProductKey(key.Product)
 	if strings.Contains(vendor+product+a.ID, "\x00") {
-		return fmt.Errorf("%w: a zero byte is in its key", ErrRecordLimit)
+		return fmt.Errorf("%w: its key has a zero byte", ErrRecordLimit)
 	}
 	w.encoder.applicability(w.intern, a, cpePrefix(vendor, product))
 	k := append(applicabilityPrefix(vendor, product), a.ID...)
@@ -96,7 +96,7 @@ func AdvisoryKey(a Advisory) []byte {
 // Advisory adds an advisory; calls are in the order of AdvisoryKey.
 func (w *Writer) Advisory(a Advisory) error {
 	if strings.Contains(string(a.Ecosystem)+a.Name+a.ID, "\x00") {
-		return fmt.Errorf("%w: a zero byte is in its key", ErrRecordLimit)
+		return fmt.Errorf("%w: its key has a zero byte", ErrRecordLimit)
 	}
 	w.encoder.buf = w.encoder.buf[:0]
 	w.encoder.advisory(w.intern, a)
@@ -118,7 +118,7 @@ func (w *Writer) Close(sources []SourceInfo) error {
 		return err
 	}
 	if len(b) > maxDirectoryBytes {
-		return errors.New("the sources of the database have too long names")
+		return errors.New("the source names of the database are too long")
 	}
 	h := header{directoryOffset: w.offset, directoryLength: uint32(len(b)), directoryChecksum: crc32.Checksum(b,
 		castagnoli)}
@@ -159,7 +159,7 @@ func (w *Writer) write(b []byte) {
 // addEntry puts an entry into the tree of a section, which begins when the one before it ends.
 func (w *Writer) addEntry(name sectionName, key, value []byte) error {
 	if len(key) == 0 || len(key) > maxKeyBytes || len(value) > maxEntryBytes {
-		return fmt.Errorf("%w: it has a key of %d and %d bytes", ErrRecordLimit, len(key), len(value))
+		return fmt.Errorf("%w: it has a key of %d bytes and a value of %d bytes", ErrRecordLimit, len(key), len(value))
 	}
 	for sectionOrder[w.sectionIndex] != name {
 		if w.sectionIndex == len(sectionOrder)-1 || slices.Index(sectionOrder, name) < w.sectionIndex {

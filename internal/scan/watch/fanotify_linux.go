@@ -87,7 +87,7 @@ func openFan(s *watchConfig, news *changeBuffer) (_ eventSource, err error) {
 	}
 	refused := f.markAll()
 	if f.unprivileged {
-		return nil, fmt.Errorf("marks of whole file systems: %w", unix.EPERM)
+		return nil, fmt.Errorf("watch whole file systems with fanotify: %w", unix.EPERM)
 	}
 	return f, f.partial.setMounts(f.mountTable, refused)
 }
@@ -129,10 +129,10 @@ func (f *fanotifyWatcher) markAll() map[int]string {
 // markOne marks one file system. Those in user space are not even asked: they may never answer.
 func (f *fanotifyWatcher) markOne(m mountEntry) (fsid [fanFSIDSize]byte, err error) {
 	if strings.HasPrefix(m.fsType, "fuse") {
-		return fsid, errors.New("a file system in user space")
+		return fsid, errors.New("file systems in user space (FUSE) cannot be watched")
 	}
 	if _, ok := excludedFSTypes[m.fsType]; ok {
-		return fsid, errors.New("changes are made elsewhere")
+		return fsid, errors.New("the kernel reports no changes of this type of file system")
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(m.mountPoint, &st); err != nil {
@@ -151,7 +151,7 @@ func (f *fanotifyWatcher) start() {
 	go func() {
 		defer close(f.ended)
 		if err := f.loop(); err != nil {
-			f.cfg.Log.Error("Watching ended.", "method", string(Fanotify), "error", err)
+			f.cfg.Log.Error("File watcher stopped.", "method", string(Fanotify), "error", err)
 			f.cfg.addLostChanges(f.buffer)
 		}
 	}()
@@ -191,7 +191,7 @@ func (f *fanotifyWatcher) loop() error {
 func (f *fanotifyWatcher) reloadMounts() {
 	t, err := readMounts()
 	if err != nil {
-		f.cfg.Log.Error("The table of mounts cannot be read.", "error", err)
+		f.cfg.Log.Error("Reading the mount table failed.", "error", err)
 		return
 	}
 	points := changedPoints(f.mountTable, t)
@@ -233,7 +233,7 @@ func (f *fanotifyWatcher) readQueue(least int) (int, error) {
 		got, err := f.handleEvents(f.readBuf[:n])
 		count += got
 		if err != nil {
-			f.cfg.Log.Error("read changed files failed", "error", err)
+			f.cfg.Log.Error("Decoding a fanotify event failed; all watched directories are scanned again.", "error", err)
 			f.cfg.addLostChanges(f.buffer)
 		}
 		if count > 4*manyEvents && least <= 0 {
@@ -262,7 +262,7 @@ func (f *fanotifyWatcher) handleEvent(e *fanEvent) {
 	folder := e.mask&unix.FAN_ONDIR != 0
 	switch {
 	case e.mask&unix.FAN_Q_OVERFLOW != 0:
-		f.cfg.Log.Warn("More happened than the kernel could remember: everything is to be looked at again.")
+		f.cfg.Log.Warn("The fanotify queue overflowed; all watched directories are scanned again.")
 		f.pathCache.clear()
 		f.cfg.addLostChanges(f.buffer)
 		return
@@ -325,7 +325,7 @@ func (f *fanotifyWatcher) resolveHandle(handle []byte) []string {
 	}
 	inner, err := f.locateDir(sys, unix.NewFileHandle(kind, data))
 	if err != nil {
-		f.cfg.Log.Warn("A directory in which something changed is not found.", "error", err)
+		f.cfg.Log.Warn("Finding the directory of a changed file failed.", "error", err)
 		for _, m := range sys.mounts {
 			f.cfg.addDirChange(f.buffer, m.mountPoint, DirChanged)
 		}
@@ -408,7 +408,7 @@ func (f *fanotifyWatcher) openAnchor(sys *fanFileSystem, point string) (int, err
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil || fsidKey(st.Fsid.Val) != sys.fsid {
 		closeFD(fd)
-		return -1, fmt.Errorf("something else is mounted at %s now", point)
+		return -1, fmt.Errorf("another file system is mounted at %s now", point)
 	}
 	f.anchorFDs[point] = fd
 	return fd, nil

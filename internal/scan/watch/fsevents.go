@@ -120,10 +120,10 @@ func (p fsEventsProgress) save(file string) error {
 		return err
 	}
 	if err := os.WriteFile(file+".new", b, 0o600); err != nil {
-		return fmt.Errorf("keeping what was told: %w", err)
+		return fmt.Errorf("save the position in the event stream: %w", err)
 	}
 	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("keeping what was told: %w", err)
+		return fmt.Errorf("save the position in the event stream: %w", err)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func openFSEvents(cfg *watchConfig, buffer *changeBuffer) (eventSource, error) {
 		return nil, err
 	}
 	if lost {
-		cfg.Log.Warn("What changed since the last time is not known: everything is to be looked at again.")
+		cfg.Log.Warn("Changes since the last run are unknown; all watched directories are scanned again.")
 		cfg.addLostChanges(buffer)
 	}
 	return e, nil
@@ -175,25 +175,25 @@ func (e *fsEventsSource) startStream(after uint64) error {
 	for _, r := range e.cfg.roots {
 		p := e.services.stringCreate(0, r, utf8)
 		if p == 0 {
-			return fmt.Errorf("%q cannot be watched: its name is not valid", r)
+			return fmt.Errorf("%q cannot be watched: its name is not valid UTF-8", r)
 		}
 		paths = append(paths, p)
 	}
 	list := e.services.arrayCreate(0, &paths[0], len(paths), e.services.arrayCallbacks)
 	if list == 0 {
-		return errors.New("the system lists no directories")
+		return errors.New("creating the list of watched directories failed")
 	}
 	defer e.services.release(list)
 	flags := uint32(createNoDefer | createWatchRoot | createIgnoreSelf | createFileEvents)
 	e.stream = e.services.streamCreate(0, e.services.callback, &streamContext{info: e.streamNumber}, list, after,
 		eventLatency, flags)
 	if e.stream == 0 {
-		return errors.New("the system makes no stream of events")
+		return errors.New("creating the FSEvents stream failed")
 	}
 	e.dispatchQueue = e.services.queueCreate("buildyard.watch", 0)
 	e.services.streamQueue(e.stream, e.dispatchQueue)
 	if !e.services.streamStart(e.stream) {
-		return errors.New("the stream of events does not start")
+		return errors.New("starting the FSEvents stream failed")
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func onEvents(
 		}
 		if e.cfg.addFSEvent(e.buffer, string(paths[i][:end]), flags[i]) {
 			if err := e.readMounts(); err != nil {
-				e.cfg.Log.Error("The table of mounts cannot be read.", "error", err)
+				e.cfg.Log.Error("Reading the mount table failed.", "error", err)
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (e *fsEventsSource) saveProgress() {
 		return
 	}
 	if err := (fsEventsProgress{e.volumes, id}).save(e.cfg.StatePath); err != nil {
-		e.cfg.Log.Warn("After a restart some changes are reported again.", "error", err)
+		e.cfg.Log.Warn("Saving the position in the event stream failed; after a restart some changes are reported again.", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

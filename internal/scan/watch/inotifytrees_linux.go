@@ -319,9 +319,9 @@ func (g *inotifyTrees) handleEvent(news *changeBuffer, e inoEvent) {
 
 // handleOverflow starts over: directories may have come and gone unnoticed.
 func (g *inotifyTrees) handleOverflow(news *changeBuffer) {
-	g.cfg.Log.Warn("The kernel queue overflowed: the package directories are scanned again.")
+	g.cfg.Log.Warn("The inotify queue overflowed; the package directories are scanned again.")
 	if err := g.recreate(); err != nil {
-		g.cfg.Log.Error("Changes may be missed: watching the directories again failed.", "error", err)
+		g.cfg.Log.Error("Watching the package directories again failed; changes may be missed.", "error", err)
 	} else {
 		g.setTrees(g.startDirs)
 	}

@@ -89,14 +89,14 @@ type Options struct {
 }
 
 // ErrUnsupported is the error of a method that this system does not have.
-var ErrUnsupported = errors.New("this system has no such method")
+var ErrUnsupported = errors.New("this operating system does not support the watch method")
 
 // hangTimeout limits the wait for a goroutine that may access a file system which does not answer.
 // Such a goroutine cannot be stopped.
 const hangTimeout = 8 * time.Second
 
 // errHung is the error for a goroutine that is left behind.
-var errHung = errors.New("a file system does not answer: who waits for it is left behind")
+var errHung = errors.New("a file system does not respond; the task that waits for it is abandoned")
 
 // waitEnded waits until a goroutine has ended, and reports whether it has.
 func waitEnded(ended <-chan struct{}) bool {
@@ -193,7 +193,7 @@ func openMethod(s *watchConfig, news *changeBuffer, ways []methodEntry) (eventSo
 		src, err := w.open(s, news)
 		if err == nil {
 			if len(refused) > 0 {
-				s.Log.Warn("A better way of watching is refused.", "method", string(w.method), "error",
+				s.Log.Warn("A better watch method is not available.", "method", string(w.method), "error",
 					errors.Join(refused...))
 			}
 			return src, nil

@@ -159,5 +159,5 @@ func (s *stage) mostAnon(ctx context.Context) (most float64) {
 // overflows counts how often the kernel could not remember all that happened.
 func (s *service) overflows() (int, error) {
 	raw, err := os.ReadFile(s.log())
-	return strings.Count(string(raw), "More happened than the kernel could remember"), err
+	return strings.Count(string(raw), "The fanotify queue overflowed"), err
 }

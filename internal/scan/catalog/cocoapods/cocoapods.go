@@ -72,7 +72,7 @@ func parseLock(data []byte) ([]catalog.Package, error) {
 		m := podLine.FindStringSubmatch(entryText(n))
 		if m == nil {
 			if n.Kind != yaml.ScalarNode && n.Kind != yaml.MappingNode {
-				return out, errors.New("its list of pods holds something else")
+				return out, errors.New("unexpected element in the list of pods")
 			}
 			continue
 		}

@@ -186,7 +186,7 @@ func isGoBuildInfo(s *pe.Section) bool {
 func goPackages(r io.ReaderAt) ([]catalog.Package, error) {
 	info, err := buildinfo.Read(r)
 	if err != nil {
-		return nil, fmt.Errorf("reading its list of modules: %w", err)
+		return nil, fmt.Errorf("read the list of Go modules: %w", err)
 	}
 	var out []catalog.Package
 	version, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ")
@@ -222,20 +222,20 @@ type auditCrates struct {
 func rustPackages(r io.Reader) ([]catalog.Package, error) {
 	z, err := zlib.NewReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("reading its list of crates: %w", err)
+		return nil, fmt.Errorf("read the list of Rust crates: %w", err)
 	}
 	defer z.Close()
 	data, err := io.ReadAll(io.LimitReader(z, maxCrateListBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("reading its list of crates: %w", err)
+		return nil, fmt.Errorf("read the list of Rust crates: %w", err)
 	}
 	if len(data) > maxCrateListBytes {
-		return nil, fmt.Errorf("reading its list of crates: %w: more than %d bytes", catalog.ErrTooLarge,
+		return nil, fmt.Errorf("read the list of Rust crates: %w: more than %d bytes", catalog.ErrTooLarge,
 			maxCrateListBytes)
 	}
 	var list auditCrates
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("reading its list of crates: %w", err)
+		return nil, fmt.Errorf("read the list of Rust crates: %w", err)
 	}
 	var out []catalog.Package
 	for _, c := range list.Packages {

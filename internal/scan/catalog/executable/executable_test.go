@@ -65,7 +65,7 @@ func TestRust(t *testing.T) {
 		"usr/bin/mz":     "MZ" + strings.Repeat("x", 600),
 	},
 		"rust time 0.1.42 /usr/bin/rg", "rust own 0.1.0 /usr/bin/rg (replaced)", "rust rg 14.0.0 /usr/bin/rg",
-		"! /usr/bin/broken: program: reading its list of crates: unexpected end of JSON input",
+		"! /usr/bin/broken: program: read the list of Rust crates: unexpected end of JSON input",
 	)
 }
 

@@ -57,7 +57,7 @@ func (InstalledGems) Extract(_ context.Context, f *catalog.File) ([]catalog.Pack
 	}
 	p := parseSpec(string(data))
 	if p.Name == "" || p.Version == "" {
-		return nil, errors.New("it names no gem or no version")
+		return nil, errors.New("name or version of the gem is missing")
 	}
 	return []catalog.Package{p}, nil
 }

@@ -38,7 +38,7 @@ func TestInstalled(t *testing.T) {
 		"gem nokogiri 1.13.3-java /"+dir+"nokogiri-1.13.3-java.gemspec",
 		"gem psych 4.0.3-java /"+dir+"psych-4.0.3-java.gemspec",
 		"gem ffi 1.16.3 /"+dir+"ffi-1.16.3-x86_64-linux.gemspec",
-		"! /"+dir+"odd.gemspec: gem/gemspec: it names no gem or no version",
+		"! /"+dir+"odd.gemspec: gem/gemspec: name or version of the gem is missing",
 	)
 }
 

@@ -88,7 +88,7 @@ func (a *archiveReader) addError(err error) {
 }
 
 // errUnpackedTooLarge stops the reading of a file that unpacks to more than it should.
-var errUnpackedTooLarge = fmt.Errorf("%w: it unpacks to more than %d bytes", catalog.ErrTooLarge,
+var errUnpackedTooLarge = fmt.Errorf("%w: it decompresses to more than %d bytes", catalog.ErrTooLarge,
 	int64(maxUnpackedBytes))
 
 // readArchive reads an archive and those within it.
@@ -146,7 +146,7 @@ func (a *archiveReader) readNested(outer *io.SectionReader, f *zip.File, depth i
 
 func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth int) error {
 	if depth >= maxNesting {
-		return fmt.Errorf("%s: %w: archives lie more than %d deep in one another", f.Name, catalog.ErrTooLarge,
+		return fmt.Errorf("%s: %w: archives are nested more than %d levels deep", f.Name, catalog.ErrTooLarge,
 			maxNesting)
 	}
 	size := int64(f.UncompressedSize64)
@@ -157,12 +157,12 @@ func (a *archiveReader) openNested(outer *io.SectionReader, f *zip.File, depth i
 	if f.Method == zip.Store && f.CompressedSize64 == f.UncompressedSize64 {
 		off, err := f.DataOffset()
 		if err != nil || off > outer.Size()-size {
-			return fmt.Errorf("%s: it lies outside of its archive", f.Name)
+			return fmt.Errorf("%s: the entry is outside of its archive", f.Name)
 		}
 		return a.readArchive(io.NewSectionReader(outer, off, size), size, f.Name, depth+1)
 	}
 	if size > maxNestedArchiveBytes || a.memoryBytes+size > maxMemoryBytes {
-		return fmt.Errorf("%s: %w: a packed archive of more than %d bytes is not opened", f.Name, catalog.ErrTooLarge,
+		return fmt.Errorf("%s: %w: inner archives of more than %d bytes are not read", f.Name, catalog.ErrTooLarge,
 			int64(maxNestedArchiveBytes))
 	}
 	a.memoryBytes += size

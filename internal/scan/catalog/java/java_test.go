@@ -103,11 +103,11 @@ func TestBounds(t *testing.T) {
 		"negative.jar": claim(t, "inner.jar", 1<<63+1),
 	},
 		"java org.apache.logging.log4j:log4j-core 2.14.1 /deep.jar /huge.jar /negative.jar /packed.jar",
-		"! /deep.jar: java/archive: inner.jar: the file is too large: archives lie more than 6 deep in one another",
-		"! /huge.jar: java/archive: inner.jar: the file is too large: it unpacks to more than 268435456 bytes",
-		"! /negative.jar: java/archive: inner.jar: the file is too large: it unpacks to more than 268435456 bytes",
-		"! /packed.jar: java/archive: inner.jar: the file is too large: a packed archive of more than 33554432 bytes "+
-			"is not opened",
+		"! /deep.jar: java/archive: inner.jar: the file is too large: archives are nested more than 6 levels deep",
+		"! /huge.jar: java/archive: inner.jar: the file is too large: it decompresses to more than 268435456 bytes",
+		"! /negative.jar: java/archive: inner.jar: the file is too large: it decompresses to more than 268435456 bytes",
+		"! /packed.jar: java/archive: inner.jar: the file is too large: inner archives of more than 33554432 bytes "+
+			"are not read",
 	)
 }
 

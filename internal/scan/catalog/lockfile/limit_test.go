@@ -64,7 +64,7 @@ func TestManyProperties(t *testing.T) {
 	}
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxProperties / 10)})
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": project(maxProperties)}, // with its own version and group
-		"! /pom.xml: java/pom.xml: the file is too large: it has more than 10000 properties")
+		"! /pom.xml: java/pom.xml: the file is too large: the POM has more than 10000 properties")
 }
 
 // Properties of the parent projects count, too, both of benign and of hostile ones.
@@ -87,6 +87,6 @@ func TestProjectsAbove(t *testing.T) {
 		levels += fmt.Sprintf("<p%d>${p%d}${p%d}</p%d>", i, i+1, i+1, i)
 	}
 	catalogtest.Expect(t, All(), catalogtest.Files{"pom.xml": above(levels), "c/pom.xml": child},
-		"! /pom.xml: java/pom.xml: the file is too large: its properties unfold without end",
-		"! /c/pom.xml: java/pom.xml: the file is too large: its properties unfold without end")
+		"! /pom.xml: java/pom.xml: the file is too large: the properties of the POM refer to each other without end",
+		"! /c/pom.xml: java/pom.xml: the file is too large: the properties of the POM refer to each other without end")
 }

@@ -119,7 +119,7 @@ func (l *Extractor) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 	}
 	tree, ok := f.Tree().(scalibrfs.FS)
 	if !ok {
-		return nil, fmt.Errorf("its file system cannot list directories")
+		return nil, fmt.Errorf("the file system cannot list directories")
 	}
 	info, err := tree.Stat(f.Path)
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) error {
 	}
 	data, err := f.ReadAll(maxLockBytes)
 	if n := bytes.Count(data, []byte("\n")); err == nil && n > maxLines {
-		err = fmt.Errorf("%w: it has %d lines", catalog.ErrTooLarge, n)
+		err = fmt.Errorf("%w: it has %d lines, which is too many", catalog.ErrTooLarge, n)
 	}
 	if err == nil {
 		err = check(data)
@@ -194,7 +194,7 @@ func (l *Extractor) checkLimits(f *catalog.File, p *pomTree) error {
 // checkPackageCount refuses a file with very many packages, each of which has a bracket.
 func checkPackageCount(data []byte, bracket string, work int64) error {
 	if n := bytes.Count(data, []byte(bracket)); int64(n)*int64(len(data)) > work {
-		return fmt.Errorf("%w: %d packages in %d bytes", catalog.ErrTooLarge, n, len(data))
+		return fmt.Errorf("%w: it has %d packages in %d bytes", catalog.ErrTooLarge, n, len(data))
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func checkPackageCount(data []byte, bracket string, work int64) error {
 func checkLines(data []byte) error {
 	for line := range bytes.Lines(data) {
 		if len(line) >= bufio.MaxScanTokenSize {
-			return fmt.Errorf("%w: it has a line of %d bytes", catalog.ErrTooLarge, len(line))
+			return fmt.Errorf("%w: it has a line of %d bytes, which is too long", catalog.ErrTooLarge, len(line))
 		}
 	}
 	return nil

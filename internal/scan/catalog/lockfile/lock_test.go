@@ -56,10 +56,10 @@ func TestAll(t *testing.T) {
 		"java org.yaml:snakeyaml 1.33 /gradle/gradle.lockfile", "java com.x:a 2.13.0 /mvn/pom.xml",
 		"! /bad/uv.lock: python/uv.lock: could not extract: toml: line 1: expected '.' or ']' to end table name, "+
 			"but got '\\x00' instead",
-		"! /deep/pdm.lock: python/pdm.lock: it is nested more than 64 deep",
-		"! /deep/poetry.lock: python/poetry.lock: it is nested more than 64 deep",
-		"! /deep/pylock.toml: python/pylock.toml: it is nested more than 64 deep",
-		"! /deep/uv.lock: python/uv.lock: it is nested more than 64 deep",
+		"! /deep/pdm.lock: python/pdm.lock: the TOML file is nested more than 64 levels deep",
+		"! /deep/poetry.lock: python/poetry.lock: the TOML file is nested more than 64 levels deep",
+		"! /deep/pylock.toml: python/pylock.toml: the TOML file is nested more than 64 levels deep",
+		"! /deep/uv.lock: python/uv.lock: the TOML file is nested more than 64 levels deep",
 	)
 }
 

@@ -26,9 +26,9 @@ const (
 	propertiesElement  = "properties"
 )
 
-var errTooManyProperties = fmt.Errorf("%w: it has more than %d properties", catalog.ErrTooLarge, maxProperties)
+var errTooManyProperties = fmt.Errorf("%w: the POM has more than %d properties", catalog.ErrTooLarge, maxProperties)
 
-var errExpansionTooLarge = fmt.Errorf("%w: its properties unfold without end", catalog.ErrTooLarge)
+var errExpansionTooLarge = fmt.Errorf("%w: the properties of the POM refer to each other without end", catalog.ErrTooLarge)
 
 // pomTree is a tree for the reader of pom.xml files, which expands properties without limits: a few
 // lines could take all memory. A file that it would read is checked first, together with those
@@ -71,7 +71,7 @@ func (f *pomFile) Close() error               { return nil }
 // checkFile checks one more file.
 func (p *pomTree) checkFile(data []byte) error {
 	if len(data) > maxPOMBytes {
-		return fmt.Errorf("%w: more than %d bytes", catalog.ErrTooLarge, maxPOMBytes)
+		return fmt.Errorf("%w: the POM has more than %d bytes", catalog.ErrTooLarge, maxPOMBytes)
 	}
 	if err := p.collectProperties(data); err != nil {
 		return err

@@ -89,17 +89,17 @@ func firstText(values ...any) string {
 // so that these are checked before.
 func decodePlist(data []byte, into any) (err error) {
 	if len(data) == 0 {
-		return errors.New("it is empty")
+		return errors.New("the property list is empty")
 	}
 	if bytes.HasPrefix(data, []byte("bplist")) {
 		if err := checkBinaryPlist(data); err != nil {
 			return err
 		}
 	} else if plistDepth(data) > maxDepth {
-		return errors.New("it is nested too deep")
+		return errors.New("the property list is nested too deeply")
 	}
 	if _, err := plist.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("reading a property list: %w", err)
+		return fmt.Errorf("parse property list: %w", err)
 	}
 	return nil
 }

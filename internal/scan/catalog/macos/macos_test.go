@@ -61,7 +61,7 @@ func TestApplications(t *testing.T) {
 		"macos-app No Name 1 /Applications/No Name.app/Contents/Info.plist",
 		"macos-app Old Text 3 /Applications/Text.app/Contents/Info.plist",
 		"! /Applications/Bad.app/Contents/Info.plist: macos/application: the property list is damaged",
-		"! /Applications/Empty.app/Contents/Info.plist: macos/application: it is empty",
+		"! /Applications/Empty.app/Contents/Info.plist: macos/application: the property list is empty",
 	)
 }
 

@@ -65,34 +65,34 @@ func (AsarArchives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 
 // Errors that stop the reading of an archive before its end.
 var (
-	errTooManyEntries  = fmt.Errorf("%w: its list of files has more than %d entries", catalog.ErrTooLarge, maxEntries)
-	errTooManyBadFiles = fmt.Errorf("%w: further files in it are not read", catalog.ErrTooLarge)
+	errTooManyEntries  = fmt.Errorf("%w: the file index of the archive has more than %d entries", catalog.ErrTooLarge, maxEntries)
+	errTooManyBadFiles = fmt.Errorf("%w: the remaining files of the archive are not read", catalog.ErrTooLarge)
 )
 
 // readIndex returns the list of files, and the offset of the first of them.
 func readIndex(r io.ReaderAt, size int64) (*asarEntry, int64, error) {
 	var head [16]byte
 	if _, err := r.ReadAt(head[:], 0); err != nil {
-		return nil, 0, fmt.Errorf("reading the archive's sizes: %w", err)
+		return nil, 0, fmt.Errorf("read the sizes of the archive: %w", err)
 	}
 	pickle := int64(binary.LittleEndian.Uint32(head[4:]))
 	n := int64(binary.LittleEndian.Uint32(head[12:]))
 	if n == 0 || n > pickle || 8+pickle > size {
-		return nil, 0, fmt.Errorf("the archive's list of files has an impossible size, %d bytes", n)
+		return nil, 0, fmt.Errorf("the file index of the archive has an invalid size, %d bytes", n)
 	}
 	if n > maxIndexBytes {
-		return nil, 0, fmt.Errorf("%w: its list of files has %d bytes", catalog.ErrTooLarge, n)
+		return nil, 0, fmt.Errorf("%w: the file index of the archive has %d bytes", catalog.ErrTooLarge, n)
 	}
 	data := make([]byte, n)
 	if _, err := r.ReadAt(data, 16); err != nil {
-		return nil, 0, fmt.Errorf("reading the archive's list of files: %w", err)
+		return nil, 0, fmt.Errorf("read the file index of the archive: %w", err)
 	}
 	if bytes.Count(data, []byte("{")) > 4*maxEntries { // in memory each takes far more
 		return nil, 0, errTooManyEntries
 	}
 	top := &asarEntry{}
 	if err := json.Unmarshal(data, top); err != nil {
-		return nil, 0, fmt.Errorf("reading the archive's list of files: %w", err)
+		return nil, 0, fmt.Errorf("read the file index of the archive: %w", err)
 	}
 	return top, 8 + pickle, nil
 }
@@ -146,7 +146,7 @@ func (a *asarReader) visitEntry(c *asarEntry, full, base string, installed bool)
 func (a *asarReader) readManifest(n *asarEntry, within bool) error {
 	off, err := strconv.ParseInt(n.Offset, 10, 64)
 	if err != nil || off < 0 || n.Size <= 0 || n.Size > a.r.Size() || off > a.r.Size()-n.Size {
-		return errors.New("it lies outside of the archive")
+		return errors.New("the entry is outside of the archive")
 	}
 	if n.Size > maxManifestBytes {
 		return fmt.Errorf("%w: %d bytes", catalog.ErrTooLarge, n.Size)

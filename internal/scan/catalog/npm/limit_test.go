@@ -30,19 +30,19 @@ func TestArchiveThatIsCut(t *testing.T) {
 	}{
 		"null before a package": {inModules(`"a":null,` + ws), "", false, 1},
 		"many entries": {inModules(ws +
-			many.String()), "too large: its list of files has more than 200000 entries", false, 1},
+			many.String()), "too large: the file index of the archive has more than 200000 entries", false, 1},
 		"many more entries": {
 			inModules(ws + strings.Repeat(`,"a":{"files":{"b":{}}}`, 3*maxEntries)),
-			"too large: its list of files has more than 200000 entries", false, 0,
+			"too large: the file index of the archive has more than 200000 entries", false, 0,
 		},
 		"many that are wrong": {inModules(ws +
-			wrong.String()), "too large: further files in it are not read", false, 1},
+			wrong.String()), "too large: the remaining files of the archive are not read", false, 1},
 		"one that is wrong": {inModules(ws +
-			`,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "it lies outside", true, 1},
+			`,"z":{"files":{"package.json":{"offset":"99999","size":1}}}`), "the entry is outside", true, 1},
 		"one that is no JSON": {inModules(ws +
 			`,"z":{"files":{"package.json":{"offset":"0","size":5}}}`), "unexpected end of JSON", true, 1},
 		"a list without end": {asar(strings.Repeat(" ", maxIndexBytes+1),
-			""), "too large: its list of files has 33554433 bytes", false, 0},
+			""), "too large: the file index of the archive has 33554433 bytes", false, 0},
 		"a huge package.json": {
 			asar(`{"files":{"node_modules":{"files":{"a":{"files":{"package.json":{"offset":"0","size":4194305}}}}}}}`,
 				strings.Repeat(" ", maxManifestBytes+1)), "too large: 4194305 bytes", false, 0,

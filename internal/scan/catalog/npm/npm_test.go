@@ -70,10 +70,11 @@ func TestArchive(t *testing.T) {
 	},
 		"npm ws 8.17.0 /Applications/X.app/Contents/Resources/app.asar",
 		"npm @x/y 1.0.0 /Applications/X.app/Contents/Resources/app.asar",
-		"! /Applications/X.app/Contents/Resources/app.asar: npm/asar: /node_modules/far/package.json: it lies outside "+
+		"! /Applications/X.app/Contents/Resources/app.asar: npm/asar: /node_modules/far/package.json: the entry is "+
+			"outside "+
 			"of the archive",
-		"! /bad/2/app.asar: npm/asar: reading the archive's list of files: unexpected end of JSON input",
-		"! /bad/app.asar: npm/asar: reading the archive's sizes: EOF",
+		"! /bad/2/app.asar: npm/asar: read the file index of the archive: unexpected end of JSON input",
+		"! /bad/app.asar: npm/asar: read the sizes of the archive: EOF",
 	)
 }
 

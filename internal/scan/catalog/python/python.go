@@ -133,10 +133,10 @@ func parseMetadata(r io.Reader) (catalog.Package, error) {
 		}
 	}
 	if err := s.Err(); err != nil {
-		return p, fmt.Errorf("reading its headers: %w", err)
+		return p, fmt.Errorf("read the metadata headers: %w", err)
 	}
 	if p.Name == "" || p.Version == "" {
-		return p, errors.New("it names no package or no version")
+		return p, errors.New("name or version of the package is missing")
 	}
 	p.Licenses = chooseLicenses(expression, license, classifiers)
 	return p, nil

@@ -53,7 +53,8 @@ func TestInstalled(t *testing.T) {
 		"python zope.x 1.0 /usr/lib/python3/site-packages/zope.x.egg-info/PKG-INFO [MIT License]",
 		"python six 1.16 /usr/lib/python3/site-packages/six-1.16.egg/EGG-INFO/PKG-INFO",
 		"python pip 24.0 /lib/ensurepip/pip-24.0-py3-none-any.whl",
-		"! /usr/lib/python3/site-packages/none.dist-info/METADATA: python/metadata: it names no package or no version",
+		"! /usr/lib/python3/site-packages/none.dist-info/METADATA: python/metadata: name or version of the package "+
+			"is missing",
 		"! /lib/bad.whl: python/metadata: zip: not a valid zip file",
 	)
 }

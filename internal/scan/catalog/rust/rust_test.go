@@ -26,7 +26,7 @@ func TestLock(t *testing.T) {
 		"rust md-5 0.10.6 /Users/x/.cargo/registry/src/index.x-6f17/md-5-0.10.6/Cargo.toml",
 		"! /bad/Cargo.lock: rust/Cargo.lock: toml: line 1: expected '.' or ']' to end table name, but got '\\x00' "+
 			"instead",
-		"! /deep/Cargo.lock: rust/Cargo.lock: it is nested more than 64 deep",
+		"! /deep/Cargo.lock: rust/Cargo.lock: the TOML file is nested more than 64 levels deep",
 	)
 }
 

@@ -21,7 +21,7 @@ const MaxDepth = 64
 const MaxValues = 2_000_000
 
 // ErrTooDeep reports a document nested deeper than any benign one.
-var ErrTooDeep = fmt.Errorf("it is nested more than %d deep", MaxDepth)
+var ErrTooDeep = fmt.Errorf("the TOML file is nested more than %d levels deep", MaxDepth)
 
 // Check checks a document.
 func Check(data []byte) error {
@@ -50,7 +50,7 @@ func Check(data []byte) error {
 		values += bytes.Count(data, []byte(mark))
 	}
 	if values > MaxValues {
-		return fmt.Errorf("%w: it has %d values", catalog.ErrTooLarge, values)
+		return fmt.Errorf("%w: it has %d values, which is too many", catalog.ErrTooLarge, values)
 	}
 	return nil
 }

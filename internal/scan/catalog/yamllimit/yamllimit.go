@@ -27,7 +27,7 @@ func Check(data []byte) error {
 		values += bytes.Count(data, []byte(mark))
 	}
 	if keys > MaxKeys || values > MaxValues {
-		return fmt.Errorf("%w: it has %d keys and %d values, or as many colons and lines", catalog.ErrTooLarge, keys,
+		return fmt.Errorf("%w: it has %d keys and %d values, which is too many", catalog.ErrTooLarge, keys,
 			values)
 	}
 	return nil

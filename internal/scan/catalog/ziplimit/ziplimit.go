@@ -22,7 +22,7 @@ const (
 )
 
 // ErrTooMany reports an archive with more files than any benign one.
-var ErrTooMany = errors.New("the archive holds too many files")
+var ErrTooMany = errors.New("the archive has too many files")
 
 // Sizes of the records at the end of an archive, as the format defines them.
 const (
@@ -46,7 +46,7 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 	z, err := zip.NewReader(b, size)
 	b.bytesLeft = math.MaxInt64
 	if b.limitExceeded {
-		return nil, fmt.Errorf("%w: more than it says", ErrTooMany)
+		return nil, fmt.Errorf("%w: more than its header declares", ErrTooMany)
 	}
 	return z, err
 }

@@ -133,7 +133,7 @@ func (c *Container) findSuperblock(r io.ReaderAt, size int64) (superblock, error
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			return superblock{}, fmt.Errorf("reading an APFS container: %w", err)
+			return superblock{}, fmt.Errorf("read APFS container: %w", err)
 		}
 		s, ok := parseSuperblock(b, uint64(n))
 		if !ok {
@@ -155,7 +155,7 @@ func (c *Container) findSuperblock(r io.ReaderAt, size int64) (superblock, error
 		}
 		return s, nil
 	}
-	return superblock{}, fmt.Errorf("this is not an APFS container: %w", damaged("it has no superblock"))
+	return superblock{}, fmt.Errorf("not an APFS container: %w", damaged("it has no superblock"))
 }
 
 // addNote records a message about a readable container for the caller.
@@ -246,7 +246,7 @@ func (k uintKey) compare(b []byte) int {
 // useCheckpoint switches to a checkpoint, if at least one of its volumes is valid.
 func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 	if s.features&featureFusion != 0 {
-		return fmt.Errorf("a container over two drives (fusion): %w", ErrUnsupported)
+		return fmt.Errorf("container on two drives (Fusion Drive): %w", ErrUnsupported)
 	}
 	c.device.blockCount = s.blockCount
 	m, err := openOMap(c.device, s.omapBlock)
@@ -257,7 +257,7 @@ func (c *Container) useCheckpoint(s superblock, volumes []uint64) error {
 	for _, id := range volumes {
 		v, err := c.openVolume(id)
 		if err != nil {
-			c.lostVolumes = append(c.lostVolumes, fmt.Errorf("volume %d cannot be read: %w", id, err))
+			c.lostVolumes = append(c.lostVolumes, fmt.Errorf("read volume %d: %w", id, err))
 			continue
 		}
 		c.volumes = append(c.volumes, v)

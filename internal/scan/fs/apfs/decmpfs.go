@@ -100,10 +100,10 @@ func (f *FS) openCompressed(n *inode) (*compressedFile, error) {
 		}
 		return p, nil
 	case kind == compressionDedup:
-		return nil, fmt.Errorf("the content of file %d is shared with others (compression 5): %w", p.inodeNumber,
+		return nil, fmt.Errorf("content of file %d is deduplicated (compression type 5): %w", p.inodeNumber,
 			ErrUnsupported)
 	case kind < compressionZlib || kind > compressionLZBitmap+1 || kind == compressionDedup+1:
-		return nil, fmt.Errorf("compression %d of file %d: %w", kind, p.inodeNumber, ErrUnsupported)
+		return nil, fmt.Errorf("compression type %d of file %d: %w", kind, p.inodeNumber, ErrUnsupported)
 	}
 	p.inline, p.compression = false, kind-1
 	fork, err := f.readXattr(p.inodeNumber, attrResourceFork)
@@ -115,7 +115,7 @@ func (f *FS) openCompressed(n *inode) (*compressedFile, error) {
 	}
 	p.src, p.srcBytes = fork, fork.size
 	if err := p.readBlockTable(); err != nil {
-		return nil, fmt.Errorf("compressed file %d: %w", p.inodeNumber, err)
+		return nil, fmt.Errorf("read compressed file %d: %w", p.inodeNumber, err)
 	}
 	return p, nil
 }
@@ -189,7 +189,7 @@ func (p *compressedFile) ReadAt(b []byte, off int64) (int, error) {
 		}
 		plain, err := p.decompressBlock(i)
 		if err != nil {
-			return done, fmt.Errorf("block %d of compressed file %d: %w", i, p.inodeNumber, err)
+			return done, fmt.Errorf("read block %d of compressed file %d: %w", i, p.inodeNumber, err)
 		}
 		n := copy(b[done:], plain[off-start:])
 		done += n

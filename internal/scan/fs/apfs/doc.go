@@ -20,10 +20,10 @@ import (
 var ErrDamaged = errors.New("the APFS container is damaged")
 
 // ErrEncrypted is wrapped by the errors for an encrypted volume.
-var ErrEncrypted = errors.New("the volume is encrypted")
+var ErrEncrypted = errors.New("the APFS volume is encrypted")
 
 // ErrUnsupported is wrapped by the errors for features that this package does not read.
-var ErrUnsupported = errors.New("this is not supported")
+var ErrUnsupported = errors.New("unsupported APFS feature")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))

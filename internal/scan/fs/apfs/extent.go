@@ -77,7 +77,7 @@ func (s *dataStream) extentAt(off int64) (extent, error) {
 	}
 	list, err := s.loadExtents(off)
 	if err != nil {
-		return extent{}, fmt.Errorf("the extents of stream %d: %w", s.id, err)
+		return extent{}, fmt.Errorf("read extents of stream %d: %w", s.id, err)
 	}
 	s.recentExtents.Store(&list)
 	e, _ := extentCovering(list, off)

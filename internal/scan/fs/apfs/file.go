@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	errNegativeOffset = errors.New("a place before the file's start")
-	errInvalidWhence  = errors.New("a whence that io.Seeker does not have")
-	errDataless       = errors.New("the file's content is not on this volume but with a cloud service")
+	errNegativeOffset = errors.New("negative file offset")
+	errInvalidWhence  = errors.New("invalid whence of a seek")
+	errDataless       = errors.New("the content of the file is in a cloud service and not on this volume")
 )
 
 // file is an open file. It is safe for concurrent use, though Read and Seek share one position.

@@ -41,7 +41,7 @@ func (d *device) read(b []byte, block uint64, off int64) error {
 		if err == nil || errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return fmt.Errorf("reading block %d: %w", block, err)
+		return fmt.Errorf("read block %d: %w", block, err)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (v *Volume) objectMap() (*omap, error) {
 // ErrEncrypted.
 func (v *Volume) FS() (*FS, error) {
 	if v.Encrypted() {
-		return nil, fmt.Errorf("volume %q cannot be read: %w", v.superblock.name, ErrEncrypted)
+		return nil, fmt.Errorf("read volume %q: %w", v.superblock.name, ErrEncrypted)
 	}
 	s, err := v.startSnapshot()
 	if err != nil {
@@ -143,7 +143,7 @@ var ErrNoSnapshot = errors.New("snapshot not found")
 // is none.
 func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if v.Encrypted() {
-		return nil, fmt.Errorf("snapshot %q of volume %q cannot be read: %w", name, v.superblock.name, ErrEncrypted)
+		return nil, fmt.Errorf("read snapshot %q of volume %q: %w", name, v.superblock.name, ErrEncrypted)
 	}
 	all, err := v.Snapshots()
 	for _, s := range all {
@@ -154,7 +154,7 @@ func (v *Volume) SnapshotFS(name string) (*FS, error) {
 	if err == nil {
 		err = ErrNoSnapshot
 	}
-	return nil, fmt.Errorf("snapshot %q of volume %q: %w", name, v.superblock.name, err)
+	return nil, fmt.Errorf("read snapshot %q of volume %q: %w", name, v.superblock.name, err)
 }
 
 // Snapshot is a preserved state of a volume.
@@ -200,7 +200,7 @@ func (v *Volume) Snapshots() ([]Snapshot, error) {
 	}
 	t, err := openTree(v.container.device, nil, v.superblock.snapshotTree, 0)
 	if err != nil {
-		return nil, fmt.Errorf("the snapshots of volume %q: %w", v.superblock.name, err)
+		return nil, fmt.Errorf("list snapshots of volume %q: %w", v.superblock.name, err)
 	}
 	var out []Snapshot
 	c, err := t.seek(recordKey{})
@@ -222,7 +222,7 @@ func (v *Volume) Snapshots() ([]Snapshot, error) {
 		out = append(out, s)
 	}
 	if err != nil {
-		err = fmt.Errorf("the snapshots of volume %q: %w", v.superblock.name, err)
+		err = fmt.Errorf("list snapshots of volume %q: %w", v.superblock.name, err)
 	}
 	return out, err
 }
@@ -243,11 +243,11 @@ func parseSnapshot(b []byte) (s Snapshot, ok bool) {
 func (v *Volume) openSnapshot(s Snapshot) (*FS, error) {
 	b, err := v.container.device.readObject(s.superblockBlock, typeVolume)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
+		return nil, fmt.Errorf("open snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
 	}
 	sb, err := parseVolume(b)
 	if err != nil {
-		return nil, fmt.Errorf("snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
+		return nil, fmt.Errorf("open snapshot %q of volume %q: %w", s.Name, v.superblock.name, err)
 	}
 	return v.openFS(sb, s.xid, v.superblock.name+"@"+s.Name)
 }

@@ -67,7 +67,7 @@ func (f *FS) readXattr(id uint64, name string) (xattr, error) {
 // readAll reads a whole attribute.
 func (a xattr) readAll(most int64) ([]byte, error) {
 	if a.size > most {
-		return nil, fmt.Errorf("an extended attribute of %d bytes: %w", a.size, ErrUnsupported)
+		return nil, fmt.Errorf("extended attribute of %d bytes: %w", a.size, ErrUnsupported)
 	}
 	b := make([]byte, a.size)
 	if n, err := a.ReadAt(b, 0); n < len(b) {
@@ -84,7 +84,7 @@ func (f *FS) linkTarget(n *inode) (string, error) {
 	}
 	b, err := a.readAll(maxTargetBytes)
 	if err != nil {
-		return "", fmt.Errorf("symbolic link %d: %w", n.stat.Inode, err)
+		return "", fmt.Errorf("read symbolic link %d: %w", n.stat.Inode, err)
 	}
 	b, _, _ = bytes.Cut(b, []byte{0})
 	return string(b), nil

@@ -66,7 +66,7 @@ func (e *dirEntry) Info() (fs.FileInfo, error) {
 func (e *dirEntry) Open() (fs.File, error) {
 	n, err := e.readInode()
 	if err == nil && n.isLink() {
-		err = errors.New("it is a symbolic link")
+		err = errors.New("is a symbolic link")
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: e.name, Err: err}
@@ -111,7 +111,7 @@ func (f *FS) readDir(n *inode, parent uint32, name string) ([]fs.DirEntry, error
 // every walk ends.
 func (f *FS) listDir(n *inode, parent uint32) ([]dirEntry, error) {
 	if !n.isDir() {
-		return nil, errors.New("it is not a directory")
+		return nil, errors.New("not a directory")
 	}
 	l := dirReader{fs: f, dir: n}
 	if err := l.readBlocks(); err != nil {
@@ -301,7 +301,7 @@ func (l *dirReader) isListed(name string, number uint32) (bool, error) {
 	case len(l.entries) >= maxDirEntries || l.nameBytes+len(name) > maxDirNameBytes:
 		l.damagedBlocks = maxDamagedBlocks
 		return false,
-			fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",
+			fmt.Errorf("the directory has more than %d entries, or too long names: the remaining entries are not read",
 				maxDirEntries)
 	}
 	l.nameBytes += len(name)

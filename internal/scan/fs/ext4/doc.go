@@ -18,9 +18,9 @@ var (
 	// ErrDamaged is in the chain of every error about contradictory bytes.
 	ErrDamaged = errors.New("the file system is damaged")
 	// ErrEncrypted is in the chain of every error about data that cannot be read without a key.
-	ErrEncrypted = errors.New("it is encrypted")
+	ErrEncrypted = errors.New("the file or directory is encrypted")
 	// ErrNotExt reports that there is not a file system of this kind.
-	ErrNotExt = errors.New("it is not a file system of the ext family")
+	ErrNotExt = errors.New("not an ext2, ext3 or ext4 file system")
 )
 
 // damaged returns an error about damage.

@@ -98,7 +98,7 @@ var _ fs.ReadDirFile = (*dirHandle)(nil)
 func (d *dirHandle) Stat() (fs.FileInfo, error) { return d.info, nil }
 func (d *dirHandle) Close() error               { return nil }
 func (d *dirHandle) Read([]byte) (int, error) {
-	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("it is a directory")}
+	return 0, &fs.PathError{Op: "read", Path: d.info.name, Err: errors.New("is a directory")}
 }
 
 // ReadDir returns the next n entries, or all that are left.

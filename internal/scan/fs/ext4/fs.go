@@ -152,7 +152,7 @@ func baseName(name string) string { return name[strings.LastIndexByte(name, '/')
 func (f *FS) readLinkTarget(n *inode) (string, error) {
 	switch {
 	case !n.isLink():
-		return "", errors.New("it is not a symbolic link")
+		return "", errors.New("not a symbolic link")
 	case n.size <= 0 || n.size > f.superblock.blockSize:
 		return "", damaged("a symbolic link of %d bytes", n.size)
 	case n.flags&flagEncrypted != 0:
@@ -188,5 +188,5 @@ func (f *FS) openInode(n *inode, parent uint32, name string) (fs.File, error) {
 		}
 		return &file{inodeContent: c, info: i}, nil
 	}
-	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a directory")}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file or directory")}
 }

@@ -273,7 +273,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		lie  func(b []byte)
 		want string
 	}{
-		"magic":        {func(b []byte) { b[56]++ }, "not a file system"},
+		"magic":        {func(b []byte) { b[56]++ }, "not an ext2"},
 		"block size":   {func(b []byte) { le.PutUint32(b[24:], 60) }, "2^70 bytes"},
 		"inodes":       {func(b []byte) { le.PutUint32(b, 1<<32-1) }, "inodes in 1 groups"},
 		"no inodes":    {func(b []byte) { le.PutUint32(b[40:], 0) }, "groups of 0"},
@@ -288,7 +288,7 @@ func TestLyingSuperblocks(t *testing.T) {
 		}, "inodes of group 0 are at block 2147483648"},
 		"huge inodes":  {func(b []byte) { le.PutUint16(b[88:], 2048) }, "inodes have 2048 bytes"},
 		"journal":      {func(b []byte) { b[96] |= 8 }, "journal of another"},
-		"new features": {func(b []byte) { b[99] |= 0x80 }, "not known here (0x80000000)"},
+		"new features": {func(b []byte) { b[99] |= 0x80 }, "unsupported ext4 features (0x80000000)"},
 		"descriptors": {func(b []byte) {
 			b[96] |= 0x80
 			le.PutUint16(b[254:], 4096)

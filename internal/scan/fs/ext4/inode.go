@@ -73,7 +73,7 @@ func (f *FS) readInode(number uint32) (*inode, error) {
 func (f *FS) inodeTableOffset(group uint32) (int64, error) {
 	raw, err := f.pages.get(f.superblock.descriptorOffset(group), f.superblock.groupSize)
 	if err != nil {
-		return 0, fmt.Errorf("descriptor of group %d: %w", group, err)
+		return 0, fmt.Errorf("read descriptor of block group %d: %w", group, err)
 	}
 	le := binary.LittleEndian
 	block := uint64(le.Uint32(raw[8:]))

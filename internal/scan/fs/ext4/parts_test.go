@@ -22,7 +22,7 @@ func TestLimitsOfSuperblock(t *testing.T) {
 	}{
 		"as it is":           {func(*superblock) {}, ""},
 		"every feature":      {func(s *superblock) { s.incompat = supportedFeatures }, ""},
-		"an unknown feature": {func(s *superblock) { s.incompat = 1 << 18 }, "not known here (0x40000)"},
+		"an unknown feature": {func(s *superblock) { s.incompat = 1 << 18 }, "unsupported ext4 features (0x40000)"},
 		"all inodes":         {func(s *superblock) { s.inodeCount = 4 * 32 }, ""},
 		"too many inodes":    {func(s *superblock) { s.inodeCount = 4*32 + 1 }, "129 inodes in 4 groups"},
 		"the root alone":     {func(s *superblock) { s.inodeCount = 2 }, ""},

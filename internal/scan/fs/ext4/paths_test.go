@@ -116,7 +116,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s is there", path)
 		}
 	}
-	if _, err := tr.f.ReadDir("d/x"); err == nil || !strings.Contains(err.Error(), "it is not a directory") {
+	if _, err := tr.f.ReadDir("d/x"); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file is read as a folder: %v", err)
 	}
 	if _, err := tr.f.ReadDir("d/e"); !errors.Is(err, ErrDamaged) {
@@ -237,7 +237,7 @@ func TestPlaces(t *testing.T) {
 	cut := tr.b[:1500]
 	tr.f.pages = newPageCache(bytes.NewReader(cut), int64(len(cut)), 1024)
 	if _, err := tr.f.inodeTableOffset(0); !errors.Is(err, ErrDamaged) ||
-		!strings.Contains(err.Error(), "descriptor of group 0") {
+		!strings.Contains(err.Error(), "descriptor of block group 0") {
 		t.Errorf("a descriptor behind the end: %v", err)
 	}
 }
@@ -513,7 +513,7 @@ func TestReadSuper(t *testing.T) {
 		change func(b []byte)
 		want   string
 	}{
-		"other checksum": {func(b []byte) { b[checksumTypeOffset] = 2; seal(b) }, "of a kind (2)"},
+		"other checksum": {func(b []byte) { b[checksumTypeOffset] = 2; seal(b) }, "unsupported checksum type (2)"},
 		"2^17":           {func(b []byte) { b[24] = 7; seal(b) }, "2^17 bytes"},
 		"sealed":         {func(b []byte) { b[120] = 'x'; seal(b) }, ""},
 		"not sealed":     {func(b []byte) { b[120] = 'x' }, "what its checksum says"},

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrDamaged is the error of a file whose content was never written by this package.
-var ErrDamaged = errors.New("the inventory is damaged")
+var ErrDamaged = errors.New("the package inventory is damaged")
 
 // A number identifies a package or a file in a key: five bytes, big endian, so that they sort.
 const (
@@ -28,7 +28,7 @@ func numberKey(n uint64) []byte { return appendNumber(nil, n) }
 // numberAt reads the number at an offset of a key.
 func numberAt(key []byte, at int) (uint64, error) {
 	if len(key) < at+numberSize {
-		return 0, fmt.Errorf("%w: a key of %d bytes", ErrDamaged, len(key))
+		return 0, fmt.Errorf("%w: key of %d bytes", ErrDamaged, len(key))
 	}
 	var w [8]byte
 	copy(w[8-numberSize:], key[at:at+numberSize])

@@ -85,7 +85,7 @@ func (l *DB) Repair(now time.Time) (string, error) {
 	l.totals.Store(&totals{})
 	l.writeMu.Unlock()
 	if err != nil {
-		return "", fmt.Errorf("setting the damaged inventory aside: %w", err)
+		return "", fmt.Errorf("move the damaged inventory aside: %w", err)
 	}
 	l.removeDamaged(aside)
 	return aside, l.prepareTables()
@@ -269,11 +269,11 @@ func (l *DB) openTables(b *bbolt.Tx) (*tx, error) {
 		string(awaitingMatchTable): &t.awaitingMatch,
 	} {
 		if *into = b.Bucket([]byte(name)); *into == nil || meta == nil {
-			return nil, fmt.Errorf("%w: it lacks the table %s", ErrDamaged, name)
+			return nil, fmt.Errorf("%w: table %s is missing", ErrDamaged, name)
 		}
 	}
 	if s := meta.Get(schemaKey); len(s) != 1 || s[0] != schema {
-		return nil, fmt.Errorf("%w: it has the schema %v, this program reads %d", ErrDamaged, s, schema)
+		return nil, fmt.Errorf("%w: it has schema %v, this program supports %d", ErrDamaged, s, schema)
 	}
 	var err error
 	t.totals, err = readTotals(meta.Get(totalsKey))

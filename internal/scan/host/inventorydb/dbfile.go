@@ -109,7 +109,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 		&bbolt.Options{Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoStatistics: true})
 	if err != nil {
 		if isSystemError(err) {
-			return nil, fmt.Errorf("opening the inventory: %w", err)
+			return nil, fmt.Errorf("open package inventory: %w", err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}

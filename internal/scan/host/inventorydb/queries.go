@@ -42,14 +42,14 @@ func (t *tx) assemblePackage(id uint64) (*Package, error) {
 		}
 		path := t.paths.Get(numberKey(file))
 		if path == nil {
-			return nil, fmt.Errorf("%w: file %d has no path", ErrDamaged, file)
+			return nil, fmt.Errorf("%w: no path is recorded for file %d", ErrDamaged, file)
 		}
 		part.Locations = []string{"/" + string(path)}
 		parts = append(parts, part)
 	}
 	whole := catalog.Merge(parts)
 	if len(whole) != 1 {
-		return nil, fmt.Errorf("%w: package %d lies nowhere", ErrDamaged, id)
+		return nil, fmt.Errorf("%w: no location is recorded for package %d", ErrDamaged, id)
 	}
 	p := &Package{ID: id, Created: r.created, Package: whole[0]}
 	p.CPEs = cpe.ForPackage(p.Package)
@@ -162,7 +162,7 @@ func (t *tx) packageOfNumber(value []byte) (*Package, error) {
 	}
 	p, err := t.assemblePackage(id)
 	if err == nil && p == nil {
-		err = fmt.Errorf("%w: package %d has a name and no record", ErrDamaged, id)
+		err = fmt.Errorf("%w: package %d has a name, but no record", ErrDamaged, id)
 	}
 	return p, err
 }
@@ -181,7 +181,7 @@ func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
 				return err
 			}
 			if p == nil {
-				return fmt.Errorf("%w: package %d waits and has no record", ErrDamaged, id)
+				return fmt.Errorf("%w: package %d awaits matching, but has no record", ErrDamaged, id)
 			}
 			out = append(out, *p)
 		}
@@ -225,7 +225,8 @@ func (l *DB) Findings(
 					return err
 				}
 				if of == nil {
-					return fmt.Errorf("%w: a finding of package %d, which has no record", ErrDamaged, f.PackageID)
+					return fmt.Errorf("%w: a finding refers to package %d, which has no record", ErrDamaged,
+						f.PackageID)
 				}
 			}
 			f.Package = of.Package
@@ -264,7 +265,7 @@ func decodeFinding(k, v []byte) (Finding, error) {
 		return Finding{}, err
 	}
 	if len(v) < 8 {
-		return Finding{}, fmt.Errorf("%w: a finding is cut off", ErrDamaged)
+		return Finding{}, fmt.Errorf("%w: a finding is truncated", ErrDamaged)
 	}
 	r := recordReader{data: v[:8]}
 	out := Finding{PackageID: id, FoundAt: r.time()}
@@ -278,7 +279,7 @@ func (t *tx) findingRecords(id uint64) (map[string][]byte, error) {
 	c := t.findings.Cursor()
 	for k, v := c.Seek(numberKey(id)); bytes.HasPrefix(k, numberKey(id)); k, v = c.Next() {
 		if len(v) < 8 {
-			return nil, fmt.Errorf("%w: a finding is cut off", ErrDamaged)
+			return nil, fmt.Errorf("%w: a finding is truncated", ErrDamaged)
 		}
 		out[string(k[numberSize:])] = bytes.Clone(v)
 	}

@@ -82,10 +82,10 @@ func Parse(s Scheme, text string) (Version, error) {
 		return Version{}, fmt.Errorf("%w: unknown scheme %q", ErrInvalidVersion, string(s))
 	}
 	if text == "" {
-		return Version{}, fmt.Errorf("%w: it is empty", ErrInvalidVersion)
+		return Version{}, fmt.Errorf("%w: version is empty", ErrInvalidVersion)
 	}
 	if len(text) > MaxVersionBytes {
-		return Version{}, fmt.Errorf("%w: it has %d bytes, the most is %d", ErrInvalidVersion, len(text),
+		return Version{}, fmt.Errorf("%w: version has %d bytes, the limit is %d", ErrInvalidVersion, len(text),
 			MaxVersionBytes)
 	}
 	if isDottedNumber(text) && (s != SemVer && s != GoTool || strings.Count(text, ".") <= 2) {

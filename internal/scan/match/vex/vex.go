@@ -29,7 +29,7 @@ import (
 const maxDocumentBytes = 64 << 20
 
 // ErrUnknownFormat is wrapped by the errors for documents of another kind.
-var ErrUnknownFormat = errors.New("neither an OpenVEX nor a CycloneDX document")
+var ErrUnknownFormat = errors.New("not an OpenVEX or CycloneDX document")
 
 // Statements are the statements of some documents. They are safe for concurrent reads once they
 // were loaded.

@@ -39,7 +39,7 @@ type File struct {
 // directory are removed. Errors name the path, not the temporary name.
 func Create(path string) (*File, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("it is a directory")}
+		return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("is a directory")}
 	}
 	f, err := createLocked(filepath.Dir(path))
 	if err != nil {
@@ -172,7 +172,7 @@ func createLocked(folder string) (*os.File, error) {
 		}
 		return f, nil // a file system without locks keeps abandoned files
 	}
-	return nil, fmt.Errorf("no file could be made in %s", folder)
+	return nil, fmt.Errorf("cannot create a temporary file in %s", folder)
 }
 
 func lockFile(f *os.File) error {

@@ -71,7 +71,7 @@ func TestCommitAndDiscard(t *testing.T) {
 		t.Errorf("a folder was replaced: there are %q", names(t, dir))
 	}
 	if _, err = Create(filepath.Join(dir, "taken")); err == nil ||
-		!strings.HasSuffix(err.Error(), "taken: it is a directory") {
+		!strings.HasSuffix(err.Error(), "taken: is a directory") {
 		t.Errorf("got %v", err)
 	}
 }

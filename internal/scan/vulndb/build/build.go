@@ -85,7 +85,7 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 func checkWritable(folder string) error {
 	f, err := atomicfile.CreateUnnamed(folder)
 	if err != nil {
-		return fmt.Errorf("temporary files: %w", err)
+		return fmt.Errorf("create temporary files: %w", err)
 	}
 	return f.Close()
 }

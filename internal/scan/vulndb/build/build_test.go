@@ -200,7 +200,7 @@ func TestFailureLeavesTheTarget(t *testing.T) {
 	other := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(other, "README"), []byte("no feed"), 0o600))
 	if _, err := build.Build(t.Context(), build.Options{Inputs: []string{other}, Target: target}); err == nil ||
-		!strings.Contains(err.Error(), "no advisory that counts is in "+other+": 1 files are no feeds") {
+		!strings.Contains(err.Error(), "no usable advisory found in "+other+": 1 files are not advisory feeds") {
 		t.Errorf("no feed: %v", err)
 	}
 	check(t, os.WriteFile(filepath.Join(other, "GHSA-1.json"),

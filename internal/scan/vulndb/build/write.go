@@ -34,14 +34,14 @@ func (c *collector) writeDatabase(ctx context.Context, f *atomicfile.File) (*Rep
 
 // noAdvisoriesError returns the error of a build without any advisory, with its likely reason.
 func (c *collector) noAdvisoriesError(r *Report) error {
-	err := fmt.Errorf("no advisory that counts is in %s", strings.Join(c.options.Inputs, ", "))
+	err := fmt.Errorf("no usable advisory found in %s", strings.Join(c.options.Inputs, ", "))
 	for _, s := range r.Sources {
 		if len(s.Rejections) > 0 {
 			return fmt.Errorf("%w: rejected: %s: %s: %s", err, s.Name, s.Rejections[0].Record, s.Rejections[0].Reason)
 		}
 	}
 	if r.Ignored > 0 {
-		err = fmt.Errorf("%w: %d files are no feeds", err, r.Ignored)
+		err = fmt.Errorf("%w: %d files are not advisory feeds", err, r.Ignored)
 	}
 	return err
 }
@@ -146,7 +146,7 @@ func (c *collector) writeProducts(ctx context.Context, w *vulndb.Writer, product
 	return products.Each(func(key, value []byte) error {
 		parts := strings.Split(string(key), "\x00")
 		if len(parts) != 4 {
-			return fmt.Errorf("a key of %d parts", len(parts))
+			return fmt.Errorf("invalid product key with %d parts", len(parts))
 		}
 		if !slices.Equal(group, parts[:3]) {
 			group, seen = parts[:3], seen[:0]

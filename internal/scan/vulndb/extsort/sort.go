@@ -51,11 +51,11 @@ func New(folder string, most int) *Sorter {
 func (s *Sorter) Add(key, value []byte) error {
 	size := len(key) + len(value)
 	if size > maxRecordBytes {
-		return fmt.Errorf("a record of %d bytes is too long to be sorted", size)
+		return fmt.Errorf("a record of %d bytes is too long to sort", size)
 	}
 	if len(s.records) > 0 && len(s.arena)+size+recordOverhead*(len(s.records)+1) > s.maxMemory {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.tempDir, err)
+			return fmt.Errorf("sort records in %s: %w", s.tempDir, err)
 		}
 	}
 	if s.arena == nil {
@@ -124,7 +124,7 @@ func (s *Sorter) Each(fn func(key, value []byte) error) error {
 	}
 	if len(s.records) > 0 {
 		if err := s.spill(); err != nil {
-			return fmt.Errorf("sort in %s: %w", s.tempDir, err)
+			return fmt.Errorf("sort records in %s: %w", s.tempDir, err)
 		}
 	}
 	s.arena, s.records = nil, nil
@@ -190,7 +190,7 @@ func (r *sortedRun) next() (bool, error) {
 		return false, err
 	}
 	if n > maxRecordBytes || m > maxRecordBytes {
-		return false, errors.New("a temporary file of the sort is damaged")
+		return false, errors.New("a temporary file for sorting is damaged")
 	}
 	r.buf = slices.Grow(r.buf[:0], int(n+m))[:n+m]
 	if _, err := io.ReadFull(r.r, r.buf); err != nil {

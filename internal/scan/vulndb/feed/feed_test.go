@@ -430,12 +430,12 @@ func TestListsCutOff(t *testing.T) {
 			taken  int
 			reason string
 		}{
-			{head, 0, "does not end"},
+			{head, 0, "incomplete JSON object"},
 			{head + `, `, 0, "EOF"},
 			{head + `, "vulnerabilities"`, 0, "EOF"},
 			{head + list, 1, "EOF"},
-			{head + list + `]`, 1, "does not end"},
-			{head + `}`, 0, "has no vulnerabilities"},
+			{head + list + `]`, 1, "incomplete JSON object"},
+			{head + `}`, 0, "list of vulnerabilities is missing"},
 			{head + list + `]}`, 1, ""},
 		} {
 			file := filepath.Join(t.TempDir(), "list.json")
@@ -454,7 +454,7 @@ func TestListsCutOff(t *testing.T) {
 func TestDeepTOML(t *testing.T) {
 	for body, reason := range map[string]string{
 		strings.Repeat("a.", 5_000) + "a = 1": "nested", "[" + strings.Repeat("a.", 5_000) + "a]": "nested",
-		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "longer than",
+		"a = " + strings.Repeat("[", 10_000): "nested", strings.Repeat("a.a = 1\n", 10_000): "has more than",
 	} {
 		r := Item{Kind: kindRustSec, Name: "crates/x/RUSTSEC-2020-0001.md", Data: []byte("```toml\n" + body +
 			"\n```\n")}.Parse()

@@ -76,7 +76,7 @@ func emitElements(r io.Reader, it Item, emit func(Item) error) error {
 	dec := json.NewDecoder(bound)
 	bound.decodedBytes = dec.InputOffset
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return fmt.Errorf("%s: it is not a JSON object: %w", it.Name, cmpErr(err))
+		return fmt.Errorf("%s: not a JSON object: %w", it.Name, cmpErr(err))
 	}
 	listed := false
 	for dec.More() {
@@ -97,10 +97,10 @@ func emitElements(r io.Reader, it Item, emit func(Item) error) error {
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return fmt.Errorf("%s: it does not end: %w", it.Name, err)
+		return fmt.Errorf("%s: incomplete JSON object: %w", it.Name, err)
 	}
 	if !listed {
-		return fmt.Errorf("%s: it has no vulnerabilities", it.Name)
+		return fmt.Errorf("%s: the list of vulnerabilities is missing", it.Name)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func cmpErr(err error) error {
 	if err != nil {
 		return err
 	}
-	return errors.New("something else stands there")
+	return errors.New("unexpected JSON value")
 }
 
 // setDate records the date of a feed.
@@ -125,7 +125,7 @@ func (it *Item) setDate(key json.Token, value json.RawMessage) {
 
 func emitList(dec *json.Decoder, it *Item, emit func(Item) error) error {
 	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
-		return fmt.Errorf("its vulnerabilities are no list: %w", cmpErr(err))
+		return fmt.Errorf("the vulnerabilities are not a list: %w", cmpErr(err))
 	}
 	for n := 0; dec.More(); n++ {
 		var raw json.RawMessage
@@ -151,7 +151,7 @@ type boundedReader struct {
 
 func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.decodedBytes != nil && b.bytesRead-b.decodedBytes() > maxElementBytes {
-		return 0, errors.New("an element is longer than 64 MB")
+		return 0, errors.New("a list element has more than 64 MiB")
 	}
 	n, err := b.r.Read(p)
 	b.bytesRead += int64(n)

@@ -62,7 +62,7 @@ func (c cvssScore) score(from vulndb.Source) (vulndb.Score, error) {
 		return score.Parse(c.Vector, from)
 	}
 	if c.Base == 0 {
-		return vulndb.Score{}, errors.New("a score has neither vector nor number")
+		return vulndb.Score{}, errors.New("a score has neither a vector nor a base score")
 	}
 	return score.FromNumber(c.Base, c.Version, from)
 }

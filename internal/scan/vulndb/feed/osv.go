@@ -126,7 +126,7 @@ func parseOSV(it Item) Record {
 		err = json.Unmarshal(it.Data, &o)
 	}
 	if err == nil && o.ID == "" {
-		err = fmt.Errorf("it has no id")
+		err = fmt.Errorf("the advisory has no ID")
 	}
 	if err != nil {
 		return unreadableRecord(string(sourceOf(strings.TrimSuffix(path.Base(it.Name), path.Ext(it.Name)))), it.Name,

@@ -78,7 +78,7 @@ func readWhole(f input.File) ([]byte, error) {
 		return nil, err
 	}
 	if n > maxFileBytes {
-		return nil, fmt.Errorf("one record has more than %d MiB", maxFileBytes>>20)
+		return nil, fmt.Errorf("the record has more than %d MiB", maxFileBytes>>20)
 	}
 	return b.Bytes(), nil
 }

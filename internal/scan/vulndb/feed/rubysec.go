@@ -146,7 +146,7 @@ func affectedRanges(order versionrange.CompareFunc, parse requirementParser, goo
 	return versionrange.Ranges(order.Complement(sets)), nil
 }
 
-var errInvalidRequirement = errors.New("it is not understood")
+var errInvalidRequirement = errors.New("unsupported version requirement")
 
 // splitRequirement splits a requirement into its operator and version.
 func splitRequirement(s string) (op, version string) {

@@ -67,7 +67,7 @@ func ReadAll(ctx context.Context, path string, most int64) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("it has more than %s", formatSize(most))
+		err = fmt.Errorf("the file has more than %s", formatSize(most))
 	}
 	return b, err
 }

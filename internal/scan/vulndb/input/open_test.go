@@ -19,10 +19,10 @@ func TestWhole(t *testing.T) {
 		t.Errorf("got %q, %v", b, err)
 	}
 	if _, err := ReadAll(t.Context(), path, 4); err == nil ||
-		!strings.HasSuffix(err.Error(), "it has more than 4 bytes") {
+		!strings.HasSuffix(err.Error(), "the file has more than 4 bytes") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ReadAll(t.Context(), "/dev/zero", 1<<20); err == nil || err.Error() != "it has more than 1 MiB" {
+	if _, err := ReadAll(t.Context(), "/dev/zero", 1<<20); err == nil || err.Error() != "the file has more than 1 MiB" {
 		t.Errorf("got %v", err)
 	}
 	if _, err := ReadAll(t.Context(), path+"x", 4); !errors.Is(err, os.ErrNotExist) {

@@ -110,7 +110,7 @@ func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 		return err
 	}
 	if depth > maxNesting {
-		return errors.New("archives are packed into each other too deep")
+		return errors.New("archives are nested too deeply")
 	}
 	switch ext := path.Ext(f.Name); ext {
 	case ".gz", ".tgz":
@@ -129,7 +129,7 @@ func (w *walker) visitFile(r io.Reader, f File, depth int) error {
 	case ".tar":
 		return w.walkTar(r, f.Name, depth)
 	case ".zip":
-		return fmt.Errorf("%s: a zip archive inside another archive is not read", f.Name)
+		return fmt.Errorf("%s: zip archives inside of other archives are not supported", f.Name)
 	}
 	w.buf.Reset(r)
 	f.Reader = w.buf

@@ -20,7 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 )
 
-var errInvalidVector = errors.New("no CVSS vector")
+var errInvalidVector = errors.New("not a CVSS vector")
 
 const maxVectorBytes = 512 // bytes of a vector
 
@@ -90,7 +90,7 @@ func baseScoreV4(vector string) (float64, error) {
 // FromNumber returns a score of which only the number is known.
 func FromNumber(base float64, version string, from vulndb.Source) (vulndb.Score, error) {
 	if !(base >= 0 && base <= 10) {
-		return vulndb.Score{}, fmt.Errorf("a base score of %v", base)
+		return vulndb.Score{}, fmt.Errorf("invalid base score %v: want 0 to 10", base)
 	}
 	return vulndb.Score{Base: base, Severity: Severity(base, version), Version: version, Source: from}, nil
 }

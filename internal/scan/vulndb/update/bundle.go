@@ -122,7 +122,7 @@ func (p dbLocation) importFile(ctx context.Context, file string, o Options) erro
 		l.Schema, l.Built = info.Schema, info.Built
 	}
 	if !info.Built.Equal(l.Built) {
-		return fmt.Errorf("the database is of %s, its listing says %s", info.Built, l.Built)
+		return fmt.Errorf("the database was built at %s, but its listing has the build time %s", info.Built, l.Built)
 	}
 	_, st := p.loadStatus()
 	st.PartListing = l
@@ -141,7 +141,7 @@ func (p dbLocation) importFile(ctx context.Context, file string, o Options) erro
 func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 	mark, err := f.Peek(8)
 	if errors.Is(err, io.EOF) {
-		return Listing{}, errors.New("it is neither a database nor a bundle")
+		return Listing{}, errors.New("not a vulnerability database or an exported bundle")
 	}
 	if err != nil {
 		return Listing{}, err
@@ -150,16 +150,16 @@ func unbundle(f *bufio.Reader, temp io.Writer, o Options) (Listing, error) {
 		return readBundle(f, temp, o)
 	}
 	if len(o.Key) > 0 {
-		return Listing{}, fmt.Errorf("%w: a key is set, and the file of a database has no signature; export a bundle",
+		return Listing{}, fmt.Errorf("%w: a database file has no signature, but db-key is set; import a signed bundle",
 			ErrInvalidSignature)
 	}
 	if !vulndb.HasMagic(mark) {
-		return Listing{}, errors.New("it is neither a database nor a bundle")
+		return Listing{}, errors.New("not a vulnerability database or an exported bundle")
 	}
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(temp, h), io.LimitReader(f, o.MaxSize+1))
 	if err == nil && n > o.MaxSize {
-		err = fmt.Errorf("the file has more than %d bytes", o.MaxSize)
+		err = fmt.Errorf("the database file has more than %d bytes", o.MaxSize)
 	}
 	return Listing{Checksum: formatChecksum(h.Sum(nil)), Size: n}, err
 }
@@ -194,7 +194,7 @@ func readBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 		return Listing{}, err
 	}
 	if n != l.Size || formatChecksum(h.Sum(nil)) != l.Checksum {
-		return Listing{}, fmt.Errorf("%w: the database in the bundle is not that of its listing", ErrChecksumMismatch)
+		return Listing{}, fmt.Errorf("%w: the database in the bundle does not match its listing", ErrChecksumMismatch)
 	}
 	return l, readToEnd(t, z)
 }
@@ -202,7 +202,7 @@ func readBundle(f io.Reader, temp io.Writer, o Options) (Listing, error) {
 // readToEnd reads the rest of a bundle, so that its own checksum is verified.
 func readToEnd(t *tar.Reader, z io.Reader) error {
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
-		return errors.New("the bundle does not end behind the database")
+		return errors.New("the bundle has extra data after the database")
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(z, maxListingBytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrChecksumMismatch, err)
@@ -214,7 +214,7 @@ func readToEnd(t *tar.Reader, z io.Reader) error {
 func nextMember(t *tar.Reader, name string) error {
 	h, err := t.Next()
 	if err != nil || h.Name != name || h.Typeflag != tar.TypeReg {
-		return fmt.Errorf("the bundle has no %s where it should be", name)
+		return fmt.Errorf("invalid bundle: %s expected", name)
 	}
 	return nil
 }

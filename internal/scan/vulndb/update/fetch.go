@@ -44,7 +44,7 @@ type listingResponse struct {
 // openSource returns the source of a listing.
 func openSource(o Options) (listingSource, error) {
 	if o.Listing == "" {
-		return nil, errors.New("no listing is set")
+		return nil, errors.New("the URL of the listing is not set")
 	}
 	u, err := url.Parse(o.Listing)
 	switch {
@@ -53,7 +53,7 @@ func openSource(o Options) (listingSource, error) {
 	case err == nil && u.Scheme == "file" && (u.Host == "" || u.Host == "localhost"):
 		return fileListing(filepath.FromSlash(u.Path)), nil
 	case strings.Contains(o.Listing, "://"):
-		return nil, fmt.Errorf("the listing %q is not an http, https or file URL", o.Listing)
+		return nil, fmt.Errorf("the listing URL %q is not an http, https or file URL", o.Listing)
 	}
 	return fileListing(o.Listing), nil
 }
@@ -61,7 +61,7 @@ func openSource(o Options) (listingSource, error) {
 // refuseDowngrade refuses redirects from https to another scheme.
 func refuseDowngrade(req *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
-		return errors.New("more than five redirects")
+		return errors.New("the server redirected more than five times")
 	}
 	if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme != "https" {
 		return errors.New("a redirect leads from https to " + req.URL.Scheme)
@@ -80,14 +80,14 @@ func (d fileListing) fetchListing(_ context.Context, _ cacheValidators) (listing
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxListingBytes+1))
 	if err == nil && len(b) > maxListingBytes {
-		err = errors.New("the listing is too long")
+		err = errors.New("the listing has too many bytes")
 	}
 	return listingResponse{body: b}, err
 }
 
 func (d fileListing) openFile(_ context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	if !filepath.IsLocal(path) {
-		return nil, 0, fmt.Errorf("the listing names %q, which is not below its directory", path)
+		return nil, 0, fmt.Errorf("the listing names the file %q, which is not in its directory", path)
 	}
 	f, err := os.Open(filepath.Join(filepath.Dir(string(d)), path))
 	if err != nil {
@@ -95,7 +95,7 @@ func (d fileListing) openFile(_ context.Context, path string, from int64) (io.Re
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("no file")}
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err == nil {
 		_, err = f.Seek(from, io.SeekStart)
@@ -134,7 +134,7 @@ func (w *httpListing) fetchListing(ctx context.Context, known cacheValidators) (
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxListingBytes+1))
 	if err == nil && len(b) > maxListingBytes {
-		err = errors.New("the listing is too long")
+		err = errors.New("the listing has too many bytes")
 	}
 	return listingResponse{
 		cacheValidators: cacheValidators{resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")},
@@ -145,7 +145,7 @@ func (w *httpListing) fetchListing(ctx context.Context, known cacheValidators) (
 func (w *httpListing) openFile(ctx context.Context, path string, from int64) (io.ReadCloser, int64, error) {
 	u, err := w.url.Parse(path)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || w.url.Scheme == "https" && u.Scheme != "https" {
-		return nil, 0, fmt.Errorf("the listing names %q, which cannot be fetched", path)
+		return nil, 0, fmt.Errorf("the listing names the file %q, which has no http or https URL", path)
 	}
 	head := http.Header{}
 	head.Set("Accept-Encoding", "identity")
@@ -175,7 +175,7 @@ func (w *httpListing) openFile(ctx context.Context, path string, from int64) (io
 func (w *httpListing) get(ctx context.Context, u *url.URL, head http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silent := time.AfterFunc(w.opts.StallTimeout, func() {
-		cancel(fmt.Errorf("%s has sent nothing for %s", u.Redacted(), w.opts.StallTimeout))
+		cancel(fmt.Errorf("download stalled: %s sent nothing for %s", u.Redacted(), w.opts.StallTimeout))
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -255,11 +255,11 @@ func (p dbLocation) downloadDatabase(ctx context.Context, o Options, src listing
 	}
 	if sum != l.Checksum {
 		os.Remove(p.partPath())
-		return fmt.Errorf("%w: the file has %s, the listing says %s", ErrChecksumMismatch, sum, l.Checksum)
+		return fmt.Errorf("%w: the file has %s, the listing has %s", ErrChecksumMismatch, sum, l.Checksum)
 	}
 	info, err := verifyDatabase(ctx, p.partPath())
 	if err == nil && !info.Built.Equal(l.Built) {
-		err = fmt.Errorf("the file is of %s, the listing says %s", info.Built, l.Built)
+		err = fmt.Errorf("the database was built at %s, but its listing has the build time %s", info.Built, l.Built)
 	}
 	if err != nil {
 		os.Remove(p.partPath())
@@ -293,10 +293,10 @@ func (p dbLocation) download(ctx context.Context, o Options, src listingSource, 
 	case err != nil:
 		return "", err
 	case end < l.Size:
-		return "", fmt.Errorf("the file ended after %d of %d bytes: %w", end, l.Size, io.ErrUnexpectedEOF)
+		return "", fmt.Errorf("the download was interrupted after %d of %d bytes: %w", end, l.Size, io.ErrUnexpectedEOF)
 	case end > l.Size:
 		os.Remove(p.partPath())
-		return "", fmt.Errorf("%w: the file is longer than the %d bytes that the listing says", ErrChecksumMismatch,
+		return "", fmt.Errorf("%w: the file has more than the %d bytes of the listing", ErrChecksumMismatch,
 			l.Size)
 	}
 	return formatChecksum(h.Sum(nil)), errors.Join(f.Truncate(l.Size), f.Sync())

@@ -40,8 +40,8 @@ type Listing struct {
 
 // Errors of Update and Import; match them with errors.Is.
 var (
-	ErrChecksumMismatch = errors.New("the checksum is wrong")
-	ErrInvalidSignature = errors.New("the signature is wrong")
+	ErrChecksumMismatch = errors.New("checksum mismatch")
+	ErrInvalidSignature = errors.New("the signature is missing or invalid")
 )
 
 const (
@@ -63,11 +63,11 @@ func (l Listing) verify(key ed25519.PublicKey) error {
 		return nil
 	}
 	if l.Signature == "" {
-		return fmt.Errorf("%w: the listing has none, and a key is set", ErrInvalidSignature)
+		return fmt.Errorf("%w: the listing has no signature, but a key is configured", ErrInvalidSignature)
 	}
 	sig, err := base64.StdEncoding.DecodeString(l.Signature)
 	if err != nil || len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, l.SignedText(), sig) {
-		return fmt.Errorf("%w: the listing is not signed with the key that is set", ErrInvalidSignature)
+		return fmt.Errorf("%w: the listing is not signed with the configured key", ErrInvalidSignature)
 	}
 	return nil
 }
@@ -76,22 +76,22 @@ func (l Listing) verify(key ed25519.PublicKey) error {
 func ParseListing(b []byte, most int64) (Listing, error) {
 	var l Listing
 	if err := json.Unmarshal(b, &l); err != nil {
-		return l, fmt.Errorf("the listing: %w", err)
+		return l, fmt.Errorf("parse listing: %w", err)
 	}
 	sum, err := hex.DecodeString(strings.TrimPrefix(l.Checksum, checksumPrefix))
 	switch {
 	case l.Schema > vulndb.Schema:
-		return l, fmt.Errorf("%w: the listing has schema %d, the program reads %d; update the program",
+		return l, fmt.Errorf("%w: the listing has schema %d, this program supports %d; update this program",
 			vulndb.ErrNewerSchema,
 			l.Schema, vulndb.Schema)
 	case l.Schema < vulndb.Schema:
-		return l, fmt.Errorf("the listing has schema %d, the program reads %d", l.Schema, vulndb.Schema)
+		return l, fmt.Errorf("the listing has schema %d, this program requires %d", l.Schema, vulndb.Schema)
 	case err != nil || len(sum) != sha256.Size || !strings.HasPrefix(l.Checksum, checksumPrefix):
 		return l, errors.New("the listing has no sha256 checksum")
 	case l.Size <= 0 || l.Size > most:
-		return l, fmt.Errorf("the listing names a file of %d bytes; up to %d are taken", l.Size, most)
+		return l, fmt.Errorf("the listing names a file of %d bytes: the limit is %d", l.Size, most)
 	case l.Path == "":
-		return l, errors.New("the listing names no file")
+		return l, errors.New("the listing names no database file")
 	}
 	l.Checksum = strings.ToLower(l.Checksum)
 	return l, nil
@@ -117,7 +117,8 @@ func WriteListing(ctx context.Context, o ListingOptions) (Listing, error) {
 	}
 	if len(o.Key) > 0 {
 		if len(o.Key) != ed25519.PrivateKeySize {
-			return l, fmt.Errorf("list the vulnerability database: the key has %d bytes, an Ed25519 key %d", len(o.Key),
+			return l, fmt.Errorf("list the vulnerability database: the signing key has %d bytes, an Ed25519 key has %d",
+				len(o.Key),
 				ed25519.PrivateKeySize)
 		}
 		l.Signature = base64.StdEncoding.EncodeToString(ed25519.Sign(o.Key, l.SignedText()))
@@ -167,7 +168,7 @@ func verifyDatabase(ctx context.Context, path string) (vulndb.Info, error) {
 	}
 	info := db.Info()
 	if info.Advisories+info.Vulnerabilities+info.Applicabilities == 0 {
-		return info, fmt.Errorf("%s: there is nothing in this vulnerability database", path)
+		return info, fmt.Errorf("%s: the vulnerability database is empty", path)
 	}
 	return info, nil
 }

@@ -94,7 +94,7 @@ const lockPollInterval = 100 * time.Millisecond
 func (p dbLocation) acquireLock(ctx context.Context, wait time.Duration) (release func(), err error) {
 	if wait > 0 {
 		var cancel func()
-		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("it was waited for %s", wait))
+		ctx, cancel = context.WithTimeoutCause(ctx, wait, fmt.Errorf("waited for %s", wait))
 		defer cancel()
 	}
 	if err := os.MkdirAll(filepath.Dir(string(p)), 0o755); err != nil {
@@ -117,7 +117,7 @@ func (p dbLocation) acquireLock(ctx context.Context, wait time.Duration) (releas
 		case <-time.After(lockPollInterval):
 		case <-ctx.Done():
 			f.Close()
-			return nil, fmt.Errorf("another update runs: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("another database update is running: %w", context.Cause(ctx))
 		}
 	}
 }

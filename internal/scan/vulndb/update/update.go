@@ -101,7 +101,7 @@ func CurrentStatus(target string) (Status, error) {
 // built here needs no signature. A missing or unreadable one is not an error here.
 func Verify(target string, key ed25519.PublicKey) error {
 	if _, err := dbLocation(target).readState(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: it cannot be read whether the vulnerability database at %s is signed: %w",
+		return fmt.Errorf("%w: reading the signature of the vulnerability database at %s failed: %w",
 			ErrInvalidSignature,
 			target, err)
 	}
@@ -110,7 +110,7 @@ func Verify(target string, key ed25519.PublicKey) error {
 		return nil
 	}
 	if err := s.Listing.verify(key); err != nil {
-		return fmt.Errorf("the vulnerability database of %s at %s is not used: %w", s.Info.Built.Format(time.DateOnly),
+		return fmt.Errorf("refuse the vulnerability database of %s at %s: %w", s.Info.Built.Format(time.DateOnly),
 			target, err)
 	}
 	return nil
@@ -126,7 +126,7 @@ func Update(ctx context.Context, o Options) (Status, error) {
 		defer release()
 		if o.Timeout > 0 {
 			var cancel func()
-			ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("it takes longer than %s", o.Timeout))
+			ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the update took longer than %s", o.Timeout))
 			defer cancel()
 		}
 		var outcome Outcome
@@ -144,12 +144,12 @@ func Update(ctx context.Context, o Options) (Status, error) {
 	s.Outcome = Failed
 	switch {
 	case s.Present:
-		err = fmt.Errorf("update the vulnerability database: %w; that of %s stays in use", err,
+		err = fmt.Errorf("update the vulnerability database: %w; the database of %s stays in use", err,
 			s.Info.Built.Format(time.DateOnly))
 	case lookErr != nil:
-		err = fmt.Errorf("update the vulnerability database: %w; and there is none that can be used: %w", err, lookErr)
+		err = fmt.Errorf("update the vulnerability database: %w; no usable database exists: %w", err, lookErr)
 	default:
-		err = fmt.Errorf("update the vulnerability database: %w; and there is none yet", err)
+		err = fmt.Errorf("update the vulnerability database: %w; no database exists yet", err)
 	}
 	return s, err
 }

@@ -217,19 +217,19 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			b[100] ^= 1
 			_, _ = w.Write(b)
 		}), "checksum"},
-		"cut off": {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "ended after"},
+		"cut off": {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(b[:len(b)/2]) }), "interrupted after"},
 		"longer":  {file(func(w http.ResponseWriter, b []byte) { _, _ = w.Write(append(b, b...)) }), "longer"},
 		"silent": {
 			file(func(_ http.ResponseWriter, _ []byte) { time.Sleep(400 * time.Millisecond) }),
 			"nothing",
 		},
 		"no JSON":       {listing(func(string) string { return "<html>" }), "listing"},
-		"newer schema":  {listing(replace(`"schema": 1`, `"schema": 9`)), "update the program"},
+		"newer schema":  {listing(replace(`"schema": 1`, `"schema": 9`)), "update this program"},
 		"no checksum":   {listing(replace("sha256:", "md5:")), "sha256"},
 		"too large":     {listing(replace(`"size": `, `"size": 9000000000`)), "bytes"},
-		"wrong date":    {listing(replace("2026-08-02", "2026-08-03")), "the listing says"},
-		"endless":       {listing(func(string) string { return strings.Repeat("x", 2<<20) }), "too long"},
-		"other scheme":  {listing(replace(`"path": "`, `"path": "ftp://x/`)), "cannot be fetched"},
+		"wrong date":    {listing(replace("2026-08-02", "2026-08-03")), "its listing has the build time"},
+		"endless":       {listing(func(string) string { return strings.Repeat("x", 2<<20) }), "too many bytes"},
+		"other scheme":  {listing(replace(`"path": "`, `"path": "ftp://x/`)), "has no http or https URL"},
 		"other machine": {listing(replace(`"path": "`, `"path": "http://127.0.0.1:1/`)), "127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestFailureLeavesTheOldOne(t *testing.T) {
 			s.mu.Unlock()
 			st, err := Update(t.Context(), o)
 			if err == nil || !strings.Contains(err.Error(), c.want) ||
-				!strings.Contains(err.Error(), "that of 2026-08-01 stays in use") {
+				!strings.Contains(err.Error(), "the database of 2026-08-01 stays in use") {
 				t.Errorf("error is %v", err)
 			}
 			after, err := os.ReadFile(o.Target)
@@ -278,7 +278,8 @@ func TestUpdateContinuesWhereItWas(t *testing.T) {
 		_, _ = w.Write(b[:4000])
 		return true
 	}
-	if st, err := Update(t.Context(), o); err == nil || st.Present || !strings.Contains(err.Error(), "none yet") {
+	if st, err := Update(t.Context(), o); err == nil || st.Present ||
+		!strings.Contains(err.Error(), "no database exists yet") {
 		t.Fatalf("cut off: %+v, %v", st, err)
 	}
 	s.mu.Lock()
@@ -363,7 +364,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := Update(ctx, o); !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "another update runs") {
+		!strings.Contains(err.Error(), "another database update is running") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -433,7 +434,7 @@ func TestExportAndImport(t *testing.T) {
 	check(t, err)
 	check(t, w.Close(nil))
 	if _, err := Import(t.Context(), empty, to); err == nil ||
-		!strings.Contains(err.Error(), "there is nothing in this vulnerability database") {
+		!strings.Contains(err.Error(), "the vulnerability database is empty") {
 		t.Errorf("an empty database: %v", err)
 	}
 	before, err := os.ReadFile(to.Target)
@@ -495,7 +496,7 @@ func TestLimits(t *testing.T) {
 	o.Timeout = 300 * time.Millisecond
 	st, err := Update(t.Context(), o)
 	if st.Outcome != Failed || err == nil ||
-		!strings.Contains(err.Error(), "it takes longer than 300ms; and there is none yet") {
+		!strings.Contains(err.Error(), "the update took longer than 300ms; no database exists yet") {
 		t.Errorf("trickling: %+v, %v", st, err)
 	}
 	if part, err := os.Stat(dbLocation(o.Target).partPath()); err != nil || part.Size() != 1000 {
@@ -505,7 +506,7 @@ func TestLimits(t *testing.T) {
 	check(t, err)
 	o.Timeout, o.LockTimeout = 0, 50*time.Millisecond
 	if _, err = Update(t.Context(), o); err == nil ||
-		!strings.Contains(err.Error(), "another update runs: it was waited for 50ms") {
+		!strings.Contains(err.Error(), "another database update is running: waited for 50ms") {
 		t.Errorf("held: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -553,7 +554,7 @@ func TestImportOfAPipe(t *testing.T) {
 		t.Errorf("got %+v, %v", st, err)
 	}
 	if _, err := Import(t.Context(), "/dev/zero", o); err == nil ||
-		!strings.Contains(err.Error(), "neither a database nor a bundle") {
+		!strings.Contains(err.Error(), "not a vulnerability database or an exported bundle") {
 		t.Errorf("zeros: %v", err)
 	}
 }
