@@ -10,7 +10,7 @@ func TestKeys(t *testing.T) {
 	newWorld(t, nil).get("/keys").has(200, "Authentication is disabled", "!Create API key")
 	w := newGuarded(t)
 	w.logIn()
-	w.get("/keys").has(200, "No keys yet", "Create API key")
+	w.get("/keys").has(200, "No API keys yet", "Create API key")
 	w.get("/keys/create").has(200, "Valid for (days)", "shown once")
 	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders, <b>x"}}).has(400, "invalid validity")
 	w.post("/keys/create", url.Values{"id": {"ci"}, "groups": {"builders"}, "days": {"30"}}).has(200, "Private key",
@@ -21,7 +21,7 @@ func TestKeys(t *testing.T) {
 	w.get("/keys").has(200, "others", "!builders")
 	w.get("/keys/delete?id=ci").has(200, "Delete ci", "cannot be undone")
 	w.post("/keys/delete", url.Values{"id": {"ci"}}).leadsTo("/keys")
-	w.get("/keys").has(200, "No keys yet")
+	w.get("/keys").has(200, "No API keys yet")
 	w.get("/keys/change?id=nobody").has(404, "Not found")
 }
 

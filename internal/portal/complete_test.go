@@ -62,9 +62,9 @@ func TestNodeHasEverything(t *testing.T) {
 	}
 	page := w.get("/nodes/" + id)
 	page.facts(map[string]string{
-		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Host": "10.1.2.3",
-		"Capacity": `name="max_vm_count"`, "Groups": "ios</a>",
-		"Last contact": " ago</time>", "Drained": "new fan", "Machine": fmt.Sprint(n.HostArch, ", ", n.CPUCount,
+		"CPU": "<meter", "Memory": "<meter", "VMs": "1 of 4", "ID": id, "Address of VMs": "10.1.2.3",
+		"Capacity": `name="max_vm_count"`, "Node groups": "ios</a>",
+		"Last contact": " ago</time>", "Drained": "new fan", "Host resources": fmt.Sprint(n.HostArch, ", ", n.CPUCount,
 			" CPU"), "Disk": "free of", "Hypervisor": n.AnkaVersion.Version, "Agent": n.AgentVersion,
 	})
 	page.has(
@@ -93,8 +93,8 @@ func TestTemplateHasEverything(t *testing.T) {
 		func() (bool, error) { return strings.Contains(w.get(at).Text, `id="h-`), nil })
 	page, detail := w.get(at), w.detail(debian)
 	page.facts(map[string]string{
-		"ID": debian, "Architecture": "amd64", "Pushed": " ago</time>",
-		"Pulled": " ago</time>", "Instances": "1 instance",
+		"ID": debian, "Architecture": "amd64", "Last push": " ago</time>",
+		"Last pull": " ago</time>", "Instances": "1 instance",
 	})
 	last := 0
 	for _, v := range detail.Versions {
@@ -136,7 +136,7 @@ func TestInstanceHasEverything(t *testing.T) {
 	page := w.get("/instances/" + id)
 	page.facts(map[string]string{
 		"ID": id, "Template": "debian</a>", "Node": node.NodeName, "Created": " ago</time>", "External ID": "ci-7",
-		"Address": vm.VMInfo.IP, "Host": vm.VMInfo.HostIP, "Machine": vm.VMInfo.RAM,
+		"IP address": vm.VMInfo.IP, "Host address": vm.VMInfo.HostIP, "VM resources": vm.VMInfo.RAM,
 		"VM": vm.VMInfo.Name, "VM ID": vm.VMInfo.UUID, "Port ssh": "10022 forwards to 22 (tcp)",
 		"Logs": "/logs/node?q=" + id, "Events": "/events?q=instance%3A" + id, "branch": "main", "Expires": "</time>",
 	})
@@ -216,8 +216,9 @@ func TestGroupsFilter(t *testing.T) {
 		}
 	}
 	w.get("/groups?q=name:io*").has(200, "1 group of nodes that match", ">ios<", "!>mac<", "filter=name%3Aio%2A")
-	w.get("/groups?q=name:x").has(200, "No matching groups", "!No groups yet")
-	w.get("/groups?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No group fits", "!No groups yet")
+	w.get("/groups?q=name:x").has(200, "No matching node groups", "!No node groups yet")
+	w.get("/groups?q=colour:red").has(200, "unknown field", `aria-invalid="true"`, "!No group fits",
+		"!No node groups yet")
 }
 
 // TestPushesAreReported: a page of templates is notified of a push immediately.

@@ -88,8 +88,8 @@ func (a *answer) whole(api http.Handler, r *http.Request) (whole bool) {
 }
 
 var (
-	errLongAnswer = errors.New("the answer is longer than a page is made of")
-	errBroken     = errors.New("the answer has broken off, or is longer than a page is made of")
+	errLongAnswer = errors.New("the API response has more bytes than a page can show")
+	errBroken     = errors.New("the API response was interrupted, or has more bytes than a page can show")
 )
 
 // cloud returns a client of the API with the credentials of the portal's caller.

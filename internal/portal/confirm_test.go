@@ -31,7 +31,7 @@ func TestBrokenAnswers(t *testing.T) {
 	line := strings.Repeat("x", 1<<20)
 	written := 0
 	for name, api := range map[string]http.HandlerFunc{
-		"broken off": func(w http.ResponseWriter, _ *http.Request) {
+		"interrupted": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "half an ans")
 			panic(http.ErrAbortHandler)
 		},
@@ -47,7 +47,7 @@ func TestBrokenAnswers(t *testing.T) {
 		Handler(Options{API: api, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w,
 			httptest.NewRequest("GET", "/instances", nil))
 		if text := w.Body.String(); w.Code != http.StatusBadGateway || !strings.Contains(text, "Action failed") ||
-			!strings.Contains(text, "Request <code>") {
+			!strings.Contains(text, "Request ID <code>") {
 			t.Errorf("%s: %d %.400s", name, w.Code, text)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func (p *portal) groupPages() []page {
-	return []page{{path: "/groups", name: "groups", title: "Groups", topic: Groups | Nodes, load: listGroups}}
+	return []page{{path: "/groups", name: "groups", title: "Node groups", topic: Groups | Nodes, load: listGroups}}
 }
 
 func (p *portal) groupActions() []action {

@@ -39,7 +39,7 @@ func TestInstances(t *testing.T) {
 		"</main><hx-partial", "!<html", "!</hx-partial>\n")
 	w.get("/instances/"+ids[0]).has(200, "Started", "debian", "End instance", nodes[0].NodeName[:4], "&lt;img src=x",
 		"!<img src=x", "Raw JSON", "curl -s")
-	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request <code>")
+	w.get("/instances/0197e1c2-0000-7c11-9f5e-0d6f4f0a1b22").has(404, "Not found", "Request ID <code>")
 	w.get("/instances/end?chosen="+ids[0]).has(200, "Terminate 1 instance", "cannot be undone", ids[0])
 	w.get("/instances/end").has(400, "No instance selected")
 	if s := w.post("/instances/end", url.Values{"chosen": {ids[0]}}); s.Code != http.StatusSeeOther ||

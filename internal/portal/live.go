@@ -136,7 +136,7 @@ func (h *hub) take(l *listener) Topics {
 // content, so that no user learns what they may not see.
 func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	if p.o.Changes == nil {
-		http.Error(w, "Pages are not told of changes.", http.StatusNotFound)
+		http.Error(w, "Live updates of pages are not available.", http.StatusNotFound)
 		return
 	}
 	if !p.known(r) {
@@ -146,7 +146,7 @@ func (p *portal) follow(w http.ResponseWriter, r *http.Request) {
 	owner := p.owner(r)
 	l := p.live.enter(owner, topicsOf(r.URL.Query().Get("topics")))
 	if l == nil {
-		http.Error(w, "Too many pages are open.", http.StatusServiceUnavailable)
+		http.Error(w, "Limit of open pages with live updates reached.", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.live.leave(owner, l)

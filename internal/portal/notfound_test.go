@@ -17,7 +17,7 @@ func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, at := range []string{"/nonsense", "/nodes/a/b/c", "/<script>alert(1)</script>", "/login"} {
 		s := w.ask("GET", at, nil, browser)
-		s.has(404, "Page not found", "Request <code>", "<nav", "!<script>alert")
+		s.has(404, "Page not found", "Request ID <code>", "<nav", "!<script>alert")
 		if !strings.HasPrefix(s.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %v", at, s.Header)
 		}
@@ -71,7 +71,7 @@ func TestBehindTheEnd(t *testing.T) {
 func TestFailuresAreWhole(t *testing.T) {
 	w := newWorld(t, nil)
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
-	whole := []string{"Action failed", "Request <code>", `<p class="dim">`}
+	whole := []string{"Action failed", "Request ID <code>", `<p class="dim">`}
 	w.ask("POST", "/instances/end", url.Values{"chosen": {strings.Repeat("x", 5<<20)}}, form).has(413,
 		append(whole, "exceeds")...)
 	w.ask("POST", "/instances/end?a=%zz", url.Values{}, form).has(400, append(whole, "cannot be read")...)

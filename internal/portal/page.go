@@ -195,7 +195,7 @@ func (p *portal) show(w http.ResponseWriter, r *http.Request, status int, name s
 	}
 	var out bytes.Buffer
 	if err := p.templates[name].ExecuteTemplate(&out, part, v); err != nil {
-		p.o.Logger.ErrorContext(r.Context(), "a page could not be made", "page", name, "error", err)
+		p.o.Logger.ErrorContext(r.Context(), "rendering a page failed", "page", name, "error", err)
 		http.Error(w, "This page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -251,7 +251,7 @@ func (p *portal) fail(w http.ResponseWriter, r *http.Request, g page, err error)
 func (p *portal) tell(w http.ResponseWriter, r *http.Request, code int, f *failure) {
 	if f.Request == "" {
 		f.Request = client.NewKey()
-		p.o.Logger.InfoContext(r.Context(), "a page was refused", "request_id", f.Request, "method", r.Method, "path",
+		p.o.Logger.InfoContext(r.Context(), "page request refused", "request_id", f.Request, "method", r.Method, "path",
 			r.URL.Path, "why", f.Why)
 	}
 	shown := view{

@@ -113,7 +113,7 @@ func TestPagesOfWhoMayLess(t *testing.T) {
 		{"/", "view_logs", 200, []string{"Charts: " + needs, "Active nodes", "Registry storage"}},
 		{"/", "get_registry_disk_info", 200, []string{"Registry storage: " + needs, "Active nodes"}},
 		{"/instances", "", 200, []string{"job", "!disabled", "!permissions that you do not have"}},
-		{"/instances", "list_vms", 403, []string{needs, "Request <code>", "Ask the administrator"}},
+		{"/instances", "list_vms", 403, []string{needs, "Request ID <code>", "Ask the administrator"}},
 		{"/instances", "terminate_vm", 200, []string{"job", off("terminate_vm"), "Missing permissions: terminate_vm."}},
 		{"/instances", "start_vm", 200, []string{"job", off("start_vm")}},
 		{"/instances/INSTANCE", "", 200, []string{"End instance", "!disabled"}},
@@ -317,7 +317,7 @@ func TestRightsOnSingleThings(t *testing.T) {
 	}
 	v.post("/instances/start", url.Values{"vmid": {debian}}).has(400, `id="w-group"`, "is required")
 	v.post("/instances/start", url.Values{"vmid": {debian}, "group": {"other"}}).has(403,
-		"You do not belong to the permission group other")
+		"You are not a member of the permission group other")
 	v.post("/instances/start", url.Values{"vmid": {spare}, "group": {"ci"}}).has(400, "No instance was started")
 	to := v.post("/instances/start",
 		url.Values{"vmid": {debian}, "group": {"ci"}, "name": {"mine"}}).leadsTo("/instances/")

@@ -145,7 +145,7 @@ var startFields = []startField{
 		Name: "skip_container_resize", Label: "File system", Kind: "choice",
 		Choices: []choice{{"", "grow with the disk"}, {"true", "keep the size"}}, set: func(r *start, _ string) error {
 			if r.Disk == nil {
-				return errors.New("needs a size of the disk")
+				return errors.New("requires a new size of the disk")
 			}
 			r.Disk.SkipResize = true
 			return nil
@@ -217,7 +217,7 @@ func setMetadata(r *start, text string) error {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok || strings.TrimSpace(key) == "" {
-			return errors.New("needs key=value in each line")
+			return errors.New("each line must be key=value")
 		}
 		r.Metadata[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}
@@ -247,7 +247,8 @@ func setPorts(r *start, text string) error {
 // portOf reads a rule: a name, the port in the VM, the node's port, the node's address.
 func portOf(words []string) (rule client.PortRule, err error) {
 	if len(words) < 2 || len(words) > 4 {
-		return rule, errors.New("needs a name and one or two ports in each line")
+		return rule,
+			errors.New("each line must have a name, a guest port, and optionally a host port and a host address")
 	}
 	rule.Name = words[0]
 	if n := len(words) - 1; n > 1 && strings.Contains(words[n], ".") {
@@ -257,7 +258,7 @@ func portOf(words []string) (rule client.PortRule, err error) {
 		n, err := strconv.Atoi(word)
 		switch {
 		case err != nil || i > 1:
-			return rule, errors.New("has an invalid port")
+			return rule, errors.New("invalid port: want a number from 0 to 65535")
 		case i == 0:
 			rule.GuestPort = n
 		default:

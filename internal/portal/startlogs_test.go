@@ -30,8 +30,8 @@ func TestStart(t *testing.T) {
 	for field, values := range map[string][2]string{
 		"count": {"1001", "must be an integer between"}, "priority": {"x", "must be an integer"},
 		"ttl":      {"soon", "must be a time such as"},
-		"metadata": {"no sign", "needs key=value"}, "port_forwarding_override": {"ssh", "needs a name"},
-		"script_timeout": {"5", "needs script_monitoring"},
+		"metadata": {"no sign", "must be key=value"}, "port_forwarding_override": {"ssh", "must have a name"},
+		"script_timeout": {"5", "requires script_monitoring"},
 	} {
 		bad := url.Values{"vmid": {debian}, field: {values[0]}}
 		w.post("/instances/start", bad).has(400, `id="w-`+field+`" role="alert">`+values[1],
@@ -51,7 +51,7 @@ func TestStart(t *testing.T) {
 // TestGroups: groups are made, changed, shown with their nodes, and deleted.
 func TestGroups(t *testing.T) {
 	w := newWorld(t, nil)
-	w.get("/groups").has(200, "No groups yet")
+	w.get("/groups").has(200, "No node groups yet")
 	w.get("/groups/new").has(200, "Create group")
 	if s := w.post("/groups/new", url.Values{"name": {"ios"}, "description": {hostile}}); s.Code != 303 {
 		t.Errorf("%d", s.Code)
@@ -164,8 +164,8 @@ func TestStartHasEveryParameter(t *testing.T) {
 	w.push(debian, "debian")
 	for field, values := range map[string][2]string{
 		"hvapic": {"forceOn", "is an option of Intel Macs"}, "hw_uuid": {"x", "must be a UUID"},
-		"skip_container_resize": {"true", "needs a size"}, "version": {"x", "must be an integer"},
-		"port_forwarding_override": {"ssh 22 1 2", "has an invalid port"},
+		"skip_container_resize": {"true", "requires a new size"}, "version": {"x", "must be an integer"},
+		"port_forwarding_override": {"ssh 22 1 2", "invalid port: want a number from 0 to 65535"},
 		"vnc_password":             {"much too long", "must have 1 to 8"},
 	} {
 		w.post("/instances/start", url.Values{"vmid": {debian}, field: {values[0]}}).has(400,

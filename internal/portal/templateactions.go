@@ -324,6 +324,6 @@ func doRemoveTemplate(v *visit) (actionResult, error) {
 	}
 	return actionResult{Back: templatePath(id), Items: []itemResult{{
 		Name: "Remove from node caches", Said: plural(answer.RequestsSent, "node", "nodes") +
-			" requested. A version in use is removed when its instances have terminated.",
+			" requested. A tag that an instance uses stays in the cache.",
 	}}}, nil
 }

@@ -38,7 +38,7 @@ func (p *portal) templateActions() []action {
 			do: doDeleteTemplate,
 		},
 		{
-			path: "/templates/{id}/remove", name: "templateremove", title: "Remove from node caches",
+			path: "/templates/{id}/remove", name: "templateuncache", title: "Remove from node caches",
 			ask: askRemoveTemplate, do: doRemoveTemplate,
 		},
 	}

@@ -53,7 +53,7 @@ func TestTemplates(t *testing.T) {
 		"!"+debian)
 	w.get("/templates?q=colour:red").has(200, "unknown field", `aria-invalid="true"`)
 	w.get("/templates?q=name:nobody").has(200, "No matching templates")
-	w.get("/templates/"+debian).has(200, "2 tags", "No node has pulled it yet", "not scanned", "none now",
+	w.get("/templates/"+debian).has(200, "2 tags", "No node has cached the template yet", "not scanned", "none now",
 		"&lt;img src=x", "!<img src=x")
 	w.get("/templates/7b0e1f0a-1111-4222-8333-444455556666").has(404, "Not found")
 	w.get("/templates/"+spare+"/scan?tag=v1").has(404, "No scan results", "imagescan")
@@ -110,7 +110,7 @@ func TestDistribute(t *testing.T) {
 	w.get(at+"/remove").has(200, "2 nodes remove all tags from their caches")
 	w.post(at+"/remove", url.Values{}).has(200, "2 nodes requested")
 	w.await("the removal", func() (bool, error) {
-		return strings.Contains(w.get(at).Text, "No node has pulled it yet"), nil
+		return strings.Contains(w.get(at).Text, "No node has cached the template yet"), nil
 	})
 }
 

@@ -68,7 +68,7 @@ func (p *page) revoke() error { return p.root.DeletePermissionGroup(p, p.name())
 func useKeys(p *page) error {
 	id := p.name()
 	return steps(
-		p.enter, p.toGuarded("/keys"), p.see("No keys yet"), p.picture("none"), p.click(`a[href="/keys/create"]`),
+		p.enter, p.toGuarded("/keys"), p.see("No API keys yet"), p.picture("none"), p.click(`a[href="/keys/create"]`),
 		p.there("dialog[open] form"),
 		p.fill("dialog[open] #id", id), p.fill("dialog[open] #groups", "builders, <b>others</b>"), p.picture("asked"),
 		p.click("dialog[open] .acts button"),
@@ -78,7 +78,7 @@ func useKeys(p *page) error {
 		p.click(`a[href^="/keys/change"]`), p.there("dialog[open] form"), p.fill("dialog[open] #groups", "admins"),
 		p.click("dialog[open] .acts button"), p.see("admins"), p.gone("builders"),
 		p.click(`a[href^="/keys/delete"]`), p.there("dialog[open] form"), p.see("cannot be undone"),
-		p.picture("revoke"), p.click("dialog[open] button.d"), p.see("No keys yet"),
+		p.picture("revoke"), p.click("dialog[open] button.d"), p.see("No API keys yet"),
 		func() error {
 			keys, err := p.root.Keys(p)
 			if len(keys) > 0 {
@@ -124,7 +124,7 @@ func haveFewRights(p *page) error {
 		p.see("Active nodes", "Not shown", "permission"), p.picture("dashboard"),
 		p.toGuarded("/instances"), p.see("No instances yet"), p.toGuarded("/nodes"), p.see("No nodes yet"),
 		p.toGuarded("/instances/start"), p.see("Templates cannot be listed"), p.picture("start"),
-		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("Keys are not shown"),
+		p.toGuarded("/health"), p.see("Not checked"), p.toGuarded("/keys"), p.see("API keys are not shown"),
 		p.toGuarded("/permission-groups"), p.see("Not shown: Controller"), p.picture("permissions"),
 		forbidden("/templates", "registry_list"), p.picture("forbidden"), forbidden("/groups", "get_groups"),
 		forbidden("/events", "view_logs"), forbidden("/logs", "view_logs"),
@@ -135,13 +135,13 @@ func haveFewRights(p *page) error {
 func seeNothing(p *page) error {
 	join := "buildnode join " + p.guarded.Controller + " --token-file token"
 	return steps(
-		p.enter, p.toGuarded("/"), p.see("No node yet", join), p.there(`[data-command="`+join+`"]`),
+		p.enter, p.toGuarded("/"), p.see("No nodes yet", join), p.there(`[data-command="`+join+`"]`),
 		p.picture("dashboard"),
 		p.toGuarded("/nodes"), p.see("No nodes yet", join), p.picture("nodes"), p.toGuarded("/instances"),
 		p.see("No instances yet", "Start instance"),
 		p.toGuarded("/templates"), p.see("No templates yet", "buildnode registry", "push"), p.picture("templates"),
-		p.toGuarded("/groups"), p.see("No groups yet", "Create group"),
-		p.toGuarded("/keys"), p.see("No keys yet", "Create API key"), p.toGuarded("/permission-groups"),
+		p.toGuarded("/groups"), p.see("No node groups yet", "Create group"),
+		p.toGuarded("/keys"), p.see("No API keys yet", "Create API key"), p.toGuarded("/permission-groups"),
 		p.see("No permission groups yet"),
 		p.toGuarded("/instances/start"), p.see("No templates"), p.toGuarded("/health"),
 		p.holds(`/no problems|1 problem[^]*gi?b free/i.test(document.body.innerText)`), p.picture("health"),

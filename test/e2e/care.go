@@ -149,7 +149,7 @@ func deleteTemplate(p *page) error {
 		p.toLab("/templates?q=name:"+name), p.see(name, "v3"), p.click(`a[href="/templates/`+id+`"]`),
 		p.see("3 tags", "v1", "v2", "v3", "Increment"), p.live(), p.picture("three"),
 		p.click(`a[href$="/revert?tag=v2"]`), p.there("dialog[open] form"), p.see("v2", "v3", "v1 is the latest then",
-			"Space freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
+			"Space to be freed"), p.picture("revert"), p.click("dialog[open] button.d"), p.see("1 tag"), p.gone("v3"),
 		p.click(`a[href$="/delete"]`), p.there("dialog[open] form"), p.see("This cannot be undone"),
 		p.picture("delete"),
 		p.script(`const t = document.querySelector("dialog[open] #typed"); if (t) t.value = "`+name+`"`),

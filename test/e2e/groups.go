@@ -61,6 +61,6 @@ func useGroups(p *page) error {
 				}
 			}
 			return err
-		}, p.gone(other), p.see("No groups yet"),
+		}, p.gone(other), p.see("No node groups yet"),
 	)
 }
