@@ -26,11 +26,11 @@ func (o EncodeOptions) check() error {
 	parent, stands := !o.Parent.IsZero(), !o.StandsFor.IsZero()
 	switch {
 	case o.Size < 0 || o.Size > MaxSize:
-		return fmt.Errorf("file of %d bytes is outside of the limits of a layer", o.Size)
+		return fmt.Errorf("layer size %d bytes is out of range", o.Size)
 	case (parent || stands) && o.Kind != KindDisk:
-		return fmt.Errorf("only the layer of a disk can rest on a chain or stand for one")
+		return fmt.Errorf("only a disk layer can have a parent chain or replace one")
 	case parent && stands:
-		return fmt.Errorf("a layer that rests on a chain cannot stand for one")
+		return fmt.Errorf("a layer with a parent chain cannot replace a chain")
 	}
 	return nil
 }
@@ -83,11 +83,11 @@ func (b *Builder) Index() (*Index, error) {
 	raw = append(raw, b.frames...)
 	raw = b.zeros.append(raw)
 	if len(raw) > MaxIndex {
-		return nil, fmt.Errorf("the layer has more pieces than fit into an index of %d MiB", MaxIndex>>20)
+		return nil, fmt.Errorf("the layer has more frames than fit into a frame index of %d MiB", MaxIndex>>20)
 	}
 	x, err := ParseIndex(raw)
 	if err != nil {
-		return nil, fmt.Errorf("build index: %w", err)
+		return nil, fmt.Errorf("build frame index: %w", err)
 	}
 	return x, nil
 }

@@ -56,7 +56,7 @@ func (c *Chain) top() *Index { return c.chain[len(c.chain)-1] }
 // ReadAt reads the file. It decodes only frames that hold a byte of the range.
 func (c *Chain) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, fmt.Errorf("read at %d", off)
+		return 0, fmt.Errorf("negative offset %d", off)
 	}
 	if off >= c.Size() {
 		return 0, io.EOF

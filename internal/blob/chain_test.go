@@ -295,7 +295,7 @@ func TestChainMustFit(t *testing.T) {
 		"none":               {false, nil},
 		"too long":           {false, long},
 		"without its base":   {false, long[1:2]},
-		"on another":         {false, []*Layer{base, child(Digest{1})}},
+		"parent layer":       {false, []*Layer{base, child(Digest{1})}},
 		"two bases":          {false, []*Layer{base, base}},
 		"one left out":       {false, []*Layer{base, long[2]}},
 	} {

@@ -68,7 +68,9 @@ func (f *changeFeed) take() (bool, error) {
 	if c.Kind > ChangeDiscard || c.Off < 0 || c.Len <= 0 || end <= f.off || end > f.size || c.Off%BlockSize != 0 ||
 		end%BlockSize != 0 && end != f.size {
 		return false,
-			fmt.Errorf("change of %d bytes and kind %d at %d is not in the blocks of a disk of %d bytes, behind %d",
+			fmt.Errorf(
+				"invalid change of %d bytes and kind %d at offset %d: not aligned, outside of the disk of %d bytes, "+
+					"or before offset %d",
 				c.Len, c.Kind, c.Off, f.size, f.off)
 	}
 	if c.Off < f.off {

@@ -42,11 +42,11 @@ func TestEncodeRefuses(t *testing.T) {
 		src  Changes
 		want string
 	}{
-		"change in a block":       {list(Change{Off: 1, Len: BlockSize}), "not in the blocks"},
-		"part of a block":         {list(Change{Off: 0, Len: 1}), "not in the blocks"},
-		"behind the end":          {list(Change{Off: 3 * BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
-		"before the begin":        {list(Change{Off: -BlockSize, Len: 2 * BlockSize}), "not in the blocks"},
-		"of no known kind":        {list(Change{Off: 0, Len: BlockSize, Kind: 3}), "not in the blocks"},
+		"change in a block":       {list(Change{Off: 1, Len: BlockSize}), "invalid change"},
+		"part of a block":         {list(Change{Off: 0, Len: 1}), "invalid change"},
+		"behind the end":          {list(Change{Off: 3 * BlockSize, Len: 2 * BlockSize}), "invalid change"},
+		"before the begin":        {list(Change{Off: -BlockSize, Len: 2 * BlockSize}), "invalid change"},
+		"of no known kind":        {list(Change{Off: 0, Len: BlockSize, Kind: 3}), "invalid change"},
 		"changes cannot be found": {broken{memory: disk, change: errTest}, "find changes: test"},
 		"disk cannot be read":     {broken{memory: disk, read: errTest}, "read at 0: test"},
 		"data cannot be found":    {Compare(broken{memory: disk, data: errTest}, disk, size), "find data: test"},
@@ -58,7 +58,7 @@ func TestEncodeRefuses(t *testing.T) {
 		},
 		"disk that shrank": {Compare(wholeSize{memory{bytes.NewReader(nil)}, size}, disk,
 			size), io.ErrUnexpectedEOF.Error()},
-		"comparison of other sizes": {Compare(disk, disk, size-1), "comparison of"},
+		"comparison of other sizes": {Compare(disk, disk, size-1), "comparison has"},
 	} {
 		_, err := EncodeChanges(context.Background(), c.src, opts, discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -91,12 +91,12 @@ func TestBackwardRangesEnd(t *testing.T) {
 	src := backward{memory{bytes.NewReader(make([]byte, 4*FrameSize))}}
 	o := EncodeOptions{Kind: KindDisk, Size: src.Size()}
 	if _, err := Encode(context.Background(), src, o, discard); err == nil ||
-		!strings.Contains(err.Error(), "lies before") {
+		!strings.Contains(err.Error(), "is before offset") {
 		t.Fatal(err)
 	}
 	o.Parent = Digest{1}
 	if _, err := EncodeChanges(context.Background(), src, o, discard); err == nil ||
-		!strings.Contains(err.Error(), "not in the blocks") {
+		!strings.Contains(err.Error(), "invalid change") {
 		t.Fatal(err)
 	}
 }

@@ -31,13 +31,13 @@ func TestOptions(t *testing.T) {
 	}{
 		"empty":             {EncodeOptions{}, ""},
 		"largest":           {EncodeOptions{Size: MaxSize}, ""},
-		"larger":            {EncodeOptions{Size: MaxSize + 1}, "outside of the limits"},
-		"below zero":        {EncodeOptions{Size: -1}, "outside of the limits"},
+		"larger":            {EncodeOptions{Size: MaxSize + 1}, "out of range"},
+		"below zero":        {EncodeOptions{Size: -1}, "out of range"},
 		"a disk on another": {EncodeOptions{Kind: KindDisk, Parent: some}, ""},
 		"a disk for a tip":  {EncodeOptions{Kind: KindDisk, StandsFor: some}, ""},
-		"a file on another": {EncodeOptions{Kind: KindFile, Parent: some}, "only the layer of a disk"},
-		"a state for a tip": {EncodeOptions{Kind: KindState, StandsFor: some}, "only the layer of a disk"},
-		"both":              {EncodeOptions{Kind: KindDisk, Parent: some, StandsFor: some}, "cannot stand for one"},
+		"a file on another": {EncodeOptions{Kind: KindFile, Parent: some}, "only a disk layer"},
+		"a state for a tip": {EncodeOptions{Kind: KindState, StandsFor: some}, "only a disk layer"},
+		"both":              {EncodeOptions{Kind: KindDisk, Parent: some, StandsFor: some}, "cannot replace a chain"},
 	} {
 		checkError(t, name, c.o.check(), c.want)
 		_, err := NewBuilder(c.o).Index()
@@ -46,7 +46,7 @@ func TestOptions(t *testing.T) {
 	b := NewBuilder(EncodeOptions{})
 	b.frames = make([]byte, MaxIndex)
 	_, err := b.Index()
-	checkError(t, "an index that is too large", err, "more pieces than fit")
+	checkError(t, "an index that is too large", err, "more frames than fit")
 	_, err = ParseIndex(make([]byte, MaxIndex+1))
 	checkError(t, "an index that is too large", err, "index of 67108865 bytes")
 }
@@ -504,14 +504,14 @@ func TestCheckChain(t *testing.T) {
 		chain []*Index
 		want  string
 	}{
-		"none":     {nil, "needs a layer"},
+		"none":     {nil, "requires at least one layer"},
 		"one":      {chain[:1], ""},
 		"most":     {chain[:MaxChain], ""},
-		"more":     {chain, "longer than 128"},
-		"no base":  {chain[1:3], "which is not there"},
-		"a gap":    {[]*Index{chain[0], chain[2]}, "does not rest on"},
-		"two":      {[]*Index{chain[0], alone}, "does not rest on"},
-		"reversed": {[]*Index{alone, chain[1]}, "does not rest on"},
+		"more":     {chain, "want at most 128"},
+		"no base":  {chain[1:3], "is missing in the chain"},
+		"a gap":    {[]*Index{chain[0], chain[2]}, "as its parent layer"},
+		"two":      {[]*Index{chain[0], alone}, "as its parent layer"},
+		"reversed": {[]*Index{alone, chain[1]}, "as its parent layer"},
 	} {
 		checkError(t, name, checkChain(c.chain), c.want)
 		_, planned := NewPlan(c.chain, 0)
@@ -525,7 +525,9 @@ func TestCheckChain(t *testing.T) {
 		_, opened := OpenChain(layers...)
 		checkError(t, name, opened, c.want)
 	}
-	for held, want := range map[int]string{-1: "cannot be there", 0: "", 2: "", 3: "cannot be there"} {
+	for held, want := range map[int]string{
+		-1: "invalid number of cached layers", 0: "", 2: "", 3: "invalid number of cached layers",
+	} {
 		_, err := NewPlan(chain[:2], held)
 		checkError(t, fmt.Sprint(held), err, want)
 	}

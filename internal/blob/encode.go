@@ -17,7 +17,7 @@ type Sink func(f Frame, end int64, stored []byte) error
 // left out. Equal files yield equal layers. Memory is bounded by 4 MiB a worker, 2 MiB and the index.
 func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index, error) {
 	if !o.Parent.IsZero() {
-		return nil, errors.New("a whole file rests on no other layer")
+		return nil, errors.New("a complete file has no parent layer")
 	}
 	return encodeFeed(ctx, &sourceFeed{data: ranges{src: src, size: o.Size}}, o, sink)
 }
@@ -26,12 +26,12 @@ func Encode(ctx context.Context, src Source, o EncodeOptions, sink Sink) (*Index
 // become zero runs. Memory is bounded as in Encode.
 func EncodeChanges(ctx context.Context, src Changes, o EncodeOptions, sink Sink) (*Index, error) {
 	if o.Parent.IsZero() {
-		return nil, errors.New("changes need the layer that they change")
+		return nil, errors.New("encoding changes requires the parent layer")
 	}
 	var f changeSource = &changeFeed{src: src, size: o.Size}
 	if c, ok := src.(*comparison); ok {
 		if c.size != o.Size {
-			return nil, fmt.Errorf("comparison of %d bytes for a disk of %d", c.size, o.Size)
+			return nil, fmt.Errorf("comparison has a size of %d bytes, but the disk has %d", c.size, o.Size)
 		}
 		f = newCompareFeed(c)
 	}

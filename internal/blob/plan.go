@@ -39,7 +39,7 @@ func NewPlan(chain []*Index, held int) (*Plan, error) {
 		return nil, err
 	}
 	if held < 0 || held > len(chain) {
-		return nil, fmt.Errorf("%d layers of a chain of %d cannot be there", held, len(chain))
+		return nil, fmt.Errorf("invalid number of cached layers %d for a chain of %d", held, len(chain))
 	}
 	p := &Plan{size: chain[len(chain)-1].size, pieces: make([][]planPiece, len(chain))}
 	frames := make([][]planFrame, len(chain))
@@ -75,15 +75,15 @@ func localSize(chain []*Index, held int) int64 {
 func checkChain(chain []*Index) error {
 	switch {
 	case len(chain) == 0:
-		return fmt.Errorf("a chain needs a layer")
+		return fmt.Errorf("a layer chain requires at least one layer")
 	case len(chain) > MaxChain:
-		return fmt.Errorf("a chain of %d layers is longer than %d", len(chain), MaxChain)
+		return fmt.Errorf("layer chain has %d layers: want at most %d", len(chain), MaxChain)
 	case !chain[0].parent.IsZero():
-		return fmt.Errorf("layer %s rests on another layer, which is not there", chain[0].root)
+		return fmt.Errorf("layer %s has a parent layer that is missing in the chain", chain[0].root)
 	}
 	for i, x := range chain[1:] {
 		if x.parent.IsZero() || x.parent != chain[i].ChainID() {
-			return fmt.Errorf("layer %s does not rest on layer %s", x.root, chain[i].root)
+			return fmt.Errorf("layer %s does not have layer %s as its parent layer", x.root, chain[i].root)
 		}
 	}
 	return nil

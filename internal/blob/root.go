@@ -13,12 +13,12 @@ type Digest [sha256.Size]byte
 func ParseDigest(s string) (Digest, error) {
 	var r Digest
 	if len(s) != 2*len(r) {
-		return r, fmt.Errorf("%q is not the name of a layer", s)
+		return r, fmt.Errorf("%q is not a layer digest (SHA-256)", s)
 	}
 	for i := range r {
 		high, low := hexDigit(s[2*i]), hexDigit(s[2*i+1])
 		if high|low > 15 {
-			return Digest{}, fmt.Errorf("%q is not the name of a layer", s)
+			return Digest{}, fmt.Errorf("%q is not a layer digest (SHA-256)", s)
 		}
 		r[i] = high<<4 | low
 	}

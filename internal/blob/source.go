@@ -34,7 +34,7 @@ func (r *ranges) at(off int64) (start, end int64, err error) {
 		case start >= end || start >= r.size:
 			r.start, r.end = r.size, r.size
 		case end <= off:
-			return 0, 0, fmt.Errorf("find data: the range from %d to %d lies before %d", start, end, off)
+			return 0, 0, fmt.Errorf("find data: the range from %d to %d is before offset %d", start, end, off)
 		default:
 			r.start = start / BlockSize * BlockSize
 			r.end = min(r.size, blocks(end)*BlockSize)

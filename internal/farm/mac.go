@@ -43,7 +43,8 @@ func ParseMAC(text string) (MAC, error) {
 
 func notMAC(text string) error {
 	return fmt.Errorf(
-		"%q is not a MAC address: six pairs of hexadecimal digits with colons between them, such as 52:54:00:12:34:56",
+		"invalid MAC address %q: want six pairs of hexadecimal digits with colons between them, such "+
+			"as 52:54:00:12:34:56",
 		text)
 }
 
@@ -58,9 +59,9 @@ func (m MAC) String() string {
 func (m MAC) card() error {
 	switch {
 	case m == 0:
-		return fmt.Errorf("%s is the address of no card", m)
+		return fmt.Errorf("%s cannot be the address of a network card", m)
 	case m>>40&1 != 0:
-		return fmt.Errorf("%s is the address of a group (its first byte is odd)", m)
+		return fmt.Errorf("%s is a multicast address (its first byte is odd): want a unicast address", m)
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func ParseMACRange(text string) (MACRange, error) {
 	from, to, ok := strings.Cut(text, "-")
 	if !ok || strings.Contains(to, "-") {
 		return MACRange{},
-			fmt.Errorf("%q is not a range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF",
+			fmt.Errorf("invalid MAC address range %q: want <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF",
 				text)
 	}
 	var r MACRange
@@ -94,9 +95,9 @@ func ParseMACRange(text string) (MACRange, error) {
 	}
 	switch {
 	case r.From > r.To:
-		return MACRange{}, fmt.Errorf("the range ends before it begins: %s", r)
+		return MACRange{}, fmt.Errorf("the MAC address range ends before it begins: %s", r)
 	case r.Len() > MaxMACs:
-		return MACRange{}, fmt.Errorf("the range %s has %d addresses, want at most %d", r, r.Len(), MaxMACs)
+		return MACRange{}, fmt.Errorf("the MAC address range %s has %d addresses: want at most %d", r, r.Len(), MaxMACs)
 	}
 	return r, nil
 }

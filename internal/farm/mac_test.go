@@ -42,12 +42,13 @@ func TestParseMACRange(t *testing.T) {
 		t.Error("the zero range has addresses")
 	}
 	for text, want := range map[string]string{
-		"": "not a range", "52:54:00:00:00:01": "not a range", "a-b-c": "not a range",
-		"52:54:00:00:00:01-": "not a MAC address", "x-52:54:00:00:00:01": "not a MAC address",
+		"": "invalid MAC address range", "52:54:00:00:00:01": "invalid MAC address range",
+		"a-b-c":              "invalid MAC address range",
+		"52:54:00:00:00:01-": "invalid MAC address", "x-52:54:00:00:00:01": "invalid MAC address",
 		"52:54:00:00:00:02-52:54:00:00:00:01": "ends before it begins",
-		"00:00:00:00:00:00-00:00:00:00:00:10": "no card",
-		"53:54:00:00:00:01-53:54:00:00:00:02": "a group", "52:54:00:00:00:01-52:54:00:0F:42:41": "1000001 addresses",
-		"00:ff:ff:ff:ff:ff-01:00:00:00:00:00": "a group",
+		"00:00:00:00:00:00-00:00:00:00:00:10": "cannot be the address",
+		"53:54:00:00:00:01-53:54:00:00:00:02": "multicast", "52:54:00:00:00:01-52:54:00:0F:42:41": "1000001 addresses",
+		"00:ff:ff:ff:ff:ff-01:00:00:00:00:00": "multicast",
 	} {
 		if r, err := ParseMACRange(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %s, %v", text, r, err)

@@ -56,7 +56,7 @@ type Driver interface {
 // or the guest, and its text names which.
 var (
 	// ErrNotFound: no VM has this ID.
-	ErrNotFound = errors.New("no such VM")
+	ErrNotFound = errors.New("VM not found")
 	// ErrNotRunning: the VM exists and does not run.
 	ErrNotRunning = errors.New("the VM is not running")
 	// ErrRefused: the request is malformed or asks for something that this driver cannot do.

@@ -23,16 +23,17 @@ func ParseVLANs(items []string) (map[int]string, error) {
 		case !fromOK || !toOK || from > to:
 			return nil,
 				fmt.Errorf(
-					"VLAN %q: an id from 1 to %d, a range such as 100-110, or an id with its bridge such as 10=br10",
+					"invalid VLAN %q: want an ID from 1 to %d, a range such as 100-110, or an ID with its bridge "+
+						"such as 10=br10",
 					item, MaxVLAN)
 		case given && ranged:
-			return nil, fmt.Errorf("VLAN %q: a bridge belongs to one VLAN", item)
+			return nil, fmt.Errorf("VLAN %q: a range of VLANs cannot have a bridge", item)
 		case given && !bridgeName(bridge):
-			return nil, fmt.Errorf("VLAN %q: %q is not a name of a bridge", item, bridge)
+			return nil, fmt.Errorf("VLAN %q: invalid bridge name %q", item, bridge)
 		}
 		for id := from; id <= to; id++ {
 			if old, twice := vlans[id]; twice && old != bridge {
-				return nil, fmt.Errorf("VLAN %d is given twice", id)
+				return nil, fmt.Errorf("VLAN %d occurs twice", id)
 			}
 			vlans[id] = bridge
 		}

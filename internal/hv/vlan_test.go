@@ -16,17 +16,17 @@ func TestParseVLANs(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for item, say := range map[string]string{
-		"": "an id from 1", "0": "an id from 1", "4095": "an id from 1", "x": "an id from 1", "+1": "an id from 1",
-		"-1": "an id from 1", "5-": "an id from 1",
-		"9-7": "an id from 1", "00010": "an id from 1", "1-2=br0": "belongs to one", "1=": "not a name of a bridge",
-		"1=../x":                    "not a name of a bridge",
-		"1=a-name-that-is-too-long": "not a name of a bridge", "1=a b": "not a name of a bridge",
+		"": "an ID from 1", "0": "an ID from 1", "4095": "an ID from 1", "x": "an ID from 1", "+1": "an ID from 1",
+		"-1": "an ID from 1", "5-": "an ID from 1",
+		"9-7": "an ID from 1", "00010": "an ID from 1", "1-2=br0": "cannot have a bridge", "1=": "invalid bridge name",
+		"1=../x":                    "invalid bridge name",
+		"1=a-name-that-is-too-long": "invalid bridge name", "1=a b": "invalid bridge name",
 	} {
 		if got, err := ParseVLANs([]string{item}); err == nil || !strings.Contains(err.Error(), say) {
 			t.Errorf("%q: %v, %v", item, got, err)
 		}
 	}
-	if _, err := ParseVLANs([]string{"10=a", "10=b"}); err == nil || err.Error() != "VLAN 10 is given twice" {
+	if _, err := ParseVLANs([]string{"10=a", "10=b"}); err == nil || err.Error() != "VLAN 10 occurs twice" {
 		t.Error(err)
 	}
 }

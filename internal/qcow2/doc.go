@@ -60,5 +60,5 @@ func NextData(l Layer, off int64) (start, end int64, err error) {
 
 // damaged returns an error for an image that contradicts itself.
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("the qcow2 image is damaged: %s", fmt.Sprintf(format, args...))
+	return fmt.Errorf("damaged qcow2 image: %s", fmt.Sprintf(format, args...))
 }

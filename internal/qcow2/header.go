@@ -104,7 +104,7 @@ func readHeader(r io.ReaderAt) (header, error) {
 // checkNoBacking refuses an image with a backing file.
 func (h header) checkNoBacking() error {
 	if h.backingOffset != 0 {
-		return errors.New("it is an overlay on another image; convert it to one that stands alone")
+		return errors.New("the qcow2 image is an overlay on another image; convert it to a standalone image")
 	}
 	return nil
 }
@@ -117,19 +117,19 @@ func (h header) checkReadable() error {
 	}
 	switch {
 	case h.features&featureDataFile != 0:
-		return errors.New("its data is in another file; convert it to one that stands alone")
+		return errors.New("the data of the qcow2 image is in another file; convert it to a standalone image")
 	case h.encryptionMethod != 0:
-		return errors.New("it is encrypted")
+		return errors.New("the qcow2 image is encrypted, which is not supported")
 	case h.features&^featuresKnown != 0:
-		return fmt.Errorf("it uses features of qcow2 that are not known here (%#x)", h.features&^featuresKnown)
+		return fmt.Errorf("the qcow2 image has unsupported features (%#x)", h.features&^featuresKnown)
 	case h.diskSize == 0 || h.diskSize > MaxDiskBytes:
-		return fmt.Errorf("its disk has %d bytes: want 1-%d", h.diskSize, int64(MaxDiskBytes))
+		return fmt.Errorf("the disk of the qcow2 image has %d bytes: want 1-%d", h.diskSize, int64(MaxDiskBytes))
 	case h.clusterBits < least || h.clusterBits > maxClusterBits:
 		return damaged("its clusters have 2^%d bytes", h.clusterBits)
 	case (h.compressionType != compressDeflate) != (h.features&featureCompression != 0):
 		return damaged("its compression type and its features contradict each other")
 	case h.compressionType > compressZstd:
-		return fmt.Errorf("it is compressed in a way (%d) that is not known here", h.compressionType)
+		return fmt.Errorf("the qcow2 image has an unsupported compression type (%d)", h.compressionType)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestLyingImages(t *testing.T) {
 		"negative L1":       {lie{40, 1<<64 - cluster, 8}, "L1 table is at"},
 		"data file":         {lie{72, 1<<4 | 1<<2, 8}, "another file"},
 		"marked as damaged": {lie{72, 1<<4 | 1<<1, 8}, "marked as damaged"},
-		"unknown feature":   {lie{72, 1<<4 | 1<<5, 8}, "not known here (0x20)"},
+		"unknown feature":   {lie{72, 1<<4 | 1<<5, 8}, "unsupported features (0x20)"},
 		"zstd unsaid":       {lie{104, 1, 1}, "contradict"},
 		"zstd said":         {lie{72, 1<<4 | 1<<3, 8}, "contradict"},
 		"short header":      {lie{100, 72, 4}, "too short"},
@@ -125,7 +125,7 @@ func TestLyingImages(t *testing.T) {
 		"packed nowhere":    {lie{firstL2, 1 << 62, 8}, "compressed cluster is at 0"},
 		"packed behind":     {lie{firstL2, 1<<62 | 1<<45, 8}, "compressed cluster is at"},
 		"packed garbage":    {lie{firstL2, 1<<62 | 6*cluster, 8}, "compressed cluster at"},
-		"second part":       {lie{secondL2 + 8, 1<<32 | 1, 8}, "byte 1073741824 of the disk"},
+		"second part":       {lie{secondL2 + 8, 1<<32 | 1, 8}, "offset 1073741824 of the disk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats

@@ -207,7 +207,7 @@ func (i *Image) locate(off int64) (mapping, error) {
 	}
 	m.length = min(m.length, left)
 	if err != nil {
-		err = fmt.Errorf("byte %d of the disk: %w", off, err)
+		err = fmt.Errorf("read at offset %d of the disk: %w", off, err)
 	}
 	return m, err
 }

@@ -44,9 +44,9 @@ func (b *Builder) Add(r Range) error {
 	end := r.End()
 	switch {
 	case r.Off < 0 || end < r.Off || end > roundToSectors(b.size):
-		return fmt.Errorf("the range %d+%d is not on a disk of %d bytes", r.Off, r.Len, b.size)
+		return fmt.Errorf("the range %d+%d is outside of the disk of %d bytes", r.Off, r.Len, b.size)
 	case r.Off%SubclusterBytes != 0 || (end%SubclusterBytes != 0 && end < b.size):
-		return fmt.Errorf("the range %d+%d is not made of blocks", r.Off, r.Len)
+		return fmt.Errorf("the range %d+%d is not aligned to blocks", r.Off, r.Len)
 	case r.Kind == Absent:
 		return nil
 	}
@@ -108,7 +108,7 @@ func (l *Layout) firstRefcountBlock() int64   { return l.refcountTableCluster() 
 // Layout assigns all offsets. The builder must not be used afterwards.
 func (b *Builder) Layout() (*Layout, error) {
 	if b.size <= 0 || b.size > MaxDiskBytes {
-		return nil, fmt.Errorf("an overlay over a disk of %d bytes: want 1-%d", b.size, int64(MaxDiskBytes))
+		return nil, fmt.Errorf("the disk of the overlay has %d bytes: want 1-%d", b.size, int64(MaxDiskBytes))
 	}
 	if err := b.mergeClusters(); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (b *Builder) Layout() (*Layout, error) {
 		l.refcountBlockClusters; l.refcountBlockClusters++ {
 	}
 	if l.refcountBlockClusters > overlayClusterBytes/l2EntryBytes {
-		return nil, errors.New("the overlay is too large")
+		return nil, errors.New("the qcow2 overlay is too large")
 	}
 	l.totalClusters = fixed + l.refcountBlockClusters
 	l.assignOffsets(tables)
@@ -151,7 +151,7 @@ func (b *Builder) mergeClusters() error {
 			out = append(out, s)
 		}
 		if s.dataBits&s.zeroBits != 0 {
-			return fmt.Errorf("a block near %d of the disk is both data and zero", s.index*overlayClusterBytes)
+			return fmt.Errorf("a block near offset %d of the disk is marked as both data and zero", s.index*overlayClusterBytes)
 		}
 	}
 	b.clusters = out

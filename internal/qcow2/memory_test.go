@@ -484,7 +484,7 @@ func TestHeaders(t *testing.T) {
 		"larger clusters":   {head(3, func(b []byte) { be.PutUint32(b[20:], 22) }), "2^22 bytes"},
 		"smaller clusters":  {head(3, func(b []byte) { be.PutUint32(b[20:], 8) }), "2^8 bytes"},
 		"zstd":              {head(3, func(b []byte) { b[79], b[103], b[104] = 8, 112, 1 }), ""},
-		"other compression": {head(3, func(b []byte) { b[79], b[103], b[104] = 8, 112, 2 }), "in a way (2)"},
+		"other compression": {head(3, func(b []byte) { b[79], b[103], b[104] = 8, 112, 2 }), "compression type (2)"},
 		"overlay":           {head(3, func(b []byte) { b[15] = 200 }), "overlay on another image"},
 	} {
 		size, err := qcow2.DiskSize(bytes.NewReader(c.b))

@@ -36,7 +36,7 @@ func tableRangeOf(l Layer, off int64) (Range, error) {
 	}
 	r, ok, err := l.NextRange(off)
 	if err == nil && (!ok || r.Off != off || r.Len <= 0) {
-		err = errors.New("qcow2: a layer says nothing of a part of its disk")
+		err = errors.New("qcow2: a layer of the chain does not cover the whole disk")
 	}
 	return r, err
 }

@@ -23,7 +23,7 @@ func (l *Layout) Finish(f File) error {
 	}
 	for _, write := range []func(io.WriterAt) error{l.writeL1, l.writeL2, l.writeRefcounts} {
 		if err := write(f); err != nil {
-			return fmt.Errorf("tables of an overlay: %w", err)
+			return fmt.Errorf("write tables of the overlay: %w", err)
 		}
 	}
 	if err := f.Sync(); err != nil {

@@ -82,7 +82,7 @@ type killTarget string
 // mayFail are parts of the messages with which a save may fail when someone is killed
 // in it; the agent's death may only cost the outcome of a script.
 var mayFail = map[killTarget][]string{
-	itsQEMU: {"QEMU ended", "the QEMU process is gone"},
+	itsQEMU: {"QEMU ended", "the QEMU process has exited"},
 	itsCopy: {"The sanity test failed"},
 }
 

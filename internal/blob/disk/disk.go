@@ -98,7 +98,7 @@ func (s *Store) Discard(_ context.Context, u blob.Upload, off, n int64) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("discard part: %w", err)
+		return fmt.Errorf("remove incomplete part: %w", err)
 	}
 	return errors.Join(blob.PunchHole(f, off, n), f.Close())
 }
@@ -146,7 +146,7 @@ func (s *Store) finish(f *os.File, x *blob.Index) error {
 		return err
 	}
 	if st.Size() < x.DataBytes() {
-		return fmt.Errorf("upload has %d bytes instead of %d", st.Size(), x.DataBytes())
+		return fmt.Errorf("upload has %d bytes: want %d", st.Size(), x.DataBytes())
 	}
 	s.dir.Step("layer.tail")
 	if _, err := f.WriteAt(x.Tail(), x.DataBytes()); err != nil {
@@ -167,7 +167,7 @@ func (s *Store) Drop(_ context.Context, session string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("drop uploads: %w", err)
+		return fmt.Errorf("remove uploads: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".part") {

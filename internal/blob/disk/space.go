@@ -10,7 +10,7 @@ import (
 func space(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("space of %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("get disk space of %s: %w", dir, err)
 	}
 	unit := int64(st.Bsize)
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil

@@ -53,7 +53,8 @@ type cgroups struct {
 func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 	parent := opt.CgroupParent
 	if parent == "" && os.Geteuid() != 0 {
-		return nil, errors.New("only root can make cgroups at the top of the host's tree; name one that was delegated")
+		return nil,
+			errors.New("only root can create cgroups at the top of the hierarchy; set a delegated parent cgroup")
 	}
 	if parent == "" {
 		parent = filepath.Join(cgroupTree, cgroupName)
@@ -89,7 +90,7 @@ func openCgroups(opt Options, accelerator string) (*cgroups, error) {
 func (g *cgroups) enable(dir string) error {
 	for _, c := range controllers {
 		if err := setLimit(dir, "cgroup.subtree_control", "+"+c.name); err != nil && c.needed && !g.weak {
-			return fmt.Errorf("the cgroup controller %q cannot be had: %w", c.name, err)
+			return fmt.Errorf("the cgroup controller %q cannot be enabled: %w", c.name, err)
 		}
 	}
 	return nil
@@ -152,12 +153,12 @@ func (g *cgroups) place(attr *syscall.SysProcAttr, s hv.Spec) (release func(), e
 	for _, l := range g.limits(s) {
 		if err := setLimit(dir, l.file, l.value); err != nil && l.needed {
 			_ = os.Remove(dir)
-			return nil, fmt.Errorf("limit the VM: %w", err)
+			return nil, fmt.Errorf("set cgroup limits of the VM: %w", err)
 		}
 	}
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("limit the VM: %w", err)
+		return nil, fmt.Errorf("open cgroup of the VM: %w", err)
 	}
 	attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
 	return func() {

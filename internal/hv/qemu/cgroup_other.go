@@ -14,7 +14,7 @@ import (
 type cgroups struct{}
 
 func openCgroups(Options, string) (*cgroups, error) {
-	return nil, errors.New("cgroups are there on Linux only")
+	return nil, errors.New("cgroups require Linux")
 }
 
 func (*cgroups) try(context.Context, *Driver) error { return nil }

@@ -265,24 +265,24 @@ func (d *Driver) Delete(ctx context.Context, id string) error {
 		}
 	}
 	if err := m.saving.take(ctx); err != nil {
-		return fmt.Errorf("qemu: delete %s: %w", id, err)
+		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
 	defer m.saving.give()
 	trash := filepath.Join(d.opt.Dir, tempPrefix+"deleted-"+id)
 	if err := os.RemoveAll(trash); err != nil { // of an earlier VM of this ID
-		return fmt.Errorf("qemu: delete %s: %w", id, err)
+		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
 	d.step("delete: move")
 	err = os.Rename(m.dir, trash)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("qemu: delete %s: %w", id, err)
+		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
 	d.mu.Lock()
 	delete(d.machines, id)
 	d.mu.Unlock()
 	d.step("delete: remove")
 	if err := os.RemoveAll(trash); err != nil {
-		return fmt.Errorf("qemu: delete %s: %w", id, err)
+		return fmt.Errorf("qemu: delete VM %s: %w", id, err)
 	}
 	return nil
 }
@@ -306,4 +306,4 @@ func (d *Driver) abilities() []hv.Capability {
 	return out
 }
 
-var errClosed = errors.New("the driver is closed")
+var errClosed = errors.New("the hypervisor driver is closed")

@@ -60,7 +60,7 @@ func (d *Driver) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result
 			err = errors.Join(hv.ErrNotRunning, err)
 		default:
 		}
-		return hv.Result{}, fmt.Errorf("qemu: VM %s: %w", id, err)
+		return hv.Result{}, fmt.Errorf("qemu: run command in VM %s: %w", id, err)
 	}
 	return res, nil
 }
@@ -94,7 +94,7 @@ func (r *run) exec(ctx context.Context, cmd hv.Command) (hv.Result, error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), killReport)
 	defer cancel()
 	if err := g.kill(last); err != nil {
-		r.m.d.log.Warn("cannot kill a command in a guest", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("killing a command in the guest failed", "vm", r.m.id, "error", err)
 	}
 	if ctx.Err() != nil {
 		return hv.Result{}, ctx.Err()
@@ -120,11 +120,11 @@ func (r *run) awaitAgent(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.C:
-		return errors.New("the guest's agent is not up")
+		return errors.New("no response from the QEMU guest agent")
 	}
 }
 
-var errCommandTimeout = errors.New("the command's time-out")
+var errCommandTimeout = errors.New("the command in the guest timed out")
 
 // begin has the guest agent start a program.
 func (g *guestCommand) begin(ctx context.Context, args, env []string, stdin []byte) error {
@@ -191,14 +191,14 @@ func (g *guestCommand) kill(ctx context.Context) error {
 	}
 	res, err := k.wait(ctx)
 	if err == nil && res.Code != 0 {
-		return errors.New("it is not to be found")
+		return errors.New("command not found in the guest")
 	}
 	return err
 }
 
 func (s execStatus) result() (hv.Result, error) {
 	if s.Code == nil {
-		return hv.Result{}, fmt.Errorf("the command's keeper in the guest was ended by signal %d", s.Signal)
+		return hv.Result{}, fmt.Errorf("the wrapper of the command in the guest was killed by signal %d", s.Signal)
 	}
 	res := hv.Result{Code: *s.Code, Stdout: hv.Tail(s.Out), Stderr: hv.Tail(s.Err)}
 	if s.OutTruncated || s.ErrTruncated {

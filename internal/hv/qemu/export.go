@@ -34,7 +34,7 @@ func (m *machine) export(ctx context.Context, dir string, generations []int) (ou
 		}
 		d, err := writeDelta(ctx, deltaPath(dir, i), paths)
 		if err != nil {
-			return nil, fmt.Errorf("delta of disk %d: %w", i, err)
+			return nil, fmt.Errorf("write changes of disk %d: %w", i, err)
 		}
 		out = append(out, d)
 	}
@@ -83,7 +83,7 @@ func openOverlay(f *os.File) (*qcow2.Image, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
+		return nil, errors.New("not a regular file")
 	}
 	return qcow2.Open(f, info.Size())
 }

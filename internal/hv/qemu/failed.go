@@ -31,10 +31,10 @@ func (m *machine) logged(err error) error {
 	}
 	path, werr := m.keepFailed(err)
 	if werr != nil {
-		m.d.log.Warn("cannot keep the log of a failed start", "vm", m.id, "error", werr)
+		m.d.log.Warn("storing the log of a failed start failed", "vm", m.id, "error", werr)
 		return err
 	}
-	return fmt.Errorf("%w; the whole log is in %s", err, path)
+	return fmt.Errorf("%w; the complete log is in %s", err, path)
 }
 
 // keepFailed writes the log of a failed start, with the whole serial console.

@@ -54,7 +54,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 		// The whole ring: the last 64 KiB of twice as much.
 		"never ready": {spoiled, []string{"\n11000\n", "\n20000\n", "no-way-to-go-on", "not ready in time"}},
 		"QEMU ends":   {busy, []string{"host forwarding"}},
-		"resume":      {broken, []string{"state does not load"}},
+		"resume":      {broken, []string{"QEMU cannot load the saved VM state"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.Start(t.Context(), test.spec)
@@ -69,7 +69,7 @@ func TestFailedStartsLeaveLogs(t *testing.T) {
 				}
 			}
 			remove(t, d, test.spec.ID)
-			_, path, _ := strings.Cut(err.Error(), "the whole log is in ")
+			_, path, _ := strings.Cut(err.Error(), "the complete log is in ")
 			b, rerr := os.ReadFile(path)
 			if rerr != nil || filepath.Dir(path) != filepath.Join(parent, "failed") {
 				t.Fatalf("Start: %v; its log: %v", err, rerr)

@@ -41,7 +41,7 @@ func TestFailedLog(t *testing.T) {
 	if !errors.Is(err, reason) {
 		t.Fatalf("logged: %v", err)
 	}
-	_, path, _ := strings.Cut(err.Error(), "the whole log is in ")
+	_, path, _ := strings.Cut(err.Error(), "the complete log is in ")
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > 3*failedTail {
 		t.Fatalf("%d bytes, %v", len(b), err)

@@ -38,7 +38,7 @@ func (m *machine) settled(ctx context.Context, r *run, err error) error {
 	if m.d.quit.Err() == nil {
 		m.d.watch.Go(func() { r.settleLeft(m.d.quit) })
 	}
-	return errors.Join(err, fmt.Errorf("the save could not be undone yet: %w", serr))
+	return errors.Join(err, fmt.Errorf("undo the save: %w", serr))
 }
 
 // settleSave ends whatever a save has begun: it cancels a transfer, resumes the guest, and records
@@ -63,7 +63,7 @@ func (m *machine) settleSave(ctx context.Context, r *run) error {
 		return err
 	}
 	if err := m.plugUSB(ctx, q); err != nil && ctx.Err() == nil {
-		m.d.log.Warn("a VM went on from a save without a device", "vm", m.id, "error", err)
+		m.d.log.Warn("a USB device of a VM was not attached again after a save", "vm", m.id, "error", err)
 	}
 	m.d.step("settle: continues")
 	roots, err := rootNodes(ctx, q)
@@ -86,7 +86,8 @@ func (r *run) settleLeft(ctx context.Context) {
 			return
 		}
 		if !said {
-			r.m.d.log.Warn("cannot undo an interrupted save yet; its VM may stand still", "vm", r.m.id, "error", err)
+			r.m.d.log.Warn("undoing an interrupted save failed; the VM may be paused; retrying", "vm", r.m.id, "error",
+				err)
 		}
 		if pause(ctx, settleAgain) != nil {
 			return

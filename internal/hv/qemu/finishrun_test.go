@@ -172,7 +172,7 @@ func TestSettleAgain(t *testing.T) {
 			}
 			r := fakeRun(t, f)
 			err := r.m.settled(t.Context(), r, errDoomed)
-			if !errors.Is(err, errDoomed) || !strings.Contains(err.Error(), "not be undone yet") {
+			if !errors.Is(err, errDoomed) || !strings.Contains(err.Error(), "undo the save") {
 				t.Errorf("got %v", err)
 			}
 			time.Sleep(10 * time.Second)

@@ -31,10 +31,12 @@ type firewall struct {
 func newFirewall(d *Driver) (*firewall, error) {
 	switch {
 	case runtime.GOOS != "linux":
-		return nil, errors.New("the rules are made for Linux; give guests that are not trusted a node with Linux")
+		return nil, errors.New("firewall rules for guests require Linux; run untrusted guests on a Linux node")
 	case d.cred == nil:
 		return nil,
-			errors.New("QEMU has the agent's own user, by which its connections cannot be told; run the agent as root")
+			errors.New(
+				"QEMU runs as the same user as the agent, so firewall rules cannot tell its connections apart; run " +
+					"the agent as root")
 	}
 	names := []string{"nft", "/usr/sbin/nft", "/sbin/nft"}
 	if d.opt.nft != "" {

@@ -249,14 +249,15 @@ func TestNoFirewall(t *testing.T) {
 	if h, err := d.Describe(t.Context()); err != nil || h.Can(hv.CanIsolate) {
 		t.Errorf("Describe: %+v, %v", h, err)
 	}
-	if s := log.String(); !strings.Contains(s, "guests can reach every service") || !strings.Contains(s, "why=") ||
+	if s := log.String(); !strings.Contains(s, "guests are not isolated from this node") ||
+		!strings.Contains(s, "why=") ||
 		!strings.Contains(s, "do=") {
 		t.Errorf("logged: %s", s)
 	}
 	spec := newSpec(image, "qcow2")
 	defer remove(t, d, spec.ID)
 	if vm, err := d.Start(t.Context(), spec); err == nil ||
-		!strings.Contains(err.Error(), "kept off the services of this node") {
+		!strings.Contains(err.Error(), "isolated from the services of this node") {
 		t.Errorf("Start: %+v, %v", vm, err)
 	}
 }

@@ -32,7 +32,7 @@ func TestHostUSBDevice(t *testing.T) {
 	spec.USB = []hv.USBDevice{{Location: "3-1.2"}}
 	defer remove(t, d, spec.ID)
 	_, err := d.Start(t.Context(), spec)
-	if err == nil || !strings.Contains(err.Error(), "USB device 3-1.2 cannot be attached") ||
+	if err == nil || !strings.Contains(err.Error(), "attach USB device 3-1.2") ||
 		!strings.Contains(err.Error(), "failed to open host usb device /dev/fdset/") {
 		t.Errorf("Start: %v", err)
 	}

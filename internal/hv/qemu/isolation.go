@@ -24,7 +24,7 @@ func (d *Driver) isolate(ctx context.Context) {
 	if err != nil {
 		d.unguarded = err
 		d.log.WarnContext(ctx,
-			"guests can reach every service that listens on this node, those on its loopback address too",
+			"guests are not isolated from this node: they can reach its services, also those on loopback addresses",
 			"why", err, "do", "mend that, or let only guests run here that you trust")
 		return
 	}
@@ -40,7 +40,7 @@ func (d *Driver) limit(ctx context.Context) {
 		err = g.try(ctx, d)
 	}
 	if err != nil {
-		d.log.WarnContext(ctx, "VMs are not held to their share of this node's memory, threads and CPUs",
+		d.log.WarnContext(ctx, "resource limits of VMs (memory, threads, CPUs) are not enforced",
 			"why", err, "do", "mend that, or let only guests run here that you trust")
 		return
 	}
@@ -55,11 +55,12 @@ func (d *Driver) isolated(ctx context.Context) error {
 	err := d.unguarded
 	if d.firewall != nil {
 		if err = d.firewall.load(ctx); err != nil && ctx.Err() == nil {
-			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+			d.log.WarnContext(ctx, "loading the firewall rules that isolate guests from this node failed", "why", err)
 		}
 	}
 	if err != nil && d.opt.RequireIsolation {
-		return fmt.Errorf("guests cannot be kept off the services of this node, which --require-isolation demands: %w",
+		return fmt.Errorf(
+			"guests cannot be isolated from the services of this node, which --require-isolation demands: %w",
 			err)
 	}
 	return nil
@@ -79,7 +80,7 @@ func (d *Driver) guard(ctx context.Context) {
 			continue
 		}
 		if err := d.firewall.load(ctx); err != nil && ctx.Err() == nil {
-			d.log.WarnContext(ctx, "the rules that keep guests off this node cannot be put in place", "why", err)
+			d.log.WarnContext(ctx, "loading the firewall rules that isolate guests from this node failed", "why", err)
 		}
 	}
 }

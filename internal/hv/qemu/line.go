@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-var errLongLine = errors.New("a message is longer than allowed")
+var errLongLine = errors.New("message of QEMU or its guest agent is too long")
 
 // readLine returns the next line without its end, or errLongLine when it has more than limit bytes.
 // The slice is valid until the next read.

@@ -103,7 +103,7 @@ func (d *Driver) adopt(ctx context.Context, id string) error {
 	if !lives {
 		return m.settle()
 	}
-	d.log.Info("found a running VM", "vm", id, "pid", p.PID)
+	d.log.Info("running VM found after a restart of the agent", "vm", id, "pid", p.PID)
 	if p.StartedAt.IsZero() { // the agent was killed before it could write this
 		p.StartedAt = time.Now()
 		if err := writeJSON(m.dir, pidFile, p); err != nil {
@@ -137,7 +137,9 @@ func (m *machine) look(ctx context.Context) (process, bool, error) {
 			return process{}, false, err
 		}
 	}
-	return process{}, false, errors.New("a process holds its lock, and no QEMU of its machine UUID is to be found")
+	return process{}, false,
+		errors.New(
+			"a process has locked the VM directory, but no QEMU process with the machine UUID of the VM was found")
 }
 
 // settle records the end of a run that ended while no agent was running.
@@ -171,9 +173,9 @@ func (m *machine) finish(r *run, failure string) {
 		m.d.pruneVLANs()
 	}
 	if err := writeJSON(m.dir, endFile, e); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.d.log.Warn("cannot note how a VM ended", "vm", m.id, "error", err)
+		m.d.log.Warn("recording the exit of a VM failed", "vm", m.id, "error", err)
 	}
-	m.d.log.Info("a VM ended", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
+	m.d.log.Info("VM exited", "vm", m.id, "pid", r.proc.PID, "asked", e.Asked, "failure", e.Failure)
 }
 
 // recordStopIntent durably records that a run is about to be ended on purpose, and why. The end
@@ -181,7 +183,7 @@ func (m *machine) finish(r *run, failure string) {
 // that is started before the intent is recorded takes the end for a crash.
 func (m *machine) recordStopIntent(e runEnd) {
 	if err := m.noteIntent(e); err != nil {
-		m.d.log.Warn("cannot note that a VM is to end", "vm", m.id, "error", err)
+		m.d.log.Warn("recording the intent to stop a VM failed", "vm", m.id, "error", err)
 	}
 }
 
@@ -210,7 +212,7 @@ func (m *machine) clearStopIntent(r *run) error {
 func (m *machine) kill(ctx context.Context, r *run, e runEnd) error {
 	m.recordStopIntent(e)
 	if err := r.proc.kill(); err != nil {
-		return fmt.Errorf("qemu: VM %s: %w", m.id, err)
+		return fmt.Errorf("qemu: stop VM %s: %w", m.id, err)
 	}
 	return m.awaitEnd(ctx, r, killGrace)
 }
@@ -225,7 +227,7 @@ func (m *machine) awaitEnd(ctx context.Context, r *run, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.C:
-		return fmt.Errorf("qemu: VM %s: process %d does not end", m.id, r.proc.PID)
+		return fmt.Errorf("qemu: VM %s: process %d does not exit", m.id, r.proc.PID)
 	}
 }
 

@@ -99,7 +99,7 @@ func (m *machine) removeOverlays(generation int) error {
 	m.mu.Unlock()
 	for i := range disks {
 		if err := removeFile(m.overlay(i, generation)); err != nil {
-			return fmt.Errorf("drop an overlay: %w", err)
+			return fmt.Errorf("remove overlay: %w", err)
 		}
 	}
 	return nil

@@ -59,7 +59,7 @@ func avoidPort(avoid map[int]bool, o opened) error {
 			o.rule.HostPort, o.rule.HostIP)
 	case len(avoid) == portTries:
 		return fmt.Errorf(
-			"port rule %q: %d host ports that were free were taken before they could be opened; the last was %d",
+			"port rule %q: no host port could be opened in %d attempts: other processes took them, last port %d",
 			o.rule.Name, portTries, o.rule.HostPort)
 	}
 	avoid[o.rule.HostPort] = true
@@ -96,7 +96,7 @@ func (d *Driver) choosePorts(
 			}
 		}
 		if next == 65536 {
-			return nil, fmt.Errorf("no free host port from %d up for port rule %q", firstHostPort, out[i].Name)
+			return nil, fmt.Errorf("no free host port from %d on for port rule %q", firstHostPort, out[i].Name)
 		}
 		out[i].HostPort = next
 		d.reserved[next] = id

@@ -66,7 +66,7 @@ func (d *Driver) accelerator(ctx context.Context, machine string) (name, cpu str
 			return a.name, a.cpu, nil
 		}
 	}
-	return "", "", fmt.Errorf("accelerator %q is not known", d.opt.Accelerator)
+	return "", "", fmt.Errorf("unknown accelerator %q", d.opt.Accelerator)
 }
 
 // bootSector writes 0x10 to the debug-exit port, by which QEMU ends with code
@@ -174,7 +174,7 @@ var (
 func parseVersion(out []byte) (string, error) {
 	m := versionForm.FindSubmatch(out)
 	if m == nil {
-		return "", errors.New("the QEMU program does not say its version")
+		return "", errors.New("unexpected version output of the QEMU program")
 	}
 	return string(m[1]), nil
 }
@@ -194,7 +194,7 @@ func newestMachine(out []byte) (string, error) {
 		}
 	}
 	if best == "" {
-		return "", errors.New("this QEMU has no versioned q35 machine")
+		return "", errors.New("this QEMU does not support a versioned q35 machine type")
 	}
 	return best, nil
 }

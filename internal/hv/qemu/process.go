@@ -13,7 +13,7 @@ import (
 )
 
 // errGone reports that the process no longer runs.
-var errGone = errors.New("the QEMU process is gone")
+var errGone = errors.New("the QEMU process has exited")
 
 // ownID is the user and group of QEMU where no user was made for it. No other program has this
 // number: Debian, systemd, directory services and container images do not assign 65520 to 65531.
@@ -36,7 +36,7 @@ func credential(name string) (*syscall.Credential, error) {
 		return ownCredential()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the user to run QEMU as: %w", err)
+		return nil, fmt.Errorf("find the user to run QEMU as: %w", err)
 	}
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
@@ -44,7 +44,7 @@ func credential(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("user %s: %w", lookup, err)
 	}
 	if uid == 0 || gid == 0 {
-		return nil, fmt.Errorf("user %s is root: QEMU runs unprivileged", lookup)
+		return nil, fmt.Errorf("user %s is root: QEMU must run as an unprivileged user", lookup)
 	}
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: deviceGroups()}, nil
 }
@@ -54,12 +54,12 @@ func ownCredential() (*syscall.Credential, error) {
 	id := strconv.Itoa(ownID)
 	if u, err := user.LookupId(id); err == nil {
 		return nil,
-			fmt.Errorf("user id %s, as which QEMU would run, is that of user %s: make a user buildyard for QEMU", id,
+			fmt.Errorf("user ID %s for QEMU already belongs to user %s: create a user buildyard for QEMU", id,
 				u.Username)
 	}
 	if g, err := user.LookupGroupId(id); err == nil {
 		return nil,
-			fmt.Errorf("group id %s, as which QEMU would run, is that of group %s: make a user buildyard for QEMU",
+			fmt.Errorf("group ID %s for QEMU already belongs to group %s: create a user buildyard for QEMU",
 				id, g.Name)
 	}
 	return &syscall.Credential{Uid: ownID, Gid: ownID, Groups: deviceGroups()}, nil
@@ -110,7 +110,7 @@ func lockWithin(ctx context.Context, dir string, d time.Duration) (*os.File, err
 	}
 }
 
-var errLocked = errors.New("a QEMU process holds this VM's lock")
+var errLocked = errors.New("a QEMU process has locked the VM directory")
 
 // find looks for the QEMU of a machine UUID in the process table.
 func find(uuid string) (process, bool) {

@@ -30,7 +30,7 @@ func startTicks(pid int) (uint64, error) {
 func parseStat(b []byte) (state byte, ticks uint64, err error) {
 	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(f) < 20 || len(f[0]) != 1 {
-		return 0, 0, errors.New("malformed /proc stat")
+		return 0, 0, errors.New("malformed /proc stat file")
 	}
 	ticks, err = strconv.ParseUint(string(f[19]), 10, 64)
 	return f[0][0], ticks, err

@@ -115,7 +115,7 @@ func (g *guestAgent) connect(ctx context.Context) error {
 		}
 		skipped += max(len(line), leastAnswer) // reading a short one costs as much
 	}
-	return errors.New("no answer to sync in what the guest sent")
+	return errors.New("the guest agent did not respond to the sync command")
 }
 
 // skipTo reads up to and including the byte mark.
@@ -171,13 +171,13 @@ func parseQGA(line []byte, out any) error {
 		Error  *remoteError    `json:"error"`
 	}
 	if err := json.Unmarshal(line, &m); err != nil {
-		return fmt.Errorf("malformed answer: %w", err)
+		return fmt.Errorf("malformed response: %w", err)
 	}
 	switch {
 	case m.Error != nil:
 		return m.Error
 	case m.Return == nil:
-		return errors.New("an answer without a value")
+		return errors.New("response without a value")
 	case out == nil:
 		return nil
 	}

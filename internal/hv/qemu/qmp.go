@@ -70,7 +70,7 @@ func parseQMP(line []byte) (qmpMessage, error) {
 		}
 	}
 	if n != 1 {
-		return qmpMessage{}, errors.New("QMP message of no known kind")
+		return qmpMessage{}, errors.New("QMP message of an unknown kind")
 	}
 	return m, nil
 }
@@ -97,7 +97,7 @@ func (q *qmpConn) negotiate() error {
 		return err
 	}
 	if m, err := parseQMP(line); err != nil || m.Greeting == nil {
-		return errors.Join(errors.New("no greeting"), err)
+		return errors.Join(errors.New("QMP greeting missing"), err)
 	}
 	if _, err := q.c.Write([]byte(`{"execute":"qmp_capabilities"}` + "\n")); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (q *qmpConn) write(line []byte, file *os.File) error {
 	}
 	c, ok := q.c.(*net.UnixConn)
 	if !ok {
-		return errors.New("this connection carries no files")
+		return errors.New("the QMP connection is not a Unix socket and cannot pass file descriptors")
 	}
 	n, _, err := c.WriteMsgUnix(line, syscall.UnixRights(int(file.Fd())), nil)
 	if err == nil && n < len(line) {

@@ -22,7 +22,7 @@ func (d *Driver) Restart(ctx context.Context, id string, edit func(*hv.Spec)) (h
 		edit(&after)
 	}
 	if err := hv.CheckRestart(before, after); err != nil {
-		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", id, err)
+		return hv.VM{}, fmt.Errorf("qemu: restart VM %s: %w", id, err)
 	}
 	if err := d.Stop(ctx, id, hv.StopForce); err != nil {
 		return hv.VM{}, err

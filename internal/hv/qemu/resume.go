@@ -92,7 +92,7 @@ func (m *machine) load(ctx context.Context, r *run, q *qmpConn, path string) err
 // unloaded waits for the end of a QEMU that refused its state: the reason is in its log.
 func (m *machine) unloaded(ctx context.Context, r *run, err error) error {
 	if m.awaitEnd(ctx, r, quitGrace) == nil {
-		return fmt.Errorf("the suspended state does not load: %w", errGone)
+		return fmt.Errorf("QEMU cannot load the saved VM state: %w", errGone)
 	}
 	return err
 }
@@ -136,10 +136,10 @@ func (r *run) setTime(ctx context.Context) error {
 			return nil
 		}
 		if serr != nil {
-			return fmt.Errorf("the guest's clock is off by %s: %w", off.Round(time.Second), serr)
+			return fmt.Errorf("the clock of the guest is off by %s: %w", off.Round(time.Second), serr)
 		}
 	}
-	return fmt.Errorf("the guest's clock is off by %s", off.Round(time.Second))
+	return fmt.Errorf("the clock of the guest is off by %s", off.Round(time.Second))
 }
 
 // openPorts adds port rules to a running network, and returns them. A host port that was chosen at
@@ -191,7 +191,7 @@ func (r *run) reseed(ctx context.Context) error {
 	g := guestCommand{r: r, name: ".seed-" + token()}
 	err := g.begin(ctx, []string{"-c", reseedScript(), "sh", g.name}, nil, seed)
 	if _, ok := errors.AsType[*remoteError](err); ok {
-		r.m.d.log.Warn("a resumed guest cannot be given new random numbers", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("reseeding the random number generator of a resumed guest failed", "vm", r.m.id, "error", err)
 		return nil
 	}
 	if err != nil {
@@ -202,9 +202,11 @@ func (r *run) reseed(ctx context.Context) error {
 	case err != nil:
 		return err
 	case res.Code == cannotRun || res.Code == hv.CodeNotFound:
-		r.m.d.log.Warn("a resumed guest cannot run the program for new random numbers", "vm", r.m.id)
+		r.m.d.log.Warn(
+			"reseeding the random number generator of a resumed guest failed: the guest cannot run the command", "vm",
+			r.m.id)
 	case res.Code != 0:
-		return fmt.Errorf("the guest's random numbers could not be renewed (exit code %d)", res.Code)
+		return fmt.Errorf("reseeding the random number generator of the guest failed with exit code %d", res.Code)
 	}
 	return nil
 }

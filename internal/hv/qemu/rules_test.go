@@ -63,11 +63,11 @@ func TestCredential(t *testing.T) {
 func TestRulesAreLost(t *testing.T) {
 	var log strings.Builder
 	d := &Driver{log: slog.New(slog.NewTextHandler(&log, nil)), firewall: &firewall{uid: ownID, program: "false"}}
-	if err := d.isolated(t.Context()); err != nil || !strings.Contains(log.String(), "cannot be put in place") {
+	if err := d.isolated(t.Context()); err != nil || !strings.Contains(log.String(), "loading the firewall rules") {
 		t.Errorf("%v; logged %q", err, log.String())
 	}
 	d.opt.RequireIsolation = true
-	if err := d.isolated(t.Context()); err == nil || !strings.Contains(err.Error(), "kept off the services") {
+	if err := d.isolated(t.Context()); err == nil || !strings.Contains(err.Error(), "isolated from the services") {
 		t.Errorf("asked for, and a start goes on: %v", err)
 	}
 	d.firewall.program = "true"

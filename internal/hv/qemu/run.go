@@ -71,7 +71,7 @@ func (r *run) watch(quit context.Context, exited <-chan string) {
 				return
 			}
 		}
-		r.m.d.log.Warn("lost the monitor of a running VM", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("QMP connection of a running VM lost", "vm", r.m.id, "error", err)
 	}
 }
 
@@ -144,7 +144,7 @@ func (r *run) checkState(ctx context.Context, q *qmpConn) {
 	r.saveSerial(ctx, q)
 	r.note(fatal[state.Status])
 	if err := r.proc.kill(); err != nil {
-		r.m.d.log.Error("cannot end a VM that failed", "vm", r.m.id, "error", err)
+		r.m.d.log.Error("killing a failed VM failed", "vm", r.m.id, "error", err)
 	}
 }
 
@@ -275,7 +275,7 @@ func (r *run) saveSerial(ctx context.Context, q *qmpConn) {
 		return
 	}
 	if err := os.WriteFile(filepath.Join(r.m.dir, serialFile), b, 0o600); err != nil {
-		r.m.d.log.Warn("cannot save the serial console", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("storing the serial console output failed", "vm", r.m.id, "error", err)
 	}
 }
 

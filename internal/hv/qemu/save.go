@@ -54,7 +54,7 @@ func (m *machine) save(ctx context.Context, spec hv.SaveSpec) (hv.Saved, error) 
 	case m.d.quit.Err() != nil:
 		return hv.Saved{}, errClosed
 	case m.resumes(started):
-		return hv.Saved{}, errors.New("its start has not been done")
+		return hv.Saved{}, errors.New("the VM has not finished its start from the saved state")
 	case r == nil && spec.Suspend:
 		return hv.Saved{}, hv.ErrNotRunning
 	case r == nil:
@@ -86,7 +86,7 @@ func (m *machine) saveStopped(ctx context.Context, r *run, spec hv.SaveSpec) (hv
 		if cause == "" {
 			cause = "QEMU ended"
 		}
-		return hv.Saved{}, fmt.Errorf("the guest did not come to the end of its shutdown: %s", cause)
+		return hv.Saved{}, fmt.Errorf("the shutdown of the guest did not finish: %s", cause)
 	}
 	return m.saveOff(ctx, spec)
 }
@@ -144,7 +144,7 @@ func (m *machine) saveSuspended(ctx context.Context, r *run, spec hv.SaveSpec) (
 	undo := context.WithoutCancel(ctx)
 	if err == nil {
 		if lost := r.resumeGuest(undo); lost != nil { // it is retried below, and the result there decides
-			m.d.log.Info("resuming a saved VM failed", "vm", m.id, "error", lost)
+			m.d.log.Info("resuming a VM after its save failed; retrying", "vm", m.id, "error", lost)
 		}
 		s.Pause = time.Since(paused)
 	}
@@ -208,7 +208,7 @@ func mustRun(ctx context.Context, q *qmpConn) error {
 		return err
 	}
 	if state != "running" {
-		return fmt.Errorf("the guest does not run, its state is %q", state)
+		return fmt.Errorf("the guest is not running: its QEMU state is %q", state)
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func (r *run) migrate(ctx context.Context, q *qmpConn, command, fd string) error
 		case s.Status == "completed":
 			return nil
 		case s.Status == "failed" || s.Status == "cancelled":
-			return fmt.Errorf("the state could not be transferred: %s: %s", s.Status, s.Text)
+			return fmt.Errorf("saving the VM state failed: %s: %s", s.Status, s.Text)
 		}
 		select {
 		case <-r.gone:

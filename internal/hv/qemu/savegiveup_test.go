@@ -180,7 +180,7 @@ func TestStoppedSaveOfDyingGuest(t *testing.T) {
 	vm := start(t, d, spec)
 	go whenAsked(t, d, spec.ID, func() { _ = syscall.Kill(vm.PID, syscall.SIGKILL) })
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil ||
-		!strings.Contains(err.Error(), "end of its shutdown") {
+		!strings.Contains(err.Error(), "shutdown of the guest did not finish") {
 		t.Errorf("the save of a guest that was killed in its shutdown: %v", err)
 	}
 	empty(t, dir, "killed")
@@ -207,7 +207,7 @@ echo 90 >dirty_ratio; echo 80 >dirty_background_ratio`)
 	fill(t, vms)
 	shrink(t, filepath.Join(vms, "filler"), 1<<20) // fits the intent, but not the guest's last writes
 	if _, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir}); err == nil ||
-		!strings.Contains(err.Error(), "end of its shutdown: The node's disk is full") {
+		!strings.Contains(err.Error(), "shutdown of the guest did not finish: The node's disk is full") {
 		t.Errorf("a save without room for the guest's last writes: %v", err)
 	}
 	empty(t, dir, "no room")

@@ -26,7 +26,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	}
 	m, err := d.ensure(spec)
 	if err != nil {
-		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
+		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, err)
 	}
 	defer d.started(m)
 	timeout := spec.BootTimeout
@@ -36,7 +36,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 	boot, cancel := context.WithTimeoutCause(ctx, timeout, hv.ErrBootTimeout)
 	defer cancel()
 	if err := m.abandoned(boot, spec); err != nil {
-		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, err)
+		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, err)
 	}
 	r, err := m.ready(boot, spec)
 	if err == nil {
@@ -49,7 +49,7 @@ func (d *Driver) Start(ctx context.Context, spec hv.Spec) (hv.VM, error) {
 		if cause := context.Cause(boot); cause != nil {
 			err = cause
 		}
-		return hv.VM{}, fmt.Errorf("qemu: VM %s: %w", spec.ID, m.giveUp(ctx, r, err))
+		return hv.VM{}, fmt.Errorf("qemu: start VM %s: %w", spec.ID, m.giveUp(ctx, r, err))
 	}
 	return m.view(), nil
 }
@@ -217,7 +217,7 @@ func (r *run) awaitReady(ctx context.Context, needNetwork bool) error {
 	}
 }
 
-var errNoAddress = errors.New("the guest has no address")
+var errNoAddress = errors.New("the guest has not reported an IP address")
 
 // askAddress asks the guest for its first address that other machines can use.
 func (r *run) askAddress(ctx context.Context) error {
@@ -275,7 +275,7 @@ func (m *machine) giveUp(ctx context.Context, r *run, err error) error {
 		m.mu.Unlock()
 	}
 	if tail := legible(endOf(filepath.Join(m.dir, serialFile), logTail)); tail != "" {
-		err = fmt.Errorf("%w; its console ends: %s", err, tail)
+		err = fmt.Errorf("%w; end of the serial console: %s", err, tail)
 	}
 	err = m.logged(err)
 	if gone {

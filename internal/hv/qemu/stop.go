@@ -55,7 +55,7 @@ func (m *machine) shutDown(ctx context.Context, r *run) bool {
 	default: // the agent is not up yet
 	}
 	if q, ok := r.link(); ok && q.call(ctx, "system_powerdown", nil, nil) != nil {
-		m.d.log.Debug("the power button was not taken", "vm", m.id)
+		m.d.log.Debug("QEMU rejected the power button event", "vm", m.id)
 	}
 	return m.awaitEnd(ctx, r, m.d.opt.StopTimeout) == nil
 }

@@ -29,13 +29,13 @@ func isBridge(name string) bool {
 func openTap(bridge, mac string) (*os.File, error) {
 	f, name, err := newTap()
 	if err != nil {
-		return nil, fmt.Errorf("make a network device (needs root and /dev/net/tun): %w", err)
+		return nil, fmt.Errorf("create a tap device (requires root and /dev/net/tun): %w", err)
 	}
 	// The host itself must not communicate through it.
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6"), []byte("1"), 0)
 	if err := plugTap(name, bridge, mac); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("put a network device on bridge %s: %w", bridge, err)
+		return nil, fmt.Errorf("add a tap device to bridge %s: %w", bridge, err)
 	}
 	return f, nil
 }
@@ -155,5 +155,5 @@ func askKernel(msg []byte) error {
 		}
 		return nil
 	}
-	return errors.New("the kernel's answer is not understood")
+	return errors.New("unexpected netlink response of the kernel")
 }

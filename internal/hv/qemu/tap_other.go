@@ -9,7 +9,7 @@ import (
 
 func isBridge(string) bool { return false }
 
-var errNoBridges = errors.New("bridges need a Linux host")
+var errNoBridges = errors.New("bridges require Linux")
 
 func openTap(string, string) (*os.File, error) { return nil, errNoBridges }
 

@@ -140,7 +140,7 @@ func (m *machine) plugUSB(ctx context.Context, q *qmpConn) error {
 			continue
 		}
 		if err := m.plug(ctx, q, i, dev); err != nil {
-			return fmt.Errorf("USB device %s cannot be attached: %w", dev.Location, err)
+			return fmt.Errorf("attach USB device %s: %w", dev.Location, err)
 		}
 	}
 	return nil
@@ -231,7 +231,7 @@ func (m *machine) unplugUSB(ctx context.Context, q *qmpConn) error {
 	}
 	for try := 0; len(plugged) > 0; try++ {
 		if try == 100 {
-			return errors.New("a USB device does not come out")
+			return errors.New("detaching a USB device timed out")
 		}
 		if plugged, err = pluggedUSB(ctx, q); err != nil {
 			return err

@@ -40,12 +40,12 @@ type linkAttribute struct {
 // that it lacks. It removes unused VLANs that an earlier agent created.
 func (d *Driver) findVLANs(ctx context.Context) []int {
 	d.pruneVLANs()
-	over := fmt.Errorf("no uplink is given (--vlan-uplink)")
+	over := fmt.Errorf("no uplink device is configured (--vlan-uplink)")
 	if d.opt.Uplink != "" {
 		over = canTag(d.opt.Uplink, d.opt.tag)
 	}
 	if os.Geteuid() != 0 {
-		over = fmt.Errorf("only root can put guests on bridges")
+		over = fmt.Errorf("bridges require root")
 	}
 	var ids []int
 	for _, id := range slices.Sorted(maps.Keys(d.opt.VLANs)) {
@@ -57,7 +57,7 @@ func (d *Driver) findVLANs(ctx context.Context) []int {
 			}
 		}
 		if why != nil {
-			d.log.WarnContext(ctx, "this node does not offer a VLAN that it was given", "vlan", id, "error", why)
+			d.log.WarnContext(ctx, "a configured VLAN is not offered by this node", "vlan", id, "error", why)
 			continue
 		}
 		ids = append(ids, id)
@@ -95,7 +95,7 @@ func (d *Driver) plugGuest(s hv.Spec) (*os.File, error) {
 	for try := 1; ; try++ {
 		err := makeVLAN(d.opt.Uplink, s.VLAN, d.opt.tag(s.VLAN))
 		if err != nil {
-			return nil, fmt.Errorf("VLAN %d over %s: %w", s.VLAN, d.opt.Uplink, err)
+			return nil, fmt.Errorf("create VLAN %d on %s: %w", s.VLAN, d.opt.Uplink, err)
 		}
 		f, err := openTap(vlanBridge(s.VLAN), s.MAC)
 		if err == nil || try == 3 || isBridge(vlanBridge(s.VLAN)) {
@@ -113,6 +113,6 @@ func (d *Driver) pruneVLANs() {
 	d.vlans.Lock()
 	defer d.vlans.Unlock()
 	if err := dropVLANs(); err != nil {
-		d.log.Warn("cannot remove what is left of VLANs", "error", err)
+		d.log.Warn("removing unused VLAN devices failed", "error", err)
 	}
 }

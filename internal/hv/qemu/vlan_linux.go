@@ -113,11 +113,11 @@ func canTag(uplink string, tag vlanTagger) error {
 	err = newLink(vlanUplink(1)+"-try", tag(1), 0)
 	switch {
 	case err == nil:
-		return errors.New("the kernel makes tagged devices of nothing")
+		return errors.New("the kernel created a VLAN device without an uplink")
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return errors.New("this host's kernel has no VLANs (module 8021q)")
+		return errors.New("the kernel does not support VLANs (module 8021q)")
 	case errors.Is(err, unix.EPERM):
-		return errors.New("only root can make network devices")
+		return errors.New("creating network devices requires root")
 	}
 	return nil
 }
@@ -138,9 +138,9 @@ func makeVLAN(uplink string, id int, kind linkKind) error {
 	bridge, port := list[vlanBridge(id)], list[vlanUplink(id)]
 	switch {
 	case bridge.index != 0 && bridge.kind != "bridge":
-		return fmt.Errorf("%s is there and no bridge", vlanBridge(id))
+		return fmt.Errorf("network device %s exists, but is not a bridge; remove it", vlanBridge(id))
 	case port.index != 0 && port.parent != over.index:
-		return fmt.Errorf("%s is there, of another uplink; remove it", vlanUplink(id))
+		return fmt.Errorf("network device %s exists with another uplink; remove it", vlanUplink(id))
 	}
 	if bridge.index == 0 {
 		if bridge.index, err = addLink(vlanBridge(id), linkKind{name: "bridge"}, 0); err != nil {
@@ -171,7 +171,7 @@ func addLink(name string, kind linkKind, parent int) (int, error) {
 		return 0, err
 	}
 	if list[name].index == 0 {
-		return 0, fmt.Errorf("%s was removed again", name)
+		return 0, fmt.Errorf("network device %s disappeared after its creation", name)
 	}
 	return list[name].index, nil
 }

@@ -34,7 +34,7 @@ func TestVLAN(t *testing.T) {
 		return
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make network devices")
+		t.Skip("creating network devices requires root")
 	}
 	for _, tool := range []string{"ip", "busybox"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -38,7 +38,7 @@ func (d *Driver) listenScreen(ctx context.Context, id string, v *hv.VNC) (net.Li
 	if v.Port != 0 {
 		l, err := d.listenVNC(ctx, v.Port)
 		if err != nil {
-			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or ask for another: %w",
+			return nil, fmt.Errorf("VNC port %d of the host cannot be used; leave it out or choose another one: %w",
 				v.Port, err)
 		}
 		d.reserved[v.Port] = id
@@ -89,7 +89,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 			break
 		}
 		if !warned && ctx.Err() == nil {
-			r.m.d.log.Warn("cannot listen for VNC again; still trying", "vm", r.m.id, "port", port, "error", err)
+			r.m.d.log.Warn("listening for VNC connections failed; retrying", "vm", r.m.id, "port", port, "error", err)
 			warned = true
 		}
 		if pause(ctx, time.Second) != nil {
@@ -113,7 +113,7 @@ func (r *run) showScreen(quit context.Context, l net.Listener, port int) {
 			err = r.handOver(ctx, c)
 		}
 		if err != nil && ctx.Err() == nil {
-			r.m.d.log.Warn("a VNC connection came to nothing", "vm", r.m.id, "error", err)
+			r.m.d.log.Warn("VNC connection failed", "vm", r.m.id, "error", err)
 		}
 		_ = pause(ctx, screenRest)
 	}
@@ -135,7 +135,7 @@ func (r *run) handOver(ctx context.Context, c net.Conn) error {
 	defer cancel()
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
-		return errors.New("it is not a TCP connection")
+		return errors.New("the VNC connection is not a TCP connection")
 	}
 	f, err := tcp.File()
 	if err != nil {
@@ -180,7 +180,7 @@ func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) 
 	defer cancel()
 	ours, theirs, err := socketPair()
 	if err != nil {
-		return nil, fmt.Errorf("qemu: VM %s: %w", id, err)
+		return nil, fmt.Errorf("qemu: open console of VM %s: %w", id, err)
 	}
 	defer theirs.Close()
 	a := letIn
@@ -189,7 +189,7 @@ func (d *Driver) Screen(ctx context.Context, id string) (_ net.Conn, err error) 
 	}
 	if err := r.addViewer(ctx, theirs, a); err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("qemu: VM %s: %w", id, err)
+		return nil, fmt.Errorf("qemu: open console of VM %s: %w", id, err)
 	}
 	return ours, nil
 }
@@ -228,6 +228,6 @@ func (r *run) configureMonitor(ctx context.Context, q *qmpConn) {
 		err = errors.Join(err, q.call(ctx, "set_link", map[string]any{"name": "nic0", "up": false}, nil))
 	}
 	if err != nil && ctx.Err() == nil {
-		r.m.d.log.Warn("VM monitor setup failed", "vm", r.m.id, "error", err)
+		r.m.d.log.Warn("setting up the monitor of a VM failed", "vm", r.m.id, "error", err)
 	}
 }

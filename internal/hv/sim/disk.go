@@ -118,7 +118,7 @@ func DiskFiles(disk io.ReaderAt) (map[string]string, error) {
 	}
 	n := binary.BigEndian.Uint64(head[len(diskMark):])
 	if n > diskMost {
-		return nil, fmt.Errorf("the guest's files have %d bytes", n)
+		return nil, fmt.Errorf("the simulated disk has files of %d bytes, which is too much", n)
 	}
 	text := make([]byte, n)
 	if _, err := disk.ReadAt(text, int64(diskHead)); err != nil && !errors.Is(err, io.EOF) {

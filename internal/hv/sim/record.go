@@ -130,7 +130,7 @@ func (h *Host) load() error {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
 		if r.VM.ID != id {
-			return fmt.Errorf("%s holds VM %q", f.Name(), r.VM.ID)
+			return fmt.Errorf("%s is the record of another VM %q", f.Name(), r.VM.ID)
 		}
 		if r.VM.Status == hv.Running {
 			r.ended = make(chan struct{})

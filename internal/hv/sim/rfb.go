@@ -32,7 +32,7 @@ const (
 	viewerTime                = 30 * time.Second
 )
 
-var errViewer = errors.New("a viewer that this screen does not understand")
+var errViewer = errors.New("unsupported VNC viewer")
 
 // serve handles a viewer's connection.
 func (s *screen) serve(c net.Conn) {

@@ -141,7 +141,7 @@ func (h *Host) suspend(ctx context.Context, run simVM, spec hv.SaveSpec) (path s
 		}
 		now, err := h.copyOf(run.VM.ID)
 		if err != nil || now.VM.Status != hv.Running || !now.VM.StartedAt.Equal(run.VM.StartedAt) {
-			return path, nil, errors.Join(err, errors.New("the VM ended while it was saved"))
+			return path, nil, errors.Join(err, errors.New("the VM exited during the save"))
 		}
 		if step == hv.SavePaused {
 			files = now.Files

@@ -51,7 +51,7 @@ func (h *Host) Exec(ctx context.Context, id string, cmd hv.Command) (hv.Result, 
 	p.begun = h.clock.Now()
 	err = p.wait(run, luck.in(h.opt.Exec))
 	if err == nil && luck.Float64() < h.opt.ExecFailure {
-		return hv.Result{}, fmt.Errorf("sim: VM %s: the outcome of a command was lost", id)
+		return hv.Result{}, fmt.Errorf("sim: VM %s: simulated failure of a command", id)
 	}
 	if err == nil {
 		err = p.program(run)
@@ -116,14 +116,14 @@ type process struct {
 
 var (
 	errExit    = errors.New("exit") // ends a script early; its code is set
-	errTimeout = errors.New("time-out")
+	errTimeout = errors.New("timeout")
 )
 
 func (p *process) result(ctx context.Context, gone <-chan struct{}, err error) (hv.Result, error) {
 	r := hv.Result{Code: p.code, Stdout: hv.Tail(p.stdout.Bytes()), Stderr: hv.Tail(p.stderr.Bytes())}
 	switch {
 	case closed(gone):
-		return hv.Result{}, fmt.Errorf("sim: VM %s ended under a command: %w", p.id, hv.ErrNotRunning)
+		return hv.Result{}, fmt.Errorf("sim: VM %s exited during a command: %w", p.id, hv.ErrNotRunning)
 	case err == nil || errors.Is(err, errExit):
 		return r, nil
 	case errors.Is(err, errTimeout):

@@ -209,13 +209,13 @@ func (h *Host) look(
 	defer h.mu.Unlock()
 	r, ok := h.vms[id]
 	if !ok || !r.VM.StartedAt.Equal(started) {
-		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s was removed while it started", id)
+		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s was removed during its start", id)
 	}
 	now, deadline := h.clock.Now(), started.Add(timeout)
 	h.ageLocked(r, now)
 	switch {
 	case r.VM.Status != hv.Running:
-		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s: %s", id, r.VM.Failure)
+		return hv.VM{}, 0, nil, fmt.Errorf("sim: VM %s failed: %s", id, r.VM.Failure)
 	case !now.Before(r.ReadyAt):
 		if r.Used {
 			return r.view(), 0, nil, nil
