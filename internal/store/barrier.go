@@ -123,7 +123,8 @@ func (s *Store) waitApplied(ctx context.Context, rev int64) error {
 			}
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("barrier at revision %d, tables at %d: %w", rev, watched, context.Cause(ctx))
+			return fmt.Errorf("wait for the commit at revision %d (this replica has applied %d): %w", rev, watched,
+				context.Cause(ctx))
 		}
 		timer.Stop()
 	}

@@ -45,7 +45,7 @@ type Change struct {
 func Put[T any](t *Table[T], id string, v *T, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond}
 	if v == nil {
-		c.err = fmt.Errorf("%w: put of nil to %s/%s", ErrInvalid, t.kind, id)
+		c.err = fmt.Errorf("%w: record %s/%s is nil", ErrInvalid, t.kind, id)
 		return c
 	}
 	if c.data, c.err = t.codec.encode(v); c.err != nil {
@@ -65,7 +65,7 @@ func Delete[T any](t *Table[T], id string, cond Condition) Change {
 func Check[T any](t *Table[T], id string, cond Condition) Change {
 	c := Change{table: t, id: id, cond: cond, check: true}
 	if cond == Any {
-		c.err = fmt.Errorf("%w: a check of %s/%s that asks for nothing", ErrInvalid, t.kind, id)
+		c.err = fmt.Errorf("%w: check of %s/%s without a condition", ErrInvalid, t.kind, id)
 	}
 	return c
 }
@@ -77,9 +77,9 @@ func (c Change) Err() error {
 	case c.err != nil:
 		return c.err
 	case c.id == "" || len(c.id) > maxID:
-		return fmt.Errorf("%w: an id of %d bytes: want 1 to %d", ErrInvalid, len(c.id), maxID)
+		return fmt.Errorf("%w: record ID of %d bytes: want 1 to %d", ErrInvalid, len(c.id), maxID)
 	case len(c.data) > MaxBytes:
-		return fmt.Errorf("%w: a record of %d bytes, limit %d", ErrInvalid, len(c.data), MaxBytes)
+		return fmt.Errorf("%w: record of %d bytes: limit %d", ErrInvalid, len(c.data), MaxBytes)
 	}
 	return nil
 }
@@ -128,10 +128,10 @@ func (s *Store) request(fence *Fence, changes []Change) (*request, error) {
 		r.bytes += len(key) + len(c.data)
 	}
 	if key, twice := repeated(r.keys); twice {
-		return nil, fmt.Errorf("%w: two changes of %s in one commit", ErrInvalid, key)
+		return nil, fmt.Errorf("%w: record %s is changed twice in one commit", ErrInvalid, key)
 	}
 	if r.bytes > s.limits.Bytes {
-		return nil, fmt.Errorf("%w: a commit of %d bytes, limit %d", ErrInvalid, r.bytes, s.limits.Bytes)
+		return nil, fmt.Errorf("%w: commit of %d bytes: limit %d", ErrInvalid, r.bytes, s.limits.Bytes)
 	}
 	return r, nil
 }

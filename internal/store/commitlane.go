@@ -41,7 +41,8 @@ func (sl *commitLane) send(ctx context.Context, batch []*request) {
 		}
 		left := sl.dropLosers(batch, txn.Fence, conflict.Keys)
 		if len(left) == len(batch) {
-			answer(batch, fmt.Errorf("%w: backend reports a conflict on %v, which no change has", ErrUnavailable,
+			answer(batch, fmt.Errorf("%w: backend reports a conflict on keys %v, which the commit does not change",
+				ErrUnavailable,
 				conflict.Keys))
 			return
 		}
@@ -162,7 +163,7 @@ func (sl *commitLane) commit(ctx context.Context, txn Txn) (rev int64, err error
 		if err := sl.reread(ctx); err != nil {
 			return 0, err
 		}
-		err = fmt.Errorf("%w: slot %s is in use by another process", ErrUnavailable, sl.key)
+		err = fmt.Errorf("%w: commit slot %s is in use by another process", ErrUnavailable, sl.key)
 	}
 	return 0, err
 }
@@ -182,7 +183,7 @@ func (sl *commitLane) read(ctx context.Context) (KV, error) {
 func (sl *commitLane) reread(ctx context.Context) error {
 	kv, err := sl.read(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: read slot: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: read commit slot: %w", ErrUnavailable, err)
 	}
 	sl.rev = kv.ModRev
 	return nil
@@ -228,7 +229,7 @@ func (sl *commitLane) verdict(kv KV, mark string, seals []string, cause error) (
 	case slices.Contains(seals, value):
 		return 0, &lostError{cause}
 	}
-	return 0, fmt.Errorf("slot %s is in use by another process: %w", sl.key, cause)
+	return 0, fmt.Errorf("commit slot %s is in use by another process: %w", sl.key, cause)
 }
 
 // lostError means that a transaction was not applied and never will be: its outcome was unknown and
@@ -256,6 +257,6 @@ func (sl *commitLane) forget(ctx context.Context) {
 		Deletes:  []string{sl.key},
 	})
 	if err != nil {
-		sl.committer.store.log.Info("slot key left behind", "key", sl.key, "error", err)
+		sl.committer.store.log.Info("removing a commit slot failed", "key", sl.key, "error", err)
 	}
 }

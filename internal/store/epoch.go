@@ -10,7 +10,7 @@ import (
 )
 
 // ErrForeign means that data is of another program, or of none.
-var ErrForeign = errors.New("there are no records of Buildyard in it")
+var ErrForeign = errors.New("the store has no Buildyard records")
 
 // StartNewEpoch prepares restored data for use: it sets another epoch, and removes the leases and
 // half transactions of the processes that wrote the data. It refuses data of a newer schema, and
@@ -31,7 +31,7 @@ func StartNewEpoch(ctx context.Context, backend Backend, prefix string) (epoch s
 	}
 	for _, dir := range []string{"/lease/", "/slot/"} {
 		if err := clearPrefix(ctx, backend, s.prefix+dir); err != nil {
-			return "", fmt.Errorf("remove what the processes of the backup left: %w", err)
+			return "", fmt.Errorf("remove leases and commit slots of the backup: %w", err)
 		}
 	}
 	epoch = rand.Text()

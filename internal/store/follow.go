@@ -19,7 +19,7 @@ const (
 )
 
 // errRewound ends a watch because the backend's revision fell behind what the model has seen.
-var errRewound = errors.New("backend went back to an older revision")
+var errRewound = errors.New("the revision of the store backend went backwards (restored from a backup?)")
 
 // health is what Healthy reports.
 type health struct {
@@ -79,12 +79,12 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		s.health.setWatch(fmt.Errorf("watch: %w", err))
 		if errors.Is(err, ErrCompacted) || errors.Is(err, errRewound) {
-			s.log.Info("list all records again", "reason", err)
+			s.log.Info("listing all records again", "reason", err)
 			if err = s.relist(ctx); err == nil {
 				continue
 			}
 		}
-		s.log.Warn("watch broke", "error", err)
+		s.log.Warn("watch interrupted; retrying", "error", err)
 		if time.Since(began) > backoffMax {
 			wait.Reset()
 		}
@@ -146,7 +146,7 @@ func (s *Store) locate(kv KV) (update, bool) {
 func (s *Store) fill(u *update, data []byte) {
 	val, err := u.table.decode(data)
 	if err != nil {
-		s.log.Error("record cannot be read and is left out", "key", u.key, "revision", u.rev, "error", err)
+		s.log.Error("unreadable record ignored", "key", u.key, "revision", u.rev, "error", err)
 		return
 	}
 	u.val = val
@@ -165,7 +165,8 @@ func (s *Store) relist(ctx context.Context) error {
 	epoch := s.Epoch()
 	rewritten := l.rev < highest || (epoch != "" && l.epoch != epoch)
 	if rewritten {
-		s.log.Warn("the backend has another past now", "revision", l.rev, "seen", highest, "epoch", l.epoch)
+		s.log.Warn("store backend was replaced or restored; listing all records again", "revision", l.rev, "seen",
+			highest, "epoch", l.epoch)
 		if l, err = s.list(ctx, true); err != nil {
 			return err
 		}
@@ -195,7 +196,7 @@ func (s *Store) probe(ctx context.Context) {
 		case rev < highest:
 			s.rewind()
 		case watched < due:
-			err = fmt.Errorf("watch is silent at revision %d, backend was at %d a second ago", watched, due)
+			err = fmt.Errorf("watch stalled at revision %d; the backend was at revision %d a second ago", watched, due)
 		}
 		due = rev
 		s.health.mu.Lock()

@@ -52,7 +52,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 
 func newerSchema(version int) error {
 	if version > SchemaVersion {
-		return fmt.Errorf("%w: the data has version %d, this program knows up to %d", ErrSchema, version, SchemaVersion)
+		return fmt.Errorf("%w: the data has version %d, this program supports up to %d", ErrSchema, version,
+			SchemaVersion)
 	}
 	return nil
 }

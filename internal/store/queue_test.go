@@ -123,15 +123,15 @@ func TestRequestsAreChecked(t *testing.T) {
 		"nothing":              {nil, "0 changes"},
 		"two":                  {[]Change{one("a"), one("b")}, ""},
 		"three":                {[]Change{one("a"), one("b"), one("c")}, "3 changes in one commit: want 1 to 2"},
-		"one record twice":     {[]Change{one("a"), Delete(table, "a", Any)}, "two changes of /p/v1/k/a"},
-		"no id":                {[]Change{one("")}, "an id of 0 bytes"},
-		"a long id":            {[]Change{Delete(table, strings.Repeat("x", maxID+1), Any)}, "an id of 513 bytes"},
+		"one record twice":     {[]Change{one("a"), Delete(table, "a", Any)}, "record /p/v1/k/a is changed twice"},
+		"no id":                {[]Change{one("")}, "record ID of 0 bytes"},
+		"a long id":            {[]Change{Delete(table, strings.Repeat("x", maxID+1), Any)}, "record ID of 513 bytes"},
 		"another table":        {[]Change{Put(other, "a", &fact{}, Any)}, `table "other" is not open`},
-		"nil":                  {[]Change{Put[fact](table, "a", nil, Any)}, "put of nil"},
-		"a check of nothing":   {[]Change{Check(table, "a", Any)}, "asks for nothing"},
+		"nil":                  {[]Change{Put[fact](table, "a", nil, Any)}, "is nil"},
+		"a check of nothing":   {[]Change{Check(table, "a", Any)}, "without a condition"},
 		"just within its size": {[]Change{sized(100 - key)}, ""},
-		"too large":            {[]Change{sized(101 - key)}, "a commit of 101 bytes, limit 100"},
-		"a record too large":   {[]Change{sized(MaxBytes + 1)}, "a record of 1048577 bytes"},
+		"too large":            {[]Change{sized(101 - key)}, "commit of 101 bytes: limit 100"},
+		"a record too large":   {[]Change{sized(MaxBytes + 1)}, "record of 1048577 bytes"},
 	} {
 		_, err := s.request(nil, c.changes)
 		if (err == nil) != (c.want == "") ||

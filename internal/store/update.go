@@ -109,5 +109,5 @@ func Update[T any](ctx context.Context, w Writer, t *Table[T], id string, fn fun
 			_ = wait.Sleep(ctx) // the next call of the backend fails then
 		}
 	}
-	return nil, fmt.Errorf("update after %d attempts: %w", updateAttempts, err)
+	return nil, fmt.Errorf("record update failed after %d attempts: %w", updateAttempts, err)
 }

@@ -15,7 +15,7 @@ import (
 const sector = 512
 
 // ErrDamaged means that a file, or a stream, is not a complete backup.
-var ErrDamaged = errors.New("no complete backup")
+var ErrDamaged = errors.New("the backup is damaged or incomplete")
 
 // ChecksumWriter verifies a backup that is written through it in parts. The zero value is not
 // usable; NewSum creates one.
@@ -42,7 +42,7 @@ func (s *ChecksumWriter) Write(p []byte) (int, error) {
 // Err returns why the written data is not a complete backup; nil when it is one.
 func (s *ChecksumWriter) Err() error {
 	if s.size%sector != sha256.Size {
-		return fmt.Errorf("%w: it ends after %d bytes, in the middle", ErrDamaged, s.size)
+		return fmt.Errorf("%w: it is cut off after %d bytes", ErrDamaged, s.size)
 	}
 	if !bytes.Equal(s.hash.Sum(nil), s.tail) {
 		return fmt.Errorf("%w: its content does not match its checksum", ErrDamaged)

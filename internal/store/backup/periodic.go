@@ -38,7 +38,7 @@ func (p Periodic) Run(ctx context.Context) error {
 		if wait <= 0 {
 			wait = p.Every
 			if err := p.take(ctx); err != nil && ctx.Err() == nil {
-				p.Logger.ErrorContext(ctx, "the periodic backup failed", "dir", p.Dir, "error", err)
+				p.Logger.ErrorContext(ctx, "periodic backup failed", "dir", p.Dir, "error", err)
 				wait = min(retryAfter, p.Every)
 			}
 		}
@@ -98,7 +98,7 @@ func (p Periodic) names(now time.Time) (names, future []string) {
 
 func (p Periodic) take(ctx context.Context) error {
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
-		return fmt.Errorf("directory of the backups: %w", err)
+		return fmt.Errorf("create backup directory: %w", err)
 	}
 	p.sweep()
 	stream, err := p.Open(ctx)
@@ -110,7 +110,7 @@ func (p Periodic) take(ctx context.Context) error {
 	if err = errors.Join(err, stream.Close()); err != nil {
 		return err
 	}
-	p.Logger.InfoContext(ctx, "backup taken", "file", path, "bytes", sum.Size(), "sha256", sum.Digest())
+	p.Logger.InfoContext(ctx, "backup written", "file", path, "bytes", sum.Size(), "sha256", sum.Digest())
 	return p.prune(ctx)
 }
 
@@ -128,7 +128,7 @@ func (p Periodic) sweep() {
 func (p Periodic) prune(ctx context.Context) error {
 	names, future := p.names(time.Now())
 	for _, name := range future {
-		p.Logger.WarnContext(ctx, "a backup is dated in the future and does not count: rename or remove it",
+		p.Logger.WarnContext(ctx, "a backup has a time in the future and is never pruned: rename or remove it",
 			"file", filepath.Join(p.Dir, name))
 	}
 	var errs []error

@@ -44,10 +44,10 @@ func checkMember(dir string) error {
 	}
 	switch {
 	case at > logs.last:
-		return &DamagedError{logs.file, fmt.Errorf("it ends with entry %d, and the database has applied entry %d",
+		return &DamagedError{logs.file, fmt.Errorf("the log ends with entry %d, but the database has applied entry %d",
 			logs.last, at)}
 	case at < logs.snapshot:
-		return &DamagedError{path, fmt.Errorf("it has applied entry %d, and the log says that it had applied entry %d",
+		return &DamagedError{path, fmt.Errorf("the database has applied entry %d, but the log requires entry %d",
 			at, logs.snapshot)}
 	}
 	return nil
@@ -85,7 +85,7 @@ func checkSnapshots(dir string, logs logState) error {
 		if s, err := snap.Read(zap.NewNop(), path); err != nil {
 			return &DamagedError{path, err}
 		} else if s.Metadata.GetIndex() != at.index || s.Metadata.GetTerm() != at.term {
-			return &DamagedError{path, fmt.Errorf("it is the snapshot of entry %d", s.Metadata.GetIndex())}
+			return &DamagedError{path, fmt.Errorf("the snapshot is of entry %d instead", s.Metadata.GetIndex())}
 		}
 	}
 	return nil

@@ -93,7 +93,7 @@ func newDiskGuard(dir string, log *slog.Logger, f *failure) (*diskGuard, error) 
 func diskSpace(dir string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("free space of %s: %w", dir, err)
+		return 0, 0, fmt.Errorf("get free space of %s: %w", dir, err)
 	}
 	unit := int64(st.Bsize)
 	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
@@ -159,7 +159,7 @@ func (g *diskGuard) hasReserve() bool {
 // dropReserveLocked frees the reserve. It is emptied, not removed: that needs no space on any file system.
 func (g *diskGuard) dropReserveLocked() {
 	if err := os.Truncate(g.reservePath(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		g.log.Warn("reserve could not be freed", "error", err)
+		g.log.Warn("releasing the disk reserve failed", "error", err)
 	}
 }
 
@@ -167,7 +167,7 @@ func (g *diskGuard) dropReserveLocked() {
 func (g *diskGuard) makeReserve() bool {
 	file, err := os.OpenFile(g.reservePath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		g.log.Warn("reserve could not be made", "error", err)
+		g.log.Warn("creating the disk reserve failed", "error", err)
 		return true
 	}
 	defer func() { _ = file.Close() }()
@@ -176,7 +176,7 @@ func (g *diskGuard) makeReserve() bool {
 		return false
 	}
 	if err := file.Truncate(g.reserve); err != nil {
-		g.log.Warn("reserve could not be made", "error", err)
+		g.log.Warn("creating the disk reserve failed", "error", err)
 	}
 	return true
 }
@@ -252,7 +252,7 @@ func (g *diskGuard) recover(full bool) {
 		return
 	}
 	if cause == nil {
-		cause = errors.New("its next log file could not be allocated")
+		cause = errors.New("the next log file could not be allocated")
 	} else if err := writeSynced(filepath.Join(g.dir, unsyncedFile), []byte(cause.Error()+"\n")); err != nil {
 		return
 	}

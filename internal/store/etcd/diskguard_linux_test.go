@@ -181,7 +181,7 @@ func TestGuardAsksForANewProcess(t *testing.T) {
 		"a failure": {prepare: func(g *diskGuard) {
 			g.failure.err = errFake
 		}, want: errFake.Error(), mark: errFake.Error() + "\n"},
-		"no next log file": {prepare: (*diskGuard).lostSegment, want: "its next log file could not be allocated"},
+		"no next log file": {prepare: (*diskGuard).lostSegment, want: "the next log file could not be allocated"},
 		"the disk is full": {prepare: func(g *diskGuard) { g.failure.err = errFake }, full: true},
 		"a moment ago":     {prepare: func(g *diskGuard) { g.failure.err, g.probed = errFake, time.Now() }},
 		"it is under way":  {prepare: func(g *diskGuard) { g.failure.err, g.restarting = errFake, true }},

@@ -61,7 +61,7 @@ type EmbeddedOptions struct {
 // one line with the cause.
 func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
-		return nil, fmt.Errorf("store directory: %w", err)
+		return nil, fmt.Errorf("create store directory: %w", err)
 	}
 	sealed := readSeal(opts.Dir)
 	lock, err := lockDir(opts.Dir)
@@ -96,7 +96,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 		err := shut()
 		if err == nil && b.failure.cause() == nil {
 			if err := writeSeal(opts.Dir); err != nil { // the next start checks the form of the files
-				b.care.log.Info("store files not sealed", "error", err)
+				b.care.log.Info("recording the checksums of the store failed", "error", err)
 			}
 		}
 		return errors.Join(err, lock.release())
@@ -106,7 +106,7 @@ func Embedded(ctx context.Context, opts EmbeddedOptions) (*Backend, error) {
 	}
 	b.caring.Go(func() { b.care.run(b.ctx, lookEvery) })
 	b.caring.Go(func() { b.guard.run(b.ctx) })
-	b.care.log.Debug("the store's database is open", "took", time.Since(began))
+	b.care.log.Debug("store database opened", "took", time.Since(began))
 	return b, nil
 }
 
@@ -259,7 +259,7 @@ func (b *Backend) revokeAll(ctx context.Context) error {
 	defer cancel()
 	held, err := b.kv.Leases(lctx)
 	if err != nil {
-		return fmt.Errorf("%w: list the leases of the last run: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("%w: list leases of the previous run: %w", store.ErrUnavailable, err)
 	}
 	for _, l := range held.Leases {
 		if err := revoke(ctx, b.kv, l.ID); err != nil {

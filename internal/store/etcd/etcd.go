@@ -114,7 +114,7 @@ func (b *Backend) Commit(ctx context.Context, txn store.Txn) (int64, error) {
 			return 0, cmp.Or(err, error(&store.ConflictError{Keys: keys}))
 		}
 	}
-	return 0, fmt.Errorf("%w: a record comes and goes faster than it can be looked at", store.ErrUnavailable)
+	return 0, fmt.Errorf("%w: a record is created and deleted too fast to read it", store.ErrUnavailable)
 }
 
 func (b *Backend) transact(
@@ -195,7 +195,7 @@ func (b *Backend) losers(ctx context.Context, txn store.Txn) (keys []string, err
 	}
 	resp, err := b.kv.Txn(ctx).Then(lookups...).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("%w: look what stood against a change: %w", store.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: read the records of a conflict: %w", store.ErrUnavailable, err)
 	}
 	for i, r := range resp.Responses {
 		var mod, created int64
@@ -329,7 +329,7 @@ func (b *Backend) Barrier(ctx context.Context) (int64, error) {
 	defer cancel()
 	for _, stream := range b.watches.behind(resp.Header.Revision) {
 		if err := b.watcher.RequestProgress(inStream(ctx, stream)); err != nil {
-			return 0, fmt.Errorf("%w: ask the watch for its progress: %w", store.ErrUnavailable, err)
+			return 0, fmt.Errorf("%w: request watch progress: %w", store.ErrUnavailable, err)
 		}
 	}
 	return resp.Header.Revision, nil

@@ -130,7 +130,7 @@ func TestResync(t *testing.T) {
 	empty := t.TempDir()
 	writeFiles(t, empty, map[string][]byte{unsyncedFile: nil})
 	if err := resync(empty); !errors.Is(err, fs.ErrNotExist) ||
-		!strings.HasPrefix(err.Error(), "write the files of the store to the disk again: ") {
+		!strings.HasPrefix(err.Error(), "write the store files again and sync them: ") {
 		t.Errorf("without files: %v", err)
 	}
 	if err := rewrite(filepath.Join(empty, "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -213,13 +213,13 @@ func TestBrokenSeal(t *testing.T) {
 	}{
 		"changed": {func(path string) error {
 			return os.WriteFile(path, []byte("First"), 0o600)
-		}, "its content has changed since the store was stopped"},
+		}, "the file has changed since the store was stopped"},
 		"longer": {func(path string) error {
 			return os.WriteFile(path, []byte("first\x00"), 0o600)
-		}, "it had 5 bytes when the store was stopped"},
+		}, "the file had 5 bytes when the store was stopped"},
 		"cut": {func(path string) error {
 			return os.Truncate(path, 0)
-		}, "it had 5 bytes when the store was stopped"},
+		}, "the file had 5 bytes when the store was stopped"},
 		"missing": {os.Remove, "open PATH: no such file or directory"},
 		"another": {func(path string) error {
 			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
@@ -283,7 +283,8 @@ func TestSealFails(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, sealFile+".tmp")); err == nil {
 		t.Error("what could not be written is still there")
 	}
-	if err := writeSeal(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "seal the store: ") {
+	if err := writeSeal(t.TempDir()); err == nil ||
+		!strings.HasPrefix(err.Error(), "record the checksums of the store: ") {
 		t.Errorf("a directory without a member: %v", err)
 	}
 	writeFiles(t, dir, map[string][]byte{sealFile + "/x": nil})
@@ -332,16 +333,16 @@ func TestCheckMember(t *testing.T) {
 		"all of the log applied":  {applied: 6, log: snapshot(5)},
 		"as much as the snapshot": {applied: 5, log: snapshot(5)},
 		"more than the log has": {applied: 7, log: snapshot(5), want: logPath +
-			" is damaged: it ends with entry 6, and the database has applied entry 7"},
+			" is damaged: the log ends with entry 6, but the database has applied entry 7"},
 		"less than the snapshot": {
 			applied: 4, log: snapshot(5), want: dbPath +
-				" is damaged: it has applied entry 4, and the log says that it had applied entry 5",
+				" is damaged: the database has applied entry 4, but the log requires entry 5",
 		},
 		"a damaged log": {applied: 6, log: logOf(5, 7), want: logPath +
-			" is damaged: entry 7 follows entry 5 (at byte 96)"},
+			" is damaged: entry 7 follows entry 5, want consecutive numbers (at byte 96)"},
 		"a damaged database": {applied: 6, log: snapshot(5), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{"member/snap/db": []byte("x")})
-		}, want: dbPath + " is damaged: it is not a database of etcd: it has no valid meta page"},
+		}, want: dbPath + " is damaged: the file is not an etcd database: it has no valid meta page"},
 		"an empty database": {log: logOf(), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{"member/snap/db": nil})
 		}},
@@ -360,12 +361,12 @@ func TestCheckMember(t *testing.T) {
 			saved(dir, 4, 1)
 			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 1, 4)),
 				filepath.Join(dir, "member/snap", named))
-		}, want: snapPath + " is damaged: it is the snapshot of entry 4"},
+		}, want: snapPath + " is damaged: the snapshot is of entry 4 instead"},
 		"a snapshot of another term": {applied: 6, log: snapshot(5), change: func(dir string) {
 			saved(dir, 5, 2)
 			_ = os.Rename(filepath.Join(dir, "member/snap", fmt.Sprintf("%016x-%016x.snap", 2, 5)),
 				filepath.Join(dir, "member/snap", named))
-		}, want: snapPath + " is damaged: it is the snapshot of entry 5"},
+		}, want: snapPath + " is damaged: the snapshot is of entry 5 instead"},
 		"what a crash leaves": {applied: 6, log: snapshot(5), change: func(dir string) {
 			writeFiles(t, dir, map[string][]byte{
 				"member/snap/" + fmt.Sprintf("%016x-%016x.snap", 1, 6): []byte("half"),
@@ -463,7 +464,7 @@ func TestLockDir(t *testing.T) {
 	if err := lock.release(); err != nil {
 		t.Error(err)
 	}
-	if _, err := lockDir(path); err == nil || !strings.HasPrefix(err.Error(), "store directory: open ") {
+	if _, err := lockDir(path); err == nil || !strings.HasPrefix(err.Error(), "open lock file of the store: open ") {
 		t.Errorf("no directory: %v", err)
 	}
 }

@@ -33,11 +33,11 @@ var metaSizes = map[string]int{
 func inspect(path string) error {
 	file, size, err := openSized(path)
 	if err != nil {
-		return fmt.Errorf("open the backup: %w", err)
+		return fmt.Errorf("open backup file: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	if err := inspectDatabase(file, size-sha256.Size); err != nil {
-		return fmt.Errorf("%s cannot be restored: %w; was it made by \"buildyard backup\"?", path, err)
+		return fmt.Errorf("%s cannot be restored: %w; check that it was written by \"buildyard backup\"", path, err)
 	}
 	return nil
 }

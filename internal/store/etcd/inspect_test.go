@@ -370,14 +370,14 @@ func TestInspectNamesTheBackup(t *testing.T) {
 	good := sealed(small(t, recordBucket, map[string]string{firstRevision: aRecord}))
 	for _, tc := range []struct{ path, want string }{
 		{write("good", good), "<nil>"},
-		{dir + "/good/x", "open the backup: open DIR/good/x: not a directory"},
+		{dir + "/good/x", "open backup file: open DIR/good/x: not a directory"},
 		{
 			write("empty", sealed(small(t, "other", nil))),
-			`DIR/empty cannot be restored: it is not a database of etcd: it has no records; was it made by "buildyard backup"?`,
+			`DIR/empty cannot be restored: the file is not an etcd database: it has no records; check that it was written by "buildyard backup"`,
 		},
 		{
 			write("cut", good[:2048]),
-			`DIR/cut cannot be restored: it is not a database of etcd: it ends before its last page; was it made by "buildyard backup"?`,
+			`DIR/cut cannot be restored: the file is not an etcd database: it ends before its last page; check that it was written by "buildyard backup"`,
 		},
 	} {
 		if got := strings.ReplaceAll(fmt.Sprint(inspect(tc.path)), dir, "DIR"); got != tc.want {

@@ -73,9 +73,9 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %s: %w", key, errors.Join(context.Cause(ctx), err))
+			return nil, fmt.Errorf("wait for lease %s: %w", key, errors.Join(context.Cause(ctx), err))
 		case <-b.ctx.Done():
-			return nil, fmt.Errorf("wait for %s: %w", key, store.ErrClosed)
+			return nil, fmt.Errorf("wait for lease %s: %w", key, store.ErrClosed)
 		case <-time.After(campaignRetry):
 		}
 	}
@@ -99,7 +99,7 @@ func (b *Backend) attempt(ctx context.Context, key string) (store.Lease, error) 
 }
 
 // errFree ends the watch of a lock that was released.
-var errFree = errors.New("the lock is free")
+var errFree = errors.New("the lease was released")
 
 func (b *Backend) awaitDelete(ctx context.Context, key string, from int64) error {
 	err := b.Watch(ctx, key, from, func(batch store.Batch) error {

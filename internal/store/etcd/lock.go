@@ -22,7 +22,7 @@ func lockDir(dir string) (*dirLock, error) {
 	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("store directory: %w", err)
+		return nil, fmt.Errorf("open lock file of the store: %w", err)
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -49,10 +49,10 @@ func holder(file *os.File) string {
 
 func writePID(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
-		return fmt.Errorf("write process id: %w", err)
+		return fmt.Errorf("write process ID to the lock file: %w", err)
 	}
 	if _, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return fmt.Errorf("write process id: %w", err)
+		return fmt.Errorf("write process ID to the lock file: %w", err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type logState struct {
 }
 
 // errTorn means that a log ends in the middle of a record.
-var errTorn = errors.New("it ends in the middle of a record")
+var errTorn = errors.New("the log file ends in the middle of a record")
 
 // checkLogs reads all files of a log.
 func checkLogs(dir string) (s logState, err error) {
@@ -46,10 +46,10 @@ func checkLogs(dir string) (s logState, err error) {
 	for i, path := range names {
 		var seq, first uint64
 		if _, err := fmt.Sscanf(filepath.Base(path), "%016x-%016x.wal", &seq, &first); err != nil {
-			return s, &DamagedError{path, errors.New("its name is none of a log")}
+			return s, &DamagedError{path, errors.New("the file does not have the name of a log file")}
 		}
 		if i > 0 && seq != before+1 {
-			return s, &DamagedError{path, fmt.Errorf("the file before it, number %d, is missing", before+1)}
+			return s, &DamagedError{path, fmt.Errorf("the previous log file, number %d, is missing", before+1)}
 		}
 		before, s.file = seq, path
 		data, err := os.ReadFile(path)
@@ -97,7 +97,7 @@ func (s *logState) end(data []byte, at int) error {
 // broken classifies a frame that cannot be read: a crash leaves sectors of it that were never
 // written. A change of its length alone leaves a record whose checksum is right.
 func (s *logState) broken(data []byte, at, length int) error {
-	damage := fmt.Errorf("the record at byte %d cannot be read", at)
+	damage := fmt.Errorf("unreadable record at byte %d", at)
 	if at+frameHead >= len(data) {
 		return errTorn
 	}
@@ -171,7 +171,7 @@ func parseRecord(b []byte) (r logRecord, n int, ok bool) {
 func (s *logState) record(r logRecord) error {
 	if r.kind == logChecksum {
 		if s.begun && r.sum != s.sum {
-			return errors.New("it does not follow the file before it")
+			return errors.New("the log file does not continue the previous one")
 		}
 		s.sum, s.begun = r.sum, true
 		return nil
@@ -182,7 +182,7 @@ func (s *logState) record(r logRecord) error {
 	case r.kind == logMetadata:
 		return nil
 	case err != nil:
-		return errors.New("a record that is not of its kind")
+		return errors.New("malformed record")
 	case r.kind == logEntry:
 		return s.entry(fields)
 	case r.kind == logState_:
@@ -195,14 +195,14 @@ func (s *logState) record(r logRecord) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("a record of the unknown kind %d", r.kind)
+	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
 
 // entry checks the index of an entry. A single member never takes an entry back.
 func (s *logState) entry(fields map[protowire.Number]uint64) error {
 	index := fields[3]
 	if s.entries && index != s.last+1 {
-		return fmt.Errorf("entry %d follows entry %d", index, s.last)
+		return fmt.Errorf("entry %d follows entry %d, want consecutive numbers", index, s.last)
 	}
 	s.entries, s.last = true, index
 	return nil

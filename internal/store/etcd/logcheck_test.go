@@ -78,7 +78,7 @@ func logFile(seq int) string { return fmt.Sprintf("%016x-%016x.wal", seq, 0) }
 func TestLogRecords(t *testing.T) {
 	whole := logOf(5, 6)
 	at := len(whole.data) // where the next record begins
-	damaged := fmt.Sprintf("the record at byte %d cannot be read", at)
+	damaged := fmt.Sprintf("unreadable record at byte %d", at)
 	with := func(f func(w *logWriter)) []byte {
 		w := logOf(5, 6)
 		f(w)
@@ -124,19 +124,21 @@ func TestLogRecords(t *testing.T) {
 		"the largest checksum": {data: (&logWriter{sum: 0xffffffff}).add(logChecksum, nil).add(logEntry,
 			logNumbers(0, 1, 7)).data, last: 7},
 
-		"an entry that is missing": {data: logOf(5, 7).data, want: "entry 7 follows entry 5 (at byte"},
-		"an entry twice":           {data: logOf(5, 5).data, want: "entry 5 follows entry 5 (at byte"},
+		"an entry that is missing": {data: logOf(5,
+			7).data, want: "entry 7 follows entry 5, want consecutive numbers (at byte"},
+		"an entry twice": {data: logOf(5,
+			5).data, want: "entry 5 follows entry 5, want consecutive numbers (at byte"},
 		"an unknown kind": {
 			data: with(func(w *logWriter) { w.add(logSnapshot+1, logNumbers(1)) }),
-			want: "a record of the unknown kind 6 (at byte",
+			want: "record of unknown kind 6 (at byte",
 		},
 		"an entry of text": {
 			data: with(func(w *logWriter) { w.add(logEntry, []byte("\xff\xff")) }),
-			want: "a record that is not of its kind (at byte",
+			want: "malformed record (at byte",
 		},
 		"another checksum": {
 			data: with(func(w *logWriter) { w.sum++; w.add(logChecksum, nil) }),
-			want: "it does not follow the file before it (at byte",
+			want: "the log file does not continue the previous one (at byte",
 		},
 
 		"an entry with a wrong checksum":   {data: wrongSum(logEntry), want: damaged},
@@ -171,18 +173,19 @@ func TestLogRecords(t *testing.T) {
 			1), want: damaged},
 		"zeros before a record": {data: append(head(0), "record"...), want: damaged},
 		"zeros to the end of a sector": {data: append(append(head(0), make([]byte, 2*sectorSize)...),
-			1), want: "it ends in the middle of a record"},
+			1), want: "the log file ends in the middle of a record"},
 		"the begin of a length": {
-			data: append(slices.Clone(whole.data), 9), want: "it ends in the middle of a record",
+			data: append(slices.Clone(whole.data), 9), want: "the log file ends in the middle of a record",
 		},
-		"a length alone": {data: head(0x84<<56 | 12), want: "it ends in the middle of a record"},
+		"a length alone": {data: head(0x84<<56 | 12), want: "the log file ends in the middle of a record"},
 		"a length and allocated space": {
-			data: append(head(2048), make([]byte, 6*sectorSize)...), want: "it ends in the middle of a record",
+			data: append(head(2048), make([]byte, 6*sectorSize)...),
+			want: "the log file ends in the middle of a record",
 		},
 		"a length alone in its sector": {
 			data: append(head(0x84<<56|12), make([]byte, 6*sectorSize)...), want: damaged,
 		},
-		"a record whose end was not written": {data: unwritten(3), want: "it ends in the middle of a record"},
+		"a record whose end was not written": {data: unwritten(3), want: "the log file ends in the middle of a record"},
 		"a record without its data": {
 			data: append(with(func(w *logWriter) {
 				w.frame(append(logBody(logEntry, uint64(w.sum), nil), 0x1a, 0xf0, 0x0f))
@@ -191,9 +194,9 @@ func TestLogRecords(t *testing.T) {
 		},
 		"the first record torn": {
 			data: append([]byte{0, 8, 0, 0, 0, 0, 0, 0}, make([]byte, 6*sectorSize)...),
-			want: "it ends in the middle of a record",
+			want: "the log file ends in the middle of a record",
 		},
-		"a record of one sector": {data: unwritten(1), want: "it ends in the middle of a record"},
+		"a record of one sector": {data: unwritten(1), want: "the log file ends in the middle of a record"},
 		"a length that was changed": {
 			data: append(append(head(0xffff), logBody(logMetadata, uint64(whole.sum), nil)...),
 				make([]byte, 6*sectorSize)...), want: damaged,
@@ -224,7 +227,7 @@ func TestLogCutAnywhere(t *testing.T) {
 			var s logState
 			err := s.read(append(slices.Clone(data[:n]), make([]byte, allocated)...))
 			if s.last > 3 || err != nil && !errors.Is(err, errTorn) &&
-				!strings.Contains(err.Error(), "cannot be read") {
+				!strings.Contains(err.Error(), "unreadable record") {
 				t.Errorf("cut at %d: last entry %d, %v", n, s.last, err)
 			}
 		}
@@ -250,20 +253,20 @@ func TestLogFiles(t *testing.T) {
 		"the last two": {files: map[string][]byte{logFile(1): second.data, logFile(2): third.data}, last: 3},
 		"a torn middle": {
 			files: map[string][]byte{logFile(0): torn(first), logFile(1): second.data},
-			want:  "DIR/" + logFile(0) + " is damaged: it ends in the middle of a record",
+			want:  "DIR/" + logFile(0) + " is damaged: the log file ends in the middle of a record",
 		},
 		"a damaged end": {
 			files: map[string][]byte{logFile(0): append(slices.Clone(first.data),
 				second.data...), logFile(1): logOf(9).data},
-			want: "DIR/" + logFile(1) + " is damaged: it does not follow the file before it (at byte 0)",
+			want: "DIR/" + logFile(1) + " is damaged: the log file does not continue the previous one (at byte 0)",
 		},
 		"a missing file": {
 			files: map[string][]byte{logFile(0): first.data, logFile(2): third.data},
-			want:  "DIR/" + logFile(2) + " is damaged: the file before it, number 1, is missing",
+			want:  "DIR/" + logFile(2) + " is damaged: the previous log file, number 1, is missing",
 		},
 		"another name": {
 			files: map[string][]byte{"x.wal": first.data},
-			want:  "DIR/x.wal is damaged: its name is none of a log",
+			want:  "DIR/x.wal is damaged: the file does not have the name of a log file",
 		},
 		"a directory": {
 			files: map[string][]byte{logFile(0) + "/x": nil},

@@ -224,11 +224,11 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 		return err
 	}
 	if !c.b.guard.roomFor(before.used) {
-		return fmt.Errorf("%w: defragment: the disk lacks space for a copy of %d bytes", store.ErrUnavailable,
+		return fmt.Errorf("%w: defragment: not enough disk space for a copy of %d bytes", store.ErrUnavailable,
 			before.used)
 	}
 	if err := c.gate.Acquire(ctx, gateAll); err != nil {
-		return fmt.Errorf("wait for the calls under way: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for running calls to finish: %w", context.Cause(ctx))
 	}
 	err = c.b.defrag(ctx, member)
 	c.gate.Release(gateAll)
@@ -236,7 +236,7 @@ func (c *maintainer) defrag(ctx context.Context, member string) error {
 		return fmt.Errorf("%w: defragment: %w", store.ErrUnavailable, err)
 	}
 	after, err := c.b.status(ctx, member)
-	c.log.Info("the store's database file was made smaller", "member", member, "before", before.file, "after",
+	c.log.Info("store database defragmented", "member", member, "before", before.file, "after",
 		after.file,
 		"took", time.Since(began))
 	return err
@@ -256,7 +256,7 @@ func (c *maintainer) compactInTurn(ctx context.Context, period time.Duration) {
 	for {
 		var err error
 		if seen, err = c.turn(ctx, seen); err != nil && ctx.Err() == nil {
-			c.log.Warn("old revisions could not be dropped", "error", err)
+			c.log.Warn("compacting old revisions failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -84,7 +84,7 @@ func (c *maintainer) shed(ctx context.Context) error {
 		if err != nil || dropped == 0 {
 			return err
 		}
-		c.log.Error("history records dropped to free space", "alarm", alarmName, "records", dropped)
+		c.log.Error("old history records deleted to free space", "alarm", alarmName, "records", dropped)
 		if err := c.compact(ctx); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (c *maintainer) drop(ctx context.Context, keys []string) (dropped int, err 
 		resp, err := c.b.kv.Txn(tctx).Then(ops...).Commit()
 		cancel()
 		if err != nil {
-			return dropped, fmt.Errorf("%w: drop old records: %w", store.ErrUnavailable, err)
+			return dropped, fmt.Errorf("%w: delete old history records: %w", store.ErrUnavailable, err)
 		}
 		for _, r := range resp.Responses {
 			dropped += int(r.GetResponseDeleteRange().GetDeleted())
@@ -137,7 +137,7 @@ func (c *maintainer) settle(ctx context.Context, before int64) error {
 const alarmFull = etcdserverpb.AlarmType_NOSPACE
 
 // errStillFull ends a recovery that freed too little; it is tried again.
-var errStillFull = errors.New("the database is still full: what is in it has to become less, or the quota larger")
+var errStillFull = errors.New("the database is still full: delete records, or raise its quota")
 
 func (c *maintainer) disarm(ctx context.Context) error {
 	for _, member := range c.b.members {
@@ -153,18 +153,18 @@ func (c *maintainer) disarm(ctx context.Context) error {
 	defer cancel()
 	alarms, err := c.b.kv.AlarmList(dctx)
 	if err != nil {
-		return fmt.Errorf("%w: allow writes again: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("%w: clear the alarm of the full database: %w", store.ErrUnavailable, err)
 	}
 	for _, alarm := range alarms.Alarms {
 		if alarm.Alarm != alarmFull {
 			continue
 		}
 		if _, err := c.b.kv.AlarmDisarm(dctx, (*clientv3.AlarmMember)(alarm)); err != nil {
-			return fmt.Errorf("%w: allow writes again: %w", store.ErrUnavailable, err)
+			return fmt.Errorf("%w: clear the alarm of the full database: %w", store.ErrUnavailable, err)
 		}
 	}
 	c.note(&c.refusing, false)
 	c.tried = time.Time{}
-	c.log.Warn("the store has made room and takes writes again")
+	c.log.Warn("store database has free space again; writes accepted")
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // errMalformed means that etcd cannot read a file as its database without harm.
-var errMalformed = errors.New("it is not a database of etcd")
+var errMalformed = errors.New("the file is not an etcd database")
 
 // The form of a bbolt file (go.etcd.io/bbolt, version 2). bbolt maps a file into memory and follows
 // its references, so that a wrong number ends the process with a fault that cannot be caught. Here

@@ -64,7 +64,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 		return Restored{}, err
 	}
 	if err := os.MkdirAll(opts.Dir, storeDirMode); err != nil {
-		return Restored{}, fmt.Errorf("store directory: %w", err)
+		return Restored{}, fmt.Errorf("create store directory: %w", err)
 	}
 	lock, err := lockDir(opts.Dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 		return Restored{}, err
 	}
 	if _, err := os.Lstat(filepath.Join(opts.Dir, Subdir)); opts.Occupied == Refuse && !errors.Is(err, fs.ErrNotExist) {
-		return Restored{}, fmt.Errorf("there is a store in %s already: %w", opts.Dir, fs.ErrExist)
+		return Restored{}, fmt.Errorf("a store already exists in %s: %w", opts.Dir, fs.ErrExist)
 	}
 	if done, err = stage(ctx, opts); err != nil {
 		return Restored{}, fmt.Errorf("restore %s: %w", opts.File, err)
@@ -88,7 +88,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (done Restored, err error
 func stage(ctx context.Context, opts RestoreOptions) (done Restored, err error) {
 	dir := filepath.Join(opts.Dir, stagedSubdir)
 	if err := os.RemoveAll(dir); err != nil {
-		return Restored{}, fmt.Errorf("remove what is left of a restore: %w", err)
+		return Restored{}, fmt.Errorf("remove leftovers of a restore: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -163,7 +163,7 @@ func finishRestore(dir string) (aside string, err error) {
 // rename renames a directory durably.
 func rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
-		return fmt.Errorf("put the restored store in its place: %w", err)
+		return fmt.Errorf("move the restored store to its final directory: %w", err)
 	}
 	return syncDirs(filepath.Dir(to))
 }

@@ -145,7 +145,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"cut short":          {file: write("f", good[:len(good)-100]), dir: t.TempDir(), want: "in the middle"},
 		"cut at a sector":    {file: write("f", good[:len(good)-512]), dir: t.TempDir(), want: "checksum"},
 		"empty":              {file: write("f", nil), dir: t.TempDir(), want: "in the middle"},
-		"a full directory":   {file: file, dir: full, want: "there is a store"},
+		"a full directory":   {file: file, dir: full, want: "a store already exists"},
 		"a directory in use": {file: file, dir: inUse, want: "in use by process", occupied: MoveAside},
 	} {
 		t.Run(name, func(t *testing.T) {

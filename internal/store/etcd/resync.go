@@ -24,7 +24,7 @@ func resync(dir string) error {
 		return rewrite(path)
 	})
 	if err != nil {
-		return fmt.Errorf("write the files of the store to the disk again: %w", err)
+		return fmt.Errorf("write the store files again and sync them: %w", err)
 	}
 	if err := syncDirs(filepath.Join(dir, Subdir)); err != nil {
 		return err

@@ -64,7 +64,7 @@ func writeSeal(dir string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("seal the store: %w", err)
+		return fmt.Errorf("record the checksums of the store: %w", err)
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -73,7 +73,7 @@ func writeSeal(dir string) error {
 	text = fmt.Appendf(text, "\n%08x\n", crc32.Checksum(text, castagnoli))
 	path := filepath.Join(dir, sealFile)
 	if err := writeSynced(path+".tmp", text); err != nil {
-		return errors.Join(fmt.Errorf("seal the store: %w", err), os.Remove(path+".tmp"))
+		return errors.Join(fmt.Errorf("record the checksums of the store: %w", err), os.Remove(path+".tmp"))
 	}
 	return os.Rename(path+".tmp", path)
 }
@@ -107,9 +107,9 @@ func (s *seal) verify(dir string) error {
 			case err != nil:
 				return &DamagedError{path, err}
 			case got.Bytes != want.Bytes:
-				return &DamagedError{path, fmt.Errorf("it had %d bytes when the store was stopped", want.Bytes)}
+				return &DamagedError{path, fmt.Errorf("the file had %d bytes when the store was stopped", want.Bytes)}
 			case got.Sum != want.Sum:
-				return &DamagedError{path, errors.New("its content has changed since the store was stopped")}
+				return &DamagedError{path, errors.New("the file has changed since the store was stopped")}
 			}
 		}
 	}

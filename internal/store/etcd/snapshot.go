@@ -50,7 +50,7 @@ func (b *Backend) status(ctx context.Context, member string) (sizes, error) {
 	defer cancel()
 	resp, err := b.kv.Status(ctx, member)
 	if err != nil {
-		return sizes{}, fmt.Errorf("%w: ask for the size of the database: %w", store.ErrUnavailable, err)
+		return sizes{}, fmt.Errorf("%w: get the size of the database: %w", store.ErrUnavailable, err)
 	}
 	if resp.DbSizeQuota <= 0 { // members before 3.6 do not report it
 		resp.DbSizeQuota = defaultQuota

@@ -22,23 +22,27 @@ func TestStartThatFails(t *testing.T) {
 	}{
 		"no directory": {
 			func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
-			"store directory: mkdir DIR: not a directory",
+			"create store directory: mkdir DIR: not a directory",
 		},
 		"a lock that is none": {
 			func(dir string) error { return os.MkdirAll(filepath.Join(dir, lockFile), 0o700) },
-			"store directory: open DIR/lock: is a directory",
+			"open lock file of the store: open DIR/lock: is a directory",
 		},
 		"files that cannot be written again": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, unsyncedFile), nil, 0o600))
-		}, "write the files of the store to the disk again: lstat DIR/etcd: no such file or directory"},
+		}, "write the store files again and sync them: lstat DIR/etcd: no such file or directory"},
 		"a seal that cannot be removed": {
 			func(dir string) error { return os.MkdirAll(filepath.Join(dir, sealFile, "x"), 0o700) },
 			"remove DIR/sealed: directory not empty",
 		},
-		"a damaged log": {func(dir string) error {
-			err := os.MkdirAll(filepath.Join(dir, Subdir, "member", "wal"), 0o700)
-			return errors.Join(err, os.WriteFile(filepath.Join(dir, Subdir, "member", "wal", "x.wal"), nil, 0o600))
-		}, "start the store in DIR: DIR/etcd/member/wal/x.wal is damaged: its name is none of a log"},
+		"a damaged log": {
+			func(dir string) error {
+				err := os.MkdirAll(filepath.Join(dir, Subdir, "member", "wal"), 0o700)
+				return errors.Join(err, os.WriteFile(filepath.Join(dir, Subdir, "member", "wal", "x.wal"), nil, 0o600))
+			},
+			"start the store in DIR: DIR/etcd/member/wal/x.wal is damaged: the file does not have the name of a log " +
+				"file",
+		},
 		"a member that is a file": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, Subdir), nil, 0o600))
 		}, "start the store in DIR: database: open DIR/etcd/member/snap/db: not a directory"},

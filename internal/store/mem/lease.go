@@ -30,7 +30,7 @@ func (b *Backend) Campaign(ctx context.Context, key string) (store.Lease, error)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %s: %w", key, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for lease %s: %w", key, context.Cause(ctx))
 		case <-changed:
 		}
 	}

@@ -67,7 +67,7 @@ func check(txn store.Txn) error {
 	}
 	if n := len(txn.Puts) + len(txn.Deletes); n == 0 || n > store.DefaultLimits.Ops ||
 		compares > store.DefaultLimits.Ops {
-		return fmt.Errorf("%w: %d writes and %d compares in a transaction", store.ErrInvalid, n, compares)
+		return fmt.Errorf("%w: transaction with %d writes and %d conditions", store.ErrInvalid, n, compares)
 	}
 	seen := map[string]bool{}
 	for _, kv := range txn.Puts {
