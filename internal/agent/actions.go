@@ -114,7 +114,7 @@ func (a *Agent) start(ctx context.Context, in *instance, _ hv.VM) error {
 // fail ends a start: it removes the VM first, then reports the failure. If the agent is killed in
 // between, the next agent tries the start once more, which is harmless.
 func (a *Agent) fail(ctx context.Context, in *instance, cause error) error {
-	a.log.Warn("start failed", "instance", in.id, "error", cause)
+	a.log.Warn("start of an instance failed", "instance", in.id, "error", cause)
 	err := a.retryUntilDone(ctx, in, "removal of the VM of a failed start", func() error {
 		return a.discard(ctx, in, hv.VM{})
 	})
@@ -138,7 +138,7 @@ func (a *Agent) retryUntilDone(ctx context.Context, in *instance, what string, d
 		if err == nil || errors.Is(err, errEnding) {
 			return err
 		}
-		a.log.Error("failed and is tried again", "instance", in.id, "what", what, "error", err)
+		a.log.Error("step failed; retrying", "instance", in.id, "what", what, "error", err)
 		select {
 		case <-in.ending.Done():
 			return errEnding
@@ -171,7 +171,7 @@ func (a *Agent) recordVMStopped(_ context.Context, in *instance, vm hv.VM) error
 }
 
 func (a *Agent) recordVMLost(_ context.Context, in *instance, _ hv.VM) error {
-	a.log.Warn("VM vanished", "instance", in.id)
+	a.log.Warn("VM no longer exists", "instance", in.id)
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.Message, s.VM = api.PhaseVanished, "VM no longer exists on its node", gone(s.VM)
 	})
@@ -233,7 +233,7 @@ func (a *Agent) handle(ctx context.Context, in *instance, _ hv.VM) error {
 	case life.Err() != nil:
 		return nil
 	case err != nil && !errors.Is(err, hv.ErrNotFound):
-		return fmt.Errorf("after a failed startup script: %w", err)
+		return fmt.Errorf("get VM after a failed startup script: %w", err)
 	}
 	return a.change(in, func(s *journal.State) {
 		s.Phase, s.VM = api.PhaseScriptEnded, a.facts(vm, s.VM)

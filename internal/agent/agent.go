@@ -237,7 +237,8 @@ func (a *Agent) begin(ctx context.Context) error {
 	a.removeOrphans(ctx, func(vm hv.VM) bool { return a.isForeign(vm.Labels[labelNode]) || isCheck(vm) })
 	a.cacheJobs.Begin(ctx)
 	for _, in := range held {
-		a.log.Info("instance recovered", "instance", in.id, "phase", string(in.state.Phase))
+		a.log.Info("instance recovered after a restart of the agent", "instance", in.id, "phase",
+			string(in.state.Phase))
 		a.out.add(in.id)
 		a.startWorker(ctx, in)
 	}

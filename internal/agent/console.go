@@ -50,12 +50,12 @@ func (a *Agent) show(ctx context.Context, calls []api.ConsoleRequest) {
 func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 	line, err := a.opts.Consoles.Console(ctx, a.opts.Identity.NodeID, call.Session)
 	if err != nil {
-		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
+		a.log.Warn("opening the console connection to the controller failed", "instance", call.InstanceID, "error", err)
 		return
 	}
 	screen, err := a.openScreen(ctx, call)
 	if err != nil {
-		a.log.Warn("a console could not be shown", "instance", call.InstanceID, "error", err)
+		a.log.Warn("opening the console of a VM failed", "instance", call.InstanceID, "error", err)
 		line.End(refusalOf(err))
 		return
 	}
@@ -78,11 +78,11 @@ func (a *Agent) showOne(ctx context.Context, call api.ConsoleRequest) {
 func (a *Agent) openScreen(ctx context.Context, call api.ConsoleRequest) (net.Conn, error) {
 	in := a.instance(call.InstanceID)
 	if in == nil || in.snapshot().Claim != call.Claim {
-		return nil, farm.Refused("The node does not have the instance any more")
+		return nil, farm.Refused("The instance is no longer on the node")
 	}
 	driver, ok := a.opts.Driver.(hv.ConsoleDriver)
 	if !ok {
-		return nil, farm.Refused("The hypervisor of the node shows no screens")
+		return nil, farm.Refused("The hypervisor driver of the node does not support consoles")
 	}
 	return driver.Screen(ctx, in.id)
 }

@@ -50,7 +50,7 @@ func (a *Agent) queueFailureLog(in *instance, what, reason string) {
 	case a.faults <- f:
 	default:
 		a.metrics.faults.Failed.Inc()
-		a.log.Warn("the log of a failed VM stays on its node: too many wait", "instance", in.id)
+		a.log.Warn("failure log not uploaded: upload queue full; it stays on the node", "instance", in.id)
 	}
 }
 
@@ -87,7 +87,7 @@ func (a *Agent) failureLogLoop(ctx context.Context) error {
 			err := a.sendFailureLog(ctx, f)
 			a.metrics.faults.Observe(err)
 			if err != nil && ctx.Err() == nil {
-				a.log.Warn("the log of a failed VM stays on its node", "file", f.name, "error", err)
+				a.log.Warn("uploading a failure log failed; it stays on the node", "file", f.name, "error", err)
 			}
 		}
 	}

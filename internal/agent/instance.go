@@ -11,7 +11,7 @@ import (
 )
 
 // errEnding ends a step whose instance was ordered to terminate in the meantime.
-var errEnding = errors.New("the instance is ending")
+var errEnding = errors.New("the instance is terminating")
 
 // instance is one instance on this node. Only its worker moves it from phase to phase; orders may
 // only set its end.

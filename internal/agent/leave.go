@@ -22,7 +22,7 @@ func (a *Agent) removeForeign(in *instance, node string) {
 	if !a.isForeign(node) {
 		return
 	}
-	a.log.Warn("an instance of an earlier identity of this node goes", "instance", in.id, "identity", node)
+	a.log.Warn("removing an instance of an earlier identity of this node", "instance", in.id, "identity", node)
 	in.alien = true
 	in.state.Ending, in.state.Silent = true, true
 	in.kill()
@@ -46,7 +46,7 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 	}
 	a.mu.Unlock()
 	for _, in := range list {
-		a.log.Warn("a VM that is not this node's goes", "instance", in.id)
+		a.log.Warn("removing a VM of an earlier identity of this node", "instance", in.id)
 		a.startWorker(ctx, in)
 	}
 }
@@ -54,11 +54,11 @@ func (a *Agent) removeOrphans(ctx context.Context, which func(hv.VM) bool) {
 // leave removes all VMs of this node, since an operator removed the node from its cloud. It is the
 // poll loop's last step, so no new order can arrive concurrently.
 func (a *Agent) leave(ctx context.Context) error {
-	a.log.Warn("node removed; deleting VMs")
+	a.log.Warn("node removed from its cloud; deleting its VMs")
 	a.cacheJobs.DropAll()
 	pause := retry.New(retryFirst, retryMost)
 	for err := a.listVMs(ctx); err != nil && ctx.Err() == nil; err = a.listVMs(ctx) {
-		a.log.Warn("VMs cannot be listed", "error", err)
+		a.log.Warn("listing VMs failed", "error", err)
 		_ = pause.Sleep(ctx)
 	}
 	a.mu.Lock()
@@ -69,7 +69,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	a.mu.Unlock()
 	for _, in := range list {
 		if err := a.end(in, "", true); err != nil {
-			a.log.Warn("the end of an instance is not durable", "instance", in.id, "error", err)
+			a.log.Warn("writing a termination to the journal failed", "instance", in.id, "error", err)
 		}
 	}
 	a.removeOrphans(ctx, func(hv.VM) bool { return true })
@@ -77,5 +77,6 @@ func (a *Agent) leave(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return farm.Refused("This node was removed from its cloud; its VMs were removed. Join again with: buildnode join")
+	return farm.Refused(
+		"This node was removed from its cloud, and its VMs were deleted. Join again with: buildnode join")
 }

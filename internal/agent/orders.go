@@ -20,7 +20,7 @@ func (a *Agent) acceptOrders(ctx context.Context, orders []api.Order) []api.Ack 
 			}
 			err := a.acceptOrder(ctx, o)
 			if err != nil {
-				a.log.Error("order not taken", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
+				a.log.Error("accepting an order failed", "instance", o.InstanceID, "kind", string(o.Kind), "error", err)
 				continue
 			}
 			acks = append(acks, api.Ack{InstanceID: o.InstanceID, Claim: o.Claim, Kind: o.Kind, Task: o.Task})
@@ -43,7 +43,7 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	case o.Kind != api.OrderStart:
 		return a.takeTask(in, o)
 	case o.Start == nil:
-		return farm.Invalid("start", "is missing")
+		return farm.Invalid("start", "is required")
 	case in == nil && a.recentlyEnded(o):
 		// It was terminated here under this very claim: report that again and start nothing.
 		return a.acceptRemoval(ctx, o)
@@ -56,7 +56,7 @@ func (a *Agent) acceptOrder(ctx context.Context, o api.Order) error {
 	// A controller that was restored from a backup may have placed the instance again. An order to
 	// start another VM does not decide about the VM that is on this node.
 	return farm.Errorf(farm.CodeBusy,
-		"the instance is here under an earlier claim; the VM stays until the controller orders its end")
+		"the node still has this instance from an earlier placement; its VM stays until the controller terminates it")
 }
 
 // recentlyEnded reports whether the instance ended here recently under the order's claim.

@@ -99,7 +99,8 @@ func (a *Agent) reportLoop(ctx context.Context) error {
 			return nil
 		default:
 			// Also when the node is unknown: the next poll reports whether it was removed.
-			a.log.Warn("report failed and is sent again", "statuses", len(statuses), "cache_jobs", len(cacheJobs),
+			a.log.Warn("report to the controller failed; retrying", "statuses", len(statuses), "cache_jobs",
+				len(cacheJobs),
 				"error", err)
 			for _, s := range statuses {
 				a.out.add(s.InstanceID)
@@ -154,7 +155,7 @@ func (a *Agent) answered(sent []api.InstanceStatus) {
 			continue
 		}
 		if err := a.change(in, func(*journal.State) {}); err != nil && !errors.Is(err, errEnding) {
-			a.log.Warn("reporting a task failed; it is reported with the next change", "instance", in.id, "error", err)
+			a.log.Warn("storing a task report failed; the next change reports it", "instance", in.id, "error", err)
 		}
 	}
 }

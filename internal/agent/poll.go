@@ -145,7 +145,7 @@ func (p *poller) failed(ctx context.Context, err error) error {
 			return &farm.Error{Code: farm.CodeConflict, Message: "Another agent speaks for this node", Err: err}
 		}
 	}
-	p.a.log.Warn("poll failed", "error", err)
+	p.a.log.Warn("poll of the controller failed", "error", err)
 	p.needFull = true
 	_ = p.pause.Sleep(ctx)
 	return nil

@@ -35,12 +35,13 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 			a.metrics.saves.Observe(err)
 		}
 		if farm.CodeOf(err) == farm.CodeNotFound { // a registry returns no further detail
-			err = farm.Refused("the registry has no template %s any more", t.Order.Save.TemplateID)
+			err = farm.Refused("template %s is no longer in the registry", t.Order.Save.TemplateID)
 		}
 		if err != nil {
 			return a.failUnlessEnding(ctx, in, "The save could not be pushed: %v", err)
 		}
-		a.log.Info("save pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version", result.Number)
+		a.log.Info("saved version pushed", "instance", in.id, "template", result.ID, "tag", result.Tag, "version",
+			result.Number)
 		err = a.changeTask(ctx, in, func(t *journal.Task) { t.Version, t.Roots = &result, v.push.Roots })
 		if err != nil {
 			return err
@@ -48,7 +49,7 @@ func (a *Agent) pushSave(ctx context.Context, in *instance, _ hv.VM) error {
 		t = in.snapshot().Task
 	}
 	if err := a.adoptSave(ctx, in, t, v); err != nil {
-		a.log.Warn("a saved version is not in the cache and will be pulled", "instance", in.id, "error", err)
+		a.log.Warn("adding the saved version to the cache failed; it will be pulled", "instance", in.id, "error", err)
 	}
 	if err := a.dropFiles(ctx, in); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (a *Agent) versionOf(in *instance, t *journal.Task) (savedVersion, error) {
 		return v, err
 	}
 	if len(disks) != len(t.Saved.Disks) {
-		return v, farm.Refused("The VM has %d disks and its template %d", len(t.Saved.Disks), len(disks))
+		return v, farm.Refused("The VM has %d disks, but its template has %d", len(t.Saved.Disks), len(disks))
 	}
 	changes := a.changesOf(in, t, config)
 	for i, d := range disks {
@@ -167,7 +168,7 @@ func (a *Agent) publish(
 		if !transfer.IsTemporary(err) || time.Since(moved) > pushPatience {
 			return result, err
 		}
-		a.log.Warn("push failed and is tried again", "instance", in.id, "error", err)
+		a.log.Warn("push of a save failed; retrying", "instance", in.id, "error", err)
 		if pause.Sleep(life) != nil {
 			return result, life.Err()
 		}

@@ -50,7 +50,7 @@ func (a *Agent) failRestart(ctx context.Context, in *instance, cause error) erro
 	limited, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := a.opts.Driver.Stop(limited, in.id, hv.StopForce); err != nil {
-		a.log.Warn("a VM that was not restarted cannot be ended", "instance", in.id, "error", err)
+		a.log.Warn("stopping a VM after a failed restart failed", "instance", in.id, "error", err)
 	}
 	vm, err := a.opts.Driver.Get(limited, in.id)
 	if err != nil {

@@ -77,9 +77,10 @@ func (a *Agent) saveScript(ctx context.Context, in *instance, _ hv.VM) error {
 	}
 	said := scriptStatus(o, hv.MaxOutput)
 	said.Stdout, said.Stderr = fit(said.Stdout), fit(said.Stderr)
-	a.log.Info("script of a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
+	a.log.Info("script before a save ended", "instance", in.id, "code", said.Code, "timed_out", said.TimedOut)
 	if err := writeOutput(dir, said); err != nil {
-		a.log.Warn("a script's output is lost when the agent ends", "instance", in.id, "error", err)
+		a.log.Warn("storing the output of a script failed; it is lost if the agent stops", "instance", in.id, "error",
+			err)
 	}
 	in.mu.Lock()
 	in.task.output = said
@@ -158,7 +159,7 @@ func (a *Agent) lacksSpace(ctx context.Context, in *instance, vm hv.VM, suspend 
 		return ""
 	}
 	if err := a.opts.Templates.FreeSpace(ctx, need); err != nil {
-		a.log.Warn("no room can be made for a save", "instance", in.id, "error", err)
+		a.log.Warn("freeing space for a save failed", "instance", in.id, "error", err)
 	}
 	if free, _, _ = a.opts.Machine.Disk(); free >= need {
 		return ""
@@ -216,7 +217,7 @@ func (a *Agent) checkSpec(in *instance, t *journal.Task) (hv.Spec, error) {
 		return s, err
 	}
 	if len(s.Disks) != len(t.Saved.Disks) {
-		return s, fmt.Errorf("the save has %d disks of %d", len(t.Saved.Disks), len(s.Disks))
+		return s, fmt.Errorf("the saved state has %d disks instead of %d", len(t.Saved.Disks), len(s.Disks))
 	}
 	for i, d := range t.Saved.Disks {
 		s.Disks[i].Deltas = append(slices.Clone(s.Disks[i].Deltas), d.Path)

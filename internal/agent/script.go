@@ -64,7 +64,7 @@ type scriptOutcome struct {
 }
 
 // errLeft reports that a command continues in the guest and the agent no longer waits for it.
-var errLeft = errors.New("the command continues")
+var errLeft = errors.New("the command still runs in the guest")
 
 // execute runs a script in the guest until it ends (nil), the instance is to be terminated
 // (errEnding, the script was killed), the agent ends (the script continues) or, after patience, a

@@ -50,13 +50,14 @@ func taskState(t *journal.Task) taskCondition {
 // acknowledged and has no effect: the instance's state is reported anyway.
 func (a *Agent) takeTask(in *instance, o api.Order) error {
 	if in == nil {
-		a.log.Warn("a task is for an instance that is not here", "instance", o.InstanceID, "kind", string(o.Kind))
+		a.log.Warn("task ignored: its instance is not on this node", "instance", o.InstanceID, "kind", string(o.Kind))
 		return nil
 	}
 	s := in.snapshot()
 	switch {
 	case s.Claim != o.Claim || s.Ending || in.order.Start == nil:
-		a.log.Warn("a task comes too late", "instance", in.id, "kind", string(o.Kind))
+		a.log.Warn("task ignored: its instance is terminating or was placed again", "instance", in.id, "kind",
+			string(o.Kind))
 		return nil
 	case s.Task != nil && s.Task.ID() == o.Task:
 		a.out.add(in.id) // the controller may have lost the last report
@@ -131,7 +132,7 @@ func (a *Agent) rejectTask(in *instance, o api.Order, why string) error {
 	in.task.refusal = &api.TaskStatus{ID: o.Task, Stage: api.TaskFailed, Message: clip(why, maxMessage)}
 	in.state.No++
 	a.out.add(in.id)
-	a.log.Warn("task refused", "instance", in.id, "kind", string(o.Kind), "reason", why)
+	a.log.Warn("task rejected", "instance", in.id, "kind", string(o.Kind), "reason", why)
 	return nil
 }
 
@@ -173,7 +174,7 @@ func (a *Agent) failTask(ctx context.Context, in *instance, format string, args 
 }
 
 func (a *Agent) failTaskWith(ctx context.Context, in *instance, f journal.TaskFailure) error {
-	a.log.Warn("task fails", "instance", in.id, "reason", f.Message)
+	a.log.Warn("task failed", "instance", in.id, "reason", f.Message)
 	err := a.changeTask(ctx, in, func(t *journal.Task) { t.Failure = &f })
 	if err == nil {
 		a.queueFailureLog(in, string(in.snapshot().Task.Order.Kind), f.Message)
@@ -195,7 +196,7 @@ func (a *Agent) endTask(ctx context.Context, in *instance, edit func(*journal.St
 	if err != nil {
 		return err
 	}
-	a.log.Info("task is over", "instance", in.id, "stage", string(in.snapshot().Task.Stage))
+	a.log.Info("task finished", "instance", in.id, "stage", string(in.snapshot().Task.Stage))
 	return nil
 }
 
@@ -284,7 +285,7 @@ func (a *Agent) restartFromDisk(ctx context.Context, in *instance, vm hv.VM) (hv
 	})
 }
 
-var errNoRestart = errors.New("this node's hypervisor cannot restart VMs")
+var errNoRestart = errors.New("the hypervisor driver of this node cannot restart VMs")
 
 // restarted runs do with a time limit and returns the resulting VM, also when do failed.
 func (a *Agent) restarted(ctx context.Context, in *instance, do func(context.Context) (hv.VM, error)) (hv.VM, error) {
@@ -334,9 +335,9 @@ func (a *Agent) answers(ctx context.Context, in *instance, id string) error {
 	case err != nil:
 		return err
 	case r.TimedOut:
-		return fmt.Errorf("the guest did not run a program within %s", answerTimeout)
+		return fmt.Errorf("no response from the guest within %s", answerTimeout)
 	case r.Code != 0:
-		return fmt.Errorf("a program that always succeeds ended with code %d", r.Code)
+		return fmt.Errorf("the check command in the guest failed with exit code %d", r.Code)
 	}
 	return nil
 }
@@ -393,14 +394,14 @@ func (a *Agent) recoverSaves(held []*instance) {
 	}
 	list, err := os.ReadDir(a.opts.Saves)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && a.opts.Saves != "" {
-		a.log.Warn("left-over saves cannot be listed", "error", err)
+		a.log.Warn("listing leftover saves failed", "error", err)
 	}
 	for _, item := range list {
 		if known[item.Name()] {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(a.opts.Saves, item.Name())); err != nil {
-			a.log.Warn("a left-over save cannot be removed", "save", item.Name(), "error", err)
+			a.log.Warn("removing a leftover save failed", "save", item.Name(), "error", err)
 		}
 	}
 }

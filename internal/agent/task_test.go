@@ -260,7 +260,7 @@ func TestFailedSaves(t *testing.T) {
 		},
 		"template gone": {
 			before:  func(w *world) { w.shop.breaks(farm.NotFound(), time.Hour) },
-			message: "The save could not be pushed: the registry has no template t any more",
+			message: "The save could not be pushed: template t is no longer in the registry",
 		},
 		"registry away": {before: func(w *world) {
 			w.shop.breaks(away, time.Hour)

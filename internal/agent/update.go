@@ -27,7 +27,7 @@ var _ Updater = (*update.Updater)(nil)
 
 // ErrUpdate is returned by Run when the agent is to be replaced by another version. All running
 // work is in a state that the next agent recovers.
-var ErrUpdate = errors.New("the agent becomes another version")
+var ErrUpdate = errors.New("the agent is being replaced by another version")
 
 const (
 	updatePatience = time.Hour // for work that the end of an agent would break
@@ -66,7 +66,7 @@ func (a *Agent) waitUntilReplaceable(ctx context.Context, u Updater) bool {
 		}
 		if work != said {
 			said = work
-			a.log.Info("the update of the agent waits", "for", work)
+			a.log.Info("agent update waits for running work", "for", work)
 			u.Waits(work)
 		}
 		if time.Since(begun) >= updatePatience {

@@ -27,7 +27,7 @@ func (a *Agent) watchLoop(ctx context.Context) error {
 		}
 		last = time.Now()
 		if err := a.listVMs(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("VMs cannot be listed", "error", err)
+			a.log.Warn("listing VMs failed", "error", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // errForget is returned by a step when nothing of its instance is left.
-var errForget = errors.New("nothing is left")
+var errForget = errors.New("the instance has been removed")
 
 const (
 	retryFirst = 200 * time.Millisecond
@@ -40,7 +40,7 @@ func (a *Agent) work(ctx context.Context, in *instance) {
 		case ctx.Err() != nil:
 			return
 		}
-		a.log.Error("step failed and is tried again", "instance", in.id, "phase", string(s.Phase), "error", err)
+		a.log.Error("step failed; retrying", "instance", in.id, "phase", string(s.Phase), "error", err)
 		select {
 		case <-ctx.Done():
 		case <-in.wake:
@@ -138,7 +138,7 @@ func (a *Agent) forget(in *instance) error {
 	delete(a.instances, in.id)
 	a.removeVMLocked(in.id)
 	a.recordEndedLocked(in.id, in.snapshot().Claim)
-	a.log.Info("instance gone", "instance", in.id)
+	a.log.Info("instance removed from this node", "instance", in.id)
 	return errForget
 }
 

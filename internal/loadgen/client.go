@@ -101,7 +101,7 @@ func (c *Client) Raw(ctx context.Context, method, path string, body []byte) (ans
 		b.Grow(int(resp.ContentLength) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return nil, resp.StatusCode, fmt.Errorf("%s %s: the answer was cut: %w", method, path, err)
+		return nil, resp.StatusCode, fmt.Errorf("%s %s: response interrupted: %w", method, path, err)
 	}
 	return b.Bytes(), resp.StatusCode, nil
 }
@@ -146,7 +146,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body []byte) (js
 	}
 	var answer api.Envelope[json.RawMessage]
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return nil, fmt.Errorf("%s %s: HTTP %d without an envelope: %w", method, path, code, err)
+		return nil, fmt.Errorf("%s %s: status %d without a JSON envelope: %w", method, path, code, err)
 	}
 	if answer.Status != api.StatusOK {
 		return nil, &APIError{code, answer.Message}
@@ -183,7 +183,7 @@ func (c *Client) create(ctx context.Context, body []byte, count int) (ids []stri
 		return nil, err
 	}
 	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) != count {
-		return ids, fmt.Errorf("asked for %d instances and was answered %.100q", count, raw)
+		return ids, fmt.Errorf("requested %d instances, got %.100q", count, raw)
 	}
 	return ids, nil
 }

@@ -218,11 +218,11 @@ func TestBrokenOff(t *testing.T) {
 func TestRefusedOptions(t *testing.T) {
 	p := quick(t, "jenkins")
 	for name, edit := range map[string]func(*Options){
-		"no template": func(o *Options) { o.Template = "" },
-		"no callers":  func(o *Options) { o.Callers = 0 },
-		"rate":        func(o *Options) { o.Rate = -1 },
-		"duration":    func(o *Options) { o.Duration = 0 },
-		"profile":     func(o *Options) { o.Profile = Profile{} },
+		"template required": func(o *Options) { o.Template = "" },
+		"no callers":        func(o *Options) { o.Callers = 0 },
+		"rate":              func(o *Options) { o.Rate = -1 },
+		"duration":          func(o *Options) { o.Duration = 0 },
+		"profile":           func(o *Options) { o.Profile = Profile{} },
 	} {
 		o := options(p)
 		edit(&o)

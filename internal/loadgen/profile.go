@@ -60,7 +60,7 @@ func ProfileNames() []string {
 func FindProfile(name string) (Profile, error) {
 	i := slices.IndexFunc(Profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {
-		return Profile{}, fmt.Errorf("no profile %q; there are %s", name, strings.Join(ProfileNames(), ", "))
+		return Profile{}, fmt.Errorf("unknown profile %q: want one of %s", name, strings.Join(ProfileNames(), ", "))
 	}
 	return Profiles[i], nil
 }

@@ -37,20 +37,20 @@ const (
 )
 
 // ErrOptions is part of every error of invalid options.
-var ErrOptions = errors.New("these options cannot be")
+var ErrOptions = errors.New("invalid options")
 
 func (o *Options) check() error {
 	switch {
 	case o.Template == "":
-		return errors.New("no template is given")
+		return errors.New("template required")
 	case o.Callers < 1 || o.Callers > maxCallers:
-		return fmt.Errorf("%d callers: want 1 to %d", o.Callers, maxCallers)
+		return fmt.Errorf("%d concurrent callers: want 1 to %d", o.Callers, maxCallers)
 	case o.Rate < 0 || o.Rate > maxRate:
 		return fmt.Errorf("invalid rate %g: want 0 to %d per second", o.Rate, maxRate)
 	case o.Duration <= 0 || o.Hold < 0:
-		return errors.New("the duration must be positive, and the time that instances work not negative")
+		return errors.New("the duration must be positive, and the run time of instances must not be negative")
 	case o.Profile.Poll <= 0 || o.Profile.Ends < 1:
-		return errors.New("no profile is given")
+		return errors.New("profile required")
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func Run(ctx context.Context, c *Client, o Options) (Report, error) {
 	whole := r.results.snapshot(offered)
 	report.Left, report.Terminated, report.Errors = left, whole.Terminated, whole.Errors
 	if left > 0 {
-		err = errors.Join(fmt.Errorf("%d instances of this run are left", left), err)
+		err = errors.Join(fmt.Errorf("%d instances of this run were not terminated", left), err)
 	}
 	return report, err
 }

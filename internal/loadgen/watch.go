@@ -23,7 +23,7 @@ type Change struct {
 const maxLine = 16 << 20
 
 // errWatchEnded reports that the controller ended the watch.
-var errWatchEnded = errors.New("the controller ended the watch")
+var errWatchEnded = errors.New("the controller closed the watch")
 
 // WatchLines calls each with every line of the watch of all instances, until it fails or ctx ends.
 // present defines whether the existing instances come first. A line is only valid until each
@@ -65,7 +65,7 @@ func (c *Client) Watch(ctx context.Context, present Present, each func(Change) e
 	return c.WatchLines(ctx, present, func(line []byte) error {
 		var change Change
 		if err := json.Unmarshal(line, &change); err != nil {
-			return fmt.Errorf("watch: line %.100q: %w", line, err)
+			return fmt.Errorf("watch: invalid line %.100q: %w", line, err)
 		}
 		return each(change)
 	})

@@ -39,7 +39,7 @@ func Version(ctx context.Context, path string) (string, error) {
 	}
 	words := strings.Fields(string(out[:min(len(out), maxAnswer)]))
 	if len(words) == 0 {
-		return "", errors.New("it says no version")
+		return "", errors.New("the program printed no version")
 	}
 	return words[len(words)-1], nil
 }

@@ -31,16 +31,17 @@ func topOf(f api.PullFile) api.PullLayer { return f.Layers[len(f.Layers)-1] }
 // checkLayers refuses chains that cannot be built.
 func checkLayers(f api.PullFile) error {
 	if len(f.Layers) == 0 || len(f.Layers) > blob.MaxChain {
-		return farm.Refused("%s is stored in %d layers, which this program cannot read: want 1 to %d",
+		return farm.Refused("%s has %d layers: this program supports 1 to %d",
 			f.Name, len(f.Layers), blob.MaxChain)
 	}
 	var indexes int64
 	for _, l := range f.Layers {
 		if len(l.URLs) == 0 {
-			return fmt.Errorf("the registry does not say where a layer of %s is", f.Name)
+			return fmt.Errorf("the registry returned no URL for a layer of %s", f.Name)
 		}
 		if l.IndexLength < 1 || l.IndexLength > blob.MaxIndex || l.IndexOffset < 0 {
-			return fmt.Errorf("the registry says that the index of a layer of %s has %d bytes at %d", f.Name,
+			return fmt.Errorf(
+				"the registry returned an invalid position of the frame index of a layer of %s: %d bytes at %d", f.Name,
 				l.IndexLength, l.IndexOffset)
 		}
 		indexes += l.IndexLength
@@ -63,10 +64,10 @@ func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error)
 		group.Go(func() error {
 			x, err := p.c.index(ctx, l)
 			if err != nil {
-				return fmt.Errorf("index of %s: %w", f.Name, err)
+				return fmt.Errorf("read frame index of %s: %w", f.Name, err)
 			}
 			if x.ChainID().String() != tipOf(l) {
-				return fmt.Errorf("index of %s does not fit the manifest", f.Name)
+				return fmt.Errorf("frame index of %s does not match the manifest", f.Name)
 			}
 			p.moved.Add(l.IndexLength)
 			chain[i] = x
@@ -77,7 +78,7 @@ func (p *pull) chain(ctx context.Context, f api.PullFile) ([]*blob.Index, error)
 		return nil, err
 	}
 	if chain[len(chain)-1].Size() != f.Size {
-		return nil, fmt.Errorf("index of %s does not fit the manifest", f.Name)
+		return nil, fmt.Errorf("frame index of %s does not match the manifest", f.Name)
 	}
 	return chain, nil
 }
@@ -100,7 +101,7 @@ func (c *Client) index(ctx context.Context, l api.PullLayer) (*blob.Index, error
 			}
 			if blob.Digest(sha256.Sum256(raw)) != want {
 				got = 0
-				return fmt.Errorf("%w: index is not what its root says", errTransient)
+				return fmt.Errorf("%w: frame index does not match its digest", errTransient)
 			}
 			return nil
 		})

@@ -147,7 +147,7 @@ func TestForgedIndexOfASquashedLayer(t *testing.T) {
 		t.Fatalf("%d bytes are forged, %d are right", len(other), len(whole))
 	}
 	path, err = pull()
-	if err == nil || !strings.Contains(err.Error(), "not what its root says") {
+	if err == nil || !strings.Contains(err.Error(), "does not match its digest") {
 		t.Errorf("pull of a forged layer: %v", err)
 	}
 	if _, err := os.Stat(path); err == nil {

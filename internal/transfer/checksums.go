@@ -227,7 +227,7 @@ func (c *sumChanges) compare(at int64) ([]blob.Change, error) {
 	}
 	old := make([]byte, sumChunk)
 	if _, err := c.sums.ReadAt(old, at/blob.BlockSize*sumSize); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read sums: %w", err)
+		return nil, fmt.Errorf("read checksums of the pushed version: %w", err)
 	}
 	var found []blob.Change
 	now := sumsOf(data)

@@ -64,7 +64,7 @@ type Client struct {
 func New(o Options) (*Client, error) {
 	base, err := url.Parse(strings.TrimSpace(o.BaseURL))
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, farm.Invalid("registry", "%q is not an http or https address", o.BaseURL)
+		return nil, farm.Invalid("registry", "%q is not an http or https URL", o.BaseURL)
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
@@ -165,7 +165,7 @@ func failure(resp *http.Response) error {
 	if err := decode(resp, nil); err != nil {
 		return err
 	}
-	return fmt.Errorf("the registry answered %s: %w", resp.Status, errTransient)
+	return fmt.Errorf("the registry responded %s: %w", resp.Status, errTransient)
 }
 
 func (c *Client) url(path string, query url.Values) string {
@@ -178,11 +178,11 @@ func (c *Client) url(path string, query url.Values) string {
 func (c *Client) request(ctx context.Context, method, address string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
-		return nil, fmt.Errorf("request to registry: %w", err)
+		return nil, fmt.Errorf("request to the registry: %w", err)
 	}
 	if c.authorize != nil && c.here(req) {
 		if err := c.authorize(req); err != nil {
-			return nil, fmt.Errorf("credentials for registry: %w", err)
+			return nil, fmt.Errorf("get credentials for the registry: %w", err)
 		}
 	}
 	return req, nil
@@ -199,7 +199,7 @@ const mostRedirects = 10
 // redirected removes credentials from a redirected request, unless it goes to the registry.
 func (c *Client) redirected(next *http.Request, before []*http.Request) error {
 	if len(before) >= mostRedirects {
-		return errors.New("the registry redirects without end")
+		return errors.New("too many redirects by the registry")
 	}
 	if !c.here(next) {
 		next.Header.Del("Authorization")
@@ -223,10 +223,10 @@ func (c *Client) send(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	case req.Body != nil:
-		return nil, fmt.Errorf("its session had ended: %w", errTransient)
+		return nil, fmt.Errorf("the credential for the registry expired: %w", errTransient)
 	}
 	if err := c.authorize(again); err != nil {
-		return nil, fmt.Errorf("credentials for registry: %w", err)
+		return nil, fmt.Errorf("get credentials for the registry: %w", err)
 	}
 	return c.http.Do(again)
 }
@@ -242,7 +242,7 @@ func decode(resp *http.Response, out any) error {
 		return unreachable(err)
 	}
 	if len(raw) > maxAnswer {
-		return farm.Errorf(farm.CodeTooLarge, "The registry's answer is longer than %d bytes", maxAnswer)
+		return farm.Errorf(farm.CodeTooLarge, "The response of the registry has more than %d bytes", maxAnswer)
 	}
 	var e api.Envelope[json.RawMessage]
 	if err := json.Unmarshal(raw, &e); err != nil {
@@ -258,7 +258,7 @@ func decode(resp *http.Response, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(e.Body, out); err != nil {
-		return fmt.Errorf("decode answer of registry: %w", err)
+		return fmt.Errorf("parse response of the registry: %w", err)
 	}
 	return nil
 }

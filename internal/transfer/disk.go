@@ -78,12 +78,12 @@ func (d *OpenDisk) open(path, format string) error {
 	case formatQCOW2:
 		image, err := qcow2.Open(f, st.Size())
 		if err != nil {
-			return farm.Refused("%s cannot be read as a disk: %v", path, err)
+			return farm.Refused("%s is not a readable disk image: %v", path, err)
 		}
 		d.layers = append(d.layers, image)
 		return nil
 	}
-	return farm.Refused("%s: a disk in the format %q cannot be read", path, format)
+	return farm.Refused("%s: disk images in the format %q are not supported", path, format)
 }
 
 // openRegular opens a file that is read only.
@@ -128,7 +128,7 @@ func (d *OpenDisk) Close() error {
 // above returns the changes in the files above the first n.
 func (d *OpenDisk) above(n int) (blob.Changes, error) {
 	if n < 1 || n >= len(d.layers) {
-		return nil, fmt.Errorf("a disk of %d files has no changes above %d", len(d.layers), n)
+		return nil, fmt.Errorf("a disk of %d image files has no changes above file %d", len(d.layers), n)
 	}
 	return overlayChanges{d, qcow2.Stack(d.layers[n:]...)}, nil
 }

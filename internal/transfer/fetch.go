@@ -107,7 +107,7 @@ func (f *fetcher) put(t *target, piece blob.FramePlacement, raw []byte) error {
 	for piece.Len > 0 {
 		at, n := t.place(piece.Off, piece.Len)
 		if n == 0 {
-			return fmt.Errorf("the overlay has no place for byte %d of the disk", piece.Off)
+			return fmt.Errorf("byte %d of the disk is not in the overlay", piece.Off)
 		}
 		if _, err := t.file.WriteAt(raw[piece.At:piece.At+int(n)], at); err != nil {
 			return fmt.Errorf("write: %w", err)
@@ -144,7 +144,7 @@ func (c *Client) ranged(ctx context.Context, address string, off, length int64, 
 	defer w.close()
 	ref, err := url.Parse(address)
 	if err != nil {
-		return fmt.Errorf("address of a layer: %w", err)
+		return fmt.Errorf("parse URL of a layer: %w", err)
 	}
 	req, err := c.request(ctx, http.MethodGet, c.resolve(ref), nil)
 	if err != nil {

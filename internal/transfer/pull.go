@@ -64,7 +64,7 @@ func checkManifest(m api.PullManifest) error {
 	seen := map[string]bool{ConfigFile: true, NVRAMFile: true}
 	for _, f := range m.Files {
 		if !layout.ValidFileName(f.Name) || seen[f.Name] {
-			return fmt.Errorf("the registry names a file %q", f.Name)
+			return fmt.Errorf("the registry returned an invalid file name %q", f.Name)
 		}
 		seen[f.Name] = true
 		if err := checkLayers(f); err != nil {

@@ -47,14 +47,14 @@ func (c *Client) Push(ctx context.Context, o PushOptions) (_ api.PushResult, err
 			return result, e // the part that failed does not matter
 		}
 		if farm.CodeOf(err) == farm.CodeNoParent && p.forgo() {
-			c.log.Info("the registry does not hold what a disk was made from; the disk is pushed as a whole")
+			c.log.Info("parent layer not found in the registry; pushing the complete disk")
 			round--
 			continue
 		}
 		if err == nil || farm.CodeOf(err) != farm.CodeConflict || round == pushRounds {
 			return result, err
 		}
-		c.log.Debug("push negotiates again", "round", round, "error", err)
+		c.log.Debug("push conflict; negotiating again", "round", round, "error", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func (p *push) abandon(ctx context.Context) {
 	defer cancel()
 	err := p.c.call(ctx, call{method: http.MethodDelete, path: "/registry/v2/push/" + p.session})
 	if err != nil {
-		p.c.log.Debug("push could not be abandoned", "session", p.session, "error", err)
+		p.c.log.Debug("aborting a push failed", "session", p.session, "error", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func (p *push) round(ctx context.Context) (api.PushResult, error) {
 	}
 	p.session = s.Session
 	if len(s.Files) != len(p.files) {
-		return result, fmt.Errorf("the registry answered for %d of %d files", len(s.Files), len(p.files))
+		return result, fmt.Errorf("the registry responded for %d of %d files", len(s.Files), len(p.files))
 	}
 	var total int64
 	for _, f := range p.files {

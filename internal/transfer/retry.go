@@ -15,10 +15,10 @@ import (
 
 // errTransient marks failures that another attempt may fix: cut connections, and bytes that were damaged on the
 // way, since every attempt verifies them again.
-var errTransient = errors.New("the transfer was cut or damaged")
+var errTransient = errors.New("the transfer was interrupted or damaged")
 
 // errIdle ends an attempt without activity.
-var errIdle = errors.New("no byte moved for too long")
+var errIdle = errors.New("the transfer stalled")
 
 // IsTemporary reports whether a later attempt may succeed: the registry cannot be reached, is busy or restarts,
 // or a connection was cut.
@@ -72,7 +72,7 @@ func (c *Client) retryProgress(ctx context.Context, what string, try func() (mov
 		if n >= c.attempts || !IsTemporary(err) {
 			return err
 		}
-		c.log.Debug("registry request is tried again", "request", what, "attempt", n, "error", err)
+		c.log.Debug("registry request failed; retrying", "request", what, "attempt", n, "error", err)
 		if err := wait.Sleep(ctx); err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func (s *source) openChanges() (err error) {
 	p := s.spec.Parent
 	d, ok := s.whole.(*OpenDisk)
 	if !ok {
-		return errors.New("only a disk has a parent")
+		return errors.New("only a disk can have a parent layer")
 	}
 	if s.parent, err = blob.ParseDigest(p.Tip); err != nil {
 		return err

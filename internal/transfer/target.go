@@ -229,7 +229,7 @@ func (t *target) rename() error {
 		return nil
 	}
 	if !t.complete() {
-		return fmt.Errorf("%s is not whole", t.name)
+		return fmt.Errorf("%s is incomplete", t.name)
 	}
 	if t.layout != nil {
 		if err := t.layout.Finish(t.file); err != nil {

@@ -20,7 +20,7 @@ type TLSOptions struct {
 func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // requested by --insecure
 	if (o.Cert == "") != (o.Key == "") {
-		return nil, fmt.Errorf("a client certificate needs both its certificate and its key file")
+		return nil, fmt.Errorf("a client certificate requires a certificate file and a key file")
 	}
 	if o.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
@@ -32,11 +32,11 @@ func TLSConfig(o TLSOptions) (*tls.Config, error) {
 	if o.CA != "" {
 		pem, err := os.ReadFile(o.CA)
 		if err != nil {
-			return nil, fmt.Errorf("authority file: %w", err)
+			return nil, fmt.Errorf("read CA file: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("authority file %s holds no PEM certificate", o.CA)
+			return nil, fmt.Errorf("CA file %s has no certificate in PEM form", o.CA)
 		}
 	}
 	return config, nil

@@ -39,7 +39,7 @@ func TestCheckLayers(t *testing.T) {
 		"none":            {nil, "stored in 0 layers"},
 		"most":            {layers(blob.MaxChain, layer(0, 1)), ""},
 		"more":            {layers(blob.MaxChain+1, layer(0, 1)), "stored in 129 layers"},
-		"nowhere":         {layers(1, api.PullLayer{IndexLength: 1}), "does not say where"},
+		"nowhere":         {layers(1, api.PullLayer{IndexLength: 1}), "returned no URL"},
 		"without index":   {layers(1, layer(0, 0)), "has 0 bytes at 0"},
 		"before its file": {layers(1, layer(-1, 5)), "has 5 bytes at -1"},
 		"largest index":   {layers(1, layer(9, blob.MaxIndex)), ""},
@@ -401,11 +401,11 @@ func TestOptionsOfClient(t *testing.T) {
 	}{
 		"none":      {TLSOptions{}, ""},
 		"insecure":  {TLSOptions{Insecure: true}, ""},
-		"no key":    {TLSOptions{Cert: empty}, "needs both"},
-		"no cert":   {TLSOptions{Key: empty}, "needs both"},
+		"no key":    {TLSOptions{Cert: empty}, "requires a certificate file"},
+		"no cert":   {TLSOptions{Key: empty}, "requires a certificate file"},
 		"no PEM":    {TLSOptions{Cert: empty, Key: empty}, "client certificate"},
-		"no CA":     {TLSOptions{CA: filepath.Join(dir, "none")}, "authority file"},
-		"no CA PEM": {TLSOptions{CA: empty}, "holds no PEM certificate"},
+		"no CA":     {TLSOptions{CA: filepath.Join(dir, "none")}, "read CA file"},
+		"no CA PEM": {TLSOptions{CA: empty}, "has no certificate in PEM form"},
 	} {
 		config, err := TLSConfig(c.o)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||

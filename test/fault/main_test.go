@@ -111,7 +111,7 @@ func TestJoins(t *testing.T) {
 	if n := joins(p); n != 0 {
 		t.Errorf("without a log it has joined %d times", n)
 	}
-	line := `{"msg":"simulated nodes run"}` + "\n"
+	line := `{"msg":"simulated nodes started"}` + "\n"
 	if err := os.WriteFile(p.Log, []byte(line+"other\n"+line), 0o600); err != nil {
 		t.Fatal(err)
 	}

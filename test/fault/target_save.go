@@ -116,7 +116,7 @@ func (s *scene) again(ctx context.Context, p *rig.Process) error {
 // joins counts how often simulated nodes have joined, by the log of their process.
 func joins(p *rig.Process) int {
 	raw, _ := os.ReadFile(p.Log) // it is not there before its first line
-	return bytes.Count(raw, []byte("simulated nodes run"))
+	return bytes.Count(raw, []byte("simulated nodes started"))
 }
 
 // lurk waits a little for an instance that is being saved, and then for a moment.

@@ -169,7 +169,7 @@ func (c *Cache) load() error {
 		default:
 			e, err := c.read(name)
 			if err != nil {
-				c.opts.Logger.Error("cached version cannot be read and is removed", "content", name, "error", err)
+				c.opts.Logger.Error("unreadable cached version removed", "content", name, "error", err)
 				if err := c.discard(name); err != nil {
 					return err
 				}
@@ -211,7 +211,7 @@ func (c *Cache) read(id string) (*entry, error) {
 		return nil, err
 	}
 	if e.Ref.ContentID != id {
-		return nil, fmt.Errorf("directory %s holds version %q", id, e.Ref.ContentID)
+		return nil, fmt.Errorf("cache directory %s has the content of version %q", id, e.Ref.ContentID)
 	}
 	info, err := os.Stat(file)
 	if err != nil {
@@ -227,7 +227,7 @@ func Inspect(dir string) ([]api.NodeTemplate, error) {
 	c := &Cache{opts: Options{Dir: dir}, entries: map[string]*entry{}}
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("look at template cache: %w", err)
+		return nil, fmt.Errorf("list template cache: %w", err)
 	}
 	for _, item := range list {
 		if e, err := c.read(item.Name()); err == nil && idForm.MatchString(item.Name()) {
@@ -301,7 +301,7 @@ func (c *Cache) touchLocked(contentID string) {
 	}
 	e.used = c.opts.Now()
 	if err := os.Chtimes(filepath.Join(c.path(contentID), factFile), e.used, e.used); err != nil {
-		c.opts.Logger.Warn("record template use failed", "content", contentID, "error", err)
+		c.opts.Logger.Warn("storing the last use of a cached version failed", "content", contentID, "error", err)
 	}
 }
 

@@ -152,7 +152,7 @@ func (c *Cache) RemoveStalePulls() error {
 	defer c.room.Unlock()
 	list, err := os.ReadDir(c.opts.Dir)
 	if err != nil {
-		return fmt.Errorf("sweep template cache: %w", err)
+		return fmt.Errorf("remove leftovers from the template cache: %w", err)
 	}
 	for _, item := range list {
 		id, partial := strings.CutSuffix(item.Name(), partSuffix)
@@ -167,7 +167,7 @@ func (c *Cache) RemoveStalePulls() error {
 			continue
 		}
 		if err := c.discard(item.Name()); err != nil {
-			return fmt.Errorf("sweep template cache: %w", err)
+			return fmt.Errorf("remove leftovers from the template cache: %w", err)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func (s pullSources) list(built map[string]BuiltFile) (map[string]File, error) {
 		case transfer.FormLinked: // to a file that stays where it is
 			from, ok := s.files[b.Tip]
 			if !ok {
-				return nil, fmt.Errorf("%s is linked to something that is not here", name)
+				return nil, fmt.Errorf("%s is linked to a file that is not in the cache", name)
 			}
 			f = from
 		case transfer.FormOverlay:
@@ -79,7 +79,7 @@ type LocalVersion struct {
 // version that is cached or being pulled is not changed.
 func (c *Cache) AddLocal(ctx context.Context, a LocalVersion) error {
 	if !idForm.MatchString(a.Ref.ContentID) {
-		return farm.Invalid("content_id", "%q is not a content id", a.Ref.ContentID)
+		return farm.Invalid("content_id", "%q is not a content ID", a.Ref.ContentID)
 	}
 	var nobody func(float64)
 	f := c.join(ctx, a.Ref, &nobody, func(_ context.Context, f *pullFlight) error { return c.adopt(f, a) })
@@ -120,7 +120,7 @@ func (c *Cache) adopt(f *pullFlight, a LocalVersion) (err error) {
 	}
 	for name, path := range a.Paths {
 		if !filepath.IsLocal(name) || filepath.Base(name) != name {
-			return farm.Invalid("file", "%q is not a plain file name", name)
+			return farm.Invalid("file", "%q is a path: want a file name", name)
 		}
 		if err := os.Link(path, filepath.Join(part, name)); err != nil {
 			return err
@@ -159,7 +159,7 @@ func (c *Cache) pinParents(a LocalVersion) (release func(), err error) {
 		case !ok:
 			err = fmt.Errorf("%s: parent version %s not found", name, f.Below.ContentID)
 		case len(d.Overlays) >= transfer.MaxOverlays:
-			err = fmt.Errorf("%s would be overlay %d of its disk; more than %d are pulled as one", name,
+			err = fmt.Errorf("%s would be overlay %d of its disk: a pull combines more than %d into one", name,
 				len(d.Overlays)+1, transfer.MaxOverlays)
 		}
 	}

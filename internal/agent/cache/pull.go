@@ -31,7 +31,7 @@ type pullFlight struct {
 // until Fetch returns. The caller pins the version before, otherwise it may be removed again.
 func (c *Cache) Fetch(ctx context.Context, ref Ref, progress func(float64)) error {
 	if !idForm.MatchString(ref.ContentID) {
-		return farm.Invalid("content_id", "%q is not a content id", ref.ContentID)
+		return farm.Invalid("content_id", "%q is not a content ID", ref.ContentID)
 	}
 	for {
 		f := c.join(ctx, ref, &progress, c.pull)
@@ -178,7 +178,7 @@ func (c *Cache) Remove(contentID string) error {
 }
 
 // errPinned reports that a version was pinned before it could be removed.
-var errPinned = errors.New("the version is in use")
+var errPinned = errors.New("the cached version is in use")
 
 // evict removes a version that is not in use. It is unlisted and renamed under mu; its files are
 // removed without the lock.
@@ -196,12 +196,12 @@ func (c *Cache) evict(contentID string) error {
 	}
 	c.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("remove template version: %w", err)
+		return fmt.Errorf("remove cached version: %w", err)
 	}
 	c.metrics.evicted.Inc()
 	if err := os.RemoveAll(gone); err != nil {
-		return fmt.Errorf("remove template version: %w", err)
+		return fmt.Errorf("remove cached version: %w", err)
 	}
-	c.opts.Logger.Info("cached template removed", "content", contentID)
+	c.opts.Logger.Info("cached version removed", "content", contentID)
 	return nil
 }

@@ -118,7 +118,7 @@ func (r *Registry) Need(ctx context.Context, ref Ref, have LocalContent) (SpaceN
 		return SpaceNeed{}, err
 	}
 	if m.ContentID != ref.ContentID {
-		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "the registry has no version %s of %s any more",
+		return SpaceNeed{}, farm.Errorf(farm.CodeNoVersion, "version %s of template %s is no longer in the registry",
 			ref.ContentID, ref.Name)
 	}
 	return needOf(m, have), nil
@@ -177,7 +177,7 @@ func (r *Registry) Fetch(ctx context.Context, p Pull) (map[string]BuiltFile, err
 		return nil, err
 	}
 	if got := result.Manifest.ContentID; got != p.Ref.ContentID {
-		return nil, fmt.Errorf("the registry gave version %s for %s", got, p.Ref.ContentID)
+		return nil, fmt.Errorf("registry returned version %s instead of %s", got, p.Ref.ContentID)
 	}
 	formats := map[string]string{}
 	for _, f := range result.Manifest.Files {

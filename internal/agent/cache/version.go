@@ -30,11 +30,11 @@ func (c *Cache) Version(contentID string) (Version, error) {
 		return v, err
 	}
 	if v.Config, err = readSmall(filepath.Join(v.Dir, configFile)); err != nil {
-		return Version{}, fmt.Errorf("configuration of version %s: %w", contentID, err)
+		return Version{}, fmt.Errorf("read configuration of version %s: %w", contentID, err)
 	}
 	v.NVRAM, err = readSmall(filepath.Join(v.Dir, nvramFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Version{}, fmt.Errorf("NVRAM of version %s: %w", contentID, err)
+		return Version{}, fmt.Errorf("read NVRAM of version %s: %w", contentID, err)
 	}
 	return v, nil
 }
@@ -64,7 +64,7 @@ func (c *Cache) Config(contentID string) (config api.TemplateConfig, v Version, 
 		return config, v, err
 	}
 	if err := json.Unmarshal(v.Config, &config); err != nil {
-		return config, v, fmt.Errorf("configuration of version %s: %w", contentID, err)
+		return config, v, fmt.Errorf("read configuration of version %s: %w", contentID, err)
 	}
 	return config, v, nil
 }
@@ -76,7 +76,7 @@ func readSmall(name string) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > maxFileRead {
-		return nil, errors.New("it is too large")
+		return nil, errors.New("file is too large")
 	}
 	return os.ReadFile(name)
 }

@@ -33,7 +33,8 @@ func (r *Runner) remove(ctx context.Context, e *job) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.o.Logger.Info("template removed from this node", "cache_job", e.order.ID, "template", e.order.TemplateID,
+	r.o.Logger.Info("unused versions of a template removed from the cache", "cache_job", e.order.ID, "template",
+		e.order.TemplateID,
 		"removed", removed, "kept", kept)
 	r.end(e, func(e *job) {
 		e.stage, e.removed, e.kept = api.CacheJobDone, removed, kept

@@ -32,7 +32,7 @@ func (r *Runner) load() []api.CacheJob {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			r.o.Logger.Error("what was to be done with templates cannot be read; the controller says it again", "error",
+			r.o.Logger.Error("cache job file cannot be read; the controller sends its jobs again", "error",
 				err)
 		}
 		return nil
@@ -65,6 +65,6 @@ func (r *Runner) save() {
 		err = datadir.WriteFile(r.o.File, raw)
 	}
 	if err != nil {
-		r.o.Logger.Warn("what is to be done with templates is not on disk", "error", err)
+		r.o.Logger.Warn("writing the cache job file failed", "error", err)
 	}
 }

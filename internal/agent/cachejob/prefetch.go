@@ -44,7 +44,7 @@ func (r *Runner) pull(ctx context.Context, e *job) {
 			r.fail(e, err)
 			return
 		}
-		r.o.Logger.Warn("pull for a distribution failed and is tried again", "cache_job", e.order.ID, "error", err)
+		r.o.Logger.Warn("pull for a distribution failed; retrying", "cache_job", e.order.ID, "error", err)
 		p.wait(err)
 		if pause.Sleep(ctx) != nil {
 			return

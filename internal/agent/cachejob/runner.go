@@ -123,7 +123,7 @@ func (r *Runner) acceptOne(ctx context.Context, order api.CacheJob) {
 	case known:
 		r.markChanged(order.ID)
 	case full:
-		r.o.Logger.Warn("cache job queue full", "cache_job", order.ID, "most", maxCacheJobs)
+		r.o.Logger.Warn("cache job rejected: queue full", "cache_job", order.ID, "most", maxCacheJobs)
 	case order.Kind == api.CacheJobPull:
 		r.o.Logger.Info("distribution accepted", "cache_job", order.ID, "template", order.TemplateName, "tag",
 			order.Tag)
@@ -132,7 +132,7 @@ func (r *Runner) acceptOne(ctx context.Context, order api.CacheJob) {
 	case order.Kind == api.CacheJobRemove:
 		r.startWorker(ctx, order, r.remove)
 	default:
-		r.o.Logger.Warn("cache job of unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
+		r.o.Logger.Warn("cache job of an unknown kind ignored", "cache_job", order.ID, "kind", string(order.Kind))
 	}
 }
 
@@ -167,7 +167,7 @@ func (r *Runner) drop(id string) {
 	if e != nil {
 		e.stop()
 		r.o.Templates.Unpin(e.order.ContentID, pinName(id))
-		r.o.Logger.Info("cache job dropped", "cache_job", id)
+		r.o.Logger.Info("cache job canceled", "cache_job", id)
 	}
 	r.markChanged(id)
 }
@@ -314,4 +314,4 @@ func (r *Runner) fail(e *job, cause error) {
 	r.end(e, func(e *job) { e.stage, e.message = api.CacheJobFailed, cause.Error() })
 }
 
-var errYield = errors.New("an instance pulls")
+var errYield = errors.New("paused for the pull of an instance")

@@ -27,7 +27,7 @@ type Dir struct{ dir string }
 func At(dir string) (Dir, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return Dir{}, fmt.Errorf("data directory: %w", err)
+		return Dir{}, fmt.Errorf("find data directory: %w", err)
 	}
 	return Dir{dir}, nil
 }
@@ -96,7 +96,7 @@ func (h Dir) identity() string { return filepath.Join(h.dir, "node.json") }
 // Make creates the data directory.
 func (h Dir) Make() error {
 	if err := os.MkdirAll(h.dir, 0o755); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+		return fmt.Errorf("create data directory: %w", err)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (h Dir) SetIdentity(id Identity) error {
 func (h Dir) ClearIdentity() error {
 	for _, file := range []string{h.UserKey(), h.lastErrorFile(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forget identity: %w", err)
+			return fmt.Errorf("remove identity: %w", err)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (h Dir) SetLastError(text string) error {
 		return WriteFile(h.lastErrorFile(), []byte(text+"\n"))
 	}
 	if err := os.Remove(h.lastErrorFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget the trouble: %w", err)
+		return fmt.Errorf("remove the last error: %w", err)
 	}
 	return nil
 }

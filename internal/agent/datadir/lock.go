@@ -45,7 +45,8 @@ func (h Dir) Locked() bool {
 }
 
 func (h Dir) tryLock() (*Lock, error) {
-	return LockFile(filepath.Join(h.dir, "lock"), farm.Errorf(farm.CodeConflict, "An agent already runs on %s", h.dir))
+	return LockFile(filepath.Join(h.dir, "lock"),
+		farm.Errorf(farm.CodeConflict, "Another agent already uses the data directory %s", h.dir))
 }
 
 // LockFile takes an exclusive lock on a file, which is created if missing; busy is the error when

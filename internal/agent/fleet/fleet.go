@@ -79,7 +79,7 @@ func (o *Options) check() error {
 		"script-failure": o.Sim.ExecFailure, "death": o.Sim.Crash,
 	} {
 		if share < 0 || share > 1 {
-			return farm.Invalid(name, "%g; it is a share from 0 to 1", share)
+			return farm.Invalid(name, "%g: want a failure rate from 0 to 1", share)
 		}
 	}
 	if o.Name == "" {
@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 		return err
 	}
-	o.Logger.InfoContext(ctx, "simulated nodes run", "nodes", o.Nodes, "controller", o.Controller)
+	o.Logger.InfoContext(ctx, "simulated nodes started", "nodes", o.Nodes, "controller", o.Controller)
 	return run(ctx, nodes, o.Logger)
 }
 
@@ -118,7 +118,7 @@ func run(ctx context.Context, nodes []*node, log *slog.Logger) error {
 	for i, n := range nodes {
 		wait.Go(func() {
 			if errs[i] = n.run(ctx); errs[i] != nil {
-				log.Error("simulated node ended", "name", n.name, "error", errs[i])
+				log.Error("simulated node stopped", "name", n.name, "error", errs[i])
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func (n *node) close(log *slog.Logger) {
 	}
 	for _, c := range n.kept {
 		if err := c.Close(); err != nil {
-			log.Warn("simulated node does not close", "name", n.name, "error", err)
+			log.Warn("closing a simulated node failed", "name", n.name, "error", err)
 		}
 	}
 	if n.lock != nil {

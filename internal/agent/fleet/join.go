@@ -32,7 +32,7 @@ func (o *Options) joinAll(ctx context.Context, nodes []*node, transport http.Rou
 			case <-ended:
 				return
 			case <-ticker.C:
-				o.Logger.InfoContext(ctx, "simulated nodes join", "joined", joined.Load(), "nodes", o.Nodes)
+				o.Logger.InfoContext(ctx, "simulated nodes joining", "joined", joined.Load(), "nodes", o.Nodes)
 			}
 		}
 	}()
@@ -67,7 +67,7 @@ func (o *Options) retryJoin(ctx context.Context, join func() error) error {
 		if code := farm.CodeOf(err); code != farm.CodeUnavailable && code != farm.CodeBusy {
 			return err
 		}
-		o.Logger.WarnContext(ctx, "controller is away; a simulated node waits to join", "error", err)
+		o.Logger.WarnContext(ctx, "controller cannot be reached; a simulated node retries the join", "error", err)
 		if err := pause.Sleep(ctx); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (t *templates) Fetch(ctx context.Context, ref cache.Ref, progress func(floa
 	takes := durationAt(t.takes, at)
 	for i := range steps {
 		if fails && i == steps/2 {
-			return farm.Unavailable(nil, "The simulated pull failed")
+			return farm.Unavailable(nil, "Simulated failure of a pull")
 		}
 		if takes > 0 {
 			if err := retry.Sleep(ctx, takes/steps); err != nil {
@@ -110,7 +110,7 @@ func (t *templates) Config(string) (config api.TemplateConfig, v cache.Version, 
 
 // Version fails: there are no files to make another version from.
 func (t *templates) Version(string) (cache.Version, error) {
-	return cache.Version{}, farm.Refused("A simulated node whose pulls are simulated too has no files to save")
+	return cache.Version{}, farm.Refused("A simulated node with simulated pulls has no files to save")
 }
 
 // AddLocal adds the version's name.

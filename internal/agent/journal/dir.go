@@ -111,12 +111,12 @@ func (d *Dir) load(repair bool) ([]Entry, error) {
 		case !repair:
 		case errors.Is(err, fs.ErrNotExist):
 			if err := d.root.RemoveAll(id); err != nil {
-				return nil, fmt.Errorf("clear journal: %w", err)
+				return nil, fmt.Errorf("remove incomplete journal entry: %w", err)
 			}
 		default:
-			d.log.Error("journal entry cannot be read and is set aside", "instance", id, "error", err)
+			d.log.Error("unreadable journal entry moved aside", "instance", id, "error", err)
 			if err := d.root.Rename(id, damagedPrefix+id); err != nil {
-				return nil, fmt.Errorf("set journal entry aside: %w", err)
+				return nil, fmt.Errorf("move unreadable journal entry aside: %w", err)
 			}
 		}
 	}
@@ -131,12 +131,12 @@ func (d *Dir) read(id string) (Entry, error) {
 	}
 	e.Node, e.Order = o.Node, o.Order
 	if e.Order.InstanceID != id {
-		return Entry{}, fmt.Errorf("journal entry %s holds an order for %q", id, e.Order.InstanceID)
+		return Entry{}, fmt.Errorf("journal entry %s has an order for instance %q", id, e.Order.InstanceID)
 	}
 	err := d.readFile(path.Join(id, statusFile), &e.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Accept writes the state first, so this is damage and not an interrupted step.
-		err = fmt.Errorf("journal entry %s has no state", id)
+		err = fmt.Errorf("journal entry %s has no state file", id)
 	}
 	return e, err
 }
@@ -201,7 +201,7 @@ func (d *Dir) Save(id string, s State) error {
 	}
 	if s.Task != nil && s.Task.Stage == api.TaskAccepted && s.Task.Failure == nil && !s.Ending {
 		if err := d.reserve.fill(); err != nil {
-			return fmt.Errorf("save state of instance %s: %w", id, err)
+			return fmt.Errorf("write state of instance %s: %w", id, err)
 		}
 		return d.save(id, s)
 	}
@@ -211,7 +211,7 @@ func (d *Dir) Save(id string, s State) error {
 func (d *Dir) save(id string, s State) error {
 	s.No += numbers
 	if err := d.write(path.Join(id, statusFile), s); err != nil {
-		return fmt.Errorf("save state of instance %s: %w", id, err)
+		return fmt.Errorf("write state of instance %s: %w", id, err)
 	}
 	return nil
 }
@@ -229,10 +229,10 @@ func (d *Dir) Remove(id string) error {
 		return d.root.RemoveAll(id)
 	}
 	if err != nil {
-		return fmt.Errorf("forget instance: %w", err)
+		return fmt.Errorf("remove journal entry: %w", err)
 	}
 	if err := d.syncDir(id); err != nil {
-		return fmt.Errorf("forget instance: %w", err)
+		return fmt.Errorf("remove journal entry: %w", err)
 	}
 	err = d.root.RemoveAll(id)
 	d.refill() // the VM has been removed by now, so there is free space

@@ -65,7 +65,7 @@ var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 // CheckID refuses an instance id that cannot be a directory name.
 func CheckID(id string) error {
 	if !idForm.MatchString(id) {
-		return farm.Invalid("instance_id", "%q has other characters than letters, digits, '.', '_' and '-'", id)
+		return farm.Invalid("instance_id", "%q: only letters, digits, '.', '_' and '-' are allowed", id)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (m *Memory) Save(id string, s State) error {
 	defer m.mu.Unlock()
 	e, ok := m.entries[id]
 	if !ok {
-		return fmt.Errorf("journal has no instance %s", id)
+		return fmt.Errorf("instance %s not found in the journal", id)
 	}
 	e.State = s
 	m.entries[id] = e

@@ -42,7 +42,7 @@ func (r *reserve) fill() error {
 		return nil
 	}
 	_ = r.root.Remove(reserveFile)
-	return fmt.Errorf("journal reserve: %w", err)
+	return fmt.Errorf("create journal reserve file: %w", err)
 }
 
 // release frees the reserved space; it reports whether there was any.
@@ -63,13 +63,13 @@ func (d *Dir) withReserve(do func() error) error {
 	if !full(err) || !d.reserve.release() {
 		return err
 	}
-	d.log.Warn("disk full; the journal releases its reserve")
+	d.log.Warn("disk full; journal reserve file removed to free space")
 	return do()
 }
 
 // refill creates the reserve again when the disk has free space.
 func (d *Dir) refill() {
 	if err := d.reserve.fill(); err != nil && !full(err) && !errors.Is(err, fs.ErrClosed) {
-		d.log.Warn("the journal has no reserve", "error", err)
+		d.log.Warn("creating the journal reserve file failed", "error", err)
 	}
 }

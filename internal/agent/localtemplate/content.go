@@ -74,7 +74,8 @@ func (k knownDisk) checkUnchanged() error {
 	if k.matches(k.path) {
 		return nil
 	}
-	return farm.Refused("The local disk that this version is based on has changed; pull again")
+	return farm.Refused(
+		"The local disk that this version is based on has changed since its pull or push; pull the version again")
 }
 
 // clone clones the disk to a separate file. errors.ErrUnsupported: the file system cannot clone files.

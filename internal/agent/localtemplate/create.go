@@ -38,7 +38,7 @@ func Format(path, named string) (string, error) {
 	case named == "raw" || named == "qcow2":
 		return named, nil
 	case named != "":
-		return "", farm.Invalid("format", "%q is neither raw nor qcow2", named)
+		return "", farm.Invalid("format", "unknown format %q: want raw or qcow2", named)
 	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".qcow2":
@@ -46,8 +46,9 @@ func Format(path, named string) (string, error) {
 	case ".img", ".raw":
 		return "raw", nil
 	}
-	return "", farm.Invalid("format", "the ending of %s does not say it; give --format raw or --format qcow2",
-		filepath.Base(path))
+	return "",
+		farm.Invalid("format", "cannot tell the format of %s from its extension; set --format raw or --format qcow2",
+			filepath.Base(path))
 }
 
 // Import makes a template from a disk image, which stays as it is. The template's
@@ -98,7 +99,7 @@ func (l *Store) Create(ctx context.Context, bytes int64, s Settings) (Template, 
 // make builds a template in a temporary directory and renames that when it is complete.
 func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) {
 	if s.Name == "" {
-		return Template{}, farm.Invalid("name", "is missing")
+		return Template{}, farm.Invalid("name", "is required")
 	}
 	if err := s.check(); err != nil {
 		return Template{}, err
@@ -111,7 +112,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 	temp := newPrefix + rand.Text()
 	dir := filepath.Join(l.dir, temp, localDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Template{}, fmt.Errorf("make template: %w", withoutPaths(err))
+		return Template{}, fmt.Errorf("create template: %w", withoutPaths(err))
 	}
 	lock, err := datadir.LockFile(filepath.Join(l.dir, temp, lockFile), errors.New("taken"))
 	if err != nil {
@@ -126,7 +127,7 @@ func (l *Store) make(s Settings, fill func(dir string) error) (Template, error) 
 		err = l.commitDir(temp, r)
 	}
 	if err != nil {
-		return Template{}, errors.Join(fmt.Errorf("make template: %w", withoutPaths(err)),
+		return Template{}, errors.Join(fmt.Errorf("create template: %w", withoutPaths(err)),
 			os.RemoveAll(filepath.Join(l.dir, temp)))
 	}
 	return l.show(r.ID)

@@ -38,7 +38,7 @@ type ImageTransfer struct {
 func (x ImageTransfer) Publish(ctx context.Context, image hv.Disk, s Settings, o PushOptions) (api.PushResult, error) {
 	var none api.PushResult
 	if s.Name == "" {
-		return none, farm.Invalid("name", "is missing")
+		return none, farm.Invalid("name", "is required")
 	}
 	if err := s.check(); err != nil {
 		return none, err
@@ -98,7 +98,7 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 		return err
 	}
 	if !contentForm.MatchString(m.ContentID) {
-		return fmt.Errorf("export: the registry names version %q", m.ContentID)
+		return fmt.Errorf("export: registry returned an invalid content ID %q", m.ContentID)
 	}
 	dir := filepath.Join(filepath.Dir(o.To.Path), exportPrefix+m.ContentID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -124,12 +124,13 @@ func (x ImageTransfer) Export(ctx context.Context, o ExportOptions) error {
 func driveNamed(m api.PullManifest, name string) (api.ConfigDrive, error) {
 	var c api.TemplateConfig
 	if err := json.Unmarshal(m.Config, &c); err != nil {
-		return api.ConfigDrive{}, fmt.Errorf("configuration of %s %s: %w", m.Name, m.Version.Tag, err)
+		return api.ConfigDrive{}, fmt.Errorf("read configuration of %s %s: %w", m.Name, m.Version.Tag, err)
 	}
 	var names []string
 	for _, d := range c.HardDrives {
 		if d.File != filepath.Base(d.File) {
-			return api.ConfigDrive{}, farm.Refused("Template %s names a disk %q, which is not a plain file name", m.ID,
+			return api.ConfigDrive{}, farm.Refused("Template %s has a disk %q, which is a path and not a file name",
+				m.ID,
 				d.File)
 		}
 		if name == "" || d.File == name {
@@ -137,7 +138,8 @@ func driveNamed(m api.PullManifest, name string) (api.ConfigDrive, error) {
 		}
 		names = append(names, d.File)
 	}
-	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "%s %s has no disk %q; it has %q", m.Name, m.Version.Tag,
+	return api.ConfigDrive{}, farm.Errorf(farm.CodeNotFound, "disk not found: %s %s has no disk %q; its disks are %q",
+		m.Name, m.Version.Tag,
 		name, names)
 }
 

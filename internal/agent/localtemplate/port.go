@@ -24,8 +24,9 @@ func ParsePort(text string) (api.ConfigPort, error) {
 		return SSH, nil
 	}
 	refuse := func(why string) (api.ConfigPort, error) {
-		return api.ConfigPort{}, farm.Invalid("port", "%q %s; write it like ssh:22 or web:80:8080 or dns:53:5353/udp",
-			text, why)
+		return api.ConfigPort{},
+			farm.Invalid("port", "rule %q %s; want a rule such as ssh:22, web:80:8080 or dns:53:5353/udp",
+				text, why)
 	}
 	rest, protocol, given := strings.Cut(text, "/")
 	if !given {
@@ -71,7 +72,7 @@ func ParsePorts(list []string) ([]api.ConfigPort, error) {
 			return nil, err
 		}
 		if seen[rule.RuleName] {
-			return nil, farm.Invalid("port", "two rules are called %q", rule.RuleName)
+			return nil, farm.Invalid("port", "two port rules have the name %q", rule.RuleName)
 		}
 		seen[rule.RuleName] = true
 		rules = append(rules, rule)

@@ -74,7 +74,7 @@ func (l *Store) describe(push *transfer.PushOptions, r record, c config, existin
 	var before []content
 	for i, d := range c.view.HardDrives {
 		if d.File == "" || d.File != filepath.Base(d.File) {
-			return nil, farm.Refused("Template %s names a disk %q, which is not a plain file name", r.ID, d.File)
+			return nil, farm.Refused("Template %s has a disk %q, which is a path and not a file name", r.ID, d.File)
 		}
 		file := published(c.view.HardDrives, i, filepath.Join(dir, d.File))
 		k := contentBefore(file)
@@ -92,7 +92,7 @@ func (l *Store) pushed(
 	v := r.version(r.Current)
 	v.Files = files
 	if err := l.write(r.ID, r); err != nil {
-		return fmt.Errorf("push: the version is in the registry, but that is not noted here: %w", withoutPaths(err))
+		return fmt.Errorf("version pushed, but recording this in the local template failed: %w", withoutPaths(err))
 	}
 	v.remember(ctx, filepath.Join(l.dir, r.ID, r.Current), progress)
 	return nil
@@ -113,7 +113,7 @@ func contentBefore(f transfer.PushFile) content {
 // pushed data may be neither the old content nor the new one.
 func refuseIfChanged(push *transfer.PushOptions, before []content) {
 	changed := farm.Refused(
-		"A disk was changed while it was pushed; nothing was published, push again when no process writes to it")
+		"A disk was changed during the push; nothing was published. Push again when no process writes to the disk")
 	push.Ready = func() error {
 		for i, f := range push.Files {
 			path := f.Path

@@ -45,19 +45,21 @@ type Settings struct {
 func (s Settings) check() error {
 	switch {
 	case s.Name != "" && strings.TrimSpace(s.Name) == "":
-		return farm.Invalid("name", "is nothing but spaces")
+		return farm.Invalid("name", "must not consist of spaces")
 	case s.Name != "" && (len(s.Name) > maxName || strings.ContainsFunc(s.Name, unicode.IsControl)):
 		return farm.Invalid("name", "must have at most %d bytes and no control characters", maxName)
 	case s.Arch != "" && !slices.Contains(Archs, s.Arch):
-		return farm.Invalid("arch", "%q is none of %s", s.Arch, strings.Join(Archs, ", "))
+		return farm.Invalid("arch", "unknown architecture %q: want one of %s", s.Arch, strings.Join(Archs, ", "))
 	case s.CPUs < 0 || s.CPUs > hv.MaxCPUs:
 		return farm.Invalid("cpu", "%d virtual CPUs: want 1 to %d", s.CPUs, hv.MaxCPUs)
 	case s.MemoryMB != 0 && (s.MemoryMB < hv.MinMemoryMB || s.MemoryMB > hv.MaxMemoryMB):
-		return farm.Invalid("ram", "%d MiB: want %d to %d", s.MemoryMB, hv.MinMemoryMB, hv.MaxMemoryMB)
+		return farm.Invalid("ram", "%d MiB of memory: want %d to %d", s.MemoryMB, hv.MinMemoryMB, hv.MaxMemoryMB)
 	case s.Network != "" && !slices.Contains(Networks, s.Network):
-		return farm.Invalid("network", "%q is none of %s", s.Network, strings.Join(Networks, ", "))
+		return farm.Invalid("network", "unknown network mode %q: want one of %s", s.Network,
+			strings.Join(Networks, ", "))
 	case s.Firmware != "" && !slices.Contains(Firmwares, s.Firmware):
-		return farm.Invalid("firmware", "%q is none of %s", s.Firmware, strings.Join(Firmwares, ", "))
+		return farm.Invalid("firmware", "unknown firmware %q: want one of %s", s.Firmware,
+			strings.Join(Firmwares, ", "))
 	}
 	return nil
 }
@@ -71,10 +73,10 @@ type config struct {
 func parseConfig(data []byte) (config, error) {
 	var c config
 	if err := json.Unmarshal(data, &c.raw); err != nil {
-		return c, fmt.Errorf("template configuration: %w", err)
+		return c, fmt.Errorf("read template configuration: %w", err)
 	}
 	if err := json.Unmarshal(data, &c.view); err != nil {
-		return c, fmt.Errorf("template configuration: %w", err)
+		return c, fmt.Errorf("read template configuration: %w", err)
 	}
 	if c.raw == nil {
 		c.raw = map[string]json.RawMessage{}

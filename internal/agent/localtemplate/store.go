@@ -157,19 +157,19 @@ type Store struct {
 // Open opens or creates the store and removes what killed commands left.
 func Open(dir string, images Images) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open library: %w", err)
+		return nil, fmt.Errorf("open local template store: %w", err)
 	}
 	l := &Store{dir: dir, images: images}
 	list, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open library: %w", err)
+		return nil, fmt.Errorf("open local template store: %w", err)
 	}
 	for _, item := range list {
 		if !isLeftover(item) {
 			continue
 		}
 		if err := l.clear(item.Name()); err != nil {
-			return nil, fmt.Errorf("open library: %w", err)
+			return nil, fmt.Errorf("open local template store: %w", err)
 		}
 	}
 	return l, nil
@@ -221,7 +221,7 @@ func (l *Store) clear(name string) error {
 func (l *Store) List() ([]Template, error) {
 	list, err := os.ReadDir(l.dir)
 	if err != nil {
-		return nil, fmt.Errorf("list library: %w", err)
+		return nil, fmt.Errorf("list local templates: %w", err)
 	}
 	vms := []Template{}
 	var bad []error
@@ -262,7 +262,7 @@ func (l *Store) Find(name string) (Template, error) {
 	for i, vm := range found {
 		ids[i] = vm.ID
 	}
-	return Template{}, farm.Refused("%d local templates are called %q; name one by its id: %s", len(ids), name,
+	return Template{}, farm.Refused("%d local templates have the name %q; use an ID: %s", len(ids), name,
 		strings.Join(ids, ", "))
 }
 
@@ -276,7 +276,7 @@ func (l *Store) read(id string) (record, config, error) {
 		return r, config{}, err
 	}
 	if r.ID != id || r.version(r.Current) == nil || !filepath.IsLocal(r.Current) {
-		return r, config{}, errors.New("its record is damaged")
+		return r, config{}, errors.New("the template record is damaged")
 	}
 	raw, err = os.ReadFile(filepath.Join(l.dir, id, r.Current, configFile))
 	if err != nil {
@@ -322,7 +322,7 @@ func (l *Store) show(id string) (Template, error) {
 // lock locks a template, so that its files may be changed or read.
 func (l *Store) lock(id string) (*datadir.Lock, error) {
 	return datadir.LockFile(filepath.Join(l.dir, id, lockFile),
-		farm.Refused("Template %s is in use by another command; try again when that has ended", id))
+		farm.Refused("Template %s is in use by another command; try again when it has ended", id))
 }
 
 // Modify changes a template's settings.

@@ -45,7 +45,8 @@ func (l *Store) Pull(ctx context.Context, reg Registry, o PullOptions) (Template
 		return Template{}, err
 	}
 	if !uuidForm.MatchString(m.ID) || !contentForm.MatchString(m.ContentID) {
-		return Template{}, fmt.Errorf("pull: the registry names template %q and version %q", m.ID, m.ContentID)
+		return Template{}, fmt.Errorf("pull: registry returned an invalid template ID %q or content ID %q", m.ID,
+			m.ContentID)
 	}
 	p := &templatePull{l: l, reg: reg, o: o, m: m, temp: pullPrefix + m.ContentID}
 	if _, err := os.Stat(filepath.Join(l.dir, m.ID, recordFile)); err == nil {
@@ -157,7 +158,7 @@ func (p *templatePull) updateTemplate(ctx context.Context) (Template, error) {
 	defer lock.Release()
 	r, _, err := l.read(id)
 	if err != nil {
-		return Template{}, fmt.Errorf("pull: local template %s: %w", id, withoutPaths(err))
+		return Template{}, fmt.Errorf("pull: read local template %s: %w", id, withoutPaths(err))
 	}
 	if err := l.protectChanged(&r); err != nil {
 		return Template{}, err
@@ -216,14 +217,14 @@ func (l *Store) protectChanged(r *record) error {
 func (l *Store) removeUnlisted(id string, r record) error {
 	list, err := os.ReadDir(filepath.Join(l.dir, id))
 	if err != nil {
-		return fmt.Errorf("clear template: %w", withoutPaths(err))
+		return fmt.Errorf("remove old files of local template: %w", withoutPaths(err))
 	}
 	for _, item := range list {
 		if !item.IsDir() || r.version(item.Name()) != nil {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(l.dir, id, item.Name())); err != nil {
-			return fmt.Errorf("clear template: %w", withoutPaths(err))
+			return fmt.Errorf("remove old files of local template: %w", withoutPaths(err))
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ type Client struct {
 func New(address string, transport http.RoundTripper, credential string) (*Client, error) {
 	base, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, farm.Invalid("controller", "%q is not an http or https address%s", address, suggestAddress(address))
+		return nil, farm.Invalid("controller", "%q is not an http or https URL%s", address, suggestAddress(address))
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
 	base.RawQuery, base.Fragment = "", ""
@@ -166,7 +166,7 @@ func call[T any](ctx context.Context, c *Client, path string, limit time.Duratio
 	var out T
 	body, err := json.Marshal(in)
 	if err != nil {
-		return out, fmt.Errorf("encode for controller: %w", err)
+		return out, fmt.Errorf("encode request to the controller: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -195,7 +195,7 @@ func decode[T any](resp *http.Response) (T, error) {
 	var e api.Envelope[T]
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return e.Body, farm.Unavailable(err, "The controller's answer was cut")
+		return e.Body, farm.Unavailable(err, "The response of the controller was interrupted")
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		var none T

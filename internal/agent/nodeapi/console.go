@@ -52,7 +52,8 @@ func (c *Client) Console(ctx context.Context, nodeID, session string) (*ConsoleC
 			return nil, farm.Errorf(codeOf(resp.StatusCode), "%.*s", maxMessage, e.Message)
 		}
 		return nil, farm.Unavailable(err,
-			"The controller answered %s to a WebSocket; a proxy before it may not let them through", resp.Status)
+			"The controller answered a WebSocket request with %s; check that a proxy in front of it allows WebSockets",
+			resp.Status)
 	}
 	return nil, farm.Unavailable(err, "The controller at %s cannot be reached", c.base.Redacted())
 }

@@ -103,7 +103,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodConnect || r.Header["Upgrade"] != nil {
-		refuse(w, farm.Invalid("request", "is none that a registry answers"))
+		refuse(w, farm.Invalid("request", "not a request that the registry supports"))
 		return
 	}
 	address := to.String()
@@ -135,7 +135,8 @@ func isIdentityHeader(header string) bool {
 func (p *Proxy) registry() (*url.URL, error) {
 	u, err := url.Parse(p.o.Registry())
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, farm.Errorf(farm.CodeUnavailable, "This node knows no registry yet")
+		return nil, farm.Errorf(farm.CodeUnavailable,
+			"This node has not yet received the address of the registry from the controller")
 	}
 	u.User, u.RawQuery, u.Fragment, u.Path = nil, "", "", strings.TrimRight(u.Path, "/")
 	return u, nil
@@ -161,7 +162,8 @@ func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	_ = resp.Body.Close()
 	if r.Body != nil && r.Body != http.NoBody {
-		return nil, farm.Errorf(farm.CodeUnavailable, "What this node shows to the registry had ended; try again")
+		return nil,
+			farm.Errorf(farm.CodeUnavailable, "The registry token of this node expired during the request; try again")
 	}
 	try = r.Clone(r.Context())
 	if err := creds.Authorize(try, c.address); err != nil {

@@ -31,7 +31,7 @@ func socketPathIn(dir string) (socketPath, error) {
 	case len(path) <= longest:
 		return socketPath{path: path}, nil
 	case runtime.GOOS != "linux":
-		return socketPath{}, fmt.Errorf("the name of the data directory is too long for a socket: %s", path)
+		return socketPath{}, fmt.Errorf("data directory path too long for a socket: %s", path)
 	}
 	f, err := os.Open(dir)
 	if err != nil {

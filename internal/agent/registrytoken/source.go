@@ -121,7 +121,7 @@ func (h *Source) Authorize(r *http.Request, address string) error {
 	case farm.CodeOf(err) == farm.CodeForbidden:
 		return err
 	case err != nil:
-		return farm.Unavailable(err, "The controller cannot be asked for what this node shows to the registry")
+		return farm.Unavailable(err, "Getting a registry token from the controller failed")
 	case text != "":
 		r.Header.Set(header, scheme+text)
 	}
@@ -297,6 +297,7 @@ func (h *Source) logRefusal(address string, shown bool, now time.Time) {
 		return
 	}
 	h.told = now
-	h.o.Logger.Warn("registry rejected node token: do controller and registry run with the same root token?",
+	h.o.Logger.Warn(
+		"registry rejected the token of this node: check that controller and registry have the same root token",
 		"registry", address, "token", shown, "key", h.o.Own != nil)
 }

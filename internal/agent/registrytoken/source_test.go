@@ -246,7 +246,7 @@ func TestARefusedPass(t *testing.T) {
 				t.Errorf("%v, %v", taken, err)
 			}
 		}
-		if n := strings.Count(s.log.String(), "registry rejected node token"); n != 1 {
+		if n := strings.Count(s.log.String(), "registry rejected the token of this node"); n != 1 {
 			t.Errorf("said %d times: %s", n, s.log.String())
 		}
 		if strings.Contains(s.log.String(), "pass 3") || s.asked > 4 {

@@ -56,7 +56,7 @@ func Load(file string) (*List, error) {
 		err = json.Unmarshal(raw, l)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read registries %s: %w", file, err)
+		return nil, fmt.Errorf("read list of registries %s: %w", file, err)
 	}
 	return l, nil
 }
@@ -77,7 +77,7 @@ func (l *List) index(name string) int {
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return farm.Invalid("registry", "%q is not an address; write it like http://registry.example:8089", address)
+		return farm.Invalid("registry", "invalid URL %q: want a URL such as http://registry.example:8089", address)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func CheckURL(address string) error {
 // Add adds a registry with a name and makes it the current one. An existing name gets the new address.
 func (l *List) Add(r Registry) error {
 	if !nameForm.MatchString(r.Name) {
-		return farm.Invalid("name", "%q has other characters than letters, digits, '.', '_' and '-'", r.Name)
+		return farm.Invalid("name", "%q: only letters, digits, '.', '_' and '-' are allowed", r.Name)
 	}
 	if err := CheckURL(r.URL); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (l *List) Resolve(name string) (Registry, error) {
 	}
 	if name == "" {
 		if name = l.Current; name == "" {
-			return Registry{}, farm.Refused("No registry is known; run: buildnode registry add <name> <URL>")
+			return Registry{}, farm.Refused("No current registry; run: buildnode registry add <name> <URL>")
 		}
 	}
 	if i := l.index(name); i >= 0 {

@@ -52,7 +52,8 @@ func Boot(o BootOptions) error {
 			return err
 		}
 		err = o.Become(programAt(o.Home, version))
-		o.Logger.Error("an installed version cannot be begun; it is given up", "version", version, "error", err)
+		o.Logger.Error("starting an installed agent version failed; it is not used again", "version", version, "error",
+			err)
 		if err := giveUp(o.Home, version, err); err != nil {
 			return nil // this program runs, and the next start retries
 		}
@@ -69,12 +70,12 @@ func bootOnce(o BootOptions) (version string, err error) {
 	defer lock.Release()
 	s, err := load(o.Home)
 	if err != nil {
-		o.Logger.Error("the state of updates cannot be read; the installed program runs", "error", err)
+		o.Logger.Error("reading the update state failed; the originally installed program runs", "error", err)
 		return "", nil
 	}
 	next, version := s.boot(program{o.Version, o.Path})
 	if err := next.save(o.Home); err != nil {
-		o.Logger.Error("the state of updates cannot be written; the installed program runs", "error", err)
+		o.Logger.Error("writing the update state failed; the originally installed program runs", "error", err)
 		return "", nil
 	}
 	return version, nil
@@ -92,7 +93,7 @@ func giveUp(at datadir.Dir, version string, cause error) error {
 	case s.Good == version:
 		s.Good = ""
 	default:
-		return errors.New("the version is none of the state")
+		return errors.New("the version is not in the update state")
 	}
 	return s.save(at)
 }

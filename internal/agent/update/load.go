@@ -61,7 +61,7 @@ func (s source) fetch(ctx context.Context, p api.AgentPackage, file string, told
 			moved = time.Now()
 			pause.Reset()
 		case time.Since(moved) >= giveUpTime:
-			return fmt.Errorf("%s does not come any further: %w", p.Name, err)
+			return fmt.Errorf("download of %s stalled: %w", p.Name, err)
 		}
 		if have < p.Size {
 			if err := pause.Sleep(ctx); err != nil {
@@ -83,7 +83,7 @@ func (s source) check(p api.AgentPackage, f *os.File, file string) error {
 		return err
 	}
 	if size != p.Size || sum != p.SHA256 {
-		return errors.Join(fmt.Errorf("%s is not the file that was signed: its sha256 is %s, not %s", p.Name,
+		return errors.Join(fmt.Errorf("%s does not match its signature: sha256 is %s, want %s", p.Name,
 			sum, p.SHA256), os.Remove(file))
 	}
 	return f.Sync()
@@ -115,7 +115,7 @@ func (s source) part(
 		return 0, refusal(resp)
 	}
 	if want := fmt.Sprintf("bytes %d-", at); !strings.HasPrefix(resp.Header.Get("Content-Range"), want) {
-		return 0, errFinal{errors.New("the controller answers another part than was asked for")}
+		return 0, errFinal{errors.New("the controller returned another range than requested")}
 	}
 	out := io.NewOffsetWriter(f, at)
 	body := &progressReader{from: io.LimitReader(resp.Body, p.Size-at), moved: func(n int64) {
@@ -129,12 +129,12 @@ func (s source) part(
 // busy or unavailable is worth a retry.
 func refusal(resp *http.Response) error {
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-	err := fmt.Errorf("the controller answers %s: %s", resp.Status, strings.TrimSpace(string(said)))
+	err := fmt.Errorf("the controller responded %s: %s", resp.Status, strings.TrimSpace(string(said)))
 	if resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests {
 		return err
 	}
 	if resp.StatusCode == http.StatusPreconditionFailed {
-		err = errors.New("the controller has another package by now")
+		err = errors.New("the controller now offers another package")
 	}
 	return errFinal{err}
 }

@@ -102,7 +102,7 @@ func load(at datadir.Dir) (state, error) {
 		err = json.Unmarshal(raw, &s)
 	}
 	if err != nil {
-		return state{}, fmt.Errorf("which version is installed: %w", err)
+		return state{}, fmt.Errorf("read the update state: %w", err)
 	}
 	return s, nil
 }

@@ -28,13 +28,13 @@ func unpack(archive io.Reader, dir string) (err error) {
 	defer func() { _ = root.Close() }()
 	zipped, err := gzip.NewReader(archive)
 	if err != nil {
-		return fmt.Errorf("it is not a tar.gz: %w", err)
+		return fmt.Errorf("the package is not a tar.gz file: %w", err)
 	}
 	files := tar.NewReader(zipped)
 	for range maxEntries {
 		entry, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("it contains no program %s", programName)
+			return fmt.Errorf("the package has no program %s", programName)
 		}
 		if err != nil {
 			return err
@@ -43,14 +43,14 @@ func unpack(archive io.Reader, dir string) (err error) {
 			continue
 		}
 		if entry.Typeflag != tar.TypeReg || entry.Size < 1 || entry.Size > maxProgram {
-			return fmt.Errorf("%s in it is not a plain file of 1 to %d bytes", programName, maxProgram)
+			return fmt.Errorf("%s in the package is not a regular file of 1 to %d bytes", programName, maxProgram)
 		}
 		if err := write(root, files); err != nil {
 			return err
 		}
 		return datadir.SyncDir(dir)
 	}
-	return fmt.Errorf("it contains no program %s among its first %d files", programName, maxEntries)
+	return fmt.Errorf("the package has no program %s among its first %d files", programName, maxEntries)
 }
 
 func write(root *os.Root, from io.Reader) error {

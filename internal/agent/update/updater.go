@@ -62,7 +62,7 @@ type Updater struct {
 func New(o Options) *Updater {
 	s, err := load(o.Home)
 	if err != nil {
-		o.Logger.Error("the state of updates is recreated", "error", err)
+		o.Logger.Error("the unreadable update state is replaced by a new one", "error", err)
 	}
 	if s.Base == "" {
 		s = state{Base: o.Version, BasePath: o.Path}
@@ -170,12 +170,12 @@ func (u *Updater) endLocked() {
 func (u *Updater) acceptLocked() {
 	u.state = u.state.confirmed()
 	u.saveLocked()
-	u.log.Info("this version of the agent works", "version", u.o.Version)
+	u.log.Info("new agent version confirmed", "version", u.o.Version)
 }
 
 func (u *Updater) saveLocked() {
 	if err := u.state.save(u.o.Home); err != nil {
-		u.log.Error("the state of updates cannot be written", "error", err)
+		u.log.Error("writing the update state failed", "error", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func (u *Updater) prune(keep []string) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(u.o.Home.Versions(), e.Name())); err != nil {
-			u.log.Warn("an old version of the agent cannot be removed", "version", e.Name(), "error", err)
+			u.log.Warn("removing an old agent version failed", "version", e.Name(), "error", err)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func (u *Updater) Rollback(why string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.onTrialLocked() {
-		return errors.New("this version is on no trial")
+		return errors.New("this agent version is already confirmed; it cannot be rolled back")
 	}
 	file := u.state.BasePath
 	if u.state.Good != "" {
@@ -225,7 +225,7 @@ func (u *Updater) Rollback(why string) error {
 	if err := s.save(u.o.Home); err != nil {
 		return err
 	}
-	u.log.Error("this version of the agent does not work; the one before it comes back", "version", u.o.Version,
+	u.log.Error("new agent version does not work; starting the previous one", "version", u.o.Version,
 		"reason", why, "back", file)
 	err := u.o.Become(file)
 	u.state.Trial, u.state.Failure = nil, nil
@@ -244,7 +244,7 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 		u.fail(asked.ID, err)
 		return
 	}
-	u.log.Info("another version of the agent is here", "version", version)
+	u.log.Info("new agent version installed", "version", version)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if ctx.Err() != nil {
@@ -260,7 +260,7 @@ func (u *Updater) prepare(ctx context.Context, asked api.AgentUpdate) {
 
 // fail ends an update: the agent keeps its version.
 func (u *Updater) fail(id string, err error) {
-	u.log.Error("the agent cannot be updated", "error", err)
+	u.log.Error("agent update failed", "error", err)
 	u.setStatus(id, api.UpdateFailed, 0, err.Error())
 }
 
@@ -286,8 +286,9 @@ func (u *Updater) download(ctx context.Context, asked api.AgentUpdate) (version 
 		return "", err
 	}
 	if free, _, err := host.Disk(dir); err == nil && free < unpacked*p.Size {
-		return "", fmt.Errorf("the node's disk has %d bytes free, and the package of %d bytes needs %d times as much",
-			free, p.Size, unpacked)
+		return "",
+			fmt.Errorf("disk of the node too full: %d bytes free, and a package of %d bytes needs %d times its size",
+				free, p.Size, unpacked)
 	}
 	u.prune([]string{u.o.Version, u.known().Good, u.known().Before, part(p)})
 	file := filepath.Join(dir, part(p))
@@ -325,7 +326,7 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 	raw, err := os.ReadFile(u.o.Keys)
 	if err != nil {
 		return p,
-			fmt.Errorf("this node trusts no key for agent packages (%w): give it one with buildnode join --update-key",
+			fmt.Errorf("no trusted key for agent packages (%w); add one with: buildnode join --update-key",
 				err)
 	}
 	trust, err := license.ParseTrust(raw)
@@ -333,18 +334,19 @@ func (u *Updater) verifyPackage(asked api.AgentUpdate) (p api.AgentPackage, err 
 		return p, fmt.Errorf("%s: %w", u.o.Keys, err)
 	}
 	if p, err = release.Verify(trust, asked.Package.Signed); err != nil {
-		return p, fmt.Errorf("the package is not trusted: %w", err)
+		return p, fmt.Errorf("verify agent package: %w", err)
 	}
 	switch here := (release.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}); {
 	case p.OS != here.OS || p.Arch != here.Arch:
-		return p, fmt.Errorf("the package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
+		return p, fmt.Errorf("the agent package is for %s/%s, and this node is %s", p.OS, p.Arch, here)
 	case farm.OlderVersion(p.Version, u.o.Version) && asked.Force && !u.o.AllowDowngrade:
 		return p,
 			fmt.Errorf(
 				"%s is older than the agent (%s), and the owner of this node does not allow that: run it with "+
 					"--allow-downgrade", p.Version, u.o.Version)
 	case farm.OlderVersion(p.Version, u.o.Version) && !asked.Force:
-		return p, fmt.Errorf("%s is older than the agent, which is %s; it needs an explicit request", p.Version,
+		return p, fmt.Errorf("agent package %s is older than the running agent %s; allow older versions to install it",
+			p.Version,
 			u.o.Version)
 	}
 	return p, nil
@@ -371,10 +373,10 @@ func (u *Updater) install(ctx context.Context, p api.AgentPackage, file string) 
 	}
 	said, err := u.o.Ask(ctx, filepath.Join(dir, programName))
 	if err != nil {
-		return fmt.Errorf("the program in it does not run here: %w", err)
+		return fmt.Errorf("the program in the package does not run on this node: %w", err)
 	}
 	if said != p.Version {
-		return fmt.Errorf("the program in it is %s, not %s", said, p.Version)
+		return fmt.Errorf("the program in the package is version %s, not %s", said, p.Version)
 	}
 	to := filepath.Join(u.o.Home.Versions(), p.Version)
 	if err := os.RemoveAll(to); err != nil {
@@ -393,7 +395,7 @@ func (u *Updater) ReplaceProcess() error {
 	version, status := u.next, u.status
 	if version == "" || status == nil {
 		u.mu.Unlock()
-		return errors.New("no version is ready")
+		return errors.New("no agent update is ready")
 	}
 	before := u.state
 	u.state = u.state.try(status.ID, version)

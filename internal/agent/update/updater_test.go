@@ -385,8 +385,8 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		edit func(n *node)
 		want string
 	}{
-		"a foreign key": {func(n *node) { n.signAs(foreign) }, "no trusted key"},
-		"no key":        {func(n *node) { _ = os.Remove(n.home.UpdateKeys()) }, "--update-key"},
+		"a foreign key":  {func(n *node) { n.signAs(foreign) }, "no trusted key"},
+		"no trusted key": {func(n *node) { _ = os.Remove(n.home.UpdateKeys()) }, "--update-key"},
 		"another platform": {func(n *node) {
 			n.pkg.OS = map[string]string{"linux": "darwin", "darwin": "linux"}[runtime.GOOS]
 			n.signAs(n.secret)
@@ -394,31 +394,31 @@ func TestWhatIsNotInstalled(t *testing.T) {
 		"an older version": {func(n *node) { n.publish("0.9.0-x", n.archive) }, "0.9.0-x is older than the agent"},
 		"other bytes": {func(n *node) {
 			n.archive = bytes.Repeat([]byte("x"), len(n.archive))
-		}, "is not the file that was signed"},
+		}, "does not match its signature"},
 		"fewer bytes": {func(n *node) { n.archive = n.archive[:100] }, "416"},
-		"no archive":  {func(n *node) { n.publish(newVersion, []byte("hello")) }, "it is not a tar.gz"},
+		"no archive":  {func(n *node) { n.publish(newVersion, []byte("hello")) }, "the package is not a tar.gz"},
 		"no program": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "other", "x"))
-		}, "it contains no program buildnode"},
+		}, "the package has no program buildnode"},
 		"a link": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "buildnode>", ""))
-		}, "not a plain file"},
+		}, "not a regular file"},
 		"an empty program": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "buildnode", ""))
-		}, "not a plain file"},
+		}, "not a regular file"},
 		"deeper": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "bin/buildnode", "program "+newVersion))
-		}, "it contains no program"},
+		}, "the package has no program"},
 		"one that is broken": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "buildnode", "junk"))
-		}, "does not run here"},
+		}, "does not run on this node"},
 		"another program": {func(n *node) {
 			n.publish(newVersion, archiveOf(n.t, "buildnode", "program 7"))
 		}, "is 7, not " + newVersion},
 		"not there":         {func(n *node) { n.status = http.StatusNotFound }, "404"},
 		"wrong credential":  {func(n *node) { n.status = http.StatusUnauthorized }, "401"},
-		"another package":   {func(n *node) { n.status = http.StatusPreconditionFailed }, "another package by now"},
-		"a busy controller": {func(n *node) { n.status = http.StatusServiceUnavailable }, "does not come any further"},
+		"another package":   {func(n *node) { n.status = http.StatusPreconditionFailed }, "now offers another package"},
+		"a busy controller": {func(n *node) { n.status = http.StatusServiceUnavailable }, "stalled"},
 	} {
 		bubble(t, func(t *testing.T, n *node) {
 			tt.edit(n)

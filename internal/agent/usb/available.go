@@ -72,7 +72,7 @@ func (o *AvailableDevices) reread() bool {
 	}
 	o.stamp = stamp{info.ModTime(), info.Size(), info}
 	if o.list, err = o.claims.List(); err != nil {
-		o.log.Warn("no USB devices are offered: their claims cannot be read", "error", err)
+		o.log.Warn("reading the USB claims failed; no USB devices are offered", "error", err)
 		o.list = nil
 	}
 	return true

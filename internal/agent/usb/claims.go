@@ -77,16 +77,16 @@ func (c Claims) List() ([]Claim, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("USB claims: %w", err)
+		return nil, fmt.Errorf("read USB claims: %w", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return nil, fmt.Errorf("USB claims: %w", err)
+		return nil, fmt.Errorf("read USB claims: %w", err)
 	}
 	list, err := parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("USB claims in %s: %w", c.file, err)
+		return nil, fmt.Errorf("read USB claims in %s: %w", c.file, err)
 	}
 	return list, nil
 }
@@ -99,7 +99,7 @@ type content struct {
 // parse reads the content of the file.
 func parse(raw []byte) ([]Claim, error) {
 	if len(raw) > maxFile {
-		return nil, fmt.Errorf("more than %d bytes", maxFile)
+		return nil, fmt.Errorf("claims file has more than %d bytes", maxFile)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
@@ -108,7 +108,7 @@ func parse(raw []byte) ([]Claim, error) {
 		return nil, err
 	}
 	if len(in.Claims) > MaxClaims {
-		return nil, fmt.Errorf("%d claims; want at most %d", len(in.Claims), MaxClaims)
+		return nil, fmt.Errorf("claims file has %d claims; want at most %d", len(in.Claims), MaxClaims)
 	}
 	var list []Claim
 	for _, c := range in.Claims {
@@ -140,7 +140,7 @@ func (c Claims) Add(device, name string) (Claim, error) {
 	}
 	return claim, c.change(func(list []Claim) ([]Claim, error) {
 		if list = put(list, claim); len(list) > MaxClaims {
-			return nil, farm.Refused("This node has %d claims of USB devices already; release some first", MaxClaims)
+			return nil, farm.Refused("USB claim limit (%d) reached; release some", MaxClaims)
 		}
 		return list, nil
 	})
@@ -159,7 +159,7 @@ func (c Claims) Remove(what string) (gone []Claim, err error) {
 			}
 		}
 		if len(gone) == 0 {
-			return nil, farm.Errorf(farm.CodeNotFound, "Nothing is claimed as %q; see: buildnode usb list", what)
+			return nil, farm.Errorf(farm.CodeNotFound, "USB claim %q not found; see: buildnode usb list", what)
 		}
 		return left, nil
 	})
@@ -169,7 +169,7 @@ func (c Claims) Remove(what string) (gone []Claim, err error) {
 // change replaces the file, one writer at a time.
 func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
 	lock, err := datadir.LockFile(c.file+".lock",
-		farm.Errorf(farm.CodeConflict, "Another command changes the claims of USB devices; try again"))
+		farm.Errorf(farm.CodeConflict, "Another command is changing the USB claims; try again"))
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (c Claims) change(do func([]Claim) ([]Claim, error)) error {
 	}
 	raw, err := json.MarshalIndent(content{list}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("USB claims: %w", err)
+		return fmt.Errorf("write USB claims: %w", err)
 	}
 	return datadir.WriteFile(c.file, append(raw, '\n'))
 }

@@ -40,11 +40,11 @@ func Read(tree string) ([]Device, error) {
 	entries, err := os.ReadDir(tree)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil,
-			farm.Refused("This host does not show its USB devices (%s not found): they can be claimed on Linux only",
+			farm.Refused("USB devices of this host cannot be listed (%s not found); claims require Linux",
 				tree)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("USB devices: %w", err)
+		return nil, fmt.Errorf("list USB devices: %w", err)
 	}
 	var list []Device
 	for _, e := range entries {

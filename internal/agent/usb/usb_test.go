@@ -60,7 +60,8 @@ var (
 
 func TestRead(t *testing.T) {
 	b := newBus(t)
-	if _, err := Read(b.tree); farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "on Linux only") {
+	if _, err := Read(b.tree); farm.CodeOf(err) != farm.CodeRefused ||
+		!strings.Contains(err.Error(), "claims require Linux") {
 		t.Errorf("no tree: %v", err)
 	}
 	b.plug("3-1.2", phone)
@@ -236,7 +237,7 @@ func TestOffer(t *testing.T) {
 		}
 		want()
 		want()
-		if n := strings.Count(log.String(), "claims cannot be read"); n != 1 {
+		if n := strings.Count(log.String(), "reading the USB claims failed"); n != 1 {
 			t.Errorf("said %d times: %s", n, log.String())
 		}
 		if err := os.Remove(claims.file); err != nil {

@@ -150,7 +150,7 @@ func (o jsonObject) drives(files []string) error {
 		return err
 	}
 	if len(drives) != len(files) {
-		return farm.Refused("The VM has %d disks and its template %d", len(files), len(drives))
+		return farm.Refused("The VM has %d disks, but its template has %d", len(files), len(drives))
 	}
 	if len(drives) == 0 {
 		return nil

@@ -76,7 +76,7 @@ func Spec(config api.TemplateConfig, at Files, o *api.StartOrder) (hv.Spec, erro
 
 func checkName(what, name string) error {
 	if name == "" || name != filepath.Base(name) || !filepath.IsLocal(name) {
-		return farm.Refused("The template names a %s %q, which is not a plain file name", what, name)
+		return farm.Refused("The template has a %s %q, which is a path and not a file name", what, name)
 	}
 	return nil
 }
@@ -120,7 +120,9 @@ func state(config api.TemplateConfig, dir string) (*hv.State, error) {
 		return nil, err
 	}
 	if config.StatePin == nil {
-		return nil, farm.Refused("The template has a saved state that does not say where it loads")
+		return nil,
+			farm.Refused(
+				"The template has a saved memory state without the QEMU version and machine type that can load it")
 	}
 	return &hv.State{Path: filepath.Join(dir, config.StateFile), Pin: hv.Compat(*config.StatePin)}, nil
 }

@@ -112,7 +112,7 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 			if code != 0 || strings.TrimSpace(said) != "[]" {
 				t.Errorf("%d: %s\n%s", code, said, log)
 			}
-			if tokenThere == scriptRoot && strings.Contains(log, "does not take what this node shows") {
+			if tokenThere == scriptRoot && strings.Contains(log, "registry rejected the token of this node") {
 				t.Errorf("the agent says: %s", log)
 			}
 			if strings.Contains(log, scriptRoot) || strings.Contains(log, private[100:140]) ||

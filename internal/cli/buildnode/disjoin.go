@@ -59,7 +59,7 @@ func (o *DisjoinOptions) run(ctx context.Context) error {
 	err = client.Disjoin(ctx, id.NodeID)
 	gone := farm.CodeOf(err) == farm.CodeUnauthenticated // already removed there
 	if err != nil && !gone && !o.Force {
-		return fmt.Errorf("%w (--force disjoins without the controller)", err)
+		return fmt.Errorf("%w; use --force to disjoin without the controller", err)
 	}
 	lock, err := awaitLock(ctx, at)
 	if err != nil {

@@ -45,7 +45,7 @@ func (f *tagFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.Tag, "tag", "t", "", "tag of the new version")
 	fs.StringVarP(&f.Description, "description", "d", "", "description of the new version")
-	fs.StringVarP(&f.Existing, "vm", "v", "", "existing template of the registry (name or id) that gets the tag")
+	fs.StringVarP(&f.Existing, "vm", "v", "", "existing registry template (name or ID) that gets the new tag")
 	_ = cmd.MarkFlagRequired("tag")
 }
 

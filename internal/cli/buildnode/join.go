@@ -47,7 +47,7 @@ func joinCommand(g *globals) *cobra.Command {
 join token is printed by "buildyard node token" on the controller's machine. With authentication an
 API key or a certificate with the permission to configure nodes also works; a node port may admit
 machines without credentials.
-Joining the same controller again keeps the node id, the instances and all settings that are not
+Joining the same controller again keeps the node ID, the instances and all settings that are not
 given: name, groups, capacity, reserved space, VLANs, and the configuration by an operator.
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
@@ -77,7 +77,7 @@ Start the agent afterwards with "buildnode run".`,
 	token.add(cmd)
 	fs.StringVar(&o.Name, "name", "", "name of the node (default: the host name)")
 	fs.StringVar(&o.Host, "host", "", "address of the VMs on this node (default: the one that reaches the controller)")
-	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or id")
+	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups, by name or ID")
 	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs (default: as set by the controller)")
 	fs.StringVar(&o.Reserve, "reserve-space", "",
 		`disk space that templates leave free, as 1024B, 10KB, 140MB, 45GB or 20% (default "20%")`)
@@ -139,7 +139,7 @@ func (o *JoinOptions) identity() (datadir.Identity, error) {
 	}
 	if id.Name = cmp.Or(o.Name, id.Name); id.Name == "" {
 		if id.Name, err = os.Hostname(); err != nil {
-			return id, fmt.Errorf("host name: %w; set --name", err)
+			return id, fmt.Errorf("read the host name: %w; set --name", err)
 		}
 	}
 	if o.Groups != nil {

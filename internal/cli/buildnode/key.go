@@ -51,7 +51,7 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 	key, err := &userKey{text: k.text}, error(nil)
 	if k.file != "" {
 		if key.text, err = config.ReadSecret(k.file, in); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--api-key-file %s: %w", k.file, err))
+			return nil, cli.Usage(fmt.Errorf("read --api-key-file %s: %w", k.file, err))
 		}
 	}
 	if k.file != "" && k.file != "-" {

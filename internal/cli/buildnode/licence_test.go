@@ -44,7 +44,7 @@ func TestLicenseOfANode(t *testing.T) {
 	flags := []string{"--license-file", file, "--license-authority", public}
 	issue(license.Controller, time.Time{})
 	if code, said := n.main(t.Context(), append([]string{"run", "--driver", "sim"}, flags...)...); code != 1 ||
-		!strings.Contains(said, "it is for another product: controller, not node") {
+		!strings.Contains(said, "the license key is for another product: controller, not node") {
 		t.Errorf("%d: %s", code, said)
 	}
 	issue(license.Node, time.Date(2020, 1, 31, 0, 0, 0, 0, time.UTC))

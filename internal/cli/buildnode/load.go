@@ -50,15 +50,15 @@ starts a job when its last one has ended.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.Controller, "controller", "", "URL of the controller")
-	fs.StringVar(&o.Template, "template", "", "id of the template to start")
+	fs.StringVar(&o.Template, "template", "", "ID of the template to start")
 	fs.StringVar(&o.Tag, "tag", "", "tag of the version (default: the latest)")
-	fs.StringVar(&o.Group, "group-id", "", "id of the node group to start on")
+	fs.StringVar(&o.Group, "group-id", "", "ID of the node group to start on")
 	fs.StringVar(&o.Profile, "profile", loadgen.Profiles[0].Name,
 		"profile: "+strings.Join(loadgen.ProfileNames(), ", "))
 	fs.Float64Var(&o.Rate, "rate", 0, "jobs started per second; 0: unlimited")
 	fs.IntVar(&o.Callers, "callers", 64, "maximum concurrent calls")
 	fs.DurationVar(&o.Hold, "hold", 10*time.Second, "average run time of an instance, varied by up to a half")
-	fs.DurationVar(&o.Duration, "duration", time.Minute, "time during which jobs are started")
+	fs.DurationVar(&o.Duration, "duration", time.Minute, "duration of the load: how long jobs are started")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of random values")
 	addTLS(fs, &o.TLS, "controller")
 	o.Login.add(fs)

@@ -103,7 +103,7 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 	if l.token != "" {
 		token, err := config.ReadSecret(l.token, in)
 		if err != nil {
-			return nil, "", cli.Usage(fmt.Errorf("root token %s: %w", l.token, err))
+			return nil, "", cli.Usage(fmt.Errorf("read root token %s: %w", l.token, err))
 		}
 		return client.RootToken(token), "the root user", nil
 	}
@@ -113,7 +113,7 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 	text := l.key
 	if text == "-" || isFile(text) || bool(kept) {
 		if text, err = config.ReadSecret(l.key, in); err != nil {
-			return nil, "", cli.Usage(fmt.Errorf("private key %s: %w", l.key, err))
+			return nil, "", cli.Usage(fmt.Errorf("read private key %s: %w", l.key, err))
 		}
 	}
 	key, err := client.ParseUserKey(l.id, text)

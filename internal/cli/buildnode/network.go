@@ -20,7 +20,7 @@ type vlanFlags struct {
 
 func (f *vlanFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.ids, "vlan", nil,
-		"VLANs of guests: an id with a bridge of this host, as 10=br10, or ids and ranges, as 20,100-110, over "+
+		"VLANs of guests: an ID with a bridge of this host, as 10=br10, or IDs and ranges, as 20,100-110, over "+
 			"--vlan-uplink")
 	fs.StringVar(&f.uplink, "vlan-uplink", "",
 		"network device of this host for tagged frames; a bridge is created on it for each VLAN in use")

@@ -282,7 +282,7 @@ func (n *Node) sweep(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := n.templates.RemoveStalePulls(); err != nil {
-			n.log.WarnContext(ctx, "remove interrupted pulls failed", "error", err)
+			n.log.WarnContext(ctx, "removing interrupted pulls failed", "error", err)
 		}
 		select {
 		case <-ticker.C:

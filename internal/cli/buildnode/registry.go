@@ -245,7 +245,7 @@ func template(ctx context.Context, client *transfer.Client, name string) (api.Te
 	case 1:
 		return client.Detail(ctx, ids[0])
 	}
-	return api.TemplateDetail{}, farm.Refused("%d templates of the registry match %q; want an id: %s", len(ids), name,
+	return api.TemplateDetail{}, farm.Refused("%d templates of the registry match %q; use an ID: %s", len(ids), name,
 		strings.Join(ids, ", "))
 }
 

@@ -39,7 +39,7 @@ pulled data is next to the file.`,
 		},
 	}
 	cmd.Flags().StringVarP(&o.Tag, "tag", "t", "", "tag to export (default: the latest)")
-	cmd.Flags().StringVar(&o.Disk, "disk", "", "disk of the version (default: the boot disk)")
+	cmd.Flags().StringVar(&o.Disk, "disk", "", "disk of the version to export (default: the boot disk)")
 	formatFlag(cmd, &o.Format)
 	return cmd
 }

@@ -25,7 +25,7 @@ func registryPush(r *registryOptions) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push <vm>",
 		Short: "Push a local template as a new tag",
-		Long: `push publishes a local template as a new tag of the registry's template with the same id, which the first
+		Long: `push publishes a local template as a new tag of the registry's template with the same ID, which the first
 push creates. With -v it becomes a tag of another, existing template. Of a disk that was pushed or
 pulled before, only the changes are sent. Repeating the command resumes an interrupted push. The
 disk must not change during the push.`,

@@ -45,7 +45,8 @@ start. A version that does not reach the controller is rolled back to the previo
 	cmd.Flags().StringVar(&o.UpdateKeys, "update-key", "",
 		"file with the trusted public keys of agent packages (default: those from the first join)")
 	cmd.Flags().StringVar(&o.License.File, "license-file", "",
-		"license file of this node; with an expired license it gets no new VMs (default: only that of its hypervisor)")
+		"license file of this node; if the license has expired, the node gets no new VMs (default: only the license "+
+			"of its hypervisor counts)")
 	cmd.Flags().StringVar(&o.License.Authority, "license-authority", "",
 		"file with the public keys of the license authority (default: authority.pub in /etc/buildyard and in the "+
 			"user's configuration directory)")
@@ -58,9 +59,9 @@ start. A version that does not reach the controller is rolled back to the previo
 func addDriver(cmd *cobra.Command, o *NodeOptions) {
 	cmd.Flags().StringVar(&o.Driver, "driver", DriverQEMU, "hypervisor driver: qemu, or sim for simulated VMs")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", "",
-		"dedicated user of QEMU when this program runs as root (default: buildyard if it exists, else user id 65525)")
+		"user that QEMU runs as when this program runs as root (default: buildyard if it exists, else user ID 65525)")
 	cmd.Flags().BoolVar(&o.RequireIsolation, "require-isolation", false,
-		"refuse to start VMs while the firewall rule that keeps guests off this host is missing")
+		"refuse to start VMs while the firewall rules that isolate guests from this host are missing")
 	cmd.Flags().StringVar(&o.Bridge, "bridge", "",
 		"bridge of this host for network mode bridge (default: the mode is refused)")
 	cmd.Flags().StringVar(&o.VNCListen, "vnc-listen", "",

@@ -67,7 +67,7 @@ The same --seed produces the same values.`,
 	key.add(fs)
 	addTLS(fs, &o.Certs, "controller")
 	fs.StringVar(&o.Name, "name", "sim", "prefix of the nodes' names")
-	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or ids)")
+	fs.StringSliceVar(&o.Groups, "groups", nil, "node groups (names or IDs)")
 	fs.IntVar(&o.Capacity, "capacity", 0, "maximum VMs per node (default: as set by the controller)")
 	fs.BoolVar(&o.RealPull, "real-pull", false, "pull real templates (requires --data-dir)")
 	fs.StringVar(&o.Dir, "data-dir", "", "data directory of nodes and VMs (default: in memory)")

@@ -52,7 +52,7 @@ func readToken(file string, in io.Reader) (string, error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return "", cli.Usage(fmt.Errorf("--token-file: %w", err))
+			return "", cli.Usage(fmt.Errorf("read --token-file: %w", err))
 		}
 		defer f.Close()
 		in = f
@@ -61,7 +61,7 @@ func readToken(file string, in io.Reader) (string, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(in, maxToken))
 	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
+		return "", fmt.Errorf("read join token: %w", err)
 	}
 	return strings.TrimSpace(string(raw)), nil
 }

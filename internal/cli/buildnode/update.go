@@ -22,7 +22,7 @@ import (
 func runNode(ctx context.Context, o NodeOptions) error {
 	self, err := selfexec.Path()
 	if err != nil {
-		return fmt.Errorf("path of this program: %w", err)
+		return fmt.Errorf("find the path of this program: %w", err)
 	}
 	err = update.Boot(update.BootOptions{
 		Home: o.Home, Version: obs.FullVersion(), Path: self, Become: selfexec.Exec, Logger: o.Logger,
@@ -80,10 +80,10 @@ func updateKeys(path string) (string, error) {
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return "", fmt.Errorf("--update-key: %w", err)
+		return "", fmt.Errorf("read --update-key: %w", err)
 	}
 	if _, err := license.ParseTrust(raw); err != nil {
-		return "", fmt.Errorf("--update-key %s: %w", path, err)
+		return "", fmt.Errorf("read --update-key %s: %w", path, err)
 	}
 	return string(raw), nil
 }
@@ -97,7 +97,7 @@ func trustKeys(at datadir.Dir, own, given string) error {
 			return nil
 		}
 		if _, err := license.ParseTrust([]byte(given)); err != nil {
-			return fmt.Errorf("agent package keys of the controller: %w", err)
+			return fmt.Errorf("invalid agent package keys from the controller: %w", err)
 		}
 		keys = given
 	}

@@ -81,7 +81,7 @@ func (f *settingFlags) add(cmd *cobra.Command, fs *pflag.FlagSet) {
 	fs.StringVar(&f.network, "network", "", "network mode: "+strings.Join(localtemplate.Networks, ", "))
 	fs.StringVar(&f.firmware, "firmware", "", "firmware: bios or uefi")
 	fs.StringArrayVar(&f.ports, "port", nil,
-		`port rule name:guest[:host][/udp], repeatable; "ssh" is ssh:22, "none" for no rules`)
+		`port rule name:guest[:host][/udp]; repeatable; "ssh" is ssh:22, "none" removes all rules`)
 	for flag, choice := range map[string][]string{
 		"arch": localtemplate.Archs, "network": localtemplate.Networks, "firmware": localtemplate.Firmwares,
 	} {
