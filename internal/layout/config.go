@@ -49,7 +49,7 @@ func CanonicalConfig(raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	if !bytes.Equal(back, canonical) {
-		return nil, fmt.Errorf("configuration holds values that YAML cannot keep")
+		return nil, fmt.Errorf("configuration has values that YAML cannot represent")
 	}
 	return canonical, nil
 }
@@ -106,7 +106,7 @@ func tree(v any) (*yaml.Node, error) {
 	case nil:
 		return scalar("!!null", "null"), nil
 	default:
-		return nil, fmt.Errorf("a value of the type %T", v)
+		return nil, fmt.Errorf("configuration has a value of the unsupported type %T", v)
 	}
 }
 
@@ -143,7 +143,7 @@ func decodeJSON(raw []byte) (map[string]any, error) {
 		return nil, errors.New("configuration is not one JSON object")
 	}
 	if depth(object, maxDepth) < 0 {
-		return nil, fmt.Errorf("configuration has values that lie more than %d deep in others", maxDepth)
+		return nil, fmt.Errorf("configuration is nested more than %d levels deep", maxDepth)
 	}
 	return numbers(object).(map[string]any), nil
 }

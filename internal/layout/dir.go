@@ -54,7 +54,7 @@ func Open(base string) (*Dir, error) {
 // Create opens a storage for writing and creates missing directories.
 func Create(base string, hooks Hooks) (*Dir, error) {
 	if err := os.MkdirAll(base, 0o750); err != nil {
-		return nil, fmt.Errorf("make storage directory: %w", err)
+		return nil, fmt.Errorf("create storage directory: %w", err)
 	}
 	f, err := OpenSafeDir(base, hooks)
 	if err != nil {
@@ -78,7 +78,7 @@ func (f *SafeDir) syncParent(base string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open parent of the storage: %w", err)
+		return fmt.Errorf("open parent directory of the storage: %w", err)
 	}
 	f.Step("base.dirsync")
 	return errors.Join(f.Sync(parent), parent.Close())
@@ -92,14 +92,14 @@ func (d *Dir) Base() string { return d.base }
 func (d *Dir) Present() error {
 	there, err := os.Stat(d.base)
 	if err != nil {
-		return fmt.Errorf("look for the storage: %w", err)
+		return fmt.Errorf("check the storage directory: %w", err)
 	}
 	here, err := d.root.Stat(".")
 	if err != nil {
-		return fmt.Errorf("look at the storage: %w", err)
+		return fmt.Errorf("check the storage directory: %w", err)
 	}
 	if !os.SameFile(there, here) {
-		return fmt.Errorf("another directory is at %s by now", d.base)
+		return fmt.Errorf("the storage directory %s was replaced by another one", d.base)
 	}
 	return nil
 }
@@ -172,10 +172,10 @@ func (d *Dir) Template(id string) (Template, error) {
 		return t, fmt.Errorf("%s: %w", templateFile, err)
 	}
 	if t.Schema > Schema {
-		return t, fmt.Errorf("%w: its schema is %d, this program knows %d", ErrNewer, t.Schema, Schema)
+		return t, fmt.Errorf("%w: its schema is %d, this program supports up to %d", ErrNewer, t.Schema, Schema)
 	}
 	if t.ID != id {
-		return t, fmt.Errorf("%s names the id %q", templateFile, t.ID)
+		return t, fmt.Errorf("%s has the ID %q of another template", templateFile, t.ID)
 	}
 	if err := t.Validate(); err != nil {
 		return t, fmt.Errorf("%s: %w", templateFile, err)
@@ -186,10 +186,10 @@ func (d *Dir) Template(id string) (Template, error) {
 
 // ErrGeneration is the failure of a compare-and-swap: the template on disk has another generation than the
 // write expects.
-var ErrGeneration = errors.New("template generation moved")
+var ErrGeneration = errors.New("template was changed concurrently")
 
 // ErrTooLong is the failure to write a template with more versions and layers than a template.json may contain.
-var ErrTooLong = fmt.Errorf("%s would be longer than %d bytes", templateFile, maxTemplate)
+var ErrTooLong = fmt.Errorf("%s would have more than %d bytes", templateFile, maxTemplate)
 
 func (d *Dir) maxTemplate() int64 { return cmp.Or(d.hooks.MaxTemplate, maxTemplate) }
 

@@ -74,7 +74,7 @@ func (f *SafeDir) MkdirAll(name string) error {
 		}
 	}
 	if err := f.root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make directory: %w", err)
+		return fmt.Errorf("create directory: %w", err)
 	}
 	f.Step("mkdir.dirsync")
 	return f.SyncDir(path.Dir(name))

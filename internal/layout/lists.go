@@ -73,7 +73,7 @@ const Aside = "aside_dir"
 // nanoseconds. It returns the new path relative to the storage.
 func (d *Dir) Quarantine(id string, stamp int64) (string, error) {
 	if !localName(id) {
-		return "", fmt.Errorf("%q is not the name of a directory", id)
+		return "", fmt.Errorf("%q is not a directory name", id)
 	}
 	if err := d.MkdirAll(Aside); err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func (d *Dir) QuarantinedNames() ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what was set aside: %w", err)
+		return nil, fmt.Errorf("list quarantined templates: %w", err)
 	}
 	var out []string
 	for _, e := range entries {

@@ -48,14 +48,14 @@ func (d *Dir) Pulls(id string) (map[string]int64, error) {
 func (d *Dir) AppendPull(id, content string, when int64) error {
 	f, err := d.root.OpenFile(path.Join(VMDir, id, pullsFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
-		return fmt.Errorf("record pull: %w", err)
+		return fmt.Errorf("record time of a pull: %w", err)
 	}
 	_, err = fmt.Fprintf(f, "%d %s\n", when, content)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("record pull: %w", err)
+		return fmt.Errorf("record time of a pull: %w", err)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (d *Dir) fillReserve(name string, size int64) error {
 	d.Step("reserve.create")
 	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("make the reserve: %w", err)
+		return fmt.Errorf("create disk reserve: %w", err)
 	}
 	allocated, err := allocate(f, size)
 	if err == nil && !allocated {
@@ -47,7 +47,7 @@ func (d *Dir) fillReserve(name string, size int64) error {
 		err = d.Sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("make the reserve: %w", err)
+		return fmt.Errorf("create disk reserve: %w", err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (d *Dir) DropReserve() (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("release the reserve: %w", err)
+		return false, fmt.Errorf("release disk reserve: %w", err)
 	}
 	return true, nil
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // ErrNote is the error for a file that is not a report with a note.
-var ErrNote = errors.New("it is not the results of a scan")
+var ErrNote = errors.New("the file is not a stored scan report")
 
 func scansPath(id string) string { return path.Join(VMDir, id, scansDir) }
 
@@ -78,7 +78,7 @@ func (s *ScanDraft) Write(p []byte) (int, error) { return s.zip.Write(p) }
 // Seal ends the report and makes it durable with its note, which does not end in a space.
 func (s *ScanDraft) Seal(note []byte) error {
 	if len(note) > MaxNote {
-		return fmt.Errorf("the note of a report is longer than %d bytes", MaxNote)
+		return fmt.Errorf("the summary of a scan report has more than %d bytes", MaxNote)
 	}
 	err := s.zip.Close()
 	if err == nil {
@@ -101,7 +101,7 @@ func (s *ScanDraft) Seal(note []byte) error {
 // Commit makes a sealed report the current one of a content, in place of an older one.
 func (s *ScanDraft) Commit(content string) error {
 	if !hexDigits(content, 64) {
-		return fmt.Errorf("%q is not a content id", content)
+		return fmt.Errorf("%q is not a content ID", content)
 	}
 	if err := s.dir.Replace("scan", s.temp, scanPath(s.id, content)); err != nil {
 		return err
@@ -132,7 +132,7 @@ type StoredScan struct {
 // OpenScan opens the report about a content; fs.ErrNotExist when there is none.
 func (d *Dir) OpenScan(id, content string) (*StoredScan, error) {
 	if !hexDigits(content, 64) {
-		return nil, fmt.Errorf("%q is not a content id: %w", content, fs.ErrNotExist)
+		return nil, fmt.Errorf("%q is not a content ID: %w", content, fs.ErrNotExist)
 	}
 	file, err := d.root.Open(scanPath(id, content))
 	if err != nil {
@@ -182,7 +182,7 @@ func (d *Dir) Scans(id string) (map[string][]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the results of scans: %w", err)
+		return nil, fmt.Errorf("list stored scan reports: %w", err)
 	}
 	notes := map[string][]byte{}
 	for _, e := range entries {
@@ -210,7 +210,7 @@ func (d *Dir) note(id, content string) ([]byte, error) {
 // RemoveScan removes the report about a content permanently; a missing one is not an error.
 func (d *Dir) RemoveScan(id, content string) error {
 	if !hexDigits(content, 64) {
-		return fmt.Errorf("%q is not a content id", content)
+		return fmt.Errorf("%q is not a content ID", content)
 	}
 	if err := d.RemoveAll("unscan", scanPath(id, content)); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (d *Dir) PruneScans(id string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the results of scans: %w", err)
+		return fmt.Errorf("list stored scan reports: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), tempSuffix) {

@@ -13,7 +13,7 @@ import (
 const Schema = 1
 
 // ErrNewer is in the chain of the error about a template that a newer program wrote: it is not damaged.
-var ErrNewer = errors.New("the template was written by a newer program")
+var ErrNewer = errors.New("the template was written by a newer version of this program")
 
 // Kinds of a File.
 const (
@@ -140,19 +140,19 @@ func (v *Version) addSize(seen map[string]bool) int64 {
 // Validate checks all properties that readers rely on.
 func (t *Template) Validate() error {
 	if t.Schema != Schema {
-		return fmt.Errorf("schema %d is not %d", t.Schema, Schema)
+		return fmt.Errorf("unsupported schema %d: want %d", t.Schema, Schema)
 	}
 	if id, ok := ParseID(t.ID); !ok || id != t.ID {
-		return fmt.Errorf("id %q is not a UUID", t.ID)
+		return fmt.Errorf("ID %q is not a UUID", t.ID)
 	}
 	if !ValidArch(t.Arch) || !ValidText(t.Name, 255) || t.Gen < 1 {
-		return fmt.Errorf("name, arch or generation is not valid")
+		return fmt.Errorf("invalid name, architecture or generation")
 	}
 	tags := map[string]bool{}
 	for i := range t.Versions {
 		v := &t.Versions[i]
 		if v.Number != i {
-			return fmt.Errorf("version %d is at place %d", v.Number, i)
+			return fmt.Errorf("version %d is at position %d of the list", v.Number, i)
 		}
 		if tags[v.Tag] {
 			return fmt.Errorf("tag %q occurs twice", v.Tag)
@@ -167,18 +167,18 @@ func (t *Template) Validate() error {
 
 func (v *Version) validate() error {
 	if !ValidTag(v.Tag) || !ValidArch(v.Arch) || !hexDigits(v.ContentID, 64) {
-		return fmt.Errorf("tag, arch or content id is not valid")
+		return fmt.Errorf("invalid tag, architecture or content ID of a version")
 	}
 	names := map[string]bool{}
 	for _, f := range v.Files {
 		if !ValidFileName(f.Name) || names[f.Name] || (f.Kind != Disk && f.Kind != State) || f.Size < 0 ||
 			len(f.Layers) == 0 {
-			return fmt.Errorf("file %q is not valid", f.Name)
+			return fmt.Errorf("invalid file %q", f.Name)
 		}
 		names[f.Name] = true
 		for _, l := range f.Layers {
 			if !l.valid() {
-				return fmt.Errorf("layer %q of file %q is not valid", l.Root, f.Name)
+				return fmt.Errorf("invalid layer %q of file %q", l.Root, f.Name)
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func (d *Dir) versionFile(id string, v *Version, name string, limit int64) ([]by
 			continue
 		}
 		if strings.TrimSpace(string(held)) != v.ContentID {
-			err = fmt.Errorf("directory of version %d holds other content", v.Number)
+			err = fmt.Errorf("the directory of version %d has the content of another version", v.Number)
 			continue
 		}
 		if raw, err = d.read(path.Join(dir, name), limit); err == nil {

@@ -61,7 +61,7 @@ func (r *Registry) evictSession(ctx context.Context, all []*session) error {
 			continue
 		}
 		defer s.commit.Unlock()
-		r.log.Info("push session evicted", "session", s.id, "template", s.target)
+		r.log.Info("push session evicted to admit a new one", "session", s.id, "template", s.target)
 		return r.endSession(ctx, s)
 	}
 	return farm.Busy(retryPush, "Limit of %d unfinished pushes reached (setting %s); try again later", len(all),
@@ -82,7 +82,7 @@ func (r *Registry) endEmpty(ctx context.Context) {
 			continue
 		}
 		if err := r.expire(ctx, s); err != nil {
-			r.log.Warn("a push of which nothing came could not be ended", "session", s.id, "error", err)
+			r.log.Warn("ending an idle push session failed", "session", s.id, "error", err)
 		}
 	}
 }

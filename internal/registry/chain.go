@@ -95,7 +95,7 @@ func (r *Registry) chains(ctx context.Context, req api.PushRequest, on []string)
 			return nil, noParent(f)
 		case len(chain) >= blob.MaxChain:
 			return nil, farm.Errorf(farm.CodeNoParent,
-				"%s rests on a chain of %d layers, which is the most there can be: send the disk as a whole", f.Name,
+				"%s has a layer chain of %d layers, which is the maximum: push the complete disk", f.Name,
 				len(chain))
 		}
 		out[i] = chain
@@ -174,7 +174,7 @@ func tipsOf(t *layout.Template) map[string]bool {
 
 func noParent(f api.PushFile) error {
 	return farm.Errorf(farm.CodeNoParent,
-		"The registry does not hold layer %s, which %s rests on: send the disk as a whole", cmp.Or(f.Parent, f.Root),
+		"Parent layer %s of %s not found in the registry: push the complete disk", cmp.Or(f.Parent, f.Root),
 		f.Name)
 }
 

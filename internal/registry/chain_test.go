@@ -217,8 +217,8 @@ func TestParentsAreChecked(t *testing.T) {
 		}
 	}
 	err := negotiate(func(f *api.PushFile) { f.Parent = v1.root() })
-	if want := "The registry does not hold layer " + v1.root() +
-		", which disk rests on: send the disk as a whole"; err.Error() != want {
+	if want := "Parent layer " + v1.root() +
+		" of disk not found in the registry: push the complete disk"; err.Error() != want {
 		t.Errorf("%v", err)
 	}
 	// An index whose parent differs from the announced one.

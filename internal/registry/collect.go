@@ -51,7 +51,7 @@ const MaxPause = 10 * time.Minute
 // collection.
 func (r *Registry) Pause(length time.Duration) error {
 	if length < 0 || length > MaxPause {
-		return farm.Invalid("seconds", "must be between 0 and %d", int(MaxPause/time.Second))
+		return farm.Invalid("seconds", "must be between 0 and %d seconds", int(MaxPause/time.Second))
 	}
 	r.pausing.Lock()
 	defer r.pausing.Unlock()
@@ -118,7 +118,7 @@ func (r *Registry) expire(ctx context.Context, s *session) error {
 	}
 	defer s.commit.Unlock()
 	if s.done() == nil {
-		r.log.Info("push given up after it was idle", "session", s.id, "template", s.target)
+		r.log.Info("idle push session ended", "session", s.id, "template", s.target)
 	}
 	return r.endSession(ctx, s)
 }
@@ -174,6 +174,6 @@ func (r *Registry) trash(ctx context.Context, root blob.Digest, now time.Time) e
 	}
 	r.metrics.collected.Inc()
 	r.metrics.freed.Add(l.size)
-	r.log.Info("layer collected", "layer", root.String())
+	r.log.Info("unreferenced layer moved to the trash", "layer", root.String())
 	return nil
 }

@@ -72,7 +72,7 @@ var kinds = map[reflect.Kind]string{
 func misfit(err error) error {
 	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok {
-		return farm.Invalid("config", "is not one JSON object")
+		return farm.Invalid("config", "configuration is not one JSON object")
 	}
 	kind := kinds[e.Type.Kind()]
 	if kind == "" {

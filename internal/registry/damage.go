@@ -71,7 +71,8 @@ func (r *Registry) markDamaged(root blob.Digest, problem string) {
 	r.mu.Unlock()
 	if !known {
 		r.metrics.found.Inc()
-		r.log.Error("layer is damaged: push it again, or revert what needs it", "layer", root.String(), "problem",
+		r.log.Error("damaged layer: push it again, or revert the versions that need it", "layer", root.String(),
+			"problem",
 			problem)
 		r.saveScrub()
 	}
@@ -84,7 +85,7 @@ func (r *Registry) clearDamage(root blob.Digest) {
 	delete(r.bad, root)
 	r.mu.Unlock()
 	if known {
-		r.log.Info("layer is whole again", "layer", root.String())
+		r.log.Info("damaged layer can be read again", "layer", root.String())
 		r.saveScrub()
 	}
 }

@@ -101,7 +101,7 @@ func (r *Registry) readopt(ctx context.Context, id string) error {
 		return nil
 	}
 	if err := r.endGrants(ctx, id); err != nil {
-		return farm.Unavailable(err, "The grants on the template %s that was deleted could not be ended; try again", id)
+		return farm.Unavailable(err, "Removing the resource rights on the deleted template %s failed; try again", id)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (r *Registry) forget(id string) {
 	}
 	r.deleted.set(id, false)
 	if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, id)); err != nil {
-		r.log.Warn("mark of a deleted template could not be removed", "template", id, "error", err)
+		r.log.Warn("removing the tombstone of a deleted template failed", "template", id, "error", err)
 	}
 }
 
@@ -156,7 +156,7 @@ func (r *Registry) dropOldest(entries []fs.DirEntry, excess int) []fs.DirEntry {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return int(min(1, max(-1, written(a)-written(b)))) })
 	for _, e := range entries[:excess] {
 		if err := r.dir.RemoveAll("tidy", path.Join(deletedDir, e.Name())); err != nil {
-			r.log.Warn("mark of a deleted template could not be removed", "template", e.Name(), "error", err)
+			r.log.Warn("removing the tombstone of a deleted template failed", "template", e.Name(), "error", err)
 		}
 	}
 	return entries[excess:]

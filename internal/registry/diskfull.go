@@ -143,7 +143,8 @@ func (r *Registry) room(ctx context.Context, caller string, req api.PushRequest,
 		}
 	}
 	return farm.Errorf(farm.CodeUnavailable,
-		"%s: the push has up to %d MiB and needs at least %d MiB, %d MiB are promised to other pushes, %d MiB are free",
+		"%s: the push has up to %d MiB and needs at least %d MiB; %d MiB are reserved for other pushes, %d MiB are "+
+			"free",
 		blob.FullMessage, (announced+mib-1)/mib, (need+mib-1)/mib, promised/mib, free/mib)
 }
 
@@ -152,9 +153,9 @@ func (r *Registry) emptyTrash(ctx context.Context) {
 	if r.trashSize.Load() == 0 {
 		return
 	}
-	r.log.Info("trash emptied, since a push needs the room", "bytes", r.trashSize.Load())
+	r.log.Info("trash emptied to free space for a push", "bytes", r.trashSize.Load())
 	if err := r.purge(ctx, everything); err != nil {
-		r.log.Warn("trash could not be emptied", "error", err)
+		r.log.Warn("emptying the trash failed", "error", err)
 	}
 	r.measureTrash()
 }
@@ -173,7 +174,7 @@ func (r *Registry) expirePushes(ctx context.Context) {
 			continue
 		}
 		if err := r.expire(ctx, s); err != nil {
-			r.log.Warn("an idle push could not be ended", "session", s.id, "error", err)
+			r.log.Warn("ending an idle push session failed", "session", s.id, "error", err)
 		}
 	}
 }
@@ -205,6 +206,6 @@ func (r *Registry) giveUp(ctx context.Context, u *upload, p *part) {
 		return // the file has become a layer since then
 	}
 	if err := r.store.Discard(ctx, u.id, p.off, p.length); err != nil {
-		r.log.Warn("space of a failed part stays taken", "session", u.id.Session, "error", err)
+		r.log.Warn("freeing the space of a failed part failed", "session", u.id.Session, "error", err)
 	}
 }

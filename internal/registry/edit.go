@@ -33,7 +33,7 @@ func (r *Registry) revert(ref Ref) error {
 		return err
 	}
 	if err := r.dir.Prune(next); err != nil {
-		r.log.Warn("reverted versions could not be removed", "template", next.ID, "error", err)
+		r.log.Warn("removing the directories of reverted versions failed", "template", next.ID, "error", err)
 	}
 	r.log.Info("versions reverted", "template", next.ID, "from", i, "count", len(e.t.Versions)-i)
 	return nil
@@ -51,7 +51,8 @@ func (r *Registry) Delete(ctx context.Context, id string) (err error) {
 		return err
 	}
 	if err := r.endGrants(ctx, clean); err != nil { // EndDeletedGrants tries again
-		r.log.WarnContext(ctx, "grants on a deleted template could not be ended yet", "template", clean, "error", err)
+		r.log.WarnContext(ctx, "removing the resource rights on a deleted template failed; retrying", "template", clean,
+			"error", err)
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (r *Registry) save(t *layout.Template) error {
 		r.swap(t.ID, &onDisk)
 	}
 	if errors.Is(err, layout.ErrTooLong) {
-		return farm.Refused("Template %s has as many versions as it can have: revert some, or push to a new template",
+		return farm.Refused("Version limit of template %s reached: revert some versions, or push to a new template",
 			t.Name)
 	}
 	if errors.Is(err, layout.ErrGeneration) {

@@ -126,7 +126,7 @@ func TestTemplateTooLong(t *testing.T) {
 	next.Versions = append(next.Versions, v)
 	err = r.save(next)
 	r.write.Unlock()
-	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "as many versions") {
+	if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "Version limit") {
 		t.Errorf("save: %v", err)
 	}
 	must(t, r.Close())

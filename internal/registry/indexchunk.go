@@ -50,7 +50,8 @@ func (r *Registry) PutIndex(ctx context.Context, session, file, root string, bod
 func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p IndexChunk, body io.Reader) (err error) {
 	defer full(&err)
 	if p.Of > blob.MaxIndex || p.Off < 0 || p.Off >= p.Of {
-		return farm.Invalid("off", "a piece at %d of an index of %d bytes is not possible, which has %d at most", p.Off,
+		return farm.Invalid("off",
+			"the part at offset %d of a frame index of %d bytes is out of range (maximum size %d bytes)", p.Off,
 			p.Of, blob.MaxIndex)
 	}
 	_, u, err := r.openFile(session, file)
@@ -67,7 +68,8 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 	err = r.takeIndex(ctx, u, p.Root)
 	if farm.CodeOf(err) == farm.CodeInvalid {
 		// Chunks of two indexes are mixed: the client reads the state and sends all of it again.
-		return farm.Errorf(farm.CodeConflict, "The pieces of the index of %s do not fit together: send them again",
+		return farm.Errorf(farm.CodeConflict,
+			"The parts of the frame index of %s are of different indexes: send all of them again",
 			file)
 	}
 	return err
@@ -78,7 +80,7 @@ func (r *Registry) PutIndexChunk(ctx context.Context, session, file string, p In
 func (r *Registry) keepIndex(u *upload, off int64, body io.Reader) (end int64, err error) {
 	f, err := r.dir.Root().OpenFile(u.name(indexComing), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
-		return 0, fmt.Errorf("keep index: %w", err)
+		return 0, fmt.Errorf("store frame index: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = io.CopyBuffer(writerFunc(func(step []byte) (int, error) {
@@ -98,9 +100,10 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-		return fmt.Errorf("keep index: %w", err)
+		return fmt.Errorf("store frame index: %w", err)
 	case off > st.Size():
-		return farm.Errorf(farm.CodeConflict, "%d bytes of the index of %s are here: send it again from its beginning",
+		return farm.Errorf(farm.CodeConflict,
+			"Only %d bytes of the frame index of %s were received: send it again from its beginning",
 			st.Size(), u.spec.Name)
 	}
 	_, err = f.WriteAt(step, off)
@@ -109,7 +112,7 @@ func (u *upload) writeIndex(f *os.File, off int64, step []byte) error {
 		end = off // the partial step does no harm, but the disk may be full
 	}
 	if err := errors.Join(err, f.Truncate(end)); err != nil {
-		return fmt.Errorf("keep index: %w", err)
+		return fmt.Errorf("store frame index: %w", err)
 	}
 	return nil
 }
@@ -122,7 +125,7 @@ func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error 
 	}
 	defer release()
 	if x.Root().String() != root {
-		return farm.Invalid("index", "is not what its root says")
+		return farm.Invalid("index", "does not match its digest")
 	}
 	if err := fits(x, u.spec); err != nil {
 		return err
@@ -145,17 +148,17 @@ func (r *Registry) takeIndex(ctx context.Context, u *upload, root string) error 
 func (r *Registry) uploadedIndex(ctx context.Context, name string) (x *blob.Index, release func(), err error) {
 	f, err := r.dir.Root().Open(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read index: %w", err)
+		return nil, nil, fmt.Errorf("read frame index: %w", err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read index: %w", err)
+		return nil, nil, fmt.Errorf("read frame index: %w", err)
 	}
 	return r.checkIndexSpace(ctx, st.Size(), func() (*blob.Index, error) {
 		raw := make([]byte, st.Size())
 		if _, err := f.ReadAt(raw, 0); err != nil {
-			return nil, fmt.Errorf("read index: %w", err)
+			return nil, fmt.Errorf("read frame index: %w", err)
 		}
 		return blob.ParseIndex(raw)
 	})
@@ -174,7 +177,7 @@ func (r *Registry) storedIndex(ctx context.Context, root blob.Digest) (x *blob.I
 	}
 	foot := make([]byte, blob.FooterSize)
 	if _, err := f.ReadAt(foot, max(0, st.Size()-blob.FooterSize)); err != nil {
-		return nil, nil, fmt.Errorf("read footer: %w", err)
+		return nil, nil, fmt.Errorf("read layer footer: %w", err)
 	}
 	place, err := blob.ParseFooter(foot, st.Size())
 	if err != nil {
@@ -195,10 +198,10 @@ func (r *Registry) checkIndexSpace(
 	ctx context.Context, size int64, read func() (*blob.Index, error),
 ) (*blob.Index, func(), error) {
 	if size > blob.MaxIndex {
-		return nil, nil, farm.Invalid("index", "has %d bytes: want at most %d", size, blob.MaxIndex)
+		return nil, nil, farm.Invalid("index", "frame index has %d bytes: want at most %d", size, blob.MaxIndex)
 	}
 	if err := r.indexes.Acquire(ctx, size); err != nil {
-		return nil, nil, fmt.Errorf("wait for room to read an index: %w", err)
+		return nil, nil, fmt.Errorf("wait for memory to read a frame index: %w", err)
 	}
 	release := func() { r.indexes.Release(size) }
 	x, err := read()
@@ -216,12 +219,12 @@ func (r *Registry) indexSum(name string) (blob.Digest, error) {
 		return blob.Digest{}, nil
 	}
 	if err != nil {
-		return blob.Digest{}, fmt.Errorf("read index: %w", err)
+		return blob.Digest{}, fmt.Errorf("read frame index: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return blob.Digest{}, fmt.Errorf("read index: %w", err)
+		return blob.Digest{}, fmt.Errorf("read frame index: %w", err)
 	}
 	return blob.Digest(sum.Sum(nil)), nil
 }

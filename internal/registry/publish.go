@@ -58,7 +58,7 @@ func (r *Registry) Commit(ctx context.Context, id string, c api.PushCommit) (_ a
 	}
 	r.finish(s, &result)
 	if err := r.dropUploads(ctx, id); err != nil {
-		r.log.Warn("uploads of a push could not be removed", "session", id, "error", err)
+		r.log.Warn("removing the uploads of a finished push failed", "session", id, "error", err)
 	}
 	r.log.Info("version published", "template", result.ID, "tag", result.Tag, "version", result.Number, "content",
 		result.ContentID)
@@ -70,14 +70,14 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	f := layout.File{Name: u.spec.Name, Kind: u.spec.Kind, Format: u.spec.Format, Size: u.spec.Size}
 	root, err := blob.ParseDigest(rootText)
 	if err != nil {
-		return f, farm.Invalid("roots", "the root of %s is missing or not 64 hex digits", u.spec.Name)
+		return f, farm.Invalid("roots", "the digest of %s is missing or not 64 hex digits", u.spec.Name)
 	}
 	if u.same() && rootText == u.spec.Root {
 		err := r.adoptChain(ctx, u, &f)
 		return f, err
 	}
 	if u.same() && u.spec.Parent != "" { // the parent's chain was not kept
-		return f, farm.Invalid("roots", "the root of %s is another one than was announced and found", u.spec.Name)
+		return f, farm.Invalid("roots", "the digest of %s is not the one that the push announced", u.spec.Name)
 	}
 	var l layout.Layer
 	if r.canBuildOn(s.on, rootText) && r.pinStored(ctx, s, root) {
@@ -94,7 +94,7 @@ func (r *Registry) settle(ctx context.Context, s *session, u *upload, rootText s
 	f.Layers = append(f.Layers, l)
 	if n := indexBytes(f.Layers); n > blob.MaxIndexes {
 		return f, farm.Errorf(farm.CodeNoParent,
-			"The indexes of the chain that %s would have take %d MiB, which is too much: send the disk as a whole",
+			"The frame indexes of the layer chain of %s would have %d MiB, which is too much: push the complete disk",
 			f.Name, n/mib)
 	}
 	return f, nil
@@ -120,7 +120,8 @@ func (r *Registry) adoptChain(ctx context.Context, u *upload, f *layout.File) er
 	}
 	defer release()
 	if x.Size() != u.spec.Size {
-		return farm.Invalid("root", "is that of a disk of %d bytes, %s has %d", x.Size(), u.spec.Name, u.spec.Size)
+		return farm.Invalid("root", "digest of a disk of %d bytes, but %s has %d bytes", x.Size(), u.spec.Name,
+			u.spec.Size)
 	}
 	f.Layers = slices.Clone(u.chain)
 	return nil
@@ -188,7 +189,8 @@ func (r *Registry) receivedIndex(
 	case x != nil:
 		release()
 	}
-	return nil, nil, farm.Errorf(farm.CodeConflict, "The index of %s was not received: send it again", u.spec.Name)
+	return nil, nil, farm.Errorf(farm.CodeConflict, "The frame index of %s was not received: send it again",
+		u.spec.Name)
 }
 
 // place makes an upload a layer of the store. It moves a damaged layer of the same name to quarantine.
@@ -215,7 +217,7 @@ func (r *Registry) place(ctx context.Context, u blob.Upload, x *blob.Index) erro
 	delete(r.bad, root)
 	r.mu.Unlock()
 	if damaged {
-		r.log.Info("damaged layer replaced", "layer", root.String())
+		r.log.Info("damaged layer replaced by a new upload", "layer", root.String())
 		r.saveScrub()
 	}
 	return nil
@@ -280,7 +282,7 @@ func (r *Registry) publish(ctx context.Context, s *session, files []layout.File,
 	r.metrics.pushes.Inc()
 	r.forget(next.ID)
 	if err := r.dir.Prune(next); err != nil {
-		r.log.Warn("template directory could not be tidied", "template", next.ID, "error", err)
+		r.log.Warn("removing leftovers from a template directory failed", "template", next.ID, "error", err)
 	}
 	return result(next, v), nil
 }
@@ -323,7 +325,8 @@ func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Templat
 		return nil, moved(*req.Gen, cur.Gen)
 	}
 	if req.Arch != "" && cur.Arch != "" && req.Arch != cur.Arch {
-		return nil, farm.Refused("Template %s is for %s, the pushed VM is for %s", cur.Name, cur.Arch, req.Arch)
+		return nil, farm.Refused("Architecture mismatch: template %s is for %s, the pushed VM is for %s", cur.Name,
+			cur.Arch, req.Arch)
 	}
 	next := successor(cur)
 	if next.Arch == "" {
@@ -335,13 +338,14 @@ func plan(cur *layout.Template, req api.PushRequest, id string) (*layout.Templat
 		}
 	}
 	if _, err := find(next.Versions, Ref{Tag: req.Tag}); err == nil {
-		return nil, farm.Refused("Template %s has the tag %s already", cur.Name, req.Tag)
+		return nil, farm.Refused("Template %s already has the tag %s", cur.Name, req.Tag)
 	}
 	return next, nil
 }
 
 func moved(want, have int64) error {
-	return farm.Errorf(farm.CodeConflict, "The template has changed: it is at generation %d, the push is based on %d",
+	return farm.Errorf(farm.CodeConflict,
+		"Template was changed concurrently: it has generation %d, the push expects %d",
 		have, want)
 }
 

@@ -83,7 +83,7 @@ func (r *Registry) lease(root blob.Digest) error {
 	defer r.mu.Unlock()
 	switch problem := r.bad[root]; {
 	case problem != "":
-		return farm.Refused("layer file %s %s", root, problem)
+		return farm.Refused("damaged layer: file %s %s", root, problem)
 	case r.held[root] == nil:
 		return farm.NotFound()
 	}
@@ -112,7 +112,7 @@ func (r *Registry) recordPull(e *entry, v *layout.Version) {
 		p.lines = len(p.last)
 	}
 	if err != nil {
-		r.log.Warn("time of a pull was not recorded", "template", e.t.ID, "error", err)
+		r.log.Warn("recording the time of a pull failed", "template", e.t.ID, "error", err)
 	}
 }
 

@@ -65,7 +65,7 @@ func (r *Registry) begin(ctx context.Context, record sessionRecord) (s *session,
 	if err := r.pinChains(ctx, s); err != nil {
 		return nil, errors.Join(err, r.endSession(ctx, s))
 	}
-	r.log.Info("push begun", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files",
+	r.log.Info("push started", "session", s.id, "template", s.target, "tag", record.Request.Tag, "files",
 		len(record.Request.Files))
 	return s, nil
 }
@@ -142,13 +142,13 @@ func checkRequest(req *api.PushRequest) error {
 	}
 	switch {
 	case req.ID == "" && req.MustExist:
-		return farm.Invalid("id", "is required with must_exist")
+		return farm.Invalid("id", "is required if must_exist is set")
 	case req.ID == "" && req.Name == "":
 		return farm.Invalid("name", "is required for a new template")
 	case !layout.ValidText(req.Name, 255):
 		return farm.Invalid("name", "must have at most 255 bytes and no control characters")
 	case req.Name != "" && strings.TrimSpace(req.Name) == "":
-		return farm.Invalid("name", "is nothing but spaces")
+		return farm.Invalid("name", "must not consist of spaces")
 	case strings.TrimSpace(req.Tag) == "":
 		return farm.Invalid("tag", "is required")
 	case !layout.ValidTag(req.Tag):
@@ -185,9 +185,10 @@ func checkFiles(files []api.PushFile) error {
 		parent, badParent := blob.ParseDigest(f.Parent)
 		switch {
 		case !layout.ValidFileName(f.Name):
-			return farm.Invalid("files", "%q is not a file name: letters, digits, '.', '_', '-', at most 128", f.Name)
+			return farm.Invalid("files", "invalid file name %q: want letters, digits, '.', '_', '-', at most 128",
+				f.Name)
 		case names[f.Name]:
-			return farm.Invalid("files", "%q occurs twice", f.Name)
+			return farm.Invalid("files", "file name %q occurs twice", f.Name)
 		case f.Kind != api.FileDisk && f.Kind != api.FileState:
 			return farm.Invalid("files", "kind of %s must be %s or %s", f.Name, api.FileDisk, api.FileState)
 		case f.Format != "" && f.Format != "raw" && f.Format != "qcow2":
@@ -197,9 +198,9 @@ func checkFiles(files []api.PushFile) error {
 		case f.Data < 0:
 			return farm.Invalid("files", "data of %s must not be negative", f.Name)
 		case f.Root != "" && badRoot != nil:
-			return farm.Invalid("files", "root of %s must be 64 hex digits", f.Name)
+			return farm.Invalid("files", "digest of %s must be 64 hex digits", f.Name)
 		case f.Parent != "" && (badParent != nil || parent.IsZero()):
-			return farm.Invalid("files", "parent of %s must be 64 hex digits, not all of them 0", f.Name)
+			return farm.Invalid("files", "parent of %s must be 64 hex digits that are not all 0", f.Name)
 		case f.Parent != "" && f.Kind != api.FileDisk:
 			return farm.Invalid("files", "%s is not a disk: only the layer of a disk has parent layers", f.Name)
 		}
@@ -274,15 +275,17 @@ func fits(x *blob.Index, spec api.PushFile) error {
 	isState := x.Kind() == blob.KindState
 	switch {
 	case isState != (spec.Kind == api.FileState):
-		return farm.Invalid("index", "is of another kind than %s", spec.Name)
+		return farm.Invalid("index", "frame index is of another file kind than %s", spec.Name)
 	case x.Size() != spec.Size:
-		return farm.Invalid("index", "is of a file of %d bytes, %s has %d", x.Size(), spec.Name, spec.Size)
+		return farm.Invalid("index", "frame index is of a file of %d bytes, but %s has %d bytes", x.Size(), spec.Name,
+			spec.Size)
 	case parentText(x) != spec.Parent:
-		return farm.Invalid("index", "rests on %q, %s was announced to rest on %q", parentText(x), spec.Name,
+		return farm.Invalid("index", "frame index has the parent %q, but %s was announced with the parent %q",
+			parentText(x), spec.Name,
 			spec.Parent)
 	case !x.Squashes().IsZero():
 		// The registry cannot verify the content of such a layer: only the registry makes them.
-		return farm.Refused("Layers that stand for others are not taken")
+		return farm.Refused("Squashed layers cannot be pushed")
 	}
 	return nil
 }
@@ -316,7 +319,7 @@ func (r *Registry) Abort(ctx context.Context, id string) error {
 	s.commit.Lock()
 	defer s.commit.Unlock()
 	if s.done() != nil {
-		return farm.Refused("The push is committed; revert the version instead")
+		return farm.Refused("The push is already committed; revert the version instead")
 	}
 	r.log.Info("push aborted", "session", id)
 	return r.endSession(ctx, s)

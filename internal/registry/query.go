@@ -224,5 +224,5 @@ func (r *Registry) Ready(ctx context.Context) error {
 }
 
 func unreachable(err error) error {
-	return farm.Unavailable(err, "The storage of the registry cannot be reached")
+	return farm.Unavailable(err, "The storage of the registry cannot be accessed")
 }

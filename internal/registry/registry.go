@@ -202,7 +202,8 @@ func (r *Registry) load(ctx context.Context) error {
 		return err
 	}
 	for _, d := range r.damage() {
-		r.log.Warn("template is damaged", "template", d.ID, "version", d.Number, "problem", d.Problem)
+		r.log.Warn("damaged template; run \"buildyard registry check\" for details", "template", d.ID, "version",
+			d.Number, "problem", d.Problem)
 	}
 	r.measureTrash()
 	return r.loadSessions(ctx)
@@ -212,11 +213,11 @@ func (r *Registry) load(ctx context.Context) error {
 // the notes of its scans.
 func (r *Registry) loadTemplate(t *layout.Template) *entry {
 	if err := r.dir.Prune(t); err != nil {
-		r.log.Warn("template directory could not be tidied", "template", t.ID, "error", err)
+		r.log.Warn("removing leftovers from a template directory failed", "template", t.ID, "error", err)
 	}
 	last, err := r.dir.Pulls(t.ID)
 	if err != nil {
-		r.log.Warn("times of pulls could not be read", "template", t.ID, "error", err)
+		r.log.Warn("reading the times of pulls failed", "template", t.ID, "error", err)
 	}
 	return newEntry(t, newPulls(last), r.readScans(t.ID))
 }
@@ -254,7 +255,7 @@ func (r *Registry) dropStaged(damaged []layout.Damage) []layout.Damage {
 	for _, d := range damaged {
 		removed, err := r.dir.RemoveStaged(d.ID)
 		if err != nil {
-			r.log.Warn("leftovers could not be removed", "template", d.ID, "error", err)
+			r.log.Warn("removing leftovers of a damaged template failed", "template", d.ID, "error", err)
 		}
 		if !removed {
 			kept = append(kept, d)

@@ -126,7 +126,7 @@ func (m *repairer) template(d layout.Damage) error {
 		r.keepNamed(target)
 		m.out.SetAside = append(m.out.SetAside,
 			api.RegistryQuarantined{What: "template " + d.ID, Place: target, Problem: d.Problem})
-		r.log.Warn("damaged template set aside", "template", d.ID, "place", target, "problem", d.Problem)
+		r.log.Warn("damaged template moved to quarantine", "template", d.ID, "place", target, "problem", d.Problem)
 	}
 	r.swap(d.ID, nil)
 	return nil
@@ -198,7 +198,7 @@ func (r *Registry) adopt(ctx context.Context, s blob.Stored) {
 	defer r.mu.Unlock()
 	r.held[s.Root] = &storedLayer{size: s.Size}
 	delete(r.bad, s.Root)
-	r.log.Info("layer file taken in", "layer", s.Root.String())
+	r.log.Info("layer file adopted", "layer", s.Root.String())
 }
 
 // missing returns the layers that versions need and that are not stored.

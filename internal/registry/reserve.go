@@ -19,13 +19,13 @@ func (r *Registry) spending(do func() error) error {
 	}
 	given, dropErr := r.dir.DropReserve()
 	if dropErr != nil {
-		r.log.Warn("the reserve could not be given up", "error", dropErr)
+		r.log.Warn("releasing the disk reserve failed", "error", dropErr)
 	}
 	if !given {
 		return err
 	}
 	r.strained.Store(true)
-	r.log.Error("the disk is full: the reserve is given up and pushes are refused until there is room again", "storage",
+	r.log.Error("disk full: disk reserve released, pushes are refused until space is free", "storage",
 		r.o.Base)
 	return do()
 }
@@ -33,7 +33,7 @@ func (r *Registry) spending(do func() error) error {
 // mayGrow refuses bytes of pushes while the reserve is released: the remaining space is for small writes.
 func (r *Registry) mayGrow() error {
 	if r.strained.Load() {
-		return farm.Errorf(farm.CodeUnavailable, "%s: its reserve is in use; remove templates or make room",
+		return farm.Errorf(farm.CodeUnavailable, "%s: the disk reserve is in use; delete templates or free disk space",
 			blob.FullMessage)
 	}
 	return nil
@@ -51,10 +51,10 @@ func (r *Registry) keepReserve(ctx context.Context) {
 		return
 	}
 	if err := r.dir.MakeReserve(size); err != nil {
-		r.log.Warn("the reserve could not be made", "error", err)
+		r.log.Warn("creating the disk reserve failed", "error", err)
 		return
 	}
 	if r.strained.Swap(false) {
-		r.log.Info("there is room again: pushes are taken", "storage", r.o.Base)
+		r.log.Info("disk has free space again; pushes are accepted", "storage", r.o.Base)
 	}
 }

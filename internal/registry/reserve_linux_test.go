@@ -58,7 +58,7 @@ func TestReserve(t *testing.T) {
 	mustBeStrained := func(what string, err error) {
 		t.Helper()
 		if farm.CodeOf(err) != farm.CodeUnavailable ||
-			!strings.HasPrefix(err.Error(), blob.FullMessage+": its reserve is in use") {
+			!strings.HasPrefix(err.Error(), blob.FullMessage+": the disk reserve is in use") {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestReservations(t *testing.T) {
 	big := content{spec: api.PushFile{Name: "disk.img", Kind: api.FileDisk, Size: 60 * mib}}
 	_, err = announce(idB, big, 60*mib)
 	want := fmt.Sprintf(
-		"%s: the push has up to 60 MiB and needs at least 62 MiB, 51 MiB are promised to other pushes, ",
+		"%s: the push has up to 60 MiB and needs at least 62 MiB; 51 MiB are reserved for other pushes, ",
 		blob.FullMessage)
 	if farm.CodeOf(err) != farm.CodeUnavailable || !strings.HasPrefix(err.Error(), want) {
 		t.Fatalf("a push that does not fit beside the first: %v", err)

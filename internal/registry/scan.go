@@ -105,12 +105,12 @@ func (r *Registry) readScans(id string) *scans {
 		err = r.dir.PruneScans(id)
 	}
 	if err != nil {
-		r.log.Warn("results of scans could not be read", "template", id, "error", err)
+		r.log.Warn("reading stored scan reports failed", "template", id, "error", err)
 	}
 	for content, raw := range notes {
 		n := &scanNote{}
 		if err := json.Unmarshal(raw, n); err != nil {
-			r.log.Warn("the results of a scan are damaged: scan the version again", "template", id, "content", content,
+			r.log.Warn("damaged scan report: scan the version again", "template", id, "content", content,
 				"error", err)
 			n = nil
 		}
@@ -140,7 +140,7 @@ func (r *Registry) DraftScan(ref Ref) (_ *ScanDraft, err error) {
 	}
 	if !r.drafts.TryAcquire(1) {
 		return nil, farm.Errorf(farm.CodeBusy,
-			"The registry receives the results of %d scans, the most at a time; try again later", MaxDrafts)
+			"Limit of concurrent uploads of scan reports (%d) reached; try again later", MaxDrafts)
 	}
 	d, err := r.draftScan(ref)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r *Registry) draftScan(ref Ref) (*ScanDraft, error) {
 func (d *ScanDraft) Write(p []byte) (_ int, err error) {
 	defer full(&err)
 	if d.size += int64(len(p)); d.size > MaxScanReport {
-		return 0, farm.Errorf(farm.CodeTooLarge, "The report is longer than %d bytes", MaxScanReport)
+		return 0, farm.Errorf(farm.CodeTooLarge, "The scan report has more than %d bytes", MaxScanReport)
 	}
 	d.sum.Write(p)
 	return d.file.Write(p)
@@ -181,13 +181,13 @@ func (d *ScanDraft) Attach(s api.ScanSummary, content string) (err error) {
 		return err
 	}
 	if content != "" && content != d.content {
-		return farm.Errorf(farm.CodeConflict, "The version is of another content: %s was scanned, it has %s",
+		return farm.Errorf(farm.CodeConflict, "The content of the version has changed: %s was scanned, it now has %s",
 			clip(content, 64), d.content)
 	}
 	n := &scanNote{ScanSummary: s, Sum: hex.EncodeToString(d.sum.Sum(nil))}
 	raw, err := json.Marshal(n)
 	if err != nil {
-		return fmt.Errorf("encode the summary of a scan: %w", err)
+		return fmt.Errorf("encode summary of a scan report: %w", err)
 	}
 	if err := d.file.Seal(raw); err != nil {
 		return err
@@ -209,15 +209,15 @@ func (r *Registry) attach(d *ScanDraft, n *scanNote) error {
 	}
 	err = d.file.Commit(d.content)
 	if errors.Is(err, fs.ErrNotExist) { // the draft was removed with the directory
-		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again: send the results again")
+		return farm.Errorf(farm.CodeConflict, "The template was deleted and pushed again: scan it again")
 	}
 	if err != nil {
 		return err
 	}
 	e.scans.set(d.content, n)
-	r.log.Info("results of a scan attached", "template", d.id, "content", d.content, "scanner", n.Scanner)
+	r.log.Info("scan report attached", "template", d.id, "content", d.content, "scanner", n.Scanner)
 	if err := r.dropStale(e); err != nil {
-		r.log.Warn("old results of scans could not be removed", "template", d.id, "error", err)
+		r.log.Warn("removing outdated scan reports failed", "template", d.id, "error", err)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func checkScan(s *api.ScanSummary) error {
 		value *time.Time
 	}{{"database", &s.Database}, {"scanned", &s.Scanned}} {
 		if f.value.IsZero() {
-			return farm.Invalid(f.name, "is required: a time such as 2026-01-31T12:00:00Z")
+			return farm.Invalid(f.name, "is required: want a time such as 2026-01-31T12:00:00Z")
 		}
 		*f.value = f.value.UTC().Truncate(time.Second)
 	}
@@ -290,7 +290,7 @@ func (r *Registry) Scan(ref Ref) (*StoredScan, error) {
 	}
 	var n scanNote
 	if err := json.Unmarshal(f.Note, &n); err != nil {
-		return nil, errors.Join(fmt.Errorf("summary of a scan: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("parse summary of a scan report: %w", err), f.Close())
 	}
 	tag := sha256.Sum256(append(f.Note, v.ContentID...))
 	return &StoredScan{
@@ -313,7 +313,7 @@ func (r *Registry) RemoveScan(_ context.Context, ref Ref) error {
 	if err := r.dropScan(e, v.ContentID); err != nil {
 		return err
 	}
-	r.log.Info("results of a scan removed", "template", e.t.ID, "content", v.ContentID)
+	r.log.Info("scan report removed", "template", e.t.ID, "content", v.ContentID)
 	return nil
 }
 

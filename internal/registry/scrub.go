@@ -106,7 +106,7 @@ func (r *Registry) saveScrub() {
 		err = r.dir.WriteFile("scrub", scrubFile, append(raw, '\n'))
 	}
 	if err != nil {
-		r.log.Warn("state of the scrub could not be written", "error", err)
+		r.log.Warn("writing the scrub state failed", "error", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func (r *Registry) scrubRound(ctx context.Context) {
 			verified := s.Verified
 			r.scrub.mu.Unlock()
 			r.saveScrub()
-			r.log.Info("all layers are verified", "bytes", verified, "damaged", len(r.knownDamage()))
+			r.log.Info("scrub round finished: all layers verified", "bytes", verified, "damaged", len(r.knownDamage()))
 			return
 		}
 		if r.checkLayer(ctx, root, frame, r.scrubbed) {
@@ -240,7 +240,7 @@ func (r *Registry) checkLayer(ctx context.Context, root blob.Digest, first int, 
 	case isDamage(err):
 		r.markDamaged(root, damageOf(err))
 	case err != nil:
-		r.log.Warn("layer could not be verified", "layer", root.String(), "error", err)
+		r.log.Warn("verifying a layer failed", "layer", root.String(), "error", err)
 	case first == 0:
 		r.clearDamage(root)
 	}

@@ -227,7 +227,7 @@ func (r *Registry) saveSession(s *session) error {
 func (r *Registry) loadSessions(ctx context.Context) error {
 	entries, err := r.dir.Names(layout.UploadDir)
 	if err != nil {
-		return fmt.Errorf("read uploads: %w", err)
+		return fmt.Errorf("list uploads: %w", err)
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
@@ -241,7 +241,7 @@ func (r *Registry) loadSessions(ctx context.Context) error {
 		}
 		s, err := r.loadSession(ctx, e.Name())
 		if err != nil {
-			r.log.Warn("unfinished push cannot be resumed", "session", e.Name(), "error", err)
+			r.log.Warn("reading an unfinished push session failed", "session", e.Name(), "error", err)
 		}
 		if s == nil {
 			if err := r.dir.RemoveAll("tidy", path.Join(layout.UploadDir, e.Name())); err != nil {
@@ -265,7 +265,7 @@ func (r *Registry) loadSession(ctx context.Context, id string) (*session, error)
 		return nil, err
 	}
 	if _, ok := layout.ParseID(record.TemplateID); !ok || record.ID != id || len(record.Request.Files) > maxFiles {
-		return nil, errors.New("its record is not valid")
+		return nil, errors.New("the session record is invalid")
 	}
 	if record.Result != nil || committed(r.snap.Load().template(record.TemplateID), id) != nil {
 		return nil, nil
@@ -364,7 +364,7 @@ func (r *Registry) restore(ctx context.Context, root blob.Digest) bool {
 	defer r.roots.lock(root)()
 	ok, err := r.store.Restore(ctx, root)
 	if err != nil {
-		r.log.Warn("layer could not be taken back from the trash", "layer", root, "error", err)
+		r.log.Warn("restoring a layer from the trash failed", "layer", root, "error", err)
 	}
 	if !ok || err != nil {
 		return false

@@ -29,7 +29,7 @@ func (r *Registry) runSquash(ctx context.Context) {
 	c := newSquasher(r)
 	for sleep(ctx, r.o.SquashEvery) == nil {
 		if err := c.round(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("a chain of layers could not be put together", "error", err)
+			r.log.Warn("squashing a layer chain failed", "error", err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (c *squasher) chain(ctx context.Context, id string, layers []layout.Layer) 
 	}
 	if err := c.r.squashChain(ctx, id, layers, open); err != nil {
 		c.fine[tip] = true // not repeatedly: a restart or the next push tries once more
-		return fmt.Errorf("put the layers of template %s together: %w", id, err)
+		return fmt.Errorf("squash layers of template %s: %w", id, err)
 	}
 	c.done++
 	return nil
@@ -279,7 +279,7 @@ func (r *Registry) swapChain(id string, old []layout.Layer, layer layout.Layer) 
 		return 0, err
 	}
 	if err := r.dir.Prune(next); err != nil {
-		r.log.Warn("text files of versions could not be written again", "template", id, "error", err)
+		r.log.Warn("writing the text files of versions failed", "template", id, "error", err)
 	}
 	return n, nil
 }

@@ -17,7 +17,7 @@ type storageJob struct {
 	done chan struct{}           // closed when it has ended
 }
 
-var errStopped = errors.New("it was ended before it was done")
+var errStopped = errors.New("canceled before it was finished")
 
 // StartStorageJob starts a check, a repair or a garbage collection in the background.
 func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, error) {
@@ -27,14 +27,15 @@ func (r *Registry) StartStorageJob(req api.StorageJobRequest) (api.StorageJob, e
 			api.UpkeepGC)
 	}
 	if req.Rate < 0 {
-		return api.StorageJob{}, farm.Invalid("rate", "must be bytes a second, or 0 for no bound")
+		return api.StorageJob{}, farm.Invalid("rate", "must be bytes per second, or 0 for no limit")
 	}
 	u := &r.storageJob
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.last.State == api.UpkeepRunning {
 		return api.StorageJob{},
-			farm.Errorf(farm.CodeConflict, "A %s of the storage is running: wait for it, or end it", u.last.Request.Do)
+			farm.Errorf(farm.CodeConflict, "A storage job (%s) is running: wait for it, or cancel it",
+				u.last.Request.Do)
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	done := make(chan struct{})

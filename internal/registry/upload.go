@@ -97,12 +97,13 @@ func (u *upload) begin(p *part) error {
 		return u.closing()
 	}
 	if p.off < 0 || p.off > u.spec.Size-p.length {
-		return farm.Invalid("off", "part of %d bytes at %d lies outside of a layer of %s, which has at most %d bytes",
+		return farm.Invalid("off",
+			"part of %d bytes at offset %d is outside of the layer of %s, which has at most %d bytes",
 			p.length, p.off, u.spec.Name, u.spec.Size)
 	}
 	for _, q := range u.flying {
 		if p.overlaps(q) && !p.same(q) {
-			return farm.Errorf(farm.CodeBusy, "Another part of %s at this place is being received", u.spec.Name)
+			return farm.Errorf(farm.CodeBusy, "Upload of another part of %s at this offset in progress", u.spec.Name)
 		}
 	}
 	for off, q := range u.parts {
@@ -141,7 +142,7 @@ func (u *upload) isSealed() bool {
 
 // closing is the error for a part that arrives while the upload is sealed.
 func (u *upload) closing() error {
-	return farm.Errorf(farm.CodeBusy, "The parts of %s are being put together", u.spec.Name)
+	return farm.Errorf(farm.CodeBusy, "All parts of %s have been received and are being combined", u.spec.Name)
 }
 
 func (u *upload) unseal() {
@@ -200,7 +201,8 @@ func (u *upload) matches(x *blob.Index) error {
 
 // incomplete is the error for a client whose view of the session is wrong; it reads the state and sends again.
 func incomplete(name string, off int64) error {
-	return farm.Errorf(farm.CodeConflict, "The parts of %s are not those of its index from byte %d on: send them again",
+	return farm.Errorf(farm.CodeConflict,
+		"The parts of %s do not match its frame index from byte %d on: send them again",
 		name, off)
 }
 

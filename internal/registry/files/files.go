@@ -103,7 +103,7 @@ func Open(o Options) (*Store, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the files: %w", err)
+		return nil, fmt.Errorf("list files: %w", err)
 	}
 	s.Tidy()
 	return s, nil
@@ -234,9 +234,9 @@ func writable(name string) error {
 	}
 	switch top := area(name); { // some file systems ignore case
 	case strings.EqualFold(top, CentralLogs):
-		return farm.Invalid("name", "%s is written by the log server alone", CentralLogs)
+		return farm.Invalid("name", "files in %s are written only by the central logs", CentralLogs)
 	case strings.EqualFold(top, Logs) && (top != Logs || top == name):
-		return farm.Invalid("name", "%s is the directory of the logs of failed VMs", Logs)
+		return farm.Invalid("name", "%s is the directory of VM failure logs", Logs)
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (s *Store) measure(all []logFile) {
 // drop removes a log of a failed VM.
 func (s *Store) drop(f logFile) {
 	if err := s.o.Root.Remove(f.name); err != nil {
-		s.o.Log.Warn("a log of a failed VM cannot be removed", "file", f.name, "error", err)
+		s.o.Log.Warn("removing a VM failure log failed", "file", f.name, "error", err)
 		return
 	}
 	s.count(f.name, -1, -f.size)

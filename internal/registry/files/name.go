@@ -25,7 +25,8 @@ const (
 func Check(name string) error {
 	parts := strings.Split(name, "/")
 	if len(name) > maxName || len(parts) > maxDepth || !utf8.ValidString(name) {
-		return farm.Invalid("name", "must have at most %d bytes of UTF-8 and %d parts", maxName, maxDepth)
+		return farm.Invalid("name", "must be UTF-8 of at most %d bytes, with at most %d path elements", maxName,
+			maxDepth)
 	}
 	for _, p := range parts {
 		if p == "" || p[0] == '.' || len(p) > maxPart || strings.ContainsFunc(p, control) {

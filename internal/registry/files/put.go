@@ -63,7 +63,8 @@ func (s *Store) Put(u Upload) (receipt api.UploadResult, err error) {
 	}
 	receipt.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	if u.Sum != "" && !strings.EqualFold(u.Sum, receipt.SHA256) {
-		return receipt, farm.Invalid("sha256", "the bytes that came have the sum %s", receipt.SHA256)
+		return receipt, farm.Invalid("sha256", "checksum mismatch: the received bytes have the SHA-256 %s",
+			receipt.SHA256)
 	}
 	return receipt, s.publish(c, temp, receipt.Size)
 }
@@ -77,7 +78,7 @@ func most(name string) int64 {
 }
 
 func tooLarge(name string) error {
-	return farm.Errorf(farm.CodeTooLarge, "A file here must have at most %d bytes", most(name))
+	return farm.Errorf(farm.CodeTooLarge, "A file in this directory must have at most %d bytes", most(name))
 }
 
 // full sets the code of a failure for lack of space.
@@ -96,7 +97,8 @@ func (s *Store) room(more int64) error {
 		full = err == nil && free-more < min(floor, total/32)
 	}
 	if full {
-		return farm.Errorf(farm.CodeUnavailable, "The registry's disk is full: what is left is for templates")
+		return farm.Errorf(farm.CodeUnavailable,
+			"The registry's disk is full: the remaining space is reserved for templates")
 	}
 	return nil
 }
@@ -148,7 +150,7 @@ func (c *reservation) take(files int, bytes int64) error {
 			what = "The directory of the logs of failed VMs (setting SVC_MAX_LOG_SIZE)"
 		}
 		return farm.Errorf(farm.CodeUnavailable,
-			"%s holds %d bytes in %d files and takes at most %d in %d; remove some",
+			"%s has %d bytes in %d files: the limit is %d bytes in %d files; remove some files",
 			what, h.bytes, h.files, most, maxFiles)
 	}
 	s.count(c.name, files, bytes)
@@ -182,7 +184,7 @@ func (s *Store) giveUp(c *reservation, temp string) {
 	s.count(c.name, -1, -c.bytes)
 	c.upload(-c.bytes)
 	if err := s.o.Root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.o.Log.Warn("what is left of an upload cannot be removed", "file", temp, "error", err)
+		s.o.Log.Warn("removing leftovers of an upload failed", "file", temp, "error", err)
 	}
 	s.prune(path.Dir(temp))
 }
@@ -197,12 +199,12 @@ func (s *Store) makeDir(dir string) (result error) {
 	}
 	if err := s.o.Root.MkdirAll(dir, 0o750); err != nil {
 		if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrExist) {
-			return farm.Invalid("name", "a part of it is a file that already exists")
+			return farm.Invalid("name", "a directory of the path is an existing file")
 		}
 		return fmt.Errorf("make a directory: %w", err)
 	}
 	if info, err := isPlain(s.o.Root, dir); err != nil || !info.IsDir() {
-		return farm.Invalid("name", "a part of it is not a directory")
+		return farm.Invalid("name", "a directory of the path is not a directory")
 	}
 	return nil
 }
@@ -248,7 +250,7 @@ func (s *Store) publish(c *reservation, temp string, size int64) error {
 	defer s.mu.Unlock()
 	old, err := s.o.Root.Lstat(c.name)
 	if err == nil && !old.Mode().IsRegular() {
-		return farm.Invalid("name", "there is a directory of that name")
+		return farm.Invalid("name", "a directory with this name exists")
 	}
 	if err := s.o.Root.Rename(temp, c.name); err != nil {
 		return fmt.Errorf("name a file: %w", err)

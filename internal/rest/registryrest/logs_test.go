@@ -87,7 +87,8 @@ func TestLogAnswers(t *testing.T) {
 		{"POST /log", "", 400, "service: is required", ""},
 		{"POST /log", `{"service":"../node","content":"x"}`, 400, "service: " + badName, ""},
 		{
-			"POST /log", `{"service":"event","content":"x"}`, 400, "service: event takes events only: POST /log/event",
+			"POST /log", `{"service":"event","content":"x"}`,
+			400, "service: service event accepts only events: use POST /log/event",
 			"",
 		},
 		{"POST /log", `{"service":7}`, 400, "service: must be a string", ""},
@@ -344,13 +345,14 @@ func TestFileServer(t *testing.T) {
 		{
 			"PUT /registry/files/x?sha256=" +
 				sum, "other", 400,
-			"sha256: the bytes that came have the sum d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
+			"sha256: checksum mismatch: the received bytes have the SHA-256 " +
+				"d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa",
 			"",
 		},
 		{"PUT /registry/files/x?sha256=7", "other", 400, "sha256: must be 64 hex digits", ""},
 		{
 			"PUT /registry/files/central-logs/node/x.log", "x", 400,
-			"name: central-logs is written by the log server alone", "",
+			"name: files in central-logs are written only by the central logs", "",
 		},
 		{
 			"PUT /registry/files/..%2f..%2fvm_dir%2fx", "x", 400,
@@ -372,7 +374,10 @@ func TestFileServer(t *testing.T) {
 		{"DELETE /registry/files/logs/vm", "", 200, "The directory logs/vm is not empty", ""},
 		{"DELETE /registry/files/empty", "", 200, "", ""},
 		{"DELETE /registry/files/empty", "", 200, "Not found", ""},
-		{"DELETE /registry/files/central-logs", "", 400, "name: central-logs is written by the log server alone", ""},
+		{
+			"DELETE /registry/files/central-logs", "", 400,
+			"name: files in central-logs are written only by the central logs", "",
+		},
 		{"POST /registry/files/x", "", 405, "Method POST is not allowed here (allowed: DELETE, GET, HEAD, PUT)", ""},
 	} {
 		method, path, _ := strings.Cut(c.request, " ")

@@ -257,7 +257,7 @@ func TestRoutesOfNodes(t *testing.T) {
 		method, path, _ := strings.Cut(r.Pattern, " ")
 		path = strings.NewReplacer("{$}", "", "{path...}", "x").Replace(path)
 		if a := v.call("saving node", method+" "+path, "{}"); a.code != 403 ||
-			!strings.Contains(a.Message, fmt.Sprintf("permission %s here", r.Permission)) {
+			!strings.Contains(a.Message, fmt.Sprintf("Permission %s required", r.Permission)) {
 			t.Errorf("%s: %d %s", r.Pattern, a.code, a.raw)
 		}
 	}

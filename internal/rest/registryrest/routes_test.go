@@ -156,7 +156,7 @@ func TestAnswers(t *testing.T) {
 		{"PUT /registry/v2/push/0123/disk?off=0", "x", 200, notFound, ""},
 		{"PUT /registry/v2/push/0123/disk", "x", 400, "off: must be an integer between 0 and 9223372036854775807", ""},
 		{"POST /registry/v2/push", `{"id":"` + id +
-			`","tag":"v1","config":{}}`, 200, "Template debian has the tag v1 already", ""},
+			`","tag":"v1","config":{}}`, 200, "Template debian already has the tag v1", ""},
 		{"POST /registry/v2/push", `{"id":"` + id + `","config":{}}`, 400, "tag: is required", ""},
 		{"POST /registry/v2/push", `{"id":"` + id + `","tag":"v9"}`, 400, "config: is required", ""},
 		{"POST /registry/v2/push", `{"tag":"v9","config":{}}`, 400, "name: is required for a new template", ""},

@@ -119,7 +119,7 @@ func TestScanRefusals(t *testing.T) {
 		{"", without("counts"), 400, "counts: must be an object"},
 		{"", scanText(`,"scanner":1`), 400, "scanner: must be a string"},
 		{"", scanText(`,"scanner":"` + strings.Repeat("x", 101) + `"`), 400, "scanner: must have 1 to 100 bytes"},
-		{"", scanText(`,"scanner":"` + strings.Repeat("x", 5000) + `"`), 400, "scanner: is longer than 4096 bytes"},
+		{"", scanText(`,"scanner":"` + strings.Repeat("x", 5000) + `"`), 400, "scanner: has more than 4096 bytes"},
 		{"", scanText(`,"version":"a\nb"`), 400, "version: must have 1 to 100 bytes"},
 		{"", scanText(`,"database":"yesterday"`), 400, "database: " + time},
 		{"", scanText(`,"scanned":5`), 400, "scanned: " + time},
@@ -131,18 +131,18 @@ func TestScanRefusals(t *testing.T) {
 		{"", strings.Replace(scanText(""), `"high":2`, `"high":1.5`, 1), 400, "counts.high: must be an integer"},
 		{"", strings.Replace(scanText(""), `"low":4`, `"low":1e99`, 1), 400, "counts.low: must be an integer"},
 		{"", strings.Replace(scanText(""), `"low":4`, `"low":null`, 1), 400, "counts.low: is required"},
-		{"", scanText(`,"content_id":"` + other + `"`), 409, "The version is of another content: " + other +
-			" was scanned, it has "},
+		{"", scanText(`,"content_id":"` + other + `"`), 409, "The content of the version has changed: " + other +
+			" was scanned, it now has "},
 		{"", scanText(`,"content_id":7`), 400, "content_id: must be a string"},
 		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `[]`,
 			1), 400, "report: must be a JSON object"},
 		{"", strings.Replace(scanText(""), `{"matches":[{"id":"CVE-1"}]}`, `null`,
 			1), 400, "report: must be a JSON object"},
 		{"", strings.Replace(scanText(""), `"CVE-1"`, strings.Repeat("[", 101)+strings.Repeat("]", 101),
-			1), 400, "The request body has values that lie more than 100 deep"},
+			1), 400, "The request body is nested more than 100 levels deep"},
 		{
 			"", scanText(`,"more":` + strings.Repeat(`{"a":`, 1_000_000)), 400,
-			"The request body has values that lie more than 100 deep",
+			"The request body is nested more than 100 levels deep",
 		},
 	} {
 		path := scanPath
@@ -274,7 +274,7 @@ func TestScanBodyWithoutEnd(t *testing.T) {
 		}
 		raw, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(raw), " is longer than 33") {
+		if resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(string(raw), " has more than 33") {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, raw)
 		}
 	}

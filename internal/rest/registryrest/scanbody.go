@@ -61,7 +61,7 @@ func (f *scanFields) split(c *jsonCopy, report io.Writer) error {
 	case err != nil:
 		return err
 	case name == reportField && f.fields[name] != nil:
-		return farm.Invalid(name, "is there twice")
+		return farm.Invalid(name, "occurs twice")
 	case name == reportField:
 		f.fields[name] = json.RawMessage("{}") // it was present
 		return copyReport(c, report)
@@ -117,7 +117,7 @@ type shortField struct {
 
 func (s *shortField) Write(p []byte) (int, error) {
 	if s.Len()+len(p) > maxScanField {
-		return 0, farm.Invalid(s.name, "is longer than %d bytes", maxScanField)
+		return 0, farm.Invalid(s.name, "has more than %d bytes", maxScanField)
 	}
 	return s.Buffer.Write(p)
 }

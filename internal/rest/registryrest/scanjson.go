@@ -21,7 +21,7 @@ type jsonCopy struct {
 // maxDepth is the maximum nesting depth of values.
 const maxDepth = 100
 
-var errDeep = farm.Errorf(farm.CodeInvalid, "The request body has values that lie more than %d deep in others",
+var errDeep = farm.Errorf(farm.CodeInvalid, "The request body is nested more than %d levels deep",
 	maxDepth)
 
 // jsonFault is the error for text that is not JSON.
