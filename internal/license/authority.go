@@ -65,7 +65,7 @@ func LoadKey(path string) (ed25519.PublicKey, error) {
 		return nil, err
 	}
 	if len(t) != 1 {
-		return nil, fmt.Errorf("%s has %d keys, and one is needed", path, len(t))
+		return nil, fmt.Errorf("%s has %d public keys; want exactly one", path, len(t))
 	}
 	return t[0], nil
 }
@@ -73,11 +73,11 @@ func LoadKey(path string) (ed25519.PublicKey, error) {
 func readTrust(path string) (Trust, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("license authority: %w", err)
+		return nil, fmt.Errorf("read license authority: %w", err)
 	}
 	t, err := ParseTrust(raw)
 	if err != nil {
-		return nil, fmt.Errorf("license authority %s: %w", path, err)
+		return nil, fmt.Errorf("parse license authority %s: %w", path, err)
 	}
 	return t, nil
 }
@@ -110,9 +110,9 @@ func ParseTrust(raw []byte) (Trust, error) {
 		key, err := base64.StdEncoding.Strict().DecodeString(word)
 		switch {
 		case err != nil || len(key) != ed25519.PublicKeySize:
-			return nil, fmt.Errorf("line %d is not a public key: %d bytes in base64 are", no, ed25519.PublicKeySize)
+			return nil, fmt.Errorf("line %d is not a public key: want %d bytes in base64", no, ed25519.PublicKeySize)
 		case len(t) == maxKeys:
-			return nil, fmt.Errorf("it has more than %d keys", maxKeys)
+			return nil, fmt.Errorf("the file has more than %d public keys", maxKeys)
 		}
 		t = append(t, key)
 	}
@@ -120,7 +120,7 @@ func ParseTrust(raw []byte) (Trust, error) {
 		return nil, fmt.Errorf("line %d is too long", no+1)
 	}
 	if len(t) == 0 {
-		return nil, errors.New("it has no public key")
+		return nil, errors.New("the file has no public key")
 	}
 	return t, nil
 }
@@ -134,7 +134,7 @@ func Keygen(secretPath, publicPath string) error {
 	}
 	for _, path := range []string{secretPath, publicPath} { // before either is made
 		if _, err := os.Lstat(path); err == nil {
-			return fmt.Errorf("%s exists already; keys are never replaced", path)
+			return fmt.Errorf("%s already exists; keys are never replaced", path)
 		}
 	}
 	text := base64.StdEncoding.EncodeToString(secret.Seed())
@@ -154,7 +154,7 @@ func create(path string, mode fs.FileMode, text string) (err error) {
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists already; keys are never replaced", path)
+		return fmt.Errorf("%s already exists; keys are never replaced", path)
 	}
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func create(path string, mode fs.FileMode, text string) (err error) {
 func ReadSecret(path string) (ed25519.PrivateKey, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("license authority: %w", err)
+		return nil, fmt.Errorf("read license authority: %w", err)
 	}
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSpace(line)
@@ -180,5 +180,5 @@ func ReadSecret(path string) (ed25519.PrivateKey, error) {
 		}
 		return ed25519.NewKeyFromSeed(seed), nil
 	}
-	return nil, fmt.Errorf("%s does not hold the secret of an authority", path)
+	return nil, fmt.Errorf("%s does not have the private key of a license authority", path)
 }

@@ -92,7 +92,7 @@ func Read(path, authority string, product Product) (License, error) {
 func ReadKey(path string) (string, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return "", fmt.Errorf("license file: %w", err)
+		return "", fmt.Errorf("read license file: %w", err)
 	}
 	key := ""
 	for line := range strings.Lines(string(raw)) {
@@ -100,12 +100,12 @@ func ReadKey(path string) (string, error) {
 			continue
 		}
 		if key != "" {
-			return "", fmt.Errorf("license file %s: %w: it has more than one line", path, ErrForm)
+			return "", fmt.Errorf("license file %s: %w: the file has more than one line", path, ErrForm)
 		}
 		key = line
 	}
 	if key == "" {
-		return "", fmt.Errorf("license file %s: %w: it is empty", path, ErrForm)
+		return "", fmt.Errorf("license file %s: %w: the file is empty", path, ErrForm)
 	}
 	return key, nil
 }

@@ -247,8 +247,10 @@ func TestBrokenFilesRefuseTheStart(t *testing.T) {
 	foreign, _ := os.ReadFile(other.file())
 	wrong := mustIssue(t, p.secret, License{Product: Node, Tier: farm.TierBasic})
 	for name, text := range map[string]string{
-		"it is empty": "\n# nothing\n", "it is not a license key": "hello", "no trusted authority": string(foreign),
-		"it is for another product: node, not controller": wrong, "more than one line": wrong + "\n" + wrong,
+		"the file is empty": "\n# nothing\n", "not a license key": "hello",
+		"not signed by a trusted license authority":                    string(foreign),
+		"the license key is for another product: node, not controller": wrong, "more than one line": wrong + "\n" +
+			wrong,
 		"larger than": strings.Repeat("\n", maxFile+1),
 	} {
 		p.write(text)

@@ -64,22 +64,22 @@ func (l License) Expired(now time.Time) bool { return !l.Expires.IsZero() && !no
 // The ways in which a key can be wrong. Each error of Verify and Parse is one of them.
 var (
 	// ErrForm is a text that is not a key.
-	ErrForm = errors.New("it is not a license key")
+	ErrForm = errors.New("not a license key")
 	// ErrNewer is a key that an older program does not understand.
-	ErrNewer = errors.New("it was made for a newer program")
+	ErrNewer = errors.New("the license key requires a newer version of this program")
 	// ErrSignature is a key that no trusted authority has signed.
-	ErrSignature = errors.New("no trusted authority has signed it")
+	ErrSignature = errors.New("the license key is not signed by a trusted license authority")
 	// ErrProduct is a key of another product.
-	ErrProduct = errors.New("it is for another product")
+	ErrProduct = errors.New("the license key is for another product")
 )
 
 // check reports whether the fields have valid values.
 func (l License) check() error {
 	switch {
 	case l.Version > version:
-		return fmt.Errorf("%w: its version is %d, this one knows up to %d", ErrNewer, l.Version, version)
+		return fmt.Errorf("%w: its version is %d, this program supports up to %d", ErrNewer, l.Version, version)
 	case l.Version < 1:
-		return fmt.Errorf("%w: its version is %d", ErrForm, l.Version)
+		return fmt.Errorf("%w: version %d is invalid", ErrForm, l.Version)
 	case !slices.Contains(Products, l.Product):
 		return fmt.Errorf("%w: product must be one of %v", ErrForm, Products)
 	case !l.Tier.Known():
@@ -123,22 +123,22 @@ func parse(text string) (parsed, error) {
 	var p parsed
 	text = strings.TrimSpace(text)
 	if len(text) > MaxKey {
-		return p, fmt.Errorf("%w: it has more than %d bytes", ErrForm, MaxKey)
+		return p, fmt.Errorf("%w: the key has more than %d bytes", ErrForm, MaxKey)
 	}
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 || parts[0] != prefix || strings.ContainsAny(text, "\r\n") {
-		return p, fmt.Errorf("%w: a key has the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
+		return p, fmt.Errorf("%w: want the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
 	}
 	payload, err := coding.DecodeString(parts[1])
 	if err != nil {
-		return p, fmt.Errorf("%w: its payload is not base64url", ErrForm)
+		return p, fmt.Errorf("%w: the payload is not base64url", ErrForm)
 	}
 	if p.signature, err = coding.DecodeString(parts[2]); err != nil || len(p.signature) != ed25519.SignatureSize {
-		return p, fmt.Errorf("%w: its signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
+		return p, fmt.Errorf("%w: the signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
 	}
 	p.signed = []byte(parts[0] + "." + parts[1])
 	if err := json.Unmarshal(payload, &p.license); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
-		return p, fmt.Errorf("%w: its payload cannot be read", ErrForm)
+		return p, fmt.Errorf("%w: the payload cannot be parsed", ErrForm)
 	}
 	return p, p.license.check()
 }
@@ -156,7 +156,7 @@ func (t Trust) Verify(text string) (License, error) {
 		}
 	}
 	if len(t) == 0 {
-		return p.license, fmt.Errorf("%w: no authority is known to this program", ErrSignature)
+		return p.license, fmt.Errorf("%w: this program has no trusted license authority", ErrSignature)
 	}
 	return p.license, ErrSignature
 }

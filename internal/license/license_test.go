@@ -58,7 +58,7 @@ func TestKeysAreTrusted(t *testing.T) {
 		}
 	}
 	if _, err := (Trust{}).Verify(key); !errors.Is(err, ErrSignature) ||
-		!strings.Contains(err.Error(), "no authority is known") {
+		!strings.Contains(err.Error(), "no trusted license authority") {
 		t.Errorf("without an authority: %v", err)
 	}
 }

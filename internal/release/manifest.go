@@ -102,7 +102,7 @@ func Manifest(dir string) ([]api.AgentPackage, error) {
 		case err != nil:
 			return nil, fmt.Errorf("line %d of the manifest: %w", no, err)
 		case seen[p.Name]:
-			return nil, fmt.Errorf("line %d of the manifest is the second one about %s", no, p.Name)
+			return nil, fmt.Errorf("line %d of the manifest is a second entry for %s", no, p.Name)
 		}
 		seen[p.Name] = true
 		list = append(list, p)
@@ -144,7 +144,7 @@ func CheckFile(path string, p api.AgentPackage) error {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	if size != p.Size || sum != p.SHA256 {
-		return fmt.Errorf("%s is not the file that was signed", p.Name)
+		return fmt.Errorf("%s does not match its signature", p.Name)
 	}
 	return nil
 }

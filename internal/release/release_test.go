@@ -44,7 +44,8 @@ func TestStatements(t *testing.T) {
 	if _, err := Verify(other, text); !errors.Is(err, ErrSignature) {
 		t.Errorf("a foreign key: %v", err)
 	}
-	if _, err := Verify(nil, text); !errors.Is(err, ErrSignature) || !strings.Contains(err.Error(), "no key is known") {
+	if _, err := Verify(nil, text); !errors.Is(err, ErrSignature) ||
+		!strings.Contains(err.Error(), "has no trusted key") {
 		t.Errorf("without keys: %v", err)
 	}
 	parts := strings.Split(text, ".")
@@ -193,7 +194,7 @@ func TestRepositoryFollowsItsDirectory(t *testing.T) {
 	p.sign("1.1.0-b")
 	p.offers("linux/amd64 1.1.0-b, darwin/arm64 1.1.0-b", "")
 	p.write("buildnode-linux-amd64.tar.gz", "LINUX!")
-	p.offers("darwin/arm64 1.1.0-b", "buildnode-linux-amd64.tar.gz is not the file that was signed")
+	p.offers("darwin/arm64 1.1.0-b", "buildnode-linux-amd64.tar.gz does not match its signature")
 	if err := os.Remove(filepath.Join(p.dir, "buildnode-linux-amd64.tar.gz")); err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	platform, known := PlatformOf(name)
 	if !known {
 		return nil, "", farm.Errorf(farm.CodeNotFound,
-			"Agent package not found; the names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
+			"Agent package not found; names are buildnode-OS-ARCH.tar.gz with linux or darwin, amd64 or arm64")
 	}
 	p, ok := s.For(platform.OS, platform.Arch)
 	if !ok {
@@ -145,7 +145,7 @@ func (s *Repository) Open(name string) (f *os.File, digest string, err error) {
 	if st, err := f.Stat(); err != nil || st.Size() != p.Size {
 		_ = f.Close()
 		return nil, "", farm.Errorf(farm.CodeNotFound,
-			"The agent package %s has just changed: sign it again (buildyard package sign)", name)
+			"The agent package %s has changed since it was signed: sign it again (buildyard package sign)", name)
 	}
 	return f, p.SHA256, nil
 }
@@ -170,7 +170,7 @@ func (s *Repository) Refresh() {
 		return
 	}
 	for _, p := range list {
-		s.log.Info("agent package is offered", "package", p.Name, "version", p.Version)
+		s.log.Info("agent package available", "package", p.Name, "version", p.Version)
 	}
 	select {
 	case s.changed <- struct{}{}:
@@ -219,7 +219,7 @@ func (s *Repository) checkPackage(name string, signed []api.AgentPackage, i int)
 	case err != nil:
 		return err
 	case i < 0:
-		return fmt.Errorf("%s is not signed (buildyard package sign)", name)
+		return fmt.Errorf("%s is not signed: sign it (buildyard package sign)", name)
 	}
 	now := stamp{st.ModTime(), st.Size()}
 	s.mu.Lock()
@@ -240,7 +240,7 @@ func (s *Repository) checkPackage(name string, signed []api.AgentPackage, i int)
 		s.mu.Unlock()
 	}
 	if p := signed[i]; known.sha256 != p.SHA256 || now.size != p.Size {
-		return fmt.Errorf("%s is not the file that was signed (buildyard package sign)", name)
+		return fmt.Errorf("%s does not match its signature: sign it again (buildyard package sign)", name)
 	}
 	return nil
 }

@@ -62,11 +62,11 @@ func PlatformOf(file string) (Platform, bool) {
 // The causes of an invalid statement. Each error of Verify is one of them.
 var (
 	// ErrForm reports a text that is not a statement.
-	ErrForm = errors.New("it is not a signed statement about an agent package")
+	ErrForm = errors.New("not a signed description of an agent package")
 	// ErrNewer reports a statement that an older program does not understand.
-	ErrNewer = errors.New("it was made for a newer program")
+	ErrNewer = errors.New("the agent package requires a newer version of this program")
 	// ErrSignature reports a statement without the signature of a trusted key.
-	ErrSignature = errors.New("no trusted key has signed it")
+	ErrSignature = errors.New("not signed with a trusted key")
 )
 
 // said is the payload of a statement.
@@ -83,9 +83,9 @@ func (s said) check() error {
 	sum, err := hex.DecodeString(s.SHA256)
 	switch {
 	case s.Format > format:
-		return fmt.Errorf("%w: its form is %d, this program knows up to %d", ErrNewer, s.Format, format)
+		return fmt.Errorf("%w: its format is %d, this program supports up to %d", ErrNewer, s.Format, format)
 	case s.Format < 1:
-		return fmt.Errorf("%w: its form is %d", ErrForm, s.Format)
+		return fmt.Errorf("%w: format %d is invalid", ErrForm, s.Format)
 	case !slices.Contains(Platforms, Platform{s.OS, s.Arch}):
 		return fmt.Errorf("%w: the platform must be one of %v", ErrForm, Platforms)
 	case !ValidVersion(s.Version):
@@ -95,7 +95,7 @@ func (s said) check() error {
 	case s.Size < 1 || s.Size > MaxSize:
 		return fmt.Errorf("%w: the size must be 1 to %d bytes", ErrForm, MaxSize)
 	case err != nil || len(sum) != sha256.Size || s.SHA256 != strings.ToLower(s.SHA256):
-		return fmt.Errorf("%w: the digest must be a sha256 in hex", ErrForm)
+		return fmt.Errorf("%w: the digest must be a SHA-256 in hex", ErrForm)
 	}
 	return nil
 }
@@ -138,18 +138,18 @@ func parse(text string) (p api.AgentPackage, signed, signature []byte, err error
 	text = strings.TrimSpace(text)
 	parts := strings.Split(text, ".")
 	if len(text) > MaxStatement || len(parts) != 3 || parts[0] != prefix || strings.ContainsAny(text, "\r\n") {
-		return p, nil, nil, fmt.Errorf("%w: one has the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
+		return p, nil, nil, fmt.Errorf("%w: want the form %s.PAYLOAD.SIGNATURE", ErrForm, prefix)
 	}
 	payload, err := coding.DecodeString(parts[1])
 	if err != nil {
-		return p, nil, nil, fmt.Errorf("%w: its payload is not base64url", ErrForm)
+		return p, nil, nil, fmt.Errorf("%w: the payload is not base64url", ErrForm)
 	}
 	if signature, err = coding.DecodeString(parts[2]); err != nil || len(signature) != ed25519.SignatureSize {
-		return p, nil, nil, fmt.Errorf("%w: its signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
+		return p, nil, nil, fmt.Errorf("%w: the signature is not base64url of %d bytes", ErrForm, ed25519.SignatureSize)
 	}
 	var s said
 	if err := json.Unmarshal(payload, &s); err != nil || !bytes.HasPrefix(payload, []byte("{")) {
-		return p, nil, nil, fmt.Errorf("%w: its payload cannot be read", ErrForm)
+		return p, nil, nil, fmt.Errorf("%w: the payload cannot be parsed", ErrForm)
 	}
 	if err := s.check(); err != nil {
 		return p, nil, nil, err
@@ -173,7 +173,7 @@ func Verify(trust license.Trust, text string) (api.AgentPackage, error) {
 		}
 	}
 	if len(trust) == 0 {
-		return api.AgentPackage{}, fmt.Errorf("%w: no key is known to this program", ErrSignature)
+		return api.AgentPackage{}, fmt.Errorf("%w: this program has no trusted key", ErrSignature)
 	}
 	return api.AgentPackage{}, ErrSignature
 }
@@ -183,7 +183,7 @@ func Digest(r io.Reader) (size int64, sum string, err error) {
 	h := sha256.New()
 	size, err = io.Copy(h, io.LimitReader(r, MaxSize+1))
 	if err == nil && size > MaxSize {
-		err = fmt.Errorf("it is larger than %d bytes", MaxSize)
+		err = fmt.Errorf("the file has more than %d bytes", MaxSize)
 	}
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }

@@ -36,7 +36,7 @@ func (l *Logs) Archive(service string) (*Archive, error) {
 		return nil, farm.NotFound()
 	}
 	if l.archives >= maxArchives {
-		return nil, farm.Errorf(farm.CodeBusy, "%d archives of logs are being made; try again", maxArchives)
+		return nil, farm.Errorf(farm.CodeBusy, "Limit of concurrent log archives (%d) reached; try again", maxArchives)
 	}
 	a := &Archive{l: l, service: service}
 	for _, f := range all {
@@ -70,7 +70,7 @@ func (a *Archive) Close() error {
 func (a *Archive) Write(w io.Writer) error {
 	zip, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
-		return fmt.Errorf("make an archive: %w", err)
+		return fmt.Errorf("create log archive: %w", err)
 	}
 	out := tar.NewWriter(zip)
 	for _, p := range a.files {
@@ -84,7 +84,7 @@ func (a *Archive) Write(w io.Writer) error {
 		}
 	}
 	if err := errors.Join(out.Close(), zip.Close()); err != nil {
-		return fmt.Errorf("make an archive: %w", err)
+		return fmt.Errorf("create log archive: %w", err)
 	}
 	return nil
 }

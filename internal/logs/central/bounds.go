@@ -134,7 +134,7 @@ func (l *Logs) remove(f *file) {
 	l.shut(f)
 	s := f.service
 	if err := l.o.Root.Remove(f.path()); err != nil && !isNotExist(err) {
-		l.o.Log.Warn("a log cannot be removed", "file", f.path(), "error", err)
+		l.o.Log.Warn("removing a log file failed", "file", f.path(), "error", err)
 		f.stuck = true
 		return
 	}

@@ -23,7 +23,7 @@ const (
 func (l *Logs) load() error {
 	dirs, err := fs.ReadDir(l.o.Root.FS(), ".")
 	if err != nil {
-		return fmt.Errorf("read the central logs: %w", err)
+		return fmt.Errorf("list central logs: %w", err)
 	}
 	for _, dir := range dirs {
 		if !dir.IsDir() || CheckService(dir.Name()) != nil {
@@ -31,7 +31,7 @@ func (l *Logs) load() error {
 		}
 		entries, err := fs.ReadDir(l.o.Root.FS(), dir.Name())
 		if err != nil {
-			return fmt.Errorf("read the central logs: %w", err)
+			return fmt.Errorf("list central logs: %w", err)
 		}
 		s := newService(dir.Name())
 		for _, e := range entries {
@@ -92,7 +92,7 @@ func (l *Logs) enter(name string) (*service, error) {
 		return s, nil
 	}
 	if err := l.o.Root.Mkdir(name, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-		return s, fmt.Errorf("make the directory of a service's logs: %w", err)
+		return s, fmt.Errorf("create log directory of a service: %w", err)
 	}
 	return s, nil
 }
@@ -151,7 +151,7 @@ func (l *Logs) setAside(f *file, now time.Time) bool {
 	}
 	l.shut(f)
 	if err := l.o.Root.Rename(f.path(), s.name+"/"+name); err != nil {
-		l.o.Log.Warn("rotating the event log failed; it grows further", "error", err)
+		l.o.Log.Warn("rotating the event log failed; the file grows beyond its limit", "error", err)
 		return false
 	}
 	delete(s.files, f.name)
@@ -161,7 +161,7 @@ func (l *Logs) setAside(f *file, now time.Time) bool {
 }
 
 // errNoRoom is the reason why rows are dropped without an attempt to write them.
-var errNoRoom = errors.New("what is left of the disk is for the templates")
+var errNoRoom = errors.New("free disk space is reserved for templates")
 
 // put appends whole lines to a file; nothing of an interrupted write stays. Streams do not receive
 // the header.
@@ -218,10 +218,10 @@ func (l *Logs) openFile(f *file) error {
 func (l *Logs) mend(f *file, handle *os.File) error {
 	info, err := handle.Stat()
 	if err != nil {
-		return fmt.Errorf("look at a log: %w", err)
+		return fmt.Errorf("check log file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file", f.path())
+		return fmt.Errorf("%s is not a regular file", f.path())
 	}
 	size := info.Size()
 	var last [1]byte

@@ -177,7 +177,7 @@ func (l *Logs) enough(rows []api.LogRow) error {
 			continue
 		}
 		if fresh[name] = true; len(l.services)+len(fresh) > maxServices {
-			return farm.Refused("There are logs of %d services already, and those of %q would be too many", maxServices,
+			return farm.Refused("Limit of services with central logs (%d) reached; service %q was refused", maxServices,
 				name)
 		}
 	}
@@ -261,7 +261,7 @@ func (l *Logs) Events(events [][]byte) error {
 	}
 	if err != nil {
 		l.note(err)
-		return farm.Unavailable(err, "The events cannot be written now; try again")
+		return farm.Unavailable(err, "Writing the events failed; try again")
 	}
 	l.wrote(s, len(events))
 	return nil
@@ -292,9 +292,9 @@ func (l *Logs) note(err error) {
 	if failing := err != nil; failing != l.failing {
 		l.failing = failing
 		if failing {
-			l.o.Log.Warn("central logs cannot be written: rows are dropped", "error", err)
+			l.o.Log.Warn("writing central logs failed; rows are dropped", "error", err)
 		} else {
-			l.o.Log.Info("central logs are written again")
+			l.o.Log.Info("central logs can be written again")
 		}
 	}
 }

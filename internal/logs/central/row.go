@@ -56,7 +56,7 @@ func oddInService(c rune) bool { return c != ' ' && odd(c) }
 // checkRow refuses a row whose service is not for rows.
 func checkRow(r *api.LogRow) error {
 	if strings.EqualFold(r.Service, EventService) {
-		return farm.Invalid("service", "%s takes events only: POST %s", EventService, api.PathLogEvent)
+		return farm.Invalid("service", "service %s accepts only events: use POST %s", EventService, api.PathLogEvent)
 	}
 	return CheckService(r.Service)
 }

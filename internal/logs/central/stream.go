@@ -16,7 +16,7 @@ const (
 )
 
 // ErrEnded is the end of a stream whose logs were closed.
-var ErrEnded = errors.New("the logs were closed")
+var ErrEnded = errors.New("the central logs were closed")
 
 // Stream delivers the rows of one service as they are written. An idle stream costs nothing: only
 // rows of its service wake it. One goroutine reads it; it must be closed.
@@ -56,7 +56,7 @@ func (l *Logs) subscribe(service string, lines int) (*Stream, []*View, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stats.Streams >= maxStreams {
-		return nil, nil, farm.Errorf(farm.CodeBusy, "%d streams of logs are open already; close one and try again",
+		return nil, nil, farm.Errorf(farm.CodeBusy, "Limit of open log streams (%d) reached; close one and try again",
 			maxStreams)
 	}
 	l.stats.Streams++
