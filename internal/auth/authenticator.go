@@ -26,10 +26,10 @@ type Authenticator struct {
 }
 
 var (
-	errNoCredentials = denied("there are no credentials")
-	errScheme        = denied("the credentials are of an unknown kind, or of one that is off")
-	errTwice         = denied("there are two Authorization headers")
-	errUserName      = denied("the user name of the credentials is not one")
+	errNoCredentials = denied("the request has no credentials")
+	errScheme        = denied("the credentials are of an unknown or disabled kind")
+	errTwice         = denied("the request has more than one Authorization header")
+	errUserName      = denied("the user name of the credentials is invalid")
 )
 
 // Schemes returns the kinds of credentials that are accepted in the header Authorization.

@@ -72,8 +72,8 @@ func TestIdentify(t *testing.T) {
 		"session, lower case":           {"bearer  " + session, "", ByKey, ""},
 		"broken session":                {"Bearer x" + session, "", "", "not a session"},
 		"only the scheme":               {"Bearer", "", "", "not a session"},
-		"another scheme":                {"Digest x", "", "", "unknown kind"},
-		"an empty header":               {" ", "", "", "unknown kind"},
+		"another scheme":                {"Digest x", "", "", "unknown or disabled"},
+		"an empty header":               {" ", "", "", "unknown or disabled"},
 		"certificate":                   {"", "anna", ByCertificate, ""},
 		"expired certificate":           {"", "expired", "", "expired yesterday"},
 		"a certificate for root":        {"", "root", "", "user name"},
@@ -86,7 +86,7 @@ func TestIdentify(t *testing.T) {
 		"JWT for root":                  {"Bearer a.b.root", "", "", "user name"},
 		"JWT with very many groups":     {"Bearer a.b.many", "", "", "user name"},
 		"a megabyte":                    {"Bearer " + strings.Repeat("A", 1<<20), "", "", "not a session"},
-		"a megabyte for the root user":  {"Basic " + strings.Repeat("A", 1<<20), "", "", "cannot be read"},
+		"a megabyte for the root user":  {"Basic " + strings.Repeat("A", 1<<20), "", "", "malformed"},
 		"a token in the form of Bearer": {"Bearer cm9vdDowMTIzNDU2Nzg5", "", "", "not a session"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)

@@ -20,17 +20,17 @@ type RootToken struct{ token Secret }
 // NewRootToken returns the root token of the settings.
 func NewRootToken(token string) (*RootToken, error) {
 	if n := utf8.RuneCountInString(token); n < MinRootToken {
-		return nil, fmt.Errorf("the root token has %d characters; it needs at least %d", n, MinRootToken)
+		return nil, fmt.Errorf("the root token has %d characters: want at least %d", n, MinRootToken)
 	}
 	if len(token) > MaxRootToken {
-		return nil, fmt.Errorf("the root token has %d bytes; it may have at most %d", len(token), MaxRootToken)
+		return nil, fmt.Errorf("the root token has %d bytes: want at most %d", len(token), MaxRootToken)
 	}
 	return &RootToken{NewSecret(token)}, nil
 }
 
 var (
-	errBasicForm  = denied("the Basic credentials cannot be read")
-	errBasicUser  = denied("the Basic credentials are those of another user than root")
+	errBasicForm  = denied("the Basic credentials are malformed")
+	errBasicUser  = denied("the user of the Basic credentials is not root")
 	errBasicToken = denied("the root token is wrong")
 )
 

@@ -82,9 +82,10 @@ func (g Grants) SetResources(s farm.Service, name string, list []farm.ResourcePe
 	_, known := g.Resources[name]
 	switch {
 	case !known && len(g.Resources) >= MaxGrantNames:
-		return g, farm.Refused("%d permission groups have rights on resources (the maximum)", MaxGrantNames)
+		return g, farm.Refused("limit of permission groups with resource rights (%d) reached; delete some",
+			MaxGrantNames)
 	case others+len(list) > MaxAllGrantsOn:
-		return g, farm.Refused("All permission groups together have rights on at most %d resources", MaxAllGrantsOn)
+		return g, farm.Refused("limit of resource rights of all permission groups (%d) reached", MaxAllGrantsOn)
 	}
 	g.Resources = with(g.Resources, name, checked)
 	return g, nil
@@ -125,11 +126,12 @@ func (g Grants) Check(s farm.Service) error {
 
 func checkGroupName(name string) error {
 	if !isValidName(name) {
-		return farm.Invalid(groupNameField, "must be printable text of 1 to %d bytes without a space at either end",
+		return farm.Invalid(groupNameField,
+			"must be printable text of 1 to %d bytes, without leading or trailing spaces",
 			MaxGroupName)
 	}
 	if strings.EqualFold(name, RootName) {
-		return farm.Invalid(groupNameField, "%s has every permission; nothing can be granted to it", RootName)
+		return farm.Invalid(groupNameField, "the permissions of %s cannot be changed: it has all of them", RootName)
 	}
 	return nil
 }
@@ -137,7 +139,7 @@ func checkGroupName(name string) error {
 // checkResources validates and copies resource rights.
 func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.ResourcePermission, error) {
 	if len(list) > MaxGrantsOn {
-		return nil, farm.Refused("A permission group has rights on at most %d resources", MaxGrantsOn)
+		return nil, farm.Refused("limit of resource rights of one permission group (%d) reached", MaxGrantsOn)
 	}
 	out := make([]farm.ResourcePermission, 0, len(list))
 	seen := map[resource]bool{}
@@ -148,13 +150,14 @@ func checkResources(s farm.Service, list []farm.ResourcePermission) ([]farm.Reso
 		at := resource{r.Type, r.ID}
 		switch {
 		case r.ID == "" || len(r.ID) > maxResourceID || !printable(r.ID):
-			return nil, farm.Invalid(resourceIDField, "must be the id of a resource, of 1 to %d bytes", maxResourceID)
+			return nil, farm.Invalid(resourceIDField, "must be the ID of a resource, of 1 to %d bytes", maxResourceID)
 		case r.IDType != defaultIDType:
 			return nil, farm.Invalid("id_type", "must be %s", defaultIDType)
 		case !slices.Contains(farm.ResourceTypes(s), r.Type):
-			return nil, farm.Invalid("type", "the %s has rights on resources of the type %v", s, farm.ResourceTypes(s))
+			return nil, farm.Invalid("type", "unknown resource type: at the %s want one of %v", s,
+				farm.ResourceTypes(s))
 		case seen[at]:
-			return nil, farm.Invalid(resourceIDField, "%s is there twice", r.ID)
+			return nil, farm.Invalid(resourceIDField, "resource %s occurs twice", r.ID)
 		}
 		seen[at] = true
 		for _, p := range r.Permissions {

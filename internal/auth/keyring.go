@@ -122,13 +122,14 @@ func (r KeyRing) Encode() ([]byte, error) {
 func ParseKeyRing(raw []byte) (KeyRing, error) {
 	var in storedRing
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return KeyRing{}, errors.New("the signing keys cannot be read: they are not JSON of their form")
+		return KeyRing{}, errors.New("signing keys: invalid JSON")
 	}
 	if in.Form > ringForm {
-		return KeyRing{}, fmt.Errorf("the signing keys have form %d, this program knows up to %d", in.Form, ringForm)
+		return KeyRing{}, fmt.Errorf("signing keys have format %d, this program supports up to %d; update this program",
+			in.Form, ringForm)
 	}
 	if n := len(in.Keys); n < 1 || n > ringLimit {
-		return KeyRing{}, fmt.Errorf("there are %d signing keys: want 1 to %d", n, ringLimit)
+		return KeyRing{}, fmt.Errorf("record has %d signing keys: want 1 to %d", n, ringLimit)
 	}
 	var r KeyRing
 	for i, k := range in.Keys {
@@ -138,7 +139,7 @@ func ParseKeyRing(raw []byte) (KeyRing, error) {
 		}
 		copy(key.secret[:], k.Secret)
 		if i > 0 && (k.Version <= in.Keys[i-1].Version || k.From.Before(in.Keys[i-1].From)) {
-			return KeyRing{}, errors.New("the signing keys are not in order")
+			return KeyRing{}, errors.New("signing keys are out of order")
 		}
 		r.keys = append(r.keys, key)
 	}

@@ -118,7 +118,7 @@ func (k *Keys) Create(ctx context.Context, n NewKey) (private Secret, err error)
 }
 
 func existing(id string) error {
-	return farm.Refused("There is a key %s already; delete it first, or choose another id", id)
+	return farm.Refused("API key %s already exists; delete it first, or choose another ID", id)
 }
 
 // makePair makes a pair of keys when no other is being made.
@@ -172,7 +172,7 @@ func (k *Keys) swap(id string, change func(old farm.APIKey) error) error {
 			return err
 		}
 	}
-	return farm.Errorf(farm.CodeBusy, "The key is changed too often; try again")
+	return farm.Errorf(farm.CodeBusy, "API key update conflict; retry")
 }
 
 // Sweep removes the keys that have expired a month ago, and returns their number. It is meant to be
@@ -231,9 +231,9 @@ func checkID(id string) error {
 	case len(id) == 0 || len(id) > MaxKeyID:
 		return farm.Invalid("id", "must have 1 to %d bytes", MaxKeyID)
 	case !printable(id):
-		return farm.Invalid("id", "must be printable text without a space at either end")
+		return farm.Invalid("id", "must be printable text, without leading or trailing spaces")
 	case strings.EqualFold(id, RootName):
-		return farm.Invalid("id", "%s is the name of the root user; choose another", RootName)
+		return farm.Invalid("id", "%s is the name of the root user; choose another ID", RootName)
 	}
 	return nil
 }
@@ -247,11 +247,12 @@ func checkTTL(ttl int64) error {
 
 func checkGroups(groups []string) error {
 	if len(groups) > MaxKeyGroups {
-		return farm.Invalid("groups", "a key has at most %d groups", MaxKeyGroups)
+		return farm.Invalid("groups", "an API key may have at most %d permission groups", MaxKeyGroups)
 	}
 	for _, g := range groups {
 		if !isValidName(g) {
-			return farm.Invalid("groups", "each must be printable text of 1 to %d bytes without a space at either end",
+			return farm.Invalid("groups",
+				"each group must be printable text of 1 to %d bytes, without leading or trailing spaces",
 				MaxGroupName)
 		}
 	}

@@ -82,7 +82,7 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 		"1024 bits": {publicText(t, &mustMake(1024).PublicKey), "1024 bits"},
 		"2047 bits": {publicText(t, short), "2047 bits"},
 		"4097 bits": {publicText(t, long), "4097 bits"},
-		"even":      {publicText(t, even), "nothing can be encrypted"},
+		"even":      {publicText(t, even), "cannot encrypt"},
 		"elliptic":  {publicText(t, &ec.PublicKey), "must be an RSA key"},
 		"ed25519":   {publicText(t, ed), "must be an RSA key"},
 		"PKCS#1": {
@@ -91,18 +91,18 @@ func TestPublicKeysAreRefusedWithASentence(t *testing.T) {
 		},
 		"PEM": {
 			string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})),
-			"leave out the lines BEGIN and END",
+			"remove the BEGIN and END lines",
 		},
 		"several lines":   {good[:64] + "\n" + good[64:], "single line"},
-		"more behind it":  {base64.StdEncoding.EncodeToString(append(slices.Clone(der), 0)), "not a public key"},
-		"half":            {good[:len(good)/2], "not a public key"},
+		"more behind it":  {base64.StdEncoding.EncodeToString(append(slices.Clone(der), 0)), "not in PKIX DER form"},
+		"half":            {good[:len(good)/2], "not in PKIX DER form"},
 		"not base64":      {"***", "not base64"},
 		"long":            {strings.Repeat("A", 5000), "longer than 4096 bytes"},
 		"a byte too long": {strings.Repeat("A", 4097), "longer than 4096 bytes"},
-		"just not long":   {strings.Repeat("A", 4096), "not a public key"},
+		"just not long":   {strings.Repeat("A", 4096), "not in PKIX DER form"},
 		"the private one": {
 			base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(pair2048())),
-			"not a public key",
+			"not in PKIX DER form",
 		},
 	} {
 		w := newWorld(t)
@@ -125,20 +125,20 @@ func TestBoundsOfKeys(t *testing.T) {
 	}
 	w := newWorld(t)
 	for words, change := range map[string]func(*NewKey){
-		"id: must have 1 to 128 bytes":         func(n *NewKey) { n.ID = "" },
-		"id: must have":                        func(n *NewKey) { n.ID = strings.Repeat("ü", 65) },
-		"id: must be printable":                func(n *NewKey) { n.ID = "a\nb" },
-		"id: must be printable text":           func(n *NewKey) { n.ID = "a\u202eb" },
-		"id: must be printable text without":   func(n *NewKey) { n.ID = " a" },
-		"id: must be printable text without a": func(n *NewKey) { n.ID = "a\xff" },
-		"id: root is the name":                 func(n *NewKey) { n.ID = "Root" },
-		"ttl: must be 1 to 3153600000 seconds": func(n *NewKey) { n.TTL = 0 },
-		"ttl: must be 1 to 3153600000":         func(n *NewKey) { n.TTL = MaxKeyTTL + 1 },
-		"ttl: must be 1":                       func(n *NewKey) { n.TTL = -1 },
-		"groups: a key has at most 100":        func(n *NewKey) { n.Groups = many },
-		"groups: each must be printable":       func(n *NewKey) { n.Groups = []string{"a", ""} },
-		"groups: each must be printable text":  func(n *NewKey) { n.Groups = []string{"a\t"} },
-		"groups: each must be printable text of 1 to": func(n *NewKey) {
+		"id: must have 1 to 128 bytes":              func(n *NewKey) { n.ID = "" },
+		"id: must have":                             func(n *NewKey) { n.ID = strings.Repeat("ü", 65) },
+		"id: must be printable":                     func(n *NewKey) { n.ID = "a\nb" },
+		"id: must be printable text":                func(n *NewKey) { n.ID = "a\u202eb" },
+		"id: must be printable text without":        func(n *NewKey) { n.ID = " a" },
+		"id: must be printable text without a":      func(n *NewKey) { n.ID = "a\xff" },
+		"id: root is the name":                      func(n *NewKey) { n.ID = "Root" },
+		"ttl: must be 1 to 3153600000 seconds":      func(n *NewKey) { n.TTL = 0 },
+		"ttl: must be 1 to 3153600000":              func(n *NewKey) { n.TTL = MaxKeyTTL + 1 },
+		"ttl: must be 1":                            func(n *NewKey) { n.TTL = -1 },
+		"groups: an API key may have at most 100":   func(n *NewKey) { n.Groups = many },
+		"groups: each group must be printable":      func(n *NewKey) { n.Groups = []string{"a", ""} },
+		"groups: each group must be printable text": func(n *NewKey) { n.Groups = []string{"a\t"} },
+		"groups: each group must be printable text of 1 to": func(n *NewKey) {
 			n.Groups = []string{strings.Repeat("x", 257)}
 		},
 	} {
@@ -148,7 +148,7 @@ func TestBoundsOfKeys(t *testing.T) {
 	}
 	for _, id := range []string{"a", "Müller@example.com", "ci/build #1: a+b", strings.Repeat("x", 128), "rooty"} {
 		must(t, w.create(t, NewKey{ID: id, TTL: MaxKeyTTL, PublicKey: public, Groups: many[1:]}))
-		refusedWith(t, w.create(t, NewKey{ID: id, TTL: 60, PublicKey: public}), farm.CodeRefused, "There is a key")
+		refusedWith(t, w.create(t, NewKey{ID: id, TTL: 60, PublicKey: public}), farm.CodeRefused, "already exists")
 	}
 	full := make([]farm.APIKey, MaxKeys)
 	for i := range full {
@@ -384,7 +384,7 @@ func (r racing) Create(context.Context, farm.APIKey) error { return r.err }
 func TestKeysThatAreNotStored(t *testing.T) {
 	n := NewKey{ID: "ci", TTL: 60, PublicKey: publicText(t, &pair2048().PublicKey)}
 	_, err := NewKeys(racing{NewKeyTable(nil, nil), ErrKeyExists}).Create(t.Context(), n)
-	refusedWith(t, err, farm.CodeRefused, "There is a key ci already")
+	refusedWith(t, err, farm.CodeRefused, "API key ci already exists")
 	errDisk := errors.New("disk full")
 	if _, err = NewKeys(racing{NewKeyTable(nil, nil), errDisk}).Create(t.Context(), n); !errors.Is(err, errDisk) {
 		t.Error(err)
@@ -407,7 +407,7 @@ func TestParsedKeysAreReleased(t *testing.T) {
 		t.Error("the public key of a deleted key is kept")
 	}
 	key.Generation, key.PublicKey = "other", []byte("junk")
-	if _, err := w.keys.public(key); err == nil || !strings.Contains(err.Error(), "cannot be read") {
+	if _, err := w.keys.public(key); err == nil || !strings.Contains(err.Error(), "cannot be parsed") {
 		t.Errorf("a damaged record: %v", err)
 	}
 }

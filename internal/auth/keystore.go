@@ -35,8 +35,8 @@ type KeyStore interface {
 
 // The refusals of a KeyStore.
 var (
-	ErrKeyExists  = errors.New("there is a key of this id")
-	ErrKeyChanged = errors.New("the key was changed or deleted concurrently")
+	ErrKeyExists  = errors.New("an API key with this ID exists")
+	ErrKeyChanged = errors.New("the API key was changed or deleted concurrently")
 )
 
 // SameKey reports whether two records are the same.

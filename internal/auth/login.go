@@ -59,7 +59,7 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	case who.Root:
 		kind, content = loginOfRoot, login{}
 	case who.Method != ByOIDC || l.provider == "":
-		return "", errors.New("there are no log-ins of this kind")
+		return "", errors.New("a login session of this kind is not supported")
 	}
 	if kind == loginOfProvider {
 		if _, err := externalIdentity(who.Name, who.Groups, who.Method); err != nil {
@@ -68,11 +68,11 @@ func (l *LoginCookies) Open(who Identity) (string, error) {
 	}
 	raw, err := json.Marshal(content)
 	if err != nil {
-		return "", fmt.Errorf("seal a log-in: %w", err)
+		return "", fmt.Errorf("encode login session: %w", err)
 	}
 	bound, ok := l.boundValues(kind)
 	if !ok {
-		return "", errors.New("there are no log-ins of this kind")
+		return "", errors.New("a login session of this kind is not supported")
 	}
 	text := string(kind) + l.signer.Seal(forLogins, raw, bound...)
 	if len(text) > maxLogin {
@@ -96,10 +96,10 @@ func (l *LoginCookies) boundValues(kind byte) (bound []string, ok bool) {
 }
 
 var (
-	errLoginForm    = denied("the log-in of the browser cannot be read")
-	errLoginTwice   = denied("the browser shows two log-ins")
-	errLoginExpired = denied("the log-in of the browser has expired")
-	errLoginForeign = denied("the log-in of the browser was not made here, or what it was made with has changed")
+	errLoginForm    = denied("the login cookie of the browser is malformed")
+	errLoginTwice   = denied("the browser sent two login cookies")
+	errLoginExpired = denied("the login of the browser has expired")
+	errLoginForeign = denied("the login of the browser is from another service, or its credential has changed")
 )
 
 // Verify verifies the text of a cookie.

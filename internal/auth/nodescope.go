@@ -94,7 +94,7 @@ func (i Identity) MissingOrder(p farm.Permission, what string) error {
 	if i.Scope.Orders && scopePermissions[p] != nil {
 		return errStaleOrders
 	}
-	return farm.Errorf(farm.CodeForbidden, "You need the permission %s and an order: this node has none to %s", p, what)
+	return farm.Errorf(farm.CodeForbidden, "Permission %s requires an order: this node has no order to %s", p, what)
 }
 
-var errStaleOrders = denied("the node token was made before the order, or there is none")
+var errStaleOrders = denied("the node token is older than the order, or the node has no such order")

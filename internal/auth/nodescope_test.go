@@ -160,6 +160,6 @@ func TestRightsOfNodes(t *testing.T) {
 			}
 		}
 	}
-	refusedWith(t, ForbiddenToNodes("start_vm"), farm.CodeForbidden, "which no node token has")
+	refusedWith(t, ForbiddenToNodes("start_vm"), farm.CodeForbidden, "which node tokens do not have")
 	refusedWith(t, ForbiddenToNodes(farm.PermRoot), farm.CodeForbidden, "Only the root user")
 }

@@ -90,9 +90,9 @@ func fitScope(s NodeScope) NodeScope {
 }
 
 var (
-	errPassForm    = denied("the pass of a node is not one")
-	errPassForeign = denied("the pass of a node was not made for this registry")
-	errPassExpired = denied("the pass of a node has expired")
+	errPassForm    = denied("the node token is malformed")
+	errPassForeign = denied("the node token is for another registry")
+	errPassExpired = denied("the node token has expired")
 )
 
 // Verify verifies a node token. The groups are the current ones of the API key that the node has

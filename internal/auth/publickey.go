@@ -32,28 +32,29 @@ func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case len(text) > maxPublicText:
-		return nil, nil, farm.Invalid(publicField, "it is longer than %d bytes", maxPublicText)
+		return nil, nil, farm.Invalid(publicField, "public key is longer than %d bytes", maxPublicText)
 	case strings.Contains(text, "-----"):
 		return nil,
-			nil, farm.Invalid(publicField, "leave out the lines BEGIN and END of the PEM form, and the line ends")
+			nil, farm.Invalid(publicField, "remove the BEGIN and END lines of the PEM form, and all line breaks")
 	case strings.ContainsAny(text, "\r\n"):
-		return nil, nil, farm.Invalid(publicField, "put the base64 text on a single line")
+		return nil, nil, farm.Invalid(publicField, "the base64 text must be a single line")
 	}
 	der, err := decode64(text)
 	if err != nil {
-		return nil, nil, farm.Invalid(publicField, "it is not base64")
+		return nil, nil, farm.Invalid(publicField, "public key is not base64")
 	}
 	parsed, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
 		if _, err := x509.ParsePKCS1PublicKey(der); err == nil {
 			return nil, nil, farm.Invalid(publicField,
-				"it has the form PKCS#1; give it as PKIX (openssl rsa -RSAPublicKey_in -pubout -outform DER)")
+				"public key has the form PKCS#1: want PKIX (openssl rsa -RSAPublicKey_in -pubout -outform DER)")
 		}
-		return nil, nil, farm.Invalid(publicField, "it is not a public key in PKIX DER form")
+		return nil, nil, farm.Invalid(publicField, "public key is not in PKIX DER form")
 	}
 	key, ok := parsed.(*rsa.PublicKey)
 	if !ok {
-		return nil, nil, farm.Invalid(publicField, "it must be an RSA key of %d to %d bits", minKeyBits, maxKeyBits)
+		return nil, nil, farm.Invalid(publicField, "public key must be an RSA key of %d to %d bits", minKeyBits,
+			maxKeyBits)
 	}
 	return key, der, checkPublicKey(key)
 }
@@ -61,10 +62,11 @@ func ParsePublicKey(text string) (*rsa.PublicKey, []byte, error) {
 // checkPublicKey reports whether secrets can be encrypted with a key, by doing it once.
 func checkPublicKey(key *rsa.PublicKey) error {
 	if bits := key.N.BitLen(); bits < minKeyBits || bits > maxKeyBits {
-		return farm.Invalid(publicField, "it has %d bits; an RSA key must have %d to %d", bits, minKeyBits, maxKeyBits)
+		return farm.Invalid(publicField, "public key has %d bits: want an RSA key of %d to %d bits", bits, minKeyBits,
+			maxKeyBits)
 	}
 	if _, err := encrypt(key, "x"); err != nil {
-		return farm.Invalid(publicField, "nothing can be encrypted with it; make a new pair of keys")
+		return farm.Invalid(publicField, "public key cannot encrypt; create a new key pair")
 	}
 	return nil
 }
@@ -83,10 +85,10 @@ func encrypt(key *rsa.PublicKey, text string) (string, error) {
 func makePair() (public []byte, private Secret, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, madeKeyBits)
 	if err != nil {
-		return nil, Secret{}, fmt.Errorf("make a pair of keys: %w", err)
+		return nil, Secret{}, fmt.Errorf("create key pair: %w", err)
 	}
 	if public, err = x509.MarshalPKIXPublicKey(&key.PublicKey); err != nil {
-		return nil, Secret{}, fmt.Errorf("make a pair of keys: %w", err)
+		return nil, Secret{}, fmt.Errorf("create key pair: %w", err)
 	}
 	return public, NewSecret(base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key))), nil
 }
@@ -95,11 +97,11 @@ func makePair() (public []byte, private Secret, err error) {
 func parseDER(der []byte) (*rsa.PublicKey, error) {
 	parsed, err := x509.ParsePKIXPublicKey(der)
 	if err != nil {
-		return nil, errors.New("the stored public key cannot be read")
+		return nil, errors.New("the stored public key of the API key cannot be parsed")
 	}
 	key, ok := parsed.(*rsa.PublicKey)
 	if !ok {
-		return nil, errors.New("the stored public key is not an RSA key")
+		return nil, errors.New("the stored public key of the API key is not an RSA key")
 	}
 	return key, nil
 }

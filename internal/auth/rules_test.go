@@ -263,7 +263,7 @@ func TestGrantsAreChecked(t *testing.T) {
 		"type: the controller has": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "template"})
 		},
-		"id: a is there twice": func() (Grants, error) {
+		"id: resource a occurs twice": func() (Grants, error) {
 			r := farm.ResourcePermission{ID: "a", Type: "node"}
 			return resources(r, r)
 		},

@@ -52,10 +52,10 @@ func (s *Sessions) Open(key farm.APIKey) api.Session {
 }
 
 var (
-	errBearerForm     = denied("the Bearer value is not a session")
-	errSessionKey     = denied("the session's key was deleted or has expired")
+	errBearerForm     = denied("the Bearer token is not a session token")
+	errSessionKey     = denied("the API key of the session was deleted or has expired")
 	errSessionExpired = denied("the session has expired")
-	errSessionForeign = denied("the session was not made here, or its key was made again")
+	errSessionForeign = denied("the session is from another service, or its API key was created again")
 )
 
 // Verify verifies the value after "Bearer ": base64, of either alphabet, of a session as JSON in

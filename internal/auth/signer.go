@@ -31,9 +31,9 @@ func (s *Signer) Replace(r KeyRing) { s.ring.Store(&r) }
 
 // What can be wrong with a sealed text.
 var (
-	ErrSealForm    = errors.New("it was not made here, or is not whole")
-	ErrSealForeign = errors.New("its signature is wrong")
-	ErrSealExpired = errors.New("its time is over")
+	ErrSealForm    = errors.New("the signed text is malformed or incomplete")
+	ErrSealForeign = errors.New("the signature is invalid")
+	ErrSealExpired = errors.New("the signed text has expired")
 )
 
 const (

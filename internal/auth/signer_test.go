@@ -130,7 +130,7 @@ func TestRingsAreStored(t *testing.T) {
 		"0 signing keys":  func(r *storedRing) { r.Keys = nil },
 		"65 signing keys": func(r *storedRing) { r.Keys = make([]storedKey, 65) },
 		"32 bytes":        func(r *storedRing) { r.Keys = []storedKey{{Version: 1, Secret: make([]byte, 33)}} },
-		"not in order":    func(r *storedRing) { r.Keys = append(r.Keys, r.Keys[0]) },
+		"out of order":    func(r *storedRing) { r.Keys = append(r.Keys, r.Keys[0]) },
 	} {
 		wrong := good
 		change(&wrong)

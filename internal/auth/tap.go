@@ -49,10 +49,10 @@ func NewTAP(s *Sessions, marks NonceStore) *TAP {
 }
 
 var (
-	errHandKey     = denied("the key does not exist or has expired")
-	errShakeSecret = denied("the secret is wrong, or the key was made again")
-	errShakeLate   = denied("the secret is too old")
-	errShakeUsed   = denied("the secret was used before")
+	errHandKey     = denied("the API key does not exist or has expired")
+	errShakeSecret = denied("the nonce is wrong, or the API key was created again")
+	errShakeLate   = denied("the nonce has expired")
+	errShakeUsed   = denied("the nonce was already used")
 )
 
 // Hand returns the encrypted secret for a key, in standard base64. For an unknown ID, or one of an
@@ -151,7 +151,7 @@ func ParseHand(body []byte) (api.HandRequest, error) {
 		return api.HandRequest{}, err
 	}
 	if r.ID == "" {
-		return r, farm.Invalid("id", "is missing")
+		return r, farm.Invalid("id", "is required")
 	}
 	return r, nil
 }
@@ -164,9 +164,9 @@ func ParseShake(body []byte) (api.ShakeRequest, error) {
 	}
 	switch {
 	case r.ID == "":
-		return r, farm.Invalid("id", "is missing")
+		return r, farm.Invalid("id", "is required")
 	case r.Secret == "":
-		return r, farm.Invalid("secret", "is missing")
+		return r, farm.Invalid("secret", "is required")
 	}
 	return r, nil
 }
@@ -177,7 +177,7 @@ func parseBody(body []byte, into any) error {
 		return farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", maxTapBody)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return farm.Invalid("body", "must be a JSON object with text fields")
+		return farm.Invalid("body", "must be a JSON object whose values are strings")
 	}
 	return nil
 }

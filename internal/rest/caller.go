@@ -207,7 +207,7 @@ func (c Caller) ActingGroup(p *Params) (string, error) {
 		return "", err
 	}
 	if !c.MayActFor(group) || c.For != nil && !c.For.MayActFor(group) {
-		return "", farm.Errorf(farm.CodeForbidden, "You do not belong to the permission group %s", group)
+		return "", farm.Errorf(farm.CodeForbidden, "You are not a member of the permission group %s", group)
 	}
 	return group, nil
 }

@@ -90,7 +90,7 @@ func TestRefusalsSayWhoLacksWhat(t *testing.T) {
 		"without a guard, on anything": {Caller{}.GroupMay("x", n, "n9", "remove"), ""},
 		"a node without an order": {
 			as(t, node, nil).Need("list_vms"),
-			"You need the permission list_vms and an order: this node has none to use this route",
+			"Permission list_vms requires an order: this node has no order to use this route",
 		},
 		"a node whose key lacks it": {as(t, node, nil).Need("start_vm"), "You need the permission start_vm"},
 	} {
@@ -166,8 +166,8 @@ func TestRightsOn(t *testing.T) {
 // TestActingGroupOfAUser: where a program calls for a user, both belong to the group.
 func TestActingGroupOfAUser(t *testing.T) {
 	for query, want := range map[string]string{
-		"group=dev": "", "group=ops": "You do not belong to the permission group ops",
-		"group=anna": "You do not belong to the permission group anna",
+		"group=dev": "", "group=ops": "You are not a member of the permission group ops",
+		"group=anna": "You are not a member of the permission group anna",
 	} {
 		p, err := read(query, "")
 		must(t, err)

@@ -58,7 +58,7 @@ type Guard struct {
 func NewGuard(o GuardOptions) (*Guard, error) {
 	for _, host := range o.Sites.Hosts {
 		if strings.ContainsAny(host, "/@?# ") {
-			return nil, fmt.Errorf("%q is not the name of a host, such as builds.example.com", host)
+			return nil, fmt.Errorf("invalid host name %q: want a name such as builds.example.com", host)
 		}
 	}
 	if o.Guesses == nil {

@@ -357,9 +357,9 @@ func TestAudit(t *testing.T) {
 		{"POST /raw", key, ofKey, "not-found", ""},
 		{"POST /panic", key, ofKey, "internal", ""},
 		{"DELETE /node", key, ofKey, "forbidden", ""},
-		{"GET /vm", "", AuditRecord{}, "unauthenticated", "there are no credentials"},
-		{"GET /vm", "Bearer x", AuditRecord{}, "unauthenticated", "the Bearer value is not a session"},
-		{"GET /nothing", "", AuditRecord{}, "unauthenticated", "there are no credentials"},
+		{"GET /vm", "", AuditRecord{}, "unauthenticated", "the request has no credentials"},
+		{"GET /vm", "Bearer x", AuditRecord{}, "unauthenticated", "the Bearer token is not a session token"},
+		{"GET /nothing", "", AuditRecord{}, "unauthenticated", "the request has no credentials"},
 		{"POST /join", "", AuditRecord{}, "unauthenticated", "No"},
 		{"POST /report", "", AuditRecord{}, "unauthenticated", "No"},
 	} {
@@ -491,7 +491,7 @@ func TestCaller(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"":                                   "group: is required",
-		"?group=ops":                         "You do not belong to the permission group ops",
+		"?group=ops":                         "You are not a member of the permission group ops",
 		"?group=dev&group_id=x":              "group_id: cannot be used",
 		"?group=" + strings.Repeat("x", 300): "group: must have at most",
 	} {

@@ -206,7 +206,7 @@ func explained(r *http.Request, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return farm.Unavailable(err, "The request took too long; %s", advice)
 	case errors.Is(err, context.Canceled):
-		return farm.Unavailable(err, "The request was cut off; %s", advice)
+		return farm.Unavailable(err, "The request was interrupted; %s", advice)
 	default:
 		return err
 	}

@@ -68,5 +68,5 @@ func hostName(host string) string {
 }
 
 func otherSite() error {
-	return farm.Errorf(farm.CodeForbidden, "The request comes from a page of another site")
+	return farm.Errorf(farm.CodeForbidden, "Cross-site request refused: it was sent by a web page of another site")
 }

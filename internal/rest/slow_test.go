@@ -97,7 +97,7 @@ func TestSlowBodies(t *testing.T) {
 				if took := time.Since(began); took > bodyGrace+time.Second || took < bodyGrace {
 					t.Errorf("it was cut after %s", took)
 				}
-				if !strings.Contains(text, "400 Bad Request") || !strings.Contains(text, "came too slowly") {
+				if !strings.Contains(text, "400 Bad Request") || !strings.Contains(text, "was sent too slowly") {
 					t.Error(text)
 				}
 				_ = conn.Close()
@@ -162,7 +162,7 @@ func TestManySlowBodies(t *testing.T) {
 				t.Errorf("no %q in %s", want, got)
 			}
 		}
-		if got := <-firstAnswer; !strings.Contains(got, "came too slowly") {
+		if got := <-firstAnswer; !strings.Contains(got, "was sent too slowly") {
 			t.Error(got)
 		}
 		for _, c := range []net.Conn{first, second, quick} {

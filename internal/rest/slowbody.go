@@ -95,7 +95,7 @@ func (b *Body) tooSlow() error {
 	if b.refused != nil {
 		return b.refused
 	}
-	return farm.Errorf(farm.CodeInvalid, "The request body came too slowly: %d bytes in %.0f seconds", b.read,
+	return farm.Errorf(farm.CodeInvalid, "The request body was sent too slowly: %d bytes in %.0f seconds", b.read,
 		time.Since(b.began).Seconds())
 }
 

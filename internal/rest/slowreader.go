@@ -20,7 +20,7 @@ const (
 	writeStep   = 256 << 10        // bytes that are written under one deadline
 )
 
-var errSlowReaders = errors.New("the client reads too slowly, and too many do")
+var errSlowReaders = errors.New("the client reads too slowly, and the limit of slow clients is reached")
 
 // LimitSlowReaders returns a listener that cuts connections whose clients do not read what is written to them.
 // It cuts immediately when too many are slow at a time, and else below readerRate. Handlers need not set

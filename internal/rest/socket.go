@@ -14,7 +14,7 @@ func Upgrades(r *http.Request) (bool, error) {
 	case asked == "":
 		return false, nil
 	case !strings.EqualFold(asked, "websocket") || r.ProtoMajor != 1:
-		return false, farm.Invalid("Upgrade", "must be websocket, in HTTP/1.1; nothing else is spoken here")
+		return false, farm.Invalid("Upgrade", "must be websocket, over HTTP/1.1")
 	}
 	return true, nil
 }

@@ -112,7 +112,7 @@ func (t *AuditTrail) Run(ctx context.Context) {
 				return
 			}
 			pause := pauses.Next()
-			t.log.WarnContext(ctx, "who changed what could not be written to the log of events; trying again", "pause",
+			t.log.WarnContext(ctx, "writing audit events to the event log failed; retrying", "pause",
 				pause.String(), "error", err)
 			if retry.Sleep(ctx, pause) != nil {
 				return
@@ -129,7 +129,8 @@ func (t *AuditTrail) Flush(ctx context.Context) error {
 		list, lost := t.first()
 		if lost > 0 {
 			t.log.ErrorContext(ctx,
-				"events of who changed what were left out, since they could not be written; this log has them", "count",
+				"audit events could not be written to the event log and were dropped; they are only in this log",
+				"count",
 				lost)
 		}
 		if len(list) == 0 {

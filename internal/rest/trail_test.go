@@ -155,7 +155,7 @@ func TestTrailWaits(t *testing.T) {
 			trail.Of(farm.ServiceController).Audit(t.Context(), done())
 		}
 		time.Sleep(10 * time.Minute)
-		if n := strings.Count(log(), "could not be written to the log of events"); n < 20 || n > 40 {
+		if n := strings.Count(log(), "writing audit events to the event log failed"); n < 20 || n > 40 {
 			t.Errorf("%d lines of failures in ten minutes", n)
 		}
 		if b.count() != 0 {
@@ -166,8 +166,8 @@ func TestTrailWaits(t *testing.T) {
 		if b.count() != trailWaits || b.most != trailBunch {
 			t.Errorf("%d events came, at most %d at a time", b.count(), b.most)
 		}
-		if strings.Count(log(), "were left out") != 1 || !strings.Contains(log(), "count=7") {
-			t.Errorf("that some were left out is not said once:\n%s", log()[:min(2000, len(log()))])
+		if strings.Count(log(), "were dropped") != 1 || !strings.Contains(log(), "count=7") {
+			t.Errorf("that some were dropped is not said once:\n%s", log()[:min(2000, len(log()))])
 		}
 		trail.Of(farm.ServiceController).Audit(t.Context(), done())
 		synctest.Wait()
@@ -177,7 +177,7 @@ func TestTrailWaits(t *testing.T) {
 		b.failing(errors.New("the store is away again"))
 		trail.Of(farm.ServiceController).Audit(t.Context(), done())
 		time.Sleep(400 * time.Millisecond)
-		if n := len(short.FindAllString(log(), -1)); n != 2 || strings.Count(log(), "were left out") != 1 {
+		if n := len(short.FindAllString(log(), -1)); n != 2 || strings.Count(log(), "were dropped") != 1 {
 			t.Errorf("it does not begin anew:\n%s", log()[:min(2000, len(log()))])
 		}
 		b.failing(nil)

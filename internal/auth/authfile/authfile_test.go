@@ -153,7 +153,7 @@ func TestDamageIsRefused(t *testing.T) {
 				t.Fatalf("%s: %s is taken: %s", name, what, raw)
 			}
 			if !strings.Contains(err.Error(), name) ||
-				!strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "newer program") {
+				!strings.Contains(err.Error(), "damaged") && !strings.Contains(err.Error(), "update this program") {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
 		}

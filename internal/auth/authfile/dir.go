@@ -19,11 +19,11 @@ type Dir struct {
 // OpenDir opens a directory, and creates it when it does not exist.
 func OpenDir(dir string) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of keys: %w", err)
+		return nil, fmt.Errorf("create directory of API keys: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the directory of keys: %w", err)
+		return nil, fmt.Errorf("open directory of API keys: %w", err)
 	}
 	return &Dir{root: root, step: func(string) {}}, nil
 }
@@ -65,11 +65,11 @@ func (f *Dir) replace(name string, data []byte) error {
 func (f *Dir) sync() error {
 	dir, err := f.root.Open(".")
 	if err != nil {
-		return fmt.Errorf("sync the directory of keys: %w", err)
+		return fmt.Errorf("sync directory of API keys: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	if err := dir.Sync(); err != nil {
-		return fmt.Errorf("sync the directory of keys: %w", err)
+		return fmt.Errorf("sync directory of API keys: %w", err)
 	}
 	return nil
 }
@@ -101,12 +101,12 @@ func (f *Dir) read(name string, limit int64) ([]byte, error) {
 func (f *Dir) names(prefix string) ([]string, error) {
 	dir, err := f.root.Open(".")
 	if err != nil {
-		return nil, fmt.Errorf("list the directory of keys: %w", err)
+		return nil, fmt.Errorf("list directory of API keys: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	all, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, fmt.Errorf("list the directory of keys: %w", err)
+		return nil, fmt.Errorf("list directory of API keys: %w", err)
 	}
 	var out []string
 	for _, name := range all {

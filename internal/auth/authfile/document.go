@@ -49,20 +49,20 @@ func (f *Dir) load(name string) ([]byte, error) {
 	}
 	var d document
 	if err := json.Unmarshal(raw, &d); err != nil || d.Form < 1 {
-		return nil, damaged(name, errors.New("it is not whole"))
+		return nil, damaged(name, errors.New("file is incomplete"))
 	}
 	if d.Form > documentForm {
-		return nil, fmt.Errorf("%s has form %d, this program knows up to %d; use the newer program", name, d.Form,
+		return nil, fmt.Errorf("%s has format %d, this program supports up to %d; update this program", name, d.Form,
 			documentForm)
 	}
 	if sum := sha256.Sum256(d.Data); hex.EncodeToString(sum[:]) != d.Sum {
-		return nil, damaged(name, errors.New("its checksum is wrong"))
+		return nil, damaged(name, errors.New("checksum mismatch"))
 	}
 	return d.Data, nil
 }
 
 func damaged(name string, why error) error {
-	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to begin without what it held",
+	return fmt.Errorf("%s is damaged (%w); restore it from a backup, or move it away to start without its content",
 		name, why)
 }
 
@@ -75,13 +75,13 @@ func (f *Dir) Keys() (*auth.KeyTable, error) {
 	var keys []farm.APIKey
 	if raw != nil {
 		if err := json.Unmarshal(raw, &keys); err != nil {
-			return nil, damaged(keysFile, errors.New("it does not hold keys"))
+			return nil, damaged(keysFile, errors.New("file has no API keys"))
 		}
 	}
 	seen := map[string]bool{}
 	for _, k := range keys {
 		if k.ID == "" || k.Generation == "" || seen[k.ID] {
-			return nil, damaged(keysFile, fmt.Errorf("the key %q is not whole, or is there twice", k.ID))
+			return nil, damaged(keysFile, fmt.Errorf("the API key %q is incomplete or occurs twice", k.ID))
 		}
 		seen[k.ID] = true
 	}
@@ -129,7 +129,7 @@ func (f *Dir) Grants(s farm.Service) (*auth.GrantTable, error) {
 	var g auth.Grants
 	if raw != nil {
 		if err := json.Unmarshal(raw, &g); err != nil {
-			return nil, damaged(grantsFile, errors.New("it does not hold grants"))
+			return nil, damaged(grantsFile, errors.New("file has no permissions"))
 		}
 	}
 	if err := g.Check(s); err != nil {

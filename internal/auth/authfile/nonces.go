@@ -146,7 +146,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	}
 }
 
-var errClosed = errors.New("the store of used secrets is closed")
+var errClosed = errors.New("the store of used nonces is closed")
 
 // write writes batches until there are none.
 func (m *Nonces) write() {
@@ -188,7 +188,7 @@ func (m *Nonces) commit(b *batch) error {
 	if err != nil {
 		_ = log.file.Close()
 		log.file = nil // its end may be torn
-		return fmt.Errorf("remember used secrets: %w", err)
+		return fmt.Errorf("store used nonces: %w", err)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (m *Nonces) open(now time.Time) (*nonceLog, error) {
 	name := markPrefix + strconv.FormatInt(now.UnixNano(), 36) + markSuffix
 	file, err := m.folder.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("remember used secrets: %w", err)
+		return nil, fmt.Errorf("store used nonces: %w", err)
 	}
 	m.folder.step("logdirsync")
 	if err := m.folder.sync(); err != nil {

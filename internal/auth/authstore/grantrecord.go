@@ -60,7 +60,7 @@ func newGrantTable() *grantTable {
 	return newTable(kindGrant, func(r grantRecord) ([]byte, error) { return json.Marshal(r) }, decodeGrant)
 }
 
-var errGrantForm = errors.New("it does not hold permissions")
+var errGrantForm = errors.New("record has no permissions")
 
 func decodeGrant(raw []byte) (grantRecord, error) {
 	var r grantRecord
@@ -183,7 +183,7 @@ func splitRights(list []farm.ResourcePermission) (parts [][]farm.ResourcePermiss
 	for i, r := range list {
 		raw, err := json.Marshal(r)
 		if err != nil {
-			return nil, fmt.Errorf("encode the right on %s: %w", r.ID, err)
+			return nil, fmt.Errorf("encode resource right on %s: %w", r.ID, err)
 		}
 		if size += len(raw) + 1; size > partBytes {
 			parts = append(parts, list[from:i])

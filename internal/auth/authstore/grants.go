@@ -64,7 +64,7 @@ func (g *Grants) renew() []func() {
 	defer g.mu.Unlock()
 	h := assemble(g.table.Snapshot(), g.service)
 	if h.damage != nil {
-		g.log.Error("unreadable permissions ignored", "service", g.service, "error", h.damage)
+		g.log.Error("unreadable permission records ignored", "service", g.service, "error", h.damage)
 	}
 	g.now.Store(&h.grants)
 	return g.watchers // it only ever grows
@@ -77,7 +77,7 @@ func (g *Grants) check() error {
 		return h.damage
 	}
 	if err := h.grants.Check(g.service); err != nil {
-		return fmt.Errorf("the permission groups of the %s are not what can be granted: %w", g.service, err)
+		return fmt.Errorf("stored permissions of the %s are invalid: %w", g.service, err)
 	}
 	return nil
 }
@@ -89,11 +89,11 @@ func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, 
 	case g.turn <- struct{}{}:
 		defer func() { <-g.turn }()
 	case <-ctx.Done():
-		return fmt.Errorf("change permissions: %w", context.Cause(ctx))
+		return fmt.Errorf("wait to change permissions: %w", context.Cause(ctx))
 	}
 	for range tries {
 		if err := g.st.Barrier(ctx); err != nil {
-			return fmt.Errorf("read the permissions: %w", err)
+			return fmt.Errorf("read permissions: %w", err)
 		}
 		h := assemble(g.table.Snapshot(), g.service)
 		if h.damage != nil {
@@ -107,7 +107,7 @@ func (g *Grants) Change(ctx context.Context, do func(auth.Grants) (auth.Grants, 
 			return err
 		}
 	}
-	return farm.Errorf(farm.CodeBusy, "The permissions are changed too often; try again")
+	return farm.Errorf(farm.CodeBusy, "Permission update conflict; retry")
 }
 
 // put replaces the stored grants.
@@ -140,7 +140,7 @@ func (g *Grants) put(ctx context.Context, h *storedGrants, next auth.Grants) (er
 	}
 	if most := g.st.Limits().Ops; len(changes) > most {
 		return farm.Refused(
-			"%d permission groups are changed at a time, more than fit into one change; use several requests",
+			"one request may not change %d permission groups; use several requests",
 			len(names))
 	}
 	if err := g.st.Commit(ctx, changes...); err != nil {
@@ -200,7 +200,7 @@ func (g *Grants) group(
 		parts = append(parts, id)
 		part := grantRecord{Part: &partRecord{time.Now().UTC(), list}}
 		if err := g.st.Commit(ctx, store.Put(g.table, id, newCachedRecord(part), store.IfAbsent)); err != nil {
-			return nil, parts, fmt.Errorf("store a part of the permissions: %w", err)
+			return nil, parts, fmt.Errorf("store resource rights: %w", err)
 		}
 	}
 	record.Parts = parts
@@ -231,7 +231,7 @@ func (g *Grants) sweep(ctx context.Context, now time.Time) (n int, err error) {
 		case err == nil:
 			n++
 		case !errors.Is(err, store.ErrConflict):
-			return n, fmt.Errorf("remove what a change of permissions left: %w", err)
+			return n, fmt.Errorf("remove outdated permission records: %w", err)
 		}
 	}
 	return n, nil

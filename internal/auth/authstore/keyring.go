@@ -53,7 +53,7 @@ func encodeSigning(s signing) ([]byte, error) {
 func decodeSigning(raw []byte) (signing, error) {
 	var in storedSigning
 	if err := json.Unmarshal(raw, &in); err != nil || in.Epoch == "" {
-		return signing{}, errors.New("it does not hold signing keys")
+		return signing{}, errors.New("record has no signing keys")
 	}
 	ring, err := auth.ParseKeyRing(in.Ring)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *keyRing) open(ctx context.Context) error {
 	return err
 }
 
-var errNoRing = unreadable(kindRing, ringID, errors.New("it was removed"))
+var errNoRing = unreadable(kindRing, ringID, errors.New("record was removed"))
 
 // current returns the current keys and the revision of their record.
 func (r *keyRing) current() (signing, int64, error) {
@@ -116,23 +116,23 @@ func (r *keyRing) ensure(ctx context.Context) error {
 			return nil
 		default:
 			r.log.WarnContext(ctx,
-				"the records came out of a backup: all sessions end, and the signing keys are recreated")
+				"the store was restored from a backup: creating new signing keys; all sessions end")
 		}
 		err = r.put(ctx, auth.NewKeyRing(time.Now()), cond)
 		if err == nil || !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 		if err := r.st.Barrier(ctx); err != nil {
-			return fmt.Errorf("read the signing keys again: %w", err)
+			return fmt.Errorf("read signing keys again: %w", err)
 		}
 	}
-	return farm.Errorf(farm.CodeBusy, "The signing keys are changed too often; try again")
+	return farm.Errorf(farm.CodeBusy, "Signing key update conflict; retry")
 }
 
 func (r *keyRing) put(ctx context.Context, next auth.KeyRing, cond store.Condition) error {
 	err := r.st.Commit(ctx, store.Put(r.table, ringID, newCachedRecord(signing{r.st.Epoch(), next}), cond))
 	if err != nil {
-		return fmt.Errorf("store the signing keys: %w", err)
+		return fmt.Errorf("store signing keys: %w", err)
 	}
 	return waitDelivered(ctx, r.st)
 }
@@ -148,14 +148,14 @@ func (r *keyRing) rotate(ctx context.Context) error {
 		return err
 	}
 	if s.Ring.Full() {
-		return farm.Refused("The signing keys were replaced too often in the last day; try again tomorrow")
+		return farm.Refused("Signing key replacement limit for one day reached; try again tomorrow")
 	}
 	err = r.put(ctx, s.Ring.Rotated(time.Now()), store.IfRev(rev))
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
 	if err := r.st.Barrier(ctx); err != nil {
-		return fmt.Errorf("read the signing keys again: %w", err)
+		return fmt.Errorf("read signing keys again: %w", err)
 	}
 	return waitDelivered(ctx, r.st)
 }
@@ -167,7 +167,7 @@ func (r *keyRing) renew(ctx context.Context) error {
 		return err
 	}
 	r.log.InfoContext(ctx,
-		"the signing keys are old: another one takes its turn in a minute, and what was signed stays good")
+		"creating a new signing key; existing sessions stay valid")
 	return r.rotate(ctx)
 }
 
@@ -181,7 +181,7 @@ func (r *keyRing) follow() {
 	}
 	s, _, err := r.current()
 	if err != nil {
-		r.log.Error("the signing keys stay as they were", "error", err)
+		r.log.Error("reading new signing keys failed; the current ones stay in use", "error", err)
 		return
 	}
 	r.signer.Replace(s.Ring)

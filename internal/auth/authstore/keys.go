@@ -22,7 +22,7 @@ func newKeyTable() *keyTable {
 	return newTable(kindKey, func(k farm.APIKey) ([]byte, error) { return json.Marshal(k) }, decodeKey)
 }
 
-var errKeyForm = errors.New("it is not a whole user key")
+var errKeyForm = errors.New("record has no complete API key")
 
 func decodeKey(raw []byte) (farm.APIKey, error) {
 	var k farm.APIKey
@@ -41,7 +41,7 @@ func keyDamage(id string, r *cachedRecord[farm.APIKey]) error {
 	case r.Damage != nil:
 		return unreadable(kindKey, id, r.Damage)
 	case r.Value.ID != id:
-		return unreadable(kindKey, id, errors.New("it is the record of another key"))
+		return unreadable(kindKey, id, errors.New("record is of another API key"))
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (k *Keys) commit(ctx context.Context, c store.Change, lost error) error {
 	err := k.st.Commit(ctx, c)
 	if errors.Is(err, store.ErrConflict) {
 		if err := k.st.Barrier(ctx); err != nil {
-			return fmt.Errorf("read the keys again: %w", err)
+			return fmt.Errorf("read API keys again: %w", err)
 		}
 		return lost
 	}

@@ -71,7 +71,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 	case errors.Is(err, store.ErrConflict):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("remember a used secret: %w", err)
+		return false, fmt.Errorf("store used nonce: %w", err)
 	}
 	return true, nil
 }
@@ -80,7 +80,7 @@ func (m *Nonces) Use(ctx context.Context, mark auth.Nonce, until time.Time) (boo
 func nonceID(mark auth.Nonce, until time.Time) (string, error) {
 	at := until.Unix() + 1 // what is left of its last second is rounded up
 	if at < 0 || at > maxUntil {
-		return "", fmt.Errorf("a used secret cannot be remembered until %s", until.UTC())
+		return "", fmt.Errorf("used nonce cannot be stored until %s", until.UTC())
 	}
 	raw := append(timeBytes(at), mark[:]...)
 	return markText.EncodeToString(raw), nil
@@ -95,7 +95,7 @@ func timeBytes(seconds int64) []byte {
 func parseNonce(id string) (mark auth.Nonce, forget time.Time, err error) {
 	raw, err := markText.DecodeString(id)
 	if err != nil || len(raw) != markSize || markText.EncodeToString(raw) != id {
-		return auth.Nonce{}, time.Time{}, errors.New("its id is not that of a used secret")
+		return auth.Nonce{}, time.Time{}, errors.New("record ID is not that of a used nonce")
 	}
 	copy(mark[:], raw[markTime:])
 	seconds := binary.BigEndian.Uint64(append(make([]byte, 8-markTime), raw[:markTime]...))
@@ -120,7 +120,7 @@ func (m *Nonces) sweep(ctx context.Context, now time.Time) (n int, err error) {
 			return n, nil
 		}
 		if err := m.st.Commit(ctx, changes...); err != nil {
-			return n, fmt.Errorf("forget used secrets: %w", err)
+			return n, fmt.Errorf("remove expired nonces: %w", err)
 		}
 		n += len(changes)
 	}

@@ -57,7 +57,7 @@ func Open(ctx context.Context, st *store.Store, t *Tables, log *slog.Logger) (*S
 		s.grants[service] = newGrants(st, t.grants, service, log)
 	}
 	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("records of keys or permissions are damaged, restore a backup of the store: %w", err)
+		return nil, fmt.Errorf("records of API keys or permissions are damaged; restore a backup of the store: %w", err)
 	}
 	cancel := st.Subscribe(s.observe) // before anything is read: no change may come in between
 	if err := s.begin(ctx); err != nil {
@@ -103,7 +103,7 @@ func (s *Stores) check() error {
 		bad = append(bad, err)
 	}
 	if more := len(bad) - mostNamed; more > 0 {
-		bad = append(bad[:mostNamed], fmt.Errorf("and %d more", more))
+		bad = append(bad[:mostNamed], fmt.Errorf("and %d more errors", more))
 	}
 	return errors.Join(bad...)
 }
@@ -197,7 +197,7 @@ func (s *Stores) observe(events []store.Event) {
 func (s *Stores) keyChanged(ev store.Event) {
 	if r, ok := ev.New.(*cachedRecord[farm.APIKey]); ok {
 		if err := keyDamage(ev.ID, r); err != nil {
-			s.log.Error("a user key is not accepted", "error", err)
+			s.log.Error("unreadable API key record ignored", "error", err)
 		}
 	}
 	if ev.Old != nil {
@@ -209,7 +209,7 @@ func (s *Stores) keyChanged(ev store.Event) {
 // a change rely.
 func waitDelivered(ctx context.Context, st *store.Store) error {
 	if err := st.WaitDelivered(ctx); err != nil {
-		return fmt.Errorf("the change is stored, but was not waited for: %w", err)
+		return fmt.Errorf("change stored, but waiting for its watch event failed: %w", err)
 	}
 	return nil
 }

@@ -293,7 +293,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	r.caughtUp(t)
 	mu.Lock()
 	defer mu.Unlock()
-	if !strings.Contains(out.String(), "***") || !strings.Contains(out.String(), "stay as they were") {
+	if !strings.Contains(out.String(), "***") || !strings.Contains(out.String(), "stay in use") {
 		t.Errorf("nothing was logged: %s", out.String())
 	}
 	var in struct {

@@ -107,7 +107,7 @@ func (c *Clients) forwardedSubject(text string, err error) (certSubject, bool, e
 		who, err = c.verifyForwarded(text)
 	}
 	if err != nil {
-		return certSubject{}, false, refused(fmt.Errorf("passed on by the proxy: %w", err))
+		return certSubject{}, false, refused(fmt.Errorf("client certificate forwarded by the proxy: %w", err))
 	}
 	return who, true, nil
 }
@@ -157,7 +157,7 @@ func (c *Clients) verifyConnection(s tls.ConnectionState) error {
 	return err
 }
 
-var errNoAuthority = errors.New("it is not an authority (basicConstraints)")
+var errNoAuthority = errors.New("the certificate is not a CA (basicConstraints)")
 
 func (c *Clients) take(texts [][]byte) error {
 	authorities, err := certificatesIn(c.o.CA, texts[0])
@@ -166,7 +166,8 @@ func (c *Clients) take(texts [][]byte) error {
 	}
 	for _, a := range authorities {
 		if a.Version > 2 && (!a.BasicConstraintsValid || !a.IsCA) {
-			return fmt.Errorf("the certificate %s in %s cannot vouch for others: %w", name(a), c.o.CA, errNoAuthority)
+			return fmt.Errorf("the certificate %s in %s cannot issue client certificates: %w", name(a), c.o.CA,
+				errNoAuthority)
 		}
 	}
 	var lists []*crl

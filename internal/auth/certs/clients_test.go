@@ -157,13 +157,13 @@ func TestLiveConnections(t *testing.T) {
 	ask(`ann ["ci"]`)
 	certstest.Write(t, crl, s.ca.CRL(t, pair))
 	s.refresh(t)
-	ask("Authentication Required: the certificate is revoked")
+	ask("Authentication Required: the client certificate is revoked")
 	if _, _, err := get(s.as(t, pair.TLS()), s.url); err == nil {
 		t.Error("a new connection with a revoked certificate is greeted")
 	}
 	certstest.Write(t, crl, []byte("broken"))
 	s.refresh(t)
-	ask("Authentication Required: the certificate is revoked")
+	ask("Authentication Required: the client certificate is revoked")
 	if !strings.Contains(s.clients.Alarm(), "are not valid, and the former ones count") {
 		t.Errorf("no alarm: %q", s.clients.Alarm())
 	}
@@ -171,14 +171,14 @@ func TestLiveConnections(t *testing.T) {
 	s.refresh(t)
 	ask(`ann ["ci"]`)
 	s.ahead.Store(int64(48 * time.Hour))
-	ask("Authentication Required: the certificate is not valid: x509: certificate has expired")
+	ask("Authentication Required: invalid client certificate: x509: certificate has expired")
 	s.ahead.Store(0)
 	ask(`ann ["ci"]`)
 	other := certstest.New(t, "Other")
 	certstest.Write(t, ca, other.CertPEM())
 	certstest.Write(t, crl, other.CRL(t))
 	s.refresh(t)
-	ask("Authentication Required: the certificate is not valid")
+	ask("Authentication Required: invalid client certificate")
 	if got, _, err := get(s.as(t, other.Client(t, "bob").TLS()), s.url); err != nil || got != "bob []" {
 		t.Errorf("the new authority's client: %q %v", got, err)
 	}
@@ -225,10 +225,10 @@ func TestWrongAuthorities(t *testing.T) {
 		says       []string
 	}{
 		{"nothing", "", []string{"a CA file to verify them"}},
-		{"missing", filepath.Join(dir, "none"), []string{"client certificates of the API: ", "cannot be read"}},
-		{"no PEM", put(t, dir, "text", []byte("hello")), []string{"holds no certificate in PEM form"}},
+		{"missing", filepath.Join(dir, "none"), []string{"client certificates of the API: ", "read "}},
+		{"no PEM", put(t, dir, "text", []byte("hello")), []string{"has no certificate in PEM form"}},
 		{"no authority", put(t, dir, "leaf",
-			ca.Client(t, "ann").CertPEM()), []string{`"CN=ann"`, "cannot vouch for others"}},
+			ca.Client(t, "ann").CertPEM()), []string{`"CN=ann"`, "cannot issue client certificates"}},
 	} {
 		_, err := OpenClients(ClientOptions{What: "the API", CA: c.path})
 		wants(t, err, c.says...)
@@ -285,28 +285,28 @@ func TestRevocationLists(t *testing.T) {
 			[]certstest.Pair{ann},
 			"",
 		},
-		{"empty file", nil, nil, "not a revocation list in PEM or DER form"},
-		{"text", []byte("hello"), nil, "not a revocation list in PEM or DER form"},
-		{"other PEM", ca.CertPEM(), nil, "not a revocation list in PEM or DER form"},
-		{"another key", same.CRL(t, ann), nil, "its signature is not that of the authority"},
+		{"empty file", nil, nil, "no revocation list in PEM or DER form"},
+		{"text", []byte("hello"), nil, "no revocation list in PEM or DER form"},
+		{"other PEM", ca.CertPEM(), nil, "no revocation list in PEM or DER form"},
+		{"another key", same.CRL(t, ann), nil, "the signature does not match the CA"},
 		{
 			"unknown issuer", certstest.New(t, "Other issuer").CRL(t), nil,
-			`of "CN=Other issuer": it is of none of the authorities that are trusted: "CN=CA", "CN=Second"`,
+			`of "CN=Other issuer": the list was not issued by a trusted CA: "CN=CA", "CN=Second"`,
 		},
-		{"may not sign lists", unable.CRL(t), nil, "its signature is not that of the authority"},
+		{"may not sign lists", unable.CRL(t), nil, "the signature does not match the CA"},
 		{"one of two", append(ca.CRL(t), same.CRL(t)...), nil, "revocation list 2 in "},
-		{"garbled", garbled, nil, "its signature is not that of the authority"},
+		{"garbled", garbled, nil, "the signature does not match the CA"},
 		{
 			"delta",
 			list(ca, func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{extension(true, 27)} }),
-			nil, "it is a delta list",
+			nil, "delta revocation lists are not supported",
 		},
 		{"unknown", list(ca, func(l *x509.RevocationList) {
 			l.ExtraExtensions = []pkix.Extension{extension(true, 99)}
 		}), nil, "critical extension 2.5.29.99"},
 		{"indirect", list(ca, func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{extension(true, 29)}
-		}), nil, "certificates of other issuers"},
+		}), nil, "certificates by other issuers"},
 		{"unknown entry", list(ca, func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{extension(true, 99)}
 		}), nil, "critical extension 2.5.29.99"},
@@ -361,7 +361,7 @@ func TestReverseProxy(t *testing.T) {
 	ann, eve, proxy := ca.Client(t, "ann", "ci"), ca.Client(t, "eve"), ca.Client(t, "proxy")
 	on, off := serviceOf(t, ca, BehindProxy, eve), serviceOf(t, ca, Direct, eve)
 	good := escaped(ann.CertPEM())
-	const no = "Authentication Required: passed on by the proxy: "
+	const no = "Authentication Required: client certificate forwarded by the proxy: "
 	for _, c := range []struct {
 		name   string
 		verify []string
@@ -389,7 +389,7 @@ func TestReverseProxy(t *testing.T) {
 		{"too long", []string{"SUCCESS"}, []string{strings.Repeat("a", maxPassed+1)}, no + errLong.Error()},
 		{"revoked", []string{"SUCCESS"}, []string{escaped(eve.CertPEM())}, no + errRevoked.Error()},
 		{"foreign", []string{"SUCCESS"}, []string{escaped(certstest.New(t, "CA").Client(t, "ann").CertPEM())}, no +
-			"the certificate is not valid: x509: certificate signed by unknown authority"},
+			"invalid client certificate: x509: certificate signed by unknown authority"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for s, want := range map[*service]string{on: c.want, off: `proxy []`} {
@@ -456,9 +456,9 @@ func TestOutgoing(t *testing.T) {
 		t.Error(err)
 	}
 	wants(t, ask(ClientTrust{}), "certificate signed by unknown authority")
-	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "key.pem")}), "authorities to trust",
-		"holds no certificate in PEM form")
-	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "none")}), "cannot be read")
+	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "key.pem")}), "read CA file",
+		"has no certificate in PEM form")
+	wants(t, ask(ClientTrust{CA: filepath.Join(s.dir, "none")}), "read ")
 }
 
 func FuzzPassedCertificate(f *testing.F) {

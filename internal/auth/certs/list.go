@@ -28,10 +28,10 @@ var (
 )
 
 var (
-	errDelta    = errors.New("it is a delta list; give complete ones")
+	errDelta    = errors.New("delta revocation lists are not supported; use a complete list")
 	errIndirect = errors.New(
-		"it revokes certificates of other issuers, which is not supported; use one list per authority")
-	errNoList = errors.New("it is not a revocation list in PEM or DER form")
+		"indirect revocation lists (of certificates by other issuers) are not supported; use one list per CA")
+	errNoList = errors.New("the file has no revocation list in PEM or DER form")
 )
 
 // listsIn reads the revocation lists of a file: any number in PEM form, or one in DER form.
@@ -73,7 +73,7 @@ func parseList(der []byte, authorities []*x509.Certificate) (*crl, error) {
 		case e.Id.Equal(deltaExtension):
 			return nil, errDelta
 		case e.Critical && !e.Id.Equal(scopeExtension):
-			return nil, fmt.Errorf("it has the critical extension %v, which is not understood", e.Id)
+			return nil, fmt.Errorf("unsupported critical extension %v", e.Id)
 		}
 	}
 	for _, entry := range parsed.RevokedCertificateEntries {
@@ -82,7 +82,7 @@ func parseList(der []byte, authorities []*x509.Certificate) (*crl, error) {
 			case e.Id.Equal(issuerExtension):
 				return nil, errIndirect
 			case e.Critical:
-				return nil, fmt.Errorf("one of its entries has the critical extension %v, which is not understood",
+				return nil, fmt.Errorf("unsupported critical extension %v in an entry",
 					e.Id)
 			}
 		}
@@ -105,13 +105,13 @@ func signedBy(l *x509.RevocationList, authorities []*x509.Certificate) error {
 		failed = err
 	}
 	if failed != nil {
-		return fmt.Errorf("its signature is not that of the authority: %w", failed)
+		return fmt.Errorf("the signature does not match the CA: %w", failed)
 	}
 	names := make([]string, 0, len(authorities))
 	for _, a := range authorities {
 		names = append(names, name(a))
 	}
-	return fmt.Errorf("it is of none of the authorities that are trusted: %.500s",
+	return fmt.Errorf("the list was not issued by a trusted CA: %.500s",
 		strings.Join(slices.Compact(names), ", "))
 }
 

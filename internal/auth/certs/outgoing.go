@@ -21,11 +21,11 @@ func (o ClientTrust) Config() (*tls.Config, error) {
 	}
 	_, text, err := read(o.CA)
 	if err != nil {
-		return nil, fmt.Errorf("authorities to trust: %w", err)
+		return nil, fmt.Errorf("read CA file: %w", err)
 	}
 	authorities, err := certificatesIn(o.CA, text)
 	if err != nil {
-		return nil, fmt.Errorf("authorities to trust: %w", err)
+		return nil, fmt.Errorf("read CA file: %w", err)
 	}
 	c.RootCAs = x509.NewCertPool()
 	for _, a := range authorities {

@@ -32,7 +32,7 @@ func blocks(text []byte, kind string) (out [][]byte, err error) {
 			continue
 		}
 		if len(out) == maxBlocks {
-			return nil, fmt.Errorf("it has more than %d blocks of the type %s", maxBlocks, kind)
+			return nil, fmt.Errorf("the file has more than %d PEM blocks of the type %s", maxBlocks, kind)
 		}
 		out = append(out, b.Bytes)
 	}
@@ -45,7 +45,7 @@ func certificatesIn(path string, text []byte) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(ders) == 0 {
-		return nil, fmt.Errorf("%s holds no certificate in PEM form%s", path, describeContent(text))
+		return nil, fmt.Errorf("%s has no certificate in PEM form%s", path, describeContent(text))
 	}
 	var out []*x509.Certificate
 	for i, der := range ders {
@@ -88,14 +88,15 @@ func keyIn(path string, text []byte) (*pem.Block, error) {
 		case b.Type == "ENCRYPTED "+blockKeySuffix || strings.Contains(b.Headers["Proc-Type"], "ENCRYPTED"):
 			return nil,
 				fmt.Errorf(
-					"the key in %s is protected by a pass phrase, which is not supported; remove the pass phrase", path)
+					"the private key in %s is encrypted with a passphrase, which is not supported; remove the "+
+						"passphrase", path)
 		case found != nil:
-			return nil, fmt.Errorf("%s holds more than one private key", path)
+			return nil, fmt.Errorf("%s has more than one private key", path)
 		}
 		found = b
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%s holds no private key in PEM form", path)
+		return nil, fmt.Errorf("%s has no private key in PEM form", path)
 	}
 	return found, nil
 }

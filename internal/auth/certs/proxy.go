@@ -21,10 +21,10 @@ const (
 const maxPassed = 16 << 10
 
 var (
-	errTwice  = errors.New("a header of the certificate is given twice")
+	errTwice  = errors.New("a certificate header occurs twice")
 	errAlone  = errors.New("the header " + CertHeader + " comes without " + VerifyHeader)
-	errNone   = errors.New("the proxy says that it has verified a certificate, and passes none")
-	errFailed = errors.New("the proxy could not verify the certificate")
+	errNone   = errors.New("the proxy reports a verified certificate, but its certificate header is missing")
+	errFailed = errors.New("the proxy could not verify the client certificate")
 	errLong   = fmt.Errorf("the header %s is longer than %d bytes", CertHeader, maxPassed)
 	errForm   = errors.New("the header " + CertHeader + " is not one URL-encoded certificate in PEM form")
 )

@@ -95,7 +95,7 @@ func (f *reloadedFiles) loop(ctx context.Context, told <-chan os.Signal) {
 		case <-tick.C:
 			f.follow(ctx, 0)
 		case <-told:
-			f.log.InfoContext(ctx, "files are read again, as told by SIGHUP", "files", f.what)
+			f.log.InfoContext(ctx, "SIGHUP received; reading certificate files again", "files", f.what)
 			f.follow(ctx, 1)
 		}
 	}
@@ -184,7 +184,7 @@ func read(path string) (fs.FileInfo, []byte, error) {
 	case err != nil:
 		return nil, nil, readError(path, err)
 	case !st.Mode().IsRegular(): // a pipe would be waited for
-		return nil, nil, fmt.Errorf("%s is not a file", path)
+		return nil, nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -206,7 +206,7 @@ func readError(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}
-	return fmt.Errorf("%s cannot be read: %w", path, err)
+	return fmt.Errorf("read %s: %w", path, err)
 }
 
 func sumOf(texts [][]byte) (sum [sha256.Size]byte) {

@@ -56,7 +56,7 @@ func Open(o Options) (*Server, error) {
 		o.Protocols = []string{"h2", "http/1.1"}
 	}
 	if o.Cert == "" || o.Key == "" {
-		return nil, fmt.Errorf("certificate of %s: TLS needs the file of a certificate and that of its key", o.What)
+		return nil, fmt.Errorf("certificate of %s: HTTPS requires a certificate file and a private key file", o.What)
 	}
 	s := &Server{o: o, min: version, files: newFiles("the certificate of "+o.What, o.Logger, o.Now, o.Cert, o.Key)}
 	s.files.take, s.files.warn = s.take, s.warn
@@ -147,7 +147,7 @@ func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 	}
 	public := publicOf(block)
 	if public == nil {
-		return nil, fmt.Errorf("the key in %s cannot be used: %w", o.Key, err)
+		return nil, fmt.Errorf("the private key in %s cannot be used: %w", o.Key, err)
 	}
 	whose := slices.IndexFunc(chain, func(c *x509.Certificate) bool {
 		of, ok := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
@@ -155,12 +155,14 @@ func parsePair(o Options, cert, key []byte) (*tls.Certificate, error) {
 	})
 	switch {
 	case whose < 0:
-		return nil, fmt.Errorf("the key in %s does not belong to the certificate in %s", o.Key, o.Cert)
+		return nil, fmt.Errorf("the private key in %s does not belong to the certificate in %s", o.Key, o.Cert)
 	case whose > 0:
-		return nil, fmt.Errorf("the key in %s belongs to certificate %d in %s: the server's own must be the first",
-			o.Key, whose+1, o.Cert)
+		return nil,
+			fmt.Errorf(
+				"the private key in %s belongs to certificate %d in %s: the server's certificate must be the first one",
+				o.Key, whose+1, o.Cert)
 	}
-	return nil, fmt.Errorf("the pair in %s and %s cannot be used: %w", o.Cert, o.Key, err)
+	return nil, fmt.Errorf("the certificate in %s and the private key in %s cannot be used: %w", o.Cert, o.Key, err)
 }
 
 // ParseVersion reads the minimum version of TLS that a service accepts: 1.2 or 1.3, with or
@@ -172,7 +174,7 @@ func ParseVersion(text string) (uint16, error) {
 	case "1.3":
 		return tls.VersionTLS13, nil
 	case "1.0", "1.1", "1":
-		return 0, fmt.Errorf("TLS %s has known weaknesses and is not offered: give 1.2 or 1.3", text)
+		return 0, fmt.Errorf("TLS %s is insecure and not supported: want 1.2 or 1.3", text)
 	}
 	return 0, fmt.Errorf("unsupported TLS version %.20q: want 1.2 or 1.3", text)
 }

@@ -61,19 +61,19 @@ func TestWrongPairs(t *testing.T) {
 		name, cert, key string
 		says            []string
 	}{
-		{"nothing", "", "", []string{"TLS needs the file of a certificate"}},
+		{"nothing", "", "", []string{"HTTPS requires a certificate file"}},
 		{"no such file", filepath.Join(dir,
-			"none"), key, []string{"certificate of the API: ", "none cannot be read: no such file"}},
-		{"a directory", dir, key, []string{"is not a file"}},
-		{"empty", put(t, dir, "empty", nil), key, []string{"holds no certificate in PEM form", "it is empty"}},
-		{"swapped", key, cert, []string{"holds no certificate in PEM form", "swapped?"}},
+			"none"), key, []string{"certificate of the API: ", "none: no such file"}},
+		{"a directory", dir, key, []string{"is not a regular file"}},
+		{"empty", put(t, dir, "empty", nil), key, []string{"has no certificate in PEM form", "it is empty"}},
+		{"swapped", key, cert, []string{"has no certificate in PEM form", "swapped?"}},
 		{"DER", put(t, dir, "der", good.Cert.Raw), key, []string{"it is in DER form"}},
 		{"a list", put(t, dir, "list", ca.CRL(t)), key, []string{"it holds a revocation list"}},
 		{"damaged", put(t, dir, "damaged", damaged), key, []string{"certificate 1 in ", "is damaged"}},
 		{"too large", put(t, dir, "large", make([]byte, maxFile+1)), key, []string{"is larger than 32 MiB"}},
-		{"no key", cert, put(t, dir, "nokey", []byte("hello")), []string{"holds no private key in PEM form"}},
-		{"pass phrase", cert, put(t, dir, "enc", encrypted), []string{"protected by a pass phrase"}},
-		{"old pass phrase", cert, put(t, dir, "leg", legacy), []string{"protected by a pass phrase"}},
+		{"no key", cert, put(t, dir, "nokey", []byte("hello")), []string{"has no private key in PEM form"}},
+		{"passphrase", cert, put(t, dir, "enc", encrypted), []string{"encrypted with a passphrase"}},
+		{"old passphrase", cert, put(t, dir, "leg", legacy), []string{"encrypted with a passphrase"}},
 		{"two keys", cert, put(t, dir, "two",
 			append(good.KeyPEM(t), other.KeyPEM(t)...)), []string{"more than one private key"}},
 		{"key of another", cert, put(t, dir, "other",
@@ -334,7 +334,7 @@ func TestFollow(t *testing.T) {
 		}
 		_ = os.Remove(cert)
 		look()
-		state(second, "cannot be read: no such file")
+		state(second, ": no such file")
 		certstest.Write(t, cert, second.CertPEM())
 		look()
 		state(second, "")

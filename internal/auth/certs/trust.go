@@ -78,9 +78,11 @@ func (t *trust) cacheResult(digest [sha256.Size]byte, v verifyResult) {
 }
 
 var (
-	errRevoked = errors.New("the certificate is revoked")
-	errName    = errors.New("the certificate's common name (CN) is empty, too long or no plain text")
-	errGroups  = fmt.Errorf("the certificate names more than %d groups, or one that is too long or no plain text",
+	errRevoked = errors.New("the client certificate is revoked")
+	errName    = errors.New(
+		"the common name (CN) of the client certificate is empty, too long or has unprintable characters")
+	errGroups = fmt.Errorf(
+		"the client certificate has more than %d groups, or a group that is too long or has unprintable characters",
 		maxGroups)
 )
 
@@ -95,7 +97,7 @@ func (t *trust) verifyClient(leaf *x509.Certificate, between []*x509.Certificate
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return verifyResult{}, fmt.Errorf("the certificate is not valid: %w", err)
+		return verifyResult{}, fmt.Errorf("invalid client certificate: %w", err)
 	}
 	i := slices.IndexFunc(chains,
 		func(chain []*x509.Certificate) bool { return !slices.ContainsFunc(chain, t.isRevoked) })

@@ -129,13 +129,13 @@ func (c *cachedFetch[T]) end(ctx context.Context, value T, err error) {
 	if err != nil {
 		c.gap = c.backoff.Next()
 		if c.failed++; c.failed == 1 {
-			c.log.WarnContext(ctx, "identity provider cannot be reached; it is tried again when it is needed",
+			c.log.WarnContext(ctx, "identity provider cannot be reached; the next login retries",
 				"asked for", c.what, "error", err)
 		}
 		return
 	}
 	if c.failed > 0 || c.at.IsZero() {
-		c.log.InfoContext(ctx, "identity provider is reached", "asked for", c.what, "failures", c.failed)
+		c.log.InfoContext(ctx, "identity provider reached", "asked for", c.what, "failures", c.failed)
 	}
 	c.value, c.at, c.failed, c.gap = value, c.now(), 0, pause
 	c.backoff.Reset()

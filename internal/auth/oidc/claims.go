@@ -32,7 +32,7 @@ type claims map[string]json.RawMessage
 func claimsOf(t *oidc.IDToken) (claims, error) {
 	var c claims
 	if err := t.Claims(&c); err != nil || c == nil {
-		return nil, errors.New("the claims of the token are no JSON object")
+		return nil, errors.New("the claims of the token are not a JSON object")
 	}
 	return c, nil
 }
@@ -46,17 +46,17 @@ func (c claims) text(name string) (s string, ok bool) {
 func (p *Provider) identify(c claims) (user, error) {
 	name, ok := c.text(p.o.UsernameClaim)
 	if !ok || !plain(name) {
-		return user{}, fmt.Errorf("the claim %q, which names the user, is missing, too long or no plain text",
+		return user{}, fmt.Errorf("the user name claim %q is missing, too long or has unprintable characters",
 			p.o.UsernameClaim)
 	}
 	if strings.EqualFold(name, auth.RootName) {
-		return user{}, errors.New("the user has the name of the root user, who is not known by the identity provider")
+		return user{}, errors.New("the user name of the identity provider is reserved for the root user")
 	}
 	// A user who may write any address into a profile must not become its owner.
 	if raw := string(c["email_verified"]); p.o.UsernameClaim == "email" && raw != "" && raw != "true" &&
 		raw != `"true"` {
 		return user{},
-			errors.New("the user's address, which is the name here, is not verified by the identity provider")
+			errors.New("the email address that is used as user name is not verified by the identity provider")
 	}
 	groups, err := c.groups(p.o.GroupsClaim)
 	return user{name: name, groups: groups}, err
@@ -73,14 +73,14 @@ func (c claims) groups(name string) ([]string, error) {
 	if json.Unmarshal(raw, &one) == nil {
 		groups = strings.Fields(one)
 	} else if json.Unmarshal(raw, &groups) != nil {
-		return nil, fmt.Errorf("the claim %q, which names the groups, is neither a text nor a list of texts", name)
+		return nil, fmt.Errorf("the group claim %q is neither a string nor a list of strings", name)
 	}
 	groups = slices.DeleteFunc(groups, func(g string) bool { return g == "" })
 	if len(groups) > maxGroups {
-		return nil, fmt.Errorf("the claim %q names more than %d groups", name, maxGroups)
+		return nil, fmt.Errorf("the group claim %q has more than %d groups", name, maxGroups)
 	}
 	if slices.ContainsFunc(groups, func(g string) bool { return !plain(g) }) {
-		return nil, fmt.Errorf("a group in the claim %q is too long or no plain text", name)
+		return nil, fmt.Errorf("a group in the claim %q is too long or has unprintable characters", name)
 	}
 	slices.Sort(groups)
 	return slices.Compact(groups), nil

@@ -49,7 +49,7 @@ func (p *Provider) seal(f loginFlow) string {
 	return p.o.Signer.Seal(forFlows, raw)
 }
 
-var errFlow = errors.New("the log-in was not begun by this browser, or took too long")
+var errFlow = errors.New("the login was not started by this browser, or took too long")
 
 // unseal reads what seal wrote.
 func (p *Provider) unseal(text string) (f loginFlow, err error) {

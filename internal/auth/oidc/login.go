@@ -98,7 +98,7 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 	case p.logins <- struct{}{}:
 		defer func() { <-p.logins }()
 	default:
-		return Login{}, farm.Errorf(farm.CodeBusy, "Too many users log in at the moment; try again in a few seconds")
+		return Login{}, farm.Errorf(farm.CodeBusy, "Too many logins in progress; try again in a few seconds")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), loginFor)
 	defer cancel()
@@ -107,7 +107,7 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 		return Login{}, err
 	}
 	if iss := q.Get("iss"); iss != "" && iss != m.Issuer { // RFC 9207
-		return Login{}, again(errors.New("the answer is of another identity provider"))
+		return Login{}, again(errors.New("the response is from another identity provider"))
 	}
 	who, err := p.redeem(ctx, m, f, q.Get("code"))
 	return Login{Name: who.name, Groups: who.groups, Return: f.Return}, err
@@ -115,8 +115,8 @@ func (p *Provider) end(r *http.Request) (Login, error) {
 
 // again is the error of a login that may succeed when it is begun again.
 func again(cause error) error {
-	return &farm.Error{Code: farm.CodeInvalid, Message: "The log-in cannot go on (" + cause.Error() +
-		"); begin it again", Err: cause}
+	return &farm.Error{Code: farm.CodeInvalid, Message: "The login failed (" + cause.Error() +
+		"); log in again", Err: cause}
 }
 
 // denied returns the error with which the provider has refused a login.
@@ -125,7 +125,7 @@ func denied(code, description string) error {
 	if description = clean(description); description != "" {
 		said += ": " + description
 	}
-	return farm.Errorf(farm.CodeForbidden, "The identity provider has not let you in (%s)", said)
+	return farm.Errorf(farm.CodeForbidden, "The identity provider refused the login (%s)", said)
 }
 
 // clean makes text of another program safe for a sentence.
@@ -149,7 +149,7 @@ func (p *Provider) redeem(ctx context.Context, m metadata, f loginFlow, code str
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok && e.ErrorCode != "" {
 		return user{}, denied(e.ErrorCode, e.ErrorDescription)
 	} else if ok {
-		return user{}, unusable(fmt.Errorf("the exchange of the code is answered with %d", e.Response.StatusCode))
+		return user{}, unusable(fmt.Errorf("the token endpoint responded with status %d", e.Response.StatusCode))
 	} else if _, ok := errors.AsType[*url.Error](err); ok {
 		return user{}, &farm.Error{Code: farm.CodeUnavailable, Message: away, Err: err}
 	} else if err != nil {
@@ -191,14 +191,14 @@ func unusable(cause error) error {
 // belongs checks that an ID token is of this login and for this client.
 func (p *Provider) belongs(id *oidc.IDToken, c claims, f loginFlow, access string) error {
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
-		return errors.New("the token is of another log-in (nonce)")
+		return errors.New("the token belongs to another login (nonce)")
 	}
 	azp, ok := c.text("azp")
 	if (ok && azp != p.o.ClientID) || (!ok && len(id.Audience) > 1) {
-		return errors.New("the token was given to another client (azp)")
+		return errors.New("the token was issued to another client (azp)")
 	}
 	if id.AccessTokenHash != "" && id.VerifyAccessToken(access) != nil {
-		return errors.New("the access token is not that of the ID token (at_hash)")
+		return errors.New("the access token does not match the ID token (at_hash)")
 	}
 	return nil
 }
@@ -213,11 +213,11 @@ func (p *Provider) complete(ctx context.Context, m metadata, c claims, access st
 	}
 	var more claims
 	if err := p.getJSON(ctx, m.UserInfo, access, &more); err != nil {
-		return fmt.Errorf("the user's profile cannot be read: %w", err)
+		return fmt.Errorf("read user profile: %w", err)
 	}
 	whose, _ := more.text("sub")
 	if own, _ := c.text("sub"); whose == "" || whose != own {
-		return errors.New("the profile is of another user (sub)")
+		return errors.New("the user profile is of another user (sub)")
 	}
 	for name, value := range more {
 		if _, ok := c[name]; !ok {
@@ -239,7 +239,7 @@ func (p *Provider) fail(w http.ResponseWriter, r *http.Request, err error) {
 	} else {
 		status = http.StatusInternalServerError
 	}
-	p.o.Logger.WarnContext(r.Context(), "log-in failed", "error", err)
+	p.o.Logger.WarnContext(r.Context(), "login failed", "error", err)
 	p.o.Fail(w, r, status, sentence+".")
 }
 

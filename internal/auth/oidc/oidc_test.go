@@ -192,11 +192,11 @@ func TestLoginStepByStep(t *testing.T) {
 	// The same answer again: the browser no longer has a login, and so the code is spent.
 	status, text := visit(t, b, callback.String())
 	expect(t, status, text, 400,
-		"The log-in cannot go on (the log-in was not begun by this browser, or took too long); begin it again.")
+		"The login failed (the login was not started by this browser, or took too long); log in again.")
 	own, _ := url.Parse(s.url + CallbackPath)
 	b.Jar.SetCookies(own, []*http.Cookie{{Name: c.Name, Value: c.Value, Path: c.Path}})
 	status, text = visit(t, b, callback.String())
-	expect(t, status, text, 403, "The identity provider has not let you in (invalid_grant: ")
+	expect(t, status, text, 403, "The identity provider refused the login (invalid_grant: ")
 }
 
 func TestSecureCookie(t *testing.T) {
@@ -229,7 +229,7 @@ func TestSecureCookie(t *testing.T) {
 func TestLoginRefused(t *testing.T) {
 	s := newSite(t)
 	status, text := visit(t, browser(t), s.url+"/login")
-	expect(t, status, text, 403, "The identity provider has not let you in (access_denied: ")
+	expect(t, status, text, 403, "The identity provider refused the login (access_denied: ")
 	if strings.Count(text, "\n") != 1 {
 		t.Errorf("not one sentence: %q", text)
 	}
@@ -254,10 +254,10 @@ func TestLoginRefused(t *testing.T) {
 		says    string
 	}{
 		"other browser": {
-			browser(t), callback.RawQuery, "The log-in cannot go on (the log-in was not begun by this browser",
+			browser(t), callback.RawQuery, "The login failed (the login was not started by this browser",
 		},
-		"foreign state": {b, foreign.Encode(), "The log-in cannot go on (the log-in was not begun by this browser"},
-		"no query":      {b, "", "The log-in cannot go on (the log-in was not begun by this browser"},
+		"foreign state": {b, foreign.Encode(), "The login failed (the login was not started by this browser"},
+		"no query":      {b, "", "The login failed (the login was not started by this browser"},
 	} {
 		jar := *c.browser
 		if c.browser == b { // each try spends the cookie
@@ -271,11 +271,11 @@ func TestLoginRefused(t *testing.T) {
 	late := *b
 	late.Jar = copyJar(t, b, s.url)
 	status, text = visit(t, &late, s.url+CallbackPath+"?"+otherIssuer.Encode())
-	expect(t, status, text, 400, "The log-in cannot go on (the answer is of another identity provider)")
+	expect(t, status, text, 400, "The login failed (the response is from another identity provider)")
 	late.Jar = copyJar(t, b, s.url)
 	s.ahead.Store(int64(flowFor + time.Second))
 	status, text = visit(t, &late, callback.String())
-	expect(t, status, text, 400, "The log-in cannot go on (the log-in was not begun by this browser, or took too long)")
+	expect(t, status, text, 400, "The login failed (the login was not started by this browser, or took too long)")
 }
 
 func copyJar(t *testing.T, b *http.Client, site string) http.CookieJar {
@@ -342,7 +342,7 @@ func TestProfile(t *testing.T) {
 	s.idp.Profile(map[string]any{"sub": "u-2", "preferred_username": "bob"})
 	status, text = visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 403, "The answer of the identity provider cannot be used")
-	if l := s.log.String(); !strings.Contains(l, "the profile is of another user") {
+	if l := s.log.String(); !strings.Contains(l, "the user profile is of another user") {
 		t.Error(l)
 	}
 }
@@ -355,7 +355,7 @@ func TestTooManyLogins(t *testing.T) {
 		s.logins <- struct{}{}
 	}
 	status, text := visit(t, browser(t), s.url+"/login")
-	expect(t, status, text, 503, "Too many users log in at the moment")
+	expect(t, status, text, 503, "Too many logins in progress")
 	<-s.logins
 	status, text = visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 200, "ann")
@@ -363,13 +363,13 @@ func TestTooManyLogins(t *testing.T) {
 
 func TestWrongOptions(t *testing.T) {
 	for says, change := range map[string]func(*Options){
-		"the id of the client is missing":         func(o *Options) { o.ClientID = "" },
-		"nothing signs":                           func(o *Options) { o.Signer = nil },
-		"the address of the provider is not of":   func(o *Options) { o.ProviderURL = "http://idp.test" },
-		"not of the form https://host":            func(o *Options) { o.ProviderURL = "idp.test" },
-		"of the provider is not of the form":      func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
-		"public address of this service is not":   func(o *Options) { o.PublicURL = "ci.test" },
-		"service is not of the form https://host": func(o *Options) { o.PublicURL = "https://ci.test/below" },
+		"the OIDC client ID is missing":              func(o *Options) { o.ClientID = "" },
+		"the signer of login states":                 func(o *Options) { o.Signer = nil },
+		"the URL of the identity provider is not of": func(o *Options) { o.ProviderURL = "http://idp.test" },
+		"not of the form https://host":               func(o *Options) { o.ProviderURL = "idp.test" },
+		"of the provider is not of the form":         func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
+		"public URL of this service is not":          func(o *Options) { o.PublicURL = "ci.test" },
+		"service is not of the form https://host":    func(o *Options) { o.PublicURL = "https://ci.test/below" },
 	} {
 		o := Options{ClientID: clientID, ProviderURL: "https://idp.test", Signer: signer}
 		change(&o)

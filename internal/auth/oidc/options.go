@@ -61,7 +61,7 @@ type Provider struct {
 func New(o Options) (*Provider, error) {
 	o.ProviderURL = strings.TrimSuffix(o.ProviderURL, discoveryPath)
 	if err := o.check(); err != nil {
-		return nil, fmt.Errorf("log-in with an identity provider: %w", err)
+		return nil, fmt.Errorf("configure identity provider: %w", err)
 	}
 	o = o.filled()
 	p := &Provider{o: o, issuer: o.ProviderURL, http: newHTTP(o.Transport), logins: make(chan struct{}, maxLogins)}
@@ -72,13 +72,13 @@ func New(o Options) (*Provider, error) {
 
 func (o Options) check() error {
 	if o.ClientID == "" {
-		return errors.New("the id of the client is missing")
+		return errors.New("the OIDC client ID is missing")
 	}
 	if o.Signer == nil {
-		return errors.New("nothing signs log-ins that have been begun")
+		return errors.New("the signer of login states is missing")
 	}
 	if _, err := checkAddress(o.ProviderURL); err != nil {
-		return fmt.Errorf("the address of the provider is %w", err)
+		return fmt.Errorf("the URL of the identity provider is %w", err)
 	}
 	if o.PublicURL == "" {
 		return nil
@@ -86,7 +86,7 @@ func (o Options) check() error {
 	u, err := url.Parse(o.PublicURL)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || u.User != nil || u.RawQuery != "" ||
 		strings.Trim(u.Path, "/") != "" {
-		return errors.New("the public address of this service is not of the form https://host")
+		return errors.New("the public URL of this service is not of the form https://host")
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (p *Provider) Public() Public {
 func (p *Provider) DisplayName() string { return p.o.DisplayName }
 
 var errAddress = errors.New(
-	"not of the form https://host (http is for this machine alone, since the connection could be intercepted)")
+	"not of the form https://host (http is allowed only for this machine)")
 
 // checkAddress accepts only addresses whose connections cannot be forged.
 func checkAddress(text string) (*url.URL, error) {

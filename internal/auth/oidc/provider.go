@@ -52,7 +52,7 @@ func newHTTP(transport http.RoundTripper) *http.Client {
 		Transport: bounded{transport}, Timeout: callTimeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if via[0].Method != http.MethodGet || len(via) > 3 {
-				return errors.New("the identity provider redirects")
+				return errors.New("unexpected redirect by the identity provider")
 			}
 			_, err := checkAddress(r.URL.String())
 			return err
@@ -90,7 +90,7 @@ func (p *Provider) getJSON(ctx context.Context, address, token string, into any)
 		return fmt.Errorf("%s answers %d", address, resp.StatusCode)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("the answer of %s is not what it should be: %w", address, err)
+		return fmt.Errorf("invalid response of %s: %w", address, err)
 	}
 	return nil
 }
@@ -102,12 +102,13 @@ func (p *Provider) discover(ctx context.Context) (metadata, error) {
 		return metadata{}, err
 	}
 	if strings.TrimSuffix(m.Issuer, "/") != strings.TrimSuffix(p.issuer, "/") {
-		return metadata{}, fmt.Errorf("the identity provider calls itself %.200q, and %q is what is configured",
+		return metadata{}, fmt.Errorf("OIDC issuer mismatch: the discovery document has %.200q, configured is %q",
 			m.Issuer, p.issuer)
 	}
 	for _, address := range []string{m.Authorization, m.Token, m.Keys, cmp.Or(m.UserInfo, m.Keys)} {
 		if _, err := checkAddress(address); err != nil {
-			return metadata{}, fmt.Errorf("the identity provider gives the address %.200q: %w", address, err)
+			return metadata{}, fmt.Errorf("the discovery document of the identity provider has the URL %.200q: %w",
+				address, err)
 		}
 	}
 	return m, nil
@@ -127,7 +128,7 @@ func (m metadata) endpoint() oauth2.Endpoint {
 type keySet []jose.JSONWebKey
 
 var errNoKeys = fmt.Errorf(
-	"the identity provider has no key that can be used: asymmetric, for signatures, RSA with %d bits or more", minRSA)
+	"the identity provider has no usable signature key: want an asymmetric one, with RSA of at least %d bits", minRSA)
 
 func (p *Provider) fetchKeys(ctx context.Context) (keySet, error) {
 	m, err := p.metadata.get(ctx, acceptAny)

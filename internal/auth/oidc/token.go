@@ -42,7 +42,7 @@ type header struct {
 	Critical  json.RawMessage         `json:"crit"`
 }
 
-var errForm = errors.New("the token has not the form of a JWT")
+var errForm = errors.New("the token is not a JWT")
 
 // inspect parses the header of a token. It trusts nothing of it: it rejects early, at low cost,
 // what would not be accepted in any case.
@@ -60,13 +60,13 @@ func inspect(token string) (h header, err error) {
 	}
 	switch {
 	case !slices.Contains(algorithms, h.Algorithm):
-		return h, fmt.Errorf("the token is signed by %.20q, which does not count", h.Algorithm)
+		return h, fmt.Errorf("the token has the unsupported signature algorithm %.20q", h.Algorithm)
 	case !slices.Contains(types, strings.ToLower(h.Type)):
-		return h, fmt.Errorf("the token is a %.40q, which is for other purposes", h.Type)
+		return h, fmt.Errorf("the token has the type %.40q, which is not accepted", h.Type)
 	case h.Critical != nil:
-		return h, errors.New("the token asks for extensions (crit)")
+		return h, errors.New("the token requires unsupported extensions (crit)")
 	case len(h.KeyID) > maxKeyID:
-		return h, fmt.Errorf("the id of the token's key is longer than %d bytes", maxKeyID)
+		return h, fmt.Errorf("the key ID of the token is longer than %d bytes", maxKeyID)
 	}
 	return h, nil
 }
@@ -81,7 +81,7 @@ type signature struct {
 
 var _ oidc.KeySet = (*signature)(nil)
 
-var errSignature = errors.New("the token is signed by no key of the identity provider")
+var errSignature = errors.New("the token is not signed with a key of the identity provider")
 
 // VerifySignature implements oidc.KeySet. An unknown key may be a new one, and one that does not
 // match a replaced one: the keys are fetched again, as often as cachedFetch allows.
@@ -139,7 +139,7 @@ func (p *Provider) verify(ctx context.Context, token, client string) (*oidc.IDTo
 	case s.away != nil:
 		return nil, s.away
 	case err != nil:
-		return nil, fmt.Errorf("the token does not count: %w", err)
+		return nil, fmt.Errorf("invalid token: %w", err)
 	}
 	return t, nil
 }
@@ -157,7 +157,7 @@ func (p *Provider) Verify(ctx context.Context, token string) (name string, group
 }
 
 var (
-	errAudience = errors.New("the token is neither for this client (aud) nor given to it (azp)")
+	errAudience = errors.New("the token was not issued for this client (aud, azp)")
 	errLogout   = errors.New("the token is a logout token, not a credential")
 )
 

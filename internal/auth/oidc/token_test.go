@@ -63,31 +63,41 @@ func TestBearer(t *testing.T) {
 		},
 		{"soon valid", map[string]any{"nbf": now.Add(time.Minute).Unix()}, "ann", []string{"ci"}, ""},
 
-		{"other audience", map[string]any{"aud": "other"}, "", nil, "neither for this client"},
-		{"other azp", map[string]any{"aud": "other", "azp": "other"}, "", nil, "neither for this client"},
-		{"no audience", map[string]any{"aud": nil}, "", nil, "neither for this client"},
-		{"azp no text", map[string]any{"aud": nil, "azp": []string{clientID}}, "", nil, "neither for this client"},
-		{"client_id alone", map[string]any{"aud": nil, "client_id": clientID}, "", nil, "neither for this client"},
+		{"other audience", map[string]any{"aud": "other"}, "", nil, "not issued for this client"},
+		{"other azp", map[string]any{"aud": "other", "azp": "other"}, "", nil, "not issued for this client"},
+		{"no audience", map[string]any{"aud": nil}, "", nil, "not issued for this client"},
+		{"azp no text", map[string]any{"aud": nil, "azp": []string{clientID}}, "", nil, "not issued for this client"},
+		{"client_id alone", map[string]any{"aud": nil, "client_id": clientID}, "", nil, "not issued for this client"},
 		{"expired", map[string]any{"exp": now.Add(-time.Second).Unix()}, "", nil, "expired"},
 		{"no expiry", map[string]any{"exp": nil}, "", nil, "expired"},
 		{"not yet valid", map[string]any{"nbf": now.Add(time.Hour).Unix()}, "", nil, "not before"},
 		{"other issuer", map[string]any{"iss": "https://evil.test"}, "", nil, "issued by a different provider"},
 		{"no issuer", map[string]any{"iss": nil}, "", nil, "issued by a different provider"},
 		{"logout", map[string]any{"events": map[string]any{"x": 1}}, "", nil, "logout token"},
-		{"user no text", map[string]any{"preferred_username": 7}, "", nil, `the claim "preferred_username"`},
-		{"user empty", map[string]any{"preferred_username": ""}, "", nil, `the claim "preferred_username"`},
-		{"user of two lines", map[string]any{"preferred_username": "a\nb"}, "", nil, `the claim "preferred_username"`},
+		{"user no text", map[string]any{"preferred_username": 7}, "", nil, `the user name claim "preferred_username"`},
+		{"user empty", map[string]any{"preferred_username": ""}, "", nil, `the user name claim "preferred_username"`},
+		{
+			"user of two lines",
+			map[string]any{"preferred_username": "a\nb"},
+			"",
+			nil, `the user name claim "preferred_username"`,
+		},
 		{
 			"user long",
 			map[string]any{"preferred_username": strings.Repeat("a", maxName+1)},
 			"", nil,
-			`the claim "preferred_username"`,
+			`the user name claim "preferred_username"`,
 		},
-		{"nobody", map[string]any{"preferred_username": nil, "sub": nil}, "", nil, `the claim "preferred_username"`},
-		{"root", map[string]any{"preferred_username": "Root"}, "", nil, "the name of the root user"},
-		{"groups no texts", map[string]any{"groups": []any{1}}, "", nil, "neither a text nor a list"},
-		{"groups object", map[string]any{"groups": map[string]any{}}, "", nil, "neither a text nor a list"},
-		{"group of two lines", map[string]any{"groups": []string{"a\nb"}}, "", nil, "no plain text"},
+		{
+			"nobody",
+			map[string]any{"preferred_username": nil, "sub": nil},
+			"", nil,
+			`the user name claim "preferred_username"`,
+		},
+		{"root", map[string]any{"preferred_username": "Root"}, "", nil, "reserved for the root user"},
+		{"groups no texts", map[string]any{"groups": []any{1}}, "", nil, "neither a string nor a list"},
+		{"groups object", map[string]any{"groups": map[string]any{}}, "", nil, "neither a string nor a list"},
+		{"group of two lines", map[string]any{"groups": []string{"a\nb"}}, "", nil, "unprintable characters"},
 		{"many groups", map[string]any{"groups": strings.Repeat("g ", maxGroups+1)}, "", nil, "more than 1000 groups"},
 		{"long token", map[string]any{"x": strings.Repeat("x", maxToken)}, "", nil, "longer than 16384 bytes"},
 	} {
@@ -179,21 +189,21 @@ func TestSignatures(t *testing.T) {
 		"none, signed":  {head(`{"alg":"None","kid":"rsa"}`), `signed by "None"`},
 		"alg twice":     {head(`{"alg":"HS256","alg":"RS256","kid":"rsa"}`), "malformed"},
 		"no alg":        {head(`{}`), `signed by ""`},
-		"crit":          {head(`{"alg":"RS256","kid":"rsa","crit":["b64"]}`), "asks for extensions"},
+		"crit":          {head(`{"alg":"RS256","kid":"rsa","crit":["b64"]}`), "requires unsupported extensions"},
 		"own key": {oidctest.SignWith(t,
 			jose.SigningKey{Algorithm: "RS256", Key: jose.JSONWebKey{Key: stranger, KeyID: "rsa"}}, "JWT",
 			claims), "failed to verify signature"},
-		"logout":      {sign("RS256", big, "rsa", "logout+jwt"), `is a "logout+jwt"`},
-		"long kid":    {sign("RS256", big, strings.Repeat("k", maxKeyID+1), "JWT"), "longer than 256"},
-		"long header": {head(`{"alg":"RS256","x":"` + strings.Repeat("x", maxHeader) + `"}`), "not the form"},
-		"empty":       {"", "not the form"},
-		"dots":        {"..", "not the form"},
-		"four parts":  {good + ".x", "not the form"},
-		"no JSON":     {head("x"), "not the form"},
-		"whitespace":  {" " + good, "not the form"},
-		"cut":         {good[:len(good)-4], "failed to verify signature"},
+		"logout":            {sign("RS256", big, "rsa", "logout+jwt"), `is a "logout+jwt"`},
+		"long kid":          {sign("RS256", big, strings.Repeat("k", maxKeyID+1), "JWT"), "longer than 256"},
+		"long header":       {head(`{"alg":"RS256","x":"` + strings.Repeat("x", maxHeader) + `"}`), "not a JWT"},
+		"empty":             {"", "not a JWT"},
+		"dots":              {"..", "not a JWT"},
+		"four parts":        {good + ".x", "not a JWT"},
+		"not a JSON object": {head("x"), "not a JWT"},
+		"whitespace":        {" " + good, "not a JWT"},
+		"cut":               {good[:len(good)-4], "failed to verify signature"},
 		"JSON form": {`{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] +
-			`"}`, "not the form"},
+			`"}`, "not a JWT"},
 		"other payload": {parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"root"}`)) + "." +
 			parts[2], "failed to verify signature"},
 	} {
@@ -232,7 +242,7 @@ func TestClientCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = s.Verify(t.Context(), token.AccessToken)
-	refusedAs(t, err, farm.CodeUnauthenticated, "neither for this client")
+	refusedAs(t, err, farm.CodeUnauthenticated, "not issued for this client")
 }
 
 // TestRotation: a new key is accepted immediately, an old one until the next fetch, and no caller
@@ -305,7 +315,7 @@ func TestProviderAway(t *testing.T) {
 	status, text := visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 503, "The identity provider cannot be reached; try again later.")
 	// description and keys
-	if l := s.log.String(); strings.Count(l, "identity provider cannot be reached; it is tried again") != 2 ||
+	if l := s.log.String(); strings.Count(l, "identity provider cannot be reached; the next login retries") != 2 ||
 		s.Alarm() == "" {
 		t.Errorf("alarm %q, log: %s", s.Alarm(), l)
 	}
@@ -319,7 +329,7 @@ func TestProviderAway(t *testing.T) {
 	}
 	status, text = visit(t, browser(t), s.url+"/login")
 	expect(t, status, text, 200, "ann")
-	if l := s.log.String(); !strings.Contains(l, "identity provider is reached") || s.Alarm() != "" {
+	if l := s.log.String(); !strings.Contains(l, "identity provider reached") || s.Alarm() != "" {
 		t.Errorf("alarm %q, log: %s", s.Alarm(), l)
 	}
 	s.idp.Away(true) // what is known continues to count, for a day
@@ -348,10 +358,10 @@ func TestWrongProviders(t *testing.T) {
 		path string
 		h    http.HandlerFunc
 	}{
-		"calls itself":                 {discoveryPath, describe(map[string]any{"issuer": "https://evil.test"})},
+		"issuer mismatch":              {discoveryPath, describe(map[string]any{"issuer": "https://evil.test"})},
 		`gives the address "http://ev`: {discoveryPath, describe(map[string]any{"jwks_uri": "http://evil.test/keys"})},
 		`gives the address ""`:         {discoveryPath, describe(map[string]any{"token_endpoint": ""})},
-		"is not what it should be": {
+		"invalid response of": {
 			discoveryPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		},
 		"too large": {discoveryPath, func(w http.ResponseWriter, _ *http.Request) {
@@ -363,7 +373,7 @@ func TestWrongProviders(t *testing.T) {
 		"redirects": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)
 		}},
-		"has no key that can be used": {"/keys", keysAnswer()},
+		"has no usable signature key": {"/keys", keysAnswer()},
 		"has more than 100 keys":      {"/keys", keysAnswer(many...)},
 		"keys answers 404":            {"/keys", http.NotFound},
 	} {
@@ -431,13 +441,13 @@ func TestWrongExchanges(t *testing.T) {
 		{"expired", token(map[string]any{"exp": 1}), 403, unusable, "expired"},
 		{
 			"no ID token", text(200, `{"access_token":"a-token","token_type":"Bearer"}`), 403, unusable,
-			"not the form of a JWT",
+			"not a JWT",
 		},
 		{"no token", text(200, `{}`), 403, unusable, "missing access_token"},
-		{"no JSON", text(200, `oops hidden-text`), 403, unusable, "cannot parse json"},
+		{"not a JSON object", text(200, `oops hidden-text`), 403, unusable, "cannot parse json"},
 		{
 			"refused", text(400, `{"error":"invalid_grant","error_description":"<i>no\nmore</i>"}`),
-			403, "The identity provider has not let you in (invalid_grant: <i>no more</i>).", "",
+			403, "The identity provider refused the login (invalid_grant: <i>no more</i>).", "",
 		},
 		{"broken", text(500, `hidden-text`), 403, unusable, "answered with 500"},
 		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {

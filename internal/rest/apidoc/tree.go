@@ -17,10 +17,10 @@ type tree struct {
 func parse(text []byte) (tree, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return tree{}, fmt.Errorf("the description of the API: %w", err)
+		return tree{}, fmt.Errorf("parse OpenAPI description: %w", err)
 	}
 	if len(doc.Content) != 1 {
-		return tree{}, fmt.Errorf("the description of the API: %d documents", len(doc.Content))
+		return tree{}, fmt.Errorf("OpenAPI description has %d YAML documents: want 1", len(doc.Content))
 	}
 	return tree{doc.Content[0], doc.Content[0]}, nil
 }
@@ -104,7 +104,7 @@ func (t tree) ref() (tree, string) {
 func (t tree) value() (any, error) {
 	var v any
 	if err := t.node.Decode(&v); err != nil {
-		return nil, fmt.Errorf("the description of the API: %w", err)
+		return nil, fmt.Errorf("parse OpenAPI description: %w", err)
 	}
 	return v, nil
 }

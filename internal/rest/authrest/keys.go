@@ -126,7 +126,7 @@ func (s *server) samePublic(id, text string) error {
 		return err
 	}
 	if _, der, err := auth.ParsePublicKey(text); err != nil || !bytes.Equal(der, k.PublicKey) {
-		return farm.Invalid(keyPublic, "cannot be changed: make a new key")
+		return farm.Invalid(keyPublic, "the public key of an API key cannot be changed: create a new API key")
 	}
 	return nil
 }

@@ -118,13 +118,13 @@ func parseLogin(body []byte) (token, back string, err error) {
 			Return string `json:"return"`
 		}
 		if json.Unmarshal(body, &in) != nil {
-			return "", "", farm.Invalid("body", "must be a JSON object with text fields")
+			return "", "", farm.Invalid("body", "must be a JSON object whose values are strings")
 		}
 		return in.Token, oidc.LocalPath(in.Return), nil
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return "", "", farm.Errorf(farm.CodeInvalid, "body: must be a form")
+		return "", "", farm.Errorf(farm.CodeInvalid, "body: must be a URL-encoded form")
 	}
 	return form.Get(tokenName), oidc.LocalPath(form.Get(returnName)), nil
 }

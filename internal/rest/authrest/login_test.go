@@ -212,7 +212,7 @@ func TestLoginAtTheProvider(t *testing.T) {
 	}
 	s.idp.LogsIn("", nil)
 	if a, _ := s.follow(t, s.client(t), "/login/oidc"); a.code != 403 ||
-		!strings.Contains(a.text, "has not let you in") || !strings.Contains(a.text, "Begin again") {
+		!strings.Contains(a.text, "refused the login") || !strings.Contains(a.text, "Begin again") {
 		t.Errorf("%d %s", a.code, a.text)
 	}
 	if a := s.do(t, s.client(t), "GET /oidc/v1/callback?code=x&state=y", ""); a.code != 400 ||

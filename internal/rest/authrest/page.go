@@ -68,7 +68,7 @@ func show(w http.ResponseWriter, status int, p Page) {
 // Fail shows a failed login at the identity provider, in the style of s; nil is the default style.
 // It is for oidc.Options.Fail.
 func (s Show) Fail(w http.ResponseWriter, r *http.Request, status int, sentence string) {
-	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Authentication Required"))
+	rest.AuditFailure(r, farm.Errorf(farm.CodeUnauthenticated, "Login at the identity provider failed: %s", sentence))
 	if s == nil {
 		s = show
 	}

@@ -69,7 +69,7 @@ func (s *server) upToDate(routes []rest.Route) []rest.Route {
 	for i, route := range routes {
 		routes[i].Do = func(r *rest.Request) (any, error) {
 			if err := s.o.Fresh(r.Context()); err != nil {
-				return nil, farm.Unavailable(err, "What the other replicas have changed is not known now; try again")
+				return nil, farm.Unavailable(err, "Reading the changes of other replicas failed; try again")
 			}
 			return route.Do(r)
 		}
