@@ -30,7 +30,7 @@ func (s *service) Authorize(r *http.Request) error {
 	}
 	if r.URL.Scheme != s.base.Scheme || r.URL.Host != s.base.Host ||
 		!strings.HasPrefix(r.URL.Path+"/", s.base.Path+"/") {
-		return fmt.Errorf("the credentials for %s are not sent to %s", s.Address(), r.URL.Redacted())
+		return fmt.Errorf("not sending the credentials for %s to another address, %s", s.Address(), r.URL.Redacted())
 	}
 	return s.creds.Authorize(r, s.target())
 }

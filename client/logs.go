@@ -104,7 +104,7 @@ func (l Logs) follow(ctx context.Context, o LogFollow, yield func(string, error)
 	if err = lines.Err(); err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return true, l.s.unreachable(ask, fmt.Errorf("the log broke off: %w", err))
+	return true, l.s.unreachable(ask, fmt.Errorf("log stream interrupted: %w", err))
 }
 
 // Send appends rows to the central logs, and returns how many the registry did not accept.

@@ -49,11 +49,11 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t.CAFile != "" {
 		text, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("authorities to trust: %w", err)
+			return nil, fmt.Errorf("read CA file: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("authorities to trust: %s holds no certificate in PEM form", t.CAFile)
+			return nil, fmt.Errorf("CA file %s has no certificate in PEM form", t.CAFile)
 		}
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {

@@ -31,7 +31,8 @@ type service struct {
 func newService(kind, address string, o Options) (*service, error) {
 	base, err := url.Parse(address)
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, fmt.Errorf("invalid address %q of a %s: want one such as http://build.example:8090", address, kind)
+		return nil, fmt.Errorf("invalid address %q of the %s: want a URL such as http://build.example:8090", address,
+			kind)
 	}
 	transport, err := o.transport()
 	if err != nil {
@@ -193,7 +194,7 @@ func (s *service) decode(ctx context.Context, resp *http.Response, out any) erro
 			fmt.Sprintf("the answer of the %s has more than %d bytes: ask for less", s.kind, s.maxAnswer))
 	case err != nil && !isJSON(err):
 		return s.unreachable(call{method: resp.Request.Method, path: resp.Request.URL.Path},
-			fmt.Errorf("the answer was cut: %w", err))
+			fmt.Errorf("response interrupted: %w", err))
 	case err != nil, envelope.Status == "":
 		return s.unexpectedResponse(resp)
 	case envelope.Status != api.StatusOK:

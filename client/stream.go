@@ -85,7 +85,7 @@ func (s *service) stream(ctx context.Context, c call) (*Stream, error) {
 const longReturn = 10 * time.Second
 
 // errLeft is the end of a stream whose reader has left the loop.
-var errLeft = errors.New("the loop was left")
+var errLeft = errors.New("stream reader stopped")
 
 // again restarts a stream whenever it breaks, until ctx ends, its reader leaves it or the error is permanent.
 // If the stream has never begun, the error is returned immediately.

@@ -35,11 +35,11 @@ var _ Renewable = (*UserKey)(nil)
 // (base64 of PKCS#1 DER), or a PEM file (PKCS#1 or PKCS#8).
 func ParseUserKey(id, private string) (*UserKey, error) {
 	if id == "" {
-		return nil, errors.New("user key: its id is empty")
+		return nil, errors.New("API key: the ID is empty")
 	}
 	key, err := parsePrivate(private)
 	if err != nil {
-		return nil, fmt.Errorf("user key %q: %w", id, err)
+		return nil, fmt.Errorf("API key %q: %w", id, err)
 	}
 	return &UserKey{id: id, private: key, sessions: map[string]*session{}}, nil
 }
@@ -49,7 +49,7 @@ func ParseUserKey(id, private string) (*UserKey, error) {
 func LoadUserKey(id, file string) (*UserKey, error) {
 	text, err := readPrivate(file)
 	if err != nil {
-		return nil, fmt.Errorf("user key %q: %w", id, err)
+		return nil, fmt.Errorf("API key %q: %w", id, err)
 	}
 	return ParseUserKey(id, text)
 }
@@ -61,7 +61,7 @@ func readPrivate(file string) (string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err != nil || (info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0) {
-		return "", errors.Join(err, fmt.Errorf("others than its owner may read or change %s: chmod 600 it", file))
+		return "", errors.Join(err, fmt.Errorf("%s is accessible by other users: run chmod 600", file))
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))
 	return string(raw), err
@@ -77,12 +77,12 @@ func parsePrivate(text string) (*rsa.PrivateKey, error) {
 		der, kind = block.Bytes, block.Type
 		if strings.Contains(kind, "ENCRYPTED") || block.Headers["DEK-Info"] != "" {
 			return nil,
-				errors.New("the private key is encrypted with a password: give it without (openssl rsa -in FILE)")
+				errors.New("the private key is encrypted with a password: remove the password (openssl rsa -in FILE)")
 		}
 	} else {
 		var err error
 		if der, err = decode64(strings.Join(strings.Fields(text), "")); err != nil || len(der) == 0 {
-			return nil, errors.New("the private key is neither a line of base64 nor a PEM file")
+			return nil, errors.New("the private key is neither one line of base64 nor a PEM file")
 		}
 	}
 	if key, err := x509.ParsePKCS1PrivateKey(der); err == nil {
@@ -100,7 +100,7 @@ func parsePrivate(text string) (*rsa.PrivateKey, error) {
 	case strings.Contains(kind, "CERTIFICATE"):
 		return nil, errors.New("this is a certificate: want the private key")
 	}
-	return nil, errors.New("the private key has not the form PKCS#1 or PKCS#8, or is damaged")
+	return nil, errors.New("the private key is not in PKCS#1 or PKCS#8 form, or is damaged")
 }
 
 func isPublic(der []byte) bool {

@@ -72,7 +72,7 @@ func (w *watch) follow(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	silence := time.AfterFunc(maxSilence, func() { cancel(fmt.Errorf("nothing came for %s", maxSilence)) })
+	silence := time.AfterFunc(maxSilence, func() { cancel(fmt.Errorf("nothing received for %s", maxSilence)) })
 	defer silence.Stop()
 	lines := linesOf(resp.Body)
 	present := map[string]bool{}
@@ -80,7 +80,7 @@ func (w *watch) follow(ctx context.Context) error {
 		silence.Reset(maxSilence)
 		var change Change
 		if err := json.Unmarshal(lines.Bytes(), &change); err != nil {
-			return fmt.Errorf("watch: line %.100q: %w", lines.Bytes(), err)
+			return fmt.Errorf("watch: invalid line %.100q: %w", lines.Bytes(), err)
 		}
 		if w.take(change, &present); w.left {
 			return errLeft
@@ -95,7 +95,7 @@ func (w *watch) follow(ctx context.Context) error {
 	case err == nil:
 		err = io.ErrUnexpectedEOF
 	}
-	return w.c.unreachable(ask, fmt.Errorf("the watch broke: %w", err))
+	return w.c.unreachable(ask, fmt.Errorf("watch interrupted: %w", err))
 }
 
 // take reports a change. Instances that are present in this stream are recorded until it is synced: an instance

@@ -24,7 +24,8 @@ func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ..
 	case bool(c):
 		return nil
 	case Columns(s.In) == 0:
-		return Usage(errors.New("confirmation required: no terminal; pass --yes to confirm; nothing was done"))
+		return Usage(errors.New(
+			"confirmation required, but standard input is not a terminal: pass --yes to confirm; nothing was done"))
 	}
 	_, _ = fmt.Fprint(s.Err, Plain(fmt.Sprintf(format, args...)), " [y/N] ")
 	said, err := ReadOrEnd(ctx, func() (said string, _ error) {
@@ -36,7 +37,7 @@ func (c Confirmation) Ask(ctx context.Context, s Streams, format string, args ..
 		_, _ = fmt.Fprintln(s.Err)
 		return Exit(ExitInterrupted, errors.New("interrupted: nothing was done"))
 	case said != "y" && said != "yes":
-		return errors.New("nothing was done")
+		return errors.New("not confirmed: nothing was done")
 	}
 	return nil
 }

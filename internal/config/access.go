@@ -64,7 +64,7 @@ var access = Table{
 	{Key: CRL, Flag: "crl", Kind: List, Help: "certificate revocation lists (files) of these CAs"},
 	{
 		Key: IngressNginx, Flag: "enable-ingress-nginx", Default: "false", Kind: Bool,
-		Help: "trust the client certificate headers of a reverse proxy; no other client may reach the port",
+		Help: "trust the client certificate headers of a reverse proxy; only the proxy may be able to reach the port",
 	},
 	{
 		Key: ResourceManagement, Flag: "enable-resource-management", Default: "false", Kind: Bool,
@@ -97,11 +97,11 @@ var access = Table{
 	},
 	{
 		Key: AllowedHosts, Flag: "allowed-hosts", Kind: List,
-		Help: "additional host names allowed in requests to a loopback port; pages of these hosts may use the API",
+		Help: "additional host names allowed in requests to a loopback port; web pages of these hosts may call the API",
 	},
 	{
 		Key: MaxSlowClients, Flag: "max-slow-clients", Default: "256", Kind: Int, Check: atLeast(1),
-		Help: "maximum slow clients per port; a quarter per address",
+		Help: "maximum clients per port that read or send slowly; a quarter per address",
 	},
 	{
 		Key: MaxLogStreams, Flag: "max-log-streams", Default: "256", Kind: Int, Check: atLeast(1),

@@ -31,11 +31,11 @@ func ReadFile(path string, table Table) (map[string]string, error) { return read
 func readFile(path string, table Table) (map[string]string, error) {
 	raw, err := readBounded(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %q: %w", path, err)
+		return nil, fmt.Errorf("read configuration file %q: %w", path, err)
 	}
 	entries, err := parseFile(raw)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file %q: %w", path, err)
+		return nil, fmt.Errorf("read configuration file %q: %w", path, err)
 	}
 	values := make(map[string]string, len(entries))
 	for _, e := range entries {

@@ -206,7 +206,7 @@ func ReadSecret(path string, in io.Reader) (string, error) {
 		return readSecret(path, true)
 	}
 	if in == nil {
-		return "", errors.New("no standard input")
+		return "", errors.New("standard input is not available")
 	}
 	raw, err := bounded(in, maxSecret)
 	if err != nil {

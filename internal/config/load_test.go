@@ -286,7 +286,7 @@ func TestMetricsSettings(t *testing.T) {
 // with what the value must be.
 func TestErrorOfACheckIsOneSentence(t *testing.T) {
 	_, err := Load(ControllerTable, Sources{Env: environment(map[string]string{MACRange: "zz"})})
-	want := `SVC_MAC_ADDR_RANGE="zz": "zz" is not a range of MAC addresses: <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF`
+	want := `SVC_MAC_ADDR_RANGE="zz": invalid MAC address range "zz": want <FROM>-<TO>, such as 52:54:00:00:00:01-52:54:00:00:0F:FF`
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}

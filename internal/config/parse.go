@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	errForm  = errors.New("wrong form")
+	errForm  = errors.New("invalid form")
 	errRange = errors.New("out of range")
 )
 
@@ -136,7 +136,7 @@ func checkBool(text string) error {
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
-		return errors.New("an http or https address such as http://registry.example:8089")
+		return errors.New("an http or https URL such as http://registry.example:8089")
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func checkURL(text string) error {
 func checkEndpoint(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return errors.New("an http or https address such as https://events.example/path")
+		return errors.New("an http or https URL such as https://events.example/path")
 	}
 	return nil
 }

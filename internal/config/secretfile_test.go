@@ -77,7 +77,7 @@ func TestSecretsComeFromPrivateFiles(t *testing.T) {
 		}
 	}
 	if _, err := Load(keyed, Sources{Flags: parsed(t, "--token-file", "-")}); err == nil ||
-		!strings.Contains(err.Error(), "no standard input") {
+		!strings.Contains(err.Error(), "standard input is not available") {
 		t.Errorf("nothing to read: %v", err)
 	}
 }

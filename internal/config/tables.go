@@ -115,17 +115,17 @@ var ControllerTable = slices.Concat(Table{
 	{
 		Key: InstanceActiveTimeout, Flag: "instance-active-timeout", Default: "2m", Kind: Duration,
 		Check: between(time.Second, aDay),
-		Help:  "time that instances of an Offline node wait for its return before they end in Error",
+		Help:  "time after which instances of an Offline node end in Error",
 	},
 	{Key: StartTimeout, Flag: "start-timeout", Default: "90s", Kind: Duration, Check: between(time.Second,
 		aDay), Help: "start timeout of a VM, without the pull of its template"},
 	{Key: PullTimeout, Flag: "pull-timeout", Default: "30m", Kind: Duration, Check: between(time.Minute,
-		aDay), Help: "pull timeout without progress before the instance ends in Error"},
+		aDay), Help: "time without progress after which a pull fails and its instance goes to Error"},
 	{Key: PushTimeout, Flag: "push-timeout", Default: "1h", Kind: Duration, Check: between(time.Minute,
-		aDay), Help: "push timeout without progress before the instance ends in Error"},
+		aDay), Help: "time without progress after which a push fails and its instance goes to Error"},
 	{
 		Key: UnknownVMThreshold, Flag: "unknown-vm-threshold", Default: "30", Kind: Int, Check: atLeast(1),
-		Help: "reports before an orphaned VM is removed",
+		Help: "number of reports of an orphaned VM before it is removed",
 	},
 	{Key: GracefulShutdown, Flag: "graceful-shutdown-timeout", Default: "10s", Kind: Duration, Check: between(0,
 		aDay), Help: "shutdown timeout for open requests"},
@@ -172,7 +172,10 @@ var ControllerTable = slices.Concat(Table{
 		Help: "maximum wait for a full node with the version cached while another node has capacity; 0 disables the " +
 			"wait",
 	},
-	{Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size, Help: "minimum pull size for that wait"},
+	{
+		Key: LocalitySize, Flag: "locality-size", Default: "4GB", Kind: Size,
+		Help: "minimum size of a pull for which instances wait for a node with the version cached",
+	},
 	{
 		Key: DistributeAtOnce, Flag: "distribute-at-once", Default: "32", Kind: Int, Check: atLeast(1),
 		Help: "maximum concurrent distribution pulls by the nodes of one controller replica",
@@ -230,7 +233,7 @@ var RegistryTable = slices.Concat(Table{
 var StorageTable = append(Table{
 	{
 		Key: BasePath, Flag: "base-path", Default: dataDir("registry"), Kind: Path,
-		Help: "storage directory; if a registry has it open, that registry runs the job",
+		Help: "storage directory; if a registry uses it, that registry runs the job",
 	},
 	{
 		Key: Registry, Flag: "registry", Kind: String, Check: checkURL,
@@ -279,7 +282,7 @@ var scrubRate = Setting{
 // vmListCacheTTL is an upper bound on the age of lists, which are always current.
 var vmListCacheTTL = Setting{
 	Key: VMListCacheTTL, Flag: "vm-list-cache-ttl", Default: "0s", Kind: Duration, Check: between(0, aDay),
-	Help: "maximum age of template lists; lists are always current, so every value is met",
+	Help: "accepted for compatibility: maximum age of template lists; lists are always current",
 }
 
 // The limits of open streams and request sizes of a registry's callers.

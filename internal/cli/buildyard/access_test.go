@@ -41,7 +41,7 @@ func TestSettingsOfAccess(t *testing.T) {
 	const on = "--enable-auth --root-token 0123456789 "
 	for args, want := range map[string]string{
 		"up --enable-auth":                        "is on without a credential: set SVC_ROOT_TOKEN",
-		"up --enable-auth --root-token 012345678": "has 9 characters; it needs at least 10",
+		"up --enable-auth --root-token 012345678": "has 9 characters: want at least 10",
 		"up --enable-api-keys":                    "SVC_ENABLE_API_KEYS requires SVC_ENABLE_AUTH=true",
 		"up --enable-controller-authorization": "SVC_ENABLE_CONTROLLER_AUTHORIZATION requires " +
 			"SVC_ENABLE_AUTH=true",

@@ -178,7 +178,7 @@ func TestLostRecords(t *testing.T) {
 	}
 	l.keeps(kept, nodes[kept], before)
 	l.removes(gone, nodes[gone])
-	l.until("no unknown VM", func() bool { return len(l.unknown()) == 0 })
+	l.until("no orphaned VM", func() bool { return len(l.unknown()) == 0 })
 	for _, item := range l.list("") {
 		if err := l.api.send(t.Context(), "DELETE", "/api/v1/vm", map[string]string{"id": item.InstanceID},
 			nil); err != nil {

@@ -124,8 +124,8 @@ func TestCommandsOverTLS(t *testing.T) {
 		{5, "--client-cert and --client-key", []string{"--controller", closed.URL, "--ca-cert", ca}},
 		{5, "whether it requires https", []string{"--controller", strings.Replace(open.URL, "https", "http", 1)}},
 		{5, "want an address with http://", []string{"--controller", strings.Replace(s.URL(), "http", "https", 1)}},
-		{2, "holds no certificate", []string{"--controller", open.URL, "--ca-cert", empty}},
-		{2, "authorities to trust", []string{"--controller", open.URL, "--ca-cert", empty + "x"}},
+		{2, "has no certificate", []string{"--controller", open.URL, "--ca-cert", empty}},
+		{2, "read CA file", []string{"--controller", open.URL, "--ca-cert", empty + "x"}},
 		{2, "certificate and key are both required", []string{"--controller", open.URL, "--client-cert", cert}},
 		{2, "client certificate", []string{"--controller", open.URL, "--client-cert", key, "--client-key", cert}},
 	} {

@@ -78,7 +78,7 @@ func (s *RegistryService) openTrail() error {
 	}
 	machine, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("host name: %w", err)
+		return fmt.Errorf("read the host name: %w", err)
 	}
 	s.trail = rest.NewTrail(func(_ context.Context, events []farm.Event) error {
 		rows := make([][]byte, len(events))

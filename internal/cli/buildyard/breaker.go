@@ -14,7 +14,7 @@ import (
 )
 
 // errNotAsked is the cause of a failure that an open breaker returns without a call.
-var errNotAsked = errors.New("a recent call failed")
+var errNotAsked = errors.New("not retried yet after a recent failure")
 
 // breakerRetry is how long a breaker stays open until one call tries again.
 const breakerRetry = 2 * time.Second

@@ -171,7 +171,8 @@ func TestCachedVersionStartsWhileTheRegistryIsAway(t *testing.T) {
 	}
 	err := far.api.send(t.Context(), "POST", "/api/v1/vm",
 		map[string]any{"vmid": "99999999-2222-4333-8444-555555555555"}, nil)
-	want := "Template 99999999-2222-4333-8444-555555555555 is not known here and cannot be looked up: The registry " +
+	want := "Template 99999999-2222-4333-8444-555555555555 is not in the controller's records, and the registry " +
+		"cannot be queried: The registry " +
 		"at " +
 		registry + " cannot be reached; try again"
 	if err == nil || err.Error() != want {

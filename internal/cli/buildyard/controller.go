@@ -382,7 +382,7 @@ func (s *ControllerService) Run(ctx context.Context) error {
 }
 
 // errRestart ends a controller whose store can be opened again only by a new process.
-var errRestart = errors.New("store must be reopened")
+var errRestart = errors.New("the store must be reopened: restart the controller")
 
 // awaitRestart waits until a store whose files could not be written can be opened again.
 func (s *ControllerService) awaitRestart(ctx context.Context) error {

@@ -72,7 +72,7 @@ func (d *demo) resumeInstance(ctx context.Context) error {
 		return err
 	}
 	if want := d.nonce + "\n" + d.nonce; said != want {
-		return fmt.Errorf("memory and disk of the guest have %q, want the nonce of this run twice", said)
+		return fmt.Errorf("want the nonce of this run in memory and on disk of the guest, got %q", said)
 	}
 	d.ok("resume", "%s resumed from v2: memory and disk have %s; ready %s after its VM was started, v1 took %s",
 		run.InstanceID, d.nonce, run.ready.Round(10*time.Millisecond), d.source.ready.Round(10*time.Millisecond))

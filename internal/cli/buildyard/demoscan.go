@@ -85,7 +85,7 @@ func demoLicense(dir, public string) (key string, err error) {
 func (d *demo) printScan(out string) error {
 	var report api.ScanReport
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
-		return fmt.Errorf("the scanner's report: %w", err)
+		return fmt.Errorf("parse the scanner's report: %w", err)
 	}
 	files, packages := int64(0), 0
 	for _, v := range report.Coverage.Volumes {
@@ -96,7 +96,7 @@ func (d *demo) printScan(out string) error {
 		found = append(found, fmt.Sprintf("%s in %s %s", m.Vulnerability.ID, m.Artifact.Name, m.Artifact.Version))
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("no finding in %d files and %d packages of the template", files, packages)
+		return fmt.Errorf("the scan of the template has no findings (%d files, %d packages)", files, packages)
 	}
 	d.ok("scan", "demo:v1 in the registry's storage has %d files, %d packages: %s", files, packages,
 		strings.Join(found, ", "))

@@ -15,7 +15,7 @@ import (
 func (s *ControllerService) events() (o events.Options, err error) {
 	o.Actor = rest.ActorOf
 	if o.Machine, err = os.Hostname(); err != nil {
-		return o, fmt.Errorf("host name: %w", err)
+		return o, fmt.Errorf("read the host name: %w", err)
 	}
 	if s.settings.Bool(config.EventLogging) {
 		if o.File, err = s.eventFile(); err != nil {

@@ -111,7 +111,7 @@ func (o *initOptions) printCreated(made bool, what, path string) {
 func (o *initOptions) makeToken(path string) error {
 	if _, err := config.ReadSecret(path, nil); !errors.Is(err, fs.ErrNotExist) {
 		if err != nil {
-			return fmt.Errorf("root token %s: %w", path, err)
+			return fmt.Errorf("read root token %s: %w", path, err)
 		}
 		o.printCreated(false, "root token", path)
 		return nil
@@ -119,7 +119,7 @@ func (o *initOptions) makeToken(path string) error {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	if err := replaceFile(path, []byte(base64.RawURLEncoding.EncodeToString(secret)+"\n")); err != nil {
-		return fmt.Errorf("root token: %w", err)
+		return fmt.Errorf("write root token: %w", err)
 	}
 	o.printCreated(true, "root token", path)
 	return nil

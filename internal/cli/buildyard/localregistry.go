@@ -91,7 +91,7 @@ func (l localRegistry) Download(_ context.Context, name string, most int64) ([]b
 	}
 	defer f.Close()
 	if f.Size > most {
-		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s exceeds the limit of %d bytes", name, most)
+		return nil, farm.Errorf(farm.CodeTooLarge, "The file %s has more than %d bytes", name, most)
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

@@ -32,7 +32,7 @@ func openLog(stderr io.Writer, settings *config.Values) (*logOutput, error) {
 	o := &logOutput{stderr: stderr, shippers: map[string]*logs.Shipper{}}
 	machine, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("host name: %w", err)
+		return nil, fmt.Errorf("read the host name: %w", err)
 	}
 	who := logs.Options{Machine: machine, Host: outwardIP()}
 	if dir := settings.String(config.LogDir); dir != "" {

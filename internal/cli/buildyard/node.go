@@ -18,7 +18,7 @@ func nodeCommand(io Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "node", Aliases: []string{"nodes"}, GroupID: cloud.Group,
 		Short: "Manage nodes",
-		Long:  `node manages the machines that run VMs. NODE is an id, a unique prefix of an id, or a name.`,
+		Long:  `node manages the machines that run VMs. NODE is an ID, a unique prefix of an ID, or a name.`,
 		Example: `  buildyard node token | buildnode join http://controller.example:8090 --token-file -
   buildyard node adopt mac-03 --keep`,
 	}, tokenCommand(io))

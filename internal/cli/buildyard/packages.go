@@ -78,7 +78,7 @@ file that ends in .pub. It does not replace files.`,
 }
 
 func packageKeyFlag(cmd *cobra.Command, secret *string) {
-	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the private key that signs")
+	cmd.Flags().StringVar(secret, "key", defaultPackageSecret(), "file with the private key to sign with")
 }
 
 func packageSign(streams Streams) *cobra.Command {
@@ -154,11 +154,11 @@ func verified(dir, public string) ([]api.AgentPackage, error) {
 	}
 	raw, err := os.ReadFile(public)
 	if err != nil {
-		return nil, fmt.Errorf("public keys: %w", err)
+		return nil, fmt.Errorf("read public keys: %w", err)
 	}
 	trust, err := license.ParseTrust(raw)
 	if err != nil {
-		return nil, fmt.Errorf("public keys %s: %w", public, err)
+		return nil, fmt.Errorf("read public keys %s: %w", public, err)
 	}
 	list, err := release.Manifest(dir)
 	if err != nil {

@@ -110,7 +110,7 @@ func (s *RegistryService) Open(ctx context.Context) error {
 		s.local.protect(s.settings, s.log)
 	}
 	if err := os.MkdirAll(s.base, 0o750); err != nil {
-		return fmt.Errorf("storage directory: %w", err)
+		return fmt.Errorf("create storage directory: %w", err)
 	}
 	o := registry.Options{
 		Base: s.base, Version: obs.FullVersion(), Address: s.maintenanceURL(), Logger: s.log, ScrubRate: s.scrubRate,

@@ -46,7 +46,7 @@ func (s *RegistryService) openOwnAccess() error {
 	}
 	stores, err := k.open(accessDir(s.base))
 	if err != nil {
-		return fmt.Errorf("keys and permissions: %w", err)
+		return fmt.Errorf("open API keys and permissions: %w", err)
 	}
 	var passes *auth.NodeTokens
 	if token := s.settings.String(config.AuthRootToken); token != "" { // a controller with the same token issues them

@@ -47,7 +47,7 @@ with their sources. Client commands find the controller by --controller, SVC_CON
 of client.yaml (buildyard context --help).
 
 With -o json client commands print the body of the API response, or the action if there is no
-response. "buildyard completion bash" (zsh, fish) enables shell completion of ids, names and tags.
+response. "buildyard completion bash" (zsh, fish) enables shell completion of IDs, names and tags.
 
 ` + cli.ExitCodes,
 		Version: obs.FullVersion(),

@@ -87,7 +87,8 @@ func lost(count int) error {
 		return nil
 	}
 	return fmt.Errorf(
-		"%d findings are losses: push the layers again, restore their files from a copy, or revert the versions", count)
+		"%d findings are losses of data: push the layers again, restore their files from a copy, or revert "+
+			"the versions", count)
 }
 
 func checkTable(c api.RegistryCheck) func(*cli.Grid) {
@@ -214,7 +215,7 @@ whole trash: deleted layers cannot be restored.`,
 		}
 		return k.Output.Write(k.Out, report, gcTable(report))
 	})
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the result without making changes")
 	cmd.Flags().BoolVar(&o.EmptyTrash, "empty-trash", false,
 		"delete everything in the trash permanently, whatever its age; asks for confirmation")
 	yes.Add(cmd)

@@ -23,7 +23,7 @@ type adoptOptions struct {
 func adoptCommand(streams cli.Streams) *cobra.Command {
 	o := adoptOptions{Command: Command{Streams: streams}}
 	cmd := o.Add(&cobra.Command{
-		Use:   "adopt [node id or name]",
+		Use:   "adopt [node ID or name]",
 		Short: "List, adopt or remove orphaned VMs",
 		Long: `adopt lists the orphaned VMs of the nodes (VMs without an instance record) or decides about them.
 Orphaned VMs exist after the cloud's records were restored from a backup or lost, or when the
@@ -37,7 +37,7 @@ an operator decides:
   --keep             adopt them: create instances that are listed and can be terminated
   --remove           release them for removal
 
-Names, external ids, groups and metadata of a lost record are not restored. Adopted instances have
+Names, external IDs, groups and metadata of a lost record are not restored. Adopted instances have
 "adopted": true in their metadata. Either decision may be repeated.`,
 		Example: `  buildyard node adopt
   buildyard node adopt mac-03 --keep --dry-run
@@ -49,8 +49,8 @@ Names, external ids, groups and metadata of a lost record are not restored. Adop
 	fs.BoolVar(&o.Keep, "keep", false, "adopt the orphaned VMs as instances")
 	fs.BoolVar(&o.Remove, "remove", false,
 		"release the orphaned VMs for removal, whatever their number; asks for confirmation")
-	fs.BoolVar(&o.DryRun, "dry-run", false, "show the result without changes")
-	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this id; repeatable")
+	fs.BoolVar(&o.DryRun, "dry-run", false, "show the result without making changes")
+	fs.StringArrayVar(&o.VMs, "vm", nil, "only the VM with this ID; repeatable")
 	cmd.MarkFlagsMutuallyExclusive("keep", "remove")
 	o.Yes.Add(cmd)
 	cmd.ValidArgsFunction = o.complete
@@ -65,7 +65,7 @@ func (o *adoptOptions) run(cmd *cobra.Command, args []string) error {
 	decides := o.Keep || o.Remove
 	switch {
 	case decides && node == "":
-		return cli.Usage(errors.New("--keep and --remove require a node (id or name)"))
+		return cli.Usage(errors.New("--keep and --remove require a node (ID or name)"))
 	case !decides && (o.DryRun || len(o.VMs) > 0):
 		return cli.Usage(errors.New("--dry-run and --vm require --keep or --remove"))
 	case decides:

@@ -57,7 +57,7 @@ const maxContexts = 1 << 20
 func contextsPath() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", fmt.Errorf("client.yaml: %w", err)
+		return "", fmt.Errorf("read client.yaml: %w", err)
 	}
 	return filepath.Join(dir, "buildyard", "client.yaml"), nil
 }

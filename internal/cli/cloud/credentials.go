@@ -122,11 +122,11 @@ func privateKey(file string) error {
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("client certificate: %w", err)
+		return fmt.Errorf("read client certificate: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	if err := config.CheckPrivate(f); err != nil {
-		return fmt.Errorf("client certificate: %s: %w", file, err)
+		return fmt.Errorf("read client certificate: %s: %w", file, err)
 	}
 	return nil
 }

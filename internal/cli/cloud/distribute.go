@@ -182,7 +182,7 @@ func (a *Command) removed(ctx context.Context, request string) error {
 		_, _ = fmt.Fprintln(a.Err, cli.Plain(node+"  "+removalText(s)))
 	}
 	if kept > 0 {
-		return fmt.Errorf("%d of %d nodes keep versions of it", kept, len(r.Status))
+		return fmt.Errorf("%d of %d nodes still have cached versions of the template", kept, len(r.Status))
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func templateDistribute(s cli.Streams) *cobra.Command {
 	cmd := o.Add(&cobra.Command{
 		Use: "distribute TEMPLATE[:TAG]", Short: "Distribute a version to nodes", Args: cobra.ExactArgs(1),
 		Long: `distribute lets nodes (default: all nodes) pull a version into their caches before an instance needs
-it, and prints the id of the request. With --wait it waits for all nodes, and fails if one fails.`,
+it, and prints the ID of the request. With --wait it waits for all nodes, and fails if one fails.`,
 		Example: `  buildyard template distribute debian:v12 --group ci --wait
   buildyard template distributions --watch`,
 		ValidArgsFunction: completeVersions,

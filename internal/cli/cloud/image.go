@@ -36,7 +36,7 @@ func saveCommand(s cli.Streams, use, example string) *cobra.Command {
 	cmd := o.Add(&cobra.Command{
 		Use: use, Short: "Save an instance as a version of a template", Args: cobra.ExactArgs(1),
 		Long: `Saves a started instance as the next version of a template, or as the first version of a new
-template, and prints the id of the save request. The version includes the memory of the guest;
+template, and prints the ID of the save request. The version includes the memory of the guest;
 --stop shuts the guest down first instead. A successful save terminates the instance; after a failed
 one the instance continues.`,
 		Example:           example,
@@ -49,8 +49,9 @@ one the instance continues.`,
 	fs.StringVar(&o.Description, "description", "", "description of the version")
 	fs.BoolVar(&o.stop, "stop", false, "shut the guest down instead of saving its memory")
 	fs.StringVar(&o.script, "script", "", "script file to run in the VM before the save; - reads standard input")
-	fs.BoolVar(&o.CancelOnFailure, "cancel-on-failure", false, "cancel the save when the script fails")
-	fs.BoolVar(&o.Revert, "revert", false, "delete the latest tag of the template, or --revert-tag, in the same step")
+	fs.BoolVar(&o.CancelOnFailure, "cancel-on-failure", false, "cancel the save if the script fails")
+	fs.BoolVar(&o.Revert, "revert", false,
+		"delete the latest tag of the template, or --revert-tag, in the same operation")
 	fs.StringVar(&o.RevertTag, "revert-tag", "", "tag to delete with all newer tags (with --revert)")
 	fs.BoolVar(&o.SanityTest, "sanity-test", false, "test the saved memory before the version is published")
 	_ = cmd.MarkFlagRequired("tag")

@@ -19,8 +19,8 @@ func instanceCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "instance", Aliases: []string{"instances", "vm"}, GroupID: Group,
 		Short: "Manage instances",
-		Long: `instance starts, lists, updates, saves and terminates instances. INSTANCE is an id, a unique prefix of
-an id, a name or an external id.`,
+		Long: `instance starts, lists, updates, saves and terminates instances. INSTANCE is an ID, a unique prefix of
+an ID, a name or an external ID.`,
 		Example: `  buildyard instance start debian --tag v12 --wait
   buildyard instance list --filter 'state:error age>10m'
   buildyard vm terminate --filter 'external_id:job-17*' --yes`,
@@ -126,7 +126,7 @@ func instanceList(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: cobra.NoArgs,
-		Long: `list shows the instances of the cloud, ordered by id. With --watch it continues and prints each row
+		Long: `list shows the instances of the cloud, ordered by ID. With --watch it continues and prints each row
 that changes.`,
 		Example: `  buildyard instance list -o wide
   buildyard instance list --filter 'state:started node:mac-*' -o name
@@ -136,7 +136,7 @@ that changes.`,
 		return show(cmd.Context(), &a, &o, instanceView, look)
 	})
 	o.add(cmd, "filter", "limit", "after", "watch")
-	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external id")
+	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external ID")
 	return cmd
 }
 
@@ -215,7 +215,7 @@ func instanceHistory(s cli.Streams) *cobra.Command {
 	var o listing
 	cmd := a.addAll(&cobra.Command{
 		Use: "history [INSTANCE]", Short: "Show terminated instances", Args: cobra.MaximumNArgs(1),
-		Long: `history shows the terminated instances of the last 24 hours, the newest first. With the full id of an
+		Long: `history shows the terminated instances of the last 24 hours, the newest first. With the full ID of an
 instance it shows the history of its states.`,
 		Example: `  buildyard instance history --limit 20
   buildyard instance history 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22`,
@@ -230,7 +230,7 @@ instance it shows the history of its states.`,
 			func(ctx context.Context) (api.HistoryInstance, error) { return a.API.HistoryInstance(ctx, args[0]) })
 		if errors.Is(err, client.ErrNotFound) {
 			return cli.Exit(cli.ExitNotFound,
-				fmt.Errorf("instance %q not found in the history; a full id is required", args[0]))
+				fmt.Errorf("instance %q not found in the history; a full ID is required", args[0]))
 		}
 		if err != nil {
 			return err
@@ -238,7 +238,7 @@ instance it shows the history of its states.`,
 		return single(&a, got, args[0], pastDetails)
 	})
 	o.add(cmd, "filter", "limit", "after")
-	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external id")
+	cmd.Flags().StringVar(&o.ExternalID, "external-id", "", "only instances with this external ID")
 	return cmd
 }
 
@@ -272,7 +272,7 @@ func (o *listing) add(cmd *cobra.Command, which ...string) {
 		case "limit":
 			fs.IntVar(&o.Limit, "limit", 0, "maximum results (default: all)")
 		case "after":
-			fs.StringVar(&o.After, "after", "", "only items after this id")
+			fs.StringVar(&o.After, "after", "", "only items after this ID")
 		case "watch":
 			fs.BoolVarP(&o.watch, "watch", "w", false, "continue and print changes")
 		}

@@ -26,8 +26,8 @@ func instanceTerminate(s cli.Streams) *cobra.Command {
 	o := terminateOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "terminate INSTANCE... | --filter TERMS", Aliases: []string{"delete", "rm"}, Short: "Terminate instances",
-		Long: `terminate terminates instances and deletes their VMs, in any state. It accepts ids, unique prefixes of
-ids and names, or a filter, and prints a result for each instance.
+		Long: `terminate terminates instances and deletes their VMs, in any state. It accepts IDs, unique prefixes of
+IDs and names, or a filter, and prints a result for each instance.
 
 The exit code is 7 when some of several terminations failed.`,
 		Example: `  buildyard instance terminate 0197e1c2 nightly
@@ -91,7 +91,7 @@ func (a *Command) waitTerminated(ctx context.Context, all []result) error {
 func (o *terminateOptions) chosen(ctx context.Context, args []string) (ids []string, err error) {
 	terms := strings.TrimSpace(o.filter) // an empty filter matches everything
 	if (terms == "") == (len(args) == 0) {
-		return nil, cli.Usage(errors.New("instances or --filter required"))
+		return nil, cli.Usage(errors.New("instances or --filter required; nothing was done"))
 	}
 	if terms == "" {
 		return instances.findAll(ctx, o.API, args)
@@ -149,7 +149,7 @@ func instanceUpdate(s cli.Streams) *cobra.Command {
 	var metadata map[string]string
 	cmd := a.Add(&cobra.Command{
 		Use: "update INSTANCE", Short: "Update an instance's metadata", Args: cobra.ExactArgs(1),
-		Long: `update changes the given fields of an instance: name, external id, metadata (replaced as a whole) or
+		Long: `update changes the given fields of an instance: name, external ID, metadata (replaced as a whole) or
 time to live. --ttl counts from now; 0 removes it.`,
 		Example: `  buildyard instance update 0197e1c2 --name nightly --metadata branch=main,build=17
   buildyard instance update nightly --ttl 2h`,
@@ -180,7 +180,7 @@ time to live. --ttl counts from now; 0 removes it.`,
 		})
 	})
 	cmd.Flags().StringVar(&name, "name", "", "name")
-	cmd.Flags().StringVar(&external, "external-id", "", "external id, the id in another system")
+	cmd.Flags().StringVar(&external, "external-id", "", "external ID: the ID in another system")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "time to live from now; 0: unlimited")
 	cmd.Flags().StringToStringVarP(&metadata, "metadata", "m", nil, "metadata as key=value; repeatable")
 	return cmd

@@ -74,7 +74,7 @@ func keyCommand(s cli.Streams) *cobra.Command {
 		Use: "key", Aliases: []string{"keys"}, GroupID: Group,
 		Short: "Manage API keys",
 		Long: `key manages the API keys of a controller, or with --registry of a registry with separate keys. It
-requires the root user. An API key has an id, an expiration time and permission groups. Programs
+requires the root user. An API key has an ID, an expiration time and permission groups. Programs
 authenticate with --key-id and --key-file.`,
 		Example: `  buildyard key create ci --ttl 90d --groups builders --out ci.pem
   buildyard instance list --key-id ci --key-file ci.pem`,
@@ -226,7 +226,7 @@ func keyCreate(s cli.Streams) *cobra.Command {
 		Long: `create creates an API key and prints its private key once: as one line of base64 on standard output, or
 as PEM in the new private file --out. --pem and --pem=false select the format, which depends on the
 plugin. The service does not store the private key. --public-key registers the public key of an
-existing pair instead. The id of an expired or deleted key can be used again.`,
+existing pair instead. The ID of an expired or deleted key can be used again.`,
 		Example: `  buildyard key create ci --ttl 90d --groups builders,linux --out ci.pem
   buildyard key create ci --ttl 12h --public-key ci.pub.pem`,
 	}, func(cmd *cobra.Command, args []string) error {

@@ -209,7 +209,7 @@ func (a *Command) search(ctx context.Context, service string, want *regexp.Regex
 		}
 	}
 	if found == 0 {
-		return cli.Exit(cli.ExitNotFound, fmt.Errorf("matching row of %s not found", service))
+		return cli.Exit(cli.ExitNotFound, fmt.Errorf("no matching row in the logs of %s", service))
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func logVM(s cli.Streams) *cobra.Command {
 	return a.addAll(&cobra.Command{
 		Use: "vm INSTANCE [FILE]", Short: "Show a failed VM's logs", Args: cobra.RangeArgs(1, 2),
 		Long: `vm lists the failure logs of an instance, or shows one of them. A terminated instance requires its full
-id.`,
+ID.`,
 		Example: `  buildyard log vm nightly
   buildyard log vm 0197e1c2-54a3-7c11-9f5e-0d6f4f0a1b22 start.log`,
 		ValidArgsFunction: instances.complete(1),

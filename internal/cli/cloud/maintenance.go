@@ -57,7 +57,7 @@ func maintenanceOff(streams cli.Streams) *cobra.Command {
 	return a.Add(&cobra.Command{
 		Use:     "off",
 		Short:   "Disable maintenance mode",
-		Long:    `off disables maintenance mode. Without maintenance it does nothing.`,
+		Long:    `off disables maintenance mode. It changes nothing if maintenance mode is off.`,
 		Example: `  buildyard maintenance off`,
 		Args:    cobra.NoArgs,
 	}, func(cmd *cobra.Command, _ []string) error {

@@ -38,8 +38,8 @@ func usbCommand(s cli.Streams) *cobra.Command {
 func vlanCommand(s cli.Streams) *cobra.Command {
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
-		Use: "vlan", Short: "List available VLAN ids", Args: cobra.NoArgs, GroupID: Group,
-		Long:    `vlan shows the ids of the VLANs that every node offers, one per line.`,
+		Use: "vlan", Short: "List available VLAN IDs", Args: cobra.NoArgs, GroupID: Group,
+		Long:    `vlan shows the IDs of the VLANs that every node offers, one per line.`,
 		Example: `  buildyard vlan`,
 	}, func(cmd *cobra.Command, _ []string) error {
 		got, err := ask(cmd.Context(), a.API.VLANs)

@@ -158,7 +158,7 @@ up to --capacity VMs; in mode resource as many as its cores and memory, or --vcp
 		"virtual CPUs of all its VMs in capacity mode resource; 0: as reported by the node")
 	fs.IntVar(&ram, "ram-limit", 0,
 		"memory of all its VMs in MiB in capacity mode resource; 0: as reported by the node")
-	fs.BoolVar(&logs, "central-logging", true, "send its logs to the registry's central logs")
+	fs.BoolVar(&logs, "central-logging", true, "send the logs of the node's agent to the registry's central logs")
 	_ = cmd.RegisterFlagCompletionFunc("capacity-mode",
 		cobra.FixedCompletions([]string{"number", "resource"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -327,7 +327,7 @@ func memberCommand(
 	a := Command{Streams: s}
 	return a.Add(&cobra.Command{
 		Use: name + " NODE GROUP...", Short: short, Args: cobra.MinimumNArgs(2),
-		Long:    short + ". Groups are ids or names. Repeating it changes nothing.",
+		Long:    short + ". Groups are IDs or names. Repeating it changes nothing.",
 		Example: "  buildyard node group " + name + " mac-03 ci nightly",
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {

@@ -46,7 +46,7 @@ func (k kind) find(ctx context.Context, c *client.Controller, text string) (stri
 		return strings.ToLower(text), nil
 	}
 	if text == "" {
-		return "", cli.Usage(fmt.Errorf("%s id is empty", k.name))
+		return "", cli.Usage(fmt.Errorf("%s ID is empty", k.name))
 	}
 	if len(text) > longestName {
 		return "", k.missing(text)
@@ -103,7 +103,7 @@ func (k kind) match(list []entry, text string) (string, error) {
 			return found[0], nil
 		case len(found) > 1:
 			shown := strings.Join(found[:min(3, len(found))], ", ")
-			return "", cli.Usage(fmt.Errorf("%d %ss match %q (%s): want a longer id", len(found), k.name, text, shown))
+			return "", cli.Usage(fmt.Errorf("%d %ss match %q (%s): use a longer ID", len(found), k.name, text, shown))
 		}
 	}
 	return "", k.missing(text)

@@ -44,7 +44,7 @@ func instanceStart(s cli.Streams) *cobra.Command {
 	o := startOptions{Command: Command{Streams: s}}
 	cmd := o.Add(&cobra.Command{
 		Use: "start TEMPLATE[:TAG]", Short: "Start instances of a template", Args: cobra.ExactArgs(1),
-		Long: `start creates instances of a template (id, unique prefix of an id, or name) and prints their ids. With
+		Long: `start creates instances of a template (ID, unique prefix of an ID, or name) and prints their IDs. With
 --wait it waits until they are Started, and fails if one of them fails.
 
 The script runs in the VM with "bash"; - reads it from standard input. With --monitor a failed
@@ -65,31 +65,32 @@ func (o *startOptions) flags(cmd *cobra.Command) {
 	o.version.add(cmd)
 	fs.IntVarP(&o.Count, "count", "n", 1, "number of instances")
 	fs.StringVar(&o.Name, "name", "", "name of the instances")
-	fs.StringVar(&o.ExternalID, "external-id", "", "external id, the id in another system")
+	fs.StringVar(&o.ExternalID, "external-id", "", "external ID: the ID in another system")
 	fs.StringVar(&o.node, "node", "", "node to start on")
 	fs.StringVar(&o.group, "group", "", "node group to start on")
 	fs.StringVar(&o.Group, permissionGroup, "", forGroup)
 	fs.IntVar(&o.Priority, "priority", 0, "priority from 1 to 10000, lower is more urgent (default 1000)")
 	fs.DurationVar(&o.ttl, "ttl", 0, "time to live; 0: unlimited")
 	fs.StringToStringVarP(&o.metadata, "metadata", "m", nil, "metadata as key=value; repeatable")
-	fs.StringVar(&o.script, "script", "", "script file to run in the VM; - reads standard input")
+	fs.StringVar(&o.script, "script", "", "script file to run in the VM after its start; - reads standard input")
 	fs.BoolVar(&o.onBoot, "script-on-boot", false, "run the script at boot, without waiting for the network")
-	fs.BoolVar(&o.ScriptMonitoring, "monitor", false, "record the result of the script; a failure is an Error")
+	fs.BoolVar(&o.ScriptMonitoring, "monitor", false,
+		"record the result of the script; if it fails, the instance goes to Error")
 	fs.IntVar(&o.ScriptTimeout, "script-timeout", 0, "timeout of a monitored script in seconds (default 90)")
 	fs.StringVar(&o.onFailure, "on-failure", "", "action on the VM when a monitored script fails: stop, keep or delete")
-	fs.StringVar(&o.NameTemplate, "name-template", "", "template of the VM name, with variables such as $template_name")
+	fs.StringVar(&o.NameTemplate, "name-template", "", "pattern of the VM name, with variables such as $template_name")
 	fs.IntVar(&o.VCPU, "vcpu", 0, "CPU cores (default: as in the template)")
 	fs.IntVar(&o.VRAM, "vram", 0, "memory in MiB (default: as in the template)")
-	fs.StringVar(&o.disk, "disk", "", "size of the first disk to grow to, such as 80G")
+	fs.StringVar(&o.disk, "disk", "", "new size of the first disk, such as 80G")
 	fs.StringVar(&o.NetworkMode, "network-mode", "", "network mode: shared, nat, host, bridge or disconnected")
-	fs.StringVar(&o.NetworkLocal, "network-local", "", "local network access: forceOn or forceOff")
+	fs.StringVar(&o.NetworkLocal, "network-local", "", "access to the local network: forceOn or forceOff")
 	fs.StringVar(&o.MACAddress, "mac", "", "MAC address")
-	fs.StringVar(&o.VLANTag, "vlan", "", "VLAN id")
+	fs.StringVar(&o.VLANTag, "vlan", "", "VLAN ID")
 	fs.StringVar(&o.USBDevice, "usb", "", "USB device to attach (claim name or location)")
 	fs.StringArrayVarP(&o.ports, "port", "p", nil,
 		"port rule name:guest[:host] (default: as in the template); repeatable")
 	fs.StringVar(&o.VNCPassword, "vnc-password", "", "VNC password of the console")
-	fs.StringVar(&o.VideoController, "video-controller", "", "video controller: fbuf or pg")
+	fs.StringVar(&o.VideoController, "video-controller", "", "video adapter: fbuf or pg")
 	fs.StringVar(&o.HardwareSerial, "hw-serial", "", "hardware serial number of the VM")
 	fs.StringVar(&o.HardwareUUID, "hw-uuid", "", "hardware UUID of the VM")
 	nodes.completeFlag(cmd, "node")

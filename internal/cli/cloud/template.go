@@ -16,8 +16,8 @@ func templateCommand(s cli.Streams) *cobra.Command {
 	return cli.Family(&cobra.Command{
 		Use: "template", Aliases: []string{"templates"}, GroupID: Group,
 		Short: "Manage registry templates",
-		Long: `template manages the templates of the registry and their copies in node caches. TEMPLATE is an id, a
-unique prefix of an id, or a name.`,
+		Long: `template manages the templates of the registry and their copies in node caches. TEMPLATE is an ID, a
+unique prefix of an ID, or a name.`,
 		Example: `  buildyard template list
   buildyard template show debian`,
 	}, templateList(s), templateShow(s), templateDelete(s), templateRevert(s), templateEvict(s), templateRemove(s),

@@ -65,7 +65,7 @@ exists. Keys with their defaults:
   exclude-paths: []                directories that are neither scanned nor watched
   webhook: ""                      URL to which new packages and vulnerabilities are posted
   push-url: ""                     controller that receives findings; node: that of the node on this host
-  push-node: ""                    node id of this host (default: from push-node-file)
+  push-node: ""                    node ID of this host (default: from push-node-file)
   push-node-file: ...              identity file of buildnode on this host
   push-key-id: ""                  API key with the right to report scans (default: the node credential)
   push-key-file: ""                private key file of that API key
