@@ -40,7 +40,7 @@ func (c *Controller) nodeCalled(ctx context.Context, name string) (*farm.Node, e
 		case id == name:
 			return n, nil
 		case n.Name == name && found != nil:
-			return nil, farm.Refused("several nodes are named %s: give a node ID", name)
+			return nil, farm.Refused("several nodes have the name %s: use a node ID", name)
 		case n.Name == name:
 			found = n
 		}
@@ -101,7 +101,8 @@ func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error)
 	a := adopter{c: c, orphans: c.Link.Orphans, node: node, dry: ask.DryRun}
 	if !a.orphans.HasInventory(node.ID) {
 		return nil, farm.Unavailable(nil,
-			"Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
+			"Node %s has not reported its VMs to this replica of the controller; try again when it is in contact",
+			node.Name)
 	}
 	do, ok := map[AdoptAction]func(context.Context, string) (string, error){
 		AdoptKeep: a.keep, AdoptRemove: a.release,
@@ -148,11 +149,11 @@ func (a adopter) release(ctx context.Context, id string) (string, error) {
 		case err != nil:
 			return "", err
 		case inst != nil && inst.NodeID == a.node.ID && inst.OnNode():
-			return "", farm.Refused("it is an instance: terminate it")
+			return "", farm.Refused("the VM belongs to an instance: terminate the instance")
 		case a.orphans.IsReleased(a.node.ID, id):
 			return OutcomeRemoved, nil
 		}
-		return "", farm.Refused("node %s holds no unknown VM of that id", a.node.Name)
+		return "", farm.Refused("node %s has no orphaned VM with this ID", a.node.Name)
 	}
 	if a.dry || a.orphans.IsReleased(a.node.ID, id) {
 		return OutcomeRemoved, nil
@@ -222,7 +223,7 @@ func (c *Controller) adoptRecord(ctx context.Context, inst *farm.Instance, rev i
 	return c.store.Commit(ctx, put())
 }
 
-var errTaken = error(farm.Refused("an instance of that id exists already, in another place"))
+var errTaken = error(farm.Refused("an instance with this ID already exists, on another node or with another claim"))
 
 // kept reports whether an existing record is the one that keep would have created; with claim ""
 // any claim matches.
@@ -232,7 +233,7 @@ func (a adopter) kept(ctx context.Context, id, claim string) (string, error) {
 	case err != nil:
 		return "", err
 	case inst == nil:
-		return "", farm.Refused("node %s holds no unknown VM of that id", a.node.Name)
+		return "", farm.Refused("node %s has no orphaned VM with this ID", a.node.Name)
 	case inst.NodeID != a.node.ID || claim != "" && inst.Claim != claim:
 		return "", errTaken
 	}

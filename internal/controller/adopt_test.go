@@ -205,7 +205,7 @@ func TestAdoptRemoves(t *testing.T) {
 		remove.DryRun = false
 		c.adopt(remove, OutcomeRemoved, "")
 		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
-			"its removal was ordered already")
+			"the VM is already being removed")
 		c.adopt(remove, OutcomeRemoved, "")
 		c.restart()
 		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {
@@ -215,7 +215,7 @@ func TestAdoptRemoves(t *testing.T) {
 			t.Errorf("ordered twice at once: %+v", orders)
 		}
 		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
-			"its removal was ordered already")
+			"the VM is already being removed")
 		a.held = a.held[2:]
 		a.contact()
 		synctest.Wait()
@@ -240,7 +240,7 @@ func TestAdoptRefuses(t *testing.T) {
 		ending := known[id]
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
-		c.adopt(keep, OutcomeRefused, "its node is removing it already")
+		c.adopt(keep, OutcomeRefused, "the VM is already being removed by its node")
 		// An instance with that id is elsewhere: no instance may run twice.
 		a.stray(1)
 		a.contact()
@@ -253,22 +253,23 @@ func TestAdoptRefuses(t *testing.T) {
 		a.held = a.held[:2]
 		a.contact()
 		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused,
-			"holds no unknown VM of that id")
+			"has no orphaned VM with this ID")
 		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused,
-			"holds no unknown VM of that id")
+			"has no orphaned VM with this ID")
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
 		o := b.take(api.OrderStart)
-		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{o.InstanceID}}, OutcomeRefused, "terminate it")
+		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{o.InstanceID}}, OutcomeRefused,
+			"terminate the instance")
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused,
-			"in another place")
+			"on another node or with another claim")
 		twin := detail(o)
 		twin.Status.Claim = "mine"
 		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: "mine"})
 		a.tellAll(map[string]api.InventoryDetail{o.InstanceID: twin})
 		keep.VMs = []string{o.InstanceID}
-		c.adopt(keep, OutcomeRefused, "in another place")
+		c.adopt(keep, OutcomeRefused, "on another node or with another claim")
 		keep.DryRun = true
-		c.adopt(keep, OutcomeRefused, "in another place")
+		c.adopt(keep, OutcomeRefused, "on another node or with another claim")
 		for ask, code := range map[*Adoption]farm.Code{
 			{Node: "three", Action: AdoptKeep}: farm.CodeNotFound,
 			{Node: "one", Action: "eat"}:       farm.CodeInvalid,

@@ -13,7 +13,7 @@ import (
 // reuse freed space while it is read.
 func (c *Controller) Backup(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
 	if !c.backing.CompareAndSwap(false, true) {
-		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is being taken; try again when it is done")
+		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is in progress; try again when it is done")
 	}
 	stream, size, err = c.store.Snapshot(ctx)
 	if err != nil {

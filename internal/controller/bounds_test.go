@@ -82,7 +82,8 @@ func TestOneBadStatus(t *testing.T) {
 				}
 				c.wantState(statuses[0].InstanceID, farm.Scheduling)
 				c.wantState(statuses[1].InstanceID, farm.Started)
-				if n := strings.Count(logged.String(), "instance status dropped: it is too large to store"); n != 1 {
+				if n := strings.Count(logged.String(),
+					"instance status of a node dropped: too large to store"); n != 1 {
 					t.Errorf("%d alarms: %s", n, logged.String())
 				}
 			})

@@ -63,7 +63,7 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", err
 	}
 	if len(nodes) == 0 {
-		return "", farm.Refused("no node to distribute to")
+		return "", farm.Refused("no node matches the request to distribute")
 	}
 	e := &farm.CacheJob{
 		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: c.opts.RegistryAddress, Asked: c.now(),
@@ -134,7 +134,7 @@ func (c *Controller) addressed(ctx context.Context, ask NodeSelector, group stri
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	if len(nodes) > MaxCacheJobNodes {
-		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes),
+		return nil, farm.Refused("%d nodes are too many for one request: select at most %d with node_ids", len(nodes),
 			MaxCacheJobNodes)
 	}
 	return nodes, nil

@@ -369,7 +369,8 @@ func TestRefusedDistributions(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused, "no node to distribute to")
+		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused,
+			"no node matches the request to distribute")
 		a := c.join("a", 1)
 		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = record.NewID() }), farm.CodeNotFound,
 			farm.NotFoundMessage)
@@ -625,7 +626,7 @@ func TestDeleteAndRevert(t *testing.T) {
 			}, "revert v2 1 content-1"},
 			"disagreeing": {func() error {
 				return c.RevertTemplate(t.Context(), templateID, "v1", &one)
-			}, "tag v1 is version 0, not 1: give one of them"},
+			}, "tag v1 is version 0, not 1: use only one of tag and version"},
 			"unknown tag": {func() error {
 				return c.RevertTemplate(t.Context(), templateID, "v9", nil)
 			}, "No such tag v9"},

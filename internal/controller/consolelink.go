@@ -27,21 +27,22 @@ func (c *Controller) showable(ctx context.Context, id string) (*farm.Instance, e
 		return nil, err
 	}
 	if inst.State != farm.Started {
-		return nil, farm.Refused("The instance is %s; only one that runs (%s) has a console", inst.State, farm.Started)
+		return nil, farm.Refused("The instance is %s; only an instance in the state %s has a console", inst.State,
+			farm.Started)
 	}
 	node, _, ok := c.tables.Nodes.Get(inst.NodeID)
 	if !ok {
-		return nil, farm.Refused("The node of the instance is gone")
+		return nil, farm.Refused("The node of the instance was deleted")
 	}
 	_, seen := c.Link.Sessions.Usage(node.ID)
 	switch {
 	case node.State == farm.NodeOffline:
 		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
 	case !slices.Contains(c.tables.NodeInfo(node.ID).Abilities, abilityConsole):
-		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it",
+		return nil, farm.Refused("The agent of node %s does not support consoles; update it",
 			node.Name)
 	case c.now().Sub(seen) > nodelink.ContactGap:
-		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here",
+		return nil, farm.Refused("Node %s has no contact with this replica of the controller; try again",
 			node.Name)
 	}
 	return inst, nil

@@ -193,7 +193,7 @@ func TestConsoleEnds(t *testing.T) {
 				l.t.Fatal(err)
 			}
 		}, "does not run any more: it is Terminating"},
-		"instance is gone": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
+		"instance was deleted": {func(l *looked, _, _ *wire, _ func()) { l.lose(l.id) }, "is gone"},
 		"node leaves": {func(_ *looked, _, node *wire, _ func()) {
 			node.end("", &console.ClosedError{})
 		}, "node was removed"},
@@ -321,11 +321,11 @@ func TestConsoleNeedsWhatRuns(t *testing.T) {
 		ask("nobody", "Not found")
 		l.a.info.Abilities = nil
 		l.a.poll(api.PollRequest{Info: l.a.info, Held: l.a.held, HasHeld: true}, 0)
-		ask(l.id, "cannot show screens")
+		ask(l.id, "does not support consoles")
 		l.a.info.Abilities = []string{"console"}
 		l.a.contact()
 		time.Sleep(nodelink.ContactGap + time.Second)
-		ask(l.id, "does not call this replica")
+		ask(l.id, "has no contact with this replica")
 		time.Sleep(2 * time.Minute)
 		ask(l.id, "is offline")
 	})

@@ -81,7 +81,7 @@ func (c *Controller) createNamed(
 		c.rollBack(ctx, p.drafts, true)
 	}
 	if err := m.End(ctx, failed); err != nil {
-		c.log.WarnContext(ctx, "a start that failed is remembered for a while", "error", err)
+		c.log.WarnContext(ctx, "removing the idempotency key of a failed start failed; it expires later", "error", err)
 	}
 	return failed
 }

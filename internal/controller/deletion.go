@@ -36,7 +36,7 @@ func (c *Controller) DeleteTemplate(ctx context.Context, id string) error {
 	err = c.deleteAtRegistry(ctx, id)
 	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // else it may have been carried out
 		if e := c.endDeletion(context.WithoutCancel(ctx), c.store, note, d, err == nil); e != nil {
-			c.log.WarnContext(ctx, "that a template is deleted could not be recorded; that is tried again", "template",
+			c.log.WarnContext(ctx, "recording the deletion of a template failed; retrying", "template",
 				id, "error", e)
 		}
 	}

@@ -141,7 +141,7 @@ func TestUSBDevicesAreGivenOnce(t *testing.T) {
 			wg.Go(func() {
 				err := from.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &device})
 				if err != nil && !strings.HasPrefix(err.Error(),
-					"usb_device phone cannot be attached: every such device of node one is in use") {
+					"usb_device phone cannot be attached: all such devices of node one are in use") {
 					t.Error(err)
 				}
 			})
@@ -210,7 +210,7 @@ func TestDeviceOfARestart(t *testing.T) {
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
 		if err := c.Restart(t.Context(), other, farm.RestartOptions{USBDevice: &key}); err == nil ||
 			err.Error() !=
-				"usb_device 1-3 cannot be attached: every such device of node one is in use; try again when one is "+
+				"usb_device 1-3 cannot be attached: all such devices of node one are in use; try again when one is "+
 					"free" {
 			t.Errorf("a device that another one has: %v", err)
 		}

@@ -67,7 +67,7 @@ func (k *reconciler) emptied(ctx context.Context, node *farm.Node) error {
 		return n, nil
 	})
 	if err == nil {
-		k.c.log.InfoContext(ctx, "a drained node is empty", "node", node.ID, "name", node.Name, "reason",
+		k.c.log.InfoContext(ctx, "drained node has no more instances", "node", node.ID, "name", node.Name, "reason",
 			node.Draining.Reason)
 	}
 	return err

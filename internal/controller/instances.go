@@ -306,7 +306,8 @@ func (c *Controller) modify(
 		return err
 	}
 	if err := c.endSave(ctx, w, had.ID, now); err != nil { // the reconciler tries it again
-		c.log.WarnContext(ctx, "could not end a save", "request", had.ID, "error", err)
+		c.log.WarnContext(ctx, "ending the save of a terminated instance failed; retrying", "request", had.ID, "error",
+			err)
 	}
 	return nil
 }

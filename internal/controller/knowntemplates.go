@@ -110,7 +110,7 @@ func (k *knownTemplates) run(ctx context.Context) {
 		delete(k.seen, id) // the next read tries again
 		k.mu.Unlock()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrConflict) && farm.CodeOf(err) != farm.CodeUnavailable {
-			k.c.log.WarnContext(ctx, "known template not stored", "template", id, "error", err)
+			k.c.log.WarnContext(ctx, "storing a template description failed", "template", id, "error", err)
 		}
 	}
 }
@@ -262,12 +262,16 @@ func (c *Controller) resolveKnown(id, tag string, number *int, away error) (farm
 	cause, _ := errors.AsType[*farm.Error](away)
 	known, _, ok := c.tables.KnownTemplates.Get(strings.ToLower(id))
 	if !ok {
-		return none, "", farm.Refused("Template %s is not known here and cannot be looked up: %s", id, cause.Message)
+		return none, "",
+			farm.Refused("Template %s is not in the controller's records, and the registry cannot be queried: %s", id,
+				cause.Message)
 	}
 	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {
 		return none, "",
-			farm.Refused("The version of template %s that is asked for is not known here and cannot be looked up: %s",
+			farm.Refused(
+				"The requested version of template %s is not in the controller's records, and the registry cannot "+
+					"be queried: %s",
 				known.Name, cause.Message)
 	}
 	ref, _ := known.Version(picked.ContentID)

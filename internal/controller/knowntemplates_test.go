@@ -64,11 +64,12 @@ func TestStartOfTheUnknownWhileTheRegistryIsAway(t *testing.T) {
 		c.mustStart(StartRequest{})
 		c.shelf.setDown(true)
 		for want, req := range map[string]StartRequest{
-			"VM not in the registry":                     {TemplateID: "base"},
-			"Template " + unknown + " is not known here": {TemplateID: unknown},
-			"The version of template base that is asked for is not known here and cannot be looked up: " +
+			"VM not in the registry": {TemplateID: "base"},
+			"Template " + unknown + " is not in the controller's records": {TemplateID: unknown},
+			"The requested version of template base is not in the controller's records, and the registry cannot be " +
+				"queried: " +
 				"The registry cannot be reached; try again": {TemplateID: templateID, Tag: "v9"},
-			"The version of template base that is asked for is not known here": {
+			"The requested version of template base is not in the controller's records": {
 				TemplateID: templateID, Version: &seven,
 			},
 		} {

@@ -471,7 +471,7 @@ func TestStartRefusals(t *testing.T) {
 		{
 			"tag and version that differ",
 			StartRequest{Tag: "v1", Version: &one},
-			"tag v1 is version 0, not 1: give one of them",
+			"tag v1 is version 0, not 1: use only one of tag and version",
 		},
 		{"unknown node", StartRequest{Options: farm.StartOptions{PinnedNode: "nowhere"}}, "Node nowhere not found"},
 	}

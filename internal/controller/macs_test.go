@@ -137,7 +137,7 @@ func TestAddressesAreAskedFor(t *testing.T) {
 			t.Errorf("machine %+v", o.Start.Machine)
 		}
 		if err := ask("52:54:00:00:00:02"); err == nil ||
-			err.Error() != "mac_address 52:54:00:00:00:02 cannot be given: instance "+o.InstanceID+" has it" {
+			err.Error() != "mac_address 52:54:00:00:00:02 cannot be assigned: it is in use by instance "+o.InstanceID {
 			t.Errorf("a taken one: %v", err)
 		}
 		if err := ask("52:54:00:00:00:04"); err == nil ||

@@ -90,9 +90,11 @@ func TestRefusedNetworks(t *testing.T) {
 		c.wired("one", bridge, 10)
 		rule := []farm.Port{{Name: "ssh", GuestPort: 22}}
 		for want, o := range map[string]farm.StartOptions{
-			"vlan_tag needs the network mode bridge, and the template has shared: give network_mode bridge as well, " +
+			"vlan_tag requires the network mode bridge, but the template has shared: set network_mode to bridge as " +
+				"well, " +
 				"or leave it out": {VLAN: "10"},
-			"vlan_tag needs the network mode bridge, and network_mode is nat: give network_mode bridge as well, or " +
+			"vlan_tag requires the network mode bridge, but network_mode is nat: set network_mode to bridge as well, " +
+				"or " +
 				"leave it out": {VLAN: "10", NetworkMode: "nat"},
 			"vlan_tag 11 cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode " +
 				"run --vlan)": {VLAN: "11", NetworkMode: "bridge"},

@@ -153,7 +153,7 @@ func (f *NodeConfig) drain(n *farm.Node, now time.Time) error {
 		n.Draining = nil
 		if f.DrainReason != nil || f.DrainFor != nil {
 			return farm.Refused(
-				"Node %s is not drained; a reason or a deadline for that needs drain_mode to be true as well", n.Name)
+				"Node %s is not drained: drain_reason and a drain deadline require drain_mode true", n.Name)
 		}
 		return nil
 	}

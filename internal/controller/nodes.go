@@ -173,7 +173,7 @@ func (c *Controller) VerifyNodeCredential(credential string) error {
 			return nil
 		}
 	}
-	return farm.Errorf(farm.CodeUnauthenticated, "the credential of no node")
+	return farm.Errorf(farm.CodeUnauthenticated, "the credential does not belong to a node")
 }
 
 // Disjoin removes a node at its own wish.

@@ -77,7 +77,7 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 		return err
 	}
 	if c.opts.Files == nil {
-		return farm.Errorf(farm.CodeUnavailable, "This controller has no registry that could keep results of scans")
+		return farm.Errorf(farm.CodeUnavailable, "This controller has no registry to store host scan results")
 	}
 	turn := c.scanTurns.of(s.NodeID)
 	turn.Lock()
@@ -100,13 +100,13 @@ func (c *Controller) StoreScan(ctx context.Context, s api.NodeScanSummary, packe
 	}
 	err = w.Commit(ctx, store.Put(c.tables.Scans, s.NodeID, scan, store.IfRev(rev)))
 	if errors.Is(err, store.ErrConflict) {
-		return farm.Errorf(farm.CodeConflict, "Other results of this node came at the same time")
+		return farm.Errorf(farm.CodeConflict, "The host scan results of this node were changed concurrently; try again")
 	}
 	return err
 }
 
 func newerScan(old *record.NodeScan) error {
-	return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s",
+	return farm.Errorf(farm.CodeConflict, "Newer host scan results of this node exist, of %s",
 		old.Scanned.Format(time.RFC3339))
 }
 
@@ -127,9 +127,9 @@ func (c *Controller) checkScan(s *api.NodeScanSummary) error {
 	s.Received = c.now()
 	switch {
 	case s.Scanned.IsZero():
-		return farm.Invalid("scanned", "is required: a time such as 2026-01-31T12:00:00Z")
+		return farm.Invalid("scanned", "is required: want a time such as 2026-01-31T12:00:00Z")
 	case s.Scanned.After(s.Received.Add(scanAhead)):
-		return farm.Invalid("scanned", "is in the future: the clock of the host is wrong")
+		return farm.Invalid("scanned", "is in the future: check the clock of the host")
 	}
 	for _, t := range []*time.Time{&s.Scanned, &s.Database, &s.LastScan} {
 		*t = t.UTC()
@@ -180,7 +180,7 @@ func (c *Controller) Scan(ctx context.Context, id string) (*record.NodeScan, []b
 		failed = err
 	}
 	return nil, nil, farm.Unavailable(failed,
-		"The registry does not have these results as they came; the next ones of the node take their place")
+		"The host scan results at the registry are missing or damaged; the next report of the node replaces them")
 }
 
 // Scans returns the summaries of the last results of all nodes that have some, in the order of

@@ -65,7 +65,7 @@ func (k *reconciler) pass(ctx context.Context, node *farm.Node, v stateDecision)
 		return n, nil
 	})
 	if err == nil && moved {
-		k.c.log.WarnContext(ctx, "the state of a node changed", "node", n.ID, "name", n.Name, "was", string(node.State),
+		k.c.log.WarnContext(ctx, "node state changed", "node", n.ID, "name", n.Name, "was", string(node.State),
 			"state", string(n.State), "reason", n.StateReason)
 	}
 	return err

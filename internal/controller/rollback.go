@@ -52,7 +52,7 @@ func (c *Controller) rollBackLater(ctx context.Context, drafts []placement.Draft
 		drafts = c.endDrafts(ctx, drafts, written || c.now().Sub(answered) >= lateTime)
 	}
 	if len(drafts) > 0 {
-		c.log.ErrorContext(ctx, "rollback of a failed create failed; terminate its instances",
+		c.log.ErrorContext(ctx, "undoing a failed start failed; terminate its instances",
 			"alarm", "rollback_failed", "count", len(drafts), "first", drafts[0].Asked.ID)
 	}
 }

@@ -59,7 +59,7 @@ func checkSaveRights(_ context.Context, _ *Controller, s *checkedSave) error {
 func checkSaveName(_ context.Context, _ *Controller, s *checkedSave) error {
 	if name := s.NewTemplateName; !s.createsTemplate() && name != "" && name != s.detail.Name {
 		return farm.Refused(
-			"new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
+			"new_template_name %s does not match target_vm_id, which has the template name %s: leave one of them out",
 			name, s.detail.Name)
 	}
 	return nil
@@ -67,7 +67,8 @@ func checkSaveName(_ context.Context, _ *Controller, s *checkedSave) error {
 
 func checkSaveArch(_ context.Context, _ *Controller, s *checkedSave) error {
 	if from, to := s.inst.Template.Arch, s.detail.Arch; from != "" && to != "" && from != to {
-		return farm.Refused("Template %s is for %s, the instance is for %s", s.detail.Name, to, from)
+		return farm.Refused("Architecture mismatch: template %s is for %s, the instance is for %s", s.detail.Name, to,
+			from)
 	}
 	return nil
 }
@@ -75,7 +76,7 @@ func checkSaveArch(_ context.Context, _ *Controller, s *checkedSave) error {
 func checkSaveTag(_ context.Context, _ *Controller, s *checkedSave) error {
 	has := func(v api.TemplateVersion) bool { return v.Tag == s.Tag }
 	if slices.ContainsFunc(remaining(s.detail.Versions, s.SaveOptions), has) {
-		return farm.Refused("Template %s has the tag %s already", s.detail.Name, s.Tag)
+		return farm.Refused("Template %s already has the tag %s", s.detail.Name, s.Tag)
 	}
 	return nil
 }

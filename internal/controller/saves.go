@@ -101,12 +101,12 @@ func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
 	verb := verbs[event]
 	switch {
 	case inst.State == farm.Pushing:
-		return farm.Refused("Instance %s cannot be %s: it is being saved already", inst.ID, verb)
+		return farm.Refused("Instance %s cannot be %s: a save of it is in progress", inst.ID, verb)
 	case inst.State != farm.Started:
-		return farm.Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", inst.ID, verb,
+		return farm.Refused("Instance %s cannot be %s: its state is %s, and it must be Started", inst.ID, verb,
 			inst.State)
 	case inst.Task != nil:
-		return farm.Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", inst.ID,
+		return farm.Refused("Instance %s cannot be %s: a restart is in progress; try again when it is done", inst.ID,
 			verb)
 	case !inst.Lost.IsZero():
 		return farm.Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", inst.ID,

@@ -301,18 +301,19 @@ func TestSaveRefusals(t *testing.T) {
 		{"target and its name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "base" }), ""},
 		{
 			"target and another name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "other" }),
-			"new_template_name other and target_vm_id do not agree: that template is called base; give one of them",
+			"new_template_name other does not match target_vm_id, which has the template name base: leave one of " +
+				"them out",
 		},
-		{"tag that is taken", into(templateID, tagged("v2")), "Template base has the tag v2 already"},
+		{"tag that is taken", into(templateID, tagged("v2")), "Template base already has the tag v2"},
 		{"the tag that is reverted", into(templateID, tagged("v2"), revert("")), ""},
 		{"an older tag that is reverted", into(templateID, tagged("v1"), revert("v1")), ""},
 		{"a newer tag that goes too", into(templateID, tagged("v2"), revert("v1")), ""},
-		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base has the tag v1 already"},
+		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base already has the tag v1"},
 		{"unknown revert tag", into(templateID, revert("v9")), ""},
 		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"),
-			revert("v9")), "Template base has the tag v2 already"},
+			revert("v9")), "Template base already has the tag v2"},
 		{"a revert tag alone", into(templateID, tagged("v2"),
-			func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
+			func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base already has the tag v2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
@@ -391,12 +392,12 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		refused("Pulling")
 		a.say(o, api.PhaseRunning)
 		s := c.save(a, o)
-		refused("being saved already")
+		refused("a save of it is in progress")
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed))
 		if err := c.Restart(t.Context(), id, farm.RestartOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		refused("being restarted; try again")
+		refused("a restart is in progress; try again")
 		a.say(o, api.PhaseStopped)
 		refused("Error")
 		if err := c.Terminate(t.Context(), id); err != nil {

@@ -126,7 +126,8 @@ func checkNetwork(_ context.Context, c *Controller, s *checkedStart) error {
 			whose = "network_mode is " + mode
 		}
 		return farm.Refused(
-			"vlan_tag needs the network mode bridge, and %s: give network_mode bridge as well, or leave it out", whose)
+			"vlan_tag requires the network mode bridge, but %s: set network_mode to bridge, or leave vlan_tag out",
+			whose)
 	case o.VLAN != "" && !c.offersVLAN(o.VLAN):
 		return farm.Refused(
 			"vlan_tag %s cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode "+

@@ -46,7 +46,7 @@ func TestStartChecks(t *testing.T) {
 			{"group", "Group nothing not found", func() { req.GroupID = "" }},
 			{"parameters of a suspended version", "vcpu cannot be set", func() { req.Tag = "v1" }},
 			{"USB device", "usb_device nothing cannot be attached", func() { req.Options.USBDevice = "phone" }},
-			{"network", "vlan_tag needs the network mode bridge", func() { req.Options.VLAN = "" }},
+			{"network", "vlan_tag requires the network mode bridge", func() { req.Options.VLAN = "" }},
 			{"MAC address", "mac_address cannot be set", func() { req.Options.MACAddress = "" }},
 		}
 		for i, check := range startChecks {
@@ -78,11 +78,11 @@ func TestSaveChecks(t *testing.T) {
 		}
 		rows := []checkRow{
 			{"instance", "Not found", func() { ask.InstanceID = id }},
-			{"state of the instance", "only one that is Started", func() { a.say(o, api.PhaseRunning) }},
+			{"state of the instance", "it must be Started", func() { a.say(o, api.PhaseRunning) }},
 			{"template", "Not found", func() { ask.TemplateID = templateID }},
 			{"rights on the template", "Not found", func() { denied = false }},
-			{"name of the template", "do not agree", func() { ask.NewTemplateName = "" }},
-			{"tag", "has the tag v1 already", func() { ask.Tag = "v9" }},
+			{"name of the template", "does not match target_vm_id", func() { ask.NewTemplateName = "" }},
+			{"tag", "already has the tag v1", func() { ask.Tag = "v9" }},
 		}
 		checkedInOrder(t, rows, func() error {
 			_, err := c.SaveImage(t.Context(), ask)

@@ -207,7 +207,8 @@ func (w *statusWriter) Resume(ctx context.Context, node string) {
 			return foundAgain(i, w.db.Now()), nil
 		})
 		if err != nil {
-			w.db.Log.WarnContext(ctx, "could not bring back an instance", "instance", inst.ID, "error", err)
+			w.db.Log.WarnContext(ctx, "restoring an instance that its node reported again failed", "instance", inst.ID,
+				"error", err)
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (w *statusWriter) Script(ctx context.Context, inst *farm.Instance) ([]byte,
 		return nil, err
 	}
 	if script == nil {
-		return nil, fmt.Errorf("script %s is not in the store", id)
+		return nil, fmt.Errorf("startup script %s not found in the store", id)
 	}
 	return script.Text, nil
 }
@@ -319,7 +320,7 @@ func (w *statusWriter) addStatus(
 // statuses of the same report must not wait for it.
 func (w *statusWriter) leaveOut(ctx context.Context, node, instance string, why error) {
 	if count, due := w.dropped.Due(1, w.db.Now()); due {
-		w.db.Log.ErrorContext(ctx, "instance status dropped: it is too large to store", "alarm", "status_dropped",
+		w.db.Log.ErrorContext(ctx, "instance status of a node dropped: too large to store", "alarm", "status_dropped",
 			"node", node, "instance", instance, "count", count, "error", why)
 	}
 }

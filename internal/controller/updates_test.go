@@ -364,7 +364,7 @@ func TestWhatCannotBeUpdated(t *testing.T) {
 	b := newCupboard("")
 	inUpdates(t, b, true, func(t *testing.T, c *cloud) {
 		wantRefused(t, c.Updates.Request(t.Context(), nil, nil), farm.CodeRefused,
-			"No node can be updated. Put one for linux/amd64 there")
+			"No node agent can be updated. Put one for linux/amd64 there")
 		a := c.join("one", 2).runs("1.0.0-a")
 		wantRefused(t, c.Updates.Request(t.Context(), nil, nil), farm.CodeRefused, "Put one for linux/amd64 there")
 		wantRefused(t, c.Updates.Request(t.Context(), []string{a.id}, nil), farm.CodeRefused,

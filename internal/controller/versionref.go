@@ -38,7 +38,8 @@ func pickVersion(detail api.TemplateDetail, tag string, number *int) (api.Templa
 		switch {
 		case tag != "" && v.Tag == tag:
 			if number != nil && v.Number != *number {
-				return none, farm.Refused("tag %s is version %d, not %d: give one of them", tag, v.Number, *number)
+				return none, farm.Refused("tag %s is version %d, not %d: use only one of tag and version", tag,
+					v.Number, *number)
 			}
 			return v, nil
 		case tag == "" && v.Number == *number:

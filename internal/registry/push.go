@@ -162,7 +162,7 @@ func checkRequest(req *api.PushRequest) error {
 	case len(req.ResumeKey) > 128:
 		return farm.Invalid("resume_key", "must have at most 128 bytes")
 	case len(req.Files) > maxFiles:
-		return farm.Invalid("files", "must be at most %d", maxFiles)
+		return farm.Invalid("files", "must have at most %d elements", maxFiles)
 	}
 	config, err := layout.CanonicalConfig(req.Config)
 	if err != nil {
@@ -196,7 +196,7 @@ func checkFiles(files []api.PushFile) error {
 		case f.Size < 0 || f.Size > blob.MaxSize:
 			return farm.Invalid("files", "size of %s must be between 0 and %d", f.Name, int64(blob.MaxSize))
 		case f.Data < 0:
-			return farm.Invalid("files", "data of %s must not be negative", f.Name)
+			return farm.Invalid("files", "data size of %s must not be negative", f.Name)
 		case f.Root != "" && badRoot != nil:
 			return farm.Invalid("files", "digest of %s must be 64 hex digits", f.Name)
 		case f.Parent != "" && (badParent != nil || parent.IsZero()):

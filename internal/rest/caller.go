@@ -201,7 +201,7 @@ func (c Caller) ActingGroup(p *Params) (string, error) {
 		p.Fail("group", "is required: the name of the permission group for which the request is made")
 	}
 	if p.Has("group_id") {
-		p.Fail("group_id", "cannot be used while permissions on single resources count; use group")
+		p.Fail("group_id", "cannot be used while resource rights are enforced; use group")
 	}
 	if err := p.Err(); err != nil {
 		return "", err

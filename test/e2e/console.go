@@ -44,7 +44,7 @@ func useConsole(p *page) error {
 		p.click("#console-again"), connected,
 		func() error { return p.api.Terminate(p, ids[0]) }, p.see("The instance does not run any more"),
 		p.picture("ended"),
-		p.click("#console-again"), p.see("only one that runs"),
+		p.click("#console-again"), p.see("only an instance in the state"),
 		p.comesUp(locked[0]), p.to("/instances/"+locked[0]+"/console"), p.see("asks for its VNC password"),
 		p.picture("password"),
 		p.fill("#password-text", "wrong"), p.keys(kb.Enter), p.see("does not let you in"), p.click("#console-again"),

@@ -86,14 +86,14 @@ func readableSecrets(ctx context.Context, s *site, o *outcome) {
 		o.check(os.Chmod(token, mode))
 		for _, service := range []string{"controller", "registry"} {
 			o.refusedStart(ctx, s, service, map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN_FILE": token},
-				"others than its owner")
+				"accessible by other users")
 		}
 	}
 	data := filepath.Join(s.dir, "readable-data")
 	o.check(os.MkdirAll(filepath.Join(data, "store"), 0o700))
 	for _, mode := range []os.FileMode{0o755, 0o750, 0o701} {
 		o.check(os.Chmod(data, mode))
-		o.refusedStart(ctx, s, "controller", map[string]string{"SVC_DATA_DIR": data}, "others than its owner")
+		o.refusedStart(ctx, s, "controller", map[string]string{"SVC_DATA_DIR": data}, "accessible by other users")
 	}
 	o.refusedStart(ctx, s, "controller", map[string]string{"SVC_ENABLE_AUTH": "true", "SVC_ROOT_TOKEN": "short"},
 		"SVC_ROOT_TOKEN")

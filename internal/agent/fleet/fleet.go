@@ -72,7 +72,7 @@ func (o *Options) check() error {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
 		return farm.Invalid("nodes", "%d: want 1 to %d", o.Nodes, MaxNodes)
 	case o.RealPull && o.DataDir == "":
-		return farm.Invalid("real-pull", "needs a data directory to pull into")
+		return farm.Invalid("real-pull", "requires a data directory (--data-dir)")
 	}
 	for name, share := range map[string]float64{
 		"pull-failure": o.PullFailure, "update-failure": o.UpdateFailure, "boot-failure": o.Sim.BootFailure,

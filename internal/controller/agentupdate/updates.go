@@ -62,7 +62,7 @@ func (s *Updates) Request(ctx context.Context, ids []string, may func(id string)
 			continue
 		}
 		if missing = s.missing(info); named {
-			return farm.Refused("Node %s cannot be updated. %s", node.Name, missing)
+			return farm.Refused("Agent of node %s cannot be updated. %s", node.Name, missing)
 		}
 	}
 	if len(list) == 0 {
@@ -70,7 +70,7 @@ func (s *Updates) Request(ctx context.Context, ids []string, may func(id string)
 			missing = s.missing(&farm.NodeInfo{})
 		}
 		if missing != "" {
-			return farm.Refused("No node can be updated. %s", missing)
+			return farm.Refused("No node agent can be updated. %s", missing)
 		}
 		return nil
 	}

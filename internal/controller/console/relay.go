@@ -59,11 +59,11 @@ func (r *Relay) add(s *Session) error {
 	defer r.mu.Unlock()
 	switch {
 	case len(r.all[s.instance]) >= MaxPerInstance:
-		return farm.Errorf(farm.CodeBusy, "%d consoles of this instance are open already; close one of them",
+		return farm.Errorf(farm.CodeBusy, "Limit of open consoles per instance (%d) reached; close one of them",
 			MaxPerInstance)
 	case r.n >= MaxOpen:
 		return farm.Errorf(farm.CodeBusy,
-			"%d consoles are open on this controller already; try again when one was closed", MaxOpen)
+			"Limit of open consoles of this controller (%d) reached; try again when one has been closed", MaxOpen)
 	}
 	r.all[s.instance] = append(r.all[s.instance], s)
 	r.n++

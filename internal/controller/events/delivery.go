@@ -83,7 +83,7 @@ func (e *Log) serve(ctx context.Context, t *target) {
 		e.note(t, arrived)
 		failed := held.note(events, arrived)
 		if err != nil && ctx.Err() == nil {
-			e.db.Log.WarnContext(ctx, "events could not be delivered and are sent again", "target", t.name, "arrived",
+			e.db.Log.WarnContext(ctx, "event delivery failed; retrying", "target", t.name, "arrived",
 				len(arrived), "of", len(events), "error", err)
 		}
 		if len(arrived) > 0 {
@@ -112,7 +112,7 @@ func (t *target) send(ctx context.Context, events []SentEvent) (arrived map[posi
 			place, _ := parsePosition(event.ID)
 			arrived[place] = true
 		} else if err == nil {
-			err = fmt.Errorf("event %s did not arrive", event.ID)
+			err = fmt.Errorf("event %s was not delivered", event.ID)
 		}
 	}
 	return arrived, err
@@ -144,7 +144,7 @@ func (e *Log) tend(ctx context.Context, term *record.Term) {
 			more, err = e.tidy(ctx, term)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.db.Log.WarnContext(ctx, "event prune failed", "error", err)
+			e.db.Log.WarnContext(ctx, "pruning delivered events failed", "error", err)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (e *Log) leave(ctx context.Context, term *record.Term) {
 	defer cancel()
 	if changes := e.marks(); len(changes) > 0 {
 		if err := term.Fenced().Commit(ctx, changes...); err != nil {
-			e.db.Log.DebugContext(ctx, "how far events were delivered is not noted", "error", err)
+			e.db.Log.DebugContext(ctx, "storing the event delivery position failed", "error", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func NewHTTPSink(address string, log *slog.Logger) (*HTTPSink, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		// which may be a secret: it is not repeated
-		return nil, errors.New("must be an address such as https://host/path")
+		return nil, errors.New("must be a URL such as https://host/path")
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: lanes, MaxConnsPerHost: lanes,
@@ -127,11 +127,11 @@ func (p *HTTPSink) post(ctx context.Context, event SentEvent) error {
 		p.forgive(event.ID)
 		return nil
 	case unwanted[resp.StatusCode] && p.giveUp(event.ID):
-		p.log.WarnContext(ctx, "an event is given up: its target does not want it", "event", event.ID, "status",
+		p.log.WarnContext(ctx, "event dropped: its target rejected it", "event", event.ID, "status",
 			resp.StatusCode)
 		return nil
 	}
-	return fmt.Errorf("the endpoint answers %s", resp.Status)
+	return fmt.Errorf("the event target responded %s", resp.Status)
 }
 
 // giveUp counts a refusal of an event, and reports whether it was the last one.
@@ -155,7 +155,7 @@ func (p *HTTPSink) forgive(id string) {
 // withoutAddress keeps the address, which may contain a password, out of a message.
 func withoutAddress(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("the endpoint cannot be reached: %w", e.Err)
+		return fmt.Errorf("the event target cannot be reached: %w", e.Err)
 	}
-	return errors.New("the endpoint cannot be reached")
+	return errors.New("the event target cannot be reached")
 }

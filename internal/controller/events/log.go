@@ -129,7 +129,7 @@ func (e *Log) say(ctx context.Context, changes []store.Change, events ...farm.Ev
 		}
 		line, err := event.Record(e.machine)
 		if err != nil { // of a value that is not JSON's: no caller has one
-			e.db.Log.ErrorContext(ctx, "an event cannot be written", "event", string(event.Name), "error", err)
+			e.db.Log.ErrorContext(ctx, "encoding an event failed", "event", string(event.Name), "error", err)
 			continue
 		}
 		lines = append(lines, line)

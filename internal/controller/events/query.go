@@ -35,7 +35,7 @@ func (e *Log) Recent(ctx context.Context, q Query) ([]LoggedEvent, error) {
 	}
 	at, ok := parsePosition(q.After)
 	if !ok {
-		return nil, farm.Invalid("after", "must be the id of an event")
+		return nil, farm.Invalid("after", "must be the ID of an event")
 	}
 	if at.rev > e.last().rev { // of records from before a restore
 		at = position{}

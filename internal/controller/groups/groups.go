@@ -56,7 +56,7 @@ func (s *Groups) Create(ctx context.Context, edit Edit) (*farm.Group, error) {
 	made := &farm.Group{ID: record.NewID()}
 	err := s.change(ctx, func(all groupView) ([]store.Change, error) {
 		if all.Len() >= Max {
-			return nil, farm.Refused("There are %d node groups, which is the most; delete one first", all.Len())
+			return nil, farm.Refused("Node group limit (%d) reached; delete one first", all.Len())
 		}
 		g, err := all.edited(&farm.Group{ID: made.ID}, edit)
 		if err != nil {
@@ -122,9 +122,9 @@ func (s *Groups) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	s.db.Log.InfoContext(ctx, "a node group is deleted", "group", id, "name", gone.Name)
+	s.db.Log.InfoContext(ctx, "node group deleted", "group", id, "name", gone.Name)
 	if err := errors.Join(s.leaveGroups(ctx, s.db.Store), s.failWaiting(ctx, s.db.Store, gone)); err != nil {
-		s.db.Log.WarnContext(ctx, "cleanup of a deleted node group is left to the reconciler", "group", id, "error",
+		s.db.Log.WarnContext(ctx, "cleanup after the deletion of a node group failed; retrying", "group", id, "error",
 			err)
 	}
 	return nil
@@ -149,11 +149,11 @@ func (v groupView) edited(old *farm.Group, edit Edit) (*farm.Group, error) {
 		}
 	}
 	if uuid.Validate(g.Name) == nil {
-		return nil, farm.Invalid("name", "must not look like the id of a group")
+		return nil, farm.Invalid("name", "must not have the form of a group ID (UUID)")
 	}
 	for id, other := range v.All() {
 		if id != g.ID && other.Name == g.Name {
-			return nil, farm.Refused("There is a node group named %q already; choose another name", g.Name)
+			return nil, farm.Refused("Node group %q already exists; choose another name", g.Name)
 		}
 	}
 	if edit.Fallback == nil || g.Fallback == "" {
@@ -163,7 +163,8 @@ func (v groupView) edited(old *farm.Group, edit Edit) (*farm.Group, error) {
 		return nil, farm.NotFound()
 	}
 	if loop := farm.HasFallbackCycle(&g, v.group); loop != nil {
-		return nil, farm.Refused("fallback_group_id cannot be set: it would make a loop: %s", shorten(loop))
+		return nil, farm.Refused("fallback_group_id cannot be set: the fallback groups would form a cycle: %s",
+			shorten(loop))
 	}
 	return &g, nil
 }
@@ -203,7 +204,7 @@ func (s *Groups) change(ctx context.Context, decide func(groupView) ([]store.Cha
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return farm.Unavailable(ctx.Err(), "The node groups are being changed; try again")
+		return farm.Unavailable(ctx.Err(), "Another change of the node groups is in progress; try again")
 	}
 	for range record.TxnAttempts {
 		_, mark, _ := s.db.Tables.Settings.Get(settingGroups)
@@ -220,7 +221,7 @@ func (s *Groups) change(ctx context.Context, decide func(groupView) ([]store.Cha
 			return err
 		}
 	}
-	return farm.Errorf(farm.CodeBusy, "The node groups are changed too often; try again")
+	return farm.Errorf(farm.CodeBusy, "Node group update conflict; retry")
 }
 
 // Get returns a group; farm.CodeNotFound when there is none.

@@ -56,7 +56,7 @@ func (s *Groups) regroup(ctx context.Context, id string, groups []string, change
 			return nil
 		case len(in) > MaxPerNode:
 			return farm.Refused(
-				"A node may be in %d groups at most, and node %s would be in %d; take it out of some first",
+				"A node may be in at most %d groups, but node %s would be in %d; remove it from some groups first",
 				MaxPerNode, node.Name, len(in))
 		}
 		n := node.Clone()

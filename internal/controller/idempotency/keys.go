@@ -78,11 +78,11 @@ func (k *Keys) Lookup(
 	case k.db.Now().Sub(kept.At) >= Retention:
 		return nil, false, nil
 	case kept.Digest != ask.Digest:
-		return nil, false, farm.Refused("This Idempotency-Key was used for another request: use a new one")
+		return nil, false, farm.Refused("This Idempotency-Key was used for a different request: use a new key")
 	case len(kept.Instances) == 0:
 		return kept.Answer, true, nil
 	case k.db.Now().Sub(kept.At) < abandoned:
-		return nil, false, farm.Refused("A request with this Idempotency-Key is under way: try again in a moment")
+		return nil, false, farm.Refused("A request with this Idempotency-Key is in progress: try again in a moment")
 	}
 	return nil, false, k.terminateAll(ctx, k.db.Store, kept.Instances)
 }

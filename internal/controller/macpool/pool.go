@@ -206,20 +206,20 @@ func (p *Pool) Check(o farm.StartOptions) error {
 		return nil
 	case p == nil:
 		return farm.Refused(
-			"mac_address cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are not enabled; leave it out")
+			"mac_address cannot be set: managed MAC addresses (SVC_MANAGE_MAC_ADDRESSES) are disabled; leave it out")
 	}
 	a, err := farm.ParseMAC(o.MACAddress)
 	if err != nil {
 		return farm.Invalid("mac_address", "%s", err)
 	}
 	if list := p.list(); !list.Has(a) {
-		return farm.Refused("mac_address %s cannot be given: it is not in the list of managed addresses (%s)",
+		return farm.Refused("mac_address %s cannot be assigned: it is not in the managed addresses (%s)",
 			a, cmp.Or(list.String(), "which is empty"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if user := p.userLocked(a, p.opts.Orphans.MACs()); user != "" {
-		return farm.Refused("mac_address %s cannot be given: %s has it", a, user)
+		return farm.Refused("mac_address %s cannot be assigned: it is in use by %s", a, user)
 	}
 	return nil
 }
@@ -353,7 +353,7 @@ func (p *Pool) Run(ctx context.Context, term *record.Term) {
 	defer tick.Stop()
 	for {
 		if err := p.Serve(ctx, term); err != nil && ctx.Err() == nil {
-			p.db.Log.WarnContext(ctx, "could not give MAC addresses; it is tried again", "error", err)
+			p.db.Log.WarnContext(ctx, "assigning MAC addresses failed; retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -132,7 +132,7 @@ func (o *Mode) Run(ctx context.Context) {
 			o.db.Log.WarnContext(ctx, "maintenance mode on: cleanup is paused",
 				"since", m.Since, "until", m.Until, "reason", m.Reason)
 		case was && !on:
-			o.db.Log.WarnContext(ctx, "maintenance has ended", "since", m.Since)
+			o.db.Log.WarnContext(ctx, "maintenance mode off", "since", m.Since)
 		}
 		if on || was {
 			o.pause(ctx, on)

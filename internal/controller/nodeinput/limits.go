@@ -67,7 +67,7 @@ type name struct {
 func refuse(names ...name) error {
 	for _, n := range names {
 		if len(n.value) > n.most || strings.ContainsFunc(n.value, unprintable) {
-			return farm.Invalid(n.field, "must have at most %d bytes, all of them printable characters", n.most)
+			return farm.Invalid(n.field, "must be printable text of at most %d bytes", n.most)
 		}
 	}
 	return nil

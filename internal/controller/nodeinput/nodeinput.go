@@ -13,7 +13,7 @@ import (
 func Join(r *api.JoinRequest) error {
 	switch {
 	case r.Name == "" || len(r.Name) > MaxName || strings.ContainsFunc(r.Name, unprintable):
-		return farm.Invalid("name", "must have 1 to %d bytes, all of them printable characters", MaxName)
+		return farm.Invalid("name", "must be printable text of 1 to %d bytes", MaxName)
 	case r.Capacity < 0 || r.Capacity > MaxCapacity:
 		return farm.Invalid("capacity", "must be between 0 and %d", MaxCapacity)
 	case r.Arch != "" && !knownArch(r.Arch):
@@ -37,7 +37,7 @@ func protocol(version int) error {
 		return nil
 	}
 	return farm.Refused(
-		"This controller speaks version %d of the node link, the node version %d: update the controller",
+		"Node protocol version mismatch: this controller has version %d, the node has %d: update the controller",
 		api.LinkProtocol, version)
 }
 
@@ -46,7 +46,7 @@ func knownArch(arch string) bool { return arch == "amd64" || arch == "arm64" }
 // host returns an error for a text that cannot be an address or a host name.
 func host(h string) error {
 	if strings.ContainsFunc(h, unicode.IsSpace) {
-		return farm.Invalid("host", "must not have spaces")
+		return farm.Invalid("host", "must not contain spaces")
 	}
 	return refuse(name{"host", h, MaxName})
 }

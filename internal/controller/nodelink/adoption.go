@@ -73,7 +73,7 @@ func (o *Orphans) Contains(node, id string) bool {
 }
 
 // ErrNotOrphaned is the error of Claim for an id of which the node has no orphaned VM.
-var ErrNotOrphaned = errors.New("not orphaned")
+var ErrNotOrphaned = errors.New("the VM is not orphaned")
 
 // Claim protects an orphaned VM from removal until Unclaim, while a record is created for it.
 func (o *Orphans) Claim(node, id string) (vm OrphanedVM, err error) {
@@ -91,15 +91,17 @@ func (o *Orphans) Claim(node, id string) (vm OrphanedVM, err error) {
 	_, vm.Ordered = s.orders[id]
 	switch {
 	case vm.Ordered || vm.Released:
-		return vm, farm.Refused("its removal was ordered already")
+		return vm, farm.Refused("the VM is already being removed")
 	case u.keeping:
-		return vm, farm.Refused("another caller adopts it now; try again")
+		return vm, farm.Refused("another request is adopting the VM; try again")
 	case uuid.Validate(u.item.InstanceID) != nil || u.item.Claim == "":
-		return vm, farm.Refused("it does not say which instance it was; it can only be removed")
+		return vm, farm.Refused("the VM has no instance ID and claim; it cannot be adopted, only removed")
 	case u.detail == nil:
-		return vm, farm.Refused("its node has not yet said what it is; ask again in half a minute, or update its agent")
+		return vm,
+			farm.Refused(
+				"the node has not yet reported details of the VM; try again in half a minute, or update its agent")
 	case u.detail.Ending:
-		return vm, farm.Refused("its node is removing it already")
+		return vm, farm.Refused("the VM is already being removed by its node")
 	}
 	u.keeping = true
 	s.orphans[id] = u

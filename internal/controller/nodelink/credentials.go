@@ -37,7 +37,7 @@ func Authenticate(tables *record.Tables, id, credential string) (*farm.Node, err
 	}
 	switch {
 	case !sameDigest(credential, want):
-		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
+		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node ID or wrong credential")
 	case !ok:
 		return nil, ErrRemoved
 	}

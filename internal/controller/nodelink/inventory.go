@@ -67,7 +67,8 @@ func (l *Link) vanish(ctx context.Context, s *session, have map[string]bool) {
 		return
 	}
 	if count, due := l.vanishFailures.Due(len(failed), l.db.Now()); due {
-		l.db.Log.WarnContext(ctx, "could not end instances that vanished; it is tried again", "node", s.node, "count",
+		l.db.Log.WarnContext(ctx, "ending instances whose VMs no longer exist failed; retrying", "node", s.node,
+			"count",
 			count, "first", failed[0])
 	}
 }

@@ -95,7 +95,8 @@ func (o *Orphans) forgetReleased(ctx context.Context, node string, gone []string
 		}
 		if err := o.db.Store.Commit(ctx, store.Delete(o.db.Tables.Released, record.ReleasedOrphanID(node, id),
 			store.Any)); err != nil {
-			o.db.Log.WarnContext(ctx, "could not forget a released VM; it is forgotten later", "instance", id, "error",
+			o.db.Log.WarnContext(ctx, "removing the record of a released orphaned VM failed; retrying", "instance",
+				id, "error",
 				err)
 		}
 	}

@@ -151,7 +151,7 @@ func (l *Link) writeLater(ctx context.Context, s *session) {
 		err = l.restoreContact(ctx, s, node, host)
 	}
 	if err != nil {
-		l.db.Log.WarnContext(ctx, "write of a node's description failed; the node is asked for everything",
+		l.db.Log.WarnContext(ctx, "storing the description of a node failed; its next report is a full one",
 			"node", s.node, "error", err)
 		s.mu.Lock()
 		s.infoHash, s.inventoryHash = "", ""

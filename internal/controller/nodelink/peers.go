@@ -77,7 +77,7 @@ func (p *Peers) Publish(ctx context.Context) {
 		err := p.db.Store.Commit(limited, store.Put(p.db.Tables.Digests, p.replica, p.digest(no), store.Any))
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			p.db.Log.WarnContext(ctx, "could not tell the other replicas which nodes are in contact", "error", err)
+			p.db.Log.WarnContext(ctx, "reporting node contacts to other replicas failed", "error", err)
 		}
 	}
 }

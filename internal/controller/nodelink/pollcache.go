@@ -40,7 +40,7 @@ func (n *Sessions) decode(text []byte) (*decodedPoll, error) {
 	}
 	h := &decodedPoll{text: text}
 	if err := json.Unmarshal(text, &h.req); err != nil {
-		return nil, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
+		return nil, farm.Errorf(farm.CodeInvalid, "The request does not have the form of the node protocol")
 	}
 	return h, nil
 }

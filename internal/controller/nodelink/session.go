@@ -92,7 +92,7 @@ func (s *session) checkAgentLocked(boot string, now time.Time) error {
 		return nil
 	}
 	return farm.Errorf(farm.CodeConflict,
-		"Another agent already speaks for node %s; a node id must not be used twice: stop one of them", s.node)
+		"Two agents use the identity of node %s: stop one of them", s.node)
 }
 
 // beginWait counts a waiting poll; the returned function ends it and records whether the agent

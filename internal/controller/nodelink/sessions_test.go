@@ -66,7 +66,7 @@ func TestVanishFailuresAreLoggedTogether(t *testing.T) {
 		for range 3 {
 			l.applyInventory(t.Context(), l.Sessions.session(node), nil)
 		}
-		if n := strings.Count(l.log.String(), "could not end instances"); n != 1 ||
+		if n := strings.Count(l.log.String(), "ending instances whose VMs no longer exist"); n != 1 ||
 			!strings.Contains(l.log.String(), "count=5 ") {
 			t.Errorf("%d lines: %s", n, l.log.String())
 		}

@@ -27,12 +27,12 @@ func (p *Placer) ClaimDevice(inst *farm.Instance, o *farm.RestartOptions) (store
 	at := p.nodes[inst.NodeID]
 	switch {
 	case !has || at.record == nil:
-		return store.Change{}, farm.Refused("usb_device %s cannot be attached: node %s offers no such device",
+		return store.Change{}, farm.Refused("usb_device %s cannot be attached: node %s does not offer this device",
 			*o.USBDevice, inst.NodeName)
 	case location == "":
 		return store.Change{},
 			farm.Refused(
-				"usb_device %s cannot be attached: every such device of node %s is in use; try again when one is free",
+				"usb_device %s cannot be attached: all such devices of node %s are in use; try again when one is free",
 				*o.USBDevice, inst.NodeName)
 	}
 	o.Device = location

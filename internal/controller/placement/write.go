@@ -127,7 +127,7 @@ func (p *Placer) giveBack(ctx context.Context, term *record.Term, some []Decisio
 		p.setNodeLocked(some[0].node)
 		p.Wake()
 	case ctx.Err() == nil:
-		p.db.Log.WarnContext(ctx, "could not place instances", "count", len(some), "error", err)
+		p.db.Log.WarnContext(ctx, "writing placements failed; retrying", "count", len(some), "error", err)
 		time.AfterFunc(placeRetry, p.Wake)
 	}
 }

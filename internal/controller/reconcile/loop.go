@@ -103,7 +103,7 @@ func (l *Loop) runJobs(ctx context.Context) {
 			continue
 		}
 		if err := job.Do(ctx, l.term, now); err != nil && ctx.Err() == nil {
-			l.db.Log.WarnContext(ctx, "prune failed", "what", job.Name, "error", err)
+			l.db.Log.WarnContext(ctx, "pruning expired records failed", "what", job.Name, "error", err)
 		}
 	}
 }

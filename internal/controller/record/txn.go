@@ -29,7 +29,7 @@ func Fits(changes []store.Change) error {
 		bytes += c.Size()
 	}
 	if bytes > store.MaxBytes {
-		return fmt.Errorf("%w: a change of %d bytes, limit %d", store.ErrInvalid, bytes, store.MaxBytes)
+		return fmt.Errorf("%w: change of %d bytes: limit %d", store.ErrInvalid, bytes, store.MaxBytes)
 	}
 	return nil
 }

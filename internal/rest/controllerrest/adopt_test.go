@@ -35,7 +35,7 @@ func TestAdopt(t *testing.T) {
 	}
 	var done []api.Adopted
 	c.call("POST", "/api/v1/node/adopt", `{"node":"`+n.id+`","action":"keep"}`).into(t, &done)
-	if len(done) != 1 || done[0].Outcome != "refused" || !strings.Contains(done[0].Why, "has not yet said") {
+	if len(done) != 1 || done[0].Outcome != "refused" || !strings.Contains(done[0].Why, "has not yet reported") {
 		t.Errorf("kept: %+v", done)
 	}
 	c.call("POST", "/api/v1/node/adopt",

@@ -68,7 +68,7 @@ func listCacheJobs[T any](
 	seen := s.visibilityOf(r)
 	fits := filterOf(p, seen.cacheJobFields())
 	if after != "" && uuid.Validate(after) != nil {
-		p.Fail("after", "must be the id of a request")
+		p.Fail("after", "must be the ID of a request")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

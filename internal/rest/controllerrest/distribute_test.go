@@ -164,7 +164,7 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 		code                     int
 		message                  string
 	}{
-		{"no node", "POST", distributePath, `{` + ok + `}`, 200, "no node to distribute to"},
+		{"no node", "POST", distributePath, `{` + ok + `}`, 200, "no node matches the request to distribute"},
 		{"no template", "POST", distributePath, `{}`, 400, "template_id: is required"},
 		{"template of another type", "POST", distributePath, `{"template_id":7}`, 400, "template_id: must be a string"},
 		{"unknown template", "POST", distributePath, `{"template_id":"` + unknown + `"}`, 200, "Not found"},
@@ -186,7 +186,7 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 		{"cancel of nothing", "DELETE", distributePath, "", 400, "id: is required"},
 		{"cancel of an unknown one", "DELETE", distributePath + "?id=" + unknown, "", 200, "Not found"},
 		{"limit", "GET", distributePath + "?limit=0", "", 400, "limit: must be an integer between 1 and 10000"},
-		{"after", "GET", distributePath + "?after=x", "", 400, "after: must be the id of a request"},
+		{"after", "GET", distributePath + "?after=x", "", 400, "after: must be the ID of a request"},
 		{"removal of nothing", "DELETE", "/api/v1/registry/vm/remove", `{"node_ids":[]}`, 400, "id: is required"},
 		{"removal of an unknown template", "DELETE", "/api/v1/registry/vm/remove?id=" + unknown, "", 200, "Not found"},
 		{"removal on an unknown node", "DELETE", "/api/v1/registry/vm/remove?id=" +

@@ -34,7 +34,7 @@ func (s *server) listEvents(r *rest.Request) (any, error) {
 	}
 	wait := p.Duration("wait", maxEventWait)
 	if wait > 0 && q.After == "" {
-		p.Fail("wait", "needs after")
+		p.Fail("wait", "requires after")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

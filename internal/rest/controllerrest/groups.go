@@ -142,9 +142,9 @@ func membership(r *rest.Request) (node string, ids []string, err error) {
 	case !p.Has("group_ids"):
 		p.Fail("group_ids", "is required")
 	case len(nodes) != 1:
-		p.Fail("node_ids", "must have exactly one id")
+		p.Fail("node_ids", "must have exactly one ID")
 	case len(ids) == 0 || len(ids) > groups.MaxPerNode:
-		p.Fail("group_ids", "must have 1 to %d ids", groups.MaxPerNode)
+		p.Fail("group_ids", "must have 1 to %d IDs", groups.MaxPerNode)
 	}
 	if err := p.Err(); err != nil {
 		return "", nil, err

@@ -98,17 +98,17 @@ func TestGroupRoutes(t *testing.T) {
 		{400, "name: must not be empty", "POST", "", `"name":"  "`},
 		{400, "name: must have at most 255 bytes", "POST", "", `"name":"` + strings.Repeat("x", 256) + `"`},
 		{400, "name: must be a string", "POST", "", `"name":5`},
-		{400, "name: must not look like the id of a group", "POST", "", `"name":"` + a.ID + `"`},
+		{400, "name: must not have the form of a group ID (UUID)", "POST", "", `"name":"` + a.ID + `"`},
 		{400, "description: must have at most 1024 bytes", "POST", "", `"name":"x","description":"` +
 			strings.Repeat("x", 1025) + `"`},
 		{400, "fallback_group_id: must be a string", "POST", "", `"name":"x","fallback_group_id":[]`},
 		{200, "Not found", "POST", "", `"name":"x","fallback_group_id":"linux"`},
-		{200, `There is a node group named "linux" already; choose another name`, "POST", "", `"name":"linux"`},
+		{200, `Node group "linux" already exists; choose another name`, "POST", "", `"name":"linux"`},
 		{
-			200, "fallback_group_id cannot be set: it would make a loop: linux -> linux", "PUT", a.ID,
+			200, "fallback_group_id cannot be set: the fallback groups would form a cycle: linux -> linux", "PUT", a.ID,
 			`"fallback_group_id":"` + a.ID + `"`,
 		},
-		{200, `There is a node group named "linux" already; choose another name`, "PUT", b.ID, `"name":"linux"`},
+		{200, `Node group "linux" already exists; choose another name`, "PUT", b.ID, `"name":"linux"`},
 		{200, "Not found", "PUT", "linux", `"name":"y"`},
 		{400, "id: is required", "PUT", "", `"name":"y"`},
 		{400, "id: is required", "DELETE", "", ``},
@@ -149,12 +149,12 @@ func TestNodeGroupRoutes(t *testing.T) {
 		for body, message := range map[string]string{
 			`{"group_ids":["` + a.ID + `"]}`:                   "node_ids: is required",
 			`{"node_ids":["` + node + `"]}`:                    "group_ids: is required",
-			`{"node_ids":["x","y"],"group_ids":["g"]}`:         "node_ids: must have exactly one id",
-			`{"node_ids":[],"group_ids":["g"]}`:                "node_ids: must have exactly one id",
-			`{"node_ids":["x"],"group_ids":[]}`:                "group_ids: must have 1 to 64 ids",
+			`{"node_ids":["x","y"],"group_ids":["g"]}`:         "node_ids: must have exactly one ID",
+			`{"node_ids":[],"group_ids":["g"]}`:                "node_ids: must have exactly one ID",
+			`{"node_ids":["x"],"group_ids":[]}`:                "group_ids: must have 1 to 64 IDs",
 			`{"node_ids":"x","group_ids":["g"]}`:               "node_ids: must be an array of strings",
 			`{"node_ids":["x"],"group_ids":{"a":1}}`:           "group_ids: must be an array of strings",
-			ids(strings.Split(strings.Repeat("x", 65), "")...): "group_ids: must have 1 to 64 ids",
+			ids(strings.Split(strings.Repeat("x", 65), "")...): "group_ids: must have 1 to 64 IDs",
 		} {
 			c.wantFail(400, message, method, "/api/v1/node/group", body)
 		}
@@ -234,11 +234,11 @@ func TestNodeConfigRoute(t *testing.T) {
 		`,"capacity_mode":"cpu"`:   "capacity_mode: must be one of number, resource",
 		`,"name":" "`:              "name: must not be empty",
 		`,"host":"a b"`: "host: must be an address or a host name, or auto for the " +
-			"one that the node says",
+			"one that the node reports",
 		`,"drain_mode":"perhaps"`:                "drain_mode: must be true or false",
 		`,"disable_central_logging":1`:           "disable_central_logging: must be true or false",
-		`,"drain_mode":false,"drain_reason":"x"`: "drain_reason: needs drain_mode to be true",
-		`,"drain_mode":false,"drain_deadline":5`: "drain_deadline: needs drain_mode to be true",
+		`,"drain_mode":false,"drain_reason":"x"`: "drain_reason: requires drain_mode true",
+		`,"drain_mode":false,"drain_deadline":5`: "drain_deadline: requires drain_mode true",
 		`,"drain_mode":true,"drain_deadline":"31d"`: "drain_deadline: must be seconds or a duration such as 90s " +
 			"or 2h, at most 720h0m0s",
 		`,"drain_mode":true,"drain_deadline":999999999`: "drain_deadline: must be seconds or a duration such as 90s " +
@@ -254,7 +254,7 @@ func TestNodeConfigRoute(t *testing.T) {
 		"vcpu_override counts in the capacity mode resource only, and node first is in the mode number; set "+
 			"capacity_mode to resource as well",
 		"POST", "/api/v1/node/config", config(`,"vcpu_override":1,"capacity_mode":"number"`))
-	c.wantFail(200, "Node first is not drained; a reason or a deadline for that needs drain_mode to be true as well",
+	c.wantFail(200, "Node first is not drained: drain_reason and a drain deadline require drain_mode true",
 		"POST", "/api/v1/node/config", config(`,"drain_reason":"x"`))
 
 	c.wantFail(200, "Not found", "GET", "/api/v1/node?id=one", "")

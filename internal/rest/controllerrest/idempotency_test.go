@@ -21,7 +21,7 @@ func TestIdempotencyKey(t *testing.T) {
 	want(t, "instances", len(c.list("")), 2)
 	other := start("job 4711/1", `,"name":"n","count":3`)
 	if other.code != 200 || other.Status != "FAIL" ||
-		other.Message != "This Idempotency-Key was used for another request: use a new one" {
+		other.Message != "This Idempotency-Key was used for a different request: use a new key" {
 		t.Errorf("another body: %d %s", other.code, other.Message)
 	}
 	if a := c.call("POST", "/api/v1/image", `{"id":"x","tag":"t","new_template_name":"n"}`, "Idempotency-Key",

@@ -52,13 +52,13 @@ func saveAsk(p *rest.Params) controller.SaveImageRequest {
 	case strings.TrimSpace(ask.Tag) == "":
 		p.Fail("tag", "is required")
 	case blank && ask.NewTemplateName != "":
-		p.Fail("new_template_name", "is nothing but spaces")
+		p.Fail("new_template_name", "must not consist of spaces")
 	case blank && ask.TemplateID == "":
 		p.Fail("new_template_name", "is required unless target_vm_id is given")
 	case len(ask.Description) > maxDescription:
 		p.Fail("description", "must have at most %d bytes", maxDescription)
 	case ask.RevertBeforePush && ask.TemplateID == "":
-		p.Fail("revert_before_push", "needs target_vm_id")
+		p.Fail("revert_before_push", "requires target_vm_id")
 	}
 	return ask
 }
@@ -80,7 +80,7 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
 	fits := filterOf(p, imageFields)
 	if after != "" && uuid.Validate(after) != nil {
-		p.Fail("after", "must be the id of a save request")
+		p.Fail("after", "must be the ID of a save request")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

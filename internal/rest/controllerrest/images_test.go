@@ -243,7 +243,7 @@ func TestBadSaveParameters(t *testing.T) {
 			"image", `{"id":"x","tag":"t","new_template_name":"","target_vm_id":null}`,
 			"new_template_name: is required unless target_vm_id is given",
 		},
-		{"image", `{"id":"x","tag":"t","new_template_name":" "}`, "new_template_name: is nothing but spaces"},
+		{"image", `{"id":"x","tag":"t","new_template_name":" "}`, "new_template_name: must not consist of spaces"},
 		{"image", `{"id":"x","tag":"t","new_template_name":"` + strings.Repeat("x", 256) +
 			`"}`, "new_template_name: must have at most 255 bytes"},
 		{"image", `{` + ok + `,"description":"` + strings.Repeat("x", 4097) +
@@ -253,7 +253,7 @@ func TestBadSaveParameters(t *testing.T) {
 		{"image", `{` + ok + `,"script":5}`, "script: must be a string"},
 		{"image", `{` + ok + `,"script":"` + strings.Repeat("AAAA", 90000) +
 			`"}`, "script: must have at most 262144 bytes when decoded"},
-		{"image", `{` + ok + `,"revert_before_push":true}`, "revert_before_push: needs target_vm_id"},
+		{"image", `{` + ok + `,"revert_before_push":true}`, "revert_before_push: requires target_vm_id"},
 		{"image", `{` + ok + `,"revert_before_push":2}`, "revert_before_push: must be true or false"},
 		{"image", `{` + ok + `,"do_suspend_sanity_test":"x"}`, "do_suspend_sanity_test: must be true or false"},
 		{"image", `{` + ok + `,"cancel_on_script_failure":"x"}`, "cancel_on_script_failure: must be true or false"},
@@ -261,7 +261,7 @@ func TestBadSaveParameters(t *testing.T) {
 		{"rpc/vm/restart", `{}`, "instance_id: is required"},
 		{
 			"rpc/vm/restart", `{"instance_id":"x","vnc_password":"123456789"}`,
-			"vnc_password: must have 1 to 8 bytes, since VNC keeps no more of a password",
+			"vnc_password: must have 1 to 8 bytes, which is the limit of VNC",
 		},
 		{"rpc/vm/restart", `{"instance_id":"x","usb_device":5}`, "usb_device: must be a string"},
 	} {
@@ -273,7 +273,7 @@ func TestBadSaveParameters(t *testing.T) {
 	}
 	for query, message := range map[string]string{
 		"limit=0": "limit: must be an integer between 1 and 10000",
-		"after=x": "after: must be the id of a save request",
+		"after=x": "after: must be the ID of a save request",
 	} {
 		if a := c.call("GET", "/api/v1/image?"+query, ""); a.code != http.StatusBadRequest || a.Message != message {
 			t.Errorf("%s: %d %q", query, a.code, a.Message)
@@ -297,13 +297,13 @@ func TestSaveAndRestartRefusals(t *testing.T) {
 			`"}`, "Template base has the tag v1+x already"},
 		{
 			"POST", "image", `{"id":"` + waiting + `","tag":"t","new_template_name":"n"}`,
-			"Instance " + waiting + " cannot be saved: it is Scheduling, and only one that is Started can be",
+			"Instance " + waiting + " cannot be saved: its state is Scheduling, and it must be Started",
 		},
 		{"GET", "image?id=" + unknown, "", "Not found"},
 		{"GET", "image?id=x/../y", "", "Not found"},
 		{"POST", "rpc/vm/restart", `{"instance_id":"` + unknown + `"}`, "Not found"},
 		{"POST", "rpc/vm/restart", `{"instance_id":"` + o.InstanceID +
-			`","usb_device":"u"}`, "usb_device u cannot be attached: node n1 offers no such device"},
+			`","usb_device":"u"}`, "usb_device u cannot be attached: node n1 does not offer this device"},
 	} {
 		a := c.call(tc.method, "/api/v1/"+tc.path, tc.body)
 		if a.code != http.StatusOK || a.Status != "FAIL" || a.Message != tc.message || a.Body != nil {

@@ -70,7 +70,7 @@ func (s *server) passFile(w http.ResponseWriter, r *http.Request) error {
 func (s *server) passTo(w http.ResponseWriter, r *http.Request, to string) error {
 	target, err := url.Parse(s.registry)
 	if err != nil || s.registry == "" {
-		return farm.Unavailable(err, "This controller knows no registry")
+		return farm.Unavailable(err, "No registry is configured at this controller")
 	}
 	if path.Clean(to) != to { // the registry has no route for it
 		return farm.NotFound()

@@ -163,7 +163,7 @@ func TestAStreamThroughTheController(t *testing.T) {
 func TestNoRegistryForLogs(t *testing.T) {
 	c := newCloud(t)
 	for registry, message := range map[string]string{
-		"":                   "This controller knows no registry",
+		"":                   "No registry is configured at this controller",
 		"http://127.0.0.1:1": "The registry at http://127.0.0.1:1 cannot be reached; try again",
 	} {
 		s := httptest.NewServer(controllerrest.Handler(controllerrest.Options{

@@ -74,7 +74,7 @@ func hardwareUUID(p *rest.Params) string {
 func vncPassword(p *rest.Params) string {
 	password := p.Text("vnc_password", maxName)
 	if len(password) > maxVNCPassword {
-		p.Fail("vnc_password", "must have 1 to %d bytes, since VNC keeps no more of a password", maxVNCPassword)
+		p.Fail("vnc_password", "must have 1 to %d bytes, which is the limit of VNC", maxVNCPassword)
 	}
 	return password
 }

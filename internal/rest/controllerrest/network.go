@@ -53,9 +53,9 @@ func (s *server) listMACs(r *rest.Request) (any, error) {
 	last := mac(p, "last")
 	switch {
 	case !counts && !asked && limit == 0:
-		p.Fail("count", "give count, in_use or limit")
+		p.Fail("count", "one of count, in_use and limit is required")
 	case p.Has("last") && limit == 0:
-		p.Fail("last", "needs limit")
+		p.Fail("last", "requires limit")
 	}
 	if err := p.Err(); err != nil {
 		return nil, err

@@ -100,12 +100,13 @@ func TestMACAddressesByREST(t *testing.T) {
 		t.Errorf("in the body: %+v", a)
 	}
 	for query, message := range map[string]string{
-		"": "count: give count, in_use or limit", "?count=false": "count: give count, in_use or limit",
+		"":                         "count: one of count, in_use and limit is required",
+		"?count=false":             "count: one of count, in_use and limit is required",
 		"?in_use=perhaps":          "in_use: must be true or false",
 		"?limit=0":                 "limit: must be an integer between 1 and 10000",
 		"?limit=10001":             "limit: must be an integer between 1 and 10000",
 		"?limit=2&last=x":          "last: must be six pairs of hexadecimal digits with colons between them",
-		"?count&last=525400000001": "last: needs limit",
+		"?count&last=525400000001": "last: requires limit",
 	} {
 		a := c.call("GET", "/api/v1/macaddr"+query, "")
 		want(t, query, a, answer{code: http.StatusBadRequest, Status: "FAIL", Message: message})
@@ -114,9 +115,10 @@ func TestMACAddressesByREST(t *testing.T) {
 	c.call("GET", "/api/v1/vm?id="+o.InstanceID, "").into(t, &inst)
 	want(t, "order", o.Start.Machine, &api.Machine{MAC: "52:54:00:00:00:03"})
 	for body, message := range map[string]string{
-		`"52:54:00:00:00:05"`: "mac_address 52:54:00:00:00:05 cannot be given: it is not in the list of managed " +
+		`"52:54:00:00:00:05"`: "mac_address 52:54:00:00:00:05 cannot be assigned: it is not in the managed " +
 			"addresses (52:54:00:00:00:01-52:54:00:00:00:04)",
-		`"52:54:00:00:00:03"`: "mac_address 52:54:00:00:00:03 cannot be given: instance " + o.InstanceID + " has it",
+		`"52:54:00:00:00:03"`: "mac_address 52:54:00:00:00:03 cannot be assigned: it is in use by instance " +
+			o.InstanceID,
 	} {
 		a := c.call("POST", "/api/v1/vm", `{"vmid":"`+templateID+`","mac_address":`+body+`}`)
 		want(t, body, a, answer{code: http.StatusOK, Status: "FAIL", Message: message})

@@ -42,7 +42,8 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 	case door == rest.JoinOpen, door == rest.JoinByCertificate && caller.Identity.Method == auth.ByCertificate:
 		return nil
 	case !caller.Is():
-		return farm.Errorf(farm.CodeUnauthenticated, "neither a join token nor a caller who is known")
+		return farm.Errorf(farm.CodeUnauthenticated,
+			"join token, or another credential of a caller who may join nodes, required")
 	}
 	return caller.Need("change_node_config")
 }

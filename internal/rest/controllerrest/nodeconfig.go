@@ -77,7 +77,7 @@ func hostOf(p *rest.Params, host *string) {
 	case *host == ownHost:
 		*host = ""
 	case *host == "" || strings.ContainsAny(*host, " /@?#"):
-		p.Fail("host", "must be an address or a host name, or %s for the one that the node says", ownHost)
+		p.Fail("host", "must be an address or a host name, or %s for the one that the node reports", ownHost)
 	}
 }
 
@@ -89,7 +89,7 @@ func drainOf(p *rest.Params, conf *controller.NodeConfig) {
 	}
 	for _, name := range p.Given("drain_reason", "drain_deadline") {
 		if conf.Drain != nil && !*conf.Drain {
-			p.Fail(name, "needs drain_mode to be true")
+			p.Fail(name, "requires drain_mode true")
 		}
 	}
 }

@@ -175,7 +175,7 @@ func TestNodeUpdateRoute(t *testing.T) {
 func TestWithoutPackages(t *testing.T) {
 	c := newCloud(t)
 	if a := c.call("PUT", "/api/v1/node/update", "{}"); a.code != 200 || a.Status != "FAIL" ||
-		a.Message != "No node can be updated. This controller has no agent packages" {
+		a.Message != "No node agent can be updated. This controller has no agent packages" {
 		t.Errorf("%+v", a)
 	}
 	if resp, got := c.load("AnkaAgent.pkg", "", c.JoinToken()); resp.StatusCode != 404 ||

@@ -25,7 +25,7 @@ func (s *server) instancePage(r *rest.Request) controller.Page {
 		Limit:      p.Int("limit", math.MaxInt, 1, maxPage),
 	}
 	if page.After != "" && uuid.Validate(page.After) != nil {
-		p.Fail("after", "must be the id of an instance")
+		p.Fail("after", "must be the ID of an instance")
 	}
 	return page
 }

@@ -269,7 +269,7 @@ func TestActingGroups(t *testing.T) {
 				"request is made",
 			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while permissions on single resources " +
 				"count; use group",
-			`,"group":"ops"`: "403 You do not belong to the permission group ops",
+			`,"group":"ops"`: "403 You are not a member of the permission group ops",
 			`,"group":"ci"`:  "200 ",
 		} {
 			if _, got := m.as("ann", path, `{"vmid":"TEMPLATE","template_id":"TEMPLATE"`+fields+`}`); got != want {
@@ -362,7 +362,7 @@ func TestStartsFollowTheRights(t *testing.T) {
 func TestCacheJobsFollowTheRights(t *testing.T) {
 	m := newManaged(t)
 	const at = "/api/v1/registry/vm/distribute"
-	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 no node to distribute to" {
+	if _, got := m.as("ann", "POST "+at, distributes+`]}`); got != "200 no node matches the request to distribute" {
 		t.Errorf("without rights: %s", got)
 	}
 	m.grant("ci", "distribute")

@@ -203,7 +203,7 @@ func link[In, Out any](do func(ctx context.Context, r *http.Request, in In) (Out
 	return func(r *rest.Request) (any, error) {
 		var in In
 		if err := json.Unmarshal(r.Params.Raw(), &in); err != nil {
-			return nil, farm.Errorf(farm.CodeInvalid, "The request is not of the node link's form")
+			return nil, farm.Errorf(farm.CodeInvalid, "The request does not have the form of the node protocol")
 		}
 		return do(r.Context(), r.Request, in)
 	}

@@ -55,7 +55,7 @@ func (s *server) putScan(r *rest.Request) (any, error) {
 	}
 	err := s.takeScan(r, func(scan *api.NodeScanSummary) error {
 		if scan.NodeID != "" && scan.NodeID != id {
-			return farm.Invalid("node_id", "is another node than id")
+			return farm.Invalid("node_id", "must be the same node as the query parameter id")
 		}
 		scan.NodeID = id
 		return nil
@@ -125,7 +125,8 @@ func (s *server) scanning() error {
 	case s.scans <- struct{}{}:
 		return nil
 	default:
-		return farm.Errorf(farm.CodeBusy, "The controller works on the results of %d scans: try again later", maxScans)
+		return farm.Errorf(farm.CodeBusy, "Limit of concurrent host scan reports (%d) reached; try again later",
+			maxScans)
 	}
 }
 
@@ -135,12 +136,14 @@ func (s *server) scanned() { <-s.scans }
 func unpack(packed []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body is not compressed as Content-Encoding says")
+		return nil,
+			farm.Errorf(farm.CodeInvalid, "The request body does not have the compression that Content-Encoding names")
 	}
 	raw, err := io.ReadAll(io.LimitReader(z, api.MaxNodeScan+1))
 	switch {
 	case err != nil:
-		return nil, farm.Errorf(farm.CodeInvalid, "The request body is not compressed as Content-Encoding says")
+		return nil,
+			farm.Errorf(farm.CodeInvalid, "The request body does not have the compression that Content-Encoding names")
 	case len(raw) > api.MaxNodeScan:
 		return nil, farm.Errorf(farm.CodeTooLarge, "The request body is larger than %d bytes", api.MaxNodeScan)
 	}

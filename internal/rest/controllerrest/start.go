@@ -63,10 +63,10 @@ func (s *server) startRequest(p *rest.Params, caller rest.Caller) (controller.St
 	req.Options.Ports, req.Options.PortOverride = ports(p)
 	machine(p, &req.Options)
 	if req.Options.HardwareUUID != "" && req.Count > 1 {
-		p.Fail("hw_uuid", "needs count to be 1, since no two VMs may have the same")
+		p.Fail("hw_uuid", "requires count 1: no two VMs may have the same value")
 	}
 	if req.Options.MACAddress != "" && req.Count > 1 {
-		p.Fail("mac_address", "needs count to be 1, since no two VMs may have the same")
+		p.Fail("mac_address", "requires count 1: no two VMs may have the same value")
 	}
 	if err := p.Err(); err != nil {
 		return req, err
@@ -109,7 +109,8 @@ func nameTemplate(p *rest.Params, prefix string) string {
 		return ""
 	}
 	if n := len(prefix) + len(longest.Replace(text)); n > maxName {
-		p.Fail("name_template", "makes VM names of up to %d bytes, prefix included; at most %d are allowed", n, maxName)
+		p.Fail("name_template", "results in VM names of up to %d bytes, including the prefix: want at most %d",
+			n, maxName)
 	}
 	return text
 }
@@ -125,15 +126,15 @@ func script(p *rest.Params, o *farm.StartOptions) {
 		int(farm.DeleteVM)))
 	if !o.ScriptMonitoring {
 		if o.ScriptTimeout != defaultScriptTimeout {
-			p.Fail("script_timeout", "needs script_monitoring to be true")
+			p.Fail("script_timeout", "requires script_monitoring true")
 		}
 		if o.ScriptOnFailure != farm.StopVM {
-			p.Fail("script_fail_handler", "needs script_monitoring to be true")
+			p.Fail("script_fail_handler", "requires script_monitoring true")
 		}
 		return
 	}
 	if len(o.Script) == 0 {
-		p.Fail("script_monitoring", "needs a startup_script to monitor")
+		p.Fail("script_monitoring", "requires startup_script")
 	}
 }
 
@@ -191,7 +192,7 @@ func ports(p *rest.Params) (rules []farm.Port, override bool) {
 			p.Fail("port_forwarding_override", "%s", err)
 		}
 		if rule.HostPort > 0 && taken[rule.HostPort] {
-			p.Fail("port_forwarding_override", "host_port %d is given twice", rule.HostPort)
+			p.Fail("port_forwarding_override", "host_port %d occurs twice", rule.HostPort)
 		}
 		taken[rule.HostPort] = true
 		rules = append(rules, rule)

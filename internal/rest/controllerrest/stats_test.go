@@ -46,43 +46,53 @@ func TestBasicRefusesByName(t *testing.T) {
 	for name, c := range map[string]struct{ path, body, want string }{
 		"priority": {
 			"/api/v1/vm", start(`,"priority":1`),
-			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"priority requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"priority as text": {
 			"/api/v1/vm", start(`,"priority":"999"`),
-			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"priority requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"priority in query": {
 			"/api/v1/vm?priority=5", start(``),
-			"priority needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"priority requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"usb": {
 			"/api/v1/vm", start(`,"usb_device":"phone"`),
-			"usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"usb_device requires the license tier enterprise, and this controller has basic: leave it out, " +
+				"or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"group": {
 			"/api/v1/vm", start(`,"group_id":"x"`),
-			"group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"group_id requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"usb of a restart": {
 			"/api/v1/rpc/vm/restart", `{"instance_id":"x","usb_device":"phone"}`,
-			"usb_device needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"usb_device requires the license tier enterprise, and this controller has basic: leave it out, " +
+				"or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"group of templates": {
 			"/api/v1/registry/vm/distribute", `{"template_id":"` + templateID +
 				`","group_id":"x"}`,
-			"group_id needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"group_id requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"groups at join": {
 			api.PathJoin, `{"protocol":1,"groups":["a"]}`,
-			"groups needs the tier enterprise, and this controller has basic: leave it out, or install a license " +
+			"groups requires the license tier enterprise, and this controller has basic: leave it out, or install " +
+				"a license " +
 				"(SVC_LICENSE_FILE)",
 		},
 		"nothing":          {"/api/v1/vm", start(``), ""},
@@ -117,7 +127,8 @@ func TestBasicHasNoGroups(t *testing.T) {
 		got := c.call(method, path, `{"name":"a"}`)
 		if got.code != 200 || got.Status != "FAIL" ||
 			got.Message != what+
-				" need the tier enterprise, and this controller has basic: install a license (SVC_LICENSE_FILE)" {
+				" require the license tier enterprise, and this controller has basic: install a license "+
+				"(SVC_LICENSE_FILE)" {
 			t.Errorf("%s: %d %s %q", route, got.code, got.Status, got.Message)
 		}
 	}

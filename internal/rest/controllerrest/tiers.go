@@ -64,11 +64,13 @@ func (g tierGate) isGiven(r *rest.Request) bool {
 // refusal is the response to a request that the active license does not cover.
 func (g tierGate) refusal(have farm.Tier) error {
 	if g.param == "" {
-		return farm.Refused("%s need the tier %s, and this controller has %s: install a license (SVC_LICENSE_FILE)",
+		return farm.Refused(
+			"%s require the license tier %s, and this controller has %s: install a license (SVC_LICENSE_FILE)",
 			g.what, g.needs, have)
 	}
 	return farm.Refused(
-		"%s needs the tier %s, and this controller has %s: leave it out, or install a license (SVC_LICENSE_FILE)",
+		"%s requires the license tier %s, and this controller has %s: leave it out, or install a license "+
+			"(SVC_LICENSE_FILE)",
 		g.param, g.needs, have)
 }
 

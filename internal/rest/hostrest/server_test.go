@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/full-scan?real_time=perhaps", "", 400, "real_time"},
 		{"POST", "/v1/full-scan", `{"path"`, 400, "The body is not a JSON object"},
 		{"POST", "/v1/full-scan", `path=%zz`, 400, "The body is a form that cannot be read"},
-		{"POST", "/v1/full-scan?path=/a", `path=/b`, 400, "path is given twice"},
+		{"POST", "/v1/full-scan?path=/a", `path=/b`, 400, "parameter path occurs twice"},
 		{"POST", "/v1/full-scan", "{" + strings.Repeat(" ", maxBodyBytes), 413, "The body is too large"},
 	} {
 		r := w.do(c.method, c.target, c.body)

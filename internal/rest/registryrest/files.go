@@ -60,7 +60,7 @@ func (s service) putFile(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Header.Get("Content-Range") != "" { // a range must not be stored as the whole file
-		return farm.Invalid("Content-Range", "is not taken: send the whole file again")
+		return farm.Invalid("Content-Range", "is not supported: send the whole file again")
 	}
 	body := rest.NewBody(w, r, idle, leastRate)
 	defer func() { _ = body.Close() }()

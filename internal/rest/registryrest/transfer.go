@@ -124,7 +124,7 @@ func (s service) putIndexChunk(r *http.Request, root string, body io.Reader) err
 	off, badOff := strconv.ParseInt(query.Get("off"), 10, 64)
 	of, badOf := strconv.ParseInt(query.Get("of"), 10, 64)
 	if badOff != nil || badOf != nil {
-		return farm.Invalid("off", "and of must be integers")
+		return farm.Invalid("off", "off and of must be integers")
 	}
 	piece := registry.IndexChunk{Root: root, Off: off, Of: of}
 	return s.reg.PutIndexChunk(r.Context(), r.PathValue("session"), r.PathValue("file"), piece, body)
