@@ -165,7 +165,8 @@ func survey(t *testing.T, b []byte) *Inventory {
 		t.Error("an error says nothing")
 	}
 	for _, w := range inv.Warnings {
-		if strings.Contains(w.Message, "internal error of the reader") || w.Message == "" || !strings.HasPrefix(w.Path, "/") {
+		if strings.Contains(w.Message, "internal error of the reader") || w.Message == "" ||
+			!strings.HasPrefix(w.Path, "/") {
 			t.Errorf("%s: %s", w.Path, w.Message)
 		}
 	}

@@ -57,7 +57,8 @@ func (s Source) checkTemplate(text string) error {
 	_, ok := layout.ParseID(id)
 	switch {
 	case id == allTemplates && !s.IsAllTemplates():
-		return fmt.Errorf("invalid source %q: * selects the latest tag of every template and cannot have another tag", text)
+		return fmt.Errorf("invalid source %q: * selects the latest tag of every template and cannot have another tag",
+			text)
 	case !ok && id != allTemplates:
 		return fmt.Errorf(
 			"invalid source %q: %q is not a template ID (a UUID such as c0847bc9-5d2d-4dbc-ba6a-240f7ff08032) or "+

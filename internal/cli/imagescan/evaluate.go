@@ -41,7 +41,8 @@ func (o *matchOptions) addFlags(cmd *cobra.Command) {
 		0, "maximum age of the vulnerability database, such as 120h (default: unlimited)")
 	fs.StringArrayVar(&o.vexPaths, "vex", nil,
 		"OpenVEX or CycloneDX file whose not affected and fixed statements suppress findings; repeatable")
-	fs.StringVar(&o.baselinePath, "baseline", "", "JSON report of an earlier scan (baseline); its findings are suppressed")
+	fs.StringVar(&o.baselinePath, "baseline", "",
+		"JSON report of an earlier scan (baseline); its findings are suppressed")
 	_ = cmd.RegisterFlagCompletionFunc("min-severity",
 		cobra.FixedCompletions([]string{"low", "medium", "high", "critical"}, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -93,7 +93,8 @@ func (s *Server) metricFamilies() []metric.Family {
 			func(w host.WorkStats) uint64 { return w.Updates }),
 		counter("database_update_failures", "Failed database updates",
 			func(w host.WorkStats) uint64 { return w.Failures }),
-		metric.CounterFamily(metricPrefix+"requests_refused_total", "Requests refused for lack of a valid token", &s.refusedRequests),
+		metric.CounterFamily(metricPrefix+"requests_refused_total", "Requests refused for lack of a valid token",
+			&s.refusedRequests),
 	}
 	return metric.WithOldNames(families, deprecatedNames)
 }

@@ -139,7 +139,7 @@ func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, found ro
 	case !a.started:
 		s.writeError(w, r, err)
 	default:
-		s.log.WarnContext(r.Context(), "an answer broke off", "path", found.path, "error", err.Error())
+		s.log.WarnContext(r.Context(), "sending a response failed", "path", found.path, "error", err.Error())
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -162,7 +162,7 @@ func (a *streamWriter) writeValue(v any) error {
 	e := json.NewEncoder(&a.buf)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("encode an answer: %w", err)
+		return fmt.Errorf("encode response: %w", err)
 	}
 	if a.buf.Len() >= chunkBytes {
 		return a.flush()

@@ -241,7 +241,8 @@ const (
 	maxVersionBytes = 512
 )
 
-var errNameTooLong = fmt.Errorf("the file has a package name of more than %d bytes, or a version of more than %d", maxNameBytes,
+var errNameTooLong = fmt.Errorf("the file has a package name of more than %d bytes, or a version of more than %d",
+	maxNameBytes,
 	maxVersionBytes)
 
 // displayPath formats a path for reports: from the root of the tree, with a leading slash.

@@ -8,7 +8,7 @@ import (
 
 // ErrNotDisk reports that a file is not a disk: nothing in it is what disks have at their beginning.
 var ErrNotDisk = errors.New(
-	"it is not a disk: there is neither a partition table in it nor a file system that is known here")
+	"not a disk image: no partition table and no supported file system found")
 
 // Advice about files other than disks.
 const (
@@ -56,7 +56,7 @@ var nonDiskSignatures = []struct {
 // notDiskError returns why data without a partition table and without a file system is refused.
 func notDiskError(r io.ReaderAt, size int64) error {
 	if size == 0 {
-		return fmt.Errorf("%w; it is empty: %s", ErrNotDisk, adviceFormats)
+		return fmt.Errorf("%w; the file is empty: %s", ErrNotDisk, adviceFormats)
 	}
 	for _, f := range nonDiskSignatures {
 		at := f.at
@@ -65,9 +65,9 @@ func notDiskError(r io.ReaderAt, size int64) error {
 		}
 		b := make([]byte, len(f.text))
 		if at >= 0 && at <= size-int64(len(b)) && readFullAt(r, b, at) == nil && string(b) == f.text {
-			return fmt.Errorf("%w; it is %s: %s", ErrNotDisk, f.name, f.todo)
+			return fmt.Errorf("%w; it looks like %s: %s", ErrNotDisk, f.name, f.todo)
 		}
 	}
-	return fmt.Errorf("%w (looked for GPT, MBR, ext2, ext3, ext4, APFS and the marks of others): %s", ErrNotDisk,
+	return fmt.Errorf("%w (looked for GPT, MBR, ext2, ext3, ext4, APFS and other known formats): %s", ErrNotDisk,
 		adviceFormats)
 }

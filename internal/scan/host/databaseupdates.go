@@ -96,12 +96,12 @@ func (h *Host) fetchDatabase(ctx context.Context, every time.Duration) error {
 	h.updateErr = err
 	if err != nil {
 		h.counters.failures.Add(1)
-		h.log.Warn("The vulnerability database could not be updated.", "error", err)
+		h.log.Warn("Update of the vulnerability database failed.", "error", err)
 		return err
 	}
 	if st.Outcome == update.Updated {
 		h.counters.updates.Add(1)
-		h.log.Info("A newer vulnerability database is in use.", "built", st.Info.Built)
+		h.log.Info("Vulnerability database updated.", "built", st.Info.Built)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (h *Host) UpdateDatabase(ctx context.Context) error {
 		return ErrClosed
 	}
 	if h.opts.Database.Listing == "" || h.opts.Database.Path == "" {
-		return errors.New("no address of newer databases is configured")
+		return errors.New("the URL for database updates is not configured (db-update-url)")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -23,7 +23,7 @@ type fullScan struct {
 }
 
 // errStopped is the cause of a full scan that a caller stopped.
-var errStopped = errors.New("it was stopped")
+var errStopped = errors.New("the full scan was stopped")
 
 // resolveDir returns the directory of a scan request as the walk sees it: links resolved.
 func (h *Host) resolveDir(path string) (string, error) {
@@ -34,7 +34,7 @@ func (h *Host) resolveDir(path string) (string, error) {
 		return "", fmt.Errorf("%w: %s is not an absolute path", ErrInvalidPath, path)
 	}
 	if h.checkHungMounts(h.runCtx); h.hungMounts.contains(filepath.Clean(path)) {
-		return "", fmt.Errorf("%w: the file system of %s does not answer", ErrInvalidPath, path)
+		return "", fmt.Errorf("%w: the file system of %s does not respond", ErrInvalidPath, path)
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -97,7 +97,7 @@ func (h *Host) matchError(err error) error {
 	if errors.Is(err, vulndb.ErrDamaged) {
 		h.setDatabaseError(err)
 	}
-	return fmt.Errorf("comparing packages with the database: %w", err)
+	return fmt.Errorf("match packages with the vulnerability database: %w", err)
 }
 
 // matchRun is one comparison.

@@ -233,7 +233,8 @@ func (f *fanotifyWatcher) readQueue(least int) (int, error) {
 		got, err := f.handleEvents(f.readBuf[:n])
 		count += got
 		if err != nil {
-			f.cfg.Log.Error("Decoding a fanotify event failed; all watched directories are scanned again.", "error", err)
+			f.cfg.Log.Error("Decoding a fanotify event failed; all watched directories are scanned again.", "error",
+				err)
 			f.cfg.addLostChanges(f.buffer)
 		}
 		if count > 4*manyEvents && least <= 0 {

@@ -32,7 +32,7 @@ type fanEvent struct {
 }
 
 // errInvalidFanEvent is the error for a buffer that the kernel does not write.
-var errInvalidFanEvent = errors.New("the kernel's list of changes makes no sense")
+var errInvalidFanEvent = errors.New("invalid fanotify event")
 
 // nextFanEvent decodes one event of a buffer.
 func nextFanEvent(buf []byte) (e fanEvent, rest []byte, err error) {

@@ -250,7 +250,9 @@ func (e *fsEventsSource) saveProgress() {
 		return
 	}
 	if err := (fsEventsProgress{e.volumes, id}).save(e.cfg.StatePath); err != nil {
-		e.cfg.Log.Warn("Saving the position in the event stream failed; after a restart some changes are reported again.", "error", err)
+		e.cfg.Log.Warn(
+			"Saving the position in the event stream failed; after a restart some changes are reported again.", "error",
+			err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

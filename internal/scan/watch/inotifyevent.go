@@ -16,7 +16,7 @@ type inoEvent struct {
 	name    string // empty for the directory itself
 }
 
-var errInvalidInoEvent = errors.New("the kernel's list of directory changes is invalid")
+var errInvalidInoEvent = errors.New("invalid inotify event")
 
 // nextInoEvent decodes one event of a buffer.
 func nextInoEvent(buf []byte) (e inoEvent, rest []byte, err error) {

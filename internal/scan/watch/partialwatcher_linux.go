@@ -159,7 +159,7 @@ func (p *partialWatcher) markWritten() {
 		flags := uint(unix.FAN_CLASS_NOTIF | unix.FAN_NONBLOCK | unix.FAN_CLOEXEC)
 		fd, err := unix.FanotifyInit(flags, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE|unix.O_NOATIME)
 		if err != nil {
-			p.cfg.Log.Warn("Files that are written on some file systems are not told.", "error", err)
+			p.cfg.Log.Warn("Changed files on some file systems are not reported.", "error", err)
 			return
 		}
 		p.writtenFD = fd
@@ -173,7 +173,7 @@ func (p *partialWatcher) markWritten() {
 			unix.AT_FDCWD,
 			m.mountPoint)
 		if err != nil {
-			p.cfg.Log.Warn("Files that are written on a file system are not told.", "mount", m.mountPoint, "error", err)
+			p.cfg.Log.Warn("Changed files on a file system are not reported.", "mount", m.mountPoint, "error", err)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (p *partialWatcher) start() {
 	go func() {
 		defer close(p.ended)
 		if err := p.loop(); err != nil {
-			p.cfg.Log.Error("Watching ended.", "method", string(Inotify), "error", err)
+			p.cfg.Log.Error("File watcher stopped.", "method", string(Inotify), "error", err)
 			p.cfg.addLostChanges(p.buffer)
 		}
 	}()
@@ -284,7 +284,7 @@ func (p *partialWatcher) handleRequests() bool {
 	p.mu.Unlock()
 	if t != nil && !leaving {
 		if err := p.setMounts(t, refused); err != nil {
-			p.cfg.Log.Error("Mounts are not followed.", "error", err)
+			p.cfg.Log.Error("Watching mounts failed.", "error", err)
 		}
 	}
 	return leaving
@@ -296,7 +296,7 @@ func (p *partialWatcher) reloadMounts() {
 		err = p.setMounts(t, p.allMounts(t))
 	}
 	if err != nil {
-		p.cfg.Log.Error("Mounts are not followed.", "error", err)
+		p.cfg.Log.Error("Watching mounts failed.", "error", err)
 	}
 }
 
@@ -322,7 +322,8 @@ func (p *partialWatcher) readInotify(least int) (count int, err error) {
 		for b := p.readBuf[:n]; len(b) > 0; count++ {
 			var e inoEvent
 			if e, b, err = nextInoEvent(b); err != nil {
-				p.cfg.Log.Error("read changed files failed", "error", err)
+				p.cfg.Log.Error("Decoding an inotify event failed; the package directories are scanned again.", "error",
+					err)
 				e = inoEvent{mask: unix.IN_Q_OVERFLOW}
 			}
 			p.trees.handleEvent(p.buffer, e)
@@ -354,7 +355,8 @@ func (p *partialWatcher) readWritten(least int) (count int, err error) {
 		for b := p.readBuf[:n]; len(b) > 0; count++ {
 			var e fanEvent
 			if e, b, err = nextFanEvent(b); err != nil {
-				p.cfg.Log.Error("read changed files failed", "error", err)
+				p.cfg.Log.Error("Decoding an inotify event failed; the package directories are scanned again.", "error",
+					err)
 				e = fanEvent{fd: -1, mask: unix.FAN_Q_OVERFLOW}
 			}
 			p.fileWritten(&e)

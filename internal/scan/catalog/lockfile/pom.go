@@ -28,7 +28,8 @@ const (
 
 var errTooManyProperties = fmt.Errorf("%w: the POM has more than %d properties", catalog.ErrTooLarge, maxProperties)
 
-var errExpansionTooLarge = fmt.Errorf("%w: the properties of the POM refer to each other without end", catalog.ErrTooLarge)
+var errExpansionTooLarge = fmt.Errorf("%w: the properties of the POM refer to each other without end",
+	catalog.ErrTooLarge)
 
 // pomTree is a tree for the reader of pom.xml files, which expands properties without limits: a few
 // lines could take all memory. A file that it would read is checked first, together with those

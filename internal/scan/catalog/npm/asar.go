@@ -65,7 +65,8 @@ func (AsarArchives) Extract(ctx context.Context, f *catalog.File) ([]catalog.Pac
 
 // Errors that stop the reading of an archive before its end.
 var (
-	errTooManyEntries  = fmt.Errorf("%w: the file index of the archive has more than %d entries", catalog.ErrTooLarge, maxEntries)
+	errTooManyEntries = fmt.Errorf("%w: the file index of the archive has more than %d entries", catalog.ErrTooLarge,
+		maxEntries)
 	errTooManyBadFiles = fmt.Errorf("%w: the remaining files of the archive are not read", catalog.ErrTooLarge)
 )
 

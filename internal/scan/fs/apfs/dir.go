@@ -141,7 +141,8 @@ func (f *FS) listDir(dir *inode) ([]fs.DirEntry, error) {
 	names := 0
 	err := f.scanRecords(f.entryKey(dir.stat.Inode, 0, ""), func(key, value []byte) bool {
 		if len(out) >= maxDirEntries || names > maxDirNameBytes {
-			bad = fmt.Errorf("it has more than %d entries or their names are too long: what is past them is not read",
+			bad = fmt.Errorf(
+				"the directory has more than %d entries, or too long names: the remaining entries are not read",
 				maxDirEntries)
 			return false
 		}

@@ -47,16 +47,16 @@ func (v *Volume) openFS(sb volumeSuperblock, xid uint64, name string) (*FS, erro
 		blockCache:  newGenerationCache[plainBlockKey, []byte](cachedPlainBlocks),
 	}
 	if f.tree, err = openTreeOfType(v.container.device, m, sb.treeType, sb.rootTree, xid); err != nil {
-		return nil, fmt.Errorf("the files of volume %q: %w", name, err)
+		return nil, fmt.Errorf("open files of volume %q: %w", name, err)
 	}
 	if sb.incompatFeatures&sealedVolume != 0 && sb.extentTree != 0 {
 		if f.extentTree, err = openTreeOfType(v.container.device, m, sb.extentTreeType, sb.extentTree,
 			xid); err != nil {
-			return nil, fmt.Errorf("the extents of volume %q: %w", name, err)
+			return nil, fmt.Errorf("open extents of volume %q: %w", name, err)
 		}
 	}
 	if _, err := f.readInode(rootInode); err != nil {
-		return nil, fmt.Errorf("the root directory of volume %q: %w", name, err)
+		return nil, fmt.Errorf("open root directory of volume %q: %w", name, err)
 	}
 	return f, nil
 }
@@ -129,7 +129,7 @@ func (f *FS) resolve(name string, follow bool) (*inode, error) {
 			continue
 		}
 		if links++; links > maxSymlinks {
-			return nil, fmt.Errorf("more than %d symbolic links on the way", maxSymlinks)
+			return nil, fmt.Errorf("the path has more than %d symbolic links", maxSymlinks)
 		}
 		target, err := f.linkTarget(n)
 		if err != nil {
@@ -146,7 +146,7 @@ func (f *FS) resolve(name string, follow bool) (*inode, error) {
 // childInode returns the inode of an entry of a directory.
 func (f *FS) childInode(dir *inode, name string) (*inode, error) {
 	if !dir.mode.IsDir() {
-		return nil, fmt.Errorf("not a directory on the way: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("a parent of the path is not a directory: %w", fs.ErrNotExist)
 	}
 	e, err := f.lookup(dir.stat.Inode, name)
 	if err != nil {
@@ -241,4 +241,4 @@ func (i fileInfo) ModTime() time.Time { return i.inode.modTime }
 func (i fileInfo) IsDir() bool        { return i.inode.mode.IsDir() }
 func (i fileInfo) Sys() any           { return &i.inode.stat }
 
-var errIsDir = errors.New("this is a directory")
+var errIsDir = errors.New("is a directory")

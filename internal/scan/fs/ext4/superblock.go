@@ -121,7 +121,7 @@ func readSuperblock(r io.ReaderAt) (*superblock, error) {
 	s.blockSize = minBlockSize << log
 	if s.hasChecksums() {
 		if b[checksumTypeOffset] != 1 {
-			return nil, fmt.Errorf("its checksums are of a kind (%d) that is not known here", b[checksumTypeOffset])
+			return nil, fmt.Errorf("unsupported checksum type (%d)", b[checksumTypeOffset])
 		}
 		if checksum(^uint32(0), b[:superChecksumOffset]) != le.Uint32(b[superChecksumOffset:]) {
 			return nil, damaged("its superblock is not what its checksum says")
@@ -138,9 +138,9 @@ func (s *superblock) checkSupported() error {
 	}
 	switch {
 	case s.incompat&hasJournalDev != 0:
-		return errors.New("it is the journal of another file system")
+		return errors.New("the device is the journal of another file system")
 	case s.incompat&^supportedFeatures != 0:
-		return fmt.Errorf("it uses features of ext4 that are not known here (%#x)", s.incompat&^supportedFeatures)
+		return fmt.Errorf("unsupported ext4 features (%#x)", s.incompat&^supportedFeatures)
 	case s.blocksPerGroup == 0 || s.inodesPerGroup == 0 || groups == 0:
 		return damaged("it has %d blocks in groups of %d and %d inodes in groups of %d", s.blockCount, s.blocksPerGroup,
 			s.inodeCount, s.inodesPerGroup)

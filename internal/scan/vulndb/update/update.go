@@ -126,7 +126,8 @@ func Update(ctx context.Context, o Options) (Status, error) {
 		defer release()
 		if o.Timeout > 0 {
 			var cancel func()
-			ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the update took longer than %s", o.Timeout))
+			ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout,
+				fmt.Errorf("the update took longer than %s", o.Timeout))
 			defer cancel()
 		}
 		var outcome Outcome
