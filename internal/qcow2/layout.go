@@ -151,7 +151,8 @@ func (b *Builder) mergeClusters() error {
 			out = append(out, s)
 		}
 		if s.dataBits&s.zeroBits != 0 {
-			return fmt.Errorf("a block near offset %d of the disk is marked as both data and zero", s.index*overlayClusterBytes)
+			return fmt.Errorf("a block near offset %d of the disk is marked as both data and zero",
+				s.index*overlayClusterBytes)
 		}
 	}
 	b.clusters = out
