@@ -36,12 +36,12 @@ func TestCheckLayers(t *testing.T) {
 		want   string
 	}{
 		"one":             {layers(1, layer(0, 1)), ""},
-		"none":            {nil, "stored in 0 layers"},
+		"none":            {nil, "has 0 layers"},
 		"most":            {layers(blob.MaxChain, layer(0, 1)), ""},
-		"more":            {layers(blob.MaxChain+1, layer(0, 1)), "stored in 129 layers"},
+		"more":            {layers(blob.MaxChain+1, layer(0, 1)), "has 129 layers"},
 		"nowhere":         {layers(1, api.PullLayer{IndexLength: 1}), "returned no URL"},
-		"without index":   {layers(1, layer(0, 0)), "has 0 bytes at 0"},
-		"before its file": {layers(1, layer(-1, 5)), "has 5 bytes at -1"},
+		"without index":   {layers(1, layer(0, 0)), "0 bytes at 0"},
+		"before its file": {layers(1, layer(-1, 5)), "5 bytes at -1"},
 		"largest index":   {layers(1, layer(9, blob.MaxIndex)), ""},
 		"larger index":    {layers(1, layer(9, blob.MaxIndex+1)), "bytes at 9"},
 		"most indexes":    {layers(2, layer(9, blob.MaxIndexes/2)), ""},
