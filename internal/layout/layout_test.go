@@ -368,10 +368,11 @@ func TestLargeConfigurations(t *testing.T) {
 		says string // "": accepted
 	}{
 		"as deep as can be": {deep(16), ""},
-		"too deep":          {deep(17), "more than 16 deep"},
-		"very deep":         {deep(9000), "more than 16 deep"},
-		"deep lists":        {`{"a":` + strings.Repeat("[", 17) + strings.Repeat("]", 17) + `}`, "more than 16 deep"},
-		"large":             {`{"a":"` + strings.Repeat("x", MaxConfig-100) + `"}`, ""},
+		"too deep":          {deep(17), "more than 16 levels deep"},
+		"very deep":         {deep(9000), "more than 16 levels deep"},
+		"deep lists": {`{"a":` + strings.Repeat("[", 17) + strings.Repeat("]", 17) +
+			`}`, "more than 16 levels deep"},
+		"large": {`{"a":"` + strings.Repeat("x", MaxConfig-100) + `"}`, ""},
 		"long as YAML": {strings.Repeat(`{"a":`, 15) + "[" + strings.Repeat("0,", 60_000) + "0]" +
 			strings.Repeat("}", 15), "as YAML"},
 	} {
