@@ -108,8 +108,9 @@ func TestAuthorityFiles(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "no public key", "# nothing\n": "no public key", line(a[0])[:40] + "\n": "line 1 is not a public key",
-		"\n" + line(a[0]) + "x": "line 2 is not", strings.Repeat(line(a[0])+"\n", maxKeys+1): "more than 100 keys",
-		strings.Repeat("x", 70<<10): "too long",
+		"\n" + line(a[0]) + "x":                    "line 2 is not",
+		strings.Repeat(line(a[0])+"\n", maxKeys+1): "more than 100 public keys",
+		strings.Repeat("x", 70<<10):                "too long",
 	} {
 		if _, err := ParseTrust([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.30q: want %q, got %v", text, want, err)
@@ -170,7 +171,7 @@ func TestLoadKey(t *testing.T) {
 	if err := os.WriteFile(p.path("two"), append(one, one...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := LoadKey(p.path("two")); err == nil || !strings.Contains(err.Error(), "2 keys") {
+	if key, err := LoadKey(p.path("two")); err == nil || !strings.Contains(err.Error(), "2 public keys") {
 		t.Errorf("of two keys: %x, %v", key, err)
 	}
 	if _, err := LoadKey(p.path("none")); !errors.Is(err, fs.ErrNotExist) {
