@@ -241,26 +241,28 @@ func TestGrantsAreChecked(t *testing.T) {
 	for words, do := range map[string]func() (Grants, error){
 		"group: must be":           func() (Grants, error) { return Grants{}.SetGroup(c, "", nil) },
 		"group: must be printable": func() (Grants, error) { return Grants{}.SetGroup(c, long, nil) },
-		"group: root has every":    func() (Grants, error) { return Grants{}.SetGroup(c, "ROOT", nil) },
+		"group: the permissions of root cannot be changed": func() (Grants, error) {
+			return Grants{}.SetGroup(c, "ROOT", nil)
+		},
 		`unknown permission "pull_vm"`: func() (Grants, error) {
 			return Grants{}.SetGroup(c, "a", []farm.Permission{"pull_vm"})
 		},
 		`unknown permission "root"`: func() (Grants, error) {
 			return Grants{}.SetGroup(c, "a", []farm.Permission{farm.PermRoot})
 		},
-		"id: must be the id": func() (Grants, error) {
+		"id: must be the ID": func() (Grants, error) {
 			return resources(farm.ResourcePermission{Type: "node"})
 		},
-		"id: must be the id of": func() (Grants, error) {
+		"id: must be the ID of": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a\n", Type: "node"})
 		},
-		"id: must be the id of a": func() (Grants, error) {
+		"id: must be the ID of a": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: strings.Repeat("x", maxResourceID+1), Type: "node"})
 		},
 		"id_type: must be id": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", IDType: "name", Type: "node"})
 		},
-		"type: the controller has": func() (Grants, error) {
+		"type: unknown resource type: at the controller": func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "template"})
 		},
 		"id: resource a occurs twice": func() (Grants, error) {
@@ -270,7 +272,7 @@ func TestGrantsAreChecked(t *testing.T) {
 		`unknown permission "pull" on a node`: func() (Grants, error) {
 			return resources(farm.ResourcePermission{ID: "a", Type: "node", Permissions: []farm.Permission{"pull"}})
 		},
-		"at most 10000": func() (Grants, error) {
+		"one permission group (10000) reached": func() (Grants, error) {
 			return resources(make([]farm.ResourcePermission, MaxGrantsOn+1)...)
 		},
 		"group: must be ": func() (Grants, error) { return Grants{}.SetResources(c, " a", nil) },
@@ -327,7 +329,7 @@ func TestAllResourcesAreBounded(t *testing.T) {
 		must(t, err)
 	}
 	_, err = g.SetResources(farm.ServiceController, "more", list[:1])
-	refusedWith(t, err, farm.CodeRefused, "at most 100000")
+	refusedWith(t, err, farm.CodeRefused, "(100000) reached")
 	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
 		t.Error(err)
 	}
@@ -457,7 +459,7 @@ func TestGroupsWithRightsAreBounded(t *testing.T) {
 		}
 	}
 	_, err := g.SetResources(farm.ServiceController, "more", list)
-	refusedWith(t, err, farm.CodeRefused, "1000 permission groups")
+	refusedWith(t, err, farm.CodeRefused, "limit of permission groups with resource rights (1000)")
 	if _, err = g.SetResources(farm.ServiceController, "0", list); err != nil {
 		t.Error(err)
 	}

@@ -126,7 +126,7 @@ func TestRingsAreStored(t *testing.T) {
 	}
 	good := storedRing{Form: 1, Keys: []storedKey{{Version: 1, Secret: make([]byte, 32)}}}
 	for words, change := range map[string]func(*storedRing){
-		"have form 2":     func(r *storedRing) { r.Form = 2 },
+		"have format 2":   func(r *storedRing) { r.Form = 2 },
 		"0 signing keys":  func(r *storedRing) { r.Keys = nil },
 		"65 signing keys": func(r *storedRing) { r.Keys = make([]storedKey, 65) },
 		"32 bytes":        func(r *storedRing) { r.Keys = []storedKey{{Version: 1, Secret: make([]byte, 33)}} },

@@ -364,9 +364,9 @@ func TestBodies(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"id":"a"}`:                       "a",
 		" {\n\"x\":[1],\"id\" : \"a\" }\n": "a",
-		`{"id":""}`:                        "id: is missing",
-		`{}`:                               "id: is missing",
-		`null`:                             "id: is missing",
+		`{"id":""}`:                        "id: is required",
+		`{}`:                               "id: is required",
+		`null`:                             "id: is required",
 		``:                                 "body: must be",
 		`{"id":1}`:                         "body: must be",
 		`{"id":"a"`:                        "body: must be",
@@ -383,7 +383,7 @@ func TestBodies(t *testing.T) {
 		strings.Contains(err.Error(), "topsecret") {
 		t.Errorf("%v", err)
 	}
-	if _, err := ParseShake([]byte(`{"id":"a"}`)); err == nil || !strings.Contains(err.Error(), "secret: is missing") {
+	if _, err := ParseShake([]byte(`{"id":"a"}`)); err == nil || !strings.Contains(err.Error(), "secret: is required") {
 		t.Errorf("%v", err)
 	}
 	if r, err := ParseShake([]byte(`{"secret":"s","id":"a"}`)); err != nil || r.ID != "a" || r.Secret != "s" {
@@ -414,11 +414,11 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// TestBodiesOfTaps: what is missing is named, and nothing of a body is in an error.
+// TestBodiesOfTaps: what is required is named, and nothing of a body is in an error.
 func TestBodiesOfTaps(t *testing.T) {
 	whole := func(n int) string { return `{"id":"a","secret":"geheim"` + strings.Repeat(" ", n-28) + "}" }
 	for body, want := range map[string]string{
-		`{"id":"a","secret":"s"}`: "", `{"id":"a"}`: "secret: is missing", `{"secret":"geheim"}`: "id: is missing",
+		`{"id":"a","secret":"s"}`: "", `{"id":"a"}`: "secret: is required", `{"secret":"geheim"}`: "id: is required",
 		`{"id":5,"secret":"geheim"}`: "body: must be a JSON object", ``: "body: must be", `geheim`: "body: must be",
 		whole(maxTapBody): "", whole(maxTapBody + 1): "larger than",
 	} {

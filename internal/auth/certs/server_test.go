@@ -91,7 +91,7 @@ func TestWrongPairs(t *testing.T) {
 		})
 	}
 	_, err := Open(Options{Cert: cert, Key: key, MinVersion: "1.1"})
-	wants(t, err, "TLS 1.1 has known weaknesses")
+	wants(t, err, "TLS 1.1 is insecure")
 }
 
 func TestVersions(t *testing.T) {

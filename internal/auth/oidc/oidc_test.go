@@ -367,9 +367,11 @@ func TestWrongOptions(t *testing.T) {
 		"the signer of login states":                 func(o *Options) { o.Signer = nil },
 		"the URL of the identity provider is not of": func(o *Options) { o.ProviderURL = "http://idp.test" },
 		"not of the form https://host":               func(o *Options) { o.ProviderURL = "idp.test" },
-		"of the provider is not of the form":         func(o *Options) { o.ProviderURL = "https://u:p@idp.test" },
-		"public URL of this service is not":          func(o *Options) { o.PublicURL = "ci.test" },
-		"service is not of the form https://host":    func(o *Options) { o.PublicURL = "https://ci.test/below" },
+		"of the identity provider is not of the form": func(o *Options) {
+			o.ProviderURL = "https://u:p@idp.test"
+		},
+		"public URL of this service is not":       func(o *Options) { o.PublicURL = "ci.test" },
+		"service is not of the form https://host": func(o *Options) { o.PublicURL = "https://ci.test/below" },
 	} {
 		o := Options{ClientID: clientID, ProviderURL: "https://idp.test", Signer: signer}
 		change(&o)

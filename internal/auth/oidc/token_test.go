@@ -183,17 +183,17 @@ func TestSignatures(t *testing.T) {
 		"wrong key":     {sign("RS256", stranger, "rsa", "JWT"), "failed to verify signature"},
 		"for secrecy":   {sign("RS256", stranger, "enc", "JWT"), "failed to verify signature"},
 		"private":       {sign("RS256", stranger, "private", "JWT"), "failed to verify signature"},
-		"shared secret": {sign("HS256", shared, "shared", "JWT"), `signed by "HS256"`},
-		"public as HS":  {sign("HS256", der, "rsa", "JWT"), `signed by "HS256"`},
-		"none":          {strings.TrimSuffix(head(`{"alg":"none"}`), parts[2]), `signed by "none"`},
-		"none, signed":  {head(`{"alg":"None","kid":"rsa"}`), `signed by "None"`},
+		"shared secret": {sign("HS256", shared, "shared", "JWT"), `signature algorithm "HS256"`},
+		"public as HS":  {sign("HS256", der, "rsa", "JWT"), `signature algorithm "HS256"`},
+		"none":          {strings.TrimSuffix(head(`{"alg":"none"}`), parts[2]), `signature algorithm "none"`},
+		"none, signed":  {head(`{"alg":"None","kid":"rsa"}`), `signature algorithm "None"`},
 		"alg twice":     {head(`{"alg":"HS256","alg":"RS256","kid":"rsa"}`), "malformed"},
-		"no alg":        {head(`{}`), `signed by ""`},
+		"no alg":        {head(`{}`), `signature algorithm ""`},
 		"crit":          {head(`{"alg":"RS256","kid":"rsa","crit":["b64"]}`), "requires unsupported extensions"},
 		"own key": {oidctest.SignWith(t,
 			jose.SigningKey{Algorithm: "RS256", Key: jose.JSONWebKey{Key: stranger, KeyID: "rsa"}}, "JWT",
 			claims), "failed to verify signature"},
-		"logout":            {sign("RS256", big, "rsa", "logout+jwt"), `is a "logout+jwt"`},
+		"logout":            {sign("RS256", big, "rsa", "logout+jwt"), `has the type "logout+jwt"`},
 		"long kid":          {sign("RS256", big, strings.Repeat("k", maxKeyID+1), "JWT"), "longer than 256"},
 		"long header":       {head(`{"alg":"RS256","x":"` + strings.Repeat("x", maxHeader) + `"}`), "not a JWT"},
 		"empty":             {"", "not a JWT"},
@@ -358,9 +358,9 @@ func TestWrongProviders(t *testing.T) {
 		path string
 		h    http.HandlerFunc
 	}{
-		"issuer mismatch":              {discoveryPath, describe(map[string]any{"issuer": "https://evil.test"})},
-		`gives the address "http://ev`: {discoveryPath, describe(map[string]any{"jwks_uri": "http://evil.test/keys"})},
-		`gives the address ""`:         {discoveryPath, describe(map[string]any{"token_endpoint": ""})},
+		"issuer mismatch":        {discoveryPath, describe(map[string]any{"issuer": "https://evil.test"})},
+		`has the URL "http://ev`: {discoveryPath, describe(map[string]any{"jwks_uri": "http://evil.test/keys"})},
+		`has the URL ""`:         {discoveryPath, describe(map[string]any{"token_endpoint": ""})},
 		"invalid response of": {
 			discoveryPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		},
@@ -370,7 +370,7 @@ func TestWrongProviders(t *testing.T) {
 		"not of the form https": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://evil.test/", http.StatusFound)
 		}},
-		"redirects": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
+		"unexpected redirect": {discoveryPath, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)
 		}},
 		"has no usable signature key": {"/keys", keysAnswer()},
@@ -449,10 +449,10 @@ func TestWrongExchanges(t *testing.T) {
 			"refused", text(400, `{"error":"invalid_grant","error_description":"<i>no\nmore</i>"}`),
 			403, "The identity provider refused the login (invalid_grant: <i>no more</i>).", "",
 		},
-		{"broken", text(500, `hidden-text`), 403, unusable, "answered with 500"},
+		{"broken", text(500, `hidden-text`), 403, unusable, "responded with status 500"},
 		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/token2", http.StatusTemporaryRedirect)
-		}, 503, away, "redirects"},
+		}, 503, away, "unexpected redirect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.idp.Instead("/token", c.h)
