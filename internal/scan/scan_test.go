@@ -12,7 +12,7 @@ func TestParseSource(t *testing.T) {
 		"registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032":          "",
 		"registry_template:C0847BC9-5D2D-4DBC-BA6A-240F7FF08032:v1:final": "",
 		"": "invalid source", "image.qcow2": "invalid source", "dir:": "after the colon is empty",
-		"docker:x":            `the type "docker"`,
+		"docker:x":            `type "docker"`,
 		"registry_template:x": "not a template ID", "registry_template:../../etc:v1": "not a template ID",
 		"registry_template:*:v1":                                  "cannot have another tag",
 		"registry_template:c0847bc9-5d2d-4dbc-ba6a-240f7ff08032:": "tag after the last colon is empty",
