@@ -110,7 +110,7 @@ func TestScanRefusals(t *testing.T) {
 		{"", scanText("") + "{}", 400, none},
 		{"", scanText("") + "x", 400, none},
 		{"", strings.Replace(scanText(""), `"matches":`, `"matches"`, 1), 400, none},
-		{"", scanText(`,"report":{}`), 400, "report: is there twice"},
+		{"", scanText(`,"report":{}`), 400, "report: occurs twice"},
 		{"", without("report"), 400, "report: is required"},
 		{"", without("scanner"), 400, "scanner: is required"},
 		{"", without("version"), 400, "version: is required"},

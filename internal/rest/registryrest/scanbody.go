@@ -147,7 +147,7 @@ func unread(err error) error {
 	case errors.As(err, &stored):
 		return stored.error
 	case errors.As(err, &tooLong):
-		return farm.Errorf(farm.CodeTooLarge, "The body is longer than %d bytes", tooLong.Limit)
+		return farm.Errorf(farm.CodeTooLarge, "The request body has more than %d bytes", tooLong.Limit)
 	case errors.As(err, &said):
 		return said
 	case errors.As(err, &wrong):

@@ -111,7 +111,7 @@ func (s service) put(w http.ResponseWriter, r *http.Request) error {
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return farm.Errorf(farm.CodeTooLarge, "The body is longer than %d bytes", tooLong.Limit)
+		return farm.Errorf(farm.CodeTooLarge, "The request body has more than %d bytes", tooLong.Limit)
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	}
