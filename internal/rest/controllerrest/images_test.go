@@ -294,7 +294,7 @@ func TestSaveAndRestartRefusals(t *testing.T) {
 		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"t","target_vm_id":"` + unknown + `"}`, "Not found"},
 		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"t","target_vm_id":"base"}`, "Not found"},
 		{"POST", "image", `{"id":"` + o.InstanceID + `","tag":"v1+x","target_vm_id":"` + templateID +
-			`"}`, "Template base has the tag v1+x already"},
+			`"}`, "Template base already has the tag v1+x"},
 		{
 			"POST", "image", `{"id":"` + waiting + `","tag":"t","new_template_name":"n"}`,
 			"Instance " + waiting + " cannot be saved: its state is Scheduling, and it must be Started",

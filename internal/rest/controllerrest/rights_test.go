@@ -163,7 +163,7 @@ func TestRightsOnNodes(t *testing.T) {
 		{"POST /api/v1/node/adopt", `{"node":"NODE","action":"keep"}`, "change_config", false, "200 "},
 		{
 			"PUT /api/v1/node/update", `{"node_ids":["NODE"]}`, "force_upgrade", false,
-			"200 Node open cannot be updated. This controller has no agent packages",
+			"200 Agent of node open cannot be updated. This controller has no agent packages",
 		},
 		{"DELETE /api/v1/registry/vm/remove?id=TEMPLATE", `{"node_ids":["NODE"]}`, "delete_template", false, "200 "},
 		{"POST /api/v1/registry/vm/distribute", distributes + `"NODE"]}`, "distribute", true, "200 "},
@@ -267,8 +267,8 @@ func TestActingGroups(t *testing.T) {
 				"request is made",
 			`,"group":""`: "400 group: is required: the name of the permission group for which the " +
 				"request is made",
-			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while permissions on single resources " +
-				"count; use group",
+			`,"group":"ci","group_id":"x"`: "400 group_id: cannot be used while resource rights " +
+				"are enforced; use group",
 			`,"group":"ops"`: "403 You are not a member of the permission group ops",
 			`,"group":"ci"`:  "200 ",
 		} {

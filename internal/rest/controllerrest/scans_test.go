@@ -140,7 +140,7 @@ func TestScansOverTheWire(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"older":     {scanAt(now.Add(-time.Second), nil), nil, 409, "newer results"},
+		"older":     {scanAt(now.Add(-time.Second), nil), nil, 409, "Newer host scan results"},
 		"too large": {large, nil, 413, "larger than"},
 		"unpacked":  {packed(large), []string{"Content-Encoding", "gzip"}, 413, "larger than"},
 		"no gzip":   {scanAt(now, nil), []string{"Content-Encoding", "gzip"}, 400, "Content-Encoding"},
