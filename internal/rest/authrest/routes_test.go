@@ -129,7 +129,7 @@ func TestHandshake(t *testing.T) {
 			}
 		}
 		if a := s.do(t, c, "POST /tap/v1/shake", `{"id":"ci"}`); a.code != 400 ||
-			!strings.Contains(a.text, "secret: is missing") {
+			!strings.Contains(a.text, "secret: is required") {
 			t.Errorf("%d %s", a.code, a.text)
 		}
 		if a := s.do(t, c, "GET /tap/v1/hand", ""); a.code != 401 {
@@ -346,7 +346,7 @@ func TestKeys(t *testing.T) {
 			code                        int
 		}{
 			{"GET ?id=nobody", "", "FAIL", "Not found", 200},
-			{"POST ", `{"id":"own","ttl":60,"groups":[]}`, "FAIL", "There is a key own already", 200},
+			{"POST ", `{"id":"own","ttl":60,"groups":[]}`, "FAIL", "API key own already exists", 200},
 			{"POST ", `{"ttl":60,"groups":[]}`, "FAIL", "id: is required", 400},
 			{"POST ", `{"id":"x","groups":[]}`, "FAIL", "ttl: is required", 400},
 			{"POST ", `{"id":"x","ttl":0,"groups":[]}`, "FAIL", "ttl: must be an integer between 1 and", 400},
@@ -358,8 +358,8 @@ func TestKeys(t *testing.T) {
 			{"PUT ", `{"id":"own","groups":["z"],"ttl":7200}`, "OK", "", 200},
 			{"PUT ", `{"id":"own","groups":["z"],"publicKey":"` + public + `"}`, "OK", "", 200},
 			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"` + public +
-				`"}`, "FAIL", "publicKey: cannot be changed", 400},
-			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"x"}`, "FAIL", "publicKey: cannot be changed", 400},
+				`"}`, "FAIL", "publicKey: the public key of an API key cannot be changed", 400},
+			{"PUT ", `{"id":"json","groups":["z"],"publicKey":"x"}`, "FAIL", "publicKey: the public key of an API key cannot be changed", 400},
 			{"PUT ?id=query&groups=y,z", "", "OK", "", 200},
 			{"PUT ", `{"id":"nobody","groups":[]}`, "FAIL", "Not found", 200},
 			{"PUT ", `{"groups":[]}`, "FAIL", "id: is required", 400},
@@ -418,7 +418,7 @@ func TestPermissions(t *testing.T) {
 				{"GET " + group, "", `"permissions":[]}`},
 				{"PUT " + group, `{}`, `"permissions: is required"`},
 				{"PUT " + group, `{"permissions":["root"]}`, `permissions: unknown permission`},
-				{"PUT " + path + "/group/root", `{"permissions":[]}`, `group: root has every permission`},
+				{"PUT " + path + "/group/root", `{"permissions":[]}`, `group: the permissions of root cannot be changed`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `","permissions":["` + right +
 					`"]},{"id":"y","id_type":"id","type":"` + kind +
 					`","permissions":[]}]`, `{"status":"OK","message":"Saved"}`},
@@ -428,7 +428,7 @@ func TestPermissions(t *testing.T) {
 				{"POST " + group + "/resources", `[{"id":"z","type":"` + kind + `","permissions":["` + right +
 					`"]}]`, `"message":"Saved"}`},
 				{"GET " + group + "/resources", "", `"body":[{"id":"z"`},
-				{"POST " + group + "/resources", `[{"id":"x","type":"` + other + `","permissions":[]}]`, `type: the `},
+				{"POST " + group + "/resources", `[{"id":"x","type":"` + other + `","permissions":[]}]`, `type: unknown resource type`},
 				{"POST " + group + "/resources", `[{"id":"x","id_type":"name","type":"` + kind +
 					`","permissions":[]}]`, `id_type: must be id`},
 				{"POST " + group + "/resources", `[{"id":"x","type":"` + kind + `"}]`, `permissions: is required`},
