@@ -118,7 +118,7 @@ var wounds = []struct {
 		do: func(t *testing.T, h *hurt) { flip(t, h.in(layout.VMDir, idB, "template.json"), 0) },
 	},
 	{
-		name: "template of a newer program", says: "newer program", loss: 1, deep: 1, left: 1, readable: 2,
+		name: "template of a newer program", says: "newer version", loss: 1, deep: 1, left: 1, readable: 2,
 		do: func(t *testing.T, h *hurt) {
 			must(t, os.WriteFile(h.in(layout.VMDir, idB, "template.json"), []byte(`{"schema":99}`), 0o644))
 		},

@@ -83,7 +83,7 @@ func (r *Registry) lease(root blob.Digest) error {
 	defer r.mu.Unlock()
 	switch problem := r.bad[root]; {
 	case problem != "":
-		return farm.Refused("damaged layer: file %s %s", root, problem)
+		return farm.Refused("layer file %s %s", root, problem)
 	case r.held[root] == nil:
 		return farm.NotFound()
 	}

@@ -198,7 +198,7 @@ func TestScanConflicts(t *testing.T) {
 	must(t, err)
 	defer d.Drop()
 	if err := d.Attach(summaryOf(1), strings.Repeat("0", 64)); farm.CodeOf(err) != farm.CodeConflict ||
-		!strings.Contains(err.Error(), "another content") {
+		!strings.Contains(err.Error(), "has changed") {
 		t.Error(err)
 	}
 	if err := attachScan(r, Ref{ID: idB}, summaryOf(1), "{}"); farm.CodeOf(err) != farm.CodeNotFound {
