@@ -128,6 +128,9 @@ var onlys = []only{
 		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched",
 		"internal/store", "github.com/google/uuid",
 	}, controllerPart},
+	{[]string{"internal/controller/payloads"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
 	{[]string{"internal/controller/agentupdate"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "github.com/google/uuid",
 	}, controllerPart},

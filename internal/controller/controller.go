@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -130,8 +131,8 @@ func (o Options) withDefaults() Options {
 	}
 	o.Limits = o.Limits.WithDefaults()
 	o.bounds = bounds{
-		saves: cmp.Or(o.bounds.saves, maxSaves), output: cmp.Or(o.bounds.output, maxAllOutput),
-		past: cmp.Or(o.bounds.past, maxPast), answers: o.bounds.answers, events: o.bounds.events,
+		saves: cmp.Or(o.bounds.saves, maxSaves), past: cmp.Or(o.bounds.past, maxPast),
+		output: o.bounds.output, answers: o.bounds.answers, events: o.bounds.events,
 	}
 	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, nodelink.DefaultAtOnce)
@@ -178,6 +179,7 @@ type Controller struct {
 	store     record.Store
 	tables    *record.Tables
 	placer    *placement.Placer
+	payloads  *payloads.Payloads
 	admission *admission.Limiter
 	metrics   metrics
 	scanTurns *scanLocks
@@ -215,6 +217,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
+	c.payloads = payloads.New(c.db, opts.bounds.output)
 	c.metrics, c.scanTurns = newMetrics(), newScanTurns()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{

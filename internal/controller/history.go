@@ -22,7 +22,7 @@ const (
 // archiveInstance moves the record of a finished instance into the history, in one transaction.
 func (c *Controller) archiveInstance(inst *farm.Instance, rev int64) []store.Change {
 	p := inst.Past(c.now())
-	return append(append(macpool.Free(c.tables, inst), c.dropScript(inst)...),
+	return append(append(macpool.Free(c.tables, inst), c.payloads.DeleteScript(inst)...),
 		store.Delete(c.tables.Instances, inst.ID, store.IfRev(rev)),
 		store.Put(c.tables.History, record.HistoryKey(p), p, store.Any))
 }

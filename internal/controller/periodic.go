@@ -19,7 +19,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("pending save requests", true, k.c.tidyPending),
 		job("the history", working, k.c.tidyHistory),
 		job("save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves),
-		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts),
+		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.payloads.PruneScripts),
 		job("errands", working && (k.moved.Swap(false) || sweep), k.c.tidyCacheJobs),
 		job("updates of agents", working && (k.renewed() || sweep), k.c.Updates.Continue),
 		job("removed nodes", sweep, k.c.tidyRemoved),

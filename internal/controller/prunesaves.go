@@ -13,8 +13,7 @@ import (
 const (
 	keepSaves    = 24 * time.Hour // how long a request is kept after its end
 	maxSaves     = 20000          // requests, beyond which the oldest ended ones are removed
-	keepLoose    = 10 * time.Minute
-	savesPerTick = 2000 // removals in one tick, so that a large number of them delays no other job
+	savesPerTick = 2000           // removals in one tick, so that a large number of them delays no other job
 )
 
 // tidyPending ends the save requests on which no instance works any longer.
@@ -43,7 +42,7 @@ func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Tim
 			return err
 		}
 	}
-	return c.tidyPieces(ctx, w, now)
+	return c.payloads.PruneChunks(ctx, w, now)
 }
 
 // tidySave ends a pending request whose instance does not work on it. The tables are not read at
@@ -59,34 +58,4 @@ func (c *Controller) tidySave(ctx context.Context, w *record.Term, s *farm.SaveR
 		return err
 	}
 	return c.endSave(ctx, w, s.ID, inst)
-}
-
-// tidyPieces removes the chunks that are no longer needed: scripts of requests that have ended,
-// everything of requests that are removed, and the oldest output when there is too much of it.
-func (c *Controller) tidyPieces(ctx context.Context, w *record.Term, now time.Time) error {
-	excess := -c.opts.bounds.output
-	for id, p := range c.tables.SaveChunks.All() {
-		if _, what := requestOf(id); what != pieceScript {
-			excess += len(p.Data)
-		}
-	}
-	for id, p := range c.tables.SaveChunks.All() {
-		request, what := requestOf(id)
-		s, _, ok := c.tables.Saves.Get(request)
-		script := what == pieceScript
-		switch {
-		case !ok && now.Sub(p.Made) >= keepLoose: // the request may be written until then
-		case ok && script && s.Status != farm.SavePending:
-		case !script && excess > 0:
-		default:
-			continue
-		}
-		if !script {
-			excess -= len(p.Data)
-		}
-		if err := w.Commit(ctx, store.Delete(c.tables.SaveChunks, id, store.Any)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

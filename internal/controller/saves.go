@@ -7,6 +7,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
+	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -71,9 +72,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 	}
 	accept = append(accept, store.Put(c.tables.Saves, req.ID, req, store.IfAbsent))
 	if len(ask.Script) > 0 {
-		script := &record.SaveChunk{Made: now, Data: ask.Script}
-		if err := c.store.Commit(ctx, store.Put(c.tables.SaveChunks, record.SaveScriptID(req.ID), script,
-			store.IfAbsent)); err != nil {
+		if err := c.payloads.StoreSaveScript(ctx, req.ID, ask.Script); err != nil {
 			return "", err
 		}
 	}
@@ -155,7 +154,7 @@ func (c *Controller) Save(ctx context.Context, id string) (*farm.SaveRequest, er
 	if s == nil {
 		return nil, farm.NotFound()
 	}
-	return c.withOutput(s, maxSaveOutput), nil
+	return c.payloads.WithOutput(s, payloads.MaxOutput), nil
 }
 
 // listedOutput is how much of a script's output an element of the list shows.
@@ -170,7 +169,7 @@ func (c *Controller) Saves(after string, limit int, fits func(*farm.SaveRequest)
 			break
 		}
 		if fits == nil || fits(s) {
-			list = append(list, c.withOutput(s, listedOutput))
+			list = append(list, c.payloads.WithOutput(s, listedOutput))
 		}
 	}
 	return list

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -88,8 +89,8 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	if s.Script == nil && status.Script != nil {
 		n.Script = scriptOf(status.Script)
 		n.Script.Stdout, n.Script.Stderr = nil, nil
-		n.StdoutBytes, n.StderrBytes = min(len(status.Script.Stdout), maxSaveOutput),
-			min(len(status.Script.Stderr), maxSaveOutput)
+		n.StdoutBytes = min(len(status.Script.Stdout), payloads.MaxOutput)
+		n.StderrBytes = min(len(status.Script.Stderr), payloads.MaxOutput)
 	}
 	switch status.Stage {
 	case api.TaskDone:

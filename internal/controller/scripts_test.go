@@ -154,7 +154,7 @@ func TestLooseScriptsGo(t *testing.T) {
 
 // script returns the startup script of an instance.
 func (c *cloud) script(inst *farm.Instance) ([]byte, error) {
-	return (&statusWriter{c: c.Controller, db: c.db}).Script(c.t.Context(), inst)
+	return c.payloads.Script(c.t.Context(), inst)
 }
 
 // TestScriptInTheRecord: instances of older releases have their script in the record.

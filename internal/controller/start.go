@@ -39,7 +39,7 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	if err := runChecks(ctx, c, startChecks, &checked); err != nil {
 		return nil, err
 	}
-	script := c.separateScript(&req)
+	script := c.payloads.SeparateScript(&req.Options, req.Caller)
 	instances := make([]*farm.Instance, req.Count)
 	ids := make([]string, req.Count)
 	for i := range instances {

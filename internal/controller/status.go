@@ -215,18 +215,7 @@ func (w *statusWriter) Resume(ctx context.Context, node string) {
 
 // Script implements nodelink.Instances.
 func (w *statusWriter) Script(ctx context.Context, inst *farm.Instance) ([]byte, error) {
-	id := inst.Options.ScriptID
-	if id == "" { // records of older releases have it themselves
-		return inst.Options.Script, nil
-	}
-	script, err := w.db.Tables.Scripts.Load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if script == nil {
-		return nil, fmt.Errorf("startup script %s not found in the store", id)
-	}
-	return script.Text, nil
+	return w.c.payloads.Script(ctx, inst)
 }
 
 // Apply writes the changes of statuses, as many at a time as fit.
@@ -309,7 +298,7 @@ func (w *statusWriter) addStatus(
 		}
 	}
 	if next.save != old.save && next.save.Script != old.save.Script {
-		if err := w.c.keepOutput(ctx, next.save.ID, status.Task.Script); err != nil {
+		if err := w.c.payloads.StoreOutput(ctx, next.save.ID, status.Task.Script); err != nil {
 			return true, err
 		}
 	}
