@@ -128,6 +128,10 @@ var onlys = []only{
 		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched",
 		"internal/store", "github.com/google/uuid",
 	}, controllerPart},
+	{[]string{"internal/controller/templates"}, []string{
+		"std", "api", "internal/auth", "internal/controller/record", "internal/farm", "internal/store",
+		"internal/transfer", "github.com/google/uuid",
+	}, controllerPart},
 	{[]string{"internal/controller/payloads"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

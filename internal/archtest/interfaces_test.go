@@ -17,7 +17,6 @@ var largeInterfaces = map[string]string{
 		"moves a layer between them",
 	"internal/cli/cloud.keyStore": "the commands work on the API or on a directory, and each has all operations " +
 		"on keys and permissions",
-	"internal/controller.Registry": "what the controller calls of a registry, local or over HTTP",
 	"internal/hv.Driver": "a hypervisor is supported as a whole; optional parts have interfaces that a " +
 		"driver may implement",
 	"internal/store.Backend": "a backend with transactions but without leases or watches cannot carry " +

@@ -63,7 +63,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		fine(t, c.ConfigureNode(ctx, a.id, NodeConfig{Capacity: &capacity}))
 		_, err = c.Distribute(ctx, DistributeRequest{TemplateID: templateID, Tag: "v1"})
 		fine(t, err)
-		fine(t, c.DeleteTemplate(ctx, templateID))
+		fine(t, c.Templates.Delete(ctx, templateID))
 		fine(t, c.DeleteNode(ctx, a.id))
 		fine(t, c.Disjoin(ctx, b.id, b.cred))
 		synctest.Wait()
@@ -94,7 +94,7 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 		opts := Options{Events: events.Options{Machine: "host", Push: to, Actor: actorOf}}
 		c.start(opts)
 		c.shelf.lost = true
-		if c.DeleteTemplate(context.WithValue(t.Context(), actorKey{}, anna), templateID) == nil {
+		if c.Templates.Delete(context.WithValue(t.Context(), actorKey{}, anna), templateID) == nil {
 			t.Fatal("the answer of the registry should have been lost")
 		}
 		c.stop()

@@ -54,7 +54,7 @@ type CacheJobView struct {
 // Distribute accepts a distribution and returns the id of its request once that is durable. The
 // nodes' orders are derived from the record.
 func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (string, error) {
-	detail, version, err := c.version(ctx, toPull, ask.TemplateID, tagOrNumber{ask.Tag, ask.Version})
+	detail, version, err := c.Templates.PullVersion(ctx, ask.TemplateID, ask.Tag, ask.Version)
 	if err != nil {
 		return "", err
 	}
@@ -84,24 +84,6 @@ func (c *Controller) Distribute(ctx context.Context, ask DistributeRequest) (str
 		return "", err
 	}
 	return e.ID, c.createCacheJob(ctx, e, recorded...)
-}
-
-// tagOrNumber selects a version of a template; the latest with neither.
-type tagOrNumber struct {
-	tag    string
-	number *int
-}
-
-// version returns a version in the registry to a caller with the required rights.
-func (c *Controller) version(
-	ctx context.Context, n requiredRight, id string, which tagOrNumber,
-) (api.TemplateDetail, api.TemplateVersion, error) {
-	detail, err := c.allowed(ctx, id, n)
-	if err != nil {
-		return detail, api.TemplateVersion{}, err
-	}
-	v, err := pickVersion(detail, which.tag, which.number)
-	return detail, v, err
 }
 
 // addressed returns the ids of nodes, sorted: the named ones, or all that the caller may address,
@@ -268,7 +250,7 @@ func (c *Controller) RemoveFromNodes(ctx context.Context, template string, ask N
 		nodes = slices.DeleteFunc(nodes, func(node string) bool { return !having[node] })
 	}
 	if len(having) == 0 {
-		if _, err := c.Template(ctx, template); farm.CodeOf(err) == farm.CodeNotFound {
+		if _, err := c.Templates.Get(ctx, template); farm.CodeOf(err) == farm.CodeNotFound {
 			return nil, err
 		}
 	}

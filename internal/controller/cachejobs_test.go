@@ -610,34 +610,34 @@ func TestDeleteAndRevert(t *testing.T) {
 			want string // requested from the registry, or the error
 		}{
 			"delete": {func() error {
-				return c.DeleteTemplate(t.Context(), strings.ToUpper(templateID))
+				return c.Templates.Delete(t.Context(), strings.ToUpper(templateID))
 			}, "delete"},
 			"latest": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "", nil)
+				return c.Templates.Revert(t.Context(), templateID, "", nil)
 			}, "revert v2 1 content-1"},
 			"tag": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "v1", nil)
+				return c.Templates.Revert(t.Context(), templateID, "v1", nil)
 			}, "revert v1 0 content-0"},
 			"number": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "", &one)
+				return c.Templates.Revert(t.Context(), templateID, "", &one)
 			}, "revert v2 1 content-1"},
 			"tag, number": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "v2", &one)
+				return c.Templates.Revert(t.Context(), templateID, "v2", &one)
 			}, "revert v2 1 content-1"},
 			"disagreeing": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "v1", &one)
-			}, "tag v1 is version 0, not 1: use only one of tag and version"},
+				return c.Templates.Revert(t.Context(), templateID, "v1", &one)
+			}, "tag v1 is version 0, not 1: give one of them"},
 			"unknown tag": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "v9", nil)
+				return c.Templates.Revert(t.Context(), templateID, "v9", nil)
 			}, "No such tag v9"},
 			"unknown no": {func() error {
-				return c.RevertTemplate(t.Context(), templateID, "", &nine)
+				return c.Templates.Revert(t.Context(), templateID, "", &nine)
 			}, "No such tag 9"},
 			"unknown id": {func() error {
-				return c.RevertTemplate(t.Context(), record.NewID(), "v9", nil)
+				return c.Templates.Revert(t.Context(), record.NewID(), "v9", nil)
 			}, "Not found"},
-			"deleted id":   {func() error { return c.DeleteTemplate(t.Context(), record.NewID()) }, "Not found"},
-			"deleted name": {func() error { return c.DeleteTemplate(t.Context(), "base") }, "Not found"},
+			"deleted id":   {func() error { return c.Templates.Delete(t.Context(), record.NewID()) }, "Not found"},
+			"deleted name": {func() error { return c.Templates.Delete(t.Context(), "base") }, "Not found"},
 		} {
 			c.shelf.mu.Lock()
 			c.shelf.changed = nil
@@ -653,7 +653,7 @@ func TestDeleteAndRevert(t *testing.T) {
 		}
 		c.wantState(o.InstanceID, farm.Started)
 		c.shelf.setDown(true)
-		if err := c.DeleteTemplate(t.Context(), templateID); farm.CodeOf(err) != farm.CodeUnavailable {
+		if err := c.Templates.Delete(t.Context(), templateID); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("with the registry away: %v", err)
 		}
 	})

@@ -22,23 +22,18 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
-	"github.com/buildyard/buildyard/internal/transfer"
 )
 
 // Registry is the part of a registry that the controller uses.
 type Registry interface {
-	List(ctx context.Context) ([]api.Template, error)
-	Detail(ctx context.Context, id string) (api.TemplateDetail, error)
-	Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error)
-	Disk(ctx context.Context) (api.DiskInfo, error)
+	templates.Registry
 	Status(ctx context.Context) (api.RegistryStatus, error)
-	Delete(ctx context.Context, id string) error
-	Revert(ctx context.Context, ref transfer.Ref) error
 }
 
 // Options configure a Controller. The durations must not be negative except where that is
@@ -72,9 +67,9 @@ type Options struct {
 	// The licensed features; nil: all of them.
 	License License
 
-	Permits placement.Policy // nil: every node is open to all callers
-	Rights  RightsQuery      // what callers may do at the registry; nil: everything
-	Files   FileStore        // stores what is too large for the store; nil: such content is not stored
+	Permits placement.Policy      // nil: every node is open to all callers
+	Rights  templates.RightsQuery // what callers may do at the registry; nil: everything
+	Files   FileStore             // stores what is too large for the store; nil: such content is not stored
 
 	ManageMACs bool            // instances get MAC addresses of a list
 	MACRange   farm.MACRange   // what the list is populated with
@@ -171,6 +166,7 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
+	Templates   *templates.Templates
 	License     License
 
 	opts      Options
@@ -187,8 +183,6 @@ type Controller struct {
 
 	watches watches
 	backing atomic.Bool // a backup is being read
-	configs configCache
-	known   *knownTemplates
 	keeping atomic.Bool // this replica holds the lease and decides the node states
 
 	alarmLog   alarmLog
@@ -231,7 +225,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: c.Link.Orphans})
 	}
 	c.Consoles = console.New(c.db, c.Link.Sessions)
-	c.known = newKnownTemplates(c)
+	c.Templates = templates.New(c.db, templates.Options{
+		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
+	})
 	c.admission = admission.New(c.db, opts.Limits)
 
 	var err error
@@ -258,8 +254,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 }
 
 var (
-	_ console.Nodes   = (*nodelink.Sessions)(nil)
-	_ macpool.Orphans = (*nodelink.Orphans)(nil)
+	_ console.Nodes    = (*nodelink.Sessions)(nil)
+	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
+	_ templates.Events = (*events.Log)(nil)
 )
 
 // linkOptions returns the options of the node link: the settings, and what it needs of other parts.
@@ -298,7 +295,7 @@ func (c *Controller) wiring() []part {
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},
 		{nil, c.Consoles.Observe, nil, nil},
 		{nil, nil, c.watchAlarms, nil},
-		{nil, nil, c.known.run, nil},
+		{nil, nil, c.Templates.Run, nil},
 		{nil, nil, c.campaign, c.runReconciler},
 		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},
 	}

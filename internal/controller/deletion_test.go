@@ -25,7 +25,7 @@ func TestDeletionsWithoutAnAnswer(t *testing.T) {
 				c.shelf.mu.Lock()
 				c.shelf.lost = true
 				c.shelf.mu.Unlock()
-				if err := c.DeleteTemplate(t.Context(), templateID); farm.CodeOf(err) != farm.CodeUnavailable {
+				if err := c.Templates.Delete(t.Context(), templateID); farm.CodeOf(err) != farm.CodeUnavailable {
 					t.Fatal(err)
 				}
 				c.shelf.mu.Lock()
@@ -67,14 +67,14 @@ func TestDeathInADeletion(t *testing.T) {
 				opts := Options{Events: events.Options{Machine: "host", Push: to}}
 				st, run := c.open(backend, opts)
 				time.Sleep(10 * time.Second)
-				if _, err := c.Template(t.Context(), templateID); err != nil {
+				if _, err := c.Templates.Get(t.Context(), templateID); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait() // its last known state is written, which may happen at any time after a read
 				backend.mu.Lock()
 				backend.left = step
 				backend.mu.Unlock()
-				_ = c.DeleteTemplate(t.Context(), templateID)
+				_ = c.Templates.Delete(t.Context(), templateID)
 				c.shelf.mu.Lock()
 				deleted := len(c.shelf.changed) > 0
 				c.shelf.gone = deleted
@@ -100,7 +100,7 @@ func TestDeathInADeletion(t *testing.T) {
 func TestUnknownTemplatesAreNotNoted(t *testing.T) {
 	withEvents(t, func(t *testing.T, c *cloud, to *inbox) {
 		settings := c.tables.Settings.Len()
-		if err := c.DeleteTemplate(t.Context(), record.NewID()); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.Templates.Delete(t.Context(), record.NewID()); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Error(err)
 		}
 		if c.tables.Settings.Len() != settings {

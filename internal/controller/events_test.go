@@ -210,12 +210,12 @@ func TestEventsOfTemplates(t *testing.T) {
 			t.Errorf("got %s, want %s", to.got, want)
 		}
 		to.clear()
-		if err := c.DeleteTemplate(t.Context(), templateID); err != nil {
+		if err := c.Templates.Delete(t.Context(), templateID); err != nil {
 			t.Fatal(err)
 		}
 		wantLines(t, to, "DeleteRegistryVm")
 		c.shelf.setDown(true)
-		if err := c.DeleteTemplate(t.Context(), templateID); err == nil {
+		if err := c.Templates.Delete(t.Context(), templateID); err == nil {
 			t.Error("deleted without a registry")
 		}
 		wantLines(t, to)

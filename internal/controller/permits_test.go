@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -160,7 +159,7 @@ func TestNeeds(t *testing.T) {
 	all := []string{"list_vms", "delete_vm", "revert"}
 	const notThere = "Not found"
 	uses := map[string]func(c *cloud) error{
-		"show": func(c *cloud) error { _, err := c.Template(c.t.Context(), templateID); return err },
+		"show": func(c *cloud) error { _, err := c.Templates.Get(c.t.Context(), templateID); return err },
 		"start": func(c *cloud) error {
 			_, err := c.Start(c.t.Context(), StartRequest{TemplateID: templateID, Count: 1})
 			return err
@@ -169,8 +168,8 @@ func TestNeeds(t *testing.T) {
 			_, err := c.Distribute(c.t.Context(), DistributeRequest{TemplateID: templateID})
 			return err
 		},
-		"revert": func(c *cloud) error { return c.RevertTemplate(c.t.Context(), templateID, "v2", nil) },
-		"delete": func(c *cloud) error { return c.DeleteTemplate(c.t.Context(), templateID) },
+		"revert": func(c *cloud) error { return c.Templates.Revert(c.t.Context(), templateID, "v2", nil) },
+		"delete": func(c *cloud) error { return c.Templates.Delete(c.t.Context(), templateID) },
 	}
 	for _, test := range []struct {
 		name, use   string
@@ -236,109 +235,4 @@ func errText(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// TestSavesNeedRights: a save with a revert is authorized as a revert too, by the registry or,
-// where that enforces no permissions, by the controller.
-func TestSavesNeedRights(t *testing.T) {
-	no := errors.New("no registry_delete")
-	for name, test := range map[string]struct {
-		rights api.CallerRights
-		on     []string
-		revert bool
-		want   string
-	}{
-		"a tag": {
-			api.CallerRights{Enforced: true, Managed: true}, []string{"save_image"}, false, "",
-		},
-		"a tag, with another right": {
-			api.CallerRights{Enforced: true, Managed: true},
-			[]string{"list", "push_tag"},
-			false, "You need the permission save_image on the template " + templateID,
-		},
-		"a tag, unlisted": {api.CallerRights{Enforced: true, Managed: true}, nil, false, "Not found"},
-		"a revert": {api.CallerRights{
-			Enforced: true, Managed: true, Permissions: []string{"revert"},
-		}, []string{"save_image", "delete_revert"}, true, ""},
-		"a revert without the permission": {
-			api.CallerRights{Enforced: true},
-			nil, true,
-			"Your credential needs the permission revert or save_revert at the registry",
-		},
-		"a revert with the permission": {
-			api.CallerRights{Enforced: true, Permissions: []string{"revert"}}, nil, true, "",
-		},
-		"a revert without the right": {api.CallerRights{
-			Enforced: true, Managed: true, Permissions: []string{"revert"},
-		}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
-		"a revert where nobody is judged":   {api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error()},
-		"a tag where nobody is judged":      {api.CallerRights{}, nil, false, ""},
-		"root, or without authentication":   {},
-		"a revert of root, who is not told": {revert: true},
-	} {
-		r := rights{}
-		ask := SaveImageRequest{SaveOptions: farm.SaveOptions{RevertBeforePush: test.revert}}
-		if test.rights.Permissions != nil || test.rights.Enforced || test.want != "" {
-			test.rights.Templates = map[string][]string{templateID: test.on}
-			r.CallerRights, ask.NoRevert = &test.rights, no
-		}
-		if got := errText(r.saves(ask, templateID)); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}
-
-// TestLayersAreNamedToPullers: details name the layer files to callers that may pull them.
-func TestLayersAreNamedToPullers(t *testing.T) {
-	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
-	inCloud(t, func(t *testing.T, c *cloud) {
-		c.shelf.suspend(api.StateRequirements{})
-		c.stop()
-		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, nil }})
-		for _, rights := range [][]string{{"list"}, {"list", "pull"}} {
-			may.Templates = map[string][]string{templateID: rights}
-			d, err := c.Template(t.Context(), templateID)
-			if err != nil || len(d.Versions) != 2 || len(d.Versions[1].StateFiles) != len(rights)-1 {
-				t.Errorf("with %v: %+v, %v", rights, d.Versions, err)
-			}
-		}
-	})
-}
-
-// TestListsAreWhatMayBeListed: lists have only what the caller may list, also where the registry's
-// response is shared.
-func TestListsAreWhatMayBeListed(t *testing.T) {
-	may := &api.CallerRights{Enforced: true, Managed: true, Permissions: []string{"list_vms"}}
-	var failure error
-	inCloud(t, func(t *testing.T, c *cloud) {
-		c.stop()
-		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) { return may, failure }})
-		list, err := c.Templates(t.Context())
-		if err != nil || len(list) != 0 || c.VisibleTemplates(t.Context())(templateID) {
-			t.Errorf("without rights: %v, %v", list, err)
-		}
-		may.Templates = map[string][]string{templateID: {"list"}}
-		if list, err = c.Templates(t.Context()); err != nil || len(list) != 1 ||
-			!c.VisibleTemplates(t.Context())(templateID) {
-			t.Errorf("with the right: %v, %v", list, err)
-		}
-		may.Permissions = nil
-		if _, err = c.Templates(
-			t.Context()); errText(err) != "Your credential needs the permission list_vms at the registry" ||
-			c.VisibleTemplates(t.Context())(templateID) {
-			t.Errorf("without the permission: %v", err)
-		}
-		failure = errors.New("connection refused")
-		if _, err = c.Templates(t.Context()); farm.CodeOf(err) != farm.CodeUnavailable ||
-			c.VisibleTemplates(t.Context())(templateID) {
-			t.Errorf("out of reach: %v", err)
-		}
-		for _, down := range []bool{false, true} { // also where the template is known
-			c.shelf.setDown(down)
-			if _, err = c.Start(t.Context(),
-				StartRequest{TemplateID: templateID, Count: 1}); farm.CodeOf(err) != farm.CodeUnavailable {
-				t.Errorf("a start: %v", err)
-			}
-		}
-	})
 }

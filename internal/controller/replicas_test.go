@@ -51,7 +51,7 @@ func newPair(t *testing.T) *pair {
 		p.start(i)
 	}
 	// The template is known: the first read of it writes nothing.
-	if err := p.ends[0].known.store(t.Context(), p.shelf.template()); err != nil {
+	if _, err := p.ends[0].Templates.Get(t.Context(), templateID); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()

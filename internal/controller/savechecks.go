@@ -15,7 +15,6 @@ type checkedSave struct {
 	SaveImageRequest
 	inst   *farm.Instance
 	detail api.TemplateDetail // of the template that gets the tag; zero for a new one
-	rights rights             // of the caller, on that template
 }
 
 // saveChecks are the checks of a request to save an instance. Those of types and lengths come before
@@ -24,8 +23,7 @@ type checkedSave struct {
 var saveChecks = []requestCheck[checkedSave]{
 	{"instance", checkSaved},
 	{"state of the instance", checkSavedState},
-	{"template", checkDestination},
-	{"rights on the template", checkSaveRights},
+	{"template, and the caller's rights on it", checkDestination},
 	{"name of the template", checkSaveName},
 	{"architecture", checkSaveArch},
 	{"tag", checkSaveTag},
@@ -45,15 +43,12 @@ func checkDestination(ctx context.Context, c *Controller, s *checkedSave) (err e
 	if s.createsTemplate() {
 		return nil
 	}
-	s.detail, s.rights, err = c.detail(ctx, s.TemplateID)
-	return err
-}
-
-func checkSaveRights(_ context.Context, _ *Controller, s *checkedSave) error {
-	if s.createsTemplate() {
-		return nil
+	if s.RevertBeforePush {
+		s.detail, err = c.Templates.ForSaveRevert(ctx, s.TemplateID, s.NoRevert)
+	} else {
+		s.detail, err = c.Templates.ForSave(ctx, s.TemplateID)
 	}
-	return s.rights.saves(s.SaveImageRequest, s.detail.ID)
+	return err
 }
 
 func checkSaveName(_ context.Context, _ *Controller, s *checkedSave) error {

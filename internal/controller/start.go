@@ -89,63 +89,6 @@ func owner(req StartRequest) string {
 	return host
 }
 
-// resolve finds the version for a start at the registry or, while that cannot be reached, in the
-// last known state of the template. The note is for the message of the instances.
-func (c *Controller) resolve(
-	ctx context.Context, id, tag string, number *int,
-) (ref farm.TemplateRef, note string, err error) {
-	detail, rights, err := c.detail(ctx, id)
-	if unreachable(err) && rights.known {
-		if err := rights.meets(toPull, strings.ToLower(id)); err != nil {
-			return ref, "", notInRegistry(err)
-		}
-		return c.resolveKnown(id, tag, number, err)
-	}
-	if err == nil {
-		err = rights.meets(toPull, detail.ID)
-	}
-	if err != nil {
-		return ref, "", notInRegistry(err)
-	}
-	version, err := pickVersion(detail, tag, number)
-	if err != nil {
-		return ref, "", err
-	}
-	ref = refOf(detail, version)
-	config, err := c.configs.get(ctx, c.opts.Registry, detail.ID, version)
-	if farm.CodeOf(err) == farm.CodeNoVersion { // reverted a moment ago
-		return ref, "", farm.Refused("No such tag %s", version.Tag)
-	}
-	if err = registryError(err); err == nil {
-		configure(&ref, config)
-		return ref, "", nil
-	}
-	known, _, _ := c.tables.KnownTemplates.Get(detail.ID)
-	if same, ok := known.Version(version.ContentID); ok && unreachable(err) { // nothing may have changed
-		return same, "", nil
-	}
-	return ref, "", err
-}
-
-// notInRegistry returns, for a template that does not exist, the text that clients compare; other
-// errors as they are.
-func notInRegistry(err error) error {
-	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Refused("VM not in the registry")
-	}
-	return err
-}
-
-// registryError keeps a registry's error of a lookup, of a refusal or of being unreachable, and
-// hides the details of other failures.
-func registryError(err error) error {
-	switch farm.CodeOf(err) {
-	case "", farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
-		return err
-	}
-	return farm.Unavailable(err, "The registry cannot be reached; try again")
-}
-
 func firstOf(values ...string) string {
 	for _, v := range values {
 		if v != "" {

@@ -30,7 +30,7 @@ var startChecks = []requestCheck[checkedStart]{
 
 // checkTemplate resolves the version.
 func checkTemplate(ctx context.Context, c *Controller, s *checkedStart) (err error) {
-	s.ref, s.note, err = c.resolve(ctx, s.TemplateID, s.Tag, s.Version)
+	s.ref, s.note, err = c.Templates.Resolve(ctx, s.TemplateID, s.Tag, s.Version)
 	return err
 }
 

@@ -2,8 +2,8 @@ package buildyard
 
 import (
 	"github.com/buildyard/buildyard/internal/auth"
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/placement"
+	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -34,7 +34,7 @@ func (p placementPolicy) Watch(changed func()) { p.authorizer.Watch(changed) }
 
 // rightsOf returns the query of the rights of a service's callers at a registry; nil without
 // authentication.
-func rightsOf(a *access, shelf pausable) controller.RightsQuery {
+func rightsOf(a *access, shelf pausable) templates.RightsQuery {
 	if a == nil {
 		return nil
 	}

@@ -109,6 +109,9 @@ func (e *Log) Hook() record.CommitHook {
 	return e.join
 }
 
+// Enabled reports whether events are on.
+func (e *Log) Enabled() bool { return e != nil }
+
 // Actor returns who makes a request.
 func (e *Log) Actor(ctx context.Context) farm.Actor { return e.actor(ctx) }
 

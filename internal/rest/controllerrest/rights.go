@@ -33,6 +33,6 @@ func (s *server) rights(r *rest.Request) (any, error) {
 		return out, nil
 	}
 	var err error
-	out.Registry, err = s.c.RegistryRights(r.Context(), strings.ToLower(template))
+	out.Registry, err = s.c.Templates.Rights(r.Context(), strings.ToLower(template))
 	return out, err
 }

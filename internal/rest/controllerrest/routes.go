@@ -195,7 +195,7 @@ func (s *server) status(r *rest.Request) (any, error) { return s.c.Status(r.Cont
 
 func (s *server) stats(*rest.Request) (any, error) { return s.c.Usage.Stats(), nil }
 
-func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.RegistryDisk(r.Context()) }
+func (s *server) registryDisk(r *rest.Request) (any, error) { return s.c.Templates.Disk(r.Context()) }
 
 // link adapts a handler of the node API: its bodies are typed and come from agents, so that they are decoded
 // directly into their types.

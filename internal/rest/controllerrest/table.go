@@ -176,7 +176,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	templates, err := s.c.Templates(r.Context())
+	templates, err := s.c.Templates.List(r.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -37,9 +37,9 @@ func (s *server) listTemplates(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if id != "" {
-		return s.c.Template(r.Context(), id)
+		return s.c.Templates.Get(r.Context(), id)
 	}
-	list, err := s.c.Templates(r.Context())
+	list, err := s.c.Templates.List(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *server) deleteTemplate(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.DeleteTemplate(r.Context(), id)
+	return nil, s.c.Templates.Delete(r.Context(), id)
 }
 
 func (s *server) revertTemplate(r *rest.Request) (any, error) {
@@ -71,7 +71,7 @@ func (s *server) revertTemplate(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return rest.Null, s.c.RevertTemplate(r.Context(), id, tag, number)
+	return rest.Null, s.c.Templates.Revert(r.Context(), id, tag, number)
 }
 
 // versionNumber reads the serial number of a version, which has two parameter names; nil when it is not given.

@@ -50,7 +50,7 @@ func (s *server) visibilityOf(r *rest.Request) visibility {
 	if !caller.Managed() || caller.Unlimited() {
 		return visibility{node: everything, template: everything}
 	}
-	ask := sync.OnceValue(func() func(string) bool { return s.c.VisibleTemplates(r.Context()) })
+	ask := sync.OnceValue(func() func(string) bool { return s.c.Templates.Visible(r.Context()) })
 	return visibility{
 		narrow:   true,
 		node:     func(id string) bool { return caller.Sees(farm.ResourceNode, id) },

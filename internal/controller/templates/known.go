@@ -1,4 +1,4 @@
-package controller
+package templates
 
 import (
 	"context"
@@ -22,6 +22,14 @@ const (
 	maxKnownBytes     = 64 << 10 // of the versions of one template
 )
 
+// Intervals and bounds of knownTemplates.
+const (
+	knownQueue      = 256
+	refreshInterval = time.Minute // between two comparisons with the registry's list
+	detailTimeout   = 5 * time.Second
+	resolveTimeout  = time.Minute
+)
+
 // templateMark distinguishes two states of a template without comparing all their versions.
 type templateMark struct {
 	name, arch, tag, contentID string
@@ -42,53 +50,52 @@ func markOf(d api.TemplateDetail) templateMark {
 // knownTemplates updates the records of known templates with every read of the registry. Readers
 // only queue what they found: no start waits for a write.
 type knownTemplates struct {
-	c     *Controller
-	queue chan api.TemplateDetail // without versions: the template is deleted
+	db       record.DB
+	registry Registry
+	isLeader func() bool
+	configs  *configCache
+	queue    chan api.TemplateDetail // without versions: the template is deleted
 
-	mu   sync.Mutex
-	seen map[string]templateMark // template id -> state that was queued or stored last
+	mu    sync.Mutex
+	marks map[string]templateMark // template id -> state that was queued or stored last
 }
 
-// Intervals and bounds of knownTemplates.
-const (
-	knownQueue   = 256
-	knownRefresh = time.Minute // between two comparisons with the registry's list
-	knownLook    = 5 * time.Second
-)
-
-func newKnownTemplates(c *Controller) *knownTemplates {
-	return &knownTemplates{c: c, queue: make(chan api.TemplateDetail, knownQueue), seen: map[string]templateMark{}}
+func newKnownTemplates(db record.DB, opts Options, configs *configCache) *knownTemplates {
+	return &knownTemplates{
+		db: db, registry: opts.Registry, isLeader: opts.IsLeader, configs: configs,
+		queue: make(chan api.TemplateDetail, knownQueue), marks: map[string]templateMark{},
+	}
 }
 
-// observe queues the state of a template that was read from the registry.
-func (k *knownTemplates) observe(d api.TemplateDetail) {
+// enqueue queues the state of a template that was read from the registry.
+func (k *knownTemplates) enqueue(d api.TemplateDetail) {
 	m := markOf(d)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.seen[d.ID] == m {
+	if k.marks[d.ID] == m {
 		return
 	}
-	if len(k.seen) >= 2*maxKnownTemplates { // they are compared again, which costs no write
-		clear(k.seen)
+	if len(k.marks) >= 2*maxKnownTemplates { // they are compared again, which costs no write
+		clear(k.marks)
 	}
 	select {
 	case k.queue <- d:
-		k.seen[d.ID] = m
+		k.marks[d.ID] = m
 	default: // the next read finds it again
 	}
 }
 
-// forget queues that the registry no longer has a template.
-func (k *knownTemplates) forget(id string) {
-	if _, _, ok := k.c.tables.KnownTemplates.Get(id); ok {
-		k.observe(api.TemplateDetail{Template: api.Template{ID: id}})
+// remove queues that the registry no longer has a template.
+func (k *knownTemplates) remove(id string) {
+	if _, _, ok := k.db.Tables.KnownTemplates.Get(id); ok {
+		k.enqueue(api.TemplateDetail{Template: api.Template{ID: id}})
 	}
 }
 
 // run stores what readers have queued, and on the leader compares the known templates with the
 // registry's list, until the context ends.
 func (k *knownTemplates) run(ctx context.Context) {
-	refresh := time.NewTicker(knownRefresh)
+	refresh := time.NewTicker(refreshInterval)
 	defer refresh.Stop()
 	for {
 		var id string
@@ -99,7 +106,7 @@ func (k *knownTemplates) run(ctx context.Context) {
 		case d := <-k.queue:
 			id, err = d.ID, k.store(ctx, d)
 		case <-refresh.C:
-			if k.c.keeping.Load() {
+			if k.isLeader() {
 				err = k.refresh(ctx)
 			}
 		}
@@ -107,41 +114,42 @@ func (k *knownTemplates) run(ctx context.Context) {
 			continue
 		}
 		k.mu.Lock()
-		delete(k.seen, id) // the next read tries again
+		delete(k.marks, id) // the next read tries again
 		k.mu.Unlock()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrConflict) && farm.CodeOf(err) != farm.CodeUnavailable {
-			k.c.log.WarnContext(ctx, "storing a template description failed", "template", id, "error", err)
+			k.db.Log.WarnContext(ctx, "known template not stored", "template", id, "error", err)
 		}
 	}
 }
 
 // store writes the state of a template, unless it is known already.
 func (k *knownTemplates) store(ctx context.Context, d api.TemplateDetail) error {
-	table := k.c.tables.KnownTemplates
-	had, rev, ok := table.Get(d.ID)
+	table := k.db.Tables.KnownTemplates
+	old, rev, ok := table.Get(d.ID)
 	if len(d.Versions) == 0 {
 		if !ok {
 			return nil
 		}
-		return k.c.store.Commit(ctx, store.Delete(table, d.ID, store.IfRev(rev)))
+		return k.db.Store.Commit(ctx, store.Delete(table, d.ID, store.IfRev(rev)))
 	}
 	if !ok && table.Len() >= maxKnownTemplates {
 		return nil
 	}
-	versions, err := k.resolve(ctx, d, had)
+
+	versions, err := k.resolve(ctx, d, old)
 	if err != nil {
 		return err
 	}
 	versions = newestWithin(versions, maxKnownBytes)
-	if len(versions) == 0 || ok && had.Name == d.Name && slices.Equal(had.Versions, versions) {
+	if len(versions) == 0 || ok && old.Name == d.Name && slices.Equal(old.Versions, versions) {
 		return nil
 	}
-	guard := store.IfAbsent
+	condition := store.IfAbsent
 	if ok {
-		guard = store.IfRev(rev)
+		condition = store.IfRev(rev)
 	}
-	next := &record.KnownTemplate{Name: farm.Clip(d.Name, maxField), Versions: versions, Changed: k.c.now()}
-	return k.c.store.Commit(ctx, store.Put(table, d.ID, next, guard))
+	next := &record.KnownTemplate{Name: farm.Clip(d.Name, maxField), Versions: versions, Changed: k.db.Now()}
+	return k.db.Store.Commit(ctx, store.Put(table, d.ID, next, condition))
 }
 
 // newestWithin returns the newest versions whose encoded size together is within a limit.
@@ -158,9 +166,9 @@ func newestWithin(versions []farm.TemplateRef, limit int) []farm.TemplateRef {
 // resolve returns the newest versions of a template with the fields of their configurations that a
 // start needs. Configurations of already known content are not read again.
 func (k *knownTemplates) resolve(
-	ctx context.Context, d api.TemplateDetail, had *record.KnownTemplate,
+	ctx context.Context, d api.TemplateDetail, old *record.KnownTemplate,
 ) ([]farm.TemplateRef, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	newest := d.Versions[max(0, len(d.Versions)-maxKnownVersions):]
 	out := make([]farm.TemplateRef, 0, len(newest))
@@ -169,13 +177,13 @@ func (k *knownTemplates) resolve(
 			continue // its bytes have no name that a cache could use
 		}
 		ref := refOf(d, v)
-		if old, ok := had.Version(v.ContentID); ok && old.Suspended == ref.Suspended {
-			ref.CPUs, ref.MemoryMB, ref.Needs, ref.Network, ref.VLAN = old.CPUs, old.MemoryMB, old.Needs, old.Network,
-				old.VLAN
+		if same, ok := old.Version(v.ContentID); ok && same.Suspended == ref.Suspended {
+			ref.CPUs, ref.MemoryMB, ref.Needs = same.CPUs, same.MemoryMB, same.Needs
+			ref.Network, ref.VLAN = same.Network, same.VLAN
 			out = append(out, ref)
 			continue
 		}
-		config, err := k.c.configs.get(ctx, k.c.opts.Registry, d.ID, v)
+		config, err := k.configs.get(ctx, d.ID, v)
 		switch farm.CodeOf(err) {
 		case "":
 			configure(&ref, config)
@@ -191,14 +199,14 @@ func (k *knownTemplates) resolve(
 // refresh reads the templates that nodes have cached, or that are known, if their state in the
 // registry's list has changed, and removes those that are deleted.
 func (k *knownTemplates) refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, knownRefresh)
+	ctx, cancel := context.WithTimeout(ctx, refreshInterval)
 	defer cancel()
-	list, err := k.c.opts.Registry.List(ctx)
+	list, err := k.registry.List(ctx)
 	if err != nil {
 		return registryError(err)
 	}
 	wanted := k.cached()
-	for id := range k.c.tables.KnownTemplates.All() {
+	for id := range k.db.Tables.KnownTemplates.All() {
 		wanted[id] = true
 	}
 	for _, t := range list {
@@ -209,27 +217,27 @@ func (k *knownTemplates) refresh(ctx context.Context) error {
 		if k.current(t) {
 			continue
 		}
-		look, cancel := context.WithTimeout(ctx, knownLook)
-		d, err := k.c.opts.Registry.Detail(look, t.ID)
+		detailCtx, cancel := context.WithTimeout(ctx, detailTimeout)
+		d, err := k.registry.Detail(detailCtx, t.ID)
 		cancel()
 		switch {
 		case err == nil:
-			k.observe(d)
+			k.enqueue(d)
 		case farm.CodeOf(err) != farm.CodeNotFound:
 			return registryError(err)
 		}
 	}
 	for id := range wanted {
-		k.forget(id)
+		k.remove(id)
 	}
 	return nil
 }
 
-// current reports whether the state that was seen last of a template is that of a list.
+// current reports whether the state that was queued last of a template is that of a list.
 func (k *knownTemplates) current(t api.Template) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	m, ok := k.seen[t.ID]
+	m, ok := k.marks[t.ID]
 	arch, _, _ := strings.Cut(m.arch, ",")
 	return ok && m.name == t.Name && arch == t.Arch && m.pushed == t.LastPush && m.versions == t.VersionCount
 }
@@ -237,44 +245,10 @@ func (k *knownTemplates) current(t api.Template) bool {
 // cached returns the ids of the templates of which some node has a version.
 func (k *knownTemplates) cached() map[string]bool {
 	ids := map[string]bool{}
-	for _, info := range k.c.tables.Infos.All() {
+	for _, info := range k.db.Tables.Infos.All() {
 		for _, t := range info.Templates {
 			ids[strings.ToLower(t.ID)] = true
 		}
 	}
 	return ids
-}
-
-// unreachable reports whether an error means that the registry did not answer. A registry that
-// refuses the controller's credentials did answer.
-func unreachable(err error) bool {
-	if farm.CodeOf(err) != farm.CodeUnavailable {
-		return false
-	}
-	e, _ := errors.AsType[*farm.Error](err)
-	return farm.CodeOf(e.Err) != farm.CodeUnauthenticated
-}
-
-// resolveKnown finds the version for a start in the last known state of its template, since the
-// registry cannot be reached, and returns a note for the instance's message.
-func (c *Controller) resolveKnown(id, tag string, number *int, away error) (farm.TemplateRef, string, error) {
-	var none farm.TemplateRef
-	cause, _ := errors.AsType[*farm.Error](away)
-	known, _, ok := c.tables.KnownTemplates.Get(strings.ToLower(id))
-	if !ok {
-		return none, "",
-			farm.Refused("Template %s is not in the controller's records, and the registry cannot be queried: %s", id,
-				cause.Message)
-	}
-	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
-	if err != nil {
-		return none, "",
-			farm.Refused(
-				"The requested version of template %s is not in the controller's records, and the registry cannot "+
-					"be queried: %s",
-				known.Name, cause.Message)
-	}
-	ref, _ := known.Version(picked.ContentID)
-	return ref, "the registry cannot be reached: tag " + ref.Tag +
-		" is taken from the last known state of the template", nil
 }

@@ -1,4 +1,4 @@
-package controller
+package templates
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/transfer"
 )
 
-// configCache caches the configuration of versions by content id, whose content never changes. The
-// zero value is ready.
+// configCache caches the configuration of versions by content id, whose content never changes.
 type configCache struct {
+	registry Registry
+
 	mu   sync.Mutex
 	byID map[string]api.TemplateConfig
 }
@@ -19,9 +20,8 @@ type configCache struct {
 // per version.
 const maxConfigs = 4096
 
-func (c *configCache) get(
-	ctx context.Context, reg Registry, id string, v api.TemplateVersion,
-) (api.TemplateConfig, error) {
+// get returns the configuration of a version of a template.
+func (c *configCache) get(ctx context.Context, id string, v api.TemplateVersion) (api.TemplateConfig, error) {
 	c.mu.Lock()
 	config, ok := c.byID[v.ContentID]
 	c.mu.Unlock()
@@ -29,7 +29,7 @@ func (c *configCache) get(
 		return config, nil
 	}
 	// The content id is necessary too: after a revert and a new push the number means other bytes.
-	config, err := reg.Info(ctx, transfer.Ref{ID: id, Version: &v.Number, ContentID: v.ContentID})
+	config, err := c.registry.Info(ctx, transfer.Ref{ID: id, Version: &v.Number, ContentID: v.ContentID})
 	if err != nil || v.ContentID == "" {
 		return config, err
 	}

@@ -1,11 +1,8 @@
 package controller
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -89,79 +86,5 @@ func TestReasonForWaitingKeepsTheNote(t *testing.T) {
 		if want := "there are no nodes; " + awayNote; inst.Message != want {
 			t.Errorf("message %q, want %q", inst.Message, want)
 		}
-	})
-}
-
-// TestKnownTemplatesFollowTheRegistry: what nodes have cached becomes known without a start, and a
-// deleted template is forgotten, whichever client deletes it.
-func TestKnownTemplatesFollowTheRegistry(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		known := func(want int, when string) {
-			t.Helper()
-			synctest.Wait()
-			if n := c.tables.KnownTemplates.Len(); n != want {
-				t.Errorf("%d templates are known %s, want %d", n, when, want)
-			}
-		}
-		a := c.join("one", 1)
-		time.Sleep(2 * knownRefresh)
-		known(0, "before anybody has asked for one")
-		a.info.Templates = []api.NodeTemplate{{ID: templateID, Name: "base", Tag: "v1", ContentID: "content-0"}}
-		a.contact()
-		time.Sleep(2 * knownRefresh)
-		known(1, "after a node has said that it has one")
-		before, _ := c.backend.Barrier(t.Context())
-		for range 3 {
-			if _, err := c.Template(t.Context(), templateID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if after, _ := c.backend.Barrier(t.Context()); after != before {
-			t.Errorf("looks that found nothing new wrote %d times", after-before)
-		}
-		setGone := func(gone bool) {
-			c.shelf.mu.Lock()
-			defer c.shelf.mu.Unlock()
-			c.shelf.gone = gone
-		}
-		setGone(true)
-		_, err := c.Start(t.Context(), StartRequest{TemplateID: templateID, Count: 1})
-		wantRefused(t, err, farm.CodeRefused, "VM not in the registry")
-		known(0, "after the registry had it no more")
-		setGone(false)
-		c.mustStart(StartRequest{})
-		known(1, "after it was pushed again")
-		if err := c.DeleteTemplate(t.Context(), templateID); err != nil {
-			t.Fatal(err)
-		}
-		known(0, "after it was deleted here")
-	})
-}
-
-// TestKnownTemplateIsBounded: of many or large versions the newest are stored.
-func TestKnownTemplateIsBounded(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		d := c.shelf.template()
-		d.Versions = nil
-		for n := range 3 * maxKnownVersions {
-			d.Versions = append(d.Versions,
-				api.TemplateVersion{Tag: fmt.Sprint("t", n), Number: n, ContentID: fmt.Sprint("c", n)})
-		}
-		keeps := func(want, last int) {
-			t.Helper()
-			if err := c.known.store(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
-			k, _, _ := c.tables.KnownTemplates.Get(d.ID)
-			if len(k.Versions) != want || k.Versions[want-1].Version != last {
-				t.Errorf("%d versions are kept, want %d: %+v", len(k.Versions), want, k.Versions[len(k.Versions)-1])
-			}
-		}
-		keeps(maxKnownVersions, 3*maxKnownVersions-1)
-		for i := range d.Versions {
-			d.Versions[i].Tag = strings.Repeat("x", maxKnownBytes/5)
-		}
-		keeps(4, 3*maxKnownVersions-1)
 	})
 }

@@ -1,0 +1,151 @@
+package templates
+
+import (
+	"context"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/transfer"
+)
+
+// Registry is the part of a registry that this package uses.
+type Registry interface {
+	List(ctx context.Context) ([]api.Template, error)
+	Detail(ctx context.Context, id string) (api.TemplateDetail, error)
+	Info(ctx context.Context, ref transfer.Ref) (api.TemplateConfig, error)
+	Disk(ctx context.Context) (api.DiskInfo, error)
+	Delete(ctx context.Context, id string) error
+	Revert(ctx context.Context, ref transfer.Ref) error
+}
+
+// Events records the events of deletions.
+type Events interface {
+	// Enabled reports whether events are recorded at all.
+	Enabled() bool
+	// Actor returns who makes a request.
+	Actor(ctx context.Context) farm.Actor
+	// With returns a writer whose commits have an event as well.
+	With(w store.Writer, event func() farm.Event) store.Writer
+}
+
+// Options configure Templates.
+type Options struct {
+	Registry Registry
+	Rights   RightsQuery // what callers may do at the registry; nil: everything
+	Events   Events
+	IsLeader func() bool // whether this replica compares the known templates with the registry's list
+}
+
+// Templates are the templates of the registry.
+type Templates struct {
+	db      record.DB
+	opts    Options
+	configs *configCache
+	known   *knownTemplates
+}
+
+// New returns the templates of a registry.
+func New(db record.DB, opts Options) *Templates {
+	configs := &configCache{registry: opts.Registry}
+	return &Templates{db: db, opts: opts, configs: configs, known: newKnownTemplates(db, opts, configs)}
+}
+
+// Run keeps the last known states of templates until the context ends.
+func (t *Templates) Run(ctx context.Context) { t.known.run(ctx) }
+
+// List returns the templates that the caller may list.
+func (t *Templates) List(ctx context.Context) ([]api.Template, error) {
+	r, err := t.rightsOn(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if !r.allows(listRight) {
+		return nil, listRight.forbidden()
+	}
+	list, err := t.opts.Registry.List(ctx)
+	if err != nil {
+		return nil, registryError(err)
+	}
+	if r.CallerRights == nil || !r.Managed {
+		return list, nil
+	}
+	hidden := func(one api.Template) bool { return !r.on(one.ID, listRight.right) }
+	return slices.DeleteFunc(slices.Clone(list), hidden), nil
+}
+
+// Visible returns which templates the caller may list, as far as that is known now.
+func (t *Templates) Visible(ctx context.Context) func(id string) bool {
+	r, err := t.rightsOn(ctx, "")
+	if err != nil || !r.allows(listRight) {
+		return func(string) bool { return false }
+	}
+	return func(id string) bool { return r.on(id, listRight.right) }
+}
+
+// Get returns one template with its versions; farm.CodeNotFound when it does not exist, or the
+// caller may not list it.
+func (t *Templates) Get(ctx context.Context, id string) (api.TemplateDetail, error) {
+	return t.allowed(ctx, id, listRight)
+}
+
+// PullVersion returns a version, and its template, to a caller that may pull it; with neither tag nor
+// number the latest.
+func (t *Templates) PullVersion(
+	ctx context.Context, id, tag string, number *int,
+) (api.TemplateDetail, api.TemplateVersion, error) {
+	return t.version(ctx, pullRight, id, tag, number)
+}
+
+// Revert removes a version of a template and all newer ones; with neither tag nor number the latest.
+// The registry is asked for exactly the version that was found here: a repeated call must not remove
+// one more.
+func (t *Templates) Revert(ctx context.Context, id, tag string, number *int) error {
+	detail, v, err := t.version(ctx, revertRight, id, tag, number)
+	if err != nil {
+		return err
+	}
+	err = t.opts.Registry.Revert(ctx,
+		transfer.Ref{ID: detail.ID, Tag: v.Tag, Version: &v.Number, ContentID: v.ContentID})
+	switch {
+	case err == nil:
+		return nil
+	case farm.CodeOf(err) == farm.CodeNoVersion: // reverted a moment ago
+		return farm.Refused("No such tag %s", v.Tag)
+	default:
+		return registryError(err)
+	}
+}
+
+// version returns a version, and its template, to a caller with the required right.
+func (t *Templates) version(
+	ctx context.Context, n requiredRight, id, tag string, number *int,
+) (api.TemplateDetail, api.TemplateVersion, error) {
+	detail, err := t.allowed(ctx, id, n)
+	if err != nil {
+		return detail, api.TemplateVersion{}, err
+	}
+	v, err := pickVersion(detail, tag, number)
+	return detail, v, err
+}
+
+// Disk returns the free space of the registry's disk.
+func (t *Templates) Disk(ctx context.Context) (api.DiskInfo, error) {
+	disk, err := t.opts.Registry.Disk(ctx)
+	if err != nil {
+		return api.DiskInfo{}, registryError(err)
+	}
+	return disk, nil
+}
+
+// registryError keeps a registry's error of a lookup, of a refusal or of being unreachable, and
+// hides the details of other failures.
+func registryError(err error) error {
+	switch farm.CodeOf(err) {
+	case "", farm.CodeNotFound, farm.CodeRefused, farm.CodeUnavailable, farm.CodeForbidden:
+		return err
+	}
+	return farm.Unavailable(err, "The registry cannot be reached; try again")
+}
