@@ -132,6 +132,9 @@ var onlys = []only{
 		"std", "api", "internal/auth", "internal/controller/record", "internal/farm", "internal/store",
 		"internal/transfer", "github.com/google/uuid",
 	}, controllerPart},
+	{[]string{"internal/controller/alarms"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm",
+	}, controllerPart},
 	{[]string{"internal/controller/payloads"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

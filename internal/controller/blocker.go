@@ -33,8 +33,8 @@ func (b blocker) Reasons() func(i *farm.Instance) string {
 	}
 }
 
-// orphanUsage returns the usage of a node by VMs without a record.
-func (c *Controller) orphanUsage(node string) placement.OtherUsage {
-	load, unreported := c.Link.Orphans.Usage(node)
+// Usage returns the usage of a node by VMs without a record.
+func (b blocker) Usage(node string) placement.OtherUsage {
+	load, unreported := b.c.Link.Orphans.Usage(node)
 	return placement.OtherUsage{Foreign: load, Untold: unreported}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
+	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
@@ -90,7 +92,7 @@ type Options struct {
 
 	DistributeAtOnce int // nodes that pull for distributions at a time
 
-	Alarms []AlarmSource // of parts outside of the controller
+	Alarms []alarms.Source // of parts outside of the controller
 }
 
 // bounds limits stored data for which no setting exists. Zero fields have the defaults; tests make
@@ -167,6 +169,7 @@ type Controller struct {
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
 	Templates   *templates.Templates
+	Alarms      *alarms.Alarms
 	License     License
 
 	opts      Options
@@ -184,9 +187,6 @@ type Controller struct {
 	watches watches
 	backing atomic.Bool // a backup is being read
 	keeping atomic.Bool // this replica holds the lease and decides the node states
-
-	alarmLog   alarmLog
-	diskAlarms alarmCache // of the registry and the nodes
 
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
@@ -215,7 +215,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.metrics, c.scanTurns = newMetrics(), newScanTurns()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
-		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: c.orphanUsage,
+		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
 		Settled: c.started.Add(opts.NodeTimeout), Round: c.metrics.round,
 	})
 	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
@@ -228,6 +228,13 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Templates = templates.New(c.db, templates.Options{
 		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
 	})
+	disks := alarms.NewDisks(c.db, opts.Registry.Disk)
+	c.Alarms = alarms.New(c.db, disks, slices.Concat([]alarms.Source{
+		c.Link.Orphans.Alarms,
+		alarms.FromMessage(api.AlarmPackages, opts.Packages.Problem, "Look at the directory of the agent packages."),
+		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
+		c.Events.Alarms, disks.Alarms,
+	}, opts.Alarms)...)
 	c.admission = admission.New(c.db, opts.Limits)
 
 	var err error
@@ -294,7 +301,7 @@ func (c *Controller) wiring() []part {
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},
 		{c.Usage.Load, c.Usage.Observe, c.Usage.Run, nil},
 		{nil, c.Consoles.Observe, nil, nil},
-		{nil, nil, c.watchAlarms, nil},
+		{nil, nil, c.Alarms.Run, nil},
 		{nil, nil, c.Templates.Run, nil},
 		{nil, nil, c.campaign, c.runReconciler},
 		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},

@@ -12,7 +12,7 @@ func (c *Controller) Status(ctx context.Context) api.ControllerStatus {
 		Status: "Running", Version: c.opts.Version, RegistryAddress: c.opts.RegistryAddress,
 		RegistryStatus: "Running", License: string(c.License.Tier()), LicenseExpires: c.License.Expires(),
 	}
-	s.ActiveAlarms, s.UnknownVMs = c.Alarms(), c.Link.Orphans.Total()
+	s.ActiveAlarms, s.UnknownVMs = c.Alarms.Active(), c.Link.Orphans.Total()
 	for _, a := range s.ActiveAlarms {
 		s.Alarms = append(s.Alarms, a.Message)
 	}

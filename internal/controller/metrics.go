@@ -36,7 +36,7 @@ func (c *Controller) Families() []metric.Family {
 		metric.GaugeFamily("buildyard_event_records", "Event records that have not been delivered to all targets",
 			func() float64 { return float64(c.tables.Events.Len()) }),
 		metric.GaugeFamily("buildyard_alarms", "Active alarms",
-			func() float64 { return float64(len(c.Alarms())) }),
+			func() float64 { return float64(len(c.Alarms.Active())) }),
 		metric.GaugeFamily("buildyard_leader", "1 if leader, else 0",
 			func() float64 { return boolValue(c.keeping.Load()) }),
 	)

@@ -21,6 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/admission"
+	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -249,7 +250,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 		ManageMACs: s.settings.Bool(config.ManageMACs), MACRange: macs,
 		CentralLog: s.settings.Bool(config.CentralLogging), DistributeAtOnce: s.settings.Int(config.DistributeAtOnce),
 		Packages: s.packages, NoNodeUpgrades: s.settings.Bool(config.NoNodeUpgrades),
-		Chores: s.jobs, Alarms: []controller.AlarmSource{s.exposureAlarms, s.diskAlarms},
+		Chores: s.jobs, Alarms: []alarms.Source{s.exposureAlarms, s.diskAlarms},
 	})
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/agent/host"
 	"github.com/buildyard/buildyard/internal/config"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/store/backup"
 	"github.com/buildyard/buildyard/internal/store/etcd"
@@ -30,10 +30,10 @@ func (s *ControllerService) diskAlarms() (list []api.Alarm) {
 			Action: "Free space on the disk of " + config.DataDir + "; writes resume automatically.",
 		})
 	}
-	if free, total := s.dataDisk(); controller.DiskLow(free, total) {
+	if free, total := s.dataDisk(); alarms.DiskLow(free, total) {
 		list = append(list, api.Alarm{
 			Name: api.AlarmDataDisk, Message: "The disk of the controller's data directory is filling up: " +
-				controller.DiskText(free, total),
+				alarms.DiskText(free, total),
 			Action: "Free space: the controller rejects writes when the disk is full.",
 		})
 	}

@@ -1,0 +1,104 @@
+package alarms
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+const (
+	registryTimeout = 5 * time.Second
+	lowBytes        = 10 << 30 // more free space than this is enough on a disk of any size
+	maxNodes        = 10       // that have an alarm each
+)
+
+// Disks checks the free space of the disks of the registry and the nodes.
+type Disks struct {
+	db       record.DB
+	registry func(ctx context.Context) (api.DiskInfo, error)
+
+	mu   sync.Mutex
+	list []api.Alarm // of the last check
+}
+
+// NewDisks returns the check of the disks; registry returns the free space of the registry's disk.
+func NewDisks(db record.DB, registry func(ctx context.Context) (api.DiskInfo, error)) *Disks {
+	return &Disks{db: db, registry: registry}
+}
+
+// Alarms is the Source with the alarms of the last check.
+func (d *Disks) Alarms() []api.Alarm {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.list)
+}
+
+func (d *Disks) check(ctx context.Context) {
+	list := append(d.ofRegistry(ctx), d.ofNodes()...)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = list
+}
+
+// DiskLow reports whether free space is so short that an operator has to act. On a disk of any size
+// that is before the store refuses changes, which it does below an eighth of a small one.
+func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < lowBytes }
+
+// DiskText returns "X MiB of Y MiB free".
+func DiskText(free, total int64) string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%d MiB of %d MiB free", free/mib, total/mib)
+}
+
+// ofRegistry returns the alarm of the registry's disk; none when it cannot be read.
+func (d *Disks) ofRegistry(ctx context.Context) []api.Alarm {
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	disk, err := d.registry(ctx)
+	if err != nil || !DiskLow(disk.Free, disk.Total) {
+		return nil
+	}
+	return []api.Alarm{{
+		Name:    api.AlarmRegistryDisk,
+		Message: "The registry's disk is filling up: " + DiskText(disk.Free, disk.Total),
+		Action:  "Delete unused templates, revert unused tags, or add disk space to the registry.",
+	}}
+}
+
+// ofNodes returns an alarm for each node with little free space, and one for those beyond maxNodes.
+func (d *Disks) ofNodes() (list []api.Alarm) {
+	var low []*farm.NodeInfo
+	for _, info := range d.db.Tables.Infos.All() {
+		if DiskLow(info.FreeDisk, info.DiskSize) {
+			low = append(low, info)
+		}
+	}
+	slices.SortFunc(low, func(a, b *farm.NodeInfo) int { return cmp.Compare(a.FreeDisk, b.FreeDisk) })
+	for i, info := range low {
+		node, _, ok := d.db.Tables.Nodes.Get(info.NodeID)
+		if !ok || node.State == farm.NodeOffline {
+			continue
+		}
+		if len(list) == maxNodes {
+			return append(list, api.Alarm{
+				Name:    api.AlarmNodeDisk,
+				Message: fmt.Sprintf("%d more nodes have little free disk space", len(low)-i),
+				Action:  "Show them: buildyard node list -o wide.",
+			})
+		}
+		list = append(list, api.Alarm{
+			Name: api.AlarmNodeDisk, Subject: node.ID,
+			Message: fmt.Sprintf("The disk of node %s is filling up: %s", node.Name,
+				DiskText(info.FreeDisk, info.DiskSize)),
+			Action: "Free space on the disk of its VMs and template cache.",
+		})
+	}
+	return list
+}
