@@ -217,6 +217,8 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
 		Settled: c.started.Add(opts.NodeTimeout), Round: c.metrics.round,
+		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(c.tables, inst) },
+		Terminate: c.end, Stopped: c.stopped,
 	})
 	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
 	c.Link = nodelink.New(c.db, c.linkOptions())

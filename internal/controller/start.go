@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/admission"
+	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
 )
 
 // MaxCount is how many instances one request may start.
@@ -53,7 +56,30 @@ func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, err
 	}
 	release := c.MACs.Assign(instances)
 	defer release()
-	return ids, c.create(ctx, instances, script, m)
+	creation := placement.Creation{
+		Instances: instances, Script: script,
+		Admit: func(pending []*farm.Instance) (func(), error) {
+			return c.admission.Admit(req.Caller, demandOf(pending, script))
+		},
+	}
+	if m != nil {
+		creation.Key = m
+	}
+	return ids, c.placer.Create(ctx, creation)
+}
+
+// demandOf returns what pending instances and their script count against the limits of a caller.
+func demandOf(pending []*farm.Instance, script []store.Change) (more admission.Amounts) {
+	for _, inst := range pending {
+		more[admission.Instances]++
+		more[admission.InstancesSize] += int64(record.InstanceSize(inst))
+	}
+	for _, change := range script {
+		if s, ok := change.Value().(*record.Script); ok {
+			more[admission.ScriptsSize] += int64(s.Size)
+		}
+	}
+	return more
 }
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {

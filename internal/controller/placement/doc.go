@@ -1,5 +1,5 @@
-// Package placement places pending instances on nodes: it feeds the scheduler's index with every
-// change of the records and carries out its decisions.
+// Package placement creates instances and places pending ones on nodes: it feeds the scheduler's index
+// with every change of the records and carries out its decisions.
 //
 // It excludes the decisions (internal/sched), and everything that keeps an instance from being placed
 // but the nodes: its Blocker knows that.

@@ -23,6 +23,12 @@ type Options struct {
 	Others  func(node string) OtherUsage
 	Settled time.Time             // when Others may change without a call of Touch
 	Round   func(began time.Time) // is called after each round of the scheduler
+
+	// AssignMAC returns the changes that assign the MAC address of a new instance to it.
+	AssignMAC func(inst *farm.Instance) []store.Change
+	// Terminate ends an instance of a creation that has failed.
+	Terminate func(ctx context.Context, w store.Writer, id string) error
+	Stopped   <-chan struct{} // is closed when the process ends
 }
 
 // Blocker keeps instances from the scheduler.

@@ -138,28 +138,28 @@ func (p *Placer) takeBackLocked(id string) {
 	p.setInstanceLocked(id)
 }
 
-// Draft is an instance that is about to be created: as it was requested and, where a node is free
+// draft is an instance that is about to be created: as it was requested and, where a node is free
 // for it, as placed there.
-type Draft struct {
-	Asked, Placed *farm.Instance // Placed: nil when it has to wait
-	Node          string
-	at            indexedNode // that node when it was decided on
+type draft struct {
+	requested, placed *farm.Instance // placed: nil when it has to wait
+	node              string
+	at                indexedNode // that node when it was decided on
 }
 
-// Admit decides on instances before they exist, so that they are placed from the first moment on.
+// admit decides on instances before they exist, so that they are placed from the first moment on.
 // The returned leader term must write them; it is nil when this replica does not decide, or none
 // could be placed.
-func (p *Placer) Admit(instances []*farm.Instance) ([]Draft, *record.Term) {
-	drafts := make([]Draft, len(instances))
+func (p *Placer) admit(instances []*farm.Instance) ([]draft, *record.Term) {
+	drafts := make([]draft, len(instances))
 	for i, inst := range instances {
-		drafts[i].Asked = inst
+		drafts[i].requested = inst
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.term == nil {
 		return drafts, nil
 	}
-	own := make(map[string]*Draft, len(drafts))
+	own := make(map[string]*draft, len(drafts))
 	for i, inst := range instances {
 		if p.o.Blocker.Blocked(inst) {
 			continue
@@ -175,12 +175,12 @@ func (p *Placer) Admit(instances []*farm.Instance) ([]Draft, *record.Term) {
 		case d == nil:
 			p.found = append(p.found, p.decisionLocked(a))
 		case there:
-			d.Placed, d.Node, d.at = placed(d.Asked, node.record, a.Device, now), a.NodeID, node
+			d.placed, d.node, d.at = placed(d.requested, node.record, a.Device, now), a.NodeID, node
 			some = true
 		}
 	}
 	for id, d := range own {
-		if d.Placed == nil { // not yet a request that the next pass could place
+		if d.placed == nil { // not yet a request that the next pass could place
 			p.index.RemoveInstance(id)
 		}
 	}
@@ -193,12 +193,12 @@ func (p *Placer) Admit(instances []*farm.Instance) ([]Draft, *record.Term) {
 	return drafts, p.term
 }
 
-// Dismiss undoes the decisions of Admit for instances that were not created.
-func (p *Placer) Dismiss(drafts []Draft) {
+// dismiss undoes the decisions of admit for instances that were not created.
+func (p *Placer) dismiss(drafts []draft) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range drafts {
-		p.takeBackLocked(d.Asked.ID)
+		p.takeBackLocked(d.requested.ID)
 	}
 	p.Wake()
 }
@@ -208,11 +208,6 @@ func (p *Placer) Decide(instance, node string) Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.decisionLocked(sched.Assignment{RequestID: instance, NodeID: node})
-}
-
-// Claim returns the change that goes with the creation of placed instances on the node of a draft.
-func (d Draft) Claim(t *record.Tables, devices bool) store.Change {
-	return claim(t, d.Node, d.at, devices)
 }
 
 // claim returns the change that goes with placements on a node: a check that its record is the one
