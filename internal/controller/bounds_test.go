@@ -29,7 +29,9 @@ func TestWhatNodesSayFitsTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	status = report.Statuses[0]
-	raw, err := json.Marshal([]any{vmOf(status.VM, nil), scriptOf(status.Script), status.Message})
+	raw, err := json.Marshal([]any{
+		nodeinput.VMInfo(status.VM, nil), nodeinput.ScriptResult(status.Script), status.Message,
+	})
 	if err != nil || len(raw) > store.MaxBytes/2 {
 		t.Errorf("a status of %d bytes (%v)", len(raw), err)
 	}
@@ -58,7 +60,7 @@ func TestOneBadStatus(t *testing.T) {
 			if err := c.UpdateInstance(c.t.Context(), s.InstanceID, InstanceUpdate{Metadata: text}); err != nil {
 				c.t.Fatal(err)
 			}
-			s.Script = &api.ScriptStatus{Stdout: strings.Repeat("y", maxOutput)}
+			s.Script = &api.ScriptStatus{Stdout: strings.Repeat("y", 64<<10)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -87,7 +88,7 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	n.Updated = now
 	n.Stage, n.Progress = string(status.Stage), min(max(status.Progress, 0), 1)
 	if s.Script == nil && status.Script != nil {
-		n.Script = scriptOf(status.Script)
+		n.Script = nodeinput.ScriptResult(status.Script)
 		n.Script.Stdout, n.Script.Stderr = nil, nil
 		n.StdoutBytes = min(len(status.Script.Stdout), payloads.MaxOutput)
 		n.StderrBytes = min(len(status.Script.Stderr), payloads.MaxOutput)

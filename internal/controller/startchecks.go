@@ -28,6 +28,9 @@ var startChecks = []requestCheck[checkedStart]{
 	{"MAC address", checkMAC},
 }
 
+// maxID is how much of an id an error repeats, in bytes.
+const maxID = 255
+
 // checkTemplate resolves the version.
 func checkTemplate(ctx context.Context, c *Controller, s *checkedStart) (err error) {
 	s.ref, s.note, err = c.Templates.Resolve(ctx, s.TemplateID, s.Tag, s.Version)
@@ -48,7 +51,7 @@ func checkPinnedNode(ctx context.Context, c *Controller, s *checkedStart) error 
 // exist, and every other error as it is.
 func NodeNotFound(id string, err error) error {
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Refused("Node %s not found", farm.Clip(id, maxLabel))
+		return farm.Refused("Node %s not found", farm.Clip(id, maxID))
 	}
 	return err
 }
@@ -60,7 +63,7 @@ func checkGroup(ctx context.Context, c *Controller, s *checkedStart) error {
 	}
 	_, _, err := c.Groups.Get(ctx, s.GroupID)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		return farm.Refused("Group %s not found", farm.Clip(s.GroupID, maxLabel))
+		return farm.Refused("Group %s not found", farm.Clip(s.GroupID, maxID))
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -61,10 +62,10 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 	n := inst.Clone()
 	n.StatusNo, n.Updated = max(status.No, inst.StatusNo), now
 	if status.VM != nil {
-		n.VM = vmOf(status.VM, n.VM)
+		n.VM = nodeinput.VMInfo(status.VM, n.VM)
 	}
 	if status.Script != nil {
-		n.Script = scriptOf(status.Script)
+		n.Script = nodeinput.ScriptResult(status.Script)
 	}
 	next := work{inst: n, save: w.save}
 	if ended[status.Phase] {

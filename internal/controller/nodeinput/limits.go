@@ -3,9 +3,10 @@
 // value is too long or cannot be printed, and when a list is too long. It cuts texts that are for
 // people, makes them printable, and clamps numbers.
 //
-// It does not decide whether a node may report something: whether an instance is placed on the node
-// is up to the controller. Credentials and the output of scripts are left as they are: the former
-// are only compared, the latter are bytes that the controller cuts when it stores them.
+// It also converts reports to the form of the records. It does not decide whether a node may report
+// something: whether an instance is placed on the node is up to the controller. Credentials and the
+// output of scripts are left as they are: the former are only compared, the latter are bytes that are
+// cut when they are converted or stored.
 //
 // Invariant: after a call without an error every text is printable and within its limit, and every
 // number is finite and within its range. docs/security.md lists the limits.

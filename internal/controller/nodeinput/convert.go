@@ -1,19 +1,18 @@
-package controller
+package nodeinput
 
 import (
+	"cmp"
+
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// Limits of texts. nodeinput bounds the input from nodes before it reaches this package.
-const (
-	maxOutput = 64 << 10
-	maxField  = 1 << 10
-	maxLabel  = 255 // bytes of a name
-)
+// maxOutput bounds stdout and stderr of a startup script, the last bytes of each.
+const maxOutput = 64 << 10
 
-// vmOf converts a node's VM to the domain's; a field that the node leaves out stays as it was.
-func vmOf(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
+// VMInfo converts a VM to the form of its instance's record; a field that the node leaves out stays as it
+// was.
+func VMInfo(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 	vm := &farm.VMInfo{
 		UUID: in.UUID, Name: in.Name, Status: farm.VMStatus(in.Status), Version: in.Version,
 		CPUs: in.CPUs, MemoryMB: in.MemoryMB,
@@ -24,8 +23,8 @@ func vmOf(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 		vm.Ports = append(vm.Ports, farm.Port(p))
 	}
 	if old != nil {
-		vm.IP, vm.HostIP = firstOf(vm.IP, old.IP), firstOf(vm.HostIP, old.HostIP)
-		vm.Name, vm.UUID = firstOf(vm.Name, old.Name), firstOf(vm.UUID, old.UUID)
+		vm.IP, vm.HostIP = cmp.Or(vm.IP, old.IP), cmp.Or(vm.HostIP, old.HostIP)
+		vm.Name, vm.UUID = cmp.Or(vm.Name, old.Name), cmp.Or(vm.UUID, old.UUID)
 		if vm.Ports == nil {
 			vm.Ports = old.Ports
 		}
@@ -33,7 +32,8 @@ func vmOf(in *api.NodeVM, old *farm.VMInfo) *farm.VMInfo {
 	return vm
 }
 
-func scriptOf(in *api.ScriptStatus) *farm.ScriptResult {
+// ScriptResult converts the result of a script to the form of its record, with the end of its output.
+func ScriptResult(in *api.ScriptStatus) *farm.ScriptResult {
 	return &farm.ScriptResult{
 		Code: in.Code, TimedOut: in.TimedOut, Errors: in.Errors,
 		Stdout: farm.LastOutput([]byte(in.Stdout), maxOutput, false),
