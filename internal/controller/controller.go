@@ -230,7 +230,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Templates = templates.New(c.db, templates.Options{
 		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
 	})
-	disks := alarms.NewDisks(c.db, opts.Registry.Disk)
+	disks := alarms.NewDisks(c.db, opts.Registry)
 	c.Alarms = alarms.New(c.db, disks, slices.Concat([]alarms.Source{
 		c.Link.Orphans.Alarms,
 		alarms.FromMessage(api.AlarmPackages, opts.Packages.Problem, "Look at the directory of the agent packages."),

@@ -16,9 +16,16 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// run starts alarms with the sources and a registry with a disk, until the test ends.
-func run(t *testing.T, db record.DB, disk *atomic.Pointer[api.DiskInfo], sources ...Source) *Alarms {
-	disks := NewDisks(db, func(context.Context) (api.DiskInfo, error) { return *disk.Load(), nil })
+// fakeRegistry has a disk that the test changes.
+type fakeRegistry struct{ disk atomic.Pointer[api.DiskInfo] }
+
+var _ Registry = (*fakeRegistry)(nil)
+
+func (r *fakeRegistry) Disk(context.Context) (api.DiskInfo, error) { return *r.disk.Load(), nil }
+
+// run starts the alarms of sources and disks, until the test ends.
+func run(t *testing.T, db record.DB, registry *fakeRegistry, sources ...Source) *Alarms {
+	disks := NewDisks(db, registry)
 	a := New(db, disks, append(sources, disks.Alarms)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -33,9 +40,9 @@ func TestAlarms(t *testing.T) {
 		none, first, second := "", "one", "two"
 		message.Store(&none)
 		source := FromMessage("no_authentication", func() string { return *message.Load() }, "Switch it on.")
-		disk := &atomic.Pointer[api.DiskInfo]{}
-		disk.Store(&api.DiskInfo{})
-		a := run(t, recordtest.Open(t), disk, source)
+		registry := &fakeRegistry{}
+		registry.disk.Store(&api.DiskInfo{})
+		a := run(t, recordtest.Open(t), registry, source)
 		if list := a.Active(); list != nil {
 			t.Fatalf("alarms at the start: %v", list)
 		}
@@ -87,9 +94,9 @@ func TestDiskLow(t *testing.T) {
 func TestDiskAlarms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := recordtest.Open(t)
-		disk := &atomic.Pointer[api.DiskInfo]{}
-		disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 11 << 30})
-		a := run(t, db, disk)
+		registry := &fakeRegistry{}
+		registry.disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 11 << 30})
+		a := run(t, db, registry)
 		names := func() (names []string) {
 			time.Sleep(Interval + time.Second)
 			for _, alarm := range a.Active() {
@@ -113,11 +120,11 @@ func TestDiskAlarms(t *testing.T) {
 			t.Errorf("alarms: %q", got)
 		}
 		put("b", farm.NodeActive, 20<<30)
-		disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 4 << 30})
+		registry.disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 4 << 30})
 		if got := names(); len(got) != 1 || got[0] != api.AlarmRegistryDisk {
 			t.Errorf("alarms: %q", got)
 		}
-		disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 11 << 30})
+		registry.disk.Store(&api.DiskInfo{Total: 50 << 30, Free: 11 << 30})
 		if got := names(); len(got) != 0 {
 			t.Errorf("alarms: %q", got)
 		}

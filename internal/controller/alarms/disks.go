@@ -19,17 +19,23 @@ const (
 	maxNodes        = 10       // that have an alarm each
 )
 
+// Registry is the part of a registry that this package uses.
+type Registry interface {
+	// Disk returns the free space of the registry's disk.
+	Disk(ctx context.Context) (api.DiskInfo, error)
+}
+
 // Disks checks the free space of the disks of the registry and the nodes.
 type Disks struct {
 	db       record.DB
-	registry func(ctx context.Context) (api.DiskInfo, error)
+	registry Registry
 
 	mu   sync.Mutex
 	list []api.Alarm // of the last check
 }
 
-// NewDisks returns the check of the disks; registry returns the free space of the registry's disk.
-func NewDisks(db record.DB, registry func(ctx context.Context) (api.DiskInfo, error)) *Disks {
+// NewDisks returns the check of the disks.
+func NewDisks(db record.DB, registry Registry) *Disks {
 	return &Disks{db: db, registry: registry}
 }
 
@@ -61,7 +67,7 @@ func DiskText(free, total int64) string {
 func (d *Disks) ofRegistry(ctx context.Context) []api.Alarm {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
-	disk, err := d.registry(ctx)
+	disk, err := d.registry.Disk(ctx)
 	if err != nil || !DiskLow(disk.Free, disk.Total) {
 		return nil
 	}
