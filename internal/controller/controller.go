@@ -185,7 +185,6 @@ type Controller struct {
 	joinToken string
 
 	watches watches
-	backing atomic.Bool // a backup is being read
 	keeping atomic.Bool // this replica holds the lease and decides the node states
 
 	started time.Time     // of this process

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
+	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
 // put writes records as other parts of the controller would.
@@ -27,7 +28,7 @@ func (c *Controller) put(t *testing.T, changes ...store.Change) {
 // TestNodeScope: a token for a purpose is granted when the records have an order for it, and to no
 // other node.
 func TestNodeScope(t *testing.T) {
-	c, _ := openUpkept(t)
+	c := openOn(t, mem.New())
 	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"},
 		&farm.Node{ID: uuid.NewString(), Name: "mac-2"}
 	save := uuid.NewString()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"io"
+	"sync/atomic"
 
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -15,13 +16,39 @@ type Snapshotter interface {
 	Snapshot(ctx context.Context) (stream io.ReadCloser, size int64, err error)
 }
 
-// Snapshot backs up everything on the backend; see Snapshotter.
+// Snapshot backs up everything on the backend; see Snapshotter. Only one backup runs at a time, since
+// each keeps the backend from reusing space.
 func (s *Store) Snapshot(ctx context.Context) (stream io.ReadCloser, size int64, err error) {
 	b, ok := s.backend.(Snapshotter)
 	if !ok {
 		return nil, 0, farm.Errorf(farm.CodeRefused, "This store cannot be backed up")
 	}
-	return b.Snapshot(ctx)
+	if !s.snapshotOpen.CompareAndSwap(false, true) {
+		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is being taken; try again when it is done")
+	}
+	stream, size, err = b.Snapshot(ctx)
+	if err != nil {
+		s.snapshotOpen.Store(false)
+		return nil, 0, err
+	}
+	return &exclusiveStream{ReadCloser: stream, open: &s.snapshotOpen}, size, nil
+}
+
+// exclusiveStream allows another backup when it is closed.
+type exclusiveStream struct {
+	io.ReadCloser
+	open   *atomic.Bool
+	closed atomic.Bool
+}
+
+// Close implements io.Closer.
+func (e *exclusiveStream) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	err := e.ReadCloser.Close()
+	e.open.Store(false)
+	return err
 }
 
 // HistoryTrimmer is a Backend that may delete records to free space when it is full.

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/metric"
@@ -57,6 +58,8 @@ type Store struct {
 	meta    *Table[meta]
 
 	expendable AnyTable // may be nil
+
+	snapshotOpen atomic.Bool // a backup is being read
 
 	model   *model
 	out     *dispatcher

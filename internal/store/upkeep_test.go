@@ -18,13 +18,14 @@ import (
 type upkept struct {
 	store.Backend
 	busy   string
+	fail   error // of a snapshot
 	oldest func(n int) []string
 }
 
 func (u *upkept) BlockedReason() string                     { return u.busy }
 func (u *upkept) SetExpendable(oldest func(n int) []string) { u.oldest = oldest }
 func (u *upkept) Snapshot(context.Context) (io.ReadCloser, int64, error) {
-	return io.NopCloser(strings.NewReader("all")), 3, nil
+	return io.NopCloser(strings.NewReader("all")), 3, u.fail
 }
 
 var (
@@ -68,6 +69,40 @@ func TestStorageJob(t *testing.T) {
 	if all, err := io.ReadAll(stream); err != nil || string(all) != "all" {
 		t.Errorf("%q, %v", all, err)
 	}
+}
+
+// TestOneBackupAtATime: one backup runs at a time, whatever the result of the one before.
+func TestOneBackupAtATime(t *testing.T) {
+	b := &upkept{Backend: mem.New()}
+	s, err := store.Open(t.Context(), b, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	first, size, err := s.Snapshot(t.Context())
+	if err != nil || size != 3 {
+		t.Fatal(size, err)
+	}
+	if _, _, err := s.Snapshot(t.Context()); farm.CodeOf(err) != farm.CodeBusy {
+		t.Errorf("a second backup during the first: %v", err)
+	}
+	if err := errors.Join(first.Close(), first.Close()); err != nil {
+		t.Error(err)
+	}
+	b.fail = errors.New("no snapshot")
+	if _, _, err := s.Snapshot(t.Context()); !errors.Is(err, b.fail) {
+		t.Error(err)
+	}
+	b.fail = nil
+	again, _, err := s.Snapshot(t.Context())
+	if err != nil {
+		t.Fatalf("after one that ended and one that failed: %v", err)
+	}
+	_ = first.Close() // for the third time: it must not end the running backup
+	if _, _, err := s.Snapshot(t.Context()); farm.CodeOf(err) != farm.CodeBusy {
+		t.Errorf("a late close of an earlier backup let another one in: %v", err)
+	}
+	_ = again.Close()
 }
 
 func TestBackendWithoutMaintenance(t *testing.T) {

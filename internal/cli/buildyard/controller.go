@@ -422,7 +422,7 @@ func (s *ControllerService) restOptions() (controllerrest.Options, error) {
 		Controller: s.core, VMNamePrefix: s.settings.String(config.VMNamePrefix),
 		RequestTimeout: s.settings.Duration(config.RequestTimeout), Logger: s.log, Meter: s.meter,
 		Registry: s.upstream.address, ToRegistry: upstream, Packages: s.packages, Guard: s.access.Guard(),
-		Auth:       s.access.Routes(),
+		Auth: s.access.Routes(), Backup: s.store.Snapshot,
 		Watches:    rest.NewConcurrencyLimit("watches", config.MaxWatches, s.settings.Int(config.MaxWatches)),
 		LogStreams: rest.NewConcurrencyLimit("log streams", config.MaxLogStreams, s.settings.Int(config.MaxLogStreams)),
 		Consoles:   rest.NewConcurrencyLimit("consoles", "", console.MaxOpen),
@@ -441,7 +441,7 @@ func (s *ControllerService) backups(dir string) backup.Periodic {
 		Dir: dir, Every: s.settings.Duration(config.BackupEvery), Keep: s.settings.Int(config.BackupKeep),
 		Logger: s.log,
 		Open: func(ctx context.Context) (io.ReadCloser, error) {
-			stream, _, err := s.core.Backup(ctx)
+			stream, _, err := s.store.Snapshot(ctx)
 			return stream, err
 		},
 	}

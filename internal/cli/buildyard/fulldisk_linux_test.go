@@ -95,7 +95,7 @@ func TestDamagedStoreNamesItsRemedy(t *testing.T) {
 	dir, backups := t.TempDir(), t.TempDir()
 	s, stop := startUp(t, dir)
 	newest := filepath.Join(backups, "buildyard-20260102T000000Z.backup")
-	stream, _, err := s.core.Backup(t.Context())
+	stream, _, err := s.store.Snapshot(t.Context())
 	if err == nil {
 		_, err = backup.Write(newest, stream, backup.Keep)
 		_ = stream.Close()

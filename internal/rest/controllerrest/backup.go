@@ -22,7 +22,10 @@ func (s *server) backup(w http.ResponseWriter, r *http.Request) error {
 			"A backup holds every secret of the cloud: take it on the controller's own machine, as long as nothing "+
 				"asks callers who they are")
 	}
-	stream, size, err := s.c.Backup(r.Context())
+	if s.openBackup == nil {
+		return farm.Errorf(farm.CodeRefused, "This store cannot be backed up")
+	}
+	stream, size, err := s.openBackup(r.Context())
 	if err != nil {
 		return err
 	}

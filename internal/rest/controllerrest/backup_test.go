@@ -142,7 +142,7 @@ func backups(t *testing.T, b store.Backend, change ...func(*controllerrest.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := controllerrest.Options{Controller: c, Logger: slog.New(slog.DiscardHandler)}
+	o := controllerrest.Options{Controller: c, Backup: st.Snapshot, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&o)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"hash/maphash"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -32,8 +33,10 @@ type Options struct {
 	Meter          *rest.Meter // nil: requests are not counted
 	// address of the registry as the controller reaches it; "": logs and files are not passed on
 	Registry   string
-	ToRegistry http.RoundTripper      // its connections, with the controller's credentials; nil: plain ones
-	Packages   PackageFiles           // nil: there are no agent packages
+	ToRegistry http.RoundTripper // its connections, with the controller's credentials; nil: plain ones
+	Packages   PackageFiles      // nil: there are no agent packages
+	// Backup streams the store and returns the approximate size; nil: it cannot be backed up.
+	Backup     func(ctx context.Context) (stream io.ReadCloser, size int64, err error)
 	Guard      *rest.Guard            // nil: every caller may do everything
 	Auth       []rest.Route           // the routes of authentication
 	Watches    *rest.ConcurrencyLimit // of watches and waits for events; nil: not bounded
@@ -59,8 +62,11 @@ type server struct {
 	watches, logStreams, consoles *rest.ConcurrencyLimit
 
 	packages PackageFiles
-	guesses  *auth.GuessLimiter // limits guesses of the join token without a guard
-	passes   func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
+	// openBackup streams the store; nil: it cannot be backed up.
+	openBackup func(ctx context.Context) (io.ReadCloser, int64, error)
+
+	guesses *auth.GuessLimiter // limits guesses of the join token without a guard
+	passes  func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
 	vmFields filter.Table[controller.InstanceView]
 }
@@ -101,7 +107,7 @@ func newServer(o Options) *server {
 		toRegistry: o.ToRegistry, era: rand.Text()[:12], seed: maphash.MakeSeed(),
 		watches: o.Watches, logStreams: o.LogStreams, consoles: o.Consoles,
 		packages: o.Packages, guesses: &auth.GuessLimiter{}, passes: o.Passes, vmFields: vmFields(o.Controller),
-		scans: make(chan struct{}, maxScans),
+		openBackup: o.Backup, scans: make(chan struct{}, maxScans),
 	}
 	if s.toRegistry == nil {
 		s.toRegistry = http.DefaultTransport
