@@ -125,8 +125,8 @@ var onlys = []only{
 	{[]string{
 		"internal/controller/placement",
 	}, []string{
-		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/sched",
-		"internal/store", "github.com/google/uuid",
+		"std", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/metric",
+		"internal/sched", "internal/store", "github.com/google/uuid",
 	}, controllerPart},
 	{[]string{"internal/controller/templates"}, []string{
 		"std", "api", "internal/auth", "internal/controller/record", "internal/farm", "internal/store",

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/metric"
 )
 
 // wire is the remote end of a connection: messages that it sends are returned by the connection's
@@ -170,7 +171,8 @@ func TestConsoleCarriesBothWays(t *testing.T) {
 			t.Errorf("the node hears %q", got)
 		}
 		time.Sleep(70 * time.Second) // an idle screen stays
-		if n, shown := c.Consoles.Count(), c.Consoles.Shown.Value(); n != 1 || shown != 1 {
+		shown := metric.ReadValues(c.Consoles.Families())["buildyard_console_sessions_total"]
+		if n := c.Consoles.Count(); n != 1 || shown != 1 {
 			t.Errorf("%d consoles are open, %v were shown", n, shown)
 		}
 		viewer.end("", &console.ClosedError{})

@@ -215,7 +215,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
-		Settled: c.started.Add(opts.NodeTimeout), Round: c.metrics.round,
+		Settled:   c.started.Add(opts.NodeTimeout),
 		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(c.tables, inst) },
 		Terminate: c.end, Stopped: c.stopped,
 	})

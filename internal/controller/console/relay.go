@@ -24,7 +24,7 @@ type Nodes interface {
 
 // Relay has the consoles that clients view through this replica. Nothing of them is stored.
 type Relay struct {
-	Shown metric.Counter // consoles that a node has shown
+	connected metric.Counter // sessions that a node has connected
 
 	db    record.DB
 	nodes Nodes
@@ -44,6 +44,16 @@ func (r *Relay) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.n
+}
+
+// Families returns the metrics of the consoles.
+func (r *Relay) Families() []metric.Family {
+	return []metric.Family{
+		metric.GaugeFamily("buildyard_consoles", "Console sessions that are open or wait for their node",
+			func() float64 { return float64(r.Count()) }),
+		metric.CounterFamily("buildyard_console_sessions_total", "Console sessions that a node has connected",
+			&r.connected),
+	}
 }
 
 // CountOf returns how many consoles of an instance there are.

@@ -101,7 +101,7 @@ func (s *Session) Serve(viewer Conn) {
 	select {
 	case node = <-s.joined:
 		close(ready)
-		s.relay.Shown.Inc()
+		s.relay.connected.Inc()
 		wg.Go(func() { s.down(node, viewer) })
 		for _, line := range []Conn{viewer, node} {
 			wg.Go(func() { s.watch(line) })

@@ -16,7 +16,7 @@ import (
 // leading returns a placer of the leader, with a node of some capacity.
 func leading(t *testing.T, db record.DB, capacity int, o Options) (*Placer, *farm.Node) {
 	t.Helper()
-	o.Blocker, o.Settled, o.Round = open{}, time.Now(), func(time.Time) {}
+	o.Blocker, o.Settled = open{}, time.Now()
 	o.Others = func(string) OtherUsage { return OtherUsage{} }
 	o.AssignMAC = func(*farm.Instance) []store.Change { return nil }
 	p := New(db, o)

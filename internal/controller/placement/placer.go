@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/lockorder"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/metric"
 	"github.com/buildyard/buildyard/internal/sched"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -21,8 +22,7 @@ type Options struct {
 	Blocker   Blocker
 	// Others returns the usage of a node that is not by instances.
 	Others  func(node string) OtherUsage
-	Settled time.Time             // when Others may change without a call of Touch
-	Round   func(began time.Time) // is called after each round of the scheduler
+	Settled time.Time // when Others may change without a call of Touch
 
 	// AssignMAC returns the changes that assign the MAC address of a new instance to it.
 	AssignMAC func(inst *farm.Instance) []store.Change
@@ -58,6 +58,8 @@ type Placer struct {
 	o    Options
 	wake chan struct{} // has a value when there may be something to place
 
+	rounds *metric.Histogram
+
 	permitting lockorder.Mutex[lockorder.Permits] // held over a change of the permits, before mu
 
 	mu lockorder.Mutex[lockorder.Placer] // guards what follows
@@ -78,9 +80,17 @@ type indexedNode struct {
 
 // New returns a placer with an empty index.
 func New(db record.DB, o Options) *Placer {
-	p := &Placer{db: db, o: o, wake: make(chan struct{}, 1)}
+	p := &Placer{db: db, o: o, wake: make(chan struct{}, 1), rounds: metric.NewHistogram(metric.Short)}
 	p.resetLocked()
 	return p
+}
+
+// Families returns the metrics of the scheduler.
+func (p *Placer) Families() []metric.Family {
+	return []metric.Family{
+		metric.HistogramFamily("buildyard_scheduler_round_seconds",
+			"Duration of a scheduler round with its writes", p.rounds),
+	}
 }
 
 func (p *Placer) resetLocked() {

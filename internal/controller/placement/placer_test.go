@@ -40,7 +40,6 @@ func TestNewTermForgetsOldDecisions(t *testing.T) {
 			nil), Tables: tables, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 		p := New(db, Options{
 			Blocker: open{}, Others: func(string) OtherUsage { return OtherUsage{} }, Settled: time.Now(),
-			Round: func(time.Time) {},
 		})
 		node := &farm.Node{ID: "node", Name: "one", State: farm.NodeActive, Capacity: 1, Mode: farm.CapacityByVMs}
 		inst := &farm.Instance{

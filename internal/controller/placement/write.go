@@ -42,7 +42,8 @@ func together(a, b Decision) int {
 
 // pass places one batch and reports whether there may be more.
 func (p *Placer) pass(ctx context.Context, term *record.Term) bool {
-	defer p.o.Round(time.Now())
+	began := time.Now()
+	defer func() { p.rounds.Observe(time.Since(began)) }()
 	p.mu.Lock()
 	found := p.found
 	p.found = nil
