@@ -100,7 +100,7 @@ func TestALateDeletionSaysWhoAsked(t *testing.T) {
 		c.stop()
 		c.shelf.gone = true
 		c.start(opts)
-		time.Sleep(deletionTime + 2*reconcile.SweepInterval)
+		time.Sleep(2*time.Minute + 2*reconcile.SweepInterval)
 		if by := to.told()["DeleteRegistryVm"]; by != anna {
 			t.Errorf("by %+v", by)
 		}
