@@ -19,7 +19,8 @@ func newMetrics() metrics {
 // so that a sum over replicas counts everything as often as the number of replicas.
 func (c *Controller) Families() []metric.Family {
 	families := slices.Concat(
-		c.Usage.Families(), licenseFamilies(c.License), c.cacheJobFamilies(), c.placer.Families(), c.Consoles.Families(),
+		c.Usage.Families(), licenseFamilies(c.License), c.cacheJobFamilies(), c.placer.Families(),
+		c.Consoles.Families(),
 		[]metric.Family{
 			metric.GaugeFamily("buildyard_node_polls_waiting", "Waiting node polls",
 				func() float64 { return float64(c.Link.WaitingPolls()) }),

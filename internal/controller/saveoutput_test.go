@@ -46,7 +46,8 @@ func TestOutputOfASave(t *testing.T) {
 			t.Error("the list does not have the end of the output")
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))
-		if r := c.wantSave(s.Task, farm.SaveError, "Script execution failed"); len(r.Script.Stdout) != payloads.MaxOutput {
+		if r := c.wantSave(s.Task, farm.SaveError,
+			"Script execution failed"); len(r.Script.Stdout) != payloads.MaxOutput {
 			t.Error("the output went with the end of the request")
 		}
 		if stored, _, _ := c.tables.Saves.Get(s.Task); len(stored.Script.Stdout) > 0 {

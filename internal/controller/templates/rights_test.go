@@ -49,10 +49,12 @@ func TestRightsOfSaves(t *testing.T) {
 		"a revert without the right": {api.CallerRights{
 			Enforced: true, Managed: true, Permissions: []string{"revert"},
 		}, []string{"save_image", "list"}, true, "You need the permission delete_revert on the template " + templateID},
-		"a revert where no permissions are required": {api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error()},
-		"a tag where no permissions are required":    {api.CallerRights{}, nil, false, ""},
-		"root, or without authentication":            {},
-		"a revert of root":                           {revert: true},
+		"a revert where no permissions are required": {
+			api.CallerRights{Permissions: []string{"revert"}}, nil, true, no.Error(),
+		},
+		"a tag where no permissions are required": {api.CallerRights{}, nil, false, ""},
+		"root, or without authentication":         {},
+		"a revert of root":                        {revert: true},
 	} {
 		r := rights{}
 		var denied error

@@ -69,7 +69,9 @@ func setRequirements(ref *farm.TemplateRef, p *api.StateRequirements) {
 }
 
 // networkModes are the network networkModes of the kinds in saved states.
-var networkModes = map[string]string{"tap": farm.NetworkBridge, "none": farm.NetworkDisconnected, "user": farm.NetworkShared}
+var networkModes = map[string]string{
+	"tap": farm.NetworkBridge, "none": farm.NetworkDisconnected, "user": farm.NetworkShared,
+}
 
 // setNetwork sets how a version's guest is connected: as its saved state requires, else as its
 // configuration describes.
