@@ -63,19 +63,21 @@ func TestStartChecks(t *testing.T) {
 
 func TestSaveChecks(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
+		denied := false
+		c.stop()
+		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) {
+			if denied {
+				return &api.CallerRights{Managed: true}, nil
+			}
+			return nil, nil
+		}})
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
 		o := a.take(api.OrderStart)
 		ask := SaveImageRequest{SaveOptions: farm.SaveOptions{
 			InstanceID: "nothing", TemplateID: "nothing", NewTemplateName: "other", Tag: "v1",
 		}}
-		denied := true
-		c.opts.Rights = func(context.Context, string) (*api.CallerRights, error) {
-			if denied {
-				return &api.CallerRights{Managed: true}, nil
-			}
-			return nil, nil
-		}
+		denied = true
 		rows := []checkRow{
 			{"instance", "Not found", func() { ask.InstanceID = id }},
 			{"state of the instance", "it must be Started", func() { a.say(o, api.PhaseRunning) }},
