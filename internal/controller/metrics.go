@@ -26,7 +26,7 @@ func (c *Controller) Families() []metric.Family {
 				func() float64 { return float64(c.Link.WaitingPolls()) }),
 			metric.GaugeFamily("buildyard_history_records", "History records",
 				func() float64 { return float64(c.tables.History.Len()) }),
-			metric.GaugeFamily("buildyard_event_records", "Event records that are not delivered to all targets yet",
+			metric.GaugeFamily("buildyard_event_records", "Event records that have not been delivered to all targets",
 				func() float64 { return float64(c.tables.Events.Len()) }),
 			metric.GaugeFamily("buildyard_alarms", "Active alarms",
 				func() float64 { return float64(len(c.Alarms.Active())) }),

@@ -24,7 +24,7 @@ func (s *Store) Snapshot(ctx context.Context) (stream io.ReadCloser, size int64,
 		return nil, 0, farm.Errorf(farm.CodeRefused, "This store cannot be backed up")
 	}
 	if !s.snapshotOpen.CompareAndSwap(false, true) {
-		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is being taken; try again when it is done")
+		return nil, 0, farm.Errorf(farm.CodeBusy, "Another backup is in progress; try again when it is done")
 	}
 	stream, size, err = b.Snapshot(ctx)
 	if err != nil {

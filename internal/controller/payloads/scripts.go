@@ -48,7 +48,7 @@ func (p *Payloads) Script(ctx context.Context, inst *farm.Instance) ([]byte, err
 		return nil, err
 	}
 	if script == nil {
-		return nil, fmt.Errorf("script %s is not in the store", id)
+		return nil, fmt.Errorf("startup script %s not found in the store", id)
 	}
 	return script.Text, nil
 }

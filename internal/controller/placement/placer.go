@@ -89,7 +89,7 @@ func New(db record.DB, o Options) *Placer {
 func (p *Placer) Families() []metric.Family {
 	return []metric.Family{
 		metric.HistogramFamily("buildyard_scheduler_round_seconds",
-			"Duration of a scheduler round with its writes", p.rounds),
+			"Duration of a scheduler round, including its writes", p.rounds),
 	}
 }
 

@@ -51,7 +51,7 @@ func (p *Placer) retryRollback(ctx context.Context, drafts []draft, written bool
 		drafts = p.terminate(ctx, drafts, written || p.db.Now().Sub(upToDate) >= arrivalTimeout)
 	}
 	if len(drafts) > 0 {
-		p.db.Log.ErrorContext(ctx, "rollback of a failed create failed; terminate its instances",
+		p.db.Log.ErrorContext(ctx, "undoing a failed start failed; terminate its instances",
 			"alarm", "rollback_failed", "count", len(drafts), "first", drafts[0].requested.ID)
 	}
 }

@@ -117,7 +117,7 @@ func (k *knownTemplates) run(ctx context.Context) {
 		delete(k.marks, id) // the next read tries again
 		k.mu.Unlock()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrConflict) && farm.CodeOf(err) != farm.CodeUnavailable {
-			k.db.Log.WarnContext(ctx, "known template not stored", "template", id, "error", err)
+			k.db.Log.WarnContext(ctx, "storing a template description failed", "template", id, "error", err)
 		}
 	}
 }

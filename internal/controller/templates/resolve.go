@@ -59,12 +59,15 @@ func (t *Templates) resolveKnown(
 	cause, _ := errors.AsType[*farm.Error](unreachable)
 	known, _, ok := t.db.Tables.KnownTemplates.Get(strings.ToLower(id))
 	if !ok {
-		return none, "", farm.Refused("Template %s is not known here and cannot be looked up: %s", id, cause.Message)
+		return none, "", farm.Refused(
+			"Template %s is not in the controller's records, and the registry cannot be queried: %s", id, cause.Message)
 	}
 	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {
 		return none, "",
-			farm.Refused("The version of template %s that is asked for is not known here and cannot be looked up: %s",
+			farm.Refused(
+				"The requested version of template %s is not in the controller's records, and the registry cannot "+
+					"be queried: %s",
 				known.Name, cause.Message)
 	}
 	ref, _ := known.Version(picked.ContentID)
@@ -85,7 +88,8 @@ func pickVersion(detail api.TemplateDetail, tag string, number *int) (api.Templa
 		switch {
 		case tag != "" && v.Tag == tag:
 			if number != nil && v.Number != *number {
-				return none, farm.Refused("tag %s is version %d, not %d: give one of them", tag, v.Number, *number)
+				return none, farm.Refused("tag %s is version %d, not %d: use only one of tag and version", tag,
+					v.Number, *number)
 			}
 			return v, nil
 		case tag == "" && v.Number == *number:
