@@ -114,7 +114,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 		}
 		for _, want := range []string{
 			"Instance " + idA + " on node node, ", "Template debian (t), tag v1, version 0\n",
-			"start of an instance failed: start VM: ", "the simulated boot failed",
+			"start failed: start VM: ", "the simulated boot failed",
 			"--- log of " + idA + " ---\nconsole of " + idA + ", password in http://********@host/\n",
 		} {
 			if !strings.Contains(text, want) {

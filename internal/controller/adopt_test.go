@@ -236,7 +236,7 @@ func TestAdoptRefuses(t *testing.T) {
 		id := keys(known)[0]
 		keep := Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{id}}
 		a.contact()
-		c.adopt(keep, OutcomeRefused, "its node has not yet said what it is")
+		c.adopt(keep, OutcomeRefused, "the node has not yet reported details of the VM")
 		ending := known[id]
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
@@ -245,11 +245,11 @@ func TestAdoptRefuses(t *testing.T) {
 		a.stray(1)
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused,
-			"it does not say which instance it was")
+			"the VM has no instance ID and claim")
 		a.held = append(a.held, api.InventoryItem{InstanceID: "../x", Claim: "x"})
 		a.contact()
 		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused,
-			"it does not say which instance it was")
+			"the VM has no instance ID and claim")
 		a.held = a.held[:2]
 		a.contact()
 		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused,

@@ -77,11 +77,11 @@ func TestGroupEdits(t *testing.T) {
 			code farm.Code
 			text string
 		}{
-			{a.ID, groups.Edit{Fallback: &a.ID}, farm.CodeRefused, "loop: a -> a"},
-			{a.ID, groups.Edit{Fallback: &b.ID}, farm.CodeRefused, "loop: a -> b -> a"},
-			{a.ID, groups.Edit{Name: text("z"), Fallback: &third.ID}, farm.CodeRefused, "loop: z -> c -> b -> z"},
-			{a.ID, groups.Edit{Name: text("b")}, farm.CodeRefused, `named "b" already`},
-			{a.ID, groups.Edit{Name: &b.ID}, farm.CodeInvalid, "name: must not look like"},
+			{a.ID, groups.Edit{Fallback: &a.ID}, farm.CodeRefused, "cycle: a -> a"},
+			{a.ID, groups.Edit{Fallback: &b.ID}, farm.CodeRefused, "cycle: a -> b -> a"},
+			{a.ID, groups.Edit{Name: text("z"), Fallback: &third.ID}, farm.CodeRefused, "cycle: z -> c -> b -> z"},
+			{a.ID, groups.Edit{Name: text("b")}, farm.CodeRefused, `"b" already exists`},
+			{a.ID, groups.Edit{Name: &b.ID}, farm.CodeInvalid, "name: must not have the form"},
 			{a.ID, groups.Edit{Fallback: text("b")}, farm.CodeNotFound, "Not found"},
 			{a.ID, groups.Edit{Fallback: text(templateID)}, farm.CodeNotFound, "Not found"},
 			{"nowhere", groups.Edit{}, farm.CodeNotFound, "Not found"},

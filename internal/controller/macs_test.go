@@ -141,7 +141,7 @@ func TestAddressesAreAskedFor(t *testing.T) {
 			t.Errorf("a taken one: %v", err)
 		}
 		if err := ask("52:54:00:00:00:04"); err == nil ||
-			!strings.Contains(err.Error(), "not in the list of managed addresses ("+three+")") {
+			!strings.Contains(err.Error(), "not in the managed addresses ("+three+")") {
 			t.Errorf("one outside: %v", err)
 		}
 		c.mustStart(StartRequest{Count: 2}) // the others

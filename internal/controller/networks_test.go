@@ -90,12 +90,10 @@ func TestRefusedNetworks(t *testing.T) {
 		c.wired("one", bridge, 10)
 		rule := []farm.Port{{Name: "ssh", GuestPort: 22}}
 		for want, o := range map[string]farm.StartOptions{
-			"vlan_tag requires the network mode bridge, but the template has shared: set network_mode to bridge as " +
-				"well, " +
-				"or leave it out": {VLAN: "10"},
-			"vlan_tag requires the network mode bridge, but network_mode is nat: set network_mode to bridge as well, " +
-				"or " +
-				"leave it out": {VLAN: "10", NetworkMode: "nat"},
+			"vlan_tag requires the network mode bridge, but the template has shared: set network_mode to " +
+				"bridge, or leave vlan_tag out": {VLAN: "10"},
+			"vlan_tag requires the network mode bridge, but network_mode is nat: set network_mode to bridge, or " +
+				"leave vlan_tag out": {VLAN: "10", NetworkMode: "nat"},
 			"vlan_tag 11 cannot be used: no node offers that VLAN; leave it out, or have a node offer it (buildnode " +
 				"run --vlan)": {VLAN: "11", NetworkMode: "bridge"},
 			"port_forwarding_override cannot be used: the network mode bridge has no port rules; leave it out, or " +

@@ -381,15 +381,15 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 			_, saved := c.SaveImage(t.Context(), asking(o))
 			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(),
 				id, farm.RestartOptions{})} {
-				want := "Instance " + id + " cannot be " + verb + ": it is " + state
+				want := "Instance " + id + " cannot be " + verb + ": " + state
 				if err == nil || !strings.HasPrefix(err.Error(), want) || farm.CodeOf(err) != farm.CodeRefused {
 					t.Errorf("%v, want %q", err, want)
 				}
 			}
 		}
-		refused("Scheduling")
+		refused("its state is Scheduling")
 		a.say(o, api.PhasePulling)
-		refused("Pulling")
+		refused("its state is Pulling")
 		a.say(o, api.PhaseRunning)
 		s := c.save(a, o)
 		refused("a save of it is in progress")
@@ -399,11 +399,11 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		}
 		refused("a restart is in progress; try again")
 		a.say(o, api.PhaseStopped)
-		refused("Error")
+		refused("its state is Error")
 		if err := c.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		refused("Terminating")
+		refused("its state is Terminating")
 	})
 }
 
