@@ -119,7 +119,7 @@ func TestLongLoopIsShortened(t *testing.T) {
 		}
 		err := c.Groups.Update(t.Context(), first.ID, groups.Edit{Fallback: &last.ID})
 		wantRefused(t, err, farm.CodeRefused,
-			"loop: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
+			"cycle: g0 -> g40 -> g39 -> g38 -> g37 -> g36 -> (30 more) -> g5 -> g4 -> g3 -> g2 -> g1 -> g0")
 	})
 }
 
@@ -130,7 +130,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		}
 		name := "one more"
 		_, err := c.Groups.Create(t.Context(), groups.Edit{Name: &name})
-		wantRefused(t, err, farm.CodeRefused, "There are 1000 node groups")
+		wantRefused(t, err, farm.CodeRefused, "Node group limit (1000) reached")
 	})
 }
 
@@ -219,7 +219,7 @@ func TestMembership(t *testing.T) {
 			must(c.Groups.AddNode(ctx, a.id, []string{c.mustGroup(fmt.Sprint("more", i), nil).ID}))
 		}
 		wantRefused(t, c.Groups.AddNode(ctx, a.id, []string{h.ID}), farm.CodeRefused,
-			"A node may be in 64 groups at most")
+			"A node may be in at most 64 groups")
 	})
 }
 

@@ -368,7 +368,7 @@ func TestWhatCannotBeUpdated(t *testing.T) {
 		a := c.join("one", 2).runs("1.0.0-a")
 		wantRefused(t, c.Updates.Request(t.Context(), nil, nil), farm.CodeRefused, "Put one for linux/amd64 there")
 		wantRefused(t, c.Updates.Request(t.Context(), []string{a.id}, nil), farm.CodeRefused,
-			"Node one cannot be updated. Put one for linux/amd64 there")
+			"Agent of node one cannot be updated. Put one for linux/amd64 there")
 		wantRefused(t, c.Updates.Request(t.Context(), []string{"x"}, nil), farm.CodeNotFound, "Not found")
 		b.put("2.0.0-b")
 		c.wantNodeState(a, farm.NodeUpdating, "becomes 2.0.0-b")
