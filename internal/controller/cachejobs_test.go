@@ -626,7 +626,7 @@ func TestDeleteAndRevert(t *testing.T) {
 			}, "revert v2 1 content-1"},
 			"disagreeing": {func() error {
 				return c.Templates.Revert(t.Context(), templateID, "v1", &one)
-			}, "tag v1 is version 0, not 1: give one of them"},
+			}, "tag v1 is version 0, not 1: use only one of tag and version"},
 			"unknown tag": {func() error {
 				return c.Templates.Revert(t.Context(), templateID, "v9", nil)
 			}, "No such tag v9"},
