@@ -143,7 +143,8 @@ func (p *Placer) writeWithKey(ctx context.Context, term *record.Term, batches []
 		p.rollBack(ctx, b.drafts, true)
 	}
 	if err := c.Key.End(ctx, failed); err != nil {
-		p.db.Log.WarnContext(ctx, "removing the idempotency key of a failed start failed; it expires later", "error", err)
+		p.db.Log.WarnContext(ctx, "removing the idempotency key of a failed start failed; it expires later", "error",
+			err)
 	}
 	return failed
 }
