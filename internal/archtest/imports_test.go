@@ -116,6 +116,9 @@ var onlys = []only{
 		"std", "api", "internal/controller/lockorder",
 		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/nodescans"}, []string{
+		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
 	{[]string{"internal/controller/admission"}, []string{
 		"std", "internal/controller/record", "internal/farm",
 	}, controllerPart},

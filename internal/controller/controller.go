@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
-	"github.com/buildyard/buildyard/internal/controller/payloads"
+	"github.com/buildyard/buildyard/internal/controller/nodescans"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/controller/templates"
@@ -69,9 +69,9 @@ type Options struct {
 	// The licensed features; nil: all of them.
 	License License
 
-	Permits placement.Policy      // nil: every node is open to all callers
-	Rights  templates.RightsQuery // what callers may do at the registry; nil: everything
-	Files   FileStore             // stores what is too large for the store; nil: such content is not stored
+	Permits placement.Policy    // nil: every node is open to all callers
+	Rights  RightsQuery         // what callers may do at the registry; nil: everything
+	Files   nodescans.FileStore // stores what is too large for the store; nil: such content is not stored
 
 	ManageMACs bool            // instances get MAC addresses of a list
 	MACRange   farm.MACRange   // what the list is populated with
@@ -168,8 +168,7 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
-	Templates   *templates.Templates
-	Alarms      *alarms.Alarms
+	Scans       *nodescans.Scans
 	License     License
 
 	opts      Options
@@ -181,7 +180,6 @@ type Controller struct {
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
 	metrics   metrics
-	scanTurns *scanLocks
 	joinToken string
 
 	watches watches
@@ -210,8 +208,8 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
-	c.payloads = payloads.New(c.db, opts.bounds.output)
-	c.metrics, c.scanTurns = newMetrics(), newScanTurns()
+	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
+	c.metrics = newMetrics()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,

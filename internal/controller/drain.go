@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -54,7 +53,7 @@ func (k *reconciler) emptied(ctx context.Context, node *farm.Node) error {
 	}
 	now := k.c.now()
 	w := k.c.Events.With(k.w, func() farm.Event {
-		return events.OfNode(farm.EventNodeDrained, node, map[string]any{"reason": node.Draining.Reason})
+		return farm.NewNodeEvent(farm.EventNodeDrained, node, map[string]any{"reason": node.Draining.Reason})
 	})
 	_, err := store.Update(ctx, w, k.c.tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil || !empties(n) {

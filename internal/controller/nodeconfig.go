@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -47,7 +46,7 @@ func (c *Controller) ConfigureNode(ctx context.Context, id string, conf NodeConf
 		info = known
 	}
 	var made *farm.Node // what the last try was about to write
-	w := c.Events.With(c.store, func() farm.Event { return events.OfNode(farm.EventConfigNode, made, conf.given()) })
+	w := c.Events.With(c.store, func() farm.Event { return farm.NewNodeEvent(farm.EventConfigNode, made, conf.given()) })
 	_, err := store.Update(ctx, w, c.tables.Nodes, id, func(old *farm.Node) (*farm.Node, error) {
 		if old == nil {
 			return nil, farm.NotFound()

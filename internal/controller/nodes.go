@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -197,7 +196,7 @@ func (c *Controller) removeNode(ctx context.Context, id string, why farm.EventNa
 	if err != nil {
 		return err
 	}
-	w := c.Events.With(c.store, func() farm.Event { return events.OfNode(why, node, nil) })
+	w := c.Events.With(c.store, func() farm.Event { return farm.NewNodeEvent(why, node, nil) })
 	err = w.Commit(ctx,
 		store.Delete(c.tables.Nodes, id, store.Any), store.Delete(c.tables.Infos, id, store.Any),
 		store.Put(c.tables.Removed, id, &record.RemovedNode{Credential: node.Credential, At: c.now()}, store.Any))

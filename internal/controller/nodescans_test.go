@@ -40,30 +40,30 @@ func TestScansOfNodes(t *testing.T) {
 		a, other := c.join("n", 2), c.join("m", 2)
 		ctx, now := t.Context(), time.Now()
 		to.clear()
-		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, _, err := c.Scans.Get(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("before any: %v", err)
 		}
 		for i, content := range []string{"first", "second", "third"} {
-			fine(t, c.StoreScan(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
-			s, raw, err := c.Scan(ctx, a.id)
+			fine(t, c.Scans.Put(ctx, scanOf(a.id, now.Add(time.Duration(i)*time.Second), min(i, 1)), []byte(content)))
+			s, raw, err := c.Scans.Get(ctx, a.id)
 			if err != nil || string(raw) != content || s.Counts.High != min(i, 1) || s.Received.IsZero() {
 				t.Errorf("%s: %q %+v %v", content, raw, s, err)
 			}
 		}
 		wantLines(t, to, "NodeScanned", "NodeScanned") // the third has the same numbers
-		if err := c.StoreScan(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
+		if err := c.Scans.Put(ctx, scanOf(a.id, now, 9), []byte("late")); farm.CodeOf(err) != farm.CodeConflict {
 			t.Errorf("older ones: %v", err)
 		}
 		c.stop()
 		c.start(options)
-		if s, raw, err := c.Scan(ctx, a.id); err != nil || string(raw) != "third" || s.Host != "build-7" {
+		if s, raw, err := c.Scans.Get(ctx, a.id); err != nil || string(raw) != "third" || s.Host != "build-7" {
 			t.Errorf("after a restart: %q %v", raw, err)
 		}
-		if list := c.Scans(); len(list) != 1 || list[0].NodeID != a.id {
+		if list := c.Scans.List(); len(list) != 1 || list[0].NodeID != a.id {
 			t.Errorf("%+v", list)
 		}
 		fine(t, c.DeleteNode(ctx, a.id))
-		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans()) != 0 {
+		if _, _, err := c.Scans.Get(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans.List()) != 0 {
 			t.Errorf("of a removed node: %v", err)
 		}
 		shelf.Away.Store(true) // the registry is unreachable for a while
@@ -72,7 +72,7 @@ func TestScansOfNodes(t *testing.T) {
 		if names(shelf) != "a.json.gz b.json.gz" || c.tables.Scans.Len() != 1 {
 			t.Errorf("while the registry is away: %q, %d records", names(shelf), c.tables.Scans.Len())
 		}
-		if err := c.StoreScan(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
+		if err := c.Scans.Put(ctx, scanOf(other.id, now, 0), nil); err == nil || c.tables.Scans.Len() != 1 {
 			t.Errorf("results that could not be kept count: %v", err)
 		}
 		shelf.Away.Store(false)
@@ -80,53 +80,6 @@ func TestScansOfNodes(t *testing.T) {
 		synctest.Wait()
 		if names(shelf) != "" || c.tables.Scans.Len() != 0 {
 			t.Errorf("left: %q, %d records", names(shelf), c.tables.Scans.Len())
-		}
-	})
-}
-
-// TestScansThatAreRefused: values that no scanner sends are refused with the field's name, and a
-// file that has changed since its upload is not returned.
-func TestScansThatAreRefused(t *testing.T) {
-	shelf := filestest.Open(t)
-	inCloud(t, func(t *testing.T, c *cloud) {
-		a := c.join("n", 2)
-		ctx := t.Context()
-		if err := c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), nil); farm.CodeOf(err) != farm.CodeUnavailable {
-			t.Errorf("without a registry: %v", err)
-		}
-		if _, _, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound {
-			t.Errorf("without a registry: %v", err)
-		}
-		c.stop()
-		c.start(Options{Files: shelf})
-		for field, change := range map[string]func(*api.NodeScanSummary){
-			"host":            func(s *api.NodeScanSummary) { s.Host = "" },
-			"scanner":         func(s *api.NodeScanSummary) { s.Scanner = "a\nb" },
-			"version":         func(s *api.NodeScanSummary) { s.Version = strings.Repeat("1", 256) },
-			"scanned":         func(s *api.NodeScanSummary) { s.Scanned = time.Time{} },
-			"scanned: ":       func(s *api.NodeScanSummary) { s.Scanned = time.Now().Add(time.Hour) },
-			"counts.high":     func(s *api.NodeScanSummary) { s.Counts.High = -1 },
-			"counts.packages": func(s *api.NodeScanSummary) { s.Counts.Packages = 1 << 40 },
-		} {
-			s := scanOf(a.id, time.Now(), 0)
-			change(&s)
-			if err := c.StoreScan(ctx, s, nil); farm.CodeOf(err) != farm.CodeInvalid ||
-				!strings.HasPrefix(err.Error(), strings.TrimSuffix(field, ": ")) {
-				t.Errorf("%s: %v", field, err)
-			}
-		}
-		if err := c.StoreScan(ctx, scanOf("11111111-2222-4333-8444-555555555555", time.Now(), 0),
-			nil); farm.CodeOf(err) != farm.CodeNotFound {
-			t.Errorf("of an unknown node: %v", err)
-		}
-		fine(t, c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), []byte("true")))
-		fine(t, shelf.Upload(ctx, scanFile(a.id, firstPlace), []byte("made up")))
-		if _, raw, err := c.Scan(ctx, a.id); farm.CodeOf(err) != farm.CodeUnavailable {
-			t.Errorf("another file: %q %v", raw, err)
-		}
-		fine(t, c.StoreScan(ctx, scanOf(a.id, time.Now(), 0), []byte("new")))
-		if _, raw, err := c.Scan(ctx, a.id); string(raw) != "new" {
-			t.Errorf("the next ones: %q %v", raw, err)
 		}
 	})
 }

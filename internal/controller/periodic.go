@@ -26,8 +26,8 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("released VMs", sweep, k.c.Link.Orphans.PruneReleased),
 		job("nodes of deleted groups", sweep, k.c.Groups.Prune),
 		job("named requests", sweep, k.c.Idempotency.Prune),
-		job("results of scans", working && sweep, k.c.tidyScans),
-		job("deletions of templates", sweep, k.c.Templates.PruneDeletions),
+		job("results of scans", working && sweep, k.c.Scans.Prune),
+		job("deletions of templates", sweep, k.c.tidyDeletions),
 		job("digests of replicas", sweep, k.c.Link.Peers.Prune),
 		job("figures of the last days", true, k.c.Usage.StoreSeries),
 	}

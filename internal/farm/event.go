@@ -141,6 +141,13 @@ type Event struct {
 	By         Actor          // the caller
 }
 
+// NewNodeEvent returns an event about a node, with additional keys.
+func NewNodeEvent(name EventName, node *Node, extra map[string]any) Event {
+	all := map[string]any{"node_id": node.ID, "node_name": node.Name}
+	maps.Copy(all, extra)
+	return Event{Name: name, Extra: all}
+}
+
 // Record returns the event as one line of the log, without the line's end: a JSON object with
 // sorted keys. machine is the host of the controller that saw it.
 func (e Event) Record(machine string) ([]byte, error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/nodescans"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/license"
@@ -273,7 +274,7 @@ func (s *ControllerService) macRange() (farm.MACRange, error) {
 // pausable is a registry as the controller calls it, with what maintenance mode needs.
 type pausable interface {
 	controller.Registry
-	controller.FileStore
+	nodescans.FileStore
 	Pause(ctx context.Context, length time.Duration) error
 	Rights(ctx context.Context, template string) (*api.CallerRights, error)
 }

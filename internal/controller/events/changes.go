@@ -123,10 +123,3 @@ func pulled(t farm.TemplateRef, extra map[string]any) farm.Event {
 	maps.Copy(all, extra)
 	return farm.Event{Name: farm.EventTemplatePulled, Extra: all}
 }
-
-// OfNode returns an event about a node, with additional keys.
-func OfNode(name farm.EventName, node *farm.Node, extra map[string]any) farm.Event {
-	all := map[string]any{"node_id": node.ID, "node_name": node.Name}
-	maps.Copy(all, extra)
-	return farm.Event{Name: name, Extra: all}
-}

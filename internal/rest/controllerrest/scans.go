@@ -73,7 +73,7 @@ func (s *server) nodeScans(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	list := []api.NodeScanSummary{}
-	for _, n := range s.c.Scans() {
+	for _, n := range s.c.Scans.List() {
 		if seen.node(n.NodeID) {
 			list = append(list, n)
 		}
@@ -103,7 +103,7 @@ func (s *server) nodeScan(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	defer s.scanned()
-	kept, packed, err := s.c.Scan(r.Context(), id)
+	kept, packed, err := s.c.Scans.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *server) takeScan(r *rest.Request, may func(*api.NodeScanSummary) error)
 			return err
 		}
 	}
-	return s.c.StoreScan(r.Context(), scan, packed)
+	return s.c.Scans.Put(r.Context(), scan, packed)
 }
 
 // scanFields are the fields of a body with scan results.

@@ -200,7 +200,7 @@ func TestWhatIsRefused(t *testing.T) {
 	y, dir := newYard(t), t.TempDir()
 	npm(t, dir, "lodash", "4.17.11")
 	h, s := sending(t, y)
-	must(t, y.StoreScan(t.Context(), api.NodeScanSummary{
+	must(t, y.Scans.Put(t.Context(), api.NodeScanSummary{
 		NodeID: y.node.NodeID, Host: "x", Scanner: "x", Version: "1", Scanned: time.Now().Add(2 * time.Second),
 	}, nil))
 	scan(t, h, dir)
