@@ -116,6 +116,10 @@ var onlys = []only{
 		"std", "api", "internal/controller/lockorder",
 		"internal/controller/record", "internal/farm", "internal/metric", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/cachejobs"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm", "internal/metric", "internal/store",
+		"github.com/google/uuid",
+	}, controllerPart},
 	{[]string{"internal/controller/nodescans"}, []string{
 		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

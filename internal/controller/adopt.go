@@ -92,8 +92,8 @@ const MaxAdopted = 500
 // and changes nothing.
 func (c *Controller) Adopt(ctx context.Context, ask Adoption) ([]Adopted, error) {
 	node, err := c.nodeCalled(ctx, ask.Node)
-	if err == nil {
-		err = NodeSelector{May: ask.May}.may(node.ID)
+	if err == nil && ask.May != nil {
+		err = ask.May(node.ID)
 	}
 	if err != nil {
 		return nil, err

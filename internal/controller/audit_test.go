@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -61,7 +62,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		capacity := 3
 		fine(t, c.ConfigureNode(ctx, a.id, NodeConfig{Capacity: &capacity}))
-		_, err = c.Distribute(ctx, DistributeRequest{TemplateID: templateID, Tag: "v1"})
+		_, err = c.CacheJobs.Distribute(ctx, cachejobs.DistributeRequest{TemplateID: templateID, Tag: "v1"})
 		fine(t, err)
 		fine(t, c.Templates.Delete(ctx, templateID))
 		fine(t, c.DeleteNode(ctx, a.id))

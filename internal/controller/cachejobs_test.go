@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -58,13 +58,13 @@ func (a *agent) reboot() {
 }
 
 // distribute requests a distribution of the older version.
-func (c *cloud) distribute(edits ...func(*DistributeRequest)) string {
+func (c *cloud) distribute(edits ...func(*cachejobs.DistributeRequest)) string {
 	c.t.Helper()
-	ask := DistributeRequest{TemplateID: templateID, Tag: "v1"}
+	ask := cachejobs.DistributeRequest{TemplateID: templateID, Tag: "v1"}
 	for _, edit := range edits {
 		edit(&ask)
 	}
-	id, err := c.Distribute(c.t.Context(), ask)
+	id, err := c.CacheJobs.Distribute(c.t.Context(), ask)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (c *cloud) wantCacheJob(id string, want map[string]farm.CacheJobResult) far
 	if e, _, ok := c.tables.CacheJobs.Get(id); ok {
 		kind = e.Kind
 	}
-	view, err := c.CacheJob(c.t.Context(), kind, id)
+	view, err := c.CacheJobs.Get(c.t.Context(), kind, id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -148,10 +148,10 @@ func TestDistributionsAreKeptForADay(t *testing.T) {
 		a.cacheJob(api.CacheJobPull)
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
 		time.Sleep(10 * time.Second)
-		c.away(keepCacheJob - time.Minute)
+		c.away(24*time.Hour - time.Minute)
 		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}})
 		time.Sleep(3 * time.Minute)
-		if _, err := c.CacheJob(t.Context(), farm.CacheJobDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.CacheJobs.Get(t.Context(), farm.CacheJobDistribute, id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("it is still there: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -180,7 +180,7 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {}, b.id: {}})
 		a.cacheJob(api.CacheJobPull)
 		a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobDone})
-		c.away(cacheJobLife - time.Hour)
+		c.away(23 * time.Hour)
 		c.wantCacheJob(id, map[string]farm.CacheJobResult{a.id: {Done: true, Progress: 1}, b.id: {}})
 		c.away(time.Hour)
 		time.Sleep(2 * time.Minute)
@@ -214,7 +214,7 @@ func TestCancelledDistribution(t *testing.T) {
 		works.cacheJob(api.CacheJobPull)
 		works.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: 0.5})
 		for range 2 { // a second time changes nothing
-			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+			if err := c.CacheJobs.Cancel(t.Context(), id, nil); err != nil {
 				t.Fatal(err)
 			}
 			c.wantCacheJob(id, map[string]farm.CacheJobResult{
@@ -239,7 +239,7 @@ func TestCancelledDistribution(t *testing.T) {
 			t.Errorf("ended as %q", e.End)
 		}
 		for _, unknown := range []string{"", "x", templateID, strings.Repeat("x", 100)} {
-			if err := c.CancelDistribution(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
+			if err := c.CacheJobs.Cancel(t.Context(), unknown, nil); farm.CodeOf(err) != farm.CodeNotFound {
 				t.Errorf("cancel of %q: %v", unknown, err)
 			}
 		}
@@ -276,7 +276,7 @@ func TestNewAgentsAreToldAgain(t *testing.T) {
 func TestCacheJobsOfAnEarlierLife(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
-		id := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id} })
+		id := c.distribute(func(ask *cachejobs.DistributeRequest) { ask.NodeIDs = []string{b.id} })
 		for _, strange := range []string{record.NewID(), id} {
 			a.tellCacheJob(api.CacheJobStatus{ID: strange, Stage: api.CacheJobDone})
 			if o := a.cacheJob(api.CacheJobDrop); o.ID != strange {
@@ -312,22 +312,22 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		node.Groups, node.Drain = []string{group.ID}, true
 		c.putNode(node)
 		for name, tt := range map[string]struct {
-			edit func(*DistributeRequest)
+			edit func(*cachejobs.DistributeRequest)
 			want map[string]farm.CacheJobResult
 		}{
 			"named, twice": {
-				func(ask *DistributeRequest) { ask.NodeIDs = []string{b.id, a.id, b.id} },
+				func(ask *cachejobs.DistributeRequest) { ask.NodeIDs = []string{b.id, a.id, b.id} },
 				map[string]farm.CacheJobResult{a.id: {}, b.id: {}},
 			},
-			"of a group, drained": {func(ask *DistributeRequest) {
+			"of a group, drained": {func(ask *cachejobs.DistributeRequest) {
 				ask.GroupID = group.ID
 			}, map[string]farm.CacheJobResult{a.id: {}}},
 			"named, of a group": {
-				func(ask *DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
+				func(ask *cachejobs.DistributeRequest) { ask.GroupID, ask.NodeIDs = group.ID, []string{a.id, b.id} },
 				map[string]farm.CacheJobResult{a.id: {}},
 			},
 			"another architecture": {
-				func(ask *DistributeRequest) { ask.NodeIDs = []string{arm.id, b.id} },
+				func(ask *cachejobs.DistributeRequest) { ask.NodeIDs = []string{arm.id, b.id} },
 				map[string]farm.CacheJobResult{b.id: {}, arm.id: {Error: "The template is for amd64, the node is not"}},
 			},
 		} {
@@ -337,7 +337,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 			if left := arm.cacheJobs(); len(left) != 0 {
 				t.Errorf("a node of another architecture gets %+v", left)
 			}
-			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+			if err := c.CacheJobs.Cancel(t.Context(), id, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -354,81 +354,31 @@ func must(c *cloud, id string) *farm.Node {
 	return view.Node
 }
 
-func TestRefusedDistributions(t *testing.T) {
+// TestDistributionsOfUnknownVersions: what the registry does not have, or cannot say, is refused.
+func TestDistributionsOfUnknownVersions(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		seven, one := 7, 1
-		ask := func(edit func(*DistributeRequest)) error {
-			a := DistributeRequest{TemplateID: templateID}
-			edit(&a)
-			_, err := c.Distribute(t.Context(), a)
-			return err
-		}
-		wants := func(name string, err error, code farm.Code, message string) {
-			t.Helper()
-			if farm.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), message) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}
-		wants("no node", ask(func(*DistributeRequest) {}), farm.CodeRefused,
-			"no node matches the request to distribute")
-		a := c.join("a", 1)
-		wants("unknown template", ask(func(d *DistributeRequest) { d.TemplateID = record.NewID() }), farm.CodeNotFound,
-			farm.NotFoundMessage)
-		wants("name of a template", ask(func(d *DistributeRequest) { d.TemplateID = "base" }), farm.CodeNotFound,
-			farm.NotFoundMessage)
-		wants("unknown tag", ask(func(d *DistributeRequest) { d.Tag = "v9 +x" }), farm.CodeRefused, "No such tag v9 +x")
-		wants("unknown number", ask(func(d *DistributeRequest) { d.Version = &seven }), farm.CodeRefused,
-			"No such tag 7")
-		wants("tag and another number", ask(func(d *DistributeRequest) { d.Tag, d.Version = "v1", &one }),
-			farm.CodeRefused, "tag v1 is version 0, not 1")
-		wants("unknown node", ask(func(d *DistributeRequest) { d.NodeIDs = []string{a.id, "x"} }), farm.CodeNotFound,
-			farm.NotFoundMessage)
-		wants("unknown group", ask(func(d *DistributeRequest) { d.GroupID = "x" }), farm.CodeNotFound,
-			farm.NotFoundMessage)
-		c.shelf.setDown(true)
-		wants("registry away", ask(func(*DistributeRequest) {}), farm.CodeUnavailable,
-			"The registry cannot be reached; try again")
-		c.shelf.setDown(false)
-		for range maxCacheJobsOpen {
-			if err := ask(func(*DistributeRequest) {}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		wants("too many", ask(func(*DistributeRequest) {}), farm.CodeRefused, "500 distributions and removals are open")
-		if n := c.tables.CacheJobs.Len(); n != maxCacheJobsOpen {
-			t.Errorf("%d records were made", n)
-		}
-	})
-}
-
-// TestOldDistributionsMakeRoom: their number is bounded, and the oldest that have ended are removed
-// first.
-func TestOldDistributionsMakeRoom(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
 		c.join("a", 1)
-		var ids []string
-		for len(ids) < maxCacheJobs+10 {
-			id := c.distribute()
-			if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
-				t.Fatal(err)
+		wants := func(code farm.Code, message string, edit func(*cachejobs.DistributeRequest)) {
+			t.Helper()
+			req := cachejobs.DistributeRequest{TemplateID: templateID}
+			edit(&req)
+			_, err := c.CacheJobs.Distribute(t.Context(), req)
+			if farm.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), message) {
+				t.Errorf("%+v: %v, want %q", req, err, message)
 			}
-			ids = append(ids, id)
 		}
-		time.Sleep(2 * time.Second)
-		if n := c.tables.CacheJobs.Len(); n != maxCacheJobs {
-			t.Errorf("%d are kept", n)
-		}
-		if _, _, ok := c.tables.CacheJobs.Get(ids[9]); ok {
-			t.Error("an old one is kept")
-		}
-		if _, _, ok := c.tables.CacheJobs.Get(ids[10]); !ok {
-			t.Error("one went that had room")
-		}
-		list := c.CacheJobs(farm.CacheJobDistribute, "", math.MaxInt, nil)
-		page := c.CacheJobs(farm.CacheJobDistribute, list[4].ID, 3, nil)
-		if len(page) != 3 || page[0].ID != list[5].ID || page[0].ID != ids[15] {
-			t.Errorf("page begins with %s", page[0].ID)
-		}
+		wants(farm.CodeNotFound, farm.NotFoundMessage,
+			func(d *cachejobs.DistributeRequest) { d.TemplateID = record.NewID() })
+		wants(farm.CodeNotFound, farm.NotFoundMessage, func(d *cachejobs.DistributeRequest) { d.TemplateID = "base" })
+		wants(farm.CodeRefused, "No such tag v9 +x", func(d *cachejobs.DistributeRequest) { d.Tag = "v9 +x" })
+		wants(farm.CodeRefused, "No such tag 7", func(d *cachejobs.DistributeRequest) { d.Version = &seven })
+		wants(farm.CodeRefused, "tag v1 is version 0, not 1",
+			func(d *cachejobs.DistributeRequest) { d.Tag, d.Version = "v1", &one })
+		wants(farm.CodeNotFound, farm.NotFoundMessage, func(d *cachejobs.DistributeRequest) { d.GroupID = "x" })
+		c.shelf.setDown(true)
+		wants(farm.CodeUnavailable, "The registry cannot be reached; try again",
+			func(*cachejobs.DistributeRequest) {})
 	})
 }
 
@@ -515,14 +465,14 @@ func (a *agent) have(template string) {
 func TestRemoveFromNodes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b, got := c.join("a", 1), c.join("b", 1), c.join("got", 1)
-		first := c.distribute(func(ask *DistributeRequest) { ask.NodeIDs = []string{got.id} })
+		first := c.distribute(func(ask *cachejobs.DistributeRequest) { ask.NodeIDs = []string{got.id} })
 		got.cacheJob(api.CacheJobPull)
 		got.tellCacheJob(api.CacheJobStatus{ID: first, Stage: api.CacheJobDone})
 		time.Sleep(2 * time.Second)
 		a.have(templateID)
 		remove := func(template string, nodes ...string) *farm.CacheJob {
 			t.Helper()
-			e, err := c.RemoveFromNodes(t.Context(), strings.ToUpper(template), NodeSelector{NodeIDs: nodes})
+			e, err := c.CacheJobs.Remove(t.Context(), strings.ToUpper(template), cachejobs.NodeSelector{NodeIDs: nodes})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -561,10 +511,10 @@ func TestRemoveFromNodes(t *testing.T) {
 		if named := remove(templateID, b.id); !slices.Equal(named.Nodes, []string{b.id}) || named.ID == e.ID {
 			t.Errorf("named is %+v", named)
 		}
-		if err := c.CancelDistribution(t.Context(), e.ID, nil); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.CacheJobs.Cancel(t.Context(), e.ID, nil); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a removal was cancelled as a distribution: %v", err)
 		}
-		if list := c.CacheJobs(farm.CacheJobDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
+		if list := c.CacheJobs.List(farm.CacheJobDistribute, "", 10, nil); len(list) != 1 || list[0].ID != first {
 			t.Errorf("%d distributions are listed", len(list))
 		}
 	})
@@ -575,27 +525,19 @@ func sorted(ids ...string) []string {
 	return ids
 }
 
+// TestRemovalsOfUnknownTemplates: a template that neither the registry nor a node has is not found.
 func TestRemovalsOfUnknownTemplates(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("a", 1)
 		gone := record.NewID()
-		for _, unknown := range []string{"", "base", gone} {
-			if _, err := c.RemoveFromNodes(t.Context(), unknown,
-				NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
-				t.Errorf("removal of %q: %v", unknown, err)
-			}
-		}
-		if _, err := c.RemoveFromNodes(t.Context(), templateID,
-			NodeSelector{NodeIDs: []string{"x"}}); farm.CodeOf(err) != farm.CodeNotFound {
-			t.Errorf("on an unknown node: %v", err)
-		}
-		e, err := c.RemoveFromNodes(t.Context(), templateID, NodeSelector{})
-		if err != nil || e.ID != "" || len(e.Nodes) != 0 {
-			t.Errorf("of one that nobody has: %+v, %v", e, err)
+		if _, err := c.CacheJobs.Remove(t.Context(), gone,
+			cachejobs.NodeSelector{}); farm.CodeOf(err) != farm.CodeNotFound {
+			t.Errorf("removal: %v", err)
 		}
 		a.have(gone) // deleted from the registry, and still on a node
 		c.shelf.setDown(true)
-		if e, err = c.RemoveFromNodes(t.Context(), gone, NodeSelector{}); err != nil || len(e.Nodes) != 1 {
+		e, err := c.CacheJobs.Remove(t.Context(), gone, cachejobs.NodeSelector{})
+		if err != nil || len(e.Nodes) != 1 {
 			t.Errorf("of one that the registry does not have: %+v, %v", e, err)
 		}
 	})

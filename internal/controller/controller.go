@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
-	"github.com/buildyard/buildyard/internal/controller/alarms"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
@@ -169,6 +169,7 @@ type Controller struct {
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
 	Scans       *nodescans.Scans
+	CacheJobs   *cachejobs.Jobs
 	License     License
 
 	opts      Options
@@ -219,6 +220,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	})
 	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
 	c.Link = nodelink.New(c.db, c.linkOptions())
+	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db,
 			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: c.Link.Orphans})
@@ -275,7 +277,21 @@ func (c *Controller) linkOptions() nodelink.Options {
 		Settled:   c.started.Add(o.NodeTimeout),
 		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
-		PackageFor: c.Updates.PackageFor, CountResults: c.recordResults,
+		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+	}
+}
+
+// cacheJobOptions returns what cache jobs need of other parts.
+func cacheJobOptions(c *Controller) cachejobs.Options {
+	return cachejobs.Options{
+		RegistryAddress: c.opts.RegistryAddress,
+		Version: func(ctx context.Context, id, tag string, number *int) (
+			api.TemplateDetail, api.TemplateVersion, error,
+		) {
+			return c.version(ctx, toPull, id, tagOrNumber{tag, number})
+		},
+		Template: c.Template, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
+		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -165,7 +166,7 @@ func TestNeeds(t *testing.T) {
 			return err
 		},
 		"distribute": func(c *cloud) error {
-			_, err := c.Distribute(c.t.Context(), DistributeRequest{TemplateID: templateID})
+			_, err := c.CacheJobs.Distribute(c.t.Context(), cachejobs.DistributeRequest{TemplateID: templateID})
 			return err
 		},
 		"revert": func(c *cloud) error { return c.Templates.Revert(c.t.Context(), templateID, "v2", nil) },

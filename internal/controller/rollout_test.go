@@ -92,7 +92,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if len(third) != 1 {
 			t.Fatalf("%d nodes are told when one is gone", len(third))
 		}
-		if err := c.CancelDistribution(t.Context(), id, nil); err != nil {
+		if err := c.CacheJobs.Cancel(t.Context(), id, nil); err != nil {
 			t.Fatal(err)
 		}
 		c.distribute()
@@ -182,7 +182,7 @@ func TestTurnsOverARestart(t *testing.T) {
 		if more := havePull(nodes); len(more) != 2 {
 			t.Errorf("%d are told when they are done", len(more))
 		}
-		view, err := c.CacheJob(t.Context(), farm.CacheJobDistribute, id)
+		view, err := c.CacheJobs.Get(t.Context(), farm.CacheJobDistribute, id)
 		if err != nil || len(view.On) != 4 {
 			t.Errorf("%+v, %v", view.On, err)
 		}

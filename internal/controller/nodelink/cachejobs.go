@@ -243,8 +243,15 @@ func (l *Link) cacheJobsFor(list map[string]pendingCacheJob) []api.CacheJob {
 	return out
 }
 
-// CacheJobProgress returns the progress of a node with a cache job, as it last reported here.
-func (n *Sessions) CacheJobProgress(node, id string) float64 {
+// CacheJobProgress returns the progress of a node with a cache job. While a node works on a job, its
+// progress is in memory at the replica that the node polls; the others know it from that replica's
+// digests.
+func (l *Link) CacheJobProgress(node, id string) float64 {
+	return max(l.Sessions.cacheJobProgress(node, id), l.Peers.cacheJobProgress(node, id))
+}
+
+// cacheJobProgress returns the progress of a node with a cache job, as it last reported here.
+func (n *Sessions) cacheJobProgress(node, id string) float64 {
 	s := n.find(node)
 	if s == nil {
 		return 0

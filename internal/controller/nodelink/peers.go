@@ -182,8 +182,8 @@ func (p *Peers) LaterReport(node string, here time.Time) (t PeerReport, ok bool)
 	return t, ok
 }
 
-// CacheJobProgress returns the progress of a node with a cache job, as other replicas report it.
-func (p *Peers) CacheJobProgress(node, cacheJob string) (most float64) {
+// cacheJobProgress returns the progress of a node with a cache job, as other replicas report it.
+func (p *Peers) cacheJobProgress(node, cacheJob string) (most float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.others {

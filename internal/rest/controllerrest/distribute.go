@@ -7,16 +7,16 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
 func (s *server) distribute(r *rest.Request) (any, error) {
 	p := r.Params
-	ask := controller.DistributeRequest{
+	ask := cachejobs.DistributeRequest{
 		TemplateID: p.Required("template_id"), Tag: p.Text("tag", maxTag), Version: versionNumber(p),
-		GroupID: p.String("group_id"), NodeSelector: controller.NodeSelector{NodeIDs: nodeIDs(p)},
+		GroupID: p.String("group_id"), NodeSelector: cachejobs.NodeSelector{NodeIDs: nodeIDs(p)},
 	}
 	p.Text("group", maxName)
 	if err := p.Err(); err != nil {
@@ -27,7 +27,7 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	ask.May = onNodes(r, group, rightDistribute)
-	id, err := s.c.Distribute(r.Context(), ask)
+	id, err := s.c.CacheJobs.Distribute(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func (s *server) distribute(r *rest.Request) (any, error) {
 // nodeIDs reads the requested node IDs; an empty list means all nodes, like an absent one.
 func nodeIDs(p *rest.Params) []string {
 	ids := p.Strings("node_ids")
-	if len(ids) > controller.MaxCacheJobNodes {
-		p.Fail("node_ids", "must have at most %d elements", controller.MaxCacheJobNodes)
+	if len(ids) > cachejobs.MaxNodes {
+		p.Fail("node_ids", "must have at most %d elements", cachejobs.MaxNodes)
 	}
 	return ids
 }
@@ -48,7 +48,7 @@ func (s *server) cancelDistribution(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.CancelDistribution(r.Context(), id, onNodes(r, "", rightDistribute))
+	return nil, s.c.CacheJobs.Cancel(r.Context(), id, onNodes(r, "", rightDistribute))
 }
 
 func (s *server) listDistributions(r *rest.Request) (any, error) {
@@ -61,7 +61,7 @@ func (s *server) listRemovals(r *rest.Request) (any, error) {
 
 // listCacheJobs returns one cache job of a kind, or a list of them.
 func listCacheJobs[T any](
-	s *server, r *rest.Request, kind farm.CacheJobKind, shape func(controller.CacheJobView) T,
+	s *server, r *rest.Request, kind farm.CacheJobKind, shape func(cachejobs.View) T,
 ) (any, error) {
 	p := r.Params
 	id, after, limit := p.String("id"), strings.ToLower(p.String("after")), p.Int("limit", math.MaxInt, 1, maxPage)
@@ -74,21 +74,21 @@ func listCacheJobs[T any](
 		return nil, err
 	}
 	if id != "" {
-		view, err := s.c.CacheJob(r.Context(), kind, id)
+		view, err := s.c.CacheJobs.Get(r.Context(), kind, id)
 		if err != nil {
 			return nil, err
 		}
 		return shape(seen.cacheJob(view)), nil
 	}
 	list := []T{}
-	for _, view := range s.c.CacheJobs(kind, after, limit, fits) {
+	for _, view := range s.c.CacheJobs.List(kind, after, limit, fits) {
 		list = append(list, shape(seen.cacheJob(view)))
 	}
 	return list, nil
 }
 
 // distribution converts a distribution to its API form.
-func distribution(v controller.CacheJobView) api.Distribution {
+func distribution(v cachejobs.View) api.Distribution {
 	out := api.Distribution{
 		Request: api.DistributionRequest{
 			RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked, Tag: v.Template.Tag,
@@ -103,7 +103,7 @@ func distribution(v controller.CacheJobView) api.Distribution {
 }
 
 // removal converts a removal to its API form.
-func removal(v controller.CacheJobView) api.Removal {
+func removal(v cachejobs.View) api.Removal {
 	out := api.Removal{
 		Request: api.RemovalRequest{RequestID: v.ID, TemplateID: v.Template.ID, TimeRequested: v.Asked},
 		Status:  make(map[string]api.RemoveStatus, len(v.On)),
@@ -116,11 +116,11 @@ func removal(v controller.CacheJobView) api.Removal {
 
 func (s *server) removeFromNodes(r *rest.Request) (any, error) {
 	id, ask := r.Params.Required("id"),
-		controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
+		cachejobs.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUnload)}
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	e, err := s.c.RemoveFromNodes(r.Context(), id, ask)
+	e, err := s.c.CacheJobs.Remove(r.Context(), id, ask)
 	if err != nil {
 		return nil, err
 	}

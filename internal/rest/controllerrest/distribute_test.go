@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 )
 
@@ -158,7 +158,7 @@ func TestRefusedCacheJobsOverTheWire(t *testing.T) {
 	c := newCloud(t)
 	ok := `"template_id":"` + templateID + `"`
 	const unknown = "22222222-2222-4333-8444-555555555555"
-	many := strings.TrimSuffix(strings.Repeat(`"x",`, controller.MaxCacheJobNodes+1), ",")
+	many := strings.TrimSuffix(strings.Repeat(`"x",`, cachejobs.MaxNodes+1), ",")
 	for _, tt := range []struct {
 		name, method, path, body string
 		code                     int

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -29,11 +28,11 @@ func (s *server) packageRoutes() []rest.Route {
 }
 
 func (s *server) updateNodes(r *rest.Request) (any, error) {
-	ask := controller.NodeSelector{NodeIDs: nodeIDs(r.Params), May: onNodes(r, "", rightUpdate)}
+	ids := nodeIDs(r.Params)
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Updates.Request(r.Context(), ask.NodeIDs, ask.May)
+	return nil, s.c.Updates.Request(r.Context(), ids, onNodes(r, "", rightUpdate))
 }
 
 // maxJoinToken is larger than any join token or node credential, in bytes.

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
@@ -78,7 +79,7 @@ func (v visibility) both(node, template string) bool {
 }
 
 // cacheJob returns a cache job without the nodes that the caller does not see.
-func (v visibility) cacheJob(e controller.CacheJobView) controller.CacheJobView {
+func (v visibility) cacheJob(e cachejobs.View) cachejobs.View {
 	if !v.narrow {
 		return e
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 )
@@ -68,7 +69,7 @@ func finds[T any](t *testing.T, table filter.Table[T], v T, want map[string]bool
 // TestCacheJobsShown without nodes that may not be listed; the record stays as it is.
 func TestCacheJobsShown(t *testing.T) {
 	e := &farm.CacheJob{Nodes: []string{"other", "seen"}}
-	view := controller.CacheJobView{CacheJob: e, On: map[string]farm.CacheJobResult{"other": {}, "seen": {Done: true}}}
+	view := cachejobs.View{CacheJob: e, On: map[string]farm.CacheJobResult{"other": {}, "seen": {Done: true}}}
 	if got := fmt.Sprint(distribution(narrow().cacheJob(view)).Status); got != "map[seen:{true  0}]" {
 		t.Error(got)
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -108,7 +109,7 @@ type cacheJobTrial struct {
 var cacheJobDeeds = map[string]func(*cacheJobTrial, *end, act){
 	"distribute": func(r *cacheJobTrial, e *end, s act) {
 		r.async(s, func(ctx context.Context) {
-			id, err := e.Distribute(ctx, DistributeRequest{TemplateID: templateID})
+			id, err := e.CacheJobs.Distribute(ctx, cachejobs.DistributeRequest{TemplateID: templateID})
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if err == nil {
@@ -122,7 +123,7 @@ var cacheJobDeeds = map[string]func(*cacheJobTrial, *end, act){
 		r.mu.Unlock()
 		if len(asked) > 0 && s.by == 0 {
 			id := asked[s.which%len(asked)]
-			r.async(s, func(ctx context.Context) { _ = e.CancelDistribution(ctx, id, nil) })
+			r.async(s, func(ctx context.Context) { _ = e.CacheJobs.Cancel(ctx, id, nil) })
 		}
 	},
 	"work": func(r *cacheJobTrial, e *end, s act) {
@@ -242,7 +243,7 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 			j.blame(0, "%s is there: %t, and ended as %q", id, there, e.End)
 		}
 		for i, end := range r.ends {
-			view, err := end.CacheJob(t.Context(), farm.CacheJobDistribute, id)
+			view, err := end.CacheJobs.Get(t.Context(), farm.CacheJobDistribute, id)
 			if err != nil || !slices.Equal(slices.Sorted(maps.Keys(view.On)), e.Nodes) {
 				j.blame(0, "replica %d shows %v of %s, %v", i, view.On, id, err)
 			}

@@ -1,0 +1,81 @@
+package cachejobs
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// DistributeRequest requests a version on nodes. The caller has checked types and lengths.
+type DistributeRequest struct {
+	TemplateID string
+	Tag        string
+	Version    *int
+	GroupID    string // only nodes of this group; "": of any
+	NodeSelector
+}
+
+// Distribute accepts a distribution and returns the id of its request once that is durable.
+func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, error) {
+	detail, version, err := j.opts.Version(ctx, req.TemplateID, req.Tag, req.Version)
+	if err != nil {
+		return "", err
+	}
+	nodes, err := j.selectNodes(ctx, req.NodeSelector, req.GroupID)
+	if err != nil {
+		return "", err
+	}
+	if len(nodes) == 0 {
+		return "", farm.Refused("no node to distribute to")
+	}
+
+	job := &farm.CacheJob{
+		ID: record.NewID(), Kind: farm.CacheJobDistribute, Registry: j.opts.RegistryAddress, Asked: j.db.Now(),
+		Nodes: nodes,
+		Template: farm.TemplateRef{
+			ID: detail.ID, Name: detail.Name, Tag: version.Tag, Version: version.Number, ContentID: version.ContentID,
+			Arch: cmp.Or(version.Arch, detail.Arch), Size: version.Size,
+		},
+	}
+	for _, node := range nodes {
+		info, _, ok := j.db.Tables.Infos.Get(node)
+		if ok && job.Template.Arch != "" && info.Arch != job.Template.Arch {
+			job.Unfit = append(job.Unfit, node)
+		}
+	}
+	recorded, err := j.opts.Changes(ctx, api.DistributeAnswer{RequestID: job.ID})
+	if err != nil {
+		return "", err
+	}
+	return job.ID, j.create(ctx, job, recorded...)
+}
+
+// Cancel cancels a distribution: nodes that are not done stop. One that has ended stays as it is.
+//
+// may returns why the caller may not cancel it for an existing node; nil: they may.
+func (j *Jobs) Cancel(ctx context.Context, id string, may func(node string) error) error {
+	if !record.ValidID(id) {
+		return farm.NotFound()
+	}
+	selected := NodeSelector{May: may}
+	table := j.db.Tables.CacheJobs
+	_, err := store.Update(ctx, j.db.Store, table, id, func(job *farm.CacheJob) (*farm.CacheJob, error) {
+		switch {
+		case job == nil || job.Kind != farm.CacheJobDistribute:
+			return nil, farm.NotFound()
+		case !job.Open():
+			return job, nil
+		}
+		for _, node := range job.Nodes {
+			if err := selected.allows(node); err != nil && j.nodeExists(node) {
+				return nil, err
+			}
+		}
+		return ended(job, farm.CacheJobCanceled, j.db.Now()), nil
+	})
+	return err
+}
