@@ -120,6 +120,13 @@ var onlys = []only{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/metric", "internal/store",
 		"github.com/google/uuid",
 	}, controllerPart},
+	{[]string{"internal/controller/nodes"}, []string{
+		"std", "api", "internal/controller/nodeinput", "internal/controller/record", "internal/farm",
+		"internal/sched", "internal/store", "github.com/google/uuid",
+	}, controllerPart},
+	{[]string{"internal/controller/tokenscope"}, []string{
+		"std", "api", "internal/auth", "internal/controller/record", "internal/farm",
+	}, controllerPart},
 	{[]string{"internal/controller/nodescans"}, []string{
 		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -355,46 +353,6 @@ func TestDetailsAreBounded(t *testing.T) {
 		}
 		if !told(known[id]) {
 			t.Error("an ordinary detail was not kept")
-		}
-	})
-}
-
-// TestLostIdentity: a node whose record was lost joins again with its old identity, so that its
-// agent does not consider its VMs those of an earlier identity.
-func TestLostIdentity(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		join := func(id, credential string) api.JoinAnswer {
-			t.Helper()
-			answer, err := c.Join(t.Context(), api.JoinRequest{
-				Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1", NodeID: id,
-				Credential: credential,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			return answer
-		}
-		id, credential := uuid.NewString(), secret()
-		if answer := join(id, credential); answer.NodeID != id || answer.Credential != credential {
-			t.Errorf("joined as %+v", answer)
-		}
-		if answer := join(id, credential); answer.NodeID != id {
-			t.Errorf("joined again as %+v", answer)
-		}
-		for name, other := range map[string]api.JoinAnswer{
-			"another secret": join(id, secret()), "a weak secret": join(uuid.NewString(), "abc"),
-			"no id": join("", secret()), "an id of another form": join("urn:uuid:"+uuid.NewString(), secret()),
-		} {
-			if other.NodeID == id || len(other.NodeID) != 36 || len(other.Credential) != 64 {
-				t.Errorf("%s: joined as %+v", name, other)
-			}
-		}
-		if err := c.DeleteNode(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
-		if answer := join(id, credential); answer.NodeID == id {
-			t.Error("a node that was removed came back as who it was")
 		}
 	})
 }

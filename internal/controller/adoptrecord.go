@@ -1,11 +1,7 @@
 package controller
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"strconv"
-
-	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
@@ -108,15 +104,4 @@ func optionsOf(o *api.StartOrder) farm.StartOptions {
 		}
 	}
 	return out
-}
-
-// lostIdentity reports whether a node joins with an identity whose record was lost: then it keeps
-// its id, and so its VMs, about which an operator decides. An identity that was removed, or that
-// another node has, does not qualify.
-func (c *Controller) lostIdentity(req api.JoinRequest) bool {
-	_, _, exists := c.tables.Nodes.Get(req.NodeID)
-	_, _, removed := c.tables.Removed.Get(req.NodeID)
-	raw, err := hex.DecodeString(req.Credential)
-	id, idErr := uuid.Parse(req.NodeID)
-	return !exists && !removed && err == nil && len(raw) == sha256.Size && idErr == nil && id.String() == req.NodeID
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
@@ -61,12 +62,12 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		fine(t, c.Terminate(ctx, ids[0]))
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		capacity := 3
-		fine(t, c.ConfigureNode(ctx, a.id, NodeConfig{Capacity: &capacity}))
+		fine(t, c.Nodes.Configure(ctx, a.id, nodes.Config{Capacity: &capacity}))
 		_, err = c.CacheJobs.Distribute(ctx, cachejobs.DistributeRequest{TemplateID: templateID, Tag: "v1"})
 		fine(t, err)
-		fine(t, c.Templates.Delete(ctx, templateID))
-		fine(t, c.DeleteNode(ctx, a.id))
-		fine(t, c.Disjoin(ctx, b.id, b.cred))
+		fine(t, c.DeleteTemplate(ctx, templateID))
+		fine(t, c.Nodes.Delete(ctx, a.id))
+		fine(t, c.Nodes.Disjoin(ctx, b.id, b.cred))
 		synctest.Wait()
 
 		by := to.told()

@@ -51,8 +51,8 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBenc
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = core.Run(ctx) })
 	for i := range nodes {
-		answer, err := f.Join(ctx, api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: f.JoinToken(), Name: fmt.Sprintf("n%03d", i), Host: "10.0.0.1",
+		answer, err := f.Nodes.Join(ctx, api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: f.Nodes.JoinToken(), Name: fmt.Sprintf("n%03d", i), Host: "10.0.0.1",
 			Capacity: capacity, Arch: "amd64",
 		})
 		if err != nil {
@@ -62,7 +62,7 @@ func benchFarm(b *testing.B, nodes, capacity int, to ...events.Target) *farmBenc
 	}
 	for ready := 0; ready < nodes; time.Sleep(10 * time.Millisecond) {
 		ready = 0
-		for _, v := range f.Nodes() {
+		for _, v := range f.Nodes.List() {
 			if v.Node.TakesStarts() && v.Info.CPUs > 0 {
 				ready++
 			}

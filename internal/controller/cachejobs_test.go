@@ -198,7 +198,7 @@ func TestOfflineNodesGetItOnReturn(t *testing.T) {
 
 func (c *cloud) nodeState(id string) farm.NodeState {
 	c.t.Helper()
-	view, err := c.Node(c.t.Context(), id)
+	view, err := c.Nodes.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 		if err := c.store.Commit(t.Context(), store.Put(c.tables.Groups, group.ID, group, store.IfAbsent)); err != nil {
 			t.Fatal(err)
 		}
-		node := c.view(must(c, a.id)).Node.Clone()
+		node := must(c, a.id).Clone()
 		node.Groups, node.Drain = []string{group.ID}, true
 		c.putNode(node)
 		for name, tt := range map[string]struct {
@@ -347,7 +347,7 @@ func TestDistributionToSomeNodes(t *testing.T) {
 // must returns a node's record.
 func must(c *cloud, id string) *farm.Node {
 	c.t.Helper()
-	view, err := c.Node(c.t.Context(), id)
+	view, err := c.Nodes.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a, b := c.join("a", 1), c.join("b", 1)
 		id := c.distribute()
-		if err := c.DeleteNode(t.Context(), b.id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), b.id); err != nil {
 			t.Fatal(err)
 		}
 		gone := farm.CacheJobResult{Error: "The node was removed from the cloud"}
@@ -443,7 +443,7 @@ func TestRemovedNodesHoldUpNothing(t *testing.T) {
 			t.Errorf("ended as %q", e.End)
 		}
 		last := c.distribute()
-		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

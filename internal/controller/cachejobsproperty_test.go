@@ -219,7 +219,7 @@ func tryCacheJobs(t *testing.T, steps []act) []string {
 	r.running.Wait()
 	for _, node := range r.left { // the call may have died with its replica
 		if !slices.Contains(r.nodes, node) {
-			_ = r.ends[0].DeleteNode(t.Context(), node.NodeID)
+			_ = r.ends[0].Nodes.Delete(t.Context(), node.NodeID)
 		}
 	}
 	for range 15 { // some are sent again after 5 s

@@ -21,10 +21,11 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/nodescans"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
-	"github.com/buildyard/buildyard/internal/controller/templates"
+	"github.com/buildyard/buildyard/internal/controller/tokenscope"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/periodic"
@@ -168,6 +169,8 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
+	Nodes       *nodes.Nodes
+	TokenScopes *tokenscope.Scopes
 	Scans       *nodescans.Scans
 	CacheJobs   *cachejobs.Jobs
 	License     License
@@ -181,7 +184,6 @@ type Controller struct {
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
 	metrics   metrics
-	joinToken string
 
 	watches watches
 	keeping atomic.Bool // this replica holds the lease and decides the node states
@@ -189,9 +191,6 @@ type Controller struct {
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
 }
-
-// keepRemoved is how long the record of a removed node is kept.
-const keepRemoved = 7 * 24 * time.Hour
 
 // New creates a controller over an open store. Nothing runs before Run.
 func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Options) (*Controller, error) {
@@ -209,6 +208,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
+	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
 	c.metrics = newMetrics()
 	c.Usage = usage.New(c.db, c.started)
@@ -239,7 +239,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.admission = admission.New(c.db, opts.Limits)
 
 	var err error
-	if c.joinToken, err = c.ensureJoinToken(ctx); err != nil {
+	if c.Nodes, err = nodes.New(ctx, c.db, nodeOptions(c)); err != nil {
 		return nil, err
 	}
 	if err = c.MACs.Fill(ctx); err != nil {
@@ -262,9 +262,10 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 }
 
 var (
-	_ console.Nodes    = (*nodelink.Sessions)(nil)
-	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
-	_ templates.Events = (*events.Log)(nil)
+	_ console.Nodes   = (*nodelink.Sessions)(nil)
+	_ nodes.Link      = (*nodelink.Link)(nil)
+	_ nodes.Sessions  = (*nodelink.Sessions)(nil)
+	_ macpool.Orphans = (*nodelink.Orphans)(nil)
 )
 
 // linkOptions returns the options of the node link: the settings, and what it needs of other parts.
@@ -277,7 +278,22 @@ func (c *Controller) linkOptions() nodelink.Options {
 		Settled:   c.started.Add(o.NodeTimeout),
 		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
-		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+		PackageFor:   c.Updates.PackageFor,
+		CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+	}
+}
+
+// nodeOptions returns what nodes need of other parts.
+func nodeOptions(c *Controller) nodes.Options {
+	return nodes.Options{
+		RegistryAddress: c.opts.RegistryAddress, JoinToken: c.opts.JoinToken, UpdateKeys: c.opts.Packages.Keys,
+		Link: c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
+		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
+		FailInstance: func(ctx context.Context, id string) error {
+			return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+				return failRemovedNode(inst, c.now()), nil
+			})
+		},
 	}
 }
 

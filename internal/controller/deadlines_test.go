@@ -285,7 +285,7 @@ func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 			c.restart()
 			time.Sleep(2*time.Minute - time.Second)
 			synctest.Wait()
-			if n, _ := c.Node(t.Context(), a.id); n.Node.State != farm.NodeActive {
+			if n, _ := c.Nodes.Get(t.Context(), a.id); n.Node.State != farm.NodeActive {
 				t.Fatalf("node is %s before its time-out", n.Node.State)
 			}
 			c.wantState(o.InstanceID, farm.Started)
@@ -293,7 +293,7 @@ func TestNobodyIsOfflineAfterAStart(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		c.wantState(p.InstanceID, farm.Errored)
-		if n, _ := c.Node(t.Context(), a.id); n.Node.State != farm.NodeOffline {
+		if n, _ := c.Nodes.Get(t.Context(), a.id); n.Node.State != farm.NodeOffline {
 			t.Errorf("node is %s after its time-out", n.Node.State)
 		}
 	})
@@ -307,7 +307,7 @@ func TestFoundByTheHousekeeping(t *testing.T) {
 		o := c.started(a)
 		time.Sleep(2*time.Minute + time.Second)
 		synctest.Wait()
-		n, _ := c.Node(t.Context(), a.id)
+		n, _ := c.Nodes.Get(t.Context(), a.id)
 		node := n.Node.Clone()
 		node.State, node.StateSince = farm.NodeActive, c.now()
 		c.putNode(node)

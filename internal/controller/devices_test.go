@@ -37,7 +37,7 @@ func (c *cloud) startWith(device string) string {
 func (c *cloud) wantUSB(want map[string]farm.USBCount) {
 	c.t.Helper()
 	synctest.Wait()
-	if d := cmp.Diff(want, c.USB(everyNode)); d != "" {
+	if d := cmp.Diff(want, c.Nodes.USB(everyNode)); d != "" {
 		c.t.Errorf("devices (-want +got):\n%s", d)
 	}
 }
@@ -108,7 +108,7 @@ func TestUSBDevicesComeAndGo(t *testing.T) {
 		a.contact()
 		// it is still the instance's
 		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 4}, "1-3": {Available: 1, Busy: 1}})
-		node, _ := c.Node(t.Context(), a.id)
+		node, _ := c.Nodes.Get(t.Context(), a.id)
 		if want := []farm.USBDevice{
 			{Name: "phone", Location: "1-1"},
 			{Name: "phone", Location: "1-2"},

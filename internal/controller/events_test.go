@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
@@ -176,16 +177,16 @@ func TestEventsOfNodes(t *testing.T) {
 		a, b := c.join("mac-1", 1), c.join("mac-2", 1)
 		capacity := 2
 		for range 2 { // a write that changes nothing causes no event
-			if err := c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: &capacity}); err != nil {
+			if err := c.Nodes.Configure(t.Context(), a.id, nodes.Config{Capacity: &capacity}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		wantLines(t, to, "ConfigNode")
-		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
 		wantLines(t, to, "DeleteNode")
-		if err := c.Disjoin(t.Context(), b.id, b.cred); err != nil {
+		if err := c.Nodes.Disjoin(t.Context(), b.id, b.cred); err != nil {
 			t.Fatal(err)
 		}
 		wantLines(t, to, "NodeUnregistered")

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -128,10 +129,15 @@ func TestHousekeepingIsFenced(t *testing.T) {
 			t.Errorf("an instance at the end of its life: %v", err)
 		}
 		node, _, _ := c.tables.Nodes.Get(a.id)
-		if err := k.silent(t.Context(), node, c.now()); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("a node that is silent: %v", err)
+		states := nodes.NewStateReconciler(c.db, late, nodes.StateOptions{
+			NodeTimeout: -time.Second, LastContact: c.Link.LastContact, Since: k.from, MarkLost: lost,
+		})
+		if _, err := states.Reconcile(t.Context(), node); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a node without contact: %v", err)
 		}
-		if err := k.tellInstances(t.Context(), a.id, true); !errors.Is(err, store.ErrFenced) {
+		offline := node.Clone()
+		offline.State = farm.NodeOffline
+		if _, err := states.Reconcile(t.Context(), offline); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("the instances of a node that is offline: %v", err)
 		}
 		now, _, _ := c.tables.Nodes.Get(a.id)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/groups"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -189,7 +190,7 @@ func TestMembership(t *testing.T) {
 		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)
 		in := func(want ...string) {
 			t.Helper()
-			v, err := c.Node(ctx, a.id)
+			v, err := c.Nodes.Get(ctx, a.id)
 			var got []string
 			for _, g := range v.Groups {
 				got = append(got, g.Name)
@@ -256,7 +257,7 @@ func TestDeleteGroup(t *testing.T) {
 			}
 		}
 		for _, a := range nodes {
-			if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 1 || v.Groups[0].Name != "f0" {
+			if v, _ := c.Nodes.Get(t.Context(), a.id); len(v.Node.Groups) != 1 || v.Groups[0].Name != "f0" {
 				t.Errorf("node is in %v", v.Node.Groups)
 			}
 		}
@@ -280,14 +281,14 @@ func TestGroupDeletedHalf(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.restart()
-		if v, _ := c.Node(t.Context(), a.id); len(v.Groups) != 0 {
+		if v, _ := c.Nodes.Get(t.Context(), a.id); len(v.Groups) != 0 {
 			t.Errorf("node shows %v", v.Groups)
 		}
 		a.c = c
 		a.keepContact(reconcile.SweepInterval + 10*time.Second)
 		c.wantState(id, farm.Errored)
 		c.wantMessage(id, "Its node group was deleted while it waited")
-		if v, _ := c.Node(t.Context(), a.id); len(v.Node.Groups) != 0 {
+		if v, _ := c.Nodes.Get(t.Context(), a.id); len(v.Node.Groups) != 0 {
 			t.Errorf("node is in %v", v.Node.Groups)
 		}
 	})
@@ -299,20 +300,20 @@ func TestJoinGroups(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		g, h := c.mustGroup("g", nil), c.mustGroup("h", nil)
 		req := api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "one", Host: "10.0.0.1",
+			Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "one", Host: "10.0.0.1",
 			Groups: []string{"g", h.ID, "g"}, Capacity: 3,
 		}
-		answer, err := c.Join(t.Context(), req)
+		answer, err := c.Nodes.Join(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		bad := req
 		bad.Groups = []string{"G"}
-		_, err = c.Join(t.Context(), bad)
+		_, err = c.Nodes.Join(t.Context(), bad)
 		wantRefused(t, err, farm.CodeRefused, `Node group "G" not found`)
 		is := func(name, host string, capacity int, groups ...string) {
 			t.Helper()
-			v, err := c.Node(t.Context(), answer.NodeID)
+			v, err := c.Nodes.Get(t.Context(), answer.NodeID)
 			n := v.Node
 			if err != nil || n.Name != name || n.Host != host || n.Capacity != capacity ||
 				fmt.Sprint(n.Groups) != fmt.Sprint(groups) {
@@ -321,8 +322,8 @@ func TestJoinGroups(t *testing.T) {
 		}
 		is("one", "10.0.0.1", 3, g.ID, h.ID)
 		name, host, five := "renamed", "build1.example", 5
-		if err := c.ConfigureNode(t.Context(), answer.NodeID,
-			NodeConfig{Name: &name, Host: &host, Capacity: &five}); err != nil {
+		if err := c.Nodes.Configure(t.Context(), answer.NodeID,
+			nodes.Config{Name: &name, Host: &host, Capacity: &five}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Groups.RemoveNode(t.Context(), answer.NodeID, []string{g.ID}); err != nil {
@@ -334,12 +335,12 @@ func TestJoinGroups(t *testing.T) {
 		again := req
 		again.NodeID, again.Credential = answer.NodeID, answer.Credential
 		again.Kept = []string{api.KeptCapacity, api.KeptGroups, api.KeptHost, api.KeptName}
-		if _, err := c.Join(t.Context(), again); err != nil {
+		if _, err := c.Nodes.Join(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}
 		is("renamed", "build1.example", 5, h.ID)
 		again.Kept, again.Groups, again.Host, again.Capacity = []string{api.KeptGroups}, nil, "10.0.0.2", 4
-		if _, err := c.Join(t.Context(), again); err != nil {
+		if _, err := c.Nodes.Join(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}
 		is("one", "10.0.0.2", 4, h.ID)

@@ -206,7 +206,7 @@ func TestGroupIsGoneMeanwhile(t *testing.T) {
 		there.faults.Mend()
 		synctest.Wait()
 		wantRefused(t, there.Groups.AddNode(t.Context(), node, []string{g.ID}), farm.CodeNotFound, "Not found")
-		if v, err := there.Node(t.Context(), node); err != nil || len(v.Node.Groups) != 0 {
+		if v, err := there.Nodes.Get(t.Context(), node); err != nil || len(v.Node.Groups) != 0 {
 			t.Errorf("node is in %v; %v", v.Node.Groups, err)
 		}
 	})

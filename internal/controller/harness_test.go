@@ -24,7 +24,7 @@ import (
 
 const templateID = "11111111-2222-4333-8444-555555555555"
 
-// What nodes may rely on; package nodelink has these values.
+// What nodes may rely on; packages nodelink and nodes have these values.
 const (
 	takeoverAfter    = 3 * time.Second
 	askAfter         = 5 * time.Second
@@ -35,6 +35,8 @@ const (
 	updateReportTime = time.Minute
 	missedDigests    = 3
 	writeBurst       = 6
+	writeInterval    = 10 * time.Second
+	unhealthyAfter   = 30 * time.Second
 	maxOrphans       = nodeinput.MaxCapacity
 )
 
@@ -319,8 +321,8 @@ type agent struct {
 // join adds a node with a number of slots and makes its first contact.
 func (c *cloud) join(name string, capacity int) *agent {
 	c.t.Helper()
-	answer, err := c.Join(c.t.Context(), api.JoinRequest{
-		Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Host: "10.0.0.1", Capacity: capacity,
+	answer, err := c.Nodes.Join(c.t.Context(), api.JoinRequest{
+		Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: name, Host: "10.0.0.1", Capacity: capacity,
 		Arch: "amd64",
 	})
 	if err != nil {

@@ -102,7 +102,7 @@ func TestGuard(t *testing.T) {
 			!strings.Contains(status.Alarms[0], "5 of 18 VMs are orphaned; those of 3 nodes") {
 			t.Errorf("status = %+v", status)
 		}
-		if v, _ := c.Node(t.Context(), b.id); v.Unknown != 2 {
+		if v, _ := c.Nodes.Get(t.Context(), b.id); v.Unknown != 2 {
 			t.Errorf("node shows %d unknown VMs", v.Unknown)
 		}
 		c.runs(a, 1) // 3 of 15 without one of the others
@@ -138,7 +138,7 @@ func TestGuardOfOneNode(t *testing.T) {
 			if n := len(c.Link.Orphans.On(node)); n != min(invented, maxOrphans) {
 				t.Errorf("%d unknown VMs are kept of %d", n, invented)
 			}
-			if v, _ := c.Node(t.Context(), wrong.id); v.Unknown != invented {
+			if v, _ := c.Nodes.Get(t.Context(), wrong.id); v.Unknown != invented {
 				t.Errorf("the node shows %d unknown VMs", v.Unknown)
 			}
 		})

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -33,7 +32,7 @@ func (c *cloud) countWrites(node, instance string) *atomic.Int64 {
 }
 
 // maxWrites returns the maximum number of descriptive writes of a node in a time.
-func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/nodelink.WriteInterval) }
+func maxWrites(length time.Duration) int64 { return int64(writeBurst + length/writeInterval) }
 
 // TestDescriptionsArePaced: a description that changes all the time is written from time to time,
 // and its last state is written.
@@ -41,7 +40,7 @@ func TestDescriptionsArePaced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		o := c.started(a)
-		time.Sleep(writeBurst * nodelink.WriteInterval) // it may write again without delay, and is not Offline yet
+		time.Sleep(writeBurst * writeInterval) // it may write again without delay, and is not Offline yet
 		writes := c.countWrites(a.id, o.InstanceID)
 		const length = 3 * time.Minute
 		rounds := 0
@@ -63,7 +62,7 @@ func TestDescriptionsArePaced(t *testing.T) {
 			t.Errorf("%d writes in %s and %d rounds", n, length, rounds)
 		}
 
-		time.Sleep(4 * nodelink.WriteInterval) // no more reports
+		time.Sleep(4 * writeInterval) // no more reports
 		synctest.Wait()
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		inst, _, _ := c.tables.Instances.Get(o.InstanceID)
@@ -137,18 +136,18 @@ func TestJoinsArePaced(t *testing.T) {
 		writes := c.countWrites(a.id, "")
 		var last error
 		for i := range 50 {
-			_, last = c.Join(t.Context(), api.JoinRequest{
-				Token: c.JoinToken(), NodeID: a.id, Credential: a.cred, Name: fmt.Sprint("name ", i), Host: "h",
+			_, last = c.Nodes.Join(t.Context(), api.JoinRequest{
+				Token: c.Nodes.JoinToken(), NodeID: a.id, Credential: a.cred, Name: fmt.Sprint("name ", i), Host: "h",
 			})
 		}
 		synctest.Wait()
 		if n := writes.Load(); n > writeBurst || farm.CodeOf(last) != farm.CodeTooMany {
 			t.Errorf("%d writes, %v", n, last)
 		}
-		time.Sleep(nodelink.WriteInterval)
-		if _, err := c.Join(t.Context(),
+		time.Sleep(writeInterval)
+		if _, err := c.Nodes.Join(t.Context(),
 			api.JoinRequest{
-				Token: c.JoinToken(), NodeID: a.id, Credential: a.cred, Name: "last",
+				Token: c.Nodes.JoinToken(), NodeID: a.id, Credential: a.cred, Name: "last",
 				Host: "h",
 			}); err != nil {
 			t.Error(err)

@@ -45,7 +45,7 @@ func TestMachineOfAnOrder(t *testing.T) {
 func TestOverridesCountAgainstResources(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		n, _ := c.Node(t.Context(), a.id)
+		n, _ := c.Nodes.Get(t.Context(), a.id)
 		byResource := n.Node.Clone()
 		byResource.Mode, byResource.VCPUOverride, byResource.RAMOverride = farm.CapacityByResources, 4, 2048
 		c.putNode(byResource)

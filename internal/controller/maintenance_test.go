@@ -143,7 +143,7 @@ func TestMaintenanceKeepsInstances(t *testing.T) {
 		time.Sleep(time.Hour - time.Second)
 		c.wantState(ended, farm.Terminated)
 		c.wantState(away, farm.Started)
-		if v, _ := c.Node(t.Context(), a.id); v.Node.State != farm.NodeOffline {
+		if v, _ := c.Nodes.Get(t.Context(), a.id); v.Node.State != farm.NodeOffline {
 			t.Errorf("the silent node is shown as %s", v.Node.State)
 		}
 		time.Sleep(2 * time.Minute)

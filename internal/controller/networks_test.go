@@ -23,29 +23,29 @@ var bridge = []string{farm.AbilityBridge}
 
 func TestVLANsOfAllNodes(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		if got := c.VLANs(everyNode); len(got) != 0 {
+		if got := c.Nodes.VLANs(everyNode); len(got) != 0 {
 			t.Errorf("without nodes: %v", got)
 		}
 		c.wired("one", nil, 100, 20, 3, 0, 4095, 20, -1)
-		if got := c.VLANs(everyNode); !slices.Equal(got, []int{3, 20, 100}) {
+		if got := c.Nodes.VLANs(everyNode); !slices.Equal(got, []int{3, 20, 100}) {
 			t.Errorf("of one node: %v", got)
 		}
 		two := c.wired("two", nil, 100, 3, 7)
-		if got := c.VLANs(everyNode); !slices.Equal(got, []int{3, 100}) {
+		if got := c.Nodes.VLANs(everyNode); !slices.Equal(got, []int{3, 100}) {
 			t.Errorf("of two nodes: %v", got)
 		}
 		c.join("three", 1)
-		if got := c.VLANs(everyNode); len(got) != 0 {
+		if got := c.Nodes.VLANs(everyNode); len(got) != 0 {
 			t.Errorf("with a node that offers none: %v", got)
 		}
-		for _, n := range c.Nodes() {
+		for _, n := range c.Nodes.List() {
 			if n.Node.ID != two.id {
 				off := n.Node.Clone()
 				off.State = farm.NodeOffline
 				c.putNode(off)
 			}
 		}
-		if got := c.VLANs(everyNode); !slices.Equal(got, []int{3, 7, 100}) {
+		if got := c.Nodes.VLANs(everyNode); !slices.Equal(got, []int{3, 7, 100}) {
 			t.Errorf("of the one that is up: %v", got)
 		}
 	})

@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-func (c *cloud) mustConfigure(a *agent, conf NodeConfig) {
+func (c *cloud) mustConfigure(a *agent, conf nodes.Config) {
 	c.t.Helper()
-	if err := c.ConfigureNode(c.t.Context(), a.id, conf); err != nil {
+	if err := c.Nodes.Configure(c.t.Context(), a.id, conf); err != nil {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()
 }
 
-func (c *cloud) node(a *agent) NodeView {
+func (c *cloud) node(a *agent) nodes.View {
 	c.t.Helper()
 	synctest.Wait()
-	v, err := c.Node(c.t.Context(), a.id)
+	v, err := c.Nodes.Get(c.t.Context(), a.id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -36,11 +37,11 @@ func TestCapacityCut(t *testing.T) {
 		for _, o := range a.next() {
 			a.say(o, api.PhaseRunning)
 		}
-		c.mustConfigure(a, NodeConfig{Capacity: new(1)})
+		c.mustConfigure(a, nodes.Config{Capacity: new(1)})
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantOn(waits, nil)
 		c.wantSlots(a, 2) // running VMs stay
-		c.mustConfigure(a, NodeConfig{Capacity: new(3)})
+		c.mustConfigure(a, nodes.Config{Capacity: new(3)})
 		c.wantOn(waits, a)
 	})
 }
@@ -53,26 +54,11 @@ func TestCapacityModes(t *testing.T) {
 		larger := c.mustStart(StartRequest{Options: farm.StartOptions{CPUs: 9, MemoryMB: 1024}})[0]
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB")
 		c.wantOn(big, nil)
-		c.mustConfigure(a, NodeConfig{Mode: new(farm.CapacityByResources), VCPUOverride: new(8)})
+		c.mustConfigure(a, nodes.Config{Mode: new(farm.CapacityByResources), VCPUOverride: new(8)})
 		c.wantOn(big, nil)
-		c.mustConfigure(a, NodeConfig{VCPUOverride: new(0)}) // twice the cores
+		c.mustConfigure(a, nodes.Config{VCPUOverride: new(0)}) // twice the cores
 		c.wantOn(big, a)
 		c.wantMessage(larger, "no node is large enough for 9 vCPU and 1024 MiB") // than the machine
-		for text, conf := range map[string]NodeConfig{
-			"ram_override cannot be 20000 MiB: node one has 16384 MiB of memory": {RAMOverride: new(20000)},
-			"vcpu_override counts in the capacity mode resource only": {
-				Mode: new(farm.CapacityByVMs), VCPUOverride: new(4),
-			},
-			"ram_override counts in the capacity mode resource only": {
-				Mode: new(farm.CapacityByVMs), RAMOverride: new(4),
-			},
-		} {
-			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, text)
-		}
-		if c.node(a).Node.Mode != farm.CapacityByResources {
-			t.Error("a refused configuration was half carried out")
-		}
-		wantRefused(t, c.ConfigureNode(t.Context(), "x", NodeConfig{}), farm.CodeNotFound, "Not found")
 	})
 }
 
@@ -87,8 +73,6 @@ func TestAppleSilicon(t *testing.T) {
 			synctest.Wait()
 		}
 		set(arm)
-		wantRefused(t, c.ConfigureNode(t.Context(), a.id, NodeConfig{Capacity: new(3)}), farm.CodeRefused,
-			"max_vm_count cannot be 3: node mac is a Mac with Apple silicon, on which at most 2 macOS VMs may run")
 		if v := c.node(a); v.Node.Slots(&v.Info) != 2 {
 			t.Errorf("%d slots", v.Node.Slots(&v.Info))
 		}
@@ -111,7 +95,7 @@ func TestAppleSilicon(t *testing.T) {
 func TestHostOfANode(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Host: new("build1.example"), Name: new("first"), NoCentralLog: new(true)})
+		c.mustConfigure(a, nodes.Config{Host: new("build1.example"), Name: new("first"), NoCentralLog: new(true)})
 		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
 		if n := c.node(a).Node; n.Host != "build1.example" || n.Name != "first" || !n.NoCentralLog {
 			t.Errorf("node = %+v", n)
@@ -120,7 +104,7 @@ func TestHostOfANode(t *testing.T) {
 		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.VM.HostIP != "build1.example" {
 			t.Errorf("VM is reached under %s", inst.VM.HostIP)
 		}
-		c.mustConfigure(a, NodeConfig{Host: new("")})
+		c.mustConfigure(a, nodes.Config{Host: new("")})
 		a.poll(api.PollRequest{Host: "10.0.0.9"}, 0)
 		if n := c.node(a).Node; n.Host != "10.0.0.9" {
 			t.Errorf("host = %s", n.Host)
@@ -131,14 +115,11 @@ func TestHostOfANode(t *testing.T) {
 func TestDrain(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 2)
-		for _, conf := range []NodeConfig{{DrainReason: new("x")}, {DrainFor: new(time.Minute)}} {
-			wantRefused(t, c.ConfigureNode(t.Context(), a.id, conf), farm.CodeRefused, "Node one is not drained")
-		}
 		o := c.startedOn(a)
 		began := time.Now().UTC()
-		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainReason: new("new disk")})
+		c.mustConfigure(a, nodes.Config{Drain: new(true), DrainReason: new("new disk")})
 		time.Sleep(time.Second)
-		c.mustConfigure(a, NodeConfig{Drain: new(true)})
+		c.mustConfigure(a, nodes.Config{Drain: new(true)})
 		v := c.node(a)
 		since, reason := v.Node.ShownSince()
 		if v.Node.Shown() != farm.NodeDrain || !since.Equal(began) || reason != "new disk" || v.Remaining != 1 {
@@ -158,7 +139,7 @@ func TestDrain(t *testing.T) {
 		if v := c.node(a); v.Node.Draining.Emptied.IsZero() || v.Remaining != 0 {
 			t.Errorf("drain of an empty node: %+v, %d left", v.Node.Draining, v.Remaining)
 		}
-		c.mustConfigure(a, NodeConfig{Drain: new(false)})
+		c.mustConfigure(a, nodes.Config{Drain: new(false)})
 		c.wantOn(waits, a)
 		if v := c.node(a); v.Node.Draining != nil || v.Node.Shown() != farm.NodeActive {
 			t.Errorf("after the drain: %+v", v.Node)
@@ -175,10 +156,10 @@ func TestDrainDeadline(t *testing.T) {
 		failed := c.startedOn(a)
 		a.say(failed, api.PhaseStopped, func(s *api.InstanceStatus) { s.VM = &api.NodeVM{Status: "stopped"} })
 		c.wantState(failed.InstanceID, farm.Errored)
-		hour := NodeConfig{Drain: new(true), DrainFor: new(time.Hour)}
+		hour := nodes.Config{Drain: new(true), DrainFor: new(time.Hour)}
 		c.mustConfigure(a, hour)
 		c.mustConfigure(b, hour)
-		c.mustConfigure(b, NodeConfig{DrainFor: new(time.Duration(0))})
+		c.mustConfigure(b, nodes.Config{DrainFor: new(time.Duration(0))})
 		c.away(59 * time.Minute)
 		a.c, b.c = c, c
 		a.contact()
@@ -209,7 +190,7 @@ func TestDrainDeadlineOverAChangeOfLeader(t *testing.T) {
 		to.clear()
 		there := a.at(second)
 		second.mustConfigure(there,
-			NodeConfig{Drain: new(true), DrainFor: new(10 * time.Minute), DrainReason: new("disk")})
+			nodes.Config{Drain: new(true), DrainFor: new(10 * time.Minute), DrainReason: new("disk")})
 		there.keepContact(5 * time.Minute)
 		c.stop() // it held the lease
 		there.keepContact(4*time.Minute + 55*time.Second)
@@ -236,7 +217,7 @@ func TestDrainOfWhatRunsForLong(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
 		a.keepContact(time.Hour)
-		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainFor: new(time.Minute)})
+		c.mustConfigure(a, nodes.Config{Drain: new(true), DrainFor: new(time.Minute)})
 		a.keepContact(59 * time.Second)
 		c.wantState(o.InstanceID, farm.Started)
 		a.keepContact(2 * time.Second)
@@ -249,7 +230,7 @@ func TestDrainDeadlineInMaintenance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
-		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainFor: new(time.Minute)})
+		c.mustConfigure(a, nodes.Config{Drain: new(true), DrainFor: new(time.Minute)})
 		if _, err := c.Maintenance.Begin(t.Context(), 10*time.Minute, "because"); err != nil {
 			t.Fatal(err)
 		}
@@ -263,8 +244,8 @@ func TestDrainDeadlineInMaintenance(t *testing.T) {
 func TestLongReasonsFit(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Drain: new(true), DrainReason: new(strings.Repeat("x", MaxNodeName))})
-		if _, reason := c.node(a).Node.ShownSince(); len(reason) != MaxNodeName {
+		c.mustConfigure(a, nodes.Config{Drain: new(true), DrainReason: new(strings.Repeat("x", nodes.MaxName))})
+		if _, reason := c.node(a).Node.ShownSince(); len(reason) != nodes.MaxName {
 			t.Errorf("reason of %d bytes", len(reason))
 		}
 	})
@@ -278,9 +259,9 @@ func TestEventsOfConfigurations(t *testing.T) {
 		o := c.startedOn(a)
 		synctest.Wait()
 		to.clear()
-		c.mustConfigure(a, NodeConfig{Capacity: new(2)})
+		c.mustConfigure(a, nodes.Config{Capacity: new(2)})
 		wantLines(t, to)
-		c.mustConfigure(a, NodeConfig{
+		c.mustConfigure(a, nodes.Config{
 			Name: new("first"), Capacity: new(3), Drain: new(true), DrainFor: new(time.Hour), DrainReason: new("disk"),
 		})
 		if len(to.got) != 1 {

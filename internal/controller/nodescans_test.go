@@ -62,7 +62,7 @@ func TestScansOfNodes(t *testing.T) {
 		if list := c.Scans.List(); len(list) != 1 || list[0].NodeID != a.id {
 			t.Errorf("%+v", list)
 		}
-		fine(t, c.DeleteNode(ctx, a.id))
+		fine(t, c.Nodes.Delete(ctx, a.id))
 		if _, _, err := c.Scans.Get(ctx, a.id); farm.CodeOf(err) != farm.CodeNotFound || len(c.Scans.List()) != 0 {
 			t.Errorf("of a removed node: %v", err)
 		}

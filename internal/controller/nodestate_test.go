@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -94,11 +95,11 @@ func TestBootingIsNotUnhealthy(t *testing.T) {
 func TestUnhealthyByResource(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
-		c.mustConfigure(a, NodeConfig{Mode: new(farm.CapacityByResources), VCPUOverride: new(1)})
+		c.mustConfigure(a, nodes.Config{Mode: new(farm.CapacityByResources), VCPUOverride: new(1)})
 		a.stops(c.startedOn(a))
 		a.keepContact(unhealthyAfter + time.Second)
 		c.wantVerdict(a, farm.NodeUnhealthy, "it is full, and none of its 1 VMs runs")
-		c.mustConfigure(a, NodeConfig{VCPUOverride: new(2)})
+		c.mustConfigure(a, nodes.Config{VCPUOverride: new(2)})
 		time.Sleep(time.Second)
 		c.wantVerdict(a, farm.NodeActive, "")
 	})

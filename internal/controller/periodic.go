@@ -6,7 +6,6 @@ import (
 
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // jobs returns the tasks; with sweep also those that are seldom due.
@@ -22,7 +21,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts),
 		job("cache jobs", working && (k.moved.Swap(false) || sweep), k.c.CacheJobs.Prune),
 		job("updates of agents", working && (k.renewed() || sweep), k.c.Updates.Continue),
-		job("removed nodes", sweep, k.c.tidyRemoved),
+		job("removed nodes", sweep, k.c.Nodes.Prune),
 		job("released VMs", sweep, k.c.Link.Orphans.PruneReleased),
 		job("nodes of deleted groups", sweep, k.c.Groups.Prune),
 		job("named requests", sweep, k.c.Idempotency.Prune),
@@ -41,17 +40,4 @@ func (k *reconciler) renewed() bool {
 	default:
 	}
 	return k.renew.Swap(false)
-}
-
-// tidyRemoved deletes the records of nodes that were removed long ago.
-func (c *Controller) tidyRemoved(ctx context.Context, w *record.Term, now time.Time) error {
-	for id, node := range c.tables.Removed.All() {
-		if now.Sub(node.At) <= keepRemoved {
-			continue
-		}
-		if err := w.Commit(ctx, store.Delete(c.tables.Removed, id, store.Any)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -65,7 +65,7 @@ func TestRememberedPollIsCheckedAsAny(t *testing.T) {
 		if answer, err := second.pollText(second.idle(), 0); err != nil || !answer.NeedFull {
 			t.Errorf("after a restart, said again: %+v, %v", answer, err)
 		}
-		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
 		if answer, err := second.pollText(second.idle(), 0); err != nil || !answer.Removed {
@@ -155,7 +155,7 @@ func TestNodesAreToldAboutTheirLogs(t *testing.T) {
 			c.stop()
 			c.start(Options{CentralLog: central})
 			for _, exempt := range []bool{false, true} {
-				n, err := c.Node(t.Context(), a.id)
+				n, err := c.Nodes.Get(t.Context(), a.id)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -2,11 +2,11 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -21,6 +21,7 @@ type reconciler struct {
 	w     *record.Term
 	since time.Time // no timeout counts from before
 	loop  *reconcile.Loop
+	nodes *nodes.StateReconciler
 	stale atomic.Bool // save requests or their chunks have changed
 	loose atomic.Bool // an instance with a script was removed
 	moved atomic.Bool // a cache job may be over
@@ -30,9 +31,13 @@ type reconciler struct {
 // newReconciler returns the reconciler of a leader term.
 func newReconciler(c *Controller, term *record.Term) *reconciler {
 	k := &reconciler{c: c, w: term, since: term.Since()}
+	k.nodes = nodes.NewStateReconciler(c.db, term, nodes.StateOptions{
+		NodeTimeout: c.opts.NodeTimeout, LastContact: c.Link.LastContact, Orphans: c.Link.Orphans.Load,
+		Since: k.from, MarkLost: lost, WithEvent: c.Events.With,
+	})
 	k.loop = reconcile.New(c.db, term, reconcile.Options{
 		Tick: c.opts.HousekeepingTick, Rules: k.rules(), Paused: c.Maintenance.On,
-		CheckNode: k.attendNode, Archive: c.archiveInstance, Applied: k.applied, Jobs: k.jobs,
+		CheckNode: k.checkNode, Archive: c.archiveInstance, Applied: k.applied, Jobs: k.jobs,
 	})
 	return k
 }
@@ -79,7 +84,7 @@ func (k *reconciler) observe(events []store.Event) {
 				k.loop.Drop(reconcile.Item{Kind: record.KindInstance, ID: e.ID})
 				k.loose.Store(k.loose.Load() || old != nil && old.Options.ScriptID != "")
 			}
-			if node, at := k.attendsTo(old, inst); node != "" {
+			if node, at := k.nodes.Affected(old, inst); node != "" {
 				k.loop.Put(reconcile.Item{Kind: record.KindNode, ID: node}, at)
 			}
 		case record.KindSave:
@@ -116,7 +121,7 @@ func (k *reconciler) observe(events []store.Event) {
 
 // lookAll schedules a check of the instances of a node whose state has changed.
 func (k *reconciler) lookAll(node string) {
-	for _, inst := range k.c.instancesOn(node) {
+	for _, inst := range k.c.tables.Instances.Where(record.ByNode, node) {
 		k.loop.PutInstance(inst)
 	}
 }
@@ -149,52 +154,18 @@ func (k *reconciler) from(t time.Time) time.Time {
 	return k.c.Maintenance.After(t)
 }
 
-// attendNode decides the state of a node, records that a drained one is empty, and updates the
-// instances of one that is offline.
-func (k *reconciler) attendNode(ctx context.Context, id string) (again time.Time, err error) {
+// checkNode reconciles the state of a node, or schedules a check of the instances of a removed one.
+func (k *reconciler) checkNode(ctx context.Context, id string) (again time.Time, err error) {
 	node, _, ok := k.c.tables.Nodes.Get(id)
-	if ok {
-		if err := k.emptied(ctx, node); err != nil {
-			return again, err
-		}
+	if !ok {
+		k.lookAll(id)
+		return again, nil
 	}
-	if !ok || node.State == farm.NodeOffline {
-		return again, k.tellInstances(ctx, id, ok)
-	}
-	silent := k.seenOn(node).Add(k.c.opts.NodeTimeout)
-	if !silent.After(k.c.now()) {
-		return again, k.silent(ctx, node, silent)
-	}
-	again, err = k.judge(ctx, node)
-	return earliest(again, silent), err
-}
-
-// silent declares a node offline from which a contact was due by a time. No node is silent before
-// one full timeout has passed since this replica became the leader.
-func (k *reconciler) silent(ctx context.Context, node *farm.Node, until time.Time) error {
-	silence := k.c.now().Sub(until) + k.c.opts.NodeTimeout
-	return k.pass(ctx, node,
-		stateDecision{farm.NodeTimedOut, fmt.Sprintf("no contact for %s", silence.Round(time.Second))})
+	return k.nodes.Reconcile(ctx, node)
 }
 
 // seen returns when a node was last in contact with any replica.
-func (k *reconciler) seen(id string) time.Time {
-	_, here := k.c.Link.Sessions.Usage(id)
-	if there := k.c.Link.Peers.LastContact(id); there.After(here) {
-		here = there
-	}
-	return k.from(here)
-}
-
-// seenOn is seen for a node whose state may have changed since: the replica that set it back to
-// online heard it then, but its digest arrives only later.
-func (k *reconciler) seenOn(node *farm.Node) time.Time {
-	seen, back := k.seen(node.ID), node.StateSince
-	if back.After(seen) && !back.After(k.c.now()) {
-		return back
-	}
-	return seen
-}
+func (k *reconciler) seen(id string) time.Time { return k.from(k.c.Link.LastContact(id)) }
 
 // inContact returns a time, delayed as long as the node is not in contact then.
 func (k *reconciler) inContact(node string, at time.Time) time.Time {
@@ -203,27 +174,6 @@ func (k *reconciler) inContact(node string, at time.Time) time.Time {
 		return at
 	}
 	return now.Add(reconcile.RetryInterval)
-}
-
-// tellInstances marks the instances of an offline node as lost, or schedules a check of those whose
-// node is removed.
-func (k *reconciler) tellInstances(ctx context.Context, node string, offline bool) error {
-	if !offline {
-		k.lookAll(node)
-		return nil
-	}
-	for _, inst := range k.c.instancesOn(node) {
-		_, err := store.Update(ctx, k.w, k.c.tables.Instances, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
-			if i == nil || i.NodeID != node {
-				return i, nil
-			}
-			return lost(i, k.c.now()), nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *Controller) nodeExists(id string) bool {

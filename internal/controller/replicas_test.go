@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/sched"
@@ -111,7 +112,7 @@ func (p *pair) loseLease() {
 
 // join adds a node through a replica and makes its first contact with both.
 func (p *pair) join(e *end, name string, capacity int) api.JoinAnswer {
-	answer, err := e.Join(p.t.Context(),
+	answer, err := e.Nodes.Join(p.t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: "token", Name: name, Capacity: capacity})
 	if err != nil {
 		p.t.Fatal(err)
@@ -408,7 +409,7 @@ func (r *trial) deletes(e *end, s act) {
 	i := s.which % len(r.nodes)
 	id := r.nodes[i].NodeID
 	r.nodes = slices.Delete(r.nodes, i, i+1)
-	r.async(s, func(ctx context.Context) { _ = e.DeleteNode(ctx, id) })
+	r.async(s, func(ctx context.Context) { _ = e.Nodes.Delete(ctx, id) })
 }
 
 func (r *trial) change(e *end, s act, change func(*farm.Node)) {
@@ -437,7 +438,7 @@ func (r *trial) configures(e *end, s act) {
 	if s.which >= 5 {
 		mode = farm.CapacityByResources
 	}
-	conf := NodeConfig{Mode: &mode, Drain: &drain}
+	conf := nodes.Config{Mode: &mode, Drain: &drain}
 	switch {
 	case mode == farm.CapacityByVMs:
 		conf.Capacity = new(s.by + 1)
@@ -450,7 +451,7 @@ func (r *trial) configures(e *end, s act) {
 		conf.DrainFor = new(time.Duration(s.which) * 100 * time.Millisecond)
 	}
 	id := r.nodes[s.which%len(r.nodes)].NodeID
-	r.async(s, func(ctx context.Context) { _ = e.ConfigureNode(ctx, id, conf) })
+	r.async(s, func(ctx context.Context) { _ = e.Nodes.Configure(ctx, id, conf) })
 }
 
 // agents makes every node carry out its orders through one replica.

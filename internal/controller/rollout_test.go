@@ -78,7 +78,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 			figures["buildyard_cache_jobs_open{remove}"] != 0 {
 			t.Errorf("%v", figures)
 		}
-		if err := c.DeleteNode(t.Context(), second[0].id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), second[0].id); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -103,7 +102,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 			{api.TaskPushing, 0.42, "saving: pushing 42 %"},
 			{"sealing", 0, "saving: sealing"}, // a newer node
 		} {
-			time.Sleep(nodelink.WriteInterval) // a node may describe itself that often
+			time.Sleep(writeInterval) // a node may describe itself that often
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
 			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message ||
 				inst.State != farm.Pushing {
@@ -205,7 +204,7 @@ func TestEndOfASave(t *testing.T) {
 			"The instance failed before the save had ended: VM no longer exists on its node",
 		},
 		{"node deleted", func(t *testing.T, c *cloud, a *agent, _ api.Order) {
-			if err := c.DeleteNode(t.Context(), a.id); err != nil {
+			if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 				t.Fatal(err)
 			}
 		}, 0, "The instance failed before the save had ended: Its node was removed from the cloud"},

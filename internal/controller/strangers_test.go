@@ -159,7 +159,7 @@ func TestStrangersOfARemovedNode(t *testing.T) {
 		if orders := b.contact(); len(orders) > 0 {
 			t.Fatalf("orders = %+v", orders)
 		}
-		if err := c.DeleteNode(t.Context(), a.id); err != nil {
+		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -250,7 +249,7 @@ func TestProgressIsWrittenInSteps(t *testing.T) {
 				ts.Progress, ts.Script = float64(i)/1000, &api.ScriptStatus{Stdout: "said with every status"}
 			}))
 		}
-		time.Sleep(2 * nodelink.WriteInterval) // the last of it is written when the node may write again
+		time.Sleep(2 * writeInterval) // the last of it is written when the node may write again
 		synctest.Wait()
 		if r := c.wantSave(s.Task, farm.SavePending, ""); r.Progress < 0.95 {
 			t.Errorf("progress %f at the end of the push", r.Progress)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -144,12 +145,12 @@ func TestNodesAreUpdated(t *testing.T) {
 		if stage := c.node(a).Stage; stage != "50 % of the package are there" {
 			t.Errorf("stage %q", stage)
 		}
-		c.mustConfigure(a, NodeConfig{Drain: new(true)})
+		c.mustConfigure(a, nodes.Config{Drain: new(true)})
 		a.reborn("2.0.0-b")
 		if n := c.wantNodeState(a, farm.NodeActive, ""); n.Update != nil || !n.Drain {
 			t.Errorf("%+v", n)
 		}
-		c.mustConfigure(a, NodeConfig{Drain: new(false)})
+		c.mustConfigure(a, nodes.Config{Drain: new(false)})
 		c.wantState(vm, farm.Started)
 		c.wantOn(waits, a)
 		if u := a.hears(nil); u != nil {
@@ -381,11 +382,6 @@ func TestWhatCannotBeUpdated(t *testing.T) {
 		}
 		if u := a.hears(nil); u == nil || u.Package.Version != "3.0.0-c" {
 			t.Errorf("told %+v", u)
-		}
-		wantRefused(t, c.AuthorizePackageDownload("", "x"), farm.CodeUnauthenticated, "")
-		wantRefused(t, c.AuthorizePackageDownload(a.id, c.JoinToken()+"x"), farm.CodeUnauthenticated, "")
-		if c.AuthorizePackageDownload("", c.JoinToken()) != nil || c.AuthorizePackageDownload(a.id, a.cred) != nil {
-			t.Error("who has a credential may not load packages")
 		}
 	})
 }

@@ -173,6 +173,15 @@ func (h Hypervisor) ExpiresAt() time.Time {
 	return time.Time{}
 }
 
+// ContactEvent returns the event of a node that is in contact, with its reason, by the license of its
+// hypervisor.
+func (i *NodeInfo) ContactEvent(now time.Time) (event NodeEvent, reason string) {
+	if ends := i.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
+		return LicenseExpired, "its license expired: " + i.Hypervisor.Expires
+	}
+	return NodeContacted, ""
+}
+
 // MaxVLAN is the highest id of a VLAN.
 const MaxVLAN = 4094
 

@@ -140,7 +140,7 @@ func TestAuditReachesTheLogOfEvents(t *testing.T) {
 	s, stop := startController(t, dir, true, guarded())
 	stop = sync.OnceFunc(stop)
 	defer stop()
-	node, err := s.core.Join(t.Context(),
+	node, err := s.core.Nodes.Join(t.Context(),
 		api.JoinRequest{Protocol: api.LinkProtocol, Token: s.JoinToken(), Name: "n", Host: "h", Arch: "amd64"})
 	if err != nil {
 		t.Fatal(err)

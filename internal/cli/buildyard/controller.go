@@ -256,7 +256,7 @@ func (s *ControllerService) openCore(ctx context.Context, tables *record.Tables)
 	if err != nil {
 		return err
 	}
-	return writeToken(s.settings.String(config.DataDir), s.core.JoinToken())
+	return writeToken(s.settings.String(config.DataDir), s.core.Nodes.JoinToken())
 }
 
 // macRange returns the range of managed MAC addresses, whose form was checked.
@@ -327,7 +327,7 @@ func (s *ControllerService) RegistryURL() string {
 }
 
 // JoinToken returns the join token of nodes, after Open.
-func (s *ControllerService) JoinToken() string { return s.core.JoinToken() }
+func (s *ControllerService) JoinToken() string { return s.core.Nodes.JoinToken() }
 
 // Run serves until the context ends.
 func (s *ControllerService) Run(ctx context.Context) error {

@@ -68,9 +68,6 @@ func addResult(t *testing.T, j *Jobs, job, node string, result farm.CacheJobResu
 func distribute(t *testing.T, j *Jobs, s NodeSelector) string {
 	t.Helper()
 	id, err := j.Distribute(t.Context(), DistributeRequest{TemplateID: templateID, NodeSelector: s})
-	if err == nil {
-		err = j.db.UpToDate(t.Context())
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +77,7 @@ func distribute(t *testing.T, j *Jobs, s NodeSelector) string {
 // prune ends and removes cache jobs, as the leader does at a time.
 func prune(t *testing.T, j *Jobs, at time.Time) {
 	t.Helper()
-	err := j.Prune(t.Context(), recordtest.Term(j.db), at)
-	if err == nil {
-		err = j.db.UpToDate(t.Context())
-	}
-	if err != nil {
+	if err := j.Prune(t.Context(), recordtest.Term(j.db), at); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -196,9 +189,6 @@ func TestOldestEndedJobsArePruned(t *testing.T) {
 		}
 		ids = append(ids, id)
 	}
-	if err := j.db.UpToDate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	prune(t, j, time.Now())
 	list := j.List(farm.CacheJobDistribute, "", math.MaxInt, nil)
 	if len(list) != maxJobs || list[0].ID != ids[10] {
@@ -253,9 +243,6 @@ func TestRemovals(t *testing.T) {
 	job, err = j.Remove(t.Context(), strings.ToUpper(templateID), NodeSelector{})
 	if err != nil || !slices.Equal(job.Nodes, want) || job.Template.ID != templateID {
 		t.Fatalf("%+v, %v", job, err)
-	}
-	if err := j.db.UpToDate(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 	if again, err := j.Remove(t.Context(), templateID, NodeSelector{}); err != nil || again.ID != job.ID {
 		t.Errorf("again: %+v, %v", again, err)

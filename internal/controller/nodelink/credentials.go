@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -25,14 +24,15 @@ func sameDigest(secret, want string) bool {
 // ErrRemoved means that the credential is right and its node was removed.
 var ErrRemoved = farm.Errorf(farm.CodeUnauthenticated, "the node was removed")
 
-// Authenticate checks the credential of a node. It returns ErrRemoved for a node that an operator
-// removed recently.
-func Authenticate(tables *record.Tables, id, credential string) (*farm.Node, error) {
-	node, _, ok := tables.Nodes.Get(id)
+// Authenticate returns the record of a node that presents its credential; farm.CodeUnauthenticated for
+// any other, which is ErrRemoved for a node that an operator removed recently. The caller must not
+// change the record.
+func (l *Link) Authenticate(id, credential string) (*farm.Node, error) {
+	node, _, ok := l.db.Tables.Nodes.Get(id)
 	want := noCredential
 	if ok {
 		want = node.Credential
-	} else if removed, _, was := tables.Removed.Get(id); was {
+	} else if removed, _, was := l.db.Tables.Removed.Get(id); was {
 		want = removed.Credential
 	}
 	switch {

@@ -3,7 +3,6 @@ package nodelink
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -56,7 +55,7 @@ func (l *Link) restoreContact(ctx context.Context, s *session, node *farm.Node, 
 		(!moves(node) || !l.allowWrite(ctx, s, func(w *pacedWrites) { w.host = host })) {
 		return nil
 	}
-	event, reason := ContactEvent(l.db.Tables.NodeInfo(node.ID), l.db.Now())
+	event, reason := l.db.Tables.NodeInfo(node.ID).ContactEvent(l.db.Now())
 	was := node.State
 	now, err := store.Update(ctx, l.db.Store, l.db.Tables.Nodes, node.ID, func(n *farm.Node) (*farm.Node, error) {
 		if n == nil {
@@ -80,15 +79,6 @@ func (l *Link) restoreContact(ctx context.Context, s *session, node *farm.Node, 
 		l.opts.Instances.Resume(ctx, node.ID)
 	}
 	return err
-}
-
-// ContactEvent returns the event of a node that is in contact, by its license: its own or its
-// hypervisor's.
-func ContactEvent(info *farm.NodeInfo, now time.Time) (farm.NodeEvent, string) {
-	if ends := info.Hypervisor.ExpiresAt(); !ends.IsZero() && !ends.After(now) {
-		return farm.LicenseExpired, "its license expired: " + info.Hypervisor.Expires
-	}
-	return farm.NodeContacted, ""
 }
 
 // infoOf converts the description that a node sent.

@@ -14,7 +14,7 @@ import (
 // its instances. Transitions of instances that are placed on it are not limited, see StatusChange.
 const (
 	writeBurst    = 6                // writes without a pause
-	WriteInterval = 10 * time.Second // one more
+	writeInterval = 10 * time.Second // one more
 	writeTime     = 15 * time.Second // for delayed writes
 )
 
@@ -71,9 +71,9 @@ func (s *session) takeWrite(now time.Time) bool {
 }
 
 func (w *pacedWrites) take(now time.Time) bool {
-	if back := int(now.Sub(w.since) / WriteInterval); w.used > 0 && back > 0 {
+	if back := int(now.Sub(w.since) / writeInterval); w.used > 0 && back > 0 {
 		w.used = max(w.used-back, 0)
-		w.since = w.since.Add(time.Duration(back) * WriteInterval)
+		w.since = w.since.Add(time.Duration(back) * writeInterval)
 	}
 	if w.used == 0 {
 		w.since = now
@@ -110,7 +110,7 @@ func (l *Link) scheduleWriteLocked(ctx context.Context, s *session) {
 		return
 	}
 	w.scheduled = true
-	wait := max(w.since.Add(WriteInterval).Sub(l.db.Now()), time.Millisecond)
+	wait := max(w.since.Add(writeInterval).Sub(l.db.Now()), time.Millisecond)
 	time.AfterFunc(wait, func() { l.writeLater(context.WithoutCancel(ctx), s) })
 }
 

@@ -41,7 +41,7 @@ func (l *Link) poll(
 // receive processes a poll, and begins its response.
 func (l *Link) receive(ctx context.Context, credential string, p *decodedPoll) (*session, *api.PollAnswer, error) {
 	req := &p.req
-	node, err := Authenticate(l.db.Tables, req.NodeID, credential)
+	node, err := l.Authenticate(req.NodeID, credential)
 	if errors.Is(err, ErrRemoved) {
 		return nil, &api.PollAnswer{Removed: true}, nil
 	}

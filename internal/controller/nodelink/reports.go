@@ -14,7 +14,7 @@ import (
 // Report processes the statuses that a node reports of its instances.
 func (l *Link) Report(ctx context.Context, credential string, req api.Report) (api.ReportAnswer, error) {
 	var answer api.ReportAnswer
-	node, err := Authenticate(l.db.Tables, req.NodeID, credential)
+	node, err := l.Authenticate(req.NodeID, credential)
 	if errors.Is(err, ErrRemoved) {
 		return answer, nil // its next poll reports that; none of this counts any longer
 	}

@@ -1,6 +1,7 @@
 package nodelink
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -193,10 +194,15 @@ func (n *Sessions) Signal(node string) {
 	}
 }
 
-// TakeWrite reports whether a node may write its description now, and counts the write.
-func (n *Sessions) TakeWrite(node string) bool {
-	s := n.session(node)
-	return s == nil || s.takeWrite(n.db.Now())
+// CountWrite counts a write of a node's record; farm.CodeTooMany when the node may not cause one now.
+func (n *Sessions) CountWrite(node *farm.Node) error {
+	if s := n.session(node.ID); s == nil || s.takeWrite(n.db.Now()) {
+		return nil
+	}
+	return &farm.Error{
+		Code: farm.CodeTooMany, RetryAfter: writeInterval,
+		Message: fmt.Sprintf("Node %s changes too often; try again in %s", node.Name, writeInterval),
+	}
 }
 
 // Pulling returns how many nodes pull for distributions.

@@ -80,7 +80,7 @@ func TestFailedStatusesAreKept(t *testing.T) {
 		l.instances.change = Description
 		late := api.InstanceStatus{InstanceID: "i", No: 7}
 		l.restoreStatuses(t.Context(), s, []api.InstanceStatus{late})
-		time.Sleep(2 * WriteInterval)
+		time.Sleep(2 * writeInterval)
 		synctest.Wait()
 		if got := l.instances.written; len(got) != 1 || got[0].No != late.No {
 			t.Errorf("written: %+v", got)

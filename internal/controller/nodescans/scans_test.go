@@ -102,9 +102,6 @@ func TestPruneOfRemovedNodes(t *testing.T) {
 	}
 	prune := func() {
 		t.Helper()
-		if err := s.db.UpToDate(ctx); err != nil {
-			t.Fatal(err)
-		}
 		if err := s.Prune(ctx, recordtest.Term(s.db), time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -115,9 +112,6 @@ func TestPruneOfRemovedNodes(t *testing.T) {
 	}
 	recordtest.Commit(t, s.db, store.Delete(s.db.Tables.Nodes, node, store.Any))
 	prune()
-	if err := s.db.UpToDate(ctx); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := files.Download(ctx, fileName(node, firstPlace), 100); farm.CodeOf(err) != farm.CodeNotFound ||
 		s.db.Tables.Scans.Len() != 0 {
 		t.Errorf("%d records, %v", s.db.Tables.Scans.Len(), err)

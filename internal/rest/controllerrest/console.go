@@ -69,7 +69,7 @@ func (s *server) nodeConsole(w http.ResponseWriter, r *http.Request) error {
 	if err := params.Err(); err != nil {
 		return err
 	}
-	node, err := s.c.AuthenticateNode(id, credential(r))
+	node, err := s.c.Link.Authenticate(id, credential(r))
 	if err != nil {
 		return err
 	}

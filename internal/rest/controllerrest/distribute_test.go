@@ -20,8 +20,8 @@ import (
 // memberNode adds a node, which has not described itself yet.
 func (c *cloud) memberNode(name string) api.JoinAnswer {
 	c.t.Helper()
-	answer, err := c.Join(c.t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: name, Arch: "amd64"})
+	answer, err := c.Nodes.Join(c.t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: name, Arch: "amd64"})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -76,8 +76,9 @@ func TestPagesOfNodesAndTemplates(t *testing.T) {
 	c := newCloud(t)
 	var ids []string
 	for i := range 5 {
-		answer, err := c.Join(t.Context(), api.JoinRequest{
-			Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: fmt.Sprint("n", i), Host: "10.0.0.1", Arch: "amd64",
+		answer, err := c.Nodes.Join(t.Context(), api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: fmt.Sprint("n", i), Host: "10.0.0.1",
+			Arch: "amd64",
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ func (c *cloud) joined(name string) (id string, bearer []string) {
 	c.t.Helper()
 	var answer api.JoinAnswer
 	join, _ := json.Marshal(api.JoinRequest{
-		Protocol: 1, Token: c.JoinToken(), Name: name, Host: "10.1.1.1", Arch: "amd64",
+		Protocol: 1, Token: c.Nodes.JoinToken(), Name: name, Host: "10.1.1.1", Arch: "amd64",
 	})
 	c.call("POST", api.PathJoin, string(join)).into(c.t, &answer)
 	bearer = []string{"Authorization", "Bearer " + answer.Credential}

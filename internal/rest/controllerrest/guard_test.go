@@ -83,8 +83,8 @@ func TestNobodyGetsIn(t *testing.T) {
 // TestNodesKeepTheirWay: the node API authenticates nodes by their own credentials, with or without a guard.
 func TestNodesKeepTheirWay(t *testing.T) {
 	c, sessions := newGuarded(t)
-	joined, err := c.Join(t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	joined, err := c.Nodes.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +173,8 @@ func TestToldRoutes(t *testing.T) {
 // TestLargeReportsOfNobody: a large report without a node's credential is not read.
 func TestLargeReportsOfNobody(t *testing.T) {
 	c, _ := newGuarded(t)
-	joined, err := c.Join(t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	joined, err := c.Nodes.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestLargeReportsOfNobody(t *testing.T) {
 			}
 		}
 	}
-	if err := c.DeleteNode(t.Context(), joined.NodeID); err != nil {
+	if err := c.Nodes.Delete(t.Context(), joined.NodeID); err != nil {
 		t.Fatal(err)
 	}
 	before := c.call("POST", api.PathPoll+"?wait=0s", `{"protocol":1,"node_id":"`+joined.NodeID+`"}`, "Authorization",

@@ -23,7 +23,7 @@ func TestGuessesOfTheJoinToken(t *testing.T) {
 	for range 10 {
 		for join("wrong").code != 429 {
 		}
-		if a := join(c.JoinToken()); a.code == 429 {
+		if a := join(c.Nodes.JoinToken()); a.code == 429 {
 			want(t, "message", a.Message, "Too many failed attempts; try again later")
 			return
 		}

@@ -24,8 +24,11 @@ type node struct {
 
 func (c *cloud) join() *node {
 	c.t.Helper()
-	joined, err := c.Join(c.t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Capacity: 9})
+	joined, err := c.Nodes.Join(c.t.Context(),
+		api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "n1", Host: "10.1.1.1",
+			Capacity: 9,
+		})
 	if err != nil {
 		c.t.Fatal(err)
 	}

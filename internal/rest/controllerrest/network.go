@@ -22,14 +22,14 @@ func (s *server) networkRoutes() []rest.Route {
 
 func (s *server) listUSB(r *rest.Request) (any, error) {
 	out := map[string]api.USBCount{}
-	for name, n := range s.c.USB(s.visibilityOf(r).node) {
+	for name, n := range s.c.Nodes.USB(s.visibilityOf(r).node) {
 		out[name] = api.USBCount(n)
 	}
 	return out, nil
 }
 
 func (s *server) listVLANs(r *rest.Request) (any, error) {
-	return vlanTexts(s.c.VLANs(s.visibilityOf(r).node)), nil
+	return vlanTexts(s.c.Nodes.VLANs(s.visibilityOf(r).node)), nil
 }
 
 // vlanTexts formats IDs for clients.

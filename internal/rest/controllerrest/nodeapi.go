@@ -17,7 +17,7 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	if in.Token != "" { // a wrong token is always refused
 		var answer api.JoinAnswer
 		err := rest.Guess(r, s.guesses, func() (err error) {
-			answer, err = s.c.Join(ctx, in)
+			answer, err = s.c.Nodes.Join(ctx, in)
 			return err
 		})
 		if err == nil {
@@ -29,7 +29,7 @@ func (s *server) join(ctx context.Context, r *http.Request, in api.JoinRequest) 
 	if err := mayJoin(rest.JoinPolicyOf(ctx), caller); err != nil {
 		return api.JoinAnswer{}, err
 	}
-	answer, err := s.c.JoinWithKey(ctx, in, caller.KeyID)
+	answer, err := s.c.Nodes.JoinWithKey(ctx, in, caller.KeyID)
 	if err == nil && !caller.Is() {
 		rest.AuditIdentity(r, auth.Identity{Name: answer.NodeID, Method: auth.ByNode})
 	}
@@ -52,14 +52,14 @@ func mayJoin(door rest.JoinPolicy, caller rest.Caller) error {
 func (s *server) nodeToken(
 	ctx context.Context, r *http.Request, in api.RegistryTokenRequest,
 ) (api.RegistryTokenResponse, error) {
-	node, err := s.c.AuthenticateNode(in.NodeID, credential(r))
+	node, err := s.c.Link.Authenticate(in.NodeID, credential(r))
 	if err == nil {
 		err = nodeinput.Pass(&in)
 	}
 	if err != nil || s.passes == nil {
 		return api.RegistryTokenResponse{}, err
 	}
-	scope, err := s.c.NodeScope(ctx, node, in.Purpose)
+	scope, err := s.c.TokenScopes.Of(ctx, node, in.Purpose)
 	if err != nil {
 		return api.RegistryTokenResponse{}, err
 	}

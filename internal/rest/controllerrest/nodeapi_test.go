@@ -81,7 +81,7 @@ func TestWhoMayJoin(t *testing.T) {
 		want   [3]int // guarded, certified, open
 		key    string
 	}{
-		"the token":     {c.JoinToken(), nil, [3]int{200, 200, 200}, ""},
+		"the token":     {c.Nodes.JoinToken(), nil, [3]int{200, 200, 200}, ""},
 		"a wrong token": {"x", nil, [3]int{401, 401, 401}, ""},
 		"nothing":       {"", nil, [3]int{401, 401, 200}, ""},
 		"a key that may": {
@@ -95,7 +95,9 @@ func TestWhoMayJoin(t *testing.T) {
 		"a certificate":              {"", []string{"Test-CN", "anna"}, [3]int{403, 200, 200}, ""},
 		"a certificate that may":     {"", []string{"Test-CN", "builders"}, [3]int{200, 200, 200}, ""},
 		"a wrong token, certificate": {"x", []string{"Test-CN", "builders"}, [3]int{401, 401, 401}, ""},
-		"the token, a stale session": {c.JoinToken(), []string{"Authorization", "Bearer x"}, [3]int{200, 200, 200}, ""},
+		"the token, a stale session": {
+			c.Nodes.JoinToken(), []string{"Authorization", "Bearer x"}, [3]int{200, 200, 200}, "",
+		},
 	} {
 		for i, door := range []rest.JoinPolicy{"", rest.JoinByCertificate, rest.JoinOpen} {
 			body, err := json.Marshal(api.JoinRequest{
@@ -116,7 +118,7 @@ func TestWhoMayJoin(t *testing.T) {
 			}
 			var is api.JoinAnswer
 			a.into(t, &is)
-			if node, err := c.AuthenticateNode(is.NodeID, is.Credential); err != nil || node.KeyID != who.key {
+			if node, err := c.Link.Authenticate(is.NodeID, is.Credential); err != nil || node.KeyID != who.key {
 				t.Errorf("%s at %q: %+v, %v", name, door, node, err)
 			}
 		}
@@ -127,7 +129,8 @@ func TestWhoMayJoin(t *testing.T) {
 func TestJoinsAreAudited(t *testing.T) {
 	c, sessions := newJoinable(t, nil)
 	var first, second api.JoinAnswer
-	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+c.JoinToken()+`"}`).into(t, &first)
+	c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+c.Nodes.JoinToken()+`"}`).into(t,
+		&first)
 	c.call("POST", api.PathJoin, `{"protocol":1,"name":"m","host":"h"}`, "Authorization", sessions["builder"]).into(t,
 		&second)
 	for _, want := range []string{
@@ -137,7 +140,7 @@ func TestJoinsAreAudited(t *testing.T) {
 			t.Errorf("nothing has %s", want)
 		}
 	}
-	if strings.Contains(c.logged(), first.Credential) || strings.Contains(c.logged(), c.JoinToken()) {
+	if strings.Contains(c.logged(), first.Credential) || strings.Contains(c.logged(), c.Nodes.JoinToken()) {
 		t.Error("a secret is in the log")
 	}
 }
@@ -153,7 +156,7 @@ func TestHowANodeJoinedLast(t *testing.T) {
 		var now api.JoinAnswer
 		c.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+token+`","node_id":"`+is.NodeID+
 			`","credential":"`+is.Credential+`"}`, header...).into(t, &now)
-		node, err := c.AuthenticateNode(is.NodeID, is.Credential)
+		node, err := c.Link.Authenticate(is.NodeID, is.Credential)
 		if err != nil || now.NodeID != is.NodeID || now.Credential != is.Credential {
 			t.Fatalf("%+v, %v", now, err)
 		}
@@ -162,7 +165,7 @@ func TestHowANodeJoinedLast(t *testing.T) {
 	if n := again("", "Authorization", sessions["builder"]); n.KeyID != "builder" {
 		t.Errorf("with the key: %q", n.KeyID)
 	}
-	if n := again(c.JoinToken()); n.KeyID != "" {
+	if n := again(c.Nodes.JoinToken()); n.KeyID != "" {
 		t.Errorf("with the token: %q", n.KeyID)
 	}
 }
@@ -186,14 +189,15 @@ func TestNodeTokensOfNodes(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.code, a.Body)
 		}
 	}
-	if err := c.DeleteNode(t.Context(), is.NodeID); err != nil {
+	if err := c.Nodes.Delete(t.Context(), is.NodeID); err != nil {
 		t.Fatal(err)
 	}
 	if a := c.call("POST", api.PathPass, ask, "Authorization", "Bearer "+is.Credential); a.code != 401 {
 		t.Errorf("a removed node: %d %s", a.code, a.Body)
 	}
 	plain := newCloud(t)
-	plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+plain.JoinToken()+`"}`).into(t,
+	plain.call("POST", api.PathJoin, `{"protocol":1,"name":"n","host":"h","token":"`+plain.Nodes.JoinToken()+
+		`"}`).into(t,
 		&is)
 	plain.call("POST", api.PathPass, `{"protocol":1,"node_id":"`+is.NodeID+`"}`, "Authorization",
 		"Bearer "+is.Credential).into(t, &got)

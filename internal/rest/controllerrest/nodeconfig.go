@@ -3,7 +3,7 @@ package controllerrest
 import (
 	"strings"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -27,11 +27,11 @@ func (s *server) configureNode(r *rest.Request) (any, error) {
 	if err := onNode(r, id, rightConfig); err != nil {
 		return nil, err
 	}
-	return nil, s.c.ConfigureNode(r.Context(), id, conf)
+	return nil, s.c.Nodes.Configure(r.Context(), id, conf)
 }
 
 // nodeConfig reads the changes of a node: only the given parameters.
-func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
+func nodeConfig(p *rest.Params) (conf nodes.Config) {
 	number := func(to **int, name string, lo, hi int) {
 		if p.Has(name) {
 			n := p.Int(name, lo, lo, hi)
@@ -46,13 +46,13 @@ func nodeConfig(p *rest.Params) (conf controller.NodeConfig) {
 	}
 	text := func(to **string, name string) {
 		if p.Has(name) {
-			s := strings.TrimSpace(p.Text(name, controller.MaxNodeName))
+			s := strings.TrimSpace(p.Text(name, nodes.MaxName))
 			*to = &s
 		}
 	}
-	number(&conf.Capacity, "max_vm_count", 1, controller.MaxVMCount)
-	number(&conf.VCPUOverride, "vcpu_override", 0, controller.MaxVCPUs)
-	number(&conf.RAMOverride, "ram_override", 0, controller.MaxRAM)
+	number(&conf.Capacity, "max_vm_count", 1, nodes.MaxVMCount)
+	number(&conf.VCPUOverride, "vcpu_override", 0, nodes.MaxVCPUs)
+	number(&conf.RAMOverride, "ram_override", 0, nodes.MaxRAM)
 	truth(&conf.NoCentralLog, "disable_central_logging")
 	truth(&conf.Drain, "drain_mode")
 	text(&conf.Name, "name")
@@ -82,9 +82,9 @@ func hostOf(p *rest.Params, host *string) {
 }
 
 // drainOf reads the parameters of a drain.
-func drainOf(p *rest.Params, conf *controller.NodeConfig) {
+func drainOf(p *rest.Params, conf *nodes.Config) {
 	if p.Has("drain_deadline") {
-		wait := p.Duration("drain_deadline", controller.MaxDrainWait)
+		wait := p.Duration("drain_deadline", nodes.MaxDrainWait)
 		conf.DrainFor = &wait
 	}
 	for _, name := range p.Given("drain_reason", "drain_deadline") {

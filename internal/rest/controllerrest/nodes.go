@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -20,7 +20,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if id != "" {
-		view, err := s.c.Node(r.Context(), id)
+		view, err := s.c.Nodes.Get(r.Context(), id)
 		if err == nil && !seen.node(view.Node.ID) {
 			err = farm.NotFound()
 		}
@@ -29,7 +29,7 @@ func (s *server) listNodes(r *rest.Request) (any, error) {
 		}
 		return tagged([]api.Node{node(view, seen)}), nil
 	}
-	views := s.c.Nodes()
+	views := s.c.Nodes.List()
 	list := make([]api.Node, 0, len(views))
 	for _, view := range views {
 		if seen.node(view.Node.ID) {
@@ -67,11 +67,11 @@ func (s *server) deleteNode(r *rest.Request) (any, error) {
 	if err := onNode(r, id, rightRemove); err != nil {
 		return nil, err
 	}
-	return nil, s.c.DeleteNode(r.Context(), id)
+	return nil, s.c.Nodes.Delete(r.Context(), id)
 }
 
 // node converts a node to its API form, with those of its templates that the caller sees.
-func node(v controller.NodeView, seen visibility) api.Node {
+func node(v nodes.View, seen visibility) api.Node {
 	n, info := v.Node, v.Info
 	out := api.Node{
 		NodeID: n.ID, NodeName: n.Name, IPAddress: n.Host, State: string(n.Shown()),
@@ -131,7 +131,7 @@ func nodeUpdate(u *farm.Update) *api.NodeUpdate {
 func share(of float64) float64 { return min(max(of, 0), 1) }
 
 // drain returns the drain status of a node; nil when it is not drained.
-func drain(v controller.NodeView) *api.Drain {
+func drain(v nodes.View) *api.Drain {
 	if !v.Node.Drain {
 		return nil
 	}

@@ -50,9 +50,9 @@ func (s *server) authorizeDownload(r *http.Request) error {
 		secret = credential(r)
 	}
 	if secret == "" || len(secret) > maxJoinToken { // it cannot be a join token: nothing is guessed
-		return s.c.AuthorizePackageDownload(user, secret)
+		return s.c.Nodes.AuthorizeDownload(user, secret)
 	}
-	return rest.Guess(r, s.guesses, func() error { return s.c.AuthorizePackageDownload(user, secret) })
+	return rest.Guess(r, s.guesses, func() error { return s.c.Nodes.AuthorizeDownload(user, secret) })
 }
 
 func (s *server) listPackages(r *rest.Request) (any, error) {

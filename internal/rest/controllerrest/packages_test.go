@@ -62,8 +62,9 @@ func (c *cloud) load(name, user, password string, header ...string) (*http.Respo
 
 func TestPackagesAreServed(t *testing.T) {
 	c := withPackages(t)
-	token := c.JoinToken()
-	joined, err := c.Join(t.Context(), api.JoinRequest{Protocol: api.LinkProtocol, Token: token, Name: "n", Host: "h"})
+	token := c.Nodes.JoinToken()
+	joined, err := c.Nodes.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: token, Name: "n", Host: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +114,8 @@ func TestPackagesAreServed(t *testing.T) {
 
 func TestNodeUpdateRoute(t *testing.T) {
 	c := withPackages(t)
-	joined, err := c.Join(t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.JoinToken(), Name: "n", Host: "h"})
+	joined, err := c.Nodes.Join(t.Context(),
+		api.JoinRequest{Protocol: api.LinkProtocol, Token: c.Nodes.JoinToken(), Name: "n", Host: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestWithoutPackages(t *testing.T) {
 		a.Message != "No node agent can be updated. This controller has no agent packages" {
 		t.Errorf("%+v", a)
 	}
-	if resp, got := c.load("AnkaAgent.pkg", "", c.JoinToken()); resp.StatusCode != 404 ||
+	if resp, got := c.load("AnkaAgent.pkg", "", c.Nodes.JoinToken()); resp.StatusCode != 404 ||
 		!strings.Contains(got, "no agent packages") {
 		t.Errorf("%d %q", resp.StatusCode, got)
 	}

@@ -42,7 +42,8 @@ func BenchmarkPoll(b *testing.B) {
 		server.Close()
 		_ = st.Close()
 	})
-	joined, err := c.Join(ctx, api.JoinRequest{Protocol: 1, Token: c.JoinToken(), Name: "n", Host: "10.0.0.1"})
+	joined, err := c.Nodes.Join(ctx,
+		api.JoinRequest{Protocol: 1, Token: c.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -222,7 +222,7 @@ func credential(r *http.Request) string {
 }
 
 // verifyNode refuses a caller without a node's credential.
-func (s *server) verifyNode(r *http.Request) error { return s.c.VerifyNodeCredential(credential(r)) }
+func (s *server) verifyNode(r *http.Request) error { return s.c.Nodes.VerifyCredential(credential(r)) }
 
 func (s *server) poll(r *rest.Request) (any, error) {
 	wait, err := waitOf(r.URL)
@@ -261,5 +261,5 @@ func (s *server) disjoin(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Disjoin(r.Context(), id, credential(r.Request))
+	return nil, s.c.Nodes.Disjoin(r.Context(), id, credential(r.Request))
 }

@@ -39,7 +39,7 @@ func (s *server) ownScan(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	return nil, s.takeScan(r, func(scan *api.NodeScanSummary) error {
-		_, err := s.c.AuthenticateNode(scan.NodeID, credential(r.Request))
+		_, err := s.c.Link.Authenticate(scan.NodeID, credential(r.Request))
 		return err
 	})
 }

@@ -104,7 +104,7 @@ func TestStartedInstance(t *testing.T) {
 	c := newCloud(t)
 	var joined api.JoinAnswer
 	join, _ := json.Marshal(api.JoinRequest{
-		Protocol: 1, Token: c.JoinToken(), Name: "n1", Host: "10.1.1.1", Arch: "arm64",
+		Protocol: 1, Token: c.Nodes.JoinToken(), Name: "n1", Host: "10.1.1.1", Arch: "arm64",
 	})
 	c.call("POST", api.PathJoin, string(join)).into(t, &joined)
 	bearer := []string{"Authorization", "Bearer " + joined.Credential}

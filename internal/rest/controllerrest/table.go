@@ -99,7 +99,7 @@ func (s *server) pageNodes(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	views := s.c.Nodes()
+	views := s.c.Nodes.List()
 	list := make([]api.Node, 0, len(views))
 	for _, view := range views {
 		if seen.node(view.Node.ID) {
@@ -192,7 +192,7 @@ func (s *server) pageTemplates(r *rest.Request) (any, error) {
 // templateNodes counts the nodes that cache a version of each template, of those that the caller sees.
 func (s *server) templateNodes(seen visibility) map[string]int {
 	nodes := map[string]int{}
-	for id, held := range s.c.CachedVersions() {
+	for id, held := range s.c.Nodes.CachedVersions() {
 		if !seen.node(id) {
 			continue
 		}
@@ -217,7 +217,7 @@ func (s *server) listTemplateNodes(r *rest.Request) (any, error) {
 		return nil, farm.NotFound()
 	}
 	list := []api.TemplateNode{}
-	for _, view := range s.c.Nodes() {
+	for _, view := range s.c.Nodes.List() {
 		if !seen.node(view.Node.ID) {
 			continue
 		}

@@ -59,8 +59,11 @@ func newYard(t *testing.T) *yard {
 		server.Close()
 		must(t, st.Close())
 	})
-	y.node, err = y.Join(t.Context(),
-		api.JoinRequest{Protocol: api.LinkProtocol, Token: y.JoinToken(), Name: "n", Host: "10.0.0.1", Arch: "amd64"})
+	y.node, err = y.Nodes.Join(t.Context(),
+		api.JoinRequest{
+			Protocol: api.LinkProtocol, Token: y.Nodes.JoinToken(), Name: "n", Host: "10.0.0.1",
+			Arch: "amd64",
+		})
 	must(t, err)
 	return y
 }
@@ -206,7 +209,7 @@ func TestWhatIsRefused(t *testing.T) {
 	scan(t, h, dir)
 	until(t, "a refusal", func() bool { return s.Status().Error != "" })
 	until(t, "what was refused", func() bool { return s.Status().Sent != nil && y.kept(t).Host == "build-7" })
-	if farm.CodeOf(y.DeleteNode(t.Context(), y.node.NodeID)) != "" {
+	if farm.CodeOf(y.Nodes.Delete(t.Context(), y.node.NodeID)) != "" {
 		t.Error("the node stays")
 	}
 	s.wakeUp()

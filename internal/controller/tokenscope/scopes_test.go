@@ -1,4 +1,4 @@
-package controller
+package tokenscope
 
 import (
 	"slices"
@@ -9,26 +9,17 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
-// put writes records as other parts of the controller would.
-func (c *Controller) put(t *testing.T, changes ...store.Change) {
-	t.Helper()
-	if err := c.store.Commit(t.Context(), changes...); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.db.UpToDate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestNodeScope: a token for a purpose is granted when the records have an order for it, and to no
+// TestScopes: a token for a purpose is granted when the records have an order for it, and to no
 // other node.
-func TestNodeScope(t *testing.T) {
-	c := openOn(t, mem.New())
+func TestScopes(t *testing.T) {
+	db := recordtest.Open(t)
+	scopes, tables := New(db), db.Tables
 	me, other := &farm.Node{ID: uuid.NewString(), Name: "mac-1", Host: "10.1.1.1"},
 		&farm.Node{ID: uuid.NewString(), Name: "mac-2"}
 	save := uuid.NewString()
@@ -51,25 +42,25 @@ func TestNodeScope(t *testing.T) {
 	}
 	var changes []store.Change
 	for _, i := range []*farm.Instance{starts, saved, failed, ending} {
-		changes = append(changes, store.Put(c.tables.Instances, i.ID, i, store.IfAbsent))
+		changes = append(changes, store.Put(tables.Instances, i.ID, i, store.IfAbsent))
 	}
 	for _, e := range []*farm.CacheJob{spread("spread", farm.CacheJobDistribute), spread("done",
 		farm.CacheJobDistribute), spread("removed", farm.CacheJobRemove)} {
-		changes = append(changes, store.Put(c.tables.CacheJobs, e.ID, e, store.IfAbsent))
+		changes = append(changes, store.Put(tables.CacheJobs, e.ID, e, store.IfAbsent))
 	}
-	c.put(t, append(changes,
-		store.Put(c.tables.History, record.HistoryKey(past), past, store.Any),
-		store.Put(c.tables.Saves, save, request, store.IfAbsent),
-		store.Put(c.tables.CacheJobResults, record.CacheJobResultID("done", me.ID), &farm.CacheJobResult{Done: true},
+	recordtest.Commit(t, db, append(changes,
+		store.Put(tables.History, record.HistoryKey(past), past, store.Any),
+		store.Put(tables.Saves, save, request, store.IfAbsent),
+		store.Put(tables.CacheJobResults, record.CacheJobResultID("done", me.ID), &farm.CacheJobResult{Done: true},
 			store.IfAbsent))...)
 
 	for _, p := range []api.TokenPurpose{
 		{Pull: "starts"}, {Pull: "base"}, {Pull: "spread"}, {Save: save}, {Logs: failed.ID}, {Logs: past.ID},
 	} {
-		if _, err := c.NodeScope(t.Context(), me, &p); err != nil {
+		if _, err := scopes.Of(t.Context(), me, &p); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
-		if _, err := c.NodeScope(t.Context(), other, &p); farm.CodeOf(err) != farm.CodeForbidden {
+		if _, err := scopes.Of(t.Context(), other, &p); farm.CodeOf(err) != farm.CodeForbidden {
 			t.Errorf("%+v of another node: %v", p, err)
 		}
 	}
@@ -82,16 +73,16 @@ func TestNodeScope(t *testing.T) {
 		{Save: starts.ID},
 		{Logs: save},
 	} {
-		if _, err := c.NodeScope(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeForbidden {
+		if _, err := scopes.Of(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeForbidden {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
 	for _, p := range []api.TokenPurpose{{}, {Pull: "starts", Rows: true}, {Pull: "starts", Logs: failed.ID}} {
-		if _, err := c.NodeScope(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeInvalid {
+		if _, err := scopes.Of(t.Context(), me, &p); farm.CodeOf(err) != farm.CodeInvalid {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}
-	scope, err := c.NodeScope(t.Context(), me, &api.TokenPurpose{Save: save})
+	scope, err := scopes.Of(t.Context(), me, &api.TokenPurpose{Save: save})
 	if err != nil || len(scope.Save) != 1 || len(scope.Pull)+len(scope.Logs) > 0 || scope.Rows != nil || scope.Orders {
 		t.Fatalf("%+v, %v", scope, err)
 	}
@@ -99,23 +90,23 @@ func TestNodeScope(t *testing.T) {
 		s.Revert == nil || *s.Revert != "" {
 		t.Errorf("%+v", s)
 	}
-	if scope, err = c.NodeScope(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil ||
+	if scope, err = scopes.Of(t.Context(), other, &api.TokenPurpose{Rows: true}); err != nil ||
 		*scope.Rows != (auth.RowScope{Machine: "mac-2"}) {
 		t.Errorf("%+v, %v", scope, err)
 	}
-	all, err := c.NodeScope(t.Context(), me, nil)
+	all, err := scopes.Of(t.Context(), me, nil)
 	slices.Sort(all.Pull)
 	if err != nil || !all.Orders || !slices.Equal(all.Pull, []string{"base", "spread", "starts"}) ||
 		len(all.Save) != 1 || len(all.Logs) != 4 || all.Rows.Machine != "mac-1" {
 		t.Errorf("all orders: %+v, %v", all, err)
 	}
-	if all, err = c.NodeScope(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {
+	if all, err = scopes.Of(t.Context(), other, nil); err != nil || len(all.Pull)+len(all.Save)+len(all.Logs) > 0 {
 		t.Errorf("of another node: %+v, %v", all, err)
 	}
 	request.Status = farm.SaveSucceeded
 	done := *request
-	c.put(t, store.Put(c.tables.Saves, save, &done, store.Any))
-	if _, err := c.NodeScope(t.Context(), me, &api.TokenPurpose{Save: save}); farm.CodeOf(err) != farm.CodeForbidden {
+	recordtest.Commit(t, db, store.Put(tables.Saves, save, &done, store.Any))
+	if _, err := scopes.Of(t.Context(), me, &api.TokenPurpose{Save: save}); farm.CodeOf(err) != farm.CodeForbidden {
 		t.Errorf("a save that is over: %v", err)
 	}
 }

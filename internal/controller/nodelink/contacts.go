@@ -1,0 +1,43 @@
+package nodelink
+
+import (
+	"time"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// LastContact returns when a node was last in contact with any replica.
+func (l *Link) LastContact(node string) time.Time {
+	_, here := l.Sessions.Usage(node)
+	return latest(here, l.Peers.LastContact(node))
+}
+
+// Usage returns the load that a node last reported, and when it was last in contact. The load is that
+// of its last report to this replica, or to another one, whose digest brings it within
+// MaxDigestInterval; it is zero when the node is not in contact. A node that is not Offline has been
+// in contact with some replica lately.
+func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
+	now := l.db.Now()
+	reported, contact := l.Sessions.Usage(node.ID)
+	if other, ok := l.Peers.LaterReport(node.ID, contact); ok {
+		reported.CPU, reported.RAM, contact = other.CPU, other.RAM, other.LastContact
+	}
+	if now.Sub(contact) <= ContactGap {
+		return api.Usage{CPU: reported.CPU, RAM: reported.RAM}, contact
+	}
+	contact = latest(contact, l.Peers.LastContact(node.ID), node.StateSince)
+	if node.State != farm.NodeOffline {
+		contact = latest(contact, now.Add(-l.opts.NodeTimeout))
+	}
+	return load, contact
+}
+
+func latest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.After(first) {
+			first = t
+		}
+	}
+	return first
+}
