@@ -103,7 +103,7 @@ func running(t *testing.T, c *cloud) *looked {
 // open opens a console and serves it to a viewer.
 func (l *looked) open(ctx context.Context) (viewer *wire, k *console.Session, closed <-chan struct{}) {
 	l.t.Helper()
-	k, err := l.OpenConsole(ctx, l.id)
+	k, err := l.Consoles.Open(ctx, l.id)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -291,14 +291,14 @@ func TestConsolesAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for range console.MaxPerInstance {
-			if _, err := l.OpenConsole(ctx, l.id); err != nil {
+			if _, err := l.Consoles.Open(ctx, l.id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := l.OpenConsole(ctx, l.id); farm.CodeOf(err) != farm.CodeBusy {
+		if _, err := l.Consoles.Open(ctx, l.id); farm.CodeOf(err) != farm.CodeBusy {
 			t.Errorf("one more: %v", err)
 		}
-		if got, err := l.ConsoleOf(ctx, l.id); err != nil || got.Open != console.MaxPerInstance ||
+		if got, err := l.Consoles.Of(ctx, l.id); err != nil || got.Open != console.MaxPerInstance ||
 			got.NodeID != l.a.id {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -311,8 +311,8 @@ func TestConsoleNeedsWhatRuns(t *testing.T) {
 		ask := func(id, want string) {
 			t.Helper()
 			for _, f := range []func() error{
-				func() error { _, err := l.ConsoleOf(t.Context(), id); return err },
-				func() error { _, err := l.OpenConsole(t.Context(), id); return err },
+				func() error { _, err := l.Consoles.Of(t.Context(), id); return err },
+				func() error { _, err := l.Consoles.Open(t.Context(), id); return err },
 			} {
 				if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v, want %q", err, want)

@@ -20,6 +20,8 @@ type Nodes interface {
 	RequestConsole(node string, call api.ConsoleRequest)
 	// DropConsole withdraws the request of a session.
 	DropConsole(node, session string)
+	// HasContact reports whether a node polls this replica.
+	HasContact(node string) bool
 }
 
 // Relay has the consoles that clients view through this replica. Nothing of them is stored.
@@ -46,19 +48,8 @@ func (r *Relay) Count() int {
 	return r.n
 }
 
-// Families returns the metrics of the consoles.
-func (r *Relay) Families() []metric.Family {
-	return []metric.Family{
-		metric.GaugeFamily("buildyard_consoles",
-			"Console sessions that are open or wait for a connection from their node",
-			func() float64 { return float64(r.Count()) }),
-		metric.CounterFamily("buildyard_console_sessions_total", "Console sessions that a node has connected",
-			&r.connected),
-	}
-}
-
-// CountOf returns how many consoles of an instance there are.
-func (r *Relay) CountOf(instance string) int {
+// countOf returns how many consoles of an instance there are.
+func (r *Relay) countOf(instance string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.all[instance])
@@ -113,7 +104,11 @@ func (r *Relay) Observe(events []store.Event) {
 }
 
 // Open requests the screen of an instance from its node. The session ends with ctx.
-func (r *Relay) Open(ctx context.Context, inst *farm.Instance) (*Session, error) {
+func (r *Relay) Open(ctx context.Context, instance string) (*Session, error) {
+	inst, err := r.viewable(ctx, instance)
+	if err != nil {
+		return nil, err
+	}
 	s := &Session{
 		relay: r, id: rand.Text(), instance: inst.ID, claim: inst.Claim, node: inst.NodeID,
 		joined: make(chan Conn), done: make(chan struct{}),

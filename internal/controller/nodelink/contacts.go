@@ -9,7 +9,7 @@ import (
 
 // LastContact returns when a node was last in contact with any replica.
 func (l *Link) LastContact(node string) time.Time {
-	_, here := l.Sessions.Usage(node)
+	_, here := l.Sessions.usage(node)
 	return latest(here, l.Peers.LastContact(node))
 }
 
@@ -19,7 +19,7 @@ func (l *Link) LastContact(node string) time.Time {
 // in contact with some replica lately.
 func (l *Link) Usage(node *farm.Node) (load api.Usage, contact time.Time) {
 	now := l.db.Now()
-	reported, contact := l.Sessions.Usage(node.ID)
+	reported, contact := l.Sessions.usage(node.ID)
 	if other, ok := l.Peers.LaterReport(node.ID, contact); ok {
 		reported.CPU, reported.RAM, contact = other.CPU, other.RAM, other.LastContact
 	}

@@ -86,7 +86,7 @@ func TestCachedPollEqualsDecoded(t *testing.T) {
 			if err != nil || !cmp.Equal(p.req, want) {
 				t.Fatalf("%s\nis taken for %+v (%v)", text, p.req, err)
 			}
-			if usage, _ := l.Sessions.Usage(want.NodeID); want.Usage != nil && usage != *want.Usage {
+			if usage, _ := l.Sessions.usage(want.NodeID); want.Usage != nil && usage != *want.Usage {
 				t.Fatalf("usage %+v, want %+v", usage, *want.Usage)
 			}
 		}

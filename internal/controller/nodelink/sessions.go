@@ -162,8 +162,8 @@ func (n *Sessions) Unacknowledged(inst *farm.Instance) bool {
 	return now.Sub(s.lastContactLocked(now)) <= ContactGap && !(d.acknowledged && d.claim == inst.Claim)
 }
 
-// Usage returns the load that a node last reported, and when it was last in contact.
-func (n *Sessions) Usage(node string) (api.Usage, time.Time) {
+// usage returns the load that a node last reported, and when it was last in contact.
+func (n *Sessions) usage(node string) (api.Usage, time.Time) {
 	s := n.find(node)
 	if s == nil {
 		return api.Usage{}, time.Time{}
@@ -171,6 +171,12 @@ func (n *Sessions) Usage(node string) (api.Usage, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usage, s.lastContactLocked(n.db.Now())
+}
+
+// HasContact reports whether a node is in contact with this replica.
+func (n *Sessions) HasContact(node string) bool {
+	_, contact := n.usage(node)
+	return n.db.Now().Sub(contact) <= ContactGap
 }
 
 // find returns the session of a node; nil when it was never in contact.

@@ -28,7 +28,7 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !upgrades {
-		screen, err := s.c.ConsoleOf(r.Context(), id)
+		screen, err := s.c.Consoles.Of(r.Context(), id)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (s *server) console(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	opened, err := s.c.OpenConsole(r.Context(), id)
+	opened, err := s.c.Consoles.Open(r.Context(), id)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,47 @@
+package console
+
+import (
+	"context"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/farm"
+)
+
+// ability is the ability that nodes report which can show screens.
+const ability = "console"
+
+// Of reports whether a console of an instance could be opened now.
+func (r *Relay) Of(ctx context.Context, instance string) (api.Console, error) {
+	inst, err := r.viewable(ctx, instance)
+	if err != nil {
+		return api.Console{}, err
+	}
+	return api.Console{InstanceID: inst.ID, NodeID: inst.NodeID, Open: r.countOf(inst.ID)}, nil
+}
+
+// viewable returns an instance whose screen can be viewed.
+func (r *Relay) viewable(ctx context.Context, id string) (*farm.Instance, error) {
+	inst, _, err := record.Lookup(ctx, r.db.Tables.Instances, id)
+	if err != nil {
+		return nil, err
+	}
+	if inst.State != farm.Started {
+		return nil, farm.Refused("The instance is %s; only one that runs (%s) has a console", inst.State, farm.Started)
+	}
+	node, _, ok := r.db.Tables.Nodes.Get(inst.NodeID)
+	switch {
+	case !ok:
+		return nil, farm.Refused("The node of the instance is gone")
+	case node.State == farm.NodeOffline:
+		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
+	case !slices.Contains(r.db.Tables.NodeInfo(node.ID).Abilities, ability):
+		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it",
+			node.Name)
+	case !r.nodes.HasContact(node.ID):
+		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here",
+			node.Name)
+	}
+	return inst, nil
+}
