@@ -65,7 +65,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 		fine(t, c.Nodes.Configure(ctx, a.id, nodes.Config{Capacity: &capacity}))
 		_, err = c.CacheJobs.Distribute(ctx, cachejobs.DistributeRequest{TemplateID: templateID, Tag: "v1"})
 		fine(t, err)
-		fine(t, c.DeleteTemplate(ctx, templateID))
+		fine(t, c.Templates.Delete(ctx, templateID))
 		fine(t, c.Nodes.Delete(ctx, a.id))
 		fine(t, c.Nodes.Disjoin(ctx, b.id, b.cred))
 		synctest.Wait()

@@ -13,6 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
+	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/events"
@@ -23,8 +24,10 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/nodescans"
+	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/controller/tokenscope"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -70,9 +73,9 @@ type Options struct {
 	// The licensed features; nil: all of them.
 	License License
 
-	Permits placement.Policy    // nil: every node is open to all callers
-	Rights  RightsQuery         // what callers may do at the registry; nil: everything
-	Files   nodescans.FileStore // stores what is too large for the store; nil: such content is not stored
+	Permits placement.Policy      // nil: every node is open to all callers
+	Rights  templates.RightsQuery // what callers may do at the registry; nil: everything
+	Files   nodescans.FileStore   // stores what is too large for the store; nil: such content is not stored
 
 	ManageMACs bool            // instances get MAC addresses of a list
 	MACRange   farm.MACRange   // what the list is populated with
@@ -169,6 +172,8 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
+	Templates   *templates.Templates
+	Alarms      *alarms.Alarms
 	Nodes       *nodes.Nodes
 	TokenScopes *tokenscope.Scopes
 	Scans       *nodescans.Scans
@@ -183,7 +188,6 @@ type Controller struct {
 	placer    *placement.Placer
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
-	metrics   metrics
 
 	watches watches
 	keeping atomic.Bool // this replica holds the lease and decides the node states
@@ -208,9 +212,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
+	c.payloads = payloads.New(c.db, opts.bounds.output)
 	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
-	c.metrics = newMetrics()
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
@@ -262,10 +266,11 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 }
 
 var (
-	_ console.Nodes   = (*nodelink.Sessions)(nil)
-	_ nodes.Link      = (*nodelink.Link)(nil)
-	_ nodes.Sessions  = (*nodelink.Sessions)(nil)
-	_ macpool.Orphans = (*nodelink.Orphans)(nil)
+	_ console.Nodes    = (*nodelink.Sessions)(nil)
+	_ nodes.Link       = (*nodelink.Link)(nil)
+	_ nodes.Sessions   = (*nodelink.Sessions)(nil)
+	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
+	_ templates.Events = (*events.Log)(nil)
 )
 
 // linkOptions returns the options of the node link: the settings, and what it needs of other parts.
@@ -278,8 +283,7 @@ func (c *Controller) linkOptions() nodelink.Options {
 		Settled:   c.started.Add(o.NodeTimeout),
 		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
-		PackageFor:   c.Updates.PackageFor,
-		CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
 	}
 }
 
@@ -301,12 +305,7 @@ func nodeOptions(c *Controller) nodes.Options {
 func cacheJobOptions(c *Controller) cachejobs.Options {
 	return cachejobs.Options{
 		RegistryAddress: c.opts.RegistryAddress,
-		Version: func(ctx context.Context, id, tag string, number *int) (
-			api.TemplateDetail, api.TemplateVersion, error,
-		) {
-			return c.version(ctx, toPull, id, tagOrNumber{tag, number})
-		},
-		Template: c.Template, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
+		Version:         c.Templates.PullVersion, Template: c.Templates.Get, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
 		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
 	}
 }

@@ -18,7 +18,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("pending save requests", true, k.c.tidyPending),
 		job("the history", working, k.c.tidyHistory),
 		job("save requests", working && (k.stale.Swap(false) || sweep), k.c.tidySaves),
-		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.tidyScripts),
+		job("scripts of starts", k.loose.Swap(false) || sweep, k.c.payloads.PruneScripts),
 		job("cache jobs", working && (k.moved.Swap(false) || sweep), k.c.CacheJobs.Prune),
 		job("updates of agents", working && (k.renewed() || sweep), k.c.Updates.Continue),
 		job("removed nodes", sweep, k.c.Nodes.Prune),
@@ -26,7 +26,7 @@ func (k *reconciler) jobs(sweep bool) []reconcile.Job {
 		job("nodes of deleted groups", sweep, k.c.Groups.Prune),
 		job("named requests", sweep, k.c.Idempotency.Prune),
 		job("results of scans", working && sweep, k.c.Scans.Prune),
-		job("deletions of templates", sweep, k.c.tidyDeletions),
+		job("deletions of templates", sweep, k.c.Templates.PruneDeletions),
 		job("digests of replicas", sweep, k.c.Link.Peers.Prune),
 		job("figures of the last days", true, k.c.Usage.StoreSeries),
 	}

@@ -48,6 +48,16 @@ func (r *Relay) Count() int {
 	return r.n
 }
 
+// Families returns the metrics of the consoles.
+func (r *Relay) Families() []metric.Family {
+	return []metric.Family{
+		metric.GaugeFamily("buildyard_consoles", "Console sessions that are open or wait for their node",
+			func() float64 { return float64(r.Count()) }),
+		metric.CounterFamily("buildyard_console_sessions_total", "Console sessions that a node has connected",
+			&r.connected),
+	}
+}
+
 // countOf returns how many consoles of an instance there are.
 func (r *Relay) countOf(instance string) int {
 	r.mu.Lock()

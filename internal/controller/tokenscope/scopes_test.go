@@ -12,7 +12,6 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/record/recordtest"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
-	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
 // TestScopes: a token for a purpose is granted when the records have an order for it, and to no
