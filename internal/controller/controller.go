@@ -295,7 +295,7 @@ func nodeOptions(c *Controller) nodes.Options {
 		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
 		FailInstance: func(ctx context.Context, id string) error {
 			return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
-				return failRemovedNode(inst, c.now()), nil
+				return inst.AfterNodeRemoved(c.now()), nil
 			})
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -82,20 +81,7 @@ func homelessAt(k *reconciler, i *farm.Instance) time.Time {
 }
 
 func (k *reconciler) failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
-	return failRemovedNode(i, now)
-}
-
-// failRemovedNode returns an instance whose node is no longer in the cloud: no agent can confirm
-// the end of its VM.
-func failRemovedNode(i *farm.Instance, now time.Time) *farm.Instance {
-	if i.State == farm.Terminating {
-		return finished(i, now)
-	}
-	n := i.AfterExpiry(now, "Its node was removed from the cloud")
-	if n != i {
-		n.Recall = false
-	}
-	return n
+	return i.AfterNodeRemoved(now)
 }
 
 // ungroupedAt covers instances that were requested in a group during its deletion. A group that
@@ -111,7 +97,7 @@ func ungroupedAt(k *reconciler, i *farm.Instance) time.Time {
 }
 
 func (k *reconciler) ungrouped(i *farm.Instance, now time.Time) *farm.Instance {
-	return groups.Ungrouped(i, now, "")
+	return i.AfterGroupDeleted(now, "")
 }
 
 // foundAt covers a replica that died while it brought a node back online, before all its instances
@@ -128,21 +114,8 @@ func foundAt(k *reconciler, i *farm.Instance) time.Time {
 // foundGrace is how long the replica with the returned node may take to update its instances.
 const foundGrace = 5 * time.Second
 
-func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance { return foundAgain(i, now) }
-
-// foundAgain returns an instance whose node is back.
-func foundAgain(i *farm.Instance, now time.Time) *farm.Instance {
-	to, ok := farm.NextInstanceState(i.State, farm.NodeBack)
-	if !ok || i.Lost.IsZero() {
-		return i
-	}
-	n := i.Clone()
-	n.Enter(to, now)
-	n.Lost, n.Updated = time.Time{}, now
-	if to != farm.Errored {
-		n.Message = ""
-	}
-	return n
+func (k *reconciler) found(i *farm.Instance, now time.Time) *farm.Instance {
+	return i.AfterNodeBack(now)
 }
 
 // overdueAt returns when an instance whose node stays offline fails. An instance whose node is
@@ -157,29 +130,6 @@ func overdueAt(k *reconciler, i *farm.Instance) time.Time {
 
 func (k *reconciler) failLostNode(i *farm.Instance, now time.Time) *farm.Instance {
 	return i.AfterExpiry(now, fmt.Sprintf("Its node %s has been offline for too long", i.NodeName))
-}
-
-// lost returns an instance whose node is offline; it keeps its state.
-func lost(i *farm.Instance, now time.Time) *farm.Instance {
-	to, ok := farm.NextInstanceState(i.State, farm.NodeLost)
-	if !ok || !i.Lost.IsZero() {
-		return i
-	}
-	n := i.Clone()
-	n.Enter(to, now)
-	n.Lost, n.Updated = now, now
-	if to != farm.Errored { // the reason of the failure is more useful
-		n.Message = lostMessage(n)
-	}
-	return n
-}
-
-// lostMessage returns the message of an instance whose node is offline.
-func lostMessage(i *farm.Instance) string {
-	if i.State == farm.Terminating {
-		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
-	}
-	return fmt.Sprintf("Node %s is offline; the instance continues when it returns", i.NodeName)
 }
 
 // timeToLive returns the fields of a record for a time to live that begins now.
@@ -199,11 +149,10 @@ func outlivedAt(_ *reconciler, i *farm.Instance) time.Time {
 }
 
 func (k *reconciler) expireInstance(i *farm.Instance, now time.Time) *farm.Instance {
-	n, err := k.c.terminating(i)
-	if err != nil || n == i {
+	n := i.AfterTerminate(now)
+	if n == i {
 		return i
 	}
-	n.Updated = now
 	n.Message = fmt.Sprintf("Its time to live of %s is over", time.Duration(i.TTL)*time.Second)
 	return n
 }

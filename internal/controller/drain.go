@@ -20,11 +20,10 @@ func drainedAt(k *reconciler, i *farm.Instance) time.Time {
 }
 
 func (k *reconciler) drained(i *farm.Instance, now time.Time) *farm.Instance {
-	n, err := k.c.terminating(i)
-	if err != nil || n == i {
+	n := i.AfterTerminate(now)
+	if n == i {
 		return i
 	}
-	n.Updated = now
 	name := i.NodeName
 	if node, _, ok := k.c.tables.Nodes.Get(i.NodeID); ok {
 		name = node.Name

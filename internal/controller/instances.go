@@ -302,7 +302,7 @@ func (c *Controller) modify(
 		had = inst.Task
 		return change(inst)
 	})
-	if err != nil || had == nil || had.Kind != farm.TaskSave || worksOn(now, had.ID) {
+	if err != nil || had == nil || had.Kind != farm.TaskSave || now.WorksOn(had.ID) {
 		return err
 	}
 	if err := c.endSave(ctx, w, had.ID, now); err != nil { // the reconciler tries it again
@@ -323,40 +323,13 @@ func (c *Controller) Terminate(ctx context.Context, id string) error {
 	})
 	return c.modify(ctx, asked, id, func(inst *farm.Instance) (*farm.Instance, error) {
 		was = inst
-		return c.terminating(inst)
+		return inst.AfterTerminate(c.now()), nil
 	})
 }
 
 // end is Terminate without an event, for an instance that no client knows.
 func (c *Controller) end(ctx context.Context, w store.Writer, id string) error {
-	return c.modify(ctx, w, id, c.terminating)
-}
-
-func (c *Controller) terminating(inst *farm.Instance) (*farm.Instance, error) {
-	to, ok := farm.NextInstanceState(inst.State, farm.Terminate)
-	if !ok {
-		return inst, nil
-	}
-	n := inst.Clone()
-	n.Enter(to, c.now())
-	n.Message, n.Updated, n.Recall = "", c.now(), false
-	if !n.Lost.IsZero() {
-		n.Message = lostMessage(n)
-	}
-	n.FinishTask()
-	return n, nil
-}
-
-// finished returns the final record of an instance of which nothing is left.
-func finished(inst *farm.Instance, now time.Time) *farm.Instance {
-	n := inst.Clone()
-	n.Enter(farm.Terminated, now)
-	n.Finished, n.Updated, n.Message = now, now, ""
-	n.FinishTask()
-	if n.VM != nil {
-		vm := *n.VM
-		vm.Status = farm.VMDeleted
-		n.VM = &vm
-	}
-	return n
+	return c.modify(ctx, w, id, func(inst *farm.Instance) (*farm.Instance, error) {
+		return inst.AfterTerminate(c.now()), nil
+	})
 }

@@ -50,7 +50,7 @@ func (c *Controller) tidySaves(ctx context.Context, w *record.Term, now time.Tim
 func (c *Controller) tidySave(ctx context.Context, w *record.Term, s *farm.SaveRequest) error {
 	id := s.Request.InstanceID
 	inst, _, _ := c.tables.Instances.Get(id)
-	if worksOn(inst, s.ID) {
+	if inst.WorksOn(s.ID) {
 		return nil
 	}
 	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)

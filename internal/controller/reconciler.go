@@ -33,7 +33,7 @@ func newReconciler(c *Controller, term *record.Term) *reconciler {
 	k := &reconciler{c: c, w: term, since: term.Since()}
 	k.nodes = nodes.NewStateReconciler(c.db, term, nodes.StateOptions{
 		NodeTimeout: c.opts.NodeTimeout, LastContact: c.Link.LastContact, Orphans: c.Link.Orphans.Load,
-		Since: k.from, MarkLost: lost, WithEvent: c.Events.With,
+		Since: k.from, MarkLost: (*farm.Instance).AfterNodeLost, WithEvent: c.Events.With,
 	})
 	k.loop = reconcile.New(c.db, term, reconcile.Options{
 		Tick: c.opts.HousekeepingTick, Rules: k.rules(), Paused: c.Maintenance.On,
@@ -54,7 +54,7 @@ func (c *Controller) runReconciler(ctx context.Context, term *record.Term) {
 
 // applied ends the save that an instance has lost by a rule.
 func (k *reconciler) applied(ctx context.Context, was, now *farm.Instance) error {
-	if was.Task == nil || was.Task.Kind != farm.TaskSave || worksOn(now, was.Task.ID) {
+	if was.Task == nil || was.Task.Kind != farm.TaskSave || now.WorksOn(was.Task.ID) {
 		return nil
 	}
 	return k.c.endSave(ctx, k.w, was.Task.ID, now)

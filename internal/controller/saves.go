@@ -13,12 +13,8 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// The types of the errors of saves that are not those of a script.
-const (
-	typeSave      = "save.Error"         // the node could not save or push
-	typeEnded     = "save.InstanceEnded" // the instance ended first
-	typeBadScript = "base64.CorruptInputError"
-)
+// typeBadScript is the type of the error of a save whose script cannot be decoded.
+const typeBadScript = "base64.CorruptInputError"
 
 // scriptFailed is the exact message of a save that its script has failed.
 const scriptFailed = "Script execution failed"
@@ -66,7 +62,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 		return "", err
 	}
 	if ask.BadScript != nil {
-		end := failedSave(req, typeBadScript, ask.BadScript.Error(), now)
+		end := req.AfterFailure(typeBadScript, ask.BadScript.Error(), now)
 		return req.ID,
 			c.store.Commit(ctx, append(accept, store.Put(c.tables.Saves, req.ID, end, store.IfAbsent))...)
 	}

@@ -22,11 +22,6 @@ type work struct {
 	rev, saveRev int64
 }
 
-// worksOn reports whether an instance, nil for none, works on a task.
-func worksOn(inst *farm.Instance, task string) bool {
-	return inst != nil && inst.Task != nil && inst.Task.ID == task
-}
-
 // taskEvents maps the last stages of a task to the events of its instance.
 var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
 	farm.TaskSave:    {api.TaskDone: farm.SaveDone, api.TaskFailed: farm.SaveFailed},
@@ -36,7 +31,7 @@ var taskEvents = map[farm.TaskKind]map[api.TaskStage]farm.InstanceEvent{
 // follow applies a node's status of its last ordered task. A status of an earlier one is ignored.
 func (w *work) follow(status api.TaskStatus, now time.Time) {
 	n := w.inst
-	if !worksOn(n, status.ID) {
+	if !n.WorksOn(status.ID) {
 		return
 	}
 	task := n.Task
@@ -100,7 +95,7 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 			n.ContentID = status.Version.ContentID
 		}
 	case api.TaskFailed:
-		n.ErrorMessage, n.ErrorType = firstOf(status.Message, "The node does not say why the save failed"), typeSave
+		n.ErrorMessage, n.ErrorType = firstOf(status.Message, "The node does not say why the save failed"), farm.SaveErrorNode
 		if status.Code != 0 {
 			n.ErrorMessage, n.ErrorType, n.ErrorCode = scriptFailed, "", status.Code
 		}
@@ -113,41 +108,11 @@ func followed(s *farm.SaveRequest, event farm.InstanceEvent, status api.TaskStat
 	return &n
 }
 
-// settle ends the request when the instance, as it is now, no longer works on it.
-func (w *work) settle(now time.Time) {
-	if w.save != nil && w.save.Status == farm.SavePending && !worksOn(w.inst, w.save.ID) {
-		w.save = failedSave(w.save, typeEnded, whyEnded(w.inst), now)
-	}
-}
-
-// whyEnded returns why no agent works on a pending save any longer; inst is nil when the instance
-// is removed.
-func whyEnded(inst *farm.Instance) string {
-	switch {
-	case inst == nil || inst.State == farm.Terminating || inst.State == farm.Terminated:
-		return "The instance was terminated before the save had ended"
-	case inst.State == farm.Errored:
-		return "The instance failed before the save had ended: " + firstOf(inst.Message, "its node does not say why")
-	default:
-		return fmt.Sprintf("The instance is %s and is not being saved any more", inst.State)
-	}
-}
-
-// failedSave returns the record of a save that ended in an error.
-func failedSave(s *farm.SaveRequest, kind, message string, now time.Time) *farm.SaveRequest {
-	n := *s
-	n.Status, _ = farm.NextSaveState(s.Status, farm.SaveFailed)
-	n.ErrorMessage, n.ErrorType, n.Updated = message, kind, now
-	return &n
-}
-
 // endSave ends a request whose instance, nil when it does not exist, no longer works on it. One
 // that ended already stays as it is.
 func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
 	_, err := store.Update(ctx, w, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
-		end := work{inst: inst, save: s}
-		end.settle(c.now())
-		return end.save, nil
+		return s.AfterInstance(inst, c.now()), nil
 	})
 	return err
 }

@@ -83,7 +83,7 @@ func advance(w work, status api.InstanceStatus, now time.Time) work {
 		settle(n, event, status, now)
 	}
 	n.FinishTask()
-	next.settle(now)
+	next.save = next.save.AfterInstance(n, now)
 	if next.save == w.save && sameButCount(inst, n) {
 		return w
 	}
@@ -205,7 +205,7 @@ func (w *statusWriter) Resume(ctx context.Context, node string) {
 			continue
 		}
 		err := w.c.modify(ctx, w.db.Store, inst.ID, func(i *farm.Instance) (*farm.Instance, error) {
-			return foundAgain(i, w.db.Now()), nil
+			return i.AfterNodeBack(w.db.Now()), nil
 		})
 		if err != nil {
 			w.db.Log.WarnContext(ctx, "restoring an instance that its node reported again failed", "instance", inst.ID,

@@ -2,6 +2,7 @@ package farm
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -111,6 +112,104 @@ func (i *Instance) AfterExpiry(now time.Time, why string) *Instance {
 	n.FinishTask()
 	return n
 }
+
+// AfterTerminate returns the record after a request to end the instance, which has precedence over
+// everything in progress; the same one where that changes nothing.
+func (i *Instance) AfterTerminate(now time.Time) *Instance {
+	to, ok := NextInstanceState(i.State, Terminate)
+	if !ok {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Message, n.Updated, n.Recall = "", now, false
+	if !n.Lost.IsZero() {
+		n.Message = n.offlineMessage()
+	}
+	n.FinishTask()
+	return n
+}
+
+// AfterNodeLost returns the record once the node of the instance is offline; the instance keeps its
+// state.
+func (i *Instance) AfterNodeLost(now time.Time) *Instance {
+	to, ok := NextInstanceState(i.State, NodeLost)
+	if !ok || !i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = now, now
+	if to != Errored { // the reason of the failure is more useful
+		n.Message = n.offlineMessage()
+	}
+	return n
+}
+
+// offlineMessage returns the message of an instance whose node is offline.
+func (i *Instance) offlineMessage() string {
+	if i.State == Terminating {
+		return fmt.Sprintf("Node %s is offline; the VM is removed when it returns", i.NodeName)
+	}
+	return fmt.Sprintf("Node %s is offline; the instance continues when it returns", i.NodeName)
+}
+
+// AfterNodeBack returns the record once the node of the instance is no longer offline.
+func (i *Instance) AfterNodeBack(now time.Time) *Instance {
+	to, ok := NextInstanceState(i.State, NodeBack)
+	if !ok || i.Lost.IsZero() {
+		return i
+	}
+	n := i.Clone()
+	n.Enter(to, now)
+	n.Lost, n.Updated = time.Time{}, now
+	if to != Errored {
+		n.Message = ""
+	}
+	return n
+}
+
+// AfterNodeRemoved returns the record once the node of the instance is no longer in the cloud: no
+// agent can confirm the end of its VM.
+func (i *Instance) AfterNodeRemoved(now time.Time) *Instance {
+	if i.State == Terminating {
+		return i.terminated(now)
+	}
+	n := i.AfterExpiry(now, "Its node was removed from the cloud")
+	if n != i {
+		n.Recall = false
+	}
+	return n
+}
+
+// AfterGroupDeleted returns the record of an instance that waits in a node group which is deleted;
+// name is "" where it is not known.
+func (i *Instance) AfterGroupDeleted(now time.Time, name string) *Instance {
+	if !i.Waiting() {
+		return i
+	}
+	if name != "" {
+		name = " " + name
+	}
+	return i.AfterExpiry(now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
+}
+
+// terminated returns the final record of an instance of which nothing is left.
+func (i *Instance) terminated(now time.Time) *Instance {
+	n := i.Clone()
+	n.Enter(Terminated, now)
+	n.Finished, n.Updated, n.Message = now, now, ""
+	n.FinishTask()
+	if n.VM != nil {
+		vm := *n.VM
+		vm.Status = VMDeleted
+		n.VM = &vm
+	}
+	return n
+}
+
+// WorksOn reports whether an instance, nil for none, works on a task.
+func (i *Instance) WorksOn(task string) bool { return i != nil && i.Task != nil && i.Task.ID == task }
 
 // TemplateRef names one version of a template, as resolved when the instance was created.
 type TemplateRef struct {

@@ -1,6 +1,10 @@
 package farm
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
 
 // SaveRequest is a request to save a running instance as a template version.
 type SaveRequest struct {
@@ -26,6 +30,43 @@ type SaveRequest struct {
 	Script      *ScriptResult `json:"script,omitempty"`
 	StdoutBytes int           `json:"stdout_bytes,omitempty"`
 	StderrBytes int           `json:"stderr_bytes,omitempty"`
+}
+
+// The types of the errors of saves that are not those of a script.
+const (
+	SaveErrorNode  = "save.Error"         // the node could not save or push
+	SaveErrorEnded = "save.InstanceEnded" // the instance ended first
+)
+
+// AfterFailure returns the record of a save that ended in an error.
+func (s *SaveRequest) AfterFailure(kind, message string, now time.Time) *SaveRequest {
+	n := *s
+	n.Status, _ = NextSaveState(s.Status, SaveFailed)
+	n.ErrorMessage, n.ErrorType, n.Updated = message, kind, now
+	return &n
+}
+
+// AfterInstance returns the record after a change of its instance, which is nil when that is removed: a
+// pending save ends when its instance no longer works on it.
+func (s *SaveRequest) AfterInstance(inst *Instance, now time.Time) *SaveRequest {
+	if s == nil || s.Status != SavePending || inst.WorksOn(s.ID) {
+		return s
+	}
+	return s.AfterFailure(SaveErrorEnded, endOfSave(inst), now)
+}
+
+// endOfSave returns why no agent works on a pending save any longer; inst is nil when the instance
+// is removed.
+func endOfSave(inst *Instance) string {
+	switch {
+	case inst == nil || inst.State == Terminating || inst.State == Terminated:
+		return "The instance was terminated before the save had ended"
+	case inst.State == Errored:
+		return "The instance failed before the save had ended: " +
+			cmp.Or(inst.Message, "its node does not say why")
+	default:
+		return fmt.Sprintf("The instance is %s and is not being saved any more", inst.State)
+	}
 }
 
 // SaveOptions are the parameters of a save.

@@ -3,7 +3,6 @@ package groups
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -169,19 +168,8 @@ func (s *Groups) failWaiting(ctx context.Context, w store.Writer, gone *farm.Gro
 	all := record.Bulk[farm.Instance]{
 		Writer: w, Limits: s.db.Store.Limits(), Table: s.db.Tables.Instances,
 		Change: func(i *farm.Instance) (*farm.Instance, error) {
-			return Ungrouped(i, now, gone.Name), nil
+			return i.AfterGroupDeleted(now, gone.Name), nil
 		},
 	}
 	return all.Update(ctx, ids)
-}
-
-// Ungrouped returns an instance that is pending in a deleted group: it would never be placed.
-func Ungrouped(i *farm.Instance, now time.Time, name string) *farm.Instance {
-	if !i.Waiting() {
-		return i
-	}
-	if name != "" {
-		name = " " + name
-	}
-	return i.AfterExpiry(now, fmt.Sprintf("Its node group%s was deleted while it waited", name))
 }
