@@ -163,7 +163,7 @@ var onlys = []only{
 		"github.com/google/uuid",
 	}, controllerPart},
 	{[]string{"internal/controller/reconcile"}, []string{
-		"std", "internal/controller/record", "internal/farm", "internal/store",
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
 	{[]string{"internal/controller/events"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",

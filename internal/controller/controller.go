@@ -333,7 +333,7 @@ func (c *Controller) wiring() []part {
 		{nil, c.Consoles.Observe, nil, nil},
 		{nil, nil, c.Alarms.Run, nil},
 		{nil, nil, c.Templates.Run, nil},
-		{nil, nil, c.campaign, c.runReconciler},
+		{nil, nil, c.campaign, c.reconcile},
 		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},
 	}
 }

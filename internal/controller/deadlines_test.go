@@ -110,7 +110,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
 		next := c.mustStart(StartRequest{})[0]
-		a.keepContact(takeLimit - time.Second)
+		a.keepContact(acknowledgeLimit - time.Second)
 		c.wantState(id, farm.Scheduling)
 		a.keepContact(2 * time.Second)
 		c.wantState(id, farm.Errored)
@@ -202,7 +202,7 @@ func TestEndThatIsNotConfirmed(t *testing.T) {
 		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
-		a.keepContact(endPatience - time.Second)
+		a.keepContact(confirmLimit - time.Second)
 		c.wantMessage(o.InstanceID, "")
 		a.keepContact(2 * time.Second)
 		c.wantMessage(o.InstanceID, "Node one has not confirmed the end of the VM for 1m")
@@ -311,7 +311,7 @@ func TestFoundByTheHousekeeping(t *testing.T) {
 		node := n.Node.Clone()
 		node.State, node.StateSince = farm.NodeActive, c.now()
 		c.putNode(node)
-		a.keepContact(foundGrace + 2*time.Second)
+		a.keepContact(resumeTime + 2*time.Second)
 		c.wantMessage(o.InstanceID, "")
 		a.keepContact(time.Hour)
 		c.wantState(o.InstanceID, farm.Started)
@@ -403,7 +403,7 @@ func TestBackInTheLastMoment(t *testing.T) {
 		c.setNode(a.id, farm.NodeActive) // without updating its instances
 		time.Sleep(2 * time.Second)
 		c.wantState(o.InstanceID, farm.Started)
-		time.Sleep(foundGrace)
+		time.Sleep(resumeTime)
 		c.wantState(o.InstanceID, farm.Started)
 		c.wantMessage(o.InstanceID, "")
 	})

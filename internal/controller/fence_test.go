@@ -15,6 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/placement"
+	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -102,8 +103,7 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.prunable()
 		late := c.formerTerm()
-		k := newReconciler(c.Controller, late)
-		for _, job := range k.jobs(true) {
+		for _, job := range c.jobs() {
 			if err := job.Do(t.Context(), late, c.now().Add(10*time.Minute)); !errors.Is(err, store.ErrFenced) {
 				t.Errorf("%s: %v; it must try to write, and be refused", job.Name, err)
 			}
@@ -111,8 +111,8 @@ func TestLeaderJobsAreFenced(t *testing.T) {
 	})
 }
 
-// TestHousekeepingIsFenced does the same with the work for records that are due.
-func TestHousekeepingIsFenced(t *testing.T) {
+// TestReconcilerIsFenced does the same with the work for records that are due.
+func TestReconcilerIsFenced(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{})[0]
 		a := c.join("one", 1)
@@ -120,17 +120,18 @@ func TestHousekeepingIsFenced(t *testing.T) {
 		c.stop()
 		c.start(Options{NodeTimeout: time.Hour})
 		late := c.formerTerm()
-		k := newReconciler(c.Controller, late)
+		r := reconcile.New(c.db, late, c.reconcileOptions(late))
 		outlived, _, _ := c.tables.Instances.Get(id)
 		outlived = outlived.Clone()
 		outlived.Expires = c.now().Add(-time.Second)
 		put(c, c.tables.Instances, id, outlived)
-		if _, err := k.loop.CheckInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
+		if _, err := r.CheckInstance(t.Context(), id); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("an instance at the end of its life: %v", err)
 		}
 		node, _, _ := c.tables.Nodes.Get(a.id)
 		states := nodes.NewStateReconciler(c.db, late, nodes.StateOptions{
-			NodeTimeout: -time.Second, LastContact: c.Link.LastContact, Since: k.from, MarkLost: lost,
+			LastContact: func(string) time.Time { return time.Time{} }, Since: func(t time.Time) time.Time { return t },
+			MarkLost: (*farm.Instance).AfterNodeLost,
 		})
 		if _, err := states.Reconcile(t.Context(), node); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("a node without contact: %v", err)
@@ -211,7 +212,7 @@ func subdirectories(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// ofLeader reports whether a function has a leader term, a reconciler or its loop.
+// ofLeader reports whether a function has a leader term or a reconciler.
 func ofLeader(f *ast.FuncDecl) bool {
 	fields := f.Type.Params.List
 	if f.Recv != nil {
@@ -219,7 +220,7 @@ func ofLeader(f *ast.FuncDecl) bool {
 	}
 	for _, p := range fields {
 		if star, ok := p.Type.(*ast.StarExpr); ok {
-			if name := types.ExprString(star.X); name == "record.Term" || name == "reconciler" || name == "Loop" {
+			if name := types.ExprString(star.X); name == "record.Term" || name == "Reconciler" {
 				return true
 			}
 		}

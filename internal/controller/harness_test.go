@@ -40,6 +40,18 @@ const (
 	maxOrphans       = nodeinput.MaxCapacity
 )
 
+// The limits of the steps of instances; package reconcile has these values.
+const (
+	acknowledgeLimit = 2 * time.Minute
+	startSlack       = 5 * time.Minute
+	stopLimit        = 10 * time.Minute
+	restartSlack     = 10 * time.Minute
+	scriptLimit      = 6*time.Hour + 10*time.Minute
+	saveLimit        = 2*time.Hour + 10*time.Minute
+	confirmLimit     = time.Minute
+	resumeTime       = 5 * time.Second
+)
+
 // shelf is a registry with one template of two versions; down makes it fail, and pin makes its
 // second version a suspended one.
 type shelf struct {

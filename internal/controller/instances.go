@@ -279,7 +279,7 @@ func (c *Controller) UpdateInstance(ctx context.Context, id string, up InstanceU
 		}
 		n.Updated = c.now()
 		if up.TTL != nil {
-			n.TTL, n.Expires = timeToLive(*up.TTL, n.Updated)
+			n.SetTTL(*up.TTL, n.Updated)
 		}
 		return n, nil
 	})

@@ -84,15 +84,15 @@ func demandOf(pending []*farm.Instance, script []store.Change) (more admission.A
 
 func (c *Controller) newInstance(req StartRequest, ref farm.TemplateRef) *farm.Instance {
 	now := c.now()
-	ttl, expires := timeToLive(req.TTL, now)
-	return &farm.Instance{
-		TTL: ttl, Expires: expires,
+	inst := &farm.Instance{
 		ID: record.NewID(), Name: req.Name, ExternalID: req.ExternalID, Metadata: maps.Clone(req.Metadata),
 		State: farm.Scheduling, Template: ref, Options: req.Options,
 		GroupID: req.GroupID, PermissionGroup: req.Group, Caller: req.Caller, Owner: owner(req),
 		Registry: c.opts.RegistryAddress,
 		Created:  now, Updated: now,
 	}
+	inst.SetTTL(req.TTL, now)
+	return inst
 }
 
 // owner returns the owner of a request, for fairness: the caller's key, else the host part of the

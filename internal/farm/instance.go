@@ -208,6 +208,14 @@ func (i *Instance) terminated(now time.Time) *Instance {
 	return n
 }
 
+// SetTTL starts a time to live; 0 removes it.
+func (i *Instance) SetTTL(ttl time.Duration, now time.Time) {
+	i.TTL, i.Expires = 0, time.Time{}
+	if ttl > 0 {
+		i.TTL, i.Expires = int64(ttl/time.Second), now.Add(ttl)
+	}
+}
+
 // WorksOn reports whether an instance, nil for none, works on a task.
 func (i *Instance) WorksOn(task string) bool { return i != nil && i.Task != nil && i.Task.ID == task }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/buildyard/buildyard/internal/store"
 )
 
-// Item identifies a record to be checked at some time.
-type Item struct {
-	Kind store.Kind // record.KindInstance or record.KindNode
-	ID   string
+// item identifies a record to be checked at some time.
+type item struct {
+	kind store.Kind // record.KindInstance or record.KindNode
+	id   string
 }
 
 // queue holds the time at which each record is to be checked. A record has one entry at most,
@@ -22,16 +22,16 @@ type queue struct {
 	wake chan struct{} // has a value when the first entry may have changed
 
 	mu   sync.Mutex         // guards the fields below
-	at   map[Item]time.Time // active entries; others in the heap are outdated
+	at   map[item]time.Time // active entries; others in the heap are outdated
 	heap entryHeap
 }
 
 func newQueue() *queue {
-	return &queue{wake: make(chan struct{}, 1), at: map[Item]time.Time{}}
+	return &queue{wake: make(chan struct{}, 1), at: map[item]time.Time{}}
 }
 
 // put schedules a check of a record no later than a time; a zero time changes nothing.
-func (q *queue) put(it Item, at time.Time) {
+func (q *queue) put(it item, at time.Time) {
 	if at.IsZero() {
 		return
 	}
@@ -42,9 +42,9 @@ func (q *queue) put(it Item, at time.Time) {
 		return
 	}
 	q.at[it] = at
-	heap.Push(&q.heap, entry{Item: it, at: at})
-	q.tidyLocked()
-	first := q.heap[0].Item == it
+	heap.Push(&q.heap, entry{item: it, at: at})
+	q.compactLocked()
+	first := q.heap[0].item == it
 	q.mu.Unlock()
 	if first {
 		select {
@@ -54,12 +54,12 @@ func (q *queue) put(it Item, at time.Time) {
 	}
 }
 
-// drop removes the entry of a deleted record: its time may be a year away.
-func (q *queue) drop(it Item) {
+// remove removes the entry of a deleted record: its time may be a year away.
+func (q *queue) remove(it item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.at, it)
-	q.tidyLocked()
+	q.compactLocked()
 }
 
 // len returns how many records have an entry.
@@ -72,41 +72,41 @@ func (q *queue) len() int {
 // spareEntries is how many outdated entries the heap may hold in addition to one per active entry.
 const spareEntries = 1000
 
-// tidyLocked rebuilds the heap when most of it is outdated.
-func (q *queue) tidyLocked() {
+// compactLocked rebuilds the heap when most of it is outdated.
+func (q *queue) compactLocked() {
 	if len(q.heap) <= 2*len(q.at)+spareEntries {
 		return
 	}
 	q.heap = make(entryHeap, 0, len(q.at)+spareEntries)
 	for it, at := range q.at {
-		q.heap = append(q.heap, entry{Item: it, at: at})
+		q.heap = append(q.heap, entry{item: it, at: at})
 	}
 	heap.Init(&q.heap)
 }
 
-// take removes and returns at most limit records that are due, and the time of the next one; zero
+// popDue removes and returns at most limit records that are due, and the time of the next one; zero
 // when none is left.
-func (q *queue) take(now time.Time, limit int) (ripe []Item, next time.Time) {
+func (q *queue) popDue(now time.Time, limit int) (due []item, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.heap) > 0 {
 		e := q.heap[0]
-		if at, known := q.at[e.Item]; !known || !at.Equal(e.at) { // an earlier entry came after it
+		if at, known := q.at[e.item]; !known || !at.Equal(e.at) { // an earlier entry came after it
 			heap.Pop(&q.heap)
 			continue
 		}
-		if e.at.After(now) || len(ripe) == limit {
-			return ripe, e.at
+		if e.at.After(now) || len(due) == limit {
+			return due, e.at
 		}
 		heap.Pop(&q.heap)
-		delete(q.at, e.Item)
-		ripe = append(ripe, e.Item)
+		delete(q.at, e.item)
+		due = append(due, e.item)
 	}
-	return ripe, time.Time{}
+	return due, time.Time{}
 }
 
 type entry struct {
-	Item
+	item
 	at time.Time
 }
 

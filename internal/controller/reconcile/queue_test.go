@@ -14,10 +14,10 @@ import (
 func TestQueueAgainstAModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		a, model := newQueue(), map[Item]time.Time{}
+		a, model := newQueue(), map[item]time.Time{}
 		now := time.Unix(0, 0)
 		for range 2000 {
-			it := Item{record.KindInstance, fmt.Sprint(r.IntN(50))}
+			it := item{record.KindInstance, fmt.Sprint(r.IntN(50))}
 			if r.IntN(4) > 0 {
 				at := now.Add(time.Duration(r.IntN(100)) * time.Second)
 				a.put(it, at)
@@ -28,8 +28,8 @@ func TestQueueAgainstAModel(t *testing.T) {
 			}
 			now = now.Add(time.Duration(r.IntN(10)) * time.Second)
 			limit := 1 + r.IntN(5)
-			ripe, next := a.take(now, limit)
-			for _, it := range ripe {
+			due, next := a.popDue(now, limit)
+			for _, it := range due {
 				if at, known := model[it]; !known || at.After(now) {
 					t.Fatalf("seed %d: %v is taken at %s, its time is %s", seed, it, now, at)
 				}
@@ -41,8 +41,8 @@ func TestQueueAgainstAModel(t *testing.T) {
 					first = at
 				}
 			}
-			if !next.Equal(first) || (len(ripe) < limit && !first.IsZero() && !first.After(now)) {
-				t.Fatalf("seed %d: %d taken, next is %s, want %s", seed, len(ripe), next, first)
+			if !next.Equal(first) || (len(due) < limit && !first.IsZero() && !first.After(now)) {
+				t.Fatalf("seed %d: %d taken, next is %s, want %s", seed, len(due), next, first)
 			}
 		}
 	}
@@ -58,16 +58,16 @@ func TestQueueWakesForTheFirstOnly(t *testing.T) {
 			return false
 		}
 	}
-	a.put(Item{record.KindNode, "a"}, time.Time{})
+	a.put(item{record.KindNode, "a"}, time.Time{})
 	if woken() {
 		t.Error("woken for nothing")
 	}
-	a.put(Item{record.KindNode, "a"}, now)
+	a.put(item{record.KindNode, "a"}, now)
 	if !woken() {
 		t.Error("not woken for the first")
 	}
-	a.put(Item{record.KindNode, "b"}, now.Add(time.Second))
-	a.put(Item{record.KindNode, "a"}, now.Add(time.Second))
+	a.put(item{record.KindNode, "b"}, now.Add(time.Second))
+	a.put(item{record.KindNode, "a"}, now.Add(time.Second))
 	if woken() {
 		t.Error("woken for a later one")
 	}
@@ -78,25 +78,25 @@ func TestQueueWakesForTheFirstOnly(t *testing.T) {
 func TestQueueForgets(t *testing.T) {
 	a, now := newQueue(), time.Unix(100, 0)
 	year := now.Add(365 * 24 * time.Hour)
-	a.put(Item{record.KindNode, "first"}, now.Add(time.Hour)) // take drops the entries before the first active one
+	a.put(item{record.KindNode, "first"}, now.Add(time.Hour)) // popDue drops the entries before the first active one
 	for n := range 10 * spareEntries {
-		gone := Item{record.KindInstance, fmt.Sprint(n)}
+		gone := item{record.KindInstance, fmt.Sprint(n)}
 		a.put(gone, year)
-		a.drop(gone)
+		a.remove(gone)
 	}
-	it := Item{record.KindInstance, "stays"}
+	it := item{record.KindInstance, "stays"}
 	for n := range 10 * spareEntries {
 		a.put(it, year)
 		a.put(it, now)
-		if ripe, _ := a.take(now, 1); len(ripe) != 1 {
-			t.Fatalf("turn %d: %v", n, ripe)
+		if due, _ := a.popDue(now, 1); len(due) != 1 {
+			t.Fatalf("turn %d: %v", n, due)
 		}
 	}
 	a.put(it, year)
 	if len(a.at) != 2 || len(a.heap) > spareEntries+4 {
 		t.Errorf("%d records, %d entries", len(a.at), len(a.heap))
 	}
-	if ripe, next := a.take(year, 3); len(ripe) != 2 || ripe[1] != it || !next.IsZero() {
-		t.Errorf("taken %v, next %s", ripe, next)
+	if due, next := a.popDue(year, 3); len(due) != 2 || due[1] != it || !next.IsZero() {
+		t.Errorf("taken %v, next %s", due, next)
 	}
 }
