@@ -130,6 +130,9 @@ var onlys = []only{
 	{[]string{"internal/controller/nodescans"}, []string{
 		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/election"}, []string{
+		"std", "internal/controller/record", "internal/store",
+	}, controllerPart},
 	{[]string{"internal/controller/admission"}, []string{
 		"std", "internal/controller/record", "internal/farm",
 	}, controllerPart},

@@ -16,6 +16,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
@@ -333,7 +334,7 @@ func (c *Controller) wiring() []part {
 		{nil, c.Consoles.Observe, nil, nil},
 		{nil, nil, c.Alarms.Run, nil},
 		{nil, nil, c.Templates.Run, nil},
-		{nil, nil, c.campaign, c.reconcile},
+		{nil, nil, c.runElection, c.reconcile},
 		{nil, nil, nil, func(ctx context.Context, _ *record.Term) { periodic.Run(ctx, c.opts.Chores, c.log) }},
 	}
 }
@@ -350,6 +351,21 @@ func (c *Controller) Run(ctx context.Context) error {
 	wg.Wait()
 	close(c.stopped)
 	return ctx.Err()
+}
+
+// runElection does the leader's work whenever this replica holds the lease, until the context ends.
+func (c *Controller) runElection(ctx context.Context) {
+	election.Run(ctx, c.db, func(ctx context.Context, term *record.Term) {
+		c.placer.Begin(term)
+		defer c.placer.Finish(term)
+		var wg sync.WaitGroup
+		for _, p := range c.wiring() {
+			if p.lead != nil {
+				wg.Go(func() { p.lead(ctx, term) })
+			}
+		}
+		wg.Wait()
+	})
 }
 
 // Healthy returns why the controller cannot serve; nil when it can.

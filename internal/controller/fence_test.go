@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
@@ -37,7 +38,7 @@ func (c *cloud) term() *record.Term {
 func (c *cloud) formerTerm() *record.Term {
 	c.t.Helper()
 	old := c.term()
-	kv, err := c.backend.Get(c.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
+	kv, err := c.backend.Get(c.t.Context(), store.DefaultPrefix+"/lease/"+election.Lease)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -92,6 +92,3 @@ func (c *Controller) packagesChanged() bool {
 		return false
 	}
 }
-
-// keepRemoved is how long the record of a removed node is kept.
-const keepRemoved = 7 * 24 * time.Hour

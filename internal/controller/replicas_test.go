@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/nodes"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -101,7 +102,7 @@ func (p *pair) stop() {
 
 // loseLease takes the lease from its holder, without notice.
 func (p *pair) loseLease() {
-	kv, err := p.backend.Get(p.t.Context(), store.DefaultPrefix+"/lease/"+leaseSchedule)
+	kv, err := p.backend.Get(p.t.Context(), store.DefaultPrefix+"/lease/"+election.Lease)
 	if err != nil {
 		p.t.Fatal(err)
 	}
