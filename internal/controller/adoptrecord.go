@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instancestatus"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -30,7 +31,7 @@ func (c *Controller) recordOf(node *farm.Node, u nodelink.OrphanedVM, asked *far
 	}
 	status := d.Status
 	status.No, status.Task = max(1, status.No), nil
-	inst = advance(work{inst: inst}, status, now).inst
+	inst = instancestatus.Apply(inst, status, now)
 	// The node is asked for its present status again. That status must count again, since this one
 	// came without the output of the scripts.
 	inst.StatusNo = max(1, status.No-1)

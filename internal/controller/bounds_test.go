@@ -1,41 +1,15 @@
 package controller
 
 import (
-	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
-
-// TestWhatNodesSayFitsTheStore uses a hostile node that describes itself and a VM. Its fields are
-// tested in nodeinput.
-func TestWhatNodesSayFitsTheStore(t *testing.T) {
-	long := strings.Repeat("ä", 1<<12)
-	vm := &api.NodeVM{UUID: long, Name: long, Version: long, Accel: long}
-	for range 1000 {
-		vm.Ports = append(vm.Ports, api.NodePortRule{Name: long, Protocol: long, HostIP: long})
-	}
-	status := api.InstanceStatus{
-		Message: long, VM: vm, Script: &api.ScriptStatus{Stdout: strings.Repeat("\x00", 1<<20), Stderr: long},
-	}
-	report := api.Report{Statuses: []api.InstanceStatus{status}}
-	if err := nodeinput.Report(&report); err != nil {
-		t.Fatal(err)
-	}
-	status = report.Statuses[0]
-	raw, err := json.Marshal([]any{
-		nodeinput.VMInfo(status.VM, nil), nodeinput.ScriptResult(status.Script), status.Message,
-	})
-	if err != nil || len(raw) > store.MaxBytes/2 {
-		t.Errorf("a status of %d bytes (%v)", len(raw), err)
-	}
-}
 
 // TestPollThatDoesNotWait: the poll is answered immediately, since part of the node's report is
 // missing.

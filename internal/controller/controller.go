@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
+	"github.com/buildyard/buildyard/internal/controller/instancestatus"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
@@ -281,8 +282,10 @@ func (c *Controller) linkOptions() nodelink.Options {
 		RegistryAddress: o.RegistryAddress, VMNamePrefix: o.VMNamePrefix, CentralLog: o.CentralLog,
 		NodeTimeout: o.NodeTimeout, StartTimeout: o.StartTimeout, OrderResend: o.OrderResend,
 		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
-		Settled:   c.started.Add(o.NodeTimeout),
-		Instances: &statusWriter{c: c, db: c.db}, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
+		Settled: c.started.Add(o.NodeTimeout),
+		Instances: instancestatus.NewWriter(c.db,
+			instancestatus.Options{Archive: c.archiveInstance, StoreOutput: c.payloads.StoreOutput}),
+		Script: c.payloads.Script, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
 		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
 	}

@@ -22,7 +22,7 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 	if o.USBDevice == nil {
 		return c.begin(ctx, id, farm.Restart, task)
 	}
-	for attempt := range statusAttempts {
+	for attempt := range record.TxnAttempts {
 		if attempt > 0 {
 			if err := c.db.UpToDate(ctx); err != nil {
 				return err

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/buildyard/buildyard/api"
@@ -15,9 +17,6 @@ import (
 
 // typeBadScript is the type of the error of a save whose script cannot be decoded.
 const typeBadScript = "base64.CorruptInputError"
-
-// scriptFailed is the exact message of a save that its script has failed.
-const scriptFailed = "Script execution failed"
 
 // SaveImageRequest requests to save an instance as a version of a template. The caller has checked
 // types, lengths and combinations.
@@ -114,7 +113,7 @@ func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
 func (c *Controller) begin(
 	ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change,
 ) error {
-	for range statusAttempts {
+	for range record.TxnAttempts {
 		inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
 		if err != nil {
 			return err
@@ -169,4 +168,38 @@ func (c *Controller) Saves(after string, limit int, fits func(*farm.SaveRequest)
 		}
 	}
 	return list
+}
+
+// endSave ends a request whose instance, nil when it does not exist, no longer works on it. One
+// that ended already stays as it is.
+func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
+	_, err := store.Update(ctx, w, c.tables.Saves, id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
+		return s.AfterInstance(inst, c.now()), nil
+	})
+	return err
+}
+
+// stages are the stages of a save in words.
+var stages = map[string]string{
+	"":                       "waiting for its node",
+	string(api.TaskAccepted): "about to begin",
+	string(api.TaskScript):   "its script runs",
+	string(api.TaskSaving):   "writing disks and state",
+	string(api.TaskTesting):  "testing the saved state",
+}
+
+// stageOf returns the stage of an instance's save in words; "" when that is not known.
+func (c *Controller) stageOf(inst *farm.Instance) string {
+	if inst.Task == nil {
+		return ""
+	}
+	s, _, ok := c.tables.Saves.Get(inst.Task.ID)
+	if !ok {
+		return ""
+	}
+	text := cmp.Or(stages[s.Stage], s.Stage)
+	if s.Stage == string(api.TaskPushing) {
+		text = fmt.Sprintf("pushing %d %%", int(s.Progress*100))
+	}
+	return "saving: " + text
 }

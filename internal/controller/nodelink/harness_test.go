@@ -85,14 +85,14 @@ func (l *testLink) commit(changes ...store.Change) {
 
 // fakeInstances records the statuses that are written, or fails.
 type fakeInstances struct {
-	change  StatusChange
+	change  record.StatusChange
 	err     error
 	written []api.InstanceStatus
 }
 
 var _ Instances = (*fakeInstances)(nil)
 
-func (f *fakeInstances) ChangeOf(api.InstanceStatus) StatusChange { return f.change }
+func (f *fakeInstances) ChangeOf(api.InstanceStatus) record.StatusChange { return f.change }
 
 func (f *fakeInstances) Apply(_ context.Context, _ string, statuses []api.InstanceStatus) error {
 	if f.err == nil {
@@ -102,8 +102,6 @@ func (f *fakeInstances) Apply(_ context.Context, _ string, statuses []api.Instan
 }
 
 func (f *fakeInstances) Resume(context.Context, string) {}
-
-func (f *fakeInstances) Script(context.Context, *farm.Instance) ([]byte, error) { return nil, nil }
 
 // idle is the rest of a controller, which does nothing.
 type idle struct{}

@@ -29,6 +29,9 @@ type Options struct {
 	Maintenance Maintenance
 	Pulls       PullCounter
 
+	// Script returns the startup script of an instance; nil when it has none.
+	Script func(ctx context.Context, inst *farm.Instance) ([]byte, error)
+
 	IsLeader     func() bool
 	RetryMACs    func()                                             // tries to assign MAC addresses again
 	PackageFor   func(*farm.NodeInfo) (p api.AgentPackage, ok bool) // the agent package of a node
@@ -38,24 +41,12 @@ type Options struct {
 // Instances applies what nodes report to the records of instances.
 type Instances interface {
 	// ChangeOf classifies what a status changes.
-	ChangeOf(status api.InstanceStatus) StatusChange
+	ChangeOf(status api.InstanceStatus) record.StatusChange
 	// Apply writes the changes of the statuses of one node, each of another instance.
 	Apply(ctx context.Context, node string, statuses []api.InstanceStatus) error
 	// Resume lets the instances of a node that is back continue.
 	Resume(ctx context.Context, node string)
-	// Script returns the startup script of an instance; nil when it has none.
-	Script(ctx context.Context, inst *farm.Instance) ([]byte, error)
 }
-
-// StatusChange is what a status changes.
-type StatusChange int
-
-// The changes.
-const (
-	NoChange    StatusChange = iota
-	Description              // texts, numbers, progress
-	Transition               // all else: written immediately
-)
 
 // Placer looks again at what may be able to start.
 type Placer interface {

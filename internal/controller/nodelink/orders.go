@@ -45,7 +45,7 @@ func (l *Link) order(ctx context.Context, inst *farm.Instance) (o api.Order, ok 
 	switch o.Kind {
 	case api.OrderTerminate:
 	case api.OrderStart:
-		script, err := l.opts.Instances.Script(ctx, inst)
+		script, err := l.opts.Script(ctx, inst)
 		if err != nil {
 			return o, false, err
 		}

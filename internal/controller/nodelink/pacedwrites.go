@@ -11,7 +11,7 @@ import (
 )
 
 // Limits of a node's writes that only describe: its description, its address, texts and progress of
-// its instances. Transitions of instances that are placed on it are not limited, see StatusChange.
+// its instances. Transitions of instances that are placed on it are not limited, see record.StatusChange.
 const (
 	writeBurst    = 6                // writes without a pause
 	writeInterval = 10 * time.Second // one more

@@ -79,9 +79,9 @@ func (l *Link) applyStatuses(ctx context.Context, s *session, statuses []api.Ins
 	moves, describes := false, map[string]api.InstanceStatus{}
 	for _, status := range statuses {
 		switch l.opts.Instances.ChangeOf(status) {
-		case Transition:
+		case record.Transition:
 			moves = true
-		case Description:
+		case record.Description:
 			describes[status.InstanceID] = status
 		}
 	}

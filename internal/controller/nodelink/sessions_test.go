@@ -62,7 +62,7 @@ func TestVanishFailuresAreLoggedTogether(t *testing.T) {
 			inst := &farm.Instance{ID: id, NodeID: node, State: farm.Started, StatusNo: 1}
 			l.commit(store.Put(l.db.Tables.Instances, id, inst, store.Any))
 		}
-		l.instances.change, l.instances.err = Transition, errors.New("store is full")
+		l.instances.change, l.instances.err = record.Transition, errors.New("store is full")
 		for range 3 {
 			l.applyInventory(t.Context(), l.Sessions.session(node), nil)
 		}
@@ -77,7 +77,7 @@ func TestVanishFailuresAreLoggedTogether(t *testing.T) {
 func TestFailedStatusesAreKept(t *testing.T) {
 	withLink(t, func(t *testing.T, l *testLink) {
 		s := l.Sessions.session(l.addNode())
-		l.instances.change = Description
+		l.instances.change = record.Description
 		late := api.InstanceStatus{InstanceID: "i", No: 7}
 		l.restoreStatuses(t.Context(), s, []api.InstanceStatus{late})
 		time.Sleep(2 * writeInterval)

@@ -18,7 +18,7 @@ const (
 	chunkAge   = 10 * time.Minute // after which a chunk without a request is removed
 
 	// MaxOutput is how many bytes of stdout and of stderr of a save are stored, the last ones.
-	MaxOutput = 1 << 20
+	MaxOutput = record.MaxSaveOutput
 	// DefaultMaxOutput is the default of the bytes of the output of all saves.
 	DefaultMaxOutput = 64 << 20
 )

@@ -31,6 +31,19 @@ type Deletion struct {
 	By       farm.Actor `json:"by,omitzero"`
 }
 
+// MaxSaveOutput is how many bytes of stdout and of stderr of a save are stored, the last ones.
+const MaxSaveOutput = 1 << 20
+
+// StatusChange is what a status that a node reports changes of the records.
+type StatusChange int
+
+// The changes.
+const (
+	NoChange    StatusChange = iota
+	Description              // texts, numbers, progress
+	Transition               // all else: written immediately
+)
+
 // SaveChunk is a part of a save request that is stored separately because of its size: its script,
 // or some of the script's output. Its id begins with that of the request.
 type SaveChunk struct {
