@@ -133,6 +133,9 @@ var onlys = []only{
 	{[]string{"internal/controller/election"}, []string{
 		"std", "internal/controller/record", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/instances"}, []string{
+		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
 	{[]string{"internal/controller/instancestatus"}, []string{
 		"std", "api", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

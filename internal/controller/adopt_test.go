@@ -124,7 +124,7 @@ func TestAdoptKeeps(t *testing.T) {
 		if done := c.adopt(keep, OutcomeKept, ""); len(done) != 2 {
 			t.Fatalf("kept %+v", done)
 		}
-		inst, err := c.Instance(t.Context(), ids[0])
+		inst, err := c.Instances.Get(t.Context(), ids[0])
 		if err != nil || inst.State != farm.Started || inst.NodeID != a.id || inst.NodeName != "one" {
 			t.Fatalf("instance = %+v, %v", inst, err)
 		}
@@ -158,7 +158,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids
 	o := api.Order{InstanceID: ids[0], Claim: d.Status.Claim}
 	a.no = d.Status.No - 1 // the same status that was reported without its output
 	a.say(o, api.PhaseRunning, func(s *api.InstanceStatus) { s.Script = &api.ScriptStatus{Stdout: "out"} })
-	if inst, _ := c.Instance(t.Context(), ids[0]); inst.Script == nil || string(inst.Script.Stdout) != "out" {
+	if inst, _ := c.Instances.Get(t.Context(), ids[0]); inst.Script == nil || string(inst.Script.Stdout) != "out" {
 		t.Errorf("script = %+v", inst.Script)
 	}
 	b := c.join("other", 5)
@@ -172,7 +172,7 @@ func (c *cloud) adoptedLives(a *agent, known map[string]api.InventoryDetail, ids
 	if orders := b.next(); len(orders) != 0 {
 		t.Errorf("orders for another node: %+v", orders)
 	}
-	if err := c.Terminate(t.Context(), ids[0]); err != nil {
+	if err := c.Instances.Terminate(t.Context(), ids[0]); err != nil {
 		t.Fatal(err)
 	}
 	end := a.take(api.OrderTerminate)

@@ -59,7 +59,7 @@ func TestEventsSayWhoAsked(t *testing.T) {
 			StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{PinnedNode: a.id}})
 		fine(t, err)
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
-		fine(t, c.Terminate(ctx, ids[0]))
+		fine(t, c.Instances.Terminate(ctx, ids[0]))
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		capacity := 3
 		fine(t, c.Nodes.Configure(ctx, a.id, nodes.Config{Capacity: &capacity}))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -31,7 +32,7 @@ func TestOneBadStatus(t *testing.T) {
 	for name, spoil := range map[string]func(c *cloud, s *api.InstanceStatus){
 		"a record that outgrows the store": func(c *cloud, s *api.InstanceStatus) {
 			text := map[string]any{"x": strings.Repeat("x", store.MaxBytes-2000)}
-			if err := c.UpdateInstance(c.t.Context(), s.InstanceID, InstanceUpdate{Metadata: text}); err != nil {
+			if err := c.Instances.Update(c.t.Context(), s.InstanceID, instances.Update{Metadata: text}); err != nil {
 				c.t.Fatal(err)
 			}
 			s.Script = &api.ScriptStatus{Stdout: strings.Repeat("y", 64<<10)}
@@ -75,7 +76,7 @@ func TestKeepNothing(t *testing.T) {
 		c.start(Options{KeepTerminated: -1})
 		a := c.join("one", 1)
 		o := c.started(a)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(o, api.PhaseTerminated)

@@ -191,7 +191,7 @@ func TestConsoleEnds(t *testing.T) {
 		want string
 	}{
 		"instance ends": {func(l *looked, _, _ *wire, _ func()) {
-			if err := l.Terminate(l.t.Context(), l.id); err != nil {
+			if err := l.Instances.Terminate(l.t.Context(), l.id); err != nil {
 				l.t.Fatal(err)
 			}
 		}, "does not run any more: it is Terminating"},

@@ -20,6 +20,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/instancestatus"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
@@ -174,6 +175,7 @@ type Controller struct {
 	Link        *nodelink.Link
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
+	Instances   *instances.Instances
 	Templates   *templates.Templates
 	Alarms      *alarms.Alarms
 	Nodes       *nodes.Nodes
@@ -191,7 +193,6 @@ type Controller struct {
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
 
-	watches watches
 	keeping atomic.Bool // this replica holds the lease and decides the node states
 
 	started time.Time     // of this process
@@ -210,8 +211,12 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.store = c.db.Store
 
 	c.Maintenance = maintenance.New(c.db, opts.PauseRegistry)
+	c.Instances = instances.New(c.db, instances.Options{
+		Events: c.Events, CheckSize: c.checkSize, EndSave: c.endSave,
+		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
+	})
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
-		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.end,
+		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.Instances.Discard,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
 	c.payloads = payloads.New(c.db, opts.bounds.output)
@@ -222,7 +227,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
 		Settled:   c.started.Add(opts.NodeTimeout),
 		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(c.tables, inst) },
-		Terminate: c.end, Stopped: c.stopped,
+		Terminate: c.Instances.Discard, Stopped: c.stopped,
 	})
 	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
 	c.Link = nodelink.New(c.db, c.linkOptions())
@@ -298,7 +303,7 @@ func nodeOptions(c *Controller) nodes.Options {
 		Link: c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
 		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
 		FailInstance: func(ctx context.Context, id string) error {
-			return c.modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
 				return inst.AfterNodeRemoved(c.now()), nil
 			})
 		},
@@ -312,6 +317,11 @@ func cacheJobOptions(c *Controller) cachejobs.Options {
 		Version:         c.Templates.PullVersion, Template: c.Templates.Get, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
 		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
 	}
+}
+
+// checkSize refuses a change by which the pending instances of a caller grow too much.
+func (c *Controller) checkSize(caller string, bytes int) error {
+	return c.admission.Check(caller, admission.Amounts{admission.InstancesSize: int64(bytes)})
 }
 
 // part is a part of a controller, as it is wired; each of its functions may be nil.
@@ -329,7 +339,7 @@ func (c *Controller) wiring() []part {
 		{c.Link.Sessions.Load, c.Link.Sessions.Observe, nil, nil},
 		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
 		{c.MACs.Load, c.MACs.Observe, nil, c.MACs.Run},
-		{nil, c.watches.observe, nil, nil},
+		{nil, c.Instances.Observe, nil, nil},
 		{nil, c.Maintenance.Observe, c.Maintenance.Run, nil},
 		{nil, c.Link.Peers.Observe, c.Link.Peers.Publish, nil},
 		{c.Events.Load, c.Events.Observe, c.Events.Run, c.Events.Deliver},

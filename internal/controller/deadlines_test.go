@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -31,7 +32,7 @@ func (c *cloud) startedOn(a *agent) api.Order {
 // wantMessage checks that an instance's message contains words.
 func (c *cloud) wantMessage(id, words string) {
 	c.t.Helper()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func TestStepsThatTakeTooLong(t *testing.T) {
 				a.keepContact(2 * time.Second)
 				c.wantState(id, farm.Errored)
 				c.wantMessage(id, "Its node one did not "+tc.step)
-				inst, _ := c.Instance(t.Context(), id)
+				inst, _ := c.Instances.Get(t.Context(), id)
 				if inst.Recall != tc.recall || inst.Task != nil || !inst.UsesCapacity() {
 					t.Errorf("recalled: %v, task: %v, slot: %v", inst.Recall, inst.Task, inst.UsesCapacity())
 				}
@@ -128,7 +129,7 @@ func TestOrderThatIsNeverTaken(t *testing.T) {
 		if o := a.take(api.OrderStart); o.InstanceID != next {
 			t.Errorf("the slot went to %s", o.InstanceID)
 		}
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		a.contact() // the node's inventory lacks it: that is the confirmation
@@ -199,7 +200,7 @@ func TestEndThatIsNotConfirmed(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.keepContact(confirmLimit - time.Second)
@@ -234,7 +235,7 @@ func TestKillOrderOutlivesTheController(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		c.wantState(o.InstanceID, farm.Errored)
 		c.wantMessage(o.InstanceID, "Its node one has been offline for too long")
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
@@ -330,7 +331,7 @@ func TestTimeToLive(t *testing.T) {
 		}
 		a.keepContact(30 * time.Minute)
 		ttl := 2 * time.Hour
-		if err := c.UpdateInstance(t.Context(), renewed, InstanceUpdate{TTL: &ttl}); err != nil {
+		if err := c.Instances.Update(t.Context(), renewed, instances.Update{TTL: &ttl}); err != nil {
 			t.Fatal(err)
 		}
 		a.keepContact(30*time.Minute - time.Second)
@@ -349,7 +350,7 @@ func TestTimeToLive(t *testing.T) {
 		c.wantState(renewed, farm.Terminating)
 		c.wantMessage(renewed, "Its time to live of 2h0m0s is over")
 		never := c.mustStart(StartRequest{TTL: time.Hour})[0]
-		if err := c.UpdateInstance(t.Context(), never, InstanceUpdate{TTL: new(time.Duration)}); err != nil {
+		if err := c.Instances.Update(t.Context(), never, instances.Update{TTL: new(time.Duration)}); err != nil {
 			t.Fatal(err)
 		}
 		a.keepContact(3 * time.Hour)
@@ -364,17 +365,17 @@ func TestMaintenancePutsDutiesOff(t *testing.T) {
 		a := c.join("one", 2)
 		o, p := c.started(a), c.started(a)
 		ttl := time.Hour
-		if err := c.UpdateInstance(t.Context(), o.InstanceID, InstanceUpdate{TTL: &ttl}); err != nil {
+		if err := c.Instances.Update(t.Context(), o.InstanceID, instances.Update{TTL: &ttl}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Maintenance.Begin(t.Context(), 0, "test"); err != nil {
 			t.Fatal(err)
 		}
 		waiting := c.mustStart(StartRequest{})[0]
-		if err := c.Terminate(t.Context(), waiting); err != nil {
+		if err := c.Instances.Terminate(t.Context(), waiting); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Terminate(t.Context(), p.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), p.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(p, api.PhaseTerminated)
@@ -416,7 +417,7 @@ func TestEndsWithItsNodeAway(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.startedOn(a)
 		c.setNode(a.id, farm.NodeOffline)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.hold(o, false)

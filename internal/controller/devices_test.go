@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -65,7 +66,7 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 			t.Fatalf("devices were given: %v", given)
 		}
 		waiting := ""
-		for _, l := range c.Instances(Page{}) {
+		for _, l := range c.Instances.List(instances.Page{}) {
 			if l.Waiting() {
 				waiting = l.ID
 				if l.Message != "no node has a free USB device phone (1 node: 1 with the USB device taken)" {
@@ -75,12 +76,12 @@ func TestUSBDevicesAreCounted(t *testing.T) {
 		}
 		first := given["1-1"]
 		a.say(first, api.PhaseRunning)
-		if err := c.Terminate(t.Context(), first.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), first.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		c.wantUSB(map[string]farm.USBCount{"phone": {Busy: 2}, "1-3": {Busy: 1}}) // as long as its VM may be there
 		a.say(first, api.PhaseTerminated)
-		if inst, _ := c.Instance(t.Context(), waiting); inst.USB != "1-1" {
+		if inst, _ := c.Instances.Get(t.Context(), waiting); inst.USB != "1-1" {
 			t.Errorf("the freed device did not go to the one that waited: %+v", inst.Instance)
 		}
 		c.restart()
@@ -95,7 +96,7 @@ func TestUSBDevicesComeAndGo(t *testing.T) {
 		a, b := c.withPhones("one", 9), c.withPhones("two", 9)
 		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 4}, "1-3": {Available: 2}})
 		id := c.startWith("1-3")
-		inst, _ := c.Instance(t.Context(), id)
+		inst, _ := c.Instances.Get(t.Context(), id)
 		if inst.NodeID == b.id {
 			a, b = b, a
 		}
@@ -201,7 +202,7 @@ func TestDeviceOfARestart(t *testing.T) {
 				t.Errorf("order %+v", r.Restart)
 			}
 			a.say(o, api.PhaseRunning, at(r, tt.stage))
-			if inst, _ := c.Instance(t.Context(), id); inst.USB != tt.want {
+			if inst, _ := c.Instances.Get(t.Context(), id); inst.USB != tt.want {
 				t.Errorf("after %s it has %s, want %s", tt.stage, inst.USB, tt.want)
 			}
 		}

@@ -106,7 +106,7 @@ func TestEventsOfAVM(t *testing.T) {
 		a.say(o, api.PhaseRunning)
 		wantLines(t, to, "TemplatePulled", "VMStarted Started")
 		for range 2 { // a second call changes nothing
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,14 +157,14 @@ func TestEventsOfEndsThatNobodyAskedFor(t *testing.T) {
 		id := c.mustStart(StartRequest{})[0]
 		a.say(a.take(api.OrderStart), api.PhaseFailed, func(s *api.InstanceStatus) { s.Message = "no disk" })
 		wantLines(t, to, "StartVM", "VMFailedToStart Error")
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		wantLines(t, to, "TerminateVM Error", "VMTerminated Terminated")
 
 		id = c.mustStart(StartRequest{GroupID: c.mustGroup("nowhere", nil).ID})[0]
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -334,7 +334,7 @@ func TestEventsOfTwoReplicas(t *testing.T) {
 		second.start(opts)
 		id := second.mustStart(StartRequest{})[0]
 		wantLines(t, to, "StartVM")
-		if err := first.Terminate(t.Context(), id); err != nil {
+		if err := first.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		wantLines(t, to, "TerminateVM Scheduling")

@@ -11,7 +11,7 @@ import (
 // start it. For another instance it reports why it does not wait; farm.CodeNotFound when it does
 // not exist.
 func (c *Controller) Explain(ctx context.Context, id string, sees func(node string) bool) (api.Explanation, error) {
-	inst, err := c.Instance(ctx, id)
+	inst, err := c.Instances.Get(ctx, id)
 	if err != nil {
 		return api.Explanation{}, err
 	}

@@ -34,7 +34,7 @@ func TestExplain(t *testing.T) {
 		if nodes := explain(second, ""); len(nodes) != 1 || !strings.HasPrefix(nodes[0], "one ") || len(nodes[0]) < 8 {
 			t.Errorf("%q", nodes)
 		}
-		if err := c.Terminate(t.Context(), waiting); err != nil {
+		if err := c.Instances.Terminate(t.Context(), waiting); err != nil {
 			t.Fatal(err)
 		}
 		explain(waiting, "it was terminated")

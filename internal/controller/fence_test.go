@@ -61,11 +61,11 @@ func TestTerminatedWhileItIsPlaced(t *testing.T) {
 		id := c.mustStart(StartRequest{GroupID: c.mustGroup("elsewhere", nil).ID})[0]
 		a := c.join("one", 1)
 		some := []placement.Decision{c.placer.Decide(id, a.id)}
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		c.placer.Write(t.Context(), term, some)
-		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" || inst.State != farm.Terminating {
+		if inst, err := c.Instances.Get(t.Context(), id); err != nil || inst.NodeID != "" || inst.State != farm.Terminating {
 			t.Errorf("instance is %s on node %q, %v", inst.State, inst.NodeID, err)
 		}
 	})

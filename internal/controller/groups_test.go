@@ -55,7 +55,7 @@ func wantRefused(t *testing.T, err error, code farm.Code, text string) {
 func (c *cloud) wantOn(id string, a *agent) {
 	c.t.Helper()
 	synctest.Wait()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	want := ""
 	if a != nil {
 		want = a.id
@@ -149,12 +149,12 @@ func TestFallbackChain(t *testing.T) {
 		c.wantOn(two, far)
 		c.wantOn(three, nil)
 		c.wantMessage(three, "no node of group first has a free slot (2 nodes: 2 full)")
-		inst, _ := c.Instance(t.Context(), two)
+		inst, _ := c.Instances.Get(t.Context(), two)
 		if inst.GroupID != first.ID {
 			t.Errorf("group of the instance = %q", inst.GroupID)
 		}
 		a := own.take(api.OrderStart)
-		if err := c.Terminate(t.Context(), one); err != nil {
+		if err := c.Instances.Terminate(t.Context(), one); err != nil {
 			t.Fatal(err)
 		}
 		own.say(own.take(api.OrderTerminate), api.PhaseTerminated)
@@ -261,7 +261,7 @@ func TestDeleteGroup(t *testing.T) {
 				t.Errorf("node is in %v", v.Node.Groups)
 			}
 		}
-		if err := c.Terminate(t.Context(), waits[0]); err != nil {
+		if err := c.Instances.Terminate(t.Context(), waits[0]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)

@@ -284,7 +284,7 @@ func (c *cloud) mustStart(req StartRequest) []string {
 func (c *cloud) state(id string) farm.InstanceState {
 	c.t.Helper()
 	synctest.Wait()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	if farm.CodeOf(err) == farm.CodeNotFound {
 		return farm.Gone
 	}

@@ -43,7 +43,7 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		a.say(o, api.PhaseStarting)
 		a.say(o, api.PhaseRunning)
 		a.say(o, api.PhaseStopped)
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		a.say(o, api.PhaseTerminated)
@@ -86,7 +86,7 @@ func TestHistoryOfWhatNeverStarted(t *testing.T) {
 		placed := c.mustStart(StartRequest{})[0]
 		waits := c.mustStart(StartRequest{})[0]
 		for _, id := range []string{waits, placed} {
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}

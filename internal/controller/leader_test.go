@@ -124,7 +124,7 @@ func TestNewHolderReadsFirst(t *testing.T) {
 		next.faults.Mend()
 		time.Sleep(10 * time.Second)
 		p.wantPlaced(1)
-		if err := old.Terminate(p.t.Context(), first); err != nil {
+		if err := old.Instances.Terminate(p.t.Context(), first); err != nil {
 			p.t.Fatal(err)
 		}
 	})
@@ -195,7 +195,7 @@ func TestIndexBehindItsNodes(t *testing.T) {
 		node.Groups = []string{inst.GroupID}
 		c.putNode(node)
 		time.Sleep(time.Second)
-		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != a.id {
+		if inst, err := c.Instances.Get(t.Context(), id); err != nil || inst.NodeID != a.id {
 			t.Errorf("placed on %q, %v", inst.NodeID, err)
 		}
 	})
@@ -243,7 +243,7 @@ func TestDecisionIsOld(t *testing.T) {
 		if c.placer.Write(t.Context(), r, []placement.Decision{old}) {
 			t.Error("placed on a drained node")
 		}
-		if inst, err := c.Instance(t.Context(), id); err != nil || inst.NodeID != "" {
+		if inst, err := c.Instances.Get(t.Context(), id); err != nil || inst.NodeID != "" {
 			t.Errorf("placed on %q, %v", inst.NodeID, err)
 		}
 	})

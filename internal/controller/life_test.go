@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -26,11 +27,11 @@ func TestLifeOfAnInstance(t *testing.T) {
 		c.wantState(id, farm.Scheduling)
 		a.say(o, api.PhaseRunning)
 		c.wantState(id, farm.Started)
-		inst, _ := c.Instance(t.Context(), id)
+		inst, _ := c.Instances.Get(t.Context(), id)
 		if inst.VM == nil || inst.VM.Status != farm.VMRunning || inst.Message != "" || inst.NodeID != a.id {
 			t.Errorf("started instance = %+v", inst)
 		}
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		c.wantState(id, farm.Terminating)
@@ -48,18 +49,18 @@ func TestLifeOfAnInstance(t *testing.T) {
 func TestTerminateBeforePlacement(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{})[0]
-		inst, _ := c.Instance(t.Context(), id)
+		inst, _ := c.Instances.Get(t.Context(), id)
 		if inst.Message != "there are no nodes" {
 			t.Errorf("reason = %q", inst.Message)
 		}
 		for range 2 {
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(2 * time.Second)
 		c.wantState(id, farm.Gone)
-		if err := c.Terminate(t.Context(), id); farm.CodeOf(err) != farm.CodeNotFound {
+		if err := c.Instances.Terminate(t.Context(), id); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("terminating what is gone: %v", err)
 		}
 	})
@@ -79,7 +80,7 @@ func TestTerminateAtEveryPhase(t *testing.T) {
 				if phase != "" {
 					a.say(o, phase)
 				}
-				if err := c.Terminate(t.Context(), id); err != nil {
+				if err := c.Instances.Terminate(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 				for _, late := range phases[1:] {
@@ -89,7 +90,7 @@ func TestTerminateAtEveryPhase(t *testing.T) {
 				if orders := a.next(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate {
 					t.Fatalf("orders = %+v", orders)
 				}
-				inst, _ := c.Instance(t.Context(), id)
+				inst, _ := c.Instances.Get(t.Context(), id)
 				end := farm.Terminated
 				if inst.Started.IsZero() {
 					end = farm.Gone
@@ -157,7 +158,7 @@ func TestFailuresEndInError(t *testing.T) {
 				}
 				a.say(o, tc.phase, tc.change)
 				c.wantState(id, tc.state)
-				inst, _ := c.Instance(t.Context(), id)
+				inst, _ := c.Instances.Get(t.Context(), id)
 				if inst.Message != tc.message {
 					t.Errorf("message = %q, want %q", inst.Message, tc.message)
 				}
@@ -181,7 +182,7 @@ func TestCapacityAndWaiting(t *testing.T) {
 		}
 		waiting := 0
 		for _, id := range ids {
-			inst, _ := c.Instance(t.Context(), id)
+			inst, _ := c.Instances.Get(t.Context(), id)
 			if inst.NodeID == "" {
 				waiting++
 				if inst.Message == "" {
@@ -189,7 +190,7 @@ func TestCapacityAndWaiting(t *testing.T) {
 				}
 				continue
 			}
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -217,7 +218,7 @@ func TestControllerRestartLosesNothing(t *testing.T) {
 		if c.Nodes.JoinToken() != token {
 			t.Error("the join token changed")
 		}
-		if n := len(c.Instances(Page{})); n != 3 {
+		if n := len(c.Instances.List(instances.Page{})); n != 3 {
 			t.Fatalf("%d instances after the restart", n)
 		}
 		c.wantState(orders[0].InstanceID, farm.Started)
@@ -250,17 +251,17 @@ func TestNodeLostAndFound(t *testing.T) {
 		if n, _ := c.Nodes.Get(t.Context(), a.id); n.Node.State != farm.NodeOffline {
 			t.Fatalf("node is %s after its time-out", n.Node.State)
 		}
-		inst, _ := c.Instance(t.Context(), ids[0])
+		inst, _ := c.Instances.Get(t.Context(), ids[0])
 		if inst.State != farm.Started || inst.Message == "" {
 			t.Errorf("instance of a lost node: %s %q", inst.State, inst.Message)
 		}
 		a.contact()
-		if inst, _ = c.Instance(t.Context(), ids[0]); inst.Message != "" || inst.State != farm.Started {
+		if inst, _ = c.Instances.Get(t.Context(), ids[0]); inst.Message != "" || inst.State != farm.Started {
 			t.Errorf("instance of a node that is back: %s %q", inst.State, inst.Message)
 		}
 		time.Sleep(5 * time.Minute)
 		c.wantState(ids[0], farm.Errored)
-		if err := c.Terminate(t.Context(), ids[0]); err != nil {
+		if err := c.Instances.Terminate(t.Context(), ids[0]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -337,7 +338,7 @@ func TestDeleteNode(t *testing.T) {
 		for _, o := range a.next() {
 			a.say(o, api.PhaseRunning)
 		}
-		if err := c.Terminate(t.Context(), ids[0]); err != nil {
+		if err := c.Instances.Terminate(t.Context(), ids[0]); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Nodes.Delete(t.Context(), a.id); err != nil {
@@ -358,7 +359,7 @@ func TestDeleteNode(t *testing.T) {
 		if _, err := stranger.tryPoll(api.PollRequest{}, 0); farm.CodeOf(err) != farm.CodeUnauthenticated {
 			t.Errorf("a removed node with a wrong credential polls: %v", err)
 		}
-		if err := c.Terminate(t.Context(), ids[1]); err != nil {
+		if err := c.Instances.Terminate(t.Context(), ids[1]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
@@ -466,7 +467,7 @@ func TestStartRefusals(t *testing.T) {
 		if farm.CodeOf(err) != farm.CodeRefused || !strings.Contains(err.Error(), "cannot be reached") {
 			t.Errorf("registry down: %v", err)
 		}
-		if n := len(c.Instances(Page{})); n != 0 {
+		if n := len(c.Instances.List(instances.Page{})); n != 0 {
 			t.Errorf("%d instances were created", n)
 		}
 	})

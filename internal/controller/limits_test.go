@@ -11,6 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -81,7 +82,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 		start(c, "key a", 1, fmt.Sprintf(mine, 2, 1))
 		for id, inst := range c.tables.Instances.All() {
 			if inst.Waiting() {
-				if err := c.Terminate(t.Context(), id); err != nil {
+				if err := c.Instances.Terminate(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -107,7 +108,7 @@ func TestSizesAreLimited(t *testing.T) {
 		wantBusy(t, refused, func() error { return c.startFor("key a", script) })
 		for id, inst := range c.tables.Instances.All() {
 			if inst.Caller == "key a" {
-				if err := c.Terminate(t.Context(), id); err != nil {
+				if err := c.Instances.Terminate(t.Context(), id); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -133,8 +134,8 @@ func TestSizesAreLimited(t *testing.T) {
 			if inst.Name != "small" {
 				continue
 			}
-			err := c.UpdateInstance(t.Context(), id,
-				InstanceUpdate{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
+			err := c.Instances.Update(t.Context(), id,
+				instances.Update{Metadata: map[string]any{"k": strings.Repeat("x", large)}})
 			if farm.CodeOf(err) != farm.CodeBusy {
 				t.Errorf("an instance that grows: %v", err)
 			}

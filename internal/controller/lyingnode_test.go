@@ -100,7 +100,7 @@ func TestTransitionsAreNotPaced(t *testing.T) {
 		if inst, _, _ := c.tables.Instances.Get(orders[0].InstanceID); inst.Progress != 0.49 {
 			t.Errorf("progress %v", inst.Progress)
 		}
-		if err := c.Terminate(t.Context(), orders[0].InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), orders[0].InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(orders[0], api.PhaseTerminated)

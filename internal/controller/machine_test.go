@@ -54,11 +54,11 @@ func TestOverridesCountAgainstResources(t *testing.T) {
 		large := c.mustStart(StartRequest{Options: farm.StartOptions{MemoryMB: 4096}})[0]
 		fits := c.mustStart(StartRequest{})[0]
 		for id, placed := range map[string]bool{waits: false, large: false, fits: true} {
-			if inst, _ := c.Instance(t.Context(), id); (inst.NodeID != "") != placed {
+			if inst, _ := c.Instances.Get(t.Context(), id); (inst.NodeID != "") != placed {
 				t.Errorf("placed on %q: %q", inst.NodeID, inst.Message)
 			}
 		}
-		if inst, _ := c.Instance(t.Context(),
+		if inst, _ := c.Instances.Get(t.Context(),
 			large); inst.Message != "no node is large enough for 1 vCPU and 4096 MiB" {
 			t.Errorf("message = %q", inst.Message)
 		}
@@ -102,7 +102,7 @@ func TestSuspendedVersionIsPinned(t *testing.T) {
 			{Script: []byte("x")},
 		} {
 			id := c.mustStart(StartRequest{Options: o})[0]
-			if inst, _ := c.Instance(t.Context(), id); inst.VCPU() != 3 || inst.VRAM() != 768 ||
+			if inst, _ := c.Instances.Get(t.Context(), id); inst.VCPU() != 3 || inst.VRAM() != 768 ||
 				!inst.Template.Suspended {
 				t.Errorf("takes %d CPUs and %d MB", inst.VCPU(), inst.VRAM())
 			}
@@ -117,7 +117,7 @@ func TestSavedStateIsPlacedWhereItLoads(t *testing.T) {
 		id := c.mustStart(StartRequest{})[0]
 		want := "no node can load the saved state of this version: it needs qemu 7.2.22 with tcg, CPU max, machine " +
 			"pc-q35-7.2, on a host with Zeta"
-		if inst, _ := c.Instance(t.Context(), id); inst.Message != want {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.Message != want {
 			t.Errorf("reason = %q", inst.Message)
 		}
 		a.info = &api.NodeInfo{
@@ -126,7 +126,7 @@ func TestSavedStateIsPlacedWhereItLoads(t *testing.T) {
 		}
 		a.poll(api.PollRequest{Info: a.info, HasHeld: true}, 0)
 		synctest.Wait()
-		if inst, _ := c.Instance(t.Context(), id); inst.NodeID != "" {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.NodeID != "" {
 			t.Error("placed on a node with another CPU")
 		}
 		info := *a.info

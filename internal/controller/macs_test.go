@@ -42,7 +42,7 @@ const (
 func (c *cloud) macOf(id string) string {
 	c.t.Helper()
 	synctest.Wait()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (c *cloud) wantMACs(inUse int) {
 // ends removes the record of an instance: its node has confirmed the end.
 func (c *cloud) ends(a *agent, o api.Order) {
 	c.t.Helper()
-	if err := c.Terminate(c.t.Context(), o.InstanceID); err != nil {
+	if err := c.Instances.Terminate(c.t.Context(), o.InstanceID); err != nil {
 		c.t.Fatal(err)
 	}
 	a.say(o, api.PhaseTerminated)
@@ -97,7 +97,7 @@ func TestEveryInstanceGetsAnAddress(t *testing.T) {
 			a.say(o, api.PhaseRunning)
 		}
 		late := c.mustStart(StartRequest{})[0]
-		inst, _ := c.Instance(t.Context(), late)
+		inst, _ := c.Instances.Get(t.Context(), late)
 		if want := "waits for a MAC address: none of the 3 of " + three + " is free"; inst.Message != want ||
 			inst.MAC != "" {
 			t.Errorf("message %q, want %q", inst.Message, want)
@@ -108,7 +108,7 @@ func TestEveryInstanceGetsAnAddress(t *testing.T) {
 		if got := c.macOf(late); got != freed {
 			t.Errorf("the late one has %s, want %s", got, freed)
 		}
-		if inst, _ := c.Instance(t.Context(), ids[2]); len(ids) != 3 ||
+		if inst, _ := c.Instances.Get(t.Context(), ids[2]); len(ids) != 3 ||
 			inst.NodeID == "" && c.state(late) != farm.Scheduling {
 			t.Errorf("%+v", inst.Instance)
 		}
@@ -163,7 +163,7 @@ func TestPopulateAndPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := c.mustStart(StartRequest{})[0]
-		if inst, _ := c.Instance(t.Context(), id); !strings.Contains(inst.Message,
+		if inst, _ := c.Instances.Get(t.Context(), id); !strings.Contains(inst.Message,
 			"the list of managed addresses is empty") {
 			t.Errorf("message %q", inst.Message)
 		}
@@ -199,7 +199,7 @@ func TestSuspendedVersionGetsNoAddress(t *testing.T) {
 	inManaged(t, three, func(t *testing.T, c *cloud) {
 		c.shelf.suspend(aPin)
 		id := c.mustStart(StartRequest{})[0]
-		if inst, _ := c.Instance(t.Context(), id); inst.MAC != "" || inst.Message != "there are no nodes" {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.MAC != "" || inst.Message != "there are no nodes" {
 			t.Errorf("%q: %q", inst.MAC, inst.Message)
 		}
 		c.wantMACs(0)
@@ -252,12 +252,12 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		c.manage("52:54:00:00:00:01-52:54:00:00:00:02")
 		ids := c.mustStart(StartRequest{Count: 2})
 		c.wantMACs(0)
-		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message,
+		if inst, _ := c.Instances.Get(t.Context(), ids[0]); !strings.Contains(inst.Message,
 			"waits until node one has said which MAC addresses its VMs have") {
 			t.Errorf("message %q", inst.Message)
 		}
 		a.contact()
-		if inst, _ := c.Instance(t.Context(), ids[0]); !strings.Contains(inst.Message,
+		if inst, _ := c.Instances.Get(t.Context(), ids[0]); !strings.Contains(inst.Message,
 			"waits for the MAC addresses of orphaned VMs") {
 			t.Errorf("message %q", inst.Message)
 		}

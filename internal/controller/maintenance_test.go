@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
@@ -131,12 +132,12 @@ func TestMaintenanceKeepsInstances(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 3)
 		c.runs(a, 2)
-		items := c.Instances(Page{})
+		items := c.Instances.List(instances.Page{})
 		ended, away := items[0].ID, items[1].ID
 		if _, err := c.Maintenance.Begin(t.Context(), time.Hour, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Terminate(t.Context(), ended); err != nil {
+		if err := c.Instances.Terminate(t.Context(), ended); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)

@@ -67,7 +67,7 @@ func TestNetworksArePlaced(t *testing.T) {
 			{farm.StartOptions{NetworkMode: "nat", PinnedNode: plain.id}, plain.id},
 		} {
 			id := c.mustStart(StartRequest{Options: tt.o})[0]
-			inst, _ := c.Instance(t.Context(), id)
+			inst, _ := c.Instances.Get(t.Context(), id)
 			if inst.NodeID != tt.node {
 				t.Errorf("%+v is on %q: %s", tt.o, inst.NodeName, inst.Message)
 			}
@@ -79,7 +79,7 @@ func TestNetworksArePlaced(t *testing.T) {
 			}
 		}
 		id := c.mustStart(StartRequest{Options: farm.StartOptions{NetworkMode: "bridge", PinnedNode: plain.id}})[0]
-		if inst, _ := c.Instance(t.Context(), id); inst.Message != "node plain has no bridge for guests" {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.Message != "node plain has no bridge for guests" {
 			t.Errorf("message %q", inst.Message)
 		}
 	})
@@ -118,7 +118,7 @@ func TestNetworkOfASavedState(t *testing.T) {
 		pin.Network, pin.VLAN = "tap", 10
 		c.shelf.suspend(pin)
 		id := c.mustStart(StartRequest{})[0]
-		inst, _ := c.Instance(t.Context(), id)
+		inst, _ := c.Instances.Get(t.Context(), id)
 		if inst.NetworkMode() != farm.NetworkBridge || inst.VLAN() != "10" ||
 			inst.Options.NetworkMode != "" || inst.Options.VLAN != "" {
 			t.Errorf("the instance is %+v", inst.Template)
@@ -130,7 +130,7 @@ func TestNetworkOfASavedState(t *testing.T) {
 		a.info = &info
 		a.poll(api.PollRequest{Info: a.info, HasHeld: true}, 0)
 		synctest.Wait()
-		if inst, _ := c.Instance(t.Context(), id); inst.Message != "no node offers VLAN 10" {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.Message != "no node offers VLAN 10" {
 			t.Errorf("message %q on %s", inst.Message, inst.NodeID)
 		}
 	})

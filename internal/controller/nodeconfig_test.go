@@ -101,7 +101,7 @@ func TestHostOfANode(t *testing.T) {
 			t.Errorf("node = %+v", n)
 		}
 		o := c.startedOn(a)
-		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.VM.HostIP != "build1.example" {
+		if inst, _ := c.Instances.Get(t.Context(), o.InstanceID); inst.VM.HostIP != "build1.example" {
 			t.Errorf("VM is reached under %s", inst.VM.HostIP)
 		}
 		c.mustConfigure(a, nodes.Config{Host: new("")})
@@ -128,7 +128,7 @@ func TestDrain(t *testing.T) {
 		waits := c.mustStart(StartRequest{})[0]
 		c.wantMessage(waits, "in drain mode")
 		c.wantState(o.InstanceID, farm.Started)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		if !v.Node.Draining.Emptied.IsZero() {
@@ -275,7 +275,7 @@ func TestEventsOfConfigurations(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		to.clear()
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
@@ -305,7 +305,7 @@ func TestWhatRunsOnANode(t *testing.T) {
 		if v := other.node(&b); v.Usage != want || time.Since(v.Seen) > 2*time.Minute {
 			t.Errorf("usage through another replica = %+v, seen %s", v.Usage, v.Seen)
 		}
-		if err := c.Terminate(t.Context(), runs.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), runs.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		for _, o := range a.next() {

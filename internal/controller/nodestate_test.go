@@ -43,7 +43,7 @@ func TestUnhealthyNode(t *testing.T) {
 		c.wantMessage(waits, "no node is schedulable (1 node: 1 unhealthy)")
 
 		a.say(two, api.PhaseRunning, func(s *api.InstanceStatus) { s.VM.Name = "restarted" })
-		if inst, _ := c.Instance(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {
+		if inst, _ := c.Instances.Get(t.Context(), two.InstanceID); inst.VM.Status == farm.VMRunning {
 			time.Sleep(time.Second)
 			c.wantVerdict(a, farm.NodeActive, "")
 			a.say(two, api.PhaseStopped,
@@ -57,7 +57,7 @@ func TestUnhealthyNode(t *testing.T) {
 		a.c = c
 		a.contact()
 		c.wantVerdict(a, farm.NodeUnhealthy, noneOfTwo)
-		if err := c.Terminate(t.Context(), one.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), one.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)

@@ -90,7 +90,7 @@ func dieAt(t *testing.T, step int, after bool) int {
 		StartRequest{TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 5}})
 	if err == nil {
 		time.Sleep(1100 * time.Millisecond)
-		_ = c.Terminate(t.Context(), ids[0])
+		_ = c.Instances.Terminate(t.Context(), ids[0])
 		time.Sleep(3 * time.Second)
 	}
 	backend.mu.Lock()
@@ -282,7 +282,7 @@ func TestRecentEvents(t *testing.T) {
 func TestNoEvents(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		id := c.mustStart(StartRequest{})[0]
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Events.Recent(t.Context(), events.Query{Limit: 1}); farm.CodeOf(err) != farm.CodeRefused {

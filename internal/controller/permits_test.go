@@ -62,7 +62,7 @@ func underPermits(t *testing.T, test func(t *testing.T, c *cloud, b *book)) {
 func (c *cloud) where(id string) string {
 	c.t.Helper()
 	synctest.Wait()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestPermitsCountAtOnceForWhatWaits(t *testing.T) {
 		if got := c.where(pinned); got != "node one is not open to the permission group ci" {
 			t.Errorf("pinned, it waits because %q", got)
 		}
-		if err := c.Terminate(t.Context(), first); err != nil {
+		if err := c.Instances.Terminate(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)

@@ -23,7 +23,7 @@ func (c *cloud) whereTo() string {
 	c.t.Helper()
 	id := c.mustStart(StartRequest{})[0]
 	synctest.Wait()
-	inst, err := c.Instance(c.t.Context(), id)
+	inst, err := c.Instances.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -59,16 +59,16 @@ func TestRequestWaitsForItsVersion(t *testing.T) {
 		id := c.mustStart(StartRequest{})[0]
 		synctest.Wait()
 		const want = "waits up to 10 s for a node that has the version"
-		if inst, _ := c.Instance(t.Context(), id); inst.NodeID != "" || inst.Message != want {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.NodeID != "" || inst.Message != want {
 			t.Errorf("node %q, message %q", inst.NodeName, inst.Message)
 		}
 		time.Sleep(9 * time.Second)
-		if inst, _ := c.Instance(t.Context(), id); inst.NodeID != "" {
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.NodeID != "" {
 			t.Error("placed too early")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if inst, _ := c.Instance(t.Context(), id); inst.NodeName != "far" { // nothing else woke the placer
+		if inst, _ := c.Instances.Get(t.Context(), id); inst.NodeName != "far" { // nothing else woke the placer
 			t.Errorf("node %q, message %q", inst.NodeName, inst.Message)
 		}
 	})

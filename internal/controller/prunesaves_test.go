@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -131,8 +132,8 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 					c.checkSaves()
 					second.checkSaves()
 				}
-				for _, inst := range c.Instances(Page{}) {
-					if err := c.Terminate(t.Context(), inst.ID); err != nil {
+				for _, inst := range c.Instances.List(instances.Page{}) {
+					if err := c.Instances.Terminate(t.Context(), inst.ID); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -172,7 +173,7 @@ func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 		a.say(o, phases[r.IntN(len(phases)-1-what%3)], at(task, stages[r.IntN(len(stages))]))
 	case 10:
 		if r.IntN(4) == 0 {
-			_ = asked.Terminate(c.t.Context(), o.InstanceID)
+			_ = asked.Instances.Terminate(c.t.Context(), o.InstanceID)
 		}
 	case 11:
 		c.restart()

@@ -15,7 +15,7 @@ const awayNote = "the registry cannot be reached: tag v2 is taken from the last 
 func TestStartWhileTheRegistryIsAway(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 9)
-		online, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		online, _ := c.Instances.Get(t.Context(), c.mustStart(StartRequest{})[0])
 		if online.Message != "" {
 			t.Errorf("note %q with the registry there", online.Message)
 		}
@@ -27,7 +27,7 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 				"latest": {}, "tag": {Tag: "v2"}, "version": {Version: &number},
 			} {
 				id := c.mustStart(req)[0]
-				inst, _ := c.Instance(t.Context(), id)
+				inst, _ := c.Instances.Get(t.Context(), id)
 				if inst.Template != online.Template || inst.Message != awayNote || inst.NodeID != a.id {
 					t.Errorf("%d %s: %+v with %q on %q", round, name, inst.Template, inst.Message, inst.NodeID)
 				}
@@ -37,7 +37,7 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 					phase = api.PhaseRunning
 				}
 				a.say(o, phase)
-				if inst, _ = c.Instance(t.Context(), id); inst.Message != "" || inst.State == farm.Scheduling {
+				if inst, _ = c.Instances.Get(t.Context(), id); inst.Message != "" || inst.State == farm.Scheduling {
 					t.Errorf("%s: %s with the message %q", name, inst.State, inst.Message)
 				}
 			}
@@ -46,7 +46,7 @@ func TestStartWhileTheRegistryIsAway(t *testing.T) {
 			a.contact()
 		}
 		c.shelf.setDown(false)
-		inst, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		inst, _ := c.Instances.Get(t.Context(), c.mustStart(StartRequest{})[0])
 		if inst.Message != "" {
 			t.Errorf("note %q although the registry is back", inst.Message)
 		}
@@ -82,7 +82,7 @@ func TestReasonForWaitingKeepsTheNote(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		c.mustStart(StartRequest{})
 		c.shelf.setDown(true)
-		inst, _ := c.Instance(t.Context(), c.mustStart(StartRequest{})[0])
+		inst, _ := c.Instances.Get(t.Context(), c.mustStart(StartRequest{})[0])
 		if want := "there are no nodes; " + awayNote; inst.Message != want {
 			t.Errorf("message %q, want %q", inst.Message, want)
 		}

@@ -392,7 +392,7 @@ func (r *trial) terminates(e *end, s act) {
 	r.mu.Unlock()
 	if len(ids) > 0 {
 		id := ids[s.which%len(ids)]
-		r.async(s, func(ctx context.Context) { _ = e.Terminate(ctx, id) })
+		r.async(s, func(ctx context.Context) { _ = e.Instances.Terminate(ctx, id) })
 	}
 }
 
@@ -532,7 +532,7 @@ func try(t *testing.T, steps []act) []string {
 	for range 3 {
 		for _, e := range r.ends {
 			if ids, err := r.create(e, 1); err == nil {
-				_ = e.Terminate(t.Context(), ids[0])
+				_ = e.Instances.Terminate(t.Context(), ids[0])
 			}
 		}
 		time.Sleep(10 * time.Second)

@@ -11,16 +11,16 @@ import (
 
 // Restart requests a forced stop and a new start of an instance's VM from its node.
 func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
-	inst, err := c.latest(ctx, id)
+	inst, err := c.Instances.Latest(ctx, id)
 	if err != nil {
 		return err
 	}
-	if err := mayBegin(inst, farm.Restart); err != nil {
+	if err := inst.CheckTask(farm.Restart); err != nil {
 		return err
 	}
 	task := &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &o}
 	if o.USBDevice == nil {
-		return c.begin(ctx, id, farm.Restart, task)
+		return c.Instances.BeginTask(ctx, id, farm.Restart, task)
 	}
 	for attempt := range record.TxnAttempts {
 		if attempt > 0 {
@@ -32,7 +32,7 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 		if err != nil {
 			return err
 		}
-		if err = c.begin(ctx, id, farm.Restart, task, touch); !errors.Is(err, store.ErrConflict) {
+		if err = c.Instances.BeginTask(ctx, id, farm.Restart, task, touch); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}

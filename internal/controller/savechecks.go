@@ -30,12 +30,12 @@ var saveChecks = []requestCheck[checkedSave]{
 }
 
 func checkSaved(ctx context.Context, c *Controller, s *checkedSave) (err error) {
-	s.inst, err = c.latest(ctx, s.InstanceID)
+	s.inst, err = c.Instances.Latest(ctx, s.InstanceID)
 	return err
 }
 
 func checkSavedState(_ context.Context, _ *Controller, s *checkedSave) error {
-	return mayBegin(s.inst, farm.SaveBegun)
+	return s.inst.CheckTask(farm.SaveBegun)
 }
 
 // checkDestination finds the template that gets the tag, unless a new one does.

@@ -71,69 +71,7 @@ func (c *Controller) SaveImage(ctx context.Context, ask SaveImageRequest) (strin
 			return "", err
 		}
 	}
-	return req.ID, c.begin(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept...)
-}
-
-// latest reads an instance from the store itself: its state decides whether a task is accepted, and
-// another replica may have changed it.
-func (c *Controller) latest(ctx context.Context, id string) (*farm.Instance, error) {
-	if !record.ValidID(id) {
-		return nil, farm.NotFound()
-	}
-	inst, _, err := c.tables.Instances.GetLinearizable(ctx, id)
-	if err == nil && inst == nil {
-		err = farm.NotFound()
-	}
-	return inst, err
-}
-
-// verbs describe what the tasks do with an instance, for a refusal.
-var verbs = map[farm.InstanceEvent]string{farm.SaveBegun: "saved", farm.Restart: "restarted"}
-
-// mayBegin returns why an instance cannot get a task now; nil when it can.
-func mayBegin(inst *farm.Instance, event farm.InstanceEvent) error {
-	verb := verbs[event]
-	switch {
-	case inst.State == farm.Pushing:
-		return farm.Refused("Instance %s cannot be %s: a save of it is in progress", inst.ID, verb)
-	case inst.State != farm.Started:
-		return farm.Refused("Instance %s cannot be %s: its state is %s, and it must be Started", inst.ID, verb,
-			inst.State)
-	case inst.Task != nil:
-		return farm.Refused("Instance %s cannot be %s: a restart is in progress; try again when it is done", inst.ID,
-			verb)
-	case !inst.Lost.IsZero():
-		return farm.Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", inst.ID,
-			verb, inst.NodeName)
-	}
-	return nil
-}
-
-// begin assigns a task to an instance, in one transaction with the changes in with.
-func (c *Controller) begin(
-	ctx context.Context, id string, event farm.InstanceEvent, task *farm.Task, with ...store.Change,
-) error {
-	for range record.TxnAttempts {
-		inst, rev, err := c.tables.Instances.GetLinearizable(ctx, id)
-		if err != nil {
-			return err
-		}
-		if inst == nil {
-			return farm.NotFound()
-		}
-		if err := mayBegin(inst, event); err != nil {
-			return err
-		}
-		n := inst.Clone()
-		to, _ := farm.NextInstanceState(inst.State, event)
-		n.Enter(to, c.now())
-		n.Task, n.Message, n.Updated = task, "", c.now()
-		changes := append([]store.Change{store.Put(c.tables.Instances, id, n, store.IfRev(rev))}, with...)
-		if err = c.store.Commit(ctx, changes...); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
-	return store.ErrConflict
+	return req.ID, c.Instances.BeginTask(ctx, inst.ID, farm.SaveBegun, &farm.Task{ID: req.ID, Kind: farm.TaskSave}, accept...)
 }
 
 // Save returns a save request with the output of its script; farm.CodeNotFound when
@@ -177,29 +115,4 @@ func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, ins
 		return s.AfterInstance(inst, c.now()), nil
 	})
 	return err
-}
-
-// stages are the stages of a save in words.
-var stages = map[string]string{
-	"":                       "waiting for its node",
-	string(api.TaskAccepted): "about to begin",
-	string(api.TaskScript):   "its script runs",
-	string(api.TaskSaving):   "writing disks and state",
-	string(api.TaskTesting):  "testing the saved state",
-}
-
-// stageOf returns the stage of an instance's save in words; "" when that is not known.
-func (c *Controller) stageOf(inst *farm.Instance) string {
-	if inst.Task == nil {
-		return ""
-	}
-	s, _, ok := c.tables.Saves.Get(inst.Task.ID)
-	if !ok {
-		return ""
-	}
-	text := cmp.Or(stages[s.Stage], s.Stage)
-	if s.Stage == string(api.TaskPushing) {
-		text = fmt.Sprintf("pushing %d %%", int(s.Progress*100))
-	}
-	return "saving: " + text
 }

@@ -104,7 +104,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 		} {
 			time.Sleep(writeInterval) // a node may describe itself that often
 			a.say(o, api.PhaseRunning, at(s, step.stage, func(ts *api.TaskStatus) { ts.Progress = step.progress }))
-			if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != step.message ||
+			if inst, _ := c.Instances.Get(t.Context(), o.InstanceID); inst.Message != step.message ||
 				inst.State != farm.Pushing {
 				t.Errorf("at %s the instance is %s %q", step.stage, inst.State, inst.Message)
 			}
@@ -186,7 +186,7 @@ func TestEndOfASave(t *testing.T) {
 		message string
 	}{
 		{"terminate", func(t *testing.T, c *cloud, _ *agent, o api.Order) {
-			if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+			if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 				t.Fatal(err)
 			}
 		}, 0, terminated},
@@ -229,7 +229,7 @@ func TestEndOfASave(t *testing.T) {
 				if r := c.wantSave(s.Task, farm.SaveError, tc.message); r.ErrorType != "save.InstanceEnded" {
 					t.Errorf("type %q", r.ErrorType)
 				}
-				if inst, err := c.Instance(t.Context(), o.InstanceID); err == nil && inst.Task != nil {
+				if inst, err := c.Instances.Get(t.Context(), o.InstanceID); err == nil && inst.Task != nil {
 					t.Errorf("the instance still has the task: %+v", inst)
 				}
 				time.Sleep(2 * time.Second)
@@ -249,7 +249,7 @@ func TestTerminateBeatsASaveThatIsDone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.take(api.OrderTerminate) // and no save order
@@ -399,7 +399,7 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		refused("a restart is in progress; try again")
 		a.say(o, api.PhaseStopped)
 		refused("its state is Error")
-		if err := c.Terminate(t.Context(), id); err != nil {
+		if err := c.Instances.Terminate(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 		refused("its state is Terminating")

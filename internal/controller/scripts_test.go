@@ -78,14 +78,14 @@ func TestScriptsAreApart(t *testing.T) {
 			if id == o.InstanceID {
 				continue
 			}
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second)
 			c.wantState(id, farm.Gone)
 		}
 		c.wantScripts(1)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
@@ -122,7 +122,7 @@ func TestScriptsOfManyParts(t *testing.T) {
 		ids := c.mustStart(withScript(3*record.TxnChanges, "true"))
 		c.wantScripts(1)
 		for _, id := range ids {
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -161,7 +161,7 @@ func (c *cloud) script(inst *farm.Instance) ([]byte, error) {
 func TestScriptInTheRecord(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		ids := c.mustStart(StartRequest{})
-		err := c.modify(t.Context(), c.store, ids[0], func(i *farm.Instance) (*farm.Instance, error) {
+		err := c.Instances.Modify(t.Context(), c.store, ids[0], func(i *farm.Instance) (*farm.Instance, error) {
 			n := i.Clone()
 			n.Options.Script = []byte("old")
 			return n, nil

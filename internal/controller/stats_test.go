@@ -55,7 +55,7 @@ func TestStatsFollowTheLife(t *testing.T) {
 			t.Errorf("average %v", s.AverageQueueTime)
 		}
 		for _, id := range ids {
-			if err := c.Terminate(t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,7 +128,7 @@ func TestCountersAreTheSumOfTheRecords(t *testing.T) {
 				}
 			case 2:
 				if len(ids) > 0 {
-					_ = c.Terminate(t.Context(), ids[dice.IntN(len(ids))])
+					_ = c.Instances.Terminate(t.Context(), ids[dice.IntN(len(ids))])
 				}
 			case 3:
 				time.Sleep(time.Duration(dice.IntN(int(time.Minute))))

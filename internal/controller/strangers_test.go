@@ -84,7 +84,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: ids[:2]}, OutcomeKept, "")
 		for _, id := range ids[:2] {
 			c.wantState(id, farm.Started)
-			inst, _ := c.Instance(t.Context(), id)
+			inst, _ := c.Instances.Get(t.Context(), id)
 			if inst.NodeID != a.id || inst.Claim != known[id].Status.Claim || inst.Name != "job" ||
 				inst.Metadata != nil {
 				t.Errorf("kept as %+v", inst.Instance)
@@ -101,7 +101,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		if o := a.take(api.OrderStart); o.InstanceID != ids[2] {
 			t.Errorf("%s is started", o.InstanceID)
 		}
-		if err := c.Terminate(t.Context(), ids[3]); err != nil {
+		if err := c.Instances.Terminate(t.Context(), ids[3]); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -112,7 +112,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 func TestOrdersSpareAVM(t *testing.T) {
 	for name, decide := range map[string]func(c *cloud, id string){
 		"terminated": func(c *cloud, id string) {
-			if err := c.Terminate(c.t.Context(), id); err != nil {
+			if err := c.Instances.Terminate(c.t.Context(), id); err != nil {
 				c.t.Fatal(err)
 			}
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -48,12 +49,12 @@ func TestRestart(t *testing.T) {
 			}
 			later := time.Now()
 			a.say(o, api.PhaseRunning, at(r, api.TaskDone), func(s *api.InstanceStatus) { s.VM.Started = later })
-			inst, _ := c.Instance(t.Context(), o.InstanceID)
+			inst, _ := c.Instances.Get(t.Context(), o.InstanceID)
 			if inst.State != farm.Started || inst.Task != nil || !inst.VM.Started.Equal(later) || inst.Message != "" {
 				t.Errorf("restarted instance = %+v", inst)
 			}
 		}
-		inst, _ := c.Instance(t.Context(), o.InstanceID)
+		inst, _ := c.Instances.Get(t.Context(), o.InstanceID)
 		if inst.Options.USBDevice != location || inst.Options.VNCPassword != password {
 			t.Errorf("options after the restarts = %+v", inst.Options)
 		}
@@ -85,7 +86,7 @@ func TestRestartThatFails(t *testing.T) {
 				a.say(o, tc.phase, at(r, api.TaskFailed, func(s *api.TaskStatus) { s.Message = "no such device" }),
 					func(s *api.InstanceStatus) { s.Message = "no boot" })
 				c.wantState(o.InstanceID, tc.state)
-				inst, _ := c.Instance(t.Context(), o.InstanceID)
+				inst, _ := c.Instances.Get(t.Context(), o.InstanceID)
 				if inst.Message != tc.message || inst.Options.USBDevice != "" || inst.Task != nil {
 					t.Errorf("instance = %+v", inst)
 				}
@@ -93,7 +94,7 @@ func TestRestartThatFails(t *testing.T) {
 					return
 				}
 				c.save(a, o) // the failure does not prevent it, and its message is cleared
-				if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
+				if inst, _ := c.Instances.Get(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
 					t.Errorf("message = %q", inst.Message)
 				}
 			})
@@ -135,7 +136,7 @@ func TestTaskOrdersAreLevels(t *testing.T) {
 		}
 		quiet("at once")
 		name := "renamed"
-		if err := c.UpdateInstance(t.Context(), o.InstanceID, InstanceUpdate{Name: &name}); err != nil {
+		if err := c.Instances.Update(t.Context(), o.InstanceID, instances.Update{Name: &name}); err != nil {
 			t.Fatal(err)
 		}
 		quiet("after a change of the record")
@@ -189,12 +190,12 @@ func TestNodeLostWhileSaving(t *testing.T) {
 		s := c.save(a, o)
 		time.Sleep(3 * time.Minute)
 		c.wantState(o.InstanceID, farm.Pushing)
-		if inst, _ := c.Instance(t.Context(),
+		if inst, _ := c.Instances.Get(t.Context(),
 			o.InstanceID); inst.Message != "Node one is offline; the instance continues when it returns" {
 			t.Errorf("message = %q", inst.Message)
 		}
 		a.contact()
-		if inst, _ := c.Instance(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
+		if inst, _ := c.Instances.Get(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
 			t.Errorf("message = %q", inst.Message)
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskDone))
@@ -229,7 +230,7 @@ func TestSecondReplica(t *testing.T) {
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 
 		other := c.save(a, p)
-		if err := second.Terminate(t.Context(), p.InstanceID); err != nil {
+		if err := second.Instances.Terminate(t.Context(), p.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		c.wantSave(other.Task, farm.SaveError, "The instance was terminated before the save had ended")

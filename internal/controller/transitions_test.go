@@ -104,7 +104,7 @@ var happenings = []happening{
 	taskEnds(api.TaskFailed, farm.SaveFailed),
 	{"its user ends it", 0, []farm.InstanceEvent{farm.Terminate}, func(c *cloud, _ *agent, o api.Order, _ string) {
 		for range 2 {
-			if err := c.Terminate(c.t.Context(), o.InstanceID); err != nil {
+			if err := c.Instances.Terminate(c.t.Context(), o.InstanceID); err != nil {
 				c.t.Fatal(err)
 			}
 		}
@@ -191,7 +191,7 @@ func TestNeverStartedAfterATermination(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 2)
 				o, task := c.inState(a, state, 0)
-				if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+				if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 					t.Fatal(err)
 				}
 				for _, h := range happenings {

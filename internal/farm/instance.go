@@ -208,6 +208,28 @@ func (i *Instance) terminated(now time.Time) *Instance {
 	return n
 }
 
+// taskVerbs describe what the tasks do with an instance, for a refusal.
+var taskVerbs = map[InstanceEvent]string{SaveBegun: "saved", Restart: "restarted"}
+
+// CheckTask returns why the instance cannot get the task that begins with an event; nil when it can.
+func (i *Instance) CheckTask(event InstanceEvent) error {
+	verb := taskVerbs[event]
+	switch {
+	case i.State == Pushing:
+		return Refused("Instance %s cannot be %s: it is being saved already", i.ID, verb)
+	case i.State != Started:
+		return Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", i.ID, verb,
+			i.State)
+	case i.Task != nil:
+		return Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", i.ID,
+			verb)
+	case !i.Lost.IsZero():
+		return Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", i.ID,
+			verb, i.NodeName)
+	}
+	return nil
+}
+
 // SetTTL starts a time to live; 0 removes it.
 func (i *Instance) SetTTL(ttl time.Duration, now time.Time) {
 	i.TTL, i.Expires = 0, time.Time{}

@@ -7,6 +7,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -45,8 +46,8 @@ func keptFields[T any](list []T, fits func(T) bool) []T {
 }
 
 // vmFields are the fields of instances.
-func vmFields(c *controller.Controller) filter.Table[controller.InstanceView] {
-	type vm = controller.InstanceView
+func vmFields(c *controller.Controller) filter.Table[instances.View] {
+	type vm = instances.View
 	return filter.Table[vm]{
 		{Name: "id", Called: true, Text: func(v vm) string { return v.ID }},
 		{Name: "name", Called: true, Text: func(v vm) string { return v.Name }},
@@ -73,14 +74,14 @@ func vmFields(c *controller.Controller) filter.Table[controller.InstanceView] {
 	}
 }
 
-func addresses(v controller.InstanceView) []string {
+func addresses(v instances.View) []string {
 	if v.VM == nil {
 		return nil
 	}
 	return []string{v.VM.IP, v.VM.HostIP}
 }
 
-func macOf(v controller.InstanceView) string {
+func macOf(v instances.View) string {
 	if v.Options.MACAddress == "" && v.VM != nil {
 		return v.VM.MAC
 	}

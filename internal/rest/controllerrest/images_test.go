@@ -370,7 +370,7 @@ func TestMachineParameters(t *testing.T) {
 			got = *o.Start.Machine
 		}
 		want(t, fields, got, machine)
-		if err := c.Terminate(t.Context(), o.InstanceID); err != nil {
+		if err := c.Instances.Terminate(t.Context(), o.InstanceID); err != nil {
 			t.Fatal(err)
 		}
 		n.order(api.OrderTerminate)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -38,12 +38,12 @@ var (
 )
 
 // elements concatenates a short list of instances, with VNC passwords if the caller may see them.
-func elements(list []controller.InstanceView, passwords bool) rest.Fragments {
+func elements(list []instances.View, passwords bool) rest.Fragments {
 	return slices.Collect(elementStream(slices.Values(list), passwords))
 }
 
 // elementStream is elements for a long list: it keeps none of it in memory.
-func elementStream(list iter.Seq[controller.InstanceView], passwords bool) iter.Seq[[]byte] {
+func elementStream(list iter.Seq[instances.View], passwords bool) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		words, before := messageCache{passwords: passwords}, opening
 		var pieces rest.Fragments
@@ -75,7 +75,7 @@ func newElementSize(passwords bool) *elementSize {
 	return &elementSize{words: messageCache{passwords: passwords}}
 }
 
-func (s *elementSize) add(inst controller.InstanceView) {
+func (s *elementSize) add(inst instances.View) {
 	s.fragments = s.words.element(s.fragments[:0], inst)
 	s.count++
 	s.bytes += s.fragments.Size()
@@ -95,7 +95,7 @@ type messageCache struct {
 }
 
 // element appends the text of one element, and adds its message if the record has none.
-func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) rest.Fragments {
+func (s *messageCache) element(to rest.Fragments, inst instances.View) rest.Fragments {
 	if s.passwords && hasVNCPassword(inst.Instance) {
 		return append(to, withVNCPassword(inst))
 	}
@@ -120,7 +120,7 @@ func (s *messageCache) element(to rest.Fragments, inst controller.InstanceView) 
 }
 
 // vmOf returns the vm field of an instance's element.
-func vmOf(inst controller.InstanceView, passwords bool) rest.Fragments {
+func vmOf(inst instances.View, passwords bool) rest.Fragments {
 	pieces := (&messageCache{passwords: passwords}).element(nil, inst)
 	vm := []byte(`,"vm":`)
 	pieces[0] = pieces[0][bytes.Index(pieces[0], vm)+len(vm):]
@@ -143,7 +143,7 @@ func hasVNCPassword(i *farm.Instance) bool {
 }
 
 // withVNCPassword encodes an instance with its VNC password, which the text stored with the record never has.
-func withVNCPassword(inst controller.InstanceView) []byte {
+func withVNCPassword(inst instances.View) []byte {
 	shown := inst.Clone()
 	shown.Message = inst.Message
 	shape := instance(shown)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -70,10 +70,10 @@ var anyInstance = rapid.Custom(func(t *rapid.T) *farm.Instance {
 // parts with those that encode every record as a whole.
 func TestElementsAreWhatEncodingGives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var list []controller.InstanceView
+		var list []instances.View
 		whole := []api.InstanceItem{}
 		for _, record := range rapid.SliceOfN(anyInstance, 0, 5).Draw(t, "instances") {
-			inst := controller.InstanceView{Instance: record, Message: record.Message}
+			inst := instances.View{Instance: record, Message: record.Message}
 			if rapid.Bool().Draw(t, "kept") {
 				inst.Encoded = Element(record)
 			}
@@ -120,7 +120,7 @@ func TestPasswordsOfScreens(t *testing.T) {
 		ID: "i", State: farm.Started, Metadata: map[string]any{"vnc_connection_string": "vnc://x"},
 		Options: farm.StartOptions{VNCPassword: "p@s/1"}, VM: &farm.VMInfo{HostIP: "10.0.0.1", VNCPort: 5901},
 	}
-	list := []controller.InstanceView{{Instance: record, Encoded: Element(record), Message: record.Message}}
+	list := []instances.View{{Instance: record, Encoded: Element(record), Message: record.Message}}
 	for passwords, want := range map[bool]string{true: "vnc://:p%40s%2F1@10.0.0.1:5901", false: "vnc://10.0.0.1:5901"} {
 		var items []api.InstanceItem
 		if err := json.Unmarshal(bytes.Join(elements(list, passwords), nil), &items); err != nil {

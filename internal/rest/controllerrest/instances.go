@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -28,13 +28,13 @@ func (s *server) listVMs(r *rest.Request) (any, error) {
 	if id != "" {
 		return s.oneVM(r, id, explain == "1" || explain == "true")
 	}
-	asOf := s.c.InstancesETag() // before the list is read, which may be newer but never older
+	asOf := s.c.Instances.ETag() // before the list is read, which may be newer but never older
 	passwords := showsVNCPasswords(r)
 	if passwords {
 		asOf += ".vnc" // the same records yield another list
 	}
 	size, tag := newElementSize(passwords), s.newListTag(partial(page))
-	list := s.c.ListInstances(page, func(l controller.InstanceView) {
+	list := s.c.Instances.ListLong(page, func(l instances.View) {
 		size.add(l)
 		tag.add(l)
 	})
@@ -59,7 +59,7 @@ func (s *server) newListTag(partial bool) *listTag {
 	return t
 }
 
-func (t *listTag) add(l controller.InstanceView) {
+func (t *listTag) add(l instances.View) {
 	if t.partial {
 		_, _ = t.sum.WriteString(l.ID)
 	}
@@ -82,13 +82,13 @@ func (t *listTag) text() string {
 }
 
 // partial reports whether a page is not the whole list.
-func partial(page controller.Page) bool {
+func partial(page instances.Page) bool {
 	return page.Match != nil || page.ExternalID != "" || page.After != "" || page.Limit != math.MaxInt
 }
 
 // oneVM returns one instance, on request with an explanation of why it is pending.
 func (s *server) oneVM(r *rest.Request, id string, explain bool) (any, error) {
-	inst, err := s.c.Instance(r.Context(), id)
+	inst, err := s.c.Instances.Get(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func scriptResult(s *farm.ScriptResult) *api.ScriptResult {
 func (s *server) updateVM(r *rest.Request) (any, error) {
 	p := r.Params
 	id := p.Required("id")
-	up := controller.InstanceUpdate{Metadata: metadata(p)}
+	up := instances.Update{Metadata: metadata(p)}
 	if p.Has("name") {
 		name := p.Text("name", maxName)
 		up.Name = &name
@@ -190,7 +190,7 @@ func (s *server) updateVM(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.UpdateInstance(r.Context(), id, up)
+	return nil, s.c.Instances.Update(r.Context(), id, up)
 }
 
 func (s *server) terminateVM(r *rest.Request) (any, error) {
@@ -198,7 +198,7 @@ func (s *server) terminateVM(r *rest.Request) (any, error) {
 	if err := r.Params.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Terminate(r.Context(), id)
+	return nil, s.c.Instances.Terminate(r.Context(), id)
 }
 
 // Limits of the metadata of an instance.

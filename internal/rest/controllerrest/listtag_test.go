@@ -4,29 +4,29 @@ import (
 	"hash/maphash"
 	"testing"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
 // TestListTag has lists that differ in a message that no record has: their tags differ, too.
 func TestListTag(t *testing.T) {
 	s := &server{seed: maphash.MakeSeed()}
-	tagOf := func(list []controller.InstanceView, partial bool) string {
+	tagOf := func(list []instances.View, partial bool) string {
 		tag := s.newListTag(partial)
 		for _, l := range list {
 			tag.add(l)
 		}
 		return tag.text()
 	}
-	list := func(messages ...string) (list []controller.InstanceView) {
+	list := func(messages ...string) (list []instances.View) {
 		for i, m := range messages {
 			list = append(list,
-				controller.InstanceView{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
+				instances.View{Instance: &farm.Instance{ID: string(rune('a' + i))}, Message: m})
 		}
 		return list
 	}
 	seen := map[string]int{}
-	for i, l := range [][]controller.InstanceView{
+	for i, l := range [][]instances.View{
 		{},
 		list(""), list("", ""), list("x"), list("x", ""), list("", "x"), list("x", "x"), list("x", "y"), list("y", "x"),
 		list("xy", ""), list("", "", "x"),

@@ -153,7 +153,7 @@ func (s *server) vmLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := s.registryFiles(r.Context(), dir)
 	if farm.CodeOf(err) == farm.CodeNotFound {
-		_, err = s.c.Instance(r.Context(), id) // an instance without logs
+		_, err = s.c.Instances.Get(r.Context(), id) // an instance without logs
 	}
 	if err != nil {
 		return err

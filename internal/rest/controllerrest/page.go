@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -16,9 +16,9 @@ import (
 const maxPage = 10000
 
 // instancePage reads the requested page of the list of instances.
-func (s *server) instancePage(r *rest.Request) controller.Page {
+func (s *server) instancePage(r *rest.Request) instances.Page {
 	p := r.Params
-	page := controller.Page{
+	page := instances.Page{
 		Match:      filterOf(p, s.visibilityOf(r).vmFields(s.vmFields)),
 		ExternalID: p.Text("external_id", maxExternalID),
 		After:      strings.ToLower(p.String("after")),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
@@ -285,7 +286,7 @@ func TestBadStartParameters(t *testing.T) {
 			}
 		})
 	}
-	if n := len(c.Instances(controller.Page{})); n != 0 {
+	if n := len(c.Instances.List(instances.Page{})); n != 0 {
 		t.Errorf("%d instances were created by bad requests", n)
 	}
 }
@@ -299,7 +300,7 @@ func TestPriorityNamesItsRange(t *testing.T) {
 		}
 	}
 	c.start(`,"priority":"0"`)
-	for _, inst := range c.Instances(controller.Page{}) {
+	for _, inst := range c.Instances.List(instances.Page{}) {
 		if inst.Options.Priority != farm.DefaultPriority {
 			t.Errorf("priority 0 became %d", inst.Options.Priority)
 		}
@@ -318,7 +319,7 @@ func TestRefusedStartParameters(t *testing.T) {
 			t.Errorf("%s: answer %d %s %q, want a refusal that names it", field, a.code, a.Status, a.Message)
 		}
 	}
-	if n := len(c.Instances(controller.Page{})); n != 0 {
+	if n := len(c.Instances.List(instances.Page{})); n != 0 {
 		t.Errorf("%d instances were created by refused requests", n)
 	}
 	group := `{"vmid":"` + templateID + `","template_id":"` + templateID + `","group":"g"}`

@@ -342,16 +342,16 @@ func TestStartsFollowTheRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	soon(func() bool {
-		inst, err := m.Instance(t.Context(), waits)
+		inst, err := m.Instances.Get(t.Context(), waits)
 		return err != nil || inst.Message != vm.Message
 	})
-	if inst, err := m.Instance(t.Context(), waits); err != nil ||
+	if inst, err := m.Instances.Get(t.Context(), waits); err != nil ||
 		inst.Message != "no node is allowed for the permission group ci may start instances" {
 		t.Errorf("after the change: %q, %v", inst.Message, err)
 	}
 	for tier := range map[farm.Tier]bool{farm.TierBasic: true, farm.TierEnterprise: true} { // a license opens nothing
 		m.judge.SetTier(tier)
-		if inst, _ := m.Instance(t.Context(), waits); !inst.Waiting() {
+		if inst, _ := m.Instances.Get(t.Context(), waits); !inst.Waiting() {
 			t.Errorf("%s: placed on %s", tier, inst.NodeName)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/auth"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
@@ -68,7 +69,7 @@ type server struct {
 	guesses *auth.GuessLimiter // limits guesses of the join token without a guard
 	passes  func(node *farm.Node, scope auth.NodeScope) (string, time.Duration)
 
-	vmFields filter.Table[controller.InstanceView]
+	vmFields filter.Table[instances.View]
 }
 
 // Handler serves the controller's API and the node API.

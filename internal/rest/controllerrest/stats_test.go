@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -107,7 +108,7 @@ func TestBasicRefusesByName(t *testing.T) {
 		if got.code != 200 || got.Status != status || got.Message != c.want {
 			t.Errorf("%s: %d %s %q", name, got.code, got.Status, got.Message)
 		}
-		if started := len(cloud.Instances(controller.Page{})); (started == 1) != (c.want == "") {
+		if started := len(cloud.Instances.List(instances.Page{})); (started == 1) != (c.want == "") {
 			t.Errorf("%s: %d instances", name, started)
 		}
 	}

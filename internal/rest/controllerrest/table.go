@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -79,12 +79,12 @@ type pageHeader struct {
 // partOfVMs returns a part of the instances, with the number of matching instances in each state. The portal's
 // default view needs no iteration over all instances.
 func (s *server) partOfVMs(
-	fits func(controller.InstanceView) bool, part part[controller.InstanceView],
-) (rows []controller.InstanceView, states map[farm.InstanceState]int) {
+	fits func(instances.View) bool, part part[instances.View],
+) (rows []instances.View, states map[farm.InstanceState]int) {
 	if fits == nil && part.order.String() == "age" {
-		return s.c.NewestInstances(part.skip, part.limit)
+		return s.c.Instances.Newest(part.skip, part.limit)
 	}
-	list := s.c.Instances(controller.Page{Match: fits})
+	list := s.c.Instances.List(instances.Page{Match: fits})
 	states = map[farm.InstanceState]int{}
 	for _, inst := range list {
 		states[inst.State]++

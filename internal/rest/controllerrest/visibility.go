@@ -4,9 +4,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
 	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 	"github.com/buildyard/buildyard/internal/rest"
@@ -94,12 +94,12 @@ func (v visibility) cacheJob(e cachejobs.View) cachejobs.View {
 }
 
 // vmFields are the filter fields of instances for this caller.
-func (v visibility) vmFields(all filter.Table[controller.InstanceView]) filter.Table[controller.InstanceView] {
+func (v visibility) vmFields(all filter.Table[instances.View]) filter.Table[instances.View] {
 	if !v.narrow {
 		return all
 	}
-	return with(all, filter.Field[controller.InstanceView]{
-		Name: nodeField, Texts: func(l controller.InstanceView) []string { return v.named(l.NodeID, l.NodeName) },
+	return with(all, filter.Field[instances.View]{
+		Name: nodeField, Texts: func(l instances.View) []string { return v.named(l.NodeID, l.NodeName) },
 	})
 }
 

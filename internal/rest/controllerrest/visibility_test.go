@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/filter"
 )
@@ -48,7 +48,7 @@ func TestPastShown(t *testing.T) {
 		}
 		finds(t, narrow().pastFields(), p, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
 		finds(t, pastFields, p, map[string]bool{"node=mac-1": true})
-		l := controller.InstanceView{Instance: &farm.Instance{NodeID: node, NodeName: "mac-1"}}
+		l := instances.View{Instance: &farm.Instance{NodeID: node, NodeName: "mac-1"}}
 		finds(t, narrow().vmFields(vmFields(nil)), l, map[string]bool{"node=mac-1": want != "", "node=" + node: true})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
@@ -49,7 +50,7 @@ func (s *server) watchVMs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer release()
-	watch := s.c.Watch(rest.CallerName(r))
+	watch := s.c.Instances.Watch(rest.CallerName(r))
 	defer watch.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -93,9 +94,9 @@ func (p idleWriter) Write(text []byte) (int, error) {
 
 // present writes every present instance. It looks them up by pages, so that a slow reader keeps no old records
 // in memory.
-func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *controller.Watch) {
-	for page := (controller.Page{Limit: presentPage}); l.err == nil; {
-		list := c.Instances(page)
+func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch *instances.Watch) {
+	for page := (instances.Page{Limit: presentPage}); l.err == nil; {
+		list := c.Instances.List(page)
 		for _, inst := range list {
 			l.set(inst)
 		}
@@ -109,7 +110,7 @@ func (l *streamWriter) present(r *http.Request, c *controller.Controller, watch 
 }
 
 // follow writes changes until the client disconnects or is too far behind.
-func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
+func (l *streamWriter) follow(r *http.Request, watch *instances.Watch) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for l.flush(); l.err == nil; l.flush() {
@@ -119,7 +120,7 @@ func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 		case <-ping.C:
 			l.text(`{"type":"ping"}`)
 		case <-watch.Wake():
-			changes, ok := watch.Take()
+			changes, ok := watch.Changes()
 			if !ok {
 				return
 			}
@@ -133,7 +134,7 @@ func (l *streamWriter) follow(r *http.Request, watch *controller.Watch) {
 }
 
 // pause waits as long as the other watches of the caller require, or until the client disconnects.
-func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written int) {
+func (l *streamWriter) pause(r *http.Request, watch *instances.Watch, written int) {
 	pace := watchPace(watch.Siblings(), written)
 	if pace == 0 || l.err != nil {
 		return
@@ -145,15 +146,15 @@ func (l *streamWriter) pause(r *http.Request, watch *controller.Watch, written i
 	}
 }
 
-func (l *streamWriter) change(seen controller.WatchedInstance) {
+func (l *streamWriter) change(seen instances.Change) {
 	if seen.Instance == nil {
 		l.text(`{"type":"gone","instance_id":"` + seen.ID + `"}`) // IDs need no quoting
 		return
 	}
-	l.set(seen.InstanceView)
+	l.set(seen.View)
 }
 
-func (l *streamWriter) set(inst controller.InstanceView) {
+func (l *streamWriter) set(inst instances.View) {
 	l.put([]byte(`{"type":"set","instance":`))
 	for _, piece := range l.words.element(nil, inst) {
 		l.put(piece)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/store"
@@ -136,7 +137,7 @@ func (c *bubble) start(name string) string {
 
 func (c *bubble) rename(id, name string) {
 	c.t.Helper()
-	if err := c.UpdateInstance(c.t.Context(), id, controller.InstanceUpdate{Name: &name}); err != nil {
+	if err := c.Instances.Update(c.t.Context(), id, instances.Update{Name: &name}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -157,7 +158,7 @@ func TestWatch(t *testing.T) {
 		next("set " + second + " Scheduling two")
 		c.rename(first, "uno")
 		next("set " + first + " Scheduling uno")
-		if err := c.Terminate(t.Context(), second); err != nil {
+		if err := c.Instances.Terminate(t.Context(), second); err != nil {
 			t.Fatal(err)
 		}
 		next("set " + second + " Terminating two")
@@ -199,7 +200,7 @@ func TestSlowWatch(t *testing.T) {
 				c.rename(id, fmt.Sprint(n))
 			}
 			brief := c.start("brief")
-			if err := c.Terminate(t.Context(), brief); err != nil {
+			if err := c.Instances.Terminate(t.Context(), brief); err != nil {
 				t.Fatal(err)
 			}
 		}

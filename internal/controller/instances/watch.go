@@ -1,4 +1,4 @@
-package controller
+package instances
 
 import (
 	"sync/atomic"
@@ -11,9 +11,9 @@ import (
 
 // Limits of the readers that watch the instances.
 const (
-	maxBehind = 100_000   // instances that changed since the last calls of the readers of one caller, in equal shares
-	allBehind = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
-	maxTaken  = 1000      // instances that a reader gets at a time
+	maxBehind  = 100_000   // instances that changed since the last calls of the readers of one caller, in equal shares
+	allBehind  = 4_000_000 // of all readers together, in equal shares: about 100 bytes each
+	maxChanges = 1000      // instances that a reader gets at a time
 )
 
 // watches has the open watches. While there are none, a change costs one read of their number.
@@ -28,44 +28,44 @@ type watches struct {
 // Watch follows the instances for one reader. It keeps the ids that changed since the reader's last
 // call, each of them one time: a slow reader sees the latest state of each and delays no other.
 type Watch struct {
-	c      *Controller
+	all    *Instances
 	caller string
-	wake   chan struct{} // has a value when Take may return something
+	wake   chan struct{} // has a value when Changes may return something
 
-	mu      lockorder.Mutex[lockorder.Watch]
-	order   []string                  // ids, as they first changed
-	changed map[string]*farm.Instance // the same ids, with the result of the last change
-	told    map[string]*farm.Instance // returned records that were ahead of their changes
-	lost    bool                      // there were too many changes
+	mu       lockorder.Mutex[lockorder.Watch]
+	order    []string                  // ids, as they first changed
+	changed  map[string]*farm.Instance // the same ids, with the result of the last change
+	reported map[string]*farm.Instance // returned records that were ahead of their changes
+	lost     bool                      // there were too many changes
 }
 
-// WatchedInstance is an instance as it is now; its Instance is nil when it is removed.
-type WatchedInstance struct {
+// Change is an instance as it is now; its Instance is nil when it is removed.
+type Change struct {
 	ID string
-	InstanceView
+	View
 }
 
 // Watch begins to follow the instances for a caller: every change from now on is reported. The
 // reader closes it.
-func (c *Controller) Watch(caller string) *Watch {
+func (s *Instances) Watch(caller string) *Watch {
 	w := &Watch{
-		c: c, caller: caller, wake: make(chan struct{}, 1),
-		changed: map[string]*farm.Instance{}, told: map[string]*farm.Instance{},
+		all: s, caller: caller, wake: make(chan struct{}, 1),
+		changed: map[string]*farm.Instance{}, reported: map[string]*farm.Instance{},
 	}
-	c.watches.mu.Lock()
-	defer c.watches.mu.Unlock()
-	if c.watches.open == nil {
-		c.watches.open, c.watches.byCaller = map[*Watch]struct{}{}, map[string]int{}
+	s.watches.mu.Lock()
+	defer s.watches.mu.Unlock()
+	if s.watches.open == nil {
+		s.watches.open, s.watches.byCaller = map[*Watch]struct{}{}, map[string]int{}
 	}
-	c.watches.open[w] = struct{}{}
-	c.watches.byCaller[caller]++
-	c.watches.count.Add(1)
+	s.watches.open[w] = struct{}{}
+	s.watches.byCaller[caller]++
+	s.watches.count.Add(1)
 	return w
 }
 
 // Close ends the watch.
 func (w *Watch) Close() {
-	all := &w.c.watches
+	all := &w.all.watches
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if _, ok := all.open[w]; !ok {
@@ -80,9 +80,9 @@ func (w *Watch) Close() {
 
 // Siblings returns how many open watches the caller of this one has.
 func (w *Watch) Siblings() int {
-	w.c.watches.mu.Lock()
-	defer w.c.watches.mu.Unlock()
-	return w.c.watches.byCaller[w.caller]
+	w.all.watches.mu.Lock()
+	defer w.all.watches.mu.Unlock()
+	return w.all.watches.byCaller[w.caller]
 }
 
 // shareLocked returns how many changes a reader may be behind.
@@ -90,47 +90,48 @@ func (a *watches) shareLocked(w *Watch) int {
 	return min(maxBehind/max(1, a.byCaller[w.caller]), allBehind/max(1, len(a.open)))
 }
 
-// observe passes the changes to every watch.
-func (a *watches) observe(events []store.Event) {
+// Observe passes the changes to every watch.
+func (s *Instances) Observe(events []store.Event) {
+	a := &s.watches
 	if a.count.Load() == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for w := range a.open {
-		w.note(events, a.shareLocked(w))
+		w.add(events, a.shareLocked(w))
 	}
 }
 
-func (w *Watch) note(events []store.Event, share int) {
+func (w *Watch) add(events []store.Event, share int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
 		if e.Kind == record.KindInstance && !w.lost {
 			inst, _ := e.New.(*farm.Instance)
-			w.noteLocked(e.ID, inst, share)
+			w.addLocked(e.ID, inst, share)
 		}
 	}
-	w.ringLocked()
+	w.wakeLocked()
 }
 
-func (w *Watch) noteLocked(id string, inst *farm.Instance, share int) {
+func (w *Watch) addLocked(id string, inst *farm.Instance, share int) {
 	_, known := w.changed[id]
-	told, was := w.told[id]
+	reported, was := w.reported[id]
 	switch {
 	case known:
 		w.changed[id] = inst
-	case was && told == inst:
-		delete(w.told, id)
+	case was && reported == inst:
+		delete(w.reported, id)
 	case len(w.order) >= share:
-		w.order, w.changed, w.told, w.lost = nil, nil, nil, true
+		w.order, w.changed, w.reported, w.lost = nil, nil, nil, true
 	default:
 		w.changed[id] = inst
 		w.order = append(w.order, id)
 	}
 }
 
-func (w *Watch) ringLocked() {
+func (w *Watch) wakeLocked() {
 	if len(w.order) == 0 && !w.lost {
 		return
 	}
@@ -140,44 +141,44 @@ func (w *Watch) ringLocked() {
 	}
 }
 
-// Wake returns a channel that has a value when Take may return something.
+// Wake returns a channel that has a value when Changes may return something.
 func (w *Watch) Wake() <-chan struct{} { return w.wake }
 
-// Take returns instances that changed since the last call, in the order of their changes. When they
+// Changes returns instances that changed since the last call, in the order of their changes. When they
 // are many it returns a part, and wakes the reader again. ok is false when the reader is so far
 // behind that it has to begin again.
-func (w *Watch) Take() (changes []WatchedInstance, ok bool) {
-	ids, rows, ok := w.take()
-	list := make([]InstanceView, len(rows))
+func (w *Watch) Changes() (changes []Change, ok bool) {
+	ids, rows, ok := w.next()
+	list := make([]View, len(rows))
 	for i, row := range rows {
 		if row != nil {
-			list[i] = listed(*row)
+			list[i] = viewOf(*row)
 		}
 	}
-	w.c.explain(list)
-	changes = make([]WatchedInstance, len(ids))
+	w.all.explain(list)
+	changes = make([]Change, len(ids))
 	for i, id := range ids {
-		changes[i] = WatchedInstance{ID: id, InstanceView: list[i]}
+		changes[i] = Change{ID: id, View: list[i]}
 	}
 	return changes, ok
 }
 
-// take returns ids with their rows, nil for removed instances. Nothing is encoded under the lock,
+// next returns ids with their rows, nil for removed instances. Nothing is encoded under the lock,
 // which would delay changes.
-func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool) {
+func (w *Watch) next() (ids []string, rows []*store.Row[farm.Instance], ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	view := w.c.tables.Instances.Snapshot()
-	n := min(len(w.order), maxTaken)
+	view := w.all.db.Tables.Instances.Snapshot()
+	n := min(len(w.order), maxChanges)
 	for _, id := range w.order[:n] {
 		row, inst := rowOf(view, id)
-		if told, was := w.told[id]; !was || told != inst {
+		if reported, was := w.reported[id]; !was || reported != inst {
 			ids, rows = append(ids, id), append(rows, row)
 		}
 		if inst != w.changed[id] { // its change comes later
-			w.told[id] = inst
+			w.reported[id] = inst
 		} else {
-			delete(w.told, id) // its change has arrived since
+			delete(w.reported, id) // its change has arrived since
 		}
 		delete(w.changed, id)
 	}
@@ -185,7 +186,7 @@ func (w *Watch) take() (ids []string, rows []*store.Row[farm.Instance], ok bool)
 		w.order, w.changed = nil, map[string]*farm.Instance{} // frees the memory of a burst
 	}
 	if !w.lost {
-		w.ringLocked()
+		w.wakeLocked()
 	}
 	return ids, rows, !w.lost
 }
