@@ -136,6 +136,9 @@ var onlys = []only{
 	{[]string{"internal/controller/instances"}, []string{
 		"std", "api", "internal/controller/lockorder", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/saves"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store", "github.com/google/uuid",
+	}, controllerPart},
 	{[]string{"internal/controller/instancestatus"}, []string{
 		"std", "api", "internal/controller/nodeinput", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},

@@ -30,6 +30,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/payloads"
 	"github.com/buildyard/buildyard/internal/controller/placement"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/controller/templates"
 	"github.com/buildyard/buildyard/internal/controller/tokenscope"
 	"github.com/buildyard/buildyard/internal/controller/usage"
@@ -135,7 +136,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.Limits = o.Limits.WithDefaults()
 	o.bounds = bounds{
-		saves: cmp.Or(o.bounds.saves, maxSaves), past: cmp.Or(o.bounds.past, maxPast),
+		saves: cmp.Or(o.bounds.saves, saves.DefaultMax), past: cmp.Or(o.bounds.past, maxPast),
 		output: o.bounds.output, answers: o.bounds.answers, events: o.bounds.events,
 	}
 	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
@@ -176,6 +177,7 @@ type Controller struct {
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
 	Instances   *instances.Instances
+	Saves       *saves.Saves
 	Templates   *templates.Templates
 	Alarms      *alarms.Alarms
 	Nodes       *nodes.Nodes
@@ -239,6 +241,12 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.Templates = templates.New(c.db, templates.Options{
 		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
+	})
+	c.Saves = saves.New(c.db, saves.Options{
+		Registry: opts.PushRegistry, Max: opts.bounds.saves,
+		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
+		Admit: c.admitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
+		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
 	})
 	disks := alarms.NewDisks(c.db, opts.Registry)
 	c.Alarms = alarms.New(c.db, disks, slices.Concat([]alarms.Source{
@@ -322,6 +330,16 @@ func cacheJobOptions(c *Controller) cachejobs.Options {
 // checkSize refuses a change by which the pending instances of a caller grow too much.
 func (c *Controller) checkSize(caller string, bytes int) error {
 	return c.admission.Check(caller, admission.Amounts{admission.InstancesSize: int64(bytes)})
+}
+
+// admitSave checks the limits of a caller for one more save request of some bytes.
+func (c *Controller) admitSave(caller string, bytes int) (release func(), err error) {
+	return c.admission.Admit(caller, admission.Amounts{admission.Saves: 1, admission.SavesSize: int64(bytes)})
+}
+
+// endSave ends a save request on which its instance, nil when it is removed, no longer works.
+func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
+	return c.Saves.End(ctx, w, id, inst)
 }
 
 // part is a part of a controller, as it is wired; each of its functions may be nil.

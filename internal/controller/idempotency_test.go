@@ -15,6 +15,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/store/mem"
@@ -278,8 +279,8 @@ func TestANamedSave(t *testing.T) {
 		a.say(a.take("start"), "running")
 		ask := idempotency.Request{ID: "s", Digest: "d"}
 		save := func() (string, error) {
-			return c.SaveImage(idempotency.WithRequest(t.Context(), ask),
-				SaveImageRequest{SaveOptions: farm.SaveOptions{InstanceID: id, Tag: "new", NewTemplateName: "saved"}})
+			return c.Saves.Create(idempotency.WithRequest(t.Context(), ask),
+				saves.Request{SaveOptions: farm.SaveOptions{InstanceID: id, Tag: "new", NewTemplateName: "saved"}})
 		}
 		request, err := save()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/reconcile"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -151,13 +152,13 @@ func TestSavesAreLimited(t *testing.T) {
 		o, p, q := c.started(a), c.started(a), c.started(a)
 		c.limited(admission.Limits{Waiting: 16, WaitingSize: 64 << 10})
 		a.contact()
-		saveOf := func(o api.Order, caller string, edits ...func(*SaveImageRequest)) error {
-			edits = append(edits, func(ask *SaveImageRequest) { ask.Caller = caller })
-			_, err := c.SaveImage(t.Context(), asking(o, edits...))
+		saveOf := func(o api.Order, caller string, edits ...func(*saves.Request)) error {
+			edits = append(edits, func(ask *saves.Request) { ask.Caller = caller })
+			_, err := c.Saves.Create(t.Context(), asking(o, edits...))
 			return err
 		}
-		save := func(caller string, edits ...func(*SaveImageRequest)) error { return saveOf(o, caller, edits...) }
-		bad := func(ask *SaveImageRequest) { ask.BadScript = errBad{} }
+		save := func(caller string, edits ...func(*saves.Request)) error { return saveOf(o, caller, edits...) }
+		bad := func(ask *saves.Request) { ask.BadScript = errBad{} }
 		for range 4 { // all before the reconciler runs
 			wantBusy(t, "", func() error { return save("key a", bad) })
 		}
@@ -170,13 +171,13 @@ func TestSavesAreLimited(t *testing.T) {
 		wantBusy(t, "", func() error { return save("key b", bad) })
 		time.Sleep(2 * reconcile.SweepInterval)
 		synctest.Wait()
-		saves := c.tables.Saves.Snapshot()
-		if mine, all := saves.Sum(record.SavesByCaller, "key a")[0], saves.Len(); mine != 2 || all != 3 {
+		view := c.tables.Saves.Snapshot()
+		if mine, all := view.Sum(record.SavesByCaller, "key a")[0], view.Len(); mine != 2 || all != 3 {
 			t.Errorf("%d failed requests of one caller, %d of all; want 2 and 3", mine, all)
 		}
 		a.contact()
 		// six bytes each as stored
-		large := func(ask *SaveImageRequest) { ask.Description = strings.Repeat("<", 4<<10) }
+		large := func(ask *saves.Request) { ask.Description = strings.Repeat("<", 4<<10) }
 		err := save("key a", large)
 		if text := fmt.Sprint(err); farm.CodeOf(err) != farm.CodeBusy ||
 			!strings.Contains(text, "SVC_MAX_WAITING_SIZE (65536)") {

@@ -10,6 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/record"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
@@ -27,7 +28,7 @@ func TestSavesAreForgotten(t *testing.T) {
 			_, err := store.Update(t.Context(), c.store, c.tables.Saves,
 				id, func(s *farm.SaveRequest) (*farm.SaveRequest, error) {
 					old := *s
-					old.Updated = c.now().Add(2*time.Minute - keepSaves)
+					old.Updated = c.now().Add(2*time.Minute - saves.Retention)
 					return &old, nil
 				})
 			if err != nil {
@@ -36,14 +37,14 @@ func TestSavesAreForgotten(t *testing.T) {
 		}
 		for id := range c.tables.SaveChunks.All() {
 			if err := c.store.Commit(t.Context(), store.Put(c.tables.SaveChunks,
-				id, &record.SaveChunk{Made: c.now().Add(-keepSaves)}, store.Any)); err != nil {
+				id, &record.SaveChunk{Made: c.now().Add(-saves.Retention)}, store.Any)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		a.keepContact(2*time.Minute - 2*time.Second)
 		c.wantSave(s.Task, farm.SaveError, "The node does not say why the save failed")
 		a.keepContact(4 * time.Second)
-		if _, err := c.Save(t.Context(), s.Task); farm.CodeOf(err) != farm.CodeNotFound {
+		if _, err := c.Saves.Get(t.Context(), s.Task); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("a day after its end: %v", err)
 		}
 		if n := c.tables.SaveChunks.Len(); n != 0 {
@@ -69,9 +70,9 @@ func TestMaintenanceKeepsSaves(t *testing.T) {
 			wait time.Duration
 			kept int
 		}{
-			{func() error { c.away(2 * keepSaves); return nil }, 10 * time.Minute, 1},
+			{func() error { c.away(2 * saves.Retention); return nil }, 10 * time.Minute, 1},
 			{func() error { return c.Maintenance.End(t.Context()) }, 10 * time.Minute, 1},
-			{func() error { c.away(keepSaves - 12*time.Minute); return nil }, time.Minute, 1},
+			{func() error { c.away(saves.Retention - 12*time.Minute); return nil }, time.Minute, 1},
 			{func() error { return nil }, 3 * time.Minute, 0},
 		} {
 			if err := step.do(); err != nil {
@@ -98,10 +99,10 @@ func TestManySaves(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if list := c.Saves("", 1, nil); c.tables.Saves.Len() != most || list[0].ID != "00000150" {
+		if list := c.Saves.List("", 1, nil); c.tables.Saves.Len() != most || list[0].ID != "00000150" {
 			t.Errorf("%d requests are kept, the oldest is %s", c.tables.Saves.Len(), list[0].ID)
 		}
-		if page := c.Saves("00000200", 2, nil); len(page) != 2 || page[0].ID != "00000201" {
+		if page := c.Saves.List("00000200", 2, nil); len(page) != 2 || page[0].ID != "00000201" {
 			t.Errorf("page = %+v", page)
 		}
 	})
@@ -138,7 +139,7 @@ func TestSavesAndInstancesAgree(t *testing.T) {
 					}
 				}
 				c.checkSaves()
-				for _, s := range c.Saves("", 1000, nil) {
+				for _, s := range c.Saves.List("", 1000, nil) {
 					if s.Status == farm.SavePending {
 						t.Errorf("request %s is pending and its instance terminated", s.ID)
 					}
@@ -166,7 +167,7 @@ func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 	}
 	switch what := r.IntN(14); what {
 	case 0, 1, 2, 3, 4:
-		_, _ = asked.SaveImage(c.t.Context(), asking(o)) // refused in most states
+		_, _ = asked.Saves.Create(c.t.Context(), asking(o)) // refused in most states
 	case 5:
 		_ = asked.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
 	case 6, 7, 8, 9:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/payloads"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -16,7 +17,7 @@ func TestOutputOfASave(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("true") })
+		s := c.save(a, o, func(ask *saves.Request) { ask.Script = []byte("true") })
 		var out []byte
 		for n := 0; len(out) < payloads.MaxOutput+160; n++ {
 			out = fmt.Appendf(out, "%d\n", n)
@@ -41,8 +42,8 @@ func TestOutputOfASave(t *testing.T) {
 		if d := cmp.Diff(want, &got); d != "" {
 			t.Errorf("result (-want +got):\n%s", d)
 		}
-		if list := c.Saves("", 10, nil); len(list) != 1 ||
-			!bytes.Equal(list[0].Script.Stdout, farm.LastOutput(out, listedOutput, false)) {
+		if list := c.Saves.List("", 10, nil); len(list) != 1 ||
+			!bytes.Equal(list[0].Script.Stdout, farm.LastOutput(out, 4<<10, false)) {
 			t.Error("the list does not have the end of the output")
 		}
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed, func(ts *api.TaskStatus) { ts.Code = 3 }))

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -25,8 +26,8 @@ func (c *cloud) started(a *agent) api.Order {
 }
 
 // asking returns a request to save an instance into a new template.
-func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
-	ask := SaveImageRequest{
+func asking(o api.Order, edits ...func(*saves.Request)) saves.Request {
+	ask := saves.Request{
 		SaveOptions: farm.SaveOptions{InstanceID: o.InstanceID, Tag: "v3", NewTemplateName: "fresh", Suspend: true},
 	}
 	for _, edit := range edits {
@@ -36,9 +37,9 @@ func asking(o api.Order, edits ...func(*SaveImageRequest)) SaveImageRequest {
 }
 
 // save requests a save and returns its order.
-func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveImageRequest)) api.Order {
+func (c *cloud) save(a *agent, o api.Order, edits ...func(*saves.Request)) api.Order {
 	c.t.Helper()
-	id, err := c.SaveImage(c.t.Context(), asking(o, edits...))
+	id, err := c.Saves.Create(c.t.Context(), asking(o, edits...))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func (c *cloud) save(a *agent, o api.Order, edits ...func(*SaveImageRequest)) ap
 func (c *cloud) wantSave(id string, status farm.SaveStatus, message string) *farm.SaveRequest {
 	c.t.Helper()
 	synctest.Wait()
-	s, err := c.Save(c.t.Context(), id)
+	s, err := c.Saves.Get(c.t.Context(), id)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestSaveOfAnInstance(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveImageRequest) {
+		s := c.save(a, o, func(ask *saves.Request) {
 			ask.Description, ask.Script, ask.CancelOnScriptFailure, ask.SanityTest = "why", []byte("sync\xff"), true,
 				true
 		})
@@ -223,7 +224,7 @@ func TestEndOfASave(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
 				o := c.started(a)
-				s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("secret") })
+				s := c.save(a, o, func(ask *saves.Request) { ask.Script = []byte("secret") })
 				tc.end(t, c, a, o)
 				time.Sleep(tc.wait)
 				if r := c.wantSave(s.Task, farm.SaveError, tc.message); r.ErrorType != "save.InstanceEnded" {
@@ -245,7 +246,7 @@ func TestTerminateBeatsASaveThatIsDone(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		id, err := c.SaveImage(t.Context(), asking(o))
+		id, err := c.Saves.Create(t.Context(), asking(o))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -273,35 +274,34 @@ func TestSaveDoneAndGone(t *testing.T) {
 
 func TestSaveRefusals(t *testing.T) {
 	unknown := "99999999-2222-4333-8444-555555555555"
-	into := func(target string, edits ...func(*SaveImageRequest)) func(*SaveImageRequest) {
-		return func(ask *SaveImageRequest) {
+	into := func(target string, edits ...func(*saves.Request)) func(*saves.Request) {
+		return func(ask *saves.Request) {
 			ask.TemplateID, ask.NewTemplateName = target, ""
 			for _, edit := range edits {
 				edit(ask)
 			}
 		}
 	}
-	tagged := func(tag string) func(*SaveImageRequest) { return func(ask *SaveImageRequest) { ask.Tag = tag } }
-	revert := func(tag string) func(*SaveImageRequest) {
-		return func(ask *SaveImageRequest) { ask.RevertBeforePush, ask.RevertTag = true, tag }
+	tagged := func(tag string) func(*saves.Request) { return func(ask *saves.Request) { ask.Tag = tag } }
+	revert := func(tag string) func(*saves.Request) {
+		return func(ask *saves.Request) { ask.RevertBeforePush, ask.RevertTag = true, tag }
 	}
 	for _, tc := range []struct {
 		name    string
-		edit    func(*SaveImageRequest)
+		edit    func(*saves.Request)
 		message string // "": accepted
 	}{
-		{"new template", func(*SaveImageRequest) {}, ""},
-		{"unknown instance", func(ask *SaveImageRequest) { ask.InstanceID = unknown }, "Not found"},
-		{"an id that is none", func(ask *SaveImageRequest) { ask.InstanceID = "x/../y" }, "Not found"},
+		{"new template", func(*saves.Request) {}, ""},
+		{"unknown instance", func(ask *saves.Request) { ask.InstanceID = unknown }, "Not found"},
+		{"an id that is none", func(ask *saves.Request) { ask.InstanceID = "x/../y" }, "Not found"},
 		{"unknown target", into(unknown), "Not found"},
 		{"target that is no id", into("base"), "Not found"},
 		{"target", into(templateID), ""},
 		{"target in capitals", into(strings.ToUpper(templateID)), ""},
-		{"target and its name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "base" }), ""},
+		{"target and its name", into(templateID, func(ask *saves.Request) { ask.NewTemplateName = "base" }), ""},
 		{
-			"target and another name", into(templateID, func(ask *SaveImageRequest) { ask.NewTemplateName = "other" }),
-			"new_template_name other does not match target_vm_id, which has the template name base: leave one of " +
-				"them out",
+			"target and another name", into(templateID, func(ask *saves.Request) { ask.NewTemplateName = "other" }),
+			"new_template_name other and target_vm_id do not agree: that template is called base; give one of them",
 		},
 		{"tag that is taken", into(templateID, tagged("v2")), "Template base already has the tag v2"},
 		{"the tag that is reverted", into(templateID, tagged("v2"), revert("")), ""},
@@ -312,12 +312,12 @@ func TestSaveRefusals(t *testing.T) {
 		{"unknown revert tag and a tag that is taken", into(templateID, tagged("v2"),
 			revert("v9")), "Template base already has the tag v2"},
 		{"a revert tag alone", into(templateID, tagged("v2"),
-			func(ask *SaveImageRequest) { ask.RevertTag = "v2" }), "Template base already has the tag v2"},
+			func(ask *saves.Request) { ask.RevertTag = "v2" }), "Template base has the tag v2 already"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				o := c.started(c.join("one", 1))
-				id, err := c.SaveImage(t.Context(), asking(o, tc.edit))
+				id, err := c.Saves.Create(t.Context(), asking(o, tc.edit))
 				if tc.message == "" {
 					if err != nil {
 						t.Fatal(err)
@@ -345,12 +345,12 @@ func TestSaveRefusals(t *testing.T) {
 func TestRevertIsOrdered(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		edit func(*SaveImageRequest)
+		edit func(*saves.Request)
 		want *api.PushRevert
 	}{
-		{"none", func(ask *SaveImageRequest) { ask.RevertTag = "v2" }, nil},
-		{"latest", func(ask *SaveImageRequest) { ask.RevertBeforePush = true }, &api.PushRevert{}},
-		{"a tag", func(ask *SaveImageRequest) {
+		{"none", func(ask *saves.Request) { ask.RevertTag = "v2" }, nil},
+		{"latest", func(ask *saves.Request) { ask.RevertBeforePush = true }, &api.PushRevert{}},
+		{"a tag", func(ask *saves.Request) {
 			ask.RevertBeforePush, ask.RevertTag = true,
 				"v2"
 		}, &api.PushRevert{Tag: "v2"}},
@@ -359,7 +359,7 @@ func TestRevertIsOrdered(t *testing.T) {
 			inCloud(t, func(t *testing.T, c *cloud) {
 				a := c.join("one", 1)
 				s := c.save(a, c.started(a),
-					func(ask *SaveImageRequest) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
+					func(ask *saves.Request) { ask.TemplateID, ask.NewTemplateName = templateID, "" }, tc.edit)
 				if d := cmp.Diff(tc.want, s.Save.Revert); d != "" || s.Save.TemplateID != templateID ||
 					s.Save.NewName != "" {
 					t.Errorf("order %+v, revert (-want +got):\n%s", s.Save, d)
@@ -377,7 +377,7 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		o := a.take(api.OrderStart)
 		refused := func(state string) {
 			t.Helper()
-			_, saved := c.SaveImage(t.Context(), asking(o))
+			_, saved := c.Saves.Create(t.Context(), asking(o))
 			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(),
 				id, farm.RestartOptions{})} {
 				want := "Instance " + id + " cannot be " + verb + ": " + state
@@ -411,7 +411,7 @@ func TestNoTaskOnALostNode(t *testing.T) {
 		a := c.join("one", 1)
 		o := c.started(a)
 		time.Sleep(2*time.Minute + 3*time.Second)
-		if _, err := c.SaveImage(t.Context(), asking(o)); err == nil ||
+		if _, err := c.Saves.Create(t.Context(), asking(o)); err == nil ||
 			!strings.Contains(err.Error(), "its node one is offline") {
 			t.Errorf("a save on a lost node: %v", err)
 		}
@@ -422,8 +422,8 @@ func TestScriptThatCannotBeDecoded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		id, err := c.SaveImage(t.Context(),
-			asking(o, func(ask *SaveImageRequest) { ask.BadScript, ask.Description = errBad{}, "long" }))
+		id, err := c.Saves.Create(t.Context(),
+			asking(o, func(ask *saves.Request) { ask.BadScript, ask.Description = errBad{}, "long" }))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,10 @@ type StartRequest struct {
 // when a part cannot be written, the other parts are removed again.
 func (c *Controller) Start(ctx context.Context, req StartRequest) ([]string, error) {
 	checked := checkedStart{StartRequest: req}
-	if err := runChecks(ctx, c, startChecks, &checked); err != nil {
-		return nil, err
+	for _, check := range startChecks {
+		if err := check.run(ctx, c, &checked); err != nil {
+			return nil, err
+		}
 	}
 	script := c.payloads.SeparateScript(&req.Options, req.Caller)
 	instances := make([]*farm.Instance, req.Count)

@@ -16,9 +16,17 @@ type checkedStart struct {
 	note string // for the message of the instances
 }
 
-// startChecks are the checks of a start request. Those of types and ranges come before them, those of
+// startCheck is a row of the table of checks that a start request passes before anything is written.
+type startCheck struct {
+	about string // in a few words
+	// run returns why the request is refused; nil when it is not. It may note in the request what the
+	// later checks, and the use case, need.
+	run func(ctx context.Context, c *Controller, s *checkedStart) error
+}
+
+// startChecks are the checks of a start request, in their order. Those of types and ranges come before them, those of
 // the caller's limits after.
-var startChecks = []requestCheck[checkedStart]{
+var startChecks = []startCheck{
 	{"template and version", checkTemplate},
 	{"pinned node", checkPinnedNode},
 	{"group", checkGroup},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -74,7 +75,7 @@ func TestSaveChecks(t *testing.T) {
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
 		o := a.take(api.OrderStart)
-		ask := SaveImageRequest{SaveOptions: farm.SaveOptions{
+		ask := saves.Request{SaveOptions: farm.SaveOptions{
 			InstanceID: "nothing", TemplateID: "nothing", NewTemplateName: "other", Tag: "v1",
 		}}
 		denied = true
@@ -87,7 +88,7 @@ func TestSaveChecks(t *testing.T) {
 			{"tag", "already has the tag v1", func() { ask.Tag = "v9" }},
 		}
 		checkedInOrder(t, rows, func() error {
-			_, err := c.SaveImage(t.Context(), ask)
+			_, err := c.Saves.Create(t.Context(), ask)
 			return err
 		})
 	})

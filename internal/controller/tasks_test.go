@@ -10,6 +10,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/instances"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
 )
@@ -121,7 +122,7 @@ func TestTaskOrdersAreLevels(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		s := c.save(a, o, func(ask *SaveImageRequest) { ask.Script = []byte("once") }) // received and acknowledged
+		s := c.save(a, o, func(ask *saves.Request) { ask.Script = []byte("once") }) // received and acknowledged
 		quiet := func(when string) {
 			t.Helper()
 			if orders := a.contact(); len(orders) != 0 {
@@ -163,7 +164,7 @@ func TestAckOfAnotherTask(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		a := c.join("one", 1)
 		o := c.started(a)
-		if _, err := c.SaveImage(t.Context(), asking(o)); err != nil {
+		if _, err := c.Saves.Create(t.Context(), asking(o)); err != nil {
 			t.Fatal(err)
 		}
 		s := a.contact()[0]
@@ -211,7 +212,7 @@ func TestSecondReplica(t *testing.T) {
 		defer second.stop()
 		a := c.join("one", 2)
 		o, p := c.started(a), c.started(a)
-		id, err := second.SaveImage(t.Context(), asking(o, func(ask *SaveImageRequest) { ask.Script = []byte("x") }))
+		id, err := second.Saves.Create(t.Context(), asking(o, func(ask *saves.Request) { ask.Script = []byte("x") }))
 		if err != nil {
 			t.Fatal(err)
 		}

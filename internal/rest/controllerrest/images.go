@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/saves"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -26,7 +26,7 @@ func (s *server) saveImage(r *rest.Request) (any, error) {
 	}
 	ask.Caller = rest.CallerName(r.Request)
 	ask.NoRevert = rest.CallerOf(r.Context()).Need("registry_delete")
-	id, err := s.c.SaveImage(r.Context(), ask)
+	id, err := s.c.Saves.Create(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +34,8 @@ func (s *server) saveImage(r *rest.Request) (any, error) {
 }
 
 // saveAsk reads the parameters of a save.
-func saveAsk(p *rest.Params) controller.SaveImageRequest {
-	ask := controller.SaveImageRequest{SaveOptions: farm.SaveOptions{
+func saveAsk(p *rest.Params) saves.Request {
+	ask := saves.Request{SaveOptions: farm.SaveOptions{
 		InstanceID:            p.Required("id"),
 		Tag:                   p.Text("tag", maxSaveTag),
 		NewTemplateName:       p.Text("new_template_name", maxName),
@@ -86,15 +86,15 @@ func (s *server) listImages(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	if id != "" {
-		save, err := s.c.Save(r.Context(), id)
+		save, err := s.c.Saves.Get(r.Context(), id)
 		if err != nil {
 			return nil, err
 		}
 		return image(save), nil
 	}
-	saves := s.c.Saves(after, limit, fits)
-	list := make([]api.SaveImage, len(saves))
-	for i, save := range saves {
+	found := s.c.Saves.List(after, limit, fits)
+	list := make([]api.SaveImage, len(found))
+	for i, save := range found {
 		list[i] = image(save)
 	}
 	return list, nil
