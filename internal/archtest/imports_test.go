@@ -145,7 +145,9 @@ var onlys = []only{
 	{[]string{"internal/controller/admission"}, []string{
 		"std", "internal/controller/record", "internal/farm",
 	}, controllerPart},
-	{[]string{"internal/controller/maintenance", "internal/controller/idempotency"}, []string{
+	{[]string{
+		"internal/controller/maintenance", "internal/controller/idempotency", "internal/controller/history",
+	}, []string{
 		"std", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
 	{[]string{

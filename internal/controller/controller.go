@@ -19,6 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/election"
 	"github.com/buildyard/buildyard/internal/controller/events"
 	"github.com/buildyard/buildyard/internal/controller/groups"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/controller/instancestatus"
@@ -136,7 +137,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.Limits = o.Limits.WithDefaults()
 	o.bounds = bounds{
-		saves: cmp.Or(o.bounds.saves, saves.DefaultMax), past: cmp.Or(o.bounds.past, maxPast),
+		saves: cmp.Or(o.bounds.saves, saves.DefaultMax), past: cmp.Or(o.bounds.past, history.DefaultMax),
 		output: o.bounds.output, answers: o.bounds.answers, events: o.bounds.events,
 	}
 	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
@@ -177,6 +178,7 @@ type Controller struct {
 	Updates     *agentupdate.Updates
 	Groups      *groups.Groups
 	Instances   *instances.Instances
+	History     *history.History
 	Saves       *saves.Saves
 	Templates   *templates.Templates
 	Alarms      *alarms.Alarms
@@ -224,6 +226,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.payloads = payloads.New(c.db, opts.bounds.output)
 	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
+	c.History = history.New(c.db, opts.bounds.past, func(inst *farm.Instance) []store.Change {
+		return append(macpool.Free(tables, inst), c.payloads.DeleteScript(inst)...)
+	})
 	c.Usage = usage.New(c.db, c.started)
 	c.placer = placement.New(c.db, placement.Options{
 		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
@@ -297,7 +302,7 @@ func (c *Controller) linkOptions() nodelink.Options {
 		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
 		Settled: c.started.Add(o.NodeTimeout),
 		Instances: instancestatus.NewWriter(c.db,
-			instancestatus.Options{Archive: c.archiveInstance, StoreOutput: c.payloads.StoreOutput}),
+			instancestatus.Options{Archive: c.History.Archive, StoreOutput: c.payloads.StoreOutput}),
 		Script: c.payloads.Script, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
 		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
 		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },

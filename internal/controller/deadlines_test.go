@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/instances"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -339,7 +340,7 @@ func TestTimeToLive(t *testing.T) {
 		a.keepContact(time.Second)
 		time.Sleep(3 * time.Second)
 		c.wantState(waits, farm.Gone)
-		if past := c.History(HistoryQuery{ID: waits, Limit: 1}); len(past) != 1 ||
+		if past := c.History.List(history.Query{ID: waits, Limit: 1}); len(past) != 1 ||
 			past[0].Message != "Its time to live of 1h0m0s is over" {
 			t.Errorf("history = %+v", past)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -22,13 +23,13 @@ func path(p *farm.InstanceHistory) string {
 	return text
 }
 
-func (c *cloud) past(q HistoryQuery) []*farm.InstanceHistory {
+func (c *cloud) past(q history.Query) []*farm.InstanceHistory {
 	c.t.Helper()
 	synctest.Wait()
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	return c.History(q)
+	return c.History.List(q)
 }
 
 func TestHistoryOfAnInstance(t *testing.T) {
@@ -48,12 +49,12 @@ func TestHistoryOfAnInstance(t *testing.T) {
 		}
 		a.say(o, api.PhaseTerminated)
 		end := c.now()
-		if list := c.past(HistoryQuery{}); len(list) != 0 {
+		if list := c.past(history.Query{}); len(list) != 0 {
 			t.Fatalf("in the history while its record is there: %+v", list)
 		}
 		time.Sleep(time.Minute + time.Second)
 		c.wantState(id, farm.Gone)
-		list := c.past(HistoryQuery{ID: id})
+		list := c.past(history.Query{ID: id})
 		if len(list) != 1 {
 			t.Fatalf("history = %+v", list)
 		}
@@ -71,10 +72,10 @@ func TestHistoryOfAnInstance(t *testing.T) {
 			p.Started.IsZero() {
 			t.Errorf("past = %+v", p)
 		}
-		if same := c.past(HistoryQuery{ExternalID: "http://ci/1"}); len(same) != 1 || same[0] != p {
+		if same := c.past(history.Query{ExternalID: "http://ci/1"}); len(same) != 1 || same[0] != p {
 			t.Errorf("by its external id: %+v", same)
 		}
-		if none := c.past(HistoryQuery{ExternalID: "http://ci/2"}); len(none) != 0 {
+		if none := c.past(history.Query{ExternalID: "http://ci/2"}); len(none) != 0 {
 			t.Errorf("by another external id: %+v", none)
 		}
 	})
@@ -92,7 +93,7 @@ func TestHistoryOfWhatNeverStarted(t *testing.T) {
 		}
 		a.say(a.take(api.OrderTerminate), api.PhaseTerminated)
 		time.Sleep(2 * time.Second)
-		list := c.past(HistoryQuery{})
+		list := c.past(history.Query{})
 		if len(list) != 2 || list[0].ID != waits || list[1].ID != placed { // newest first
 			t.Fatalf("history = %+v", list)
 		}
@@ -116,7 +117,7 @@ func TestPagesOfTheHistory(t *testing.T) {
 			}
 			want = append([]string{p.ID}, want...)
 		}
-		pages := func(q HistoryQuery) (got []string) {
+		pages := func(q history.Query) (got []string) {
 			for q.Limit = 4; ; q.After = got[len(got)-1] {
 				list := c.past(q)
 				for _, p := range list {
@@ -127,11 +128,11 @@ func TestPagesOfTheHistory(t *testing.T) {
 				}
 			}
 		}
-		if got := pages(HistoryQuery{}); !slices.Equal(got, want) {
+		if got := pages(history.Query{}); !slices.Equal(got, want) {
 			t.Errorf("pages = %v", got)
 		}
 		odd := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id[len(id)-1]%2 == 0 })
-		if got := pages(HistoryQuery{ExternalID: "1"}); !slices.Equal(got, odd) {
+		if got := pages(history.Query{ExternalID: "1"}); !slices.Equal(got, odd) {
 			t.Errorf("pages of one external id = %v", got)
 		}
 		// The oldest entries are removed from the history; the instances that still exist have
@@ -142,11 +143,11 @@ func TestPagesOfTheHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if list := c.past(HistoryQuery{After: last}); len(list) != 0 {
+		if list := c.past(history.Query{After: last}); len(list) != 0 {
 			t.Errorf("after one that is forgotten: %+v", list)
 		}
 		lives := c.mustStart(StartRequest{})[0]
-		if list := c.past(HistoryQuery{After: lives}); len(list) != len(want)-1 {
+		if list := c.past(history.Query{After: lives}); len(list) != len(want)-1 {
 			t.Errorf("after one that lives: %d records", len(list))
 		}
 	})
@@ -154,7 +155,7 @@ func TestPagesOfTheHistory(t *testing.T) {
 
 func TestHistoryIsBounded(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
-		const most = pastPerTick + 1000
+		const most = history.MaxRemovals + 1000
 		c.bounded(bounds{past: most})
 		begin := c.now()
 		put := func(n int, at time.Time) {
@@ -171,16 +172,16 @@ func TestHistoryIsBounded(t *testing.T) {
 			}
 		}
 		put(most, begin)
-		put(pastPerTick+150, begin.Add(time.Hour))
+		put(history.MaxRemovals+150, begin.Add(time.Hour))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if n := c.tables.History.Len(); n != most {
 			t.Errorf("%d records are kept", n)
 		}
-		if list := c.past(HistoryQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+149)}); len(list) != 0 {
+		if list := c.past(history.Query{ID: fmt.Sprint(begin.Unix(), "-", history.MaxRemovals+149)}); len(list) != 0 {
 			t.Error("the oldest did not go first")
 		}
-		if list := c.past(HistoryQuery{ID: fmt.Sprint(begin.Unix(), "-", pastPerTick+150)}); len(list) != 1 {
+		if list := c.past(history.Query{ID: fmt.Sprint(begin.Unix(), "-", history.MaxRemovals+150)}); len(list) != 1 {
 			t.Error("more than the oldest went")
 		}
 		before := c.now().Add(24*time.Hour - 7*time.Second)
@@ -192,7 +193,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if n := c.tables.History.Len(); n != pastPerTick+150 {
+		if n := c.tables.History.Len(); n != history.MaxRemovals+150 {
 			t.Errorf("%d records are kept after a day", n)
 		}
 	})

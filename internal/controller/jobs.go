@@ -39,7 +39,7 @@ func (c *Controller) reconcileOptions(term *record.Term) reconcile.Options {
 		}),
 		Jobs: c.jobs(), Paused: c.Maintenance.On, From: from,
 		LastContact: c.Link.LastContact, Unacknowledged: c.Link.Sessions.Unacknowledged,
-		Archive: c.archiveInstance, EndSave: c.Saves.End,
+		Archive: c.History.Archive, EndSave: c.Saves.End,
 	}
 }
 
@@ -47,7 +47,7 @@ func (c *Controller) reconcileOptions(term *record.Term) reconcile.Options {
 func (c *Controller) jobs() []reconcile.Job {
 	return []reconcile.Job{
 		{Name: "pending save requests", Always: true, Do: c.Saves.EndPending},
-		{Name: "the history", Always: true, Pauses: true, Do: c.tidyHistory},
+		{Name: "the history", Always: true, Pauses: true, Do: c.History.Prune},
 		{Name: "save requests", After: changesOf(record.KindSave, record.KindSaveChunk), Pauses: true, Do: c.Saves.Prune},
 		{Name: "scripts of starts", After: removesScripted, Do: c.payloads.PruneScripts},
 		{Name: "cache jobs", After: endsCacheJobs, Pauses: true, Do: c.CacheJobs.Prune},

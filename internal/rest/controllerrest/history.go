@@ -5,6 +5,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller"
+	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -18,7 +19,7 @@ const (
 // listHistory returns the terminated instances, the newest first; with an id only that one.
 func (s *server) listHistory(r *rest.Request) (any, error) {
 	p, seen := r.Params, s.visibilityOf(r)
-	q := controller.HistoryQuery{
+	q := history.Query{
 		ID: p.Text("id", maxName), ExternalID: p.Text("external_id", maxExternalID), After: p.Text("after", maxName),
 		Limit: p.Int("limit", defaultPastPage, 1, maxPastPage),
 		Match: filterOf(p, seen.pastFields()),
@@ -26,7 +27,7 @@ func (s *server) listHistory(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	past := s.c.History(q)
+	past := s.c.History.List(q)
 	list := make([]api.HistoryInstance, len(past))
 	for i, p := range past {
 		list[i] = pastInstance(p, seen)
