@@ -166,6 +166,9 @@ var onlys = []only{
 	{[]string{"internal/controller/payloads"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
 	}, controllerPart},
+	{[]string{"internal/controller/adoption"}, []string{
+		"std", "api", "internal/controller/record", "internal/farm", "internal/store",
+	}, controllerPart},
 	{[]string{"internal/controller/agentupdate"}, []string{
 		"std", "api", "internal/controller/record", "internal/farm", "github.com/google/uuid",
 	}, controllerPart},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
 	"github.com/buildyard/buildyard/internal/controller/nodeinput"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -88,9 +89,9 @@ func keys(known map[string]api.InventoryDetail) []string {
 }
 
 // adopt decides about VMs and checks that all have one outcome.
-func (c *cloud) adopt(ask Adoption, outcome, why string) []Adopted {
+func (c *cloud) adopt(ask adoption.Request, outcome, why string) []adoption.Result {
 	c.t.Helper()
-	list, err := c.Adopt(c.t.Context(), ask)
+	list, err := c.Adoption.Adopt(c.t.Context(), ask)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -111,17 +112,17 @@ func TestAdoptKeeps(t *testing.T) {
 		}})
 		a.tellAll(known)
 		ids := keys(known)
-		list, err := c.UnknownVMs(t.Context(), "one")
+		list, err := c.Adoption.List(t.Context(), "one")
 		if err != nil || len(list) != 2 || list[0].ID != ids[0] || list[0].Detail == nil || list[0].Since.IsZero() {
 			t.Fatalf("unknown: %+v, %v", list, err)
 		}
-		keep := Adoption{Node: "one", Action: AdoptKeep}
+		keep := adoption.Request{Node: "one", Action: adoption.Keep}
 		dry := keep
 		dry.DryRun = true
-		if done := c.adopt(dry, OutcomeKept, ""); len(done) != 2 || c.state(ids[0]) != farm.Gone {
+		if done := c.adopt(dry, adoption.OutcomeKept, ""); len(done) != 2 || c.state(ids[0]) != farm.Gone {
 			t.Fatal("a dry run is none")
 		}
-		if done := c.adopt(keep, OutcomeKept, ""); len(done) != 2 {
+		if done := c.adopt(keep, adoption.OutcomeKept, ""); len(done) != 2 {
 			t.Fatalf("kept %+v", done)
 		}
 		inst, err := c.Instances.Get(t.Context(), ids[0])
@@ -138,8 +139,8 @@ func TestAdoptKeeps(t *testing.T) {
 			t.Errorf("instance = %+v of %+v", inst.VM, inst.Options)
 		}
 		// A repeated call has the same result, now that the VM is no longer an orphan.
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: ids}, OutcomeKept, "")
-		if list, _ := c.UnknownVMs(t.Context(), ""); len(list) != 0 {
+		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: ids}, adoption.OutcomeKept, "")
+		if list, _ := c.Adoption.List(t.Context(), ""); len(list) != 0 {
 			t.Errorf("still unknown: %+v", list)
 		}
 		c.adoptedLives(a, known, ids)
@@ -193,18 +194,18 @@ func TestAdoptRemoves(t *testing.T) {
 		if told := watch(10*time.Minute, a); len(told) > 0 {
 			t.Fatal("the guard did not hold")
 		}
-		remove := Adoption{
-			Node: "one", Action: AdoptRemove, DryRun: true, VMs: []string{a.held[0].VMID, a.held[1].VMID},
+		remove := adoption.Request{
+			Node: "one", Action: adoption.Remove, DryRun: true, VMs: []string{a.held[0].VMID, a.held[1].VMID},
 		}
-		c.adopt(remove, OutcomeRemoved, "")
+		c.adopt(remove, adoption.OutcomeRemoved, "")
 		if orders := a.contact(); len(orders) > 0 {
 			t.Fatalf("a dry run orders %+v", orders)
 		}
 		remove.DryRun = false
-		c.adopt(remove, OutcomeRemoved, "")
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
-			"the VM is already being removed")
-		c.adopt(remove, OutcomeRemoved, "")
+		c.adopt(remove, adoption.OutcomeRemoved, "")
+		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: remove.VMs}, adoption.OutcomeRefused,
+			"its removal was ordered already")
+		c.adopt(remove, adoption.OutcomeRemoved, "")
 		c.restart()
 		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {
 			t.Fatalf("orders = %+v", orders)
@@ -212,8 +213,8 @@ func TestAdoptRemoves(t *testing.T) {
 		if orders := a.contact(); len(orders) != 0 {
 			t.Errorf("ordered twice at once: %+v", orders)
 		}
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: remove.VMs}, OutcomeRefused,
-			"the VM is already being removed")
+		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: remove.VMs}, adoption.OutcomeRefused,
+			"its removal was ordered already")
 		a.held = a.held[2:]
 		a.contact()
 		synctest.Wait()
@@ -232,52 +233,54 @@ func TestAdoptRefuses(t *testing.T) {
 		pinned := StartRequest{Options: farm.StartOptions{PinnedNode: a.id}}
 		known := c.lost(a, pinned)
 		id := keys(known)[0]
-		keep := Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{id}}
+		keep := adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{id}}
 		a.contact()
-		c.adopt(keep, OutcomeRefused, "the node has not yet reported details of the VM")
+		c.adopt(keep, adoption.OutcomeRefused, "its node has not yet said what it is")
 		ending := known[id]
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
-		c.adopt(keep, OutcomeRefused, "the VM is already being removed by its node")
+		c.adopt(keep, adoption.OutcomeRefused, "its node is removing it already")
 		// An instance with that id is elsewhere: no instance may run twice.
 		a.stray(1)
 		a.contact()
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{a.held[1].VMID}}, OutcomeRefused,
-			"the VM has no instance ID and claim")
+		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{a.held[1].VMID}},
+			adoption.OutcomeRefused,
+			"it does not say which instance it was")
 		a.held = append(a.held, api.InventoryItem{InstanceID: "../x", Claim: "x"})
 		a.contact()
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{"../x"}}, OutcomeRefused,
-			"the VM has no instance ID and claim")
+		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{"../x"}}, adoption.OutcomeRefused,
+			"it does not say which instance it was")
 		a.held = a.held[:2]
 		a.contact()
-		c.adopt(Adoption{Node: b.id, Action: AdoptKeep, VMs: []string{id}}, OutcomeRefused,
-			"has no orphaned VM with this ID")
-		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{id}}, OutcomeRefused,
-			"has no orphaned VM with this ID")
+		c.adopt(adoption.Request{Node: b.id, Action: adoption.Keep, VMs: []string{id}}, adoption.OutcomeRefused,
+			"holds no unknown VM of that id")
+		c.adopt(adoption.Request{Node: b.id, Action: adoption.Remove, VMs: []string{id}}, adoption.OutcomeRefused,
+			"holds no unknown VM of that id")
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
 		o := b.take(api.OrderStart)
-		c.adopt(Adoption{Node: b.id, Action: AdoptRemove, VMs: []string{o.InstanceID}}, OutcomeRefused,
-			"terminate the instance")
-		c.adopt(Adoption{Node: a.id, Action: AdoptKeep, VMs: []string{o.InstanceID}}, OutcomeRefused,
-			"on another node or with another claim")
+		c.adopt(adoption.Request{Node: b.id, Action: adoption.Remove, VMs: []string{o.InstanceID}},
+			adoption.OutcomeRefused, "terminate it")
+		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{o.InstanceID}},
+			adoption.OutcomeRefused,
+			"in another place")
 		twin := detail(o)
 		twin.Status.Claim = "mine"
 		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: "mine"})
 		a.tellAll(map[string]api.InventoryDetail{o.InstanceID: twin})
 		keep.VMs = []string{o.InstanceID}
-		c.adopt(keep, OutcomeRefused, "on another node or with another claim")
+		c.adopt(keep, adoption.OutcomeRefused, "in another place")
 		keep.DryRun = true
-		c.adopt(keep, OutcomeRefused, "on another node or with another claim")
-		for ask, code := range map[*Adoption]farm.Code{
-			{Node: "three", Action: AdoptKeep}: farm.CodeNotFound,
-			{Node: "one", Action: "eat"}:       farm.CodeInvalid,
+		c.adopt(keep, adoption.OutcomeRefused, "in another place")
+		for ask, code := range map[*adoption.Request]farm.Code{
+			{Node: "three", Action: adoption.Keep}: farm.CodeNotFound,
+			{Node: "one", Action: "eat"}:           farm.CodeInvalid,
 		} {
-			if _, err := c.Adopt(t.Context(), *ask); farm.CodeOf(err) != code {
+			if _, err := c.Adoption.Adopt(t.Context(), *ask); farm.CodeOf(err) != code {
 				t.Errorf("%+v: %v", ask, err)
 			}
 		}
 		c.restart()
-		if _, err := c.Adopt(t.Context(), keep); farm.CodeOf(err) != farm.CodeUnavailable {
+		if _, err := c.Adoption.Adopt(t.Context(), keep); farm.CodeOf(err) != farm.CodeUnavailable {
 			t.Errorf("before the node reported: %v", err)
 		}
 	})
@@ -302,7 +305,8 @@ func TestRemovesATwin(t *testing.T) {
 				id := bring(b, append(c.mustStart(pinned), c.mustStart(pinned)...))
 				a.held = append(a.held, api.InventoryItem{InstanceID: id, Claim: "older"})
 				a.contact()
-				c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: []string{id}}, OutcomeRemoved, "")
+				c.adopt(adoption.Request{Node: "one", Action: adoption.Remove, VMs: []string{id}},
+					adoption.OutcomeRemoved, "")
 				orders := a.contact()
 				if len(orders) != 1 || orders[0].Kind != api.OrderTerminate || orders[0].InstanceID != id ||
 					orders[0].Claim != "" {
@@ -332,7 +336,7 @@ func TestDetailsAreBounded(t *testing.T) {
 				0); err != nil {
 				t.Fatal(err)
 			}
-			list, err := c.UnknownVMs(t.Context(), "")
+			list, err := c.Adoption.List(t.Context(), "")
 			if err != nil || len(list) != 1 {
 				t.Fatalf("unknown: %+v, %v", list, err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/admission"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
 	"github.com/buildyard/buildyard/internal/controller/agentupdate"
 	"github.com/buildyard/buildyard/internal/controller/alarms"
 	"github.com/buildyard/buildyard/internal/controller/cachejobs"
@@ -179,6 +180,7 @@ type Controller struct {
 	Groups      *groups.Groups
 	Instances   *instances.Instances
 	History     *history.History
+	Adoption    *adoption.Adoption
 	Saves       *saves.Saves
 	Templates   *templates.Templates
 	Alarms      *alarms.Alarms
@@ -243,6 +245,11 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		c.MACs = macpool.New(c.db,
 			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: c.Link.Orphans})
 	}
+	c.Adoption = adoption.New(c.db, adoption.Options{
+		Registry: opts.RegistryAddress, Orphans: c.Link.Orphans, Signal: c.Link.Sessions.Signal,
+		Apply: instancestatus.Apply, FindMAC: c.MACs.Adoptable,
+		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(tables, inst) },
+	})
 	c.Consoles = console.New(c.db, c.Link.Sessions)
 	c.Templates = templates.New(c.db, templates.Options{
 		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
@@ -290,6 +297,7 @@ var (
 	_ nodes.Link       = (*nodelink.Link)(nil)
 	_ nodes.Sessions   = (*nodelink.Sessions)(nil)
 	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
+	_ adoption.Orphans = (*nodelink.Orphans)(nil)
 	_ templates.Events = (*events.Log)(nil)
 )
 

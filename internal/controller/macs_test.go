@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -268,8 +269,8 @@ func TestAddressesOfUnknownVMs(t *testing.T) {
 		if got := c.macOf(ids[0]); got == "" || got == address {
 			t.Errorf("it has %q, the VM has %s", got, address)
 		}
-		done, err := c.Adopt(t.Context(), Adoption{Node: a.id, Action: AdoptKeep})
-		if err != nil || len(done) != 1 || done[0].Outcome != OutcomeKept {
+		done, err := c.Adoption.Adopt(t.Context(), adoption.Request{Node: a.id, Action: adoption.Keep})
+		if err != nil || len(done) != 1 || done[0].Outcome != adoption.OutcomeKept {
 			t.Fatalf("%+v, %v", done, err)
 		}
 		if got := c.macOf(o.InstanceID); got != address {

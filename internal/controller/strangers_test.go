@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/store"
@@ -79,9 +80,10 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 		if status := c.Status(t.Context()); len(status.Alarms) != 1 {
 			t.Errorf("alarms = %q", status.Alarms)
 		}
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: ids[:2], DryRun: true}, OutcomeKept, "")
+		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: ids[:2], DryRun: true}, adoption.OutcomeKept,
+			"")
 		c.wantState(ids[0], farm.Scheduling)
-		c.adopt(Adoption{Node: "one", Action: AdoptKeep, VMs: ids[:2]}, OutcomeKept, "")
+		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: ids[:2]}, adoption.OutcomeKept, "")
 		for _, id := range ids[:2] {
 			c.wantState(id, farm.Started)
 			inst, _ := c.Instances.Get(t.Context(), id)
@@ -90,7 +92,7 @@ func TestRestoreSparesWhatRuns(t *testing.T) {
 				t.Errorf("kept as %+v", inst.Instance)
 			}
 		}
-		c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: ids[2:3]}, OutcomeRemoved, "")
+		c.adopt(adoption.Request{Node: "one", Action: adoption.Remove, VMs: ids[2:3]}, adoption.OutcomeRemoved, "")
 		if orders := a.contact(); len(orders) != 1 || orders[0].Kind != api.OrderTerminate ||
 			orders[0].InstanceID != ids[2] {
 			t.Fatalf("orders = %+v", orders)
@@ -117,7 +119,8 @@ func TestOrdersSpareAVM(t *testing.T) {
 			}
 		},
 		"released": func(c *cloud, id string) {
-			c.adopt(Adoption{Node: "one", Action: AdoptRemove, VMs: []string{id}}, OutcomeRemoved, "")
+			c.adopt(adoption.Request{Node: "one", Action: adoption.Remove, VMs: []string{id}}, adoption.OutcomeRemoved,
+				"")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

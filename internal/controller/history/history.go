@@ -28,10 +28,10 @@ type History struct {
 	release func(inst *farm.Instance) []store.Change
 }
 
-// New returns the history in a database, of max records at most. release returns the changes that free
+// New returns the history in a database, of limit records at most. release returns the changes that free
 // what an instance has besides its record.
-func New(db record.DB, max int, release func(inst *farm.Instance) []store.Change) *History {
-	return &History{db, max, release}
+func New(db record.DB, limit int, release func(inst *farm.Instance) []store.Change) *History {
+	return &History{db, limit, release}
 }
 
 // Archive returns the changes that move the record of a finished instance into the history.

@@ -2,48 +2,35 @@ package nodelink
 
 import (
 	"cmp"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// OrphanedVM is a VM on a node without an owning record.
-type OrphanedVM struct {
-	Node     *farm.Node
-	ID       string // of its instance, or of the VM where no instance is known
-	Held     api.InventoryItem
-	Since    time.Time
-	Detail   *api.InventoryDetail // nil until its node has reported the details
-	Released bool                 // an operator released it for removal
-	Ordered  bool                 // its node has the order to remove it
-}
-
 // On returns the orphaned VMs of a node, in the order of their ids.
-func (o *Orphans) On(node *farm.Node) []OrphanedVM {
+func (o *Orphans) On(node *farm.Node) []record.OrphanedVM {
 	s := o.sessions.find(node.ID)
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]OrphanedVM, 0, len(s.orphans))
+	list := make([]record.OrphanedVM, 0, len(s.orphans))
 	for id, u := range s.orphans {
 		vm := o.shown(node.ID, id, u)
 		vm.Node = node
 		_, vm.Ordered = s.orders[id]
 		list = append(list, vm)
 	}
-	slices.SortFunc(list, func(a, b OrphanedVM) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b record.OrphanedVM) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
-func (o *Orphans) shown(node, id string, u orphan) OrphanedVM {
-	return OrphanedVM{
+func (o *Orphans) shown(node, id string, u orphan) record.OrphanedVM {
+	return record.OrphanedVM{
 		ID: id, Held: u.item, Since: u.since, Detail: u.detail, Released: o.IsReleased(node, id),
 	}
 }
@@ -72,20 +59,18 @@ func (o *Orphans) Contains(node, id string) bool {
 	return ok
 }
 
-// ErrNotOrphaned is the error of Claim for an id of which the node has no orphaned VM.
-var ErrNotOrphaned = errors.New("the VM is not orphaned")
-
-// Claim protects an orphaned VM from removal until Unclaim, while a record is created for it.
-func (o *Orphans) Claim(node, id string) (vm OrphanedVM, err error) {
+// Claim protects an orphaned VM from removal until Unclaim, while a record is created for it. It
+// returns record.ErrNotOrphaned for an id of which the node has no orphaned VM.
+func (o *Orphans) Claim(node, id string) (vm record.OrphanedVM, err error) {
 	s := o.sessions.find(node)
 	if s == nil {
-		return vm, ErrNotOrphaned
+		return vm, record.ErrNotOrphaned
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u, ok := s.orphans[id]
 	if !ok {
-		return vm, ErrNotOrphaned
+		return vm, record.ErrNotOrphaned
 	}
 	vm = o.shown(node, id, u)
 	_, vm.Ordered = s.orders[id]

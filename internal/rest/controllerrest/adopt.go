@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller"
-	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/rest"
 )
@@ -18,7 +18,7 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 		return nil, err
 	}
 	seen := s.visibilityOf(r)
-	list, err := s.c.UnknownVMs(r.Context(), node)
+	list, err := s.c.Adoption.List(r.Context(), node)
 	if seen.narrow && farm.CodeOf(err) == farm.CodeNotFound { // as for a node that the caller does not see
 		err = nil
 	}
@@ -32,7 +32,7 @@ func (s *server) listUnknown(r *rest.Request) (any, error) {
 	return slices.DeleteFunc(out, func(u api.OrphanedVM) bool { return !seen.node(u.NodeID) }), nil
 }
 
-func unknownVM(u nodelink.OrphanedVM) api.OrphanedVM {
+func unknownVM(u record.OrphanedVM) api.OrphanedVM {
 	out := api.OrphanedVM{
 		NodeID: u.Node.ID, NodeName: u.Node.Name, ID: u.ID, InstanceID: u.Held.InstanceID, VMID: u.Held.VMID,
 		Since: u.Since, Fate: api.FateUndecided,
@@ -58,22 +58,21 @@ func unknownVM(u nodelink.OrphanedVM) api.OrphanedVM {
 // adopt adopts or removes orphaned VMs.
 func (s *server) adopt(r *rest.Request) (any, error) {
 	p := r.Params
-	ask := controller.Adoption{
+	ask := adoption.Request{
 		Node: p.Required("node"), VMs: p.Strings("vms"), DryRun: p.Bool("dry_run", false),
 		May:    onNodes(r, "", rightConfig),
-		Action: controller.AdoptAction(p.OneOf("action", string(controller.AdoptKeep), string(controller.AdoptRemove))),
+		Action: adoption.Action(p.OneOf("action", string(adoption.Keep), string(adoption.Remove))),
 	}
 	if ask.Action == "" {
 		p.Required("action")
 	}
-	if n := len(ask.VMs); p.Has("vms") && (n == 0 || n > controller.MaxAdopted) {
-		p.Fail("vms", "must have 1 to %d elements; leave it out to select all orphaned VMs of the node",
-			controller.MaxAdopted)
+	if n := len(ask.VMs); p.Has("vms") && (n == 0 || n > adoption.MaxVMs) {
+		p.Fail("vms", "must have 1 to %d elements; without it all of the node are meant", adoption.MaxVMs)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	list, err := s.c.Adopt(r.Context(), ask)
+	list, err := s.c.Adoption.Adopt(r.Context(), ask)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,11 @@
-package controller
+package adoption
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/controller/instancestatus"
-	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -13,25 +13,25 @@ import (
 const metadataAdopted = "adopted"
 
 // recordOf creates the record of a VM from its node's details: where it runs, from which version,
-// and its state. asked is the record of its instance as it was requested; where it is nil, the
+// and its state. requested is the record of its instance as it was requested; where it is nil, the
 // fields that only the lost record had (names, the external id, the group) stay empty.
-func (c *Controller) recordOf(node *farm.Node, u nodelink.OrphanedVM, asked *farm.Instance) *farm.Instance {
-	now := c.now()
-	d := *u.Detail
-	inst := c.newRecord(node.ID, u)
-	if asked != nil {
-		inst = asked.Clone()
+func (a *Adoption) recordOf(node *farm.Node, vm record.OrphanedVM, requested *farm.Instance) *farm.Instance {
+	now := a.db.Now()
+	d := *vm.Detail
+	inst := a.newRecord(node.ID, vm)
+	if requested != nil {
+		inst = requested.Clone()
 	}
-	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, u.Held.Claim, now, now
-	if vm := d.Status.VM; vm != nil && !vm.Created.IsZero() && vm.Created.Before(now) {
-		inst.Placed = vm.Created
-		if asked == nil {
-			inst.Created = vm.Created
+	inst.NodeID, inst.NodeName, inst.Claim, inst.Updated, inst.Placed = node.ID, node.Name, vm.Held.Claim, now, now
+	if is := d.Status.VM; is != nil && !is.Created.IsZero() && is.Created.Before(now) {
+		inst.Placed = is.Created
+		if requested == nil {
+			inst.Created = is.Created
 		}
 	}
 	status := d.Status
 	status.No, status.Task = max(1, status.No), nil
-	inst = instancestatus.Apply(inst, status, now)
+	inst = a.o.Apply(inst, status, now)
 	// The node is asked for its present status again. That status must count again, since this one
 	// came without the output of the scripts.
 	inst.StatusNo = max(1, status.No-1)
@@ -39,27 +39,27 @@ func (c *Controller) recordOf(node *farm.Node, u nodelink.OrphanedVM, asked *far
 }
 
 // newRecord creates the record of an instance as it was requested, from its node's details.
-func (c *Controller) newRecord(node string, u nodelink.OrphanedVM) *farm.Instance {
+func (a *Adoption) newRecord(node string, vm record.OrphanedVM) *farm.Instance {
 	inst := &farm.Instance{
-		ID: u.Held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
-		Template: c.templateOf(node, *u.Detail), Options: farm.StartOptions{Priority: farm.DefaultPriority},
-		Owner: "root", Registry: c.opts.RegistryAddress, Created: c.now(),
+		ID: vm.Held.InstanceID, Metadata: map[string]any{metadataAdopted: true}, State: farm.Scheduling,
+		Template: a.templateOf(node, *vm.Detail), Options: farm.StartOptions{Priority: farm.DefaultPriority},
+		Owner: "root", Registry: a.o.Registry, Created: a.db.Now(),
 	}
-	if start := u.Detail.Start; start != nil {
+	if start := vm.Detail.Start; start != nil {
 		inst.Options = optionsOf(start)
 		if start.Machine != nil {
 			inst.USB = start.Machine.USBDevice
 		}
-		inst.Registry = firstOf(start.Registry, inst.Registry)
+		inst.Registry = cmp.Or(start.Registry, inst.Registry)
 	}
 	return inst
 }
 
 // templateOf returns the version that a VM was started from, as far as its node or another one has
 // it cached.
-func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.TemplateRef {
+func (a *Adoption) templateOf(node string, d api.InventoryDetail) farm.TemplateRef {
 	ref := farm.TemplateRef{ContentID: d.ContentID, Arch: "amd64", CPUs: 1}
-	if info, _, ok := c.tables.Infos.Get(node); ok {
+	if info, _, ok := a.db.Tables.Infos.Get(node); ok {
 		ref.Arch = info.Arch
 	}
 	if vm := d.Status.VM; vm != nil {
@@ -70,7 +70,7 @@ func (c *Controller) templateOf(node string, d api.InventoryDetail) farm.Templat
 		ref.Version = max(0, o.Version)
 		return ref
 	}
-	for _, info := range c.tables.Infos.All() {
+	for _, info := range a.db.Tables.Infos.All() {
 		for _, t := range info.Templates {
 			if t.ContentID == ref.ContentID {
 				ref.ID, ref.Name, ref.Tag, ref.Size = t.ID, t.Name, t.Tag, t.Size
