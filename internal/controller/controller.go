@@ -74,7 +74,6 @@ type Options struct {
 
 	Events events.Options
 	Limits admission.Limits // of callers
-	bounds bounds           // of stored data
 
 	// The licensed features; nil: all of them.
 	License License
@@ -103,16 +102,8 @@ type Options struct {
 	DistributeAtOnce int // nodes that pull for distributions at a time
 
 	Alarms []alarms.Source // of parts outside of the controller
-}
 
-// bounds limits stored data for which no setting exists. Zero fields have the defaults; tests make
-// them smaller.
-type bounds struct {
-	saves   int // save requests
-	output  int // bytes of output of all save requests
-	past    int // records of the history
-	answers int // bytes of the stored responses of idempotency records
-	events  int // including those that wait for their delivery
+	maxAnswerBytes int // of the stored responses of idempotency records; tests set it
 }
 
 // withDefaults sets zero fields to their defaults.
@@ -137,11 +128,6 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	o.Limits = o.Limits.WithDefaults()
-	o.bounds = bounds{
-		saves: cmp.Or(o.bounds.saves, saves.DefaultMax), past: cmp.Or(o.bounds.past, history.DefaultMax),
-		output: o.bounds.output, answers: o.bounds.answers, events: o.bounds.events,
-	}
-	o.Events.MaxStored = cmp.Or(o.Events.MaxStored, o.bounds.events)
 	o.DistributeAtOnce = cmp.Or(o.DistributeAtOnce, nodelink.DefaultAtOnce)
 	if o.PushRegistry == "" {
 		o.PushRegistry = o.RegistryAddress
@@ -222,13 +208,13 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
 	})
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
-		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.bounds.answers, Terminate: c.Instances.Discard,
+		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.maxAnswerBytes, Terminate: c.Instances.Discard,
 	})
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
-	c.payloads = payloads.New(c.db, opts.bounds.output)
+	c.payloads = payloads.New(c.db, payloads.DefaultMaxOutput)
 	c.TokenScopes = tokenscope.New(c.db)
 	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
-	c.History = history.New(c.db, opts.bounds.past, func(inst *farm.Instance) []store.Change {
+	c.History = history.New(c.db, history.DefaultMax, func(inst *farm.Instance) []store.Change {
 		return append(macpool.Free(tables, inst), c.payloads.DeleteScript(inst)...)
 	})
 	c.Usage = usage.New(c.db, c.started)
@@ -255,7 +241,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
 	})
 	c.Saves = saves.New(c.db, saves.Options{
-		Registry: opts.PushRegistry, Max: opts.bounds.saves,
+		Registry: opts.PushRegistry, Max: saves.DefaultMax,
 		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
 		Admit: c.admitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
 		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },

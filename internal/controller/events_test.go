@@ -81,7 +81,7 @@ func withEvents(t *testing.T, test func(t *testing.T, c *cloud, to *inbox)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c, to := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}, &inbox{}
-		c.start(Options{Events: events.Options{Machine: "host", Push: to}, bounds: bounds{events: fewEvents}})
+		c.start(Options{Events: events.Options{Machine: "host", Push: to, MaxStored: fewEvents}})
 		defer func() { c.stop() }()
 		test(t, c, to)
 	})

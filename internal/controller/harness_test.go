@@ -248,12 +248,6 @@ func (c *cloud) restart() {
 	c.start(Options{})
 }
 
-// bounded ends the controller and starts it again with small bounds.
-func (c *cloud) bounded(b bounds) {
-	c.stop()
-	c.start(Options{bounds: b})
-}
-
 // away stops the controller and starts it again after so much time, which costs nothing: a running
 // controller checks its instances every second of it.
 func (c *cloud) away(length time.Duration) {

@@ -1,17 +1,13 @@
 package controller
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/history"
-	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/store"
 )
 
 // path formats the states that an instance went through.
@@ -101,100 +97,6 @@ func TestHistoryOfWhatNeverStarted(t *testing.T) {
 			if got := path(p); got != "Terminating Terminated " || !p.Started.IsZero() || p.Finished.IsZero() {
 				t.Errorf("%s: %s %+v", p.ID, got, p)
 			}
-		}
-	})
-}
-
-func TestPagesOfTheHistory(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		var want []string
-		for i := range 25 {
-			p := &farm.InstanceHistory{ID: fmt.Sprintf("id-%02d",
-				i), ExternalID: fmt.Sprint(i % 2), Finished: c.now().Add(time.Duration(i) * time.Millisecond)}
-			if err := c.store.Commit(t.Context(),
-				store.Put(c.tables.History, record.HistoryKey(p), p, store.Any)); err != nil {
-				t.Fatal(err)
-			}
-			want = append([]string{p.ID}, want...)
-		}
-		pages := func(q history.Query) (got []string) {
-			for q.Limit = 4; ; q.After = got[len(got)-1] {
-				list := c.past(q)
-				for _, p := range list {
-					got = append(got, p.ID)
-				}
-				if len(list) < 4 {
-					return got
-				}
-			}
-		}
-		if got := pages(history.Query{}); !slices.Equal(got, want) {
-			t.Errorf("pages = %v", got)
-		}
-		odd := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id[len(id)-1]%2 == 0 })
-		if got := pages(history.Query{ExternalID: "1"}); !slices.Equal(got, odd) {
-			t.Errorf("pages of one external id = %v", got)
-		}
-		// The oldest entries are removed from the history; the instances that still exist have
-		// finished later.
-		last := want[len(want)-1]
-		for key := range c.tables.History.Where(record.ByInstance, last) {
-			if err := c.store.Commit(t.Context(), store.Delete(c.tables.History, key, store.Any)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if list := c.past(history.Query{After: last}); len(list) != 0 {
-			t.Errorf("after one that is forgotten: %+v", list)
-		}
-		lives := c.mustStart(StartRequest{})[0]
-		if list := c.past(history.Query{After: lives}); len(list) != len(want)-1 {
-			t.Errorf("after one that lives: %d records", len(list))
-		}
-	})
-}
-
-func TestHistoryIsBounded(t *testing.T) {
-	inCloud(t, func(t *testing.T, c *cloud) {
-		const most = history.MaxRemovals + 1000
-		c.bounded(bounds{past: most})
-		begin := c.now()
-		put := func(n int, at time.Time) {
-			var changes []store.Change
-			for i := range n {
-				p := &farm.InstanceHistory{ID: fmt.Sprint(at.Unix(), "-", i), Finished: at.Add(time.Duration(i))}
-				changes = append(changes, store.Put(c.tables.History, record.HistoryKey(p), p, store.Any))
-				if len(changes) == record.TxnChanges || i == n-1 {
-					if err := c.store.Commit(t.Context(), changes...); err != nil {
-						t.Fatal(err)
-					}
-					changes = nil
-				}
-			}
-		}
-		put(most, begin)
-		put(history.MaxRemovals+150, begin.Add(time.Hour))
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if n := c.tables.History.Len(); n != most {
-			t.Errorf("%d records are kept", n)
-		}
-		if list := c.past(history.Query{ID: fmt.Sprint(begin.Unix(), "-", history.MaxRemovals+149)}); len(list) != 0 {
-			t.Error("the oldest did not go first")
-		}
-		if list := c.past(history.Query{ID: fmt.Sprint(begin.Unix(), "-", history.MaxRemovals+150)}); len(list) != 1 {
-			t.Error("more than the oldest went")
-		}
-		before := c.now().Add(24*time.Hour - 7*time.Second)
-		c.away(23 * time.Hour)
-		time.Sleep(before.Sub(c.now()))
-		synctest.Wait()
-		if n := c.tables.History.Len(); n != most {
-			t.Errorf("%d records are kept after a day but two seconds", n)
-		}
-		time.Sleep(15 * time.Second)
-		synctest.Wait()
-		if n := c.tables.History.Len(); n != history.MaxRemovals+150 {
-			t.Errorf("%d records are kept after a day", n)
 		}
 	})
 }

@@ -223,7 +223,7 @@ func TestANameWhoseStartDied(t *testing.T) {
 func TestTooManyNames(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		const most, mostBytes = 400, 1 << 20
-		limited := Options{Limits: admission.Limits{IdempotencyKeys: most}, bounds: bounds{answers: mostBytes}}
+		limited := Options{Limits: admission.Limits{IdempotencyKeys: most}, maxAnswerBytes: mostBytes}
 		c.stop()
 		c.start(limited)
 		fill := func(caller string, n, size, together int) {

@@ -181,7 +181,7 @@ func TestTooManyEvents(t *testing.T) {
 		away, file := &inbox{}, &inbox{}
 		c := &cloud{t: t, shelf: &shelf{}, backend: mem.New()}
 		const most = 4000
-		c.start(Options{Events: events.Options{Machine: "host", Push: away, File: file}, bounds: bounds{events: most}})
+		c.start(Options{Events: events.Options{Machine: "host", Push: away, File: file, MaxStored: most}})
 		defer func() { c.stop() }()
 		away.failing(func(events.SentEvent) error { return errors.New("away") })
 		const many = most + 3000

@@ -80,25 +80,28 @@ func TestChangesAreFenced(t *testing.T) {
 	}
 }
 
-// TestJobs: a job is due after the changes that it follows, and else at every sweep.
+// TestJobs: a job is due after the changes that it follows, and else at every sweep; maintenance mode
+// delays it.
 func TestJobs(t *testing.T) {
 	db := recordtest.Open(t)
 	runs := map[string]int{}
 	job := func(name string) Job {
 		return Job{Name: name, Do: func(context.Context, *record.Term, time.Time) error { runs[name]++; return nil }}
 	}
-	always, after, swept := job("always"), job("after"), job("swept")
+	always, after, swept, paused := job("always"), job("after"), job("swept"), job("paused")
+	paused.Always, paused.Pauses = true, true
 	always.Always = true
 	after.After = func(e store.Event) bool { return e.Kind == record.KindSave }
 	o := new(cloud).options()
-	o.Jobs = []Job{always, after, swept}
+	o.Jobs = []Job{always, after, swept, paused}
+	o.Paused = func() bool { return true }
 	r := New(db, recordtest.Term(db), o)
 	r.runJobs(t.Context()) // the first sweep
 	r.runJobs(t.Context())
 	r.observe([]store.Event{{Kind: record.KindNodeInfo}, {Kind: record.KindSave}})
 	r.runJobs(t.Context())
 	r.runJobs(t.Context())
-	for name, want := range map[string]int{"always": 4, "after": 2, "swept": 1} {
+	for name, want := range map[string]int{"always": 4, "after": 2, "swept": 1, "paused": 0} {
 		if runs[name] != want {
 			t.Errorf("job %s ran %d times, want %d", name, runs[name], want)
 		}
