@@ -203,8 +203,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.store = c.db.Store
 
 	c.Maintenance = maintenance.New(c.db, opts.PauseRegistry)
+	c.admission = admission.New(c.db, opts.Limits)
 	c.Instances = instances.New(c.db, instances.Options{
-		Events: c.Events, CheckSize: c.checkSize, EndSave: c.endSave,
+		Events: c.Events, CheckSize: c.admission.CheckInstanceSize, EndSave: c.endSave,
 		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
 	})
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
@@ -243,7 +244,7 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Saves = saves.New(c.db, saves.Options{
 		Registry: opts.PushRegistry, Max: saves.DefaultMax,
 		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
-		Admit: c.admitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
+		Admit: c.admission.AdmitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
 		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
 	})
 	disks := alarms.NewDisks(c.db, opts.Registry)
@@ -253,7 +254,6 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
 		c.Events.Alarms, disks.Alarms,
 	}, opts.Alarms)...)
-	c.admission = admission.New(c.db, opts.Limits)
 
 	var err error
 	if c.Nodes, err = nodes.New(ctx, c.db, nodeOptions(c)); err != nil {
@@ -324,16 +324,6 @@ func cacheJobOptions(c *Controller) cachejobs.Options {
 		Version:         c.Templates.PullVersion, Template: c.Templates.Get, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
 		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
 	}
-}
-
-// checkSize refuses a change by which the pending instances of a caller grow too much.
-func (c *Controller) checkSize(caller string, bytes int) error {
-	return c.admission.Check(caller, admission.Amounts{admission.InstancesSize: int64(bytes)})
-}
-
-// admitSave checks the limits of a caller for one more save request of some bytes.
-func (c *Controller) admitSave(caller string, bytes int) (release func(), err error) {
-	return c.admission.Admit(caller, admission.Amounts{admission.Saves: 1, admission.SavesSize: int64(bytes)})
 }
 
 // endSave ends a save request on which its instance, nil when it is removed, no longer works.

@@ -130,6 +130,16 @@ func (l *Limiter) Check(caller string, more Amounts) error {
 	return l.checkLocked(caller, more)
 }
 
+// CheckInstanceSize refuses a change by which the pending instances of a caller grow by too many bytes.
+func (l *Limiter) CheckInstanceSize(caller string, bytes int) error {
+	return l.Check(caller, Amounts{InstancesSize: int64(bytes)})
+}
+
+// AdmitSave is Admit for one save request of some bytes.
+func (l *Limiter) AdmitSave(caller string, bytes int) (release func(), err error) {
+	return l.Admit(caller, Amounts{Saves: 1, SavesSize: int64(bytes)})
+}
+
 func (l *Limiter) checkLocked(caller string, more Amounts) error {
 	mine, all := l.hasLocked(caller), l.hasLocked("")
 	for i, one := range checks {
