@@ -207,6 +207,9 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c.Instances = instances.New(c.db, instances.Options{
 		Events: c.Events, CheckSize: c.admission.CheckInstanceSize, EndSave: c.endSave,
 		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
+		ClaimDevice: func(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error) {
+			return c.placer.ClaimDevice(inst, o)
+		},
 	})
 	c.Idempotency = idempotency.New(c.db, idempotency.Options{
 		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.maxAnswerBytes, Terminate: c.Instances.Discard,

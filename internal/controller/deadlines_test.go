@@ -73,7 +73,7 @@ func TestStepsThatTakeTooLong(t *testing.T) {
 		{"stop its VM", says(api.PhaseRunning, api.PhaseScriptFailed), stopLimit, false},
 		{"restart its VM", func(a *agent, o api.Order) {
 			a.say(o, api.PhaseRunning)
-			if err := a.c.Restart(a.t.Context(), o.InstanceID, farm.RestartOptions{}); err != nil {
+			if err := a.c.Instances.Restart(a.t.Context(), o.InstanceID, farm.RestartOptions{}); err != nil {
 				a.t.Fatal(err)
 			}
 		}, 90*time.Second + restartSlack, false},

@@ -140,7 +140,7 @@ func TestUSBDevicesAreGivenOnce(t *testing.T) {
 		for i, id := range plain {
 			from := []*Controller{c.Controller, second.Controller}[i%2]
 			wg.Go(func() {
-				err := from.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &device})
+				err := from.Instances.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &device})
 				if err != nil && !strings.HasPrefix(err.Error(),
 					"usb_device phone cannot be attached: all such devices of node one are in use") {
 					t.Error(err)
@@ -193,7 +193,7 @@ func TestDeviceOfARestart(t *testing.T) {
 			stage api.TaskStage
 			want  string
 		}{{api.TaskFailed, "1-1"}, {api.TaskDone, "1-3"}} {
-			if err := c.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &key}); err != nil {
+			if err := c.Instances.Restart(t.Context(), id, farm.RestartOptions{USBDevice: &key}); err != nil {
 				t.Fatal(err)
 			}
 			c.wantUSB(map[string]farm.USBCount{"phone": {Available: 1, Busy: 1}, "1-3": {Busy: 1}})
@@ -209,7 +209,7 @@ func TestDeviceOfARestart(t *testing.T) {
 		c.wantUSB(map[string]farm.USBCount{"phone": {Available: 2}, "1-3": {Busy: 1}})
 		other := c.startWith("phone")
 		a.say(a.take(api.OrderStart), api.PhaseRunning)
-		if err := c.Restart(t.Context(), other, farm.RestartOptions{USBDevice: &key}); err == nil ||
+		if err := c.Instances.Restart(t.Context(), other, farm.RestartOptions{USBDevice: &key}); err == nil ||
 			err.Error() !=
 				"usb_device 1-3 cannot be attached: all such devices of node one are in use; try again when one is "+
 					"free" {

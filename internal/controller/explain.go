@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/buildyard/buildyard/api"
@@ -22,7 +23,7 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 	if !inst.Waiting() {
 		return out, nil
 	}
-	out.Reason = firstOf(inst.Message, "it is being looked at")
+	out.Reason = cmp.Or(inst.Message, "it is being looked at")
 	for _, n := range c.placer.Explain(inst.ID) {
 		if !sees(n.NodeID) {
 			continue
@@ -40,10 +41,10 @@ func (c *Controller) Explain(ctx context.Context, id string, sees func(node stri
 
 // settled returns why an instance does not wait for a node.
 func settled(inst *farm.Instance) string {
-	node := firstOf(inst.NodeName, inst.NodeID)
+	node := cmp.Or(inst.NodeName, inst.NodeID)
 	switch {
 	case inst.State == farm.Errored:
-		return "it has failed and is not tried again: " + firstOf(inst.Message, "its node does not say why")
+		return "it has failed and is not tried again: " + cmp.Or(inst.Message, "its node does not say why")
 	case inst.State == farm.Terminating || inst.State == farm.Terminated:
 		return "it was terminated"
 	case inst.State == farm.Scheduling || inst.State == farm.Pulling:

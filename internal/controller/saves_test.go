@@ -308,7 +308,7 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		refused := func(state string) {
 			t.Helper()
 			_, saved := c.Saves.Create(t.Context(), asking(o))
-			for verb, err := range map[string]error{"saved": saved, "restarted": c.Restart(t.Context(),
+			for verb, err := range map[string]error{"saved": saved, "restarted": c.Instances.Restart(t.Context(),
 				id, farm.RestartOptions{})} {
 				want := "Instance " + id + " cannot be " + verb + ": " + state
 				if err == nil || !strings.HasPrefix(err.Error(), want) || farm.CodeOf(err) != farm.CodeRefused {
@@ -323,7 +323,7 @@ func TestOnlyStartedCanBeSaved(t *testing.T) {
 		s := c.save(a, o)
 		refused("a save of it is in progress")
 		a.say(o, api.PhaseRunning, at(s, api.TaskFailed))
-		if err := c.Restart(t.Context(), id, farm.RestartOptions{}); err != nil {
+		if err := c.Instances.Restart(t.Context(), id, farm.RestartOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		refused("a restart is in progress; try again")

@@ -74,7 +74,7 @@ func (c *cloud) shake(second *cloud, a *agent, o api.Order, r *rand.Rand) {
 	case 0, 1, 2, 3, 4:
 		_, _ = asked.Saves.Create(c.t.Context(), asking(o)) // refused in most states
 	case 5:
-		_ = asked.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
+		_ = asked.Instances.Restart(c.t.Context(), o.InstanceID, farm.RestartOptions{})
 	case 6, 7, 8, 9:
 		a.say(o, phases[r.IntN(len(phases)-1-what%3)], at(task, stages[r.IntN(len(stages))]))
 	case 10:

@@ -28,18 +28,18 @@ func TestRestart(t *testing.T) {
 			return &location
 		}
 		other := "tablet"
-		if err := c.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &other}); err == nil ||
-			err.Error() != "usb_device tablet cannot be attached: node one does not offer this device" {
+		if err := c.Instances.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &other}); err == nil ||
+			err.Error() != "usb_device tablet cannot be attached: node one offers no such device" {
 			t.Errorf("a device that is not there: %v", err)
 		}
-		if err := c.Restart(t.Context(), uuid.NewString(),
+		if err := c.Instances.Restart(t.Context(), uuid.NewString(),
 			farm.RestartOptions{}); farm.CodeOf(err) != farm.CodeNotFound {
 			t.Errorf("unknown instance: %v", err)
 		}
 		for _, opts := range []farm.RestartOptions{
 			{USBDevice: &device, VNCPassword: &password}, {USBDevice: &location}, {},
 		} {
-			if err := c.Restart(t.Context(), o.InstanceID, opts); err != nil {
+			if err := c.Instances.Restart(t.Context(), o.InstanceID, opts); err != nil {
 				t.Fatal(err)
 			}
 			c.wantState(o.InstanceID, farm.Started)
@@ -80,7 +80,7 @@ func TestRestartThatFails(t *testing.T) {
 					Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1-2"}},
 				}
 				a.poll(api.PollRequest{Info: a.info, HasHeld: true, Held: a.held}, 0)
-				if err := c.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &device}); err != nil {
+				if err := c.Instances.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &device}); err != nil {
 					t.Fatal(err)
 				}
 				r := a.take(api.OrderRestart)

@@ -17,6 +17,9 @@ type Options struct {
 	// WaitReasons returns why instances wait for a node; "" where that is not known. Instances that
 	// are nil or do not wait are skipped.
 	WaitReasons func(list []*farm.Instance) []string
+	// ClaimDevice returns the change that assigns the USB device of a restart to an instance, and notes
+	// the device in the options.
+	ClaimDevice func(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error)
 	// CheckSize refuses a change by which the pending instances of a caller grow too much.
 	CheckSize func(caller string, bytes int) error
 	// EndSave ends a save request on which its instance, nil when it is removed, no longer works.

@@ -150,5 +150,5 @@ func (s *server) restartVM(r *rest.Request) (any, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return nil, s.c.Restart(r.Context(), id, o)
+	return nil, s.c.Instances.Restart(r.Context(), id, o)
 }

@@ -1,4 +1,4 @@
-package controller
+package instances
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 )
 
 // Restart requests a forced stop and a new start of an instance's VM from its node.
-func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
-	inst, err := c.Instances.Latest(ctx, id)
+func (s *Instances) Restart(ctx context.Context, id string, o farm.RestartOptions) error {
+	inst, err := s.Latest(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -20,19 +20,19 @@ func (c *Controller) Restart(ctx context.Context, id string, o farm.RestartOptio
 	}
 	task := &farm.Task{ID: record.NewID(), Kind: farm.TaskRestart, Restart: &o}
 	if o.USBDevice == nil {
-		return c.Instances.BeginTask(ctx, id, farm.Restart, task)
+		return s.BeginTask(ctx, id, farm.Restart, task)
 	}
 	for attempt := range record.TxnAttempts {
 		if attempt > 0 {
-			if err := c.db.UpToDate(ctx); err != nil {
+			if err := s.db.UpToDate(ctx); err != nil {
 				return err
 			}
 		}
-		touch, err := c.placer.ClaimDevice(inst, task.Restart)
+		claim, err := s.o.ClaimDevice(inst, task.Restart)
 		if err != nil {
 			return err
 		}
-		if err = c.Instances.BeginTask(ctx, id, farm.Restart, task, touch); !errors.Is(err, store.ErrConflict) {
+		if err = s.BeginTask(ctx, id, farm.Restart, task, claim); !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
