@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/history"
 	"github.com/buildyard/buildyard/internal/controller/idempotency"
 	"github.com/buildyard/buildyard/internal/controller/instances"
-	"github.com/buildyard/buildyard/internal/controller/instancestatus"
 	"github.com/buildyard/buildyard/internal/controller/macpool"
 	"github.com/buildyard/buildyard/internal/controller/maintenance"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
@@ -70,7 +68,7 @@ type Options struct {
 	Logger           *slog.Logger
 	JoinToken        string // "": the one in the store, created at the first start
 	Version          string // of this program, X.Y.Z-<hash>
-	HousekeepingTick time.Duration
+	HouseleadingTick time.Duration
 
 	Events events.Options
 	Limits admission.Limits // of callers
@@ -120,7 +118,7 @@ func (o Options) withDefaults() Options {
 		{&o.PushTimeout, time.Hour},
 		{&o.UnknownAge, 150 * time.Second},
 		{&o.OrderResend, 5 * time.Second},
-		{&o.HousekeepingTick, time.Second},
+		{&o.HouseleadingTick, time.Second},
 		{&o.Scheduler.ReserveAfter, 10 * time.Minute},
 	} {
 		if *d.field == 0 {
@@ -185,7 +183,7 @@ type Controller struct {
 	payloads  *payloads.Payloads
 	admission *admission.Limiter
 
-	keeping atomic.Bool // this replica holds the lease and decides the node states
+	leading atomic.Bool // this replica holds the lease and decides the node states
 
 	started time.Time     // of this process
 	stopped chan struct{} // is closed when Run returns: what works in the background ends too
@@ -197,67 +195,34 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	c := &Controller{opts: opts, log: opts.Logger, tables: tables, started: opts.Now(), stopped: make(chan struct{})}
 
 	c.db = record.DB{Store: record.NewStore(st, nil), Tables: tables, Now: c.now, Log: c.log}
-	c.License = opts.License
 	c.Events = events.New(c.db, opts.Events)
 	c.db.Store = record.NewStore(st, c.Events.Hook())
 	c.store = c.db.Store
 
+	c.License = opts.License
 	c.Maintenance = maintenance.New(c.db, opts.PauseRegistry)
 	c.admission = admission.New(c.db, opts.Limits)
-	c.Instances = instances.New(c.db, instances.Options{
-		Events: c.Events, CheckSize: c.admission.CheckInstanceSize, EndSave: c.endSave,
-		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
-		ClaimDevice: func(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error) {
-			return c.placer.ClaimDevice(inst, o)
-		},
-	})
-	c.Idempotency = idempotency.New(c.db, idempotency.Options{
-		MaxKeys: opts.Limits.IdempotencyKeys, MaxBytes: opts.maxAnswerBytes, Terminate: c.Instances.Discard,
-	})
+	c.Instances = instances.New(c.db, instanceOptions(c))
+	c.Idempotency = idempotency.New(c.db, idempotencyOptions(c))
 	c.Groups = groups.New(c.db, c.Idempotency.Changes)
 	c.payloads = payloads.New(c.db, payloads.DefaultMaxOutput)
-	c.TokenScopes = tokenscope.New(c.db)
-	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
-	c.History = history.New(c.db, history.DefaultMax, func(inst *farm.Instance) []store.Change {
-		return append(macpool.Free(tables, inst), c.payloads.DeleteScript(inst)...)
-	})
+	c.History = history.New(c.db, history.DefaultMax, c.release)
 	c.Usage = usage.New(c.db, c.started)
-	c.placer = placement.New(c.db, placement.Options{
-		Scheduler: opts.Scheduler, Permits: opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
-		Settled:   c.started.Add(opts.NodeTimeout),
-		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(c.tables, inst) },
-		Terminate: c.Instances.Discard, Stopped: c.stopped,
-	})
+	c.placer = placement.New(c.db, placementOptions(c))
 	c.Updates = agentupdate.New(c.db, opts.Packages, !opts.NoNodeUpgrades)
-	c.Link = nodelink.New(c.db, c.linkOptions())
-	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
+	c.Link = nodelink.New(c.db, linkOptions(c))
 	if opts.ManageMACs {
 		c.MACs = macpool.New(c.db,
 			macpool.Options{Range: opts.MACRange, First: opts.firstMAC(), Orphans: c.Link.Orphans})
 	}
-	c.Adoption = adoption.New(c.db, adoption.Options{
-		Registry: opts.RegistryAddress, Orphans: c.Link.Orphans, Signal: c.Link.Sessions.Signal,
-		Apply: instancestatus.Apply, FindMAC: c.MACs.Adoptable,
-		AssignMAC: func(inst *farm.Instance) []store.Change { return macpool.Take(tables, inst) },
-	})
 	c.Consoles = console.New(c.db, c.Link.Sessions)
-	c.Templates = templates.New(c.db, templates.Options{
-		Registry: opts.Registry, Rights: opts.Rights, Events: c.Events, IsLeader: c.keeping.Load,
-	})
-	c.Saves = saves.New(c.db, saves.Options{
-		Registry: opts.PushRegistry, Max: saves.DefaultMax,
-		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
-		Admit: c.admission.AdmitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
-		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
-	})
-	disks := alarms.NewDisks(c.db, opts.Registry)
-	c.Alarms = alarms.New(c.db, disks, slices.Concat([]alarms.Source{
-		c.Link.Orphans.Alarms,
-		alarms.FromMessage(api.AlarmPackages, opts.Packages.Problem, "Look at the directory of the agent packages."),
-		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
-		c.Events.Alarms, disks.Alarms,
-	}, opts.Alarms)...)
-
+	c.Adoption = adoption.New(c.db, adoptionOptions(c))
+	c.Templates = templates.New(c.db, templateOptions(c))
+	c.CacheJobs = cachejobs.New(c.db, cacheJobOptions(c))
+	c.Saves = saves.New(c.db, saveOptions(c))
+	c.TokenScopes = tokenscope.New(c.db)
+	c.Scans = nodescans.New(c.db, nodescans.Options{Files: opts.Files, WithEvent: c.Events.With})
+	c.Alarms = newAlarms(c)
 	var err error
 	if c.Nodes, err = nodes.New(ctx, c.db, nodeOptions(c)); err != nil {
 		return nil, err
@@ -265,7 +230,8 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	if err = c.MACs.Fill(ctx); err != nil {
 		return nil, err
 	}
-	parts := c.wiring()
+
+	parts := c.parts()
 	st.Subscribe(func(events []store.Event) {
 		for _, p := range parts {
 			if p.observe != nil {
@@ -281,59 +247,6 @@ func New(ctx context.Context, st *store.Store, tables *record.Tables, opts Optio
 	return c, nil
 }
 
-var (
-	_ console.Nodes    = (*nodelink.Sessions)(nil)
-	_ nodes.Link       = (*nodelink.Link)(nil)
-	_ nodes.Sessions   = (*nodelink.Sessions)(nil)
-	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
-	_ adoption.Orphans = (*nodelink.Orphans)(nil)
-	_ templates.Events = (*events.Log)(nil)
-)
-
-// linkOptions returns the options of the node link: the settings, and what it needs of other parts.
-func (c *Controller) linkOptions() nodelink.Options {
-	o := c.opts
-	return nodelink.Options{
-		RegistryAddress: o.RegistryAddress, VMNamePrefix: o.VMNamePrefix, CentralLog: o.CentralLog,
-		NodeTimeout: o.NodeTimeout, StartTimeout: o.StartTimeout, OrderResend: o.OrderResend,
-		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
-		Settled: c.started.Add(o.NodeTimeout),
-		Instances: instancestatus.NewWriter(c.db,
-			instancestatus.Options{Archive: c.History.Archive, StoreOutput: c.payloads.StoreOutput}),
-		Script: c.payloads.Script, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
-		IsLeader: c.keeping.Load, RetryMACs: func() { c.MACs.Retry() },
-		PackageFor: c.Updates.PackageFor, CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
-	}
-}
-
-// nodeOptions returns what nodes need of other parts.
-func nodeOptions(c *Controller) nodes.Options {
-	return nodes.Options{
-		RegistryAddress: c.opts.RegistryAddress, JoinToken: c.opts.JoinToken, UpdateKeys: c.opts.Packages.Keys,
-		Link: c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
-		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
-		FailInstance: func(ctx context.Context, id string) error {
-			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
-				return inst.AfterNodeRemoved(c.now()), nil
-			})
-		},
-	}
-}
-
-// cacheJobOptions returns what cache jobs need of other parts.
-func cacheJobOptions(c *Controller) cachejobs.Options {
-	return cachejobs.Options{
-		RegistryAddress: c.opts.RegistryAddress,
-		Version:         c.Templates.PullVersion, Template: c.Templates.Get, Group: c.Groups.Get, Changes: c.Idempotency.Changes,
-		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
-	}
-}
-
-// endSave ends a save request on which its instance, nil when it is removed, no longer works.
-func (c *Controller) endSave(ctx context.Context, w store.Writer, id string, inst *farm.Instance) error {
-	return c.Saves.End(ctx, w, id, inst)
-}
-
 // part is a part of a controller, as it is wired; each of its functions may be nil.
 type part struct {
 	load    func()                              // reads the existing records, once observe sees their changes
@@ -342,9 +255,9 @@ type part struct {
 	lead    func(context.Context, *record.Term) // works as long as this replica is the leader
 }
 
-// wiring returns what follows the records or works in the background. Changes reach the parts in this
+// parts returns what follows the records or works in the background. Changes reach the parts in this
 // order.
-func (c *Controller) wiring() []part {
+func (c *Controller) parts() []part {
 	return []part{
 		{c.Link.Sessions.Load, c.Link.Sessions.Observe, nil, nil},
 		{c.placer.Load, c.placer.Observe, nil, c.placer.Run},
@@ -366,7 +279,7 @@ func (c *Controller) wiring() []part {
 // ends; then it frees the lease immediately. It is called once.
 func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	for _, p := range c.wiring() {
+	for _, p := range c.parts() {
 		if p.run != nil {
 			wg.Go(func() { p.run(ctx) })
 		}
@@ -382,7 +295,7 @@ func (c *Controller) runElection(ctx context.Context) {
 		c.placer.Begin(term)
 		defer c.placer.Finish(term)
 		var wg sync.WaitGroup
-		for _, p := range c.wiring() {
+		for _, p := range c.parts() {
 			if p.lead != nil {
 				wg.Go(func() { p.lead(ctx, term) })
 			}

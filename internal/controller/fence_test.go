@@ -65,7 +65,8 @@ func TestTerminatedWhileItIsPlaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.placer.Write(t.Context(), term, some)
-		if inst, err := c.Instances.Get(t.Context(), id); err != nil || inst.NodeID != "" || inst.State != farm.Terminating {
+		if inst, err := c.Instances.Get(t.Context(), id); err != nil || inst.NodeID != "" ||
+			inst.State != farm.Terminating {
 			t.Errorf("instance is %s on node %q, %v", inst.State, inst.NodeID, err)
 		}
 	})

@@ -15,8 +15,8 @@ import (
 
 // reconcile reconciles until the context ends. Only the leader calls it.
 func (c *Controller) reconcile(ctx context.Context, term *record.Term) {
-	c.keeping.Store(true)
-	defer c.keeping.Store(false)
+	c.leading.Store(true)
+	defer c.leading.Store(false)
 	reconcile.New(c.db, term, c.reconcileOptions(term)).Run(ctx)
 }
 
@@ -30,7 +30,7 @@ func (c *Controller) reconcileOptions(term *record.Term) reconcile.Options {
 		return c.Maintenance.After(t) // what was lost during a maintenance gets its full time
 	}
 	return reconcile.Options{
-		Tick: o.HousekeepingTick, InstanceTimeout: o.InstanceTimeout,
+		Tick: o.HouseleadingTick, InstanceTimeout: o.InstanceTimeout,
 		KeepTerminated: o.KeepTerminated, StartTimeout: o.StartTimeout, PullTimeout: o.PullTimeout,
 		PushTimeout: o.PushTimeout, ContactGap: nodelink.ContactGap,
 		Nodes: nodes.NewStateReconciler(c.db, term, nodes.StateOptions{
@@ -48,7 +48,8 @@ func (c *Controller) jobs() []reconcile.Job {
 	return []reconcile.Job{
 		{Name: "pending save requests", Always: true, Do: c.Saves.EndPending},
 		{Name: "the history", Always: true, Pauses: true, Do: c.History.Prune},
-		{Name: "save requests", After: changesOf(record.KindSave, record.KindSaveChunk), Pauses: true, Do: c.Saves.Prune},
+		{Name: "save requests", After: changesOf(record.KindSave,
+			record.KindSaveChunk), Pauses: true, Do: c.Saves.Prune},
 		{Name: "scripts of starts", After: removesScripted, Do: c.payloads.PruneScripts},
 		{Name: "cache jobs", After: endsCacheJobs, Pauses: true, Do: c.CacheJobs.Prune},
 		{

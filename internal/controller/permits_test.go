@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -66,7 +67,7 @@ func (c *cloud) where(id string) string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return firstOf(inst.NodeName, inst.Message)
+	return cmp.Or(inst.NodeName, inst.Message)
 }
 
 const closed = "no node is allowed for the permission group ci may start instances"
@@ -221,7 +222,7 @@ func TestNeeds(t *testing.T) {
 			}})
 			c.join("one", 1)
 			err := uses[test.use](c)
-			if got := firstOf(errText(err)); got != test.want {
+			if got := cmp.Or(errText(err)); got != test.want {
 				t.Errorf("%s, %s: %q, want %q", test.use, test.name, got, test.want)
 			}
 			if test.want != "" && len(c.shelf.changed) > 0 {

@@ -116,12 +116,3 @@ func owner(req StartRequest) string {
 	}
 	return host
 }
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}

@@ -80,7 +80,8 @@ func TestRestartThatFails(t *testing.T) {
 					Arch: "amd64", Driver: "sim", USB: []api.USBDevice{{Name: "phone", Location: "1-2"}},
 				}
 				a.poll(api.PollRequest{Info: a.info, HasHeld: true, Held: a.held}, 0)
-				if err := c.Instances.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &device}); err != nil {
+				if err := c.Instances.Restart(t.Context(), o.InstanceID,
+					farm.RestartOptions{USBDevice: &device}); err != nil {
 					t.Fatal(err)
 				}
 				r := a.take(api.OrderRestart)
@@ -95,7 +96,8 @@ func TestRestartThatFails(t *testing.T) {
 					return
 				}
 				c.save(a, o) // the failure does not prevent it, and its message is cleared
-				if inst, _ := c.Instances.Get(t.Context(), o.InstanceID); inst.Message != "saving: waiting for its node" {
+				if inst, _ := c.Instances.Get(t.Context(),
+					o.InstanceID); inst.Message != "saving: waiting for its node" {
 					t.Errorf("message = %q", inst.Message)
 				}
 			})

@@ -1,0 +1,143 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/controller/adoption"
+	"github.com/buildyard/buildyard/internal/controller/alarms"
+	"github.com/buildyard/buildyard/internal/controller/cachejobs"
+	"github.com/buildyard/buildyard/internal/controller/console"
+	"github.com/buildyard/buildyard/internal/controller/events"
+	"github.com/buildyard/buildyard/internal/controller/idempotency"
+	"github.com/buildyard/buildyard/internal/controller/instances"
+	"github.com/buildyard/buildyard/internal/controller/instancestatus"
+	"github.com/buildyard/buildyard/internal/controller/macpool"
+	"github.com/buildyard/buildyard/internal/controller/nodelink"
+	"github.com/buildyard/buildyard/internal/controller/nodes"
+	"github.com/buildyard/buildyard/internal/controller/placement"
+	"github.com/buildyard/buildyard/internal/controller/saves"
+	"github.com/buildyard/buildyard/internal/controller/templates"
+	"github.com/buildyard/buildyard/internal/farm"
+	"github.com/buildyard/buildyard/internal/store"
+)
+
+// Each function below returns what one part needs of the settings and of other parts. A part that is
+// created later is called through a function.
+
+var (
+	_ console.Nodes    = (*nodelink.Sessions)(nil)
+	_ nodes.Link       = (*nodelink.Link)(nil)
+	_ nodes.Sessions   = (*nodelink.Sessions)(nil)
+	_ macpool.Orphans  = (*nodelink.Orphans)(nil)
+	_ adoption.Orphans = (*nodelink.Orphans)(nil)
+	_ templates.Events = (*events.Log)(nil)
+)
+
+func instanceOptions(c *Controller) instances.Options {
+	return instances.Options{
+		Events: c.Events, CheckSize: c.admission.CheckInstanceSize,
+		EndSave: func(ctx context.Context, w store.Writer, request string, inst *farm.Instance) error {
+			return c.Saves.End(ctx, w, request, inst)
+		},
+		WaitReasons: func(list []*farm.Instance) []string { return c.placer.WaitReasons(list) },
+		ClaimDevice: func(inst *farm.Instance, o *farm.RestartOptions) (store.Change, error) {
+			return c.placer.ClaimDevice(inst, o)
+		},
+	}
+}
+
+func idempotencyOptions(c *Controller) idempotency.Options {
+	return idempotency.Options{
+		MaxKeys: c.opts.Limits.IdempotencyKeys, MaxBytes: c.opts.maxAnswerBytes, Terminate: c.Instances.Discard,
+	}
+}
+
+func placementOptions(c *Controller) placement.Options {
+	return placement.Options{
+		Scheduler: c.opts.Scheduler, Permits: c.opts.Permits, Blocker: blocker{c}, Others: blocker{c}.Usage,
+		Settled: c.started.Add(c.opts.NodeTimeout), AssignMAC: c.assignMAC,
+		Terminate: c.Instances.Discard, Stopped: c.stopped,
+	}
+}
+
+// assignMAC returns the change that assigns its address to an instance; none when it has none.
+func (c *Controller) assignMAC(inst *farm.Instance) []store.Change {
+	return macpool.Take(c.tables, inst)
+}
+
+// release returns the changes that free what an instance has besides its record.
+func (c *Controller) release(inst *farm.Instance) []store.Change {
+	return append(macpool.Free(c.tables, inst), c.payloads.DeleteScript(inst)...)
+}
+
+func linkOptions(c *Controller) nodelink.Options {
+	o := c.opts
+	return nodelink.Options{
+		RegistryAddress: o.RegistryAddress, VMNamePrefix: o.VMNamePrefix, CentralLog: o.CentralLog,
+		NodeTimeout: o.NodeTimeout, StartTimeout: o.StartTimeout, OrderResend: o.OrderResend,
+		OrphanReports: o.UnknownReports, OrphanAge: o.UnknownAge, DistributeAtOnce: o.DistributeAtOnce,
+		Settled: c.started.Add(o.NodeTimeout),
+		Instances: instancestatus.NewWriter(c.db,
+			instancestatus.Options{Archive: c.History.Archive, StoreOutput: c.payloads.StoreOutput}),
+		Script: c.payloads.Script, Placer: c.placer, Maintenance: c.Maintenance, Pulls: c.Usage,
+		IsLeader: c.leading.Load, RetryMACs: func() { c.MACs.Retry() },
+		PackageFor:   c.Updates.PackageFor,
+		CountResults: func(written []store.Change) { c.CacheJobs.CountResults(written) },
+	}
+}
+
+func adoptionOptions(c *Controller) adoption.Options {
+	return adoption.Options{
+		Registry: c.opts.RegistryAddress, Orphans: c.Link.Orphans, Signal: c.Link.Sessions.Signal,
+		Apply: instancestatus.Apply, FindMAC: c.MACs.Adoptable, AssignMAC: c.assignMAC,
+	}
+}
+
+func templateOptions(c *Controller) templates.Options {
+	return templates.Options{
+		Registry: c.opts.Registry, Rights: c.opts.Rights, Events: c.Events, IsLeader: c.leading.Load,
+	}
+}
+
+func saveOptions(c *Controller) saves.Options {
+	return saves.Options{
+		Registry: c.opts.PushRegistry, Max: saves.DefaultMax,
+		Instances: c.Instances, Templates: c.Templates, Contents: c.payloads,
+		Admit: c.admission.AdmitSave, Response: c.Idempotency.Changes, From: c.Maintenance.After,
+		Surplus: func() func(*farm.SaveRequest) bool { return c.admission.SaveSurplus().Removes },
+	}
+}
+
+func nodeOptions(c *Controller) nodes.Options {
+	return nodes.Options{
+		RegistryAddress: c.opts.RegistryAddress, JoinToken: c.opts.JoinToken, UpdateKeys: c.opts.Packages.Keys,
+		Link: c.Link, Sessions: c.Link.Sessions, Orphans: c.Link.Orphans.Load, Devices: c.placer.Devices,
+		ResolveGroups: c.Groups.Named, WithEvent: c.Events.With,
+		FailInstance: func(ctx context.Context, id string) error {
+			return c.Instances.Modify(ctx, c.store, id, func(inst *farm.Instance) (*farm.Instance, error) {
+				return inst.AfterNodeRemoved(c.now()), nil
+			})
+		},
+	}
+}
+
+func cacheJobOptions(c *Controller) cachejobs.Options {
+	return cachejobs.Options{
+		RegistryAddress: c.opts.RegistryAddress, Version: c.Templates.PullVersion, Template: c.Templates.Get,
+		Group: c.Groups.Get, Changes: c.Idempotency.Changes,
+		Progress: c.Link.CacheJobProgress, Pulling: c.Link.Sessions.Pulling, After: c.Maintenance.After,
+	}
+}
+
+// newAlarms returns the alarms of all parts.
+func newAlarms(c *Controller) *alarms.Alarms {
+	disks := alarms.NewDisks(c.db, c.opts.Registry)
+	return alarms.New(c.db, disks, slices.Concat([]alarms.Source{
+		c.Link.Orphans.Alarms,
+		alarms.FromMessage(api.AlarmPackages, c.opts.Packages.Problem, "Look at the directory of the agent packages."),
+		alarms.FromMessage(api.AlarmLicense, c.License.Alarm, "Install a license that is valid (SVC_LICENSE_FILE)."),
+		c.Events.Alarms, disks.Alarms,
+	}, c.opts.Alarms)...)
+}
