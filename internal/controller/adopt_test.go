@@ -204,7 +204,7 @@ func TestAdoptRemoves(t *testing.T) {
 		remove.DryRun = false
 		c.adopt(remove, adoption.OutcomeRemoved, "")
 		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: remove.VMs}, adoption.OutcomeRefused,
-			"its removal was ordered already")
+			"the VM is already being removed")
 		c.adopt(remove, adoption.OutcomeRemoved, "")
 		c.restart()
 		if orders := a.contact(); len(orders) != 2 || orders[0].Kind != api.OrderTerminate {
@@ -214,7 +214,7 @@ func TestAdoptRemoves(t *testing.T) {
 			t.Errorf("ordered twice at once: %+v", orders)
 		}
 		c.adopt(adoption.Request{Node: "one", Action: adoption.Keep, VMs: remove.VMs}, adoption.OutcomeRefused,
-			"its removal was ordered already")
+			"the VM is already being removed")
 		a.held = a.held[2:]
 		a.contact()
 		synctest.Wait()
@@ -239,7 +239,7 @@ func TestAdoptRefuses(t *testing.T) {
 		ending := known[id]
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
-		c.adopt(keep, adoption.OutcomeRefused, "its node is removing it already")
+		c.adopt(keep, adoption.OutcomeRefused, "the VM is already being removed by its node")
 		// An instance with that id is elsewhere: no instance may run twice.
 		a.stray(1)
 		a.contact()
@@ -253,24 +253,24 @@ func TestAdoptRefuses(t *testing.T) {
 		a.held = a.held[:2]
 		a.contact()
 		c.adopt(adoption.Request{Node: b.id, Action: adoption.Keep, VMs: []string{id}}, adoption.OutcomeRefused,
-			"holds no unknown VM of that id")
+			"has no orphaned VM with this ID")
 		c.adopt(adoption.Request{Node: b.id, Action: adoption.Remove, VMs: []string{id}}, adoption.OutcomeRefused,
-			"holds no unknown VM of that id")
+			"has no orphaned VM with this ID")
 		c.mustStart(StartRequest{Options: farm.StartOptions{PinnedNode: b.id}})
 		o := b.take(api.OrderStart)
 		c.adopt(adoption.Request{Node: b.id, Action: adoption.Remove, VMs: []string{o.InstanceID}},
-			adoption.OutcomeRefused, "terminate it")
+			adoption.OutcomeRefused, "terminate the instance")
 		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{o.InstanceID}},
 			adoption.OutcomeRefused,
-			"in another place")
+			"on another node or with another claim")
 		twin := detail(o)
 		twin.Status.Claim = "mine"
 		a.held = append(a.held, api.InventoryItem{InstanceID: o.InstanceID, Claim: "mine"})
 		a.tellAll(map[string]api.InventoryDetail{o.InstanceID: twin})
 		keep.VMs = []string{o.InstanceID}
-		c.adopt(keep, adoption.OutcomeRefused, "in another place")
+		c.adopt(keep, adoption.OutcomeRefused, "on another node or with another claim")
 		keep.DryRun = true
-		c.adopt(keep, adoption.OutcomeRefused, "in another place")
+		c.adopt(keep, adoption.OutcomeRefused, "on another node or with another claim")
 		for ask, code := range map[*adoption.Request]farm.Code{
 			{Node: "three", Action: adoption.Keep}: farm.CodeNotFound,
 			{Node: "one", Action: "eat"}:           farm.CodeInvalid,

@@ -10,13 +10,14 @@ import (
 // so that a sum over replicas counts everything as often as the number of replicas.
 func (c *Controller) Families() []metric.Family {
 	families := slices.Concat(
-		c.Usage.Families(), licenseFamilies(c.License), c.CacheJobs.Families(), c.placer.Families(), c.Consoles.Families(),
+		c.Usage.Families(), licenseFamilies(c.License), c.CacheJobs.Families(), c.placer.Families(),
+		c.Consoles.Families(),
 		[]metric.Family{
 			metric.GaugeFamily("buildyard_node_polls_waiting", "Waiting node polls",
 				func() float64 { return float64(c.Link.WaitingPolls()) }),
 			metric.GaugeFamily("buildyard_history_records", "History records",
 				func() float64 { return float64(c.tables.History.Len()) }),
-			metric.GaugeFamily("buildyard_event_records", "Event records that are not delivered to all targets yet",
+			metric.GaugeFamily("buildyard_event_records", "Event records that have not been delivered to all targets",
 				func() float64 { return float64(c.tables.Events.Len()) }),
 			metric.GaugeFamily("buildyard_alarms", "Active alarms",
 				func() float64 { return float64(len(c.Alarms.Active())) }),

@@ -29,7 +29,7 @@ func TestRestart(t *testing.T) {
 		}
 		other := "tablet"
 		if err := c.Instances.Restart(t.Context(), o.InstanceID, farm.RestartOptions{USBDevice: &other}); err == nil ||
-			err.Error() != "usb_device tablet cannot be attached: node one offers no such device" {
+			err.Error() != "usb_device tablet cannot be attached: node one does not offer this device" {
 			t.Errorf("a device that is not there: %v", err)
 		}
 		if err := c.Instances.Restart(t.Context(), uuid.NewString(),

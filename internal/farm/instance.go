@@ -216,12 +216,12 @@ func (i *Instance) CheckTask(event InstanceEvent) error {
 	verb := taskVerbs[event]
 	switch {
 	case i.State == Pushing:
-		return Refused("Instance %s cannot be %s: it is being saved already", i.ID, verb)
+		return Refused("Instance %s cannot be %s: a save of it is in progress", i.ID, verb)
 	case i.State != Started:
-		return Refused("Instance %s cannot be %s: it is %s, and only one that is Started can be", i.ID, verb,
+		return Refused("Instance %s cannot be %s: its state is %s, and it must be Started", i.ID, verb,
 			i.State)
 	case i.Task != nil:
-		return Refused("Instance %s cannot be %s: it is being restarted; try again when that is done", i.ID,
+		return Refused("Instance %s cannot be %s: a restart is in progress; try again when it is done", i.ID,
 			verb)
 	case !i.Lost.IsZero():
 		return Refused("Instance %s cannot be %s: its node %s is offline; try again when it is back", i.ID,

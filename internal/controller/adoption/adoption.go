@@ -77,7 +77,7 @@ func (a *Adoption) findNode(ctx context.Context, name string) (*farm.Node, error
 		case id == name:
 			return n, nil
 		case n.Name == name && found != nil:
-			return nil, farm.Refused("several nodes are named %s: give a node ID", name)
+			return nil, farm.Refused("several nodes have the name %s: use a node ID", name)
 		case n.Name == name:
 			found = n
 		}
@@ -138,7 +138,8 @@ func (a *Adoption) Adopt(ctx context.Context, r Request) ([]Result, error) {
 	d := decision{Adoption: a, node: node, dryRun: r.DryRun}
 	if !a.o.Orphans.HasInventory(node.ID) {
 		return nil, farm.Unavailable(nil,
-			"Node %s has not told this controller what it holds; try again when it is in contact", node.Name)
+			"Node %s has not reported its VMs to this replica of the controller; try again when it is in contact",
+			node.Name)
 	}
 	do, ok := map[Action]func(context.Context, string) (string, error){
 		Keep: d.adopt, Remove: d.release,
@@ -183,11 +184,11 @@ func (d decision) release(ctx context.Context, id string) (string, error) {
 		case err != nil:
 			return "", err
 		case inst != nil && inst.NodeID == d.node.ID && inst.OnNode():
-			return "", farm.Refused("it is an instance: terminate it")
+			return "", farm.Refused("the VM belongs to an instance: terminate the instance")
 		case d.o.Orphans.IsReleased(d.node.ID, id):
 			return OutcomeRemoved, nil
 		}
-		return "", farm.Refused("node %s holds no unknown VM of that id", d.node.Name)
+		return "", farm.Refused("node %s has no orphaned VM with this ID", d.node.Name)
 	}
 	if d.dryRun || d.o.Orphans.IsReleased(d.node.ID, id) {
 		return OutcomeRemoved, nil
@@ -257,7 +258,7 @@ func (a *Adoption) write(ctx context.Context, inst *farm.Instance, rev int64) er
 	return a.db.Store.Commit(ctx, put())
 }
 
-var errElsewhere = error(farm.Refused("an instance of that id exists already, in another place"))
+var errElsewhere = error(farm.Refused("an instance with this ID already exists, on another node or with another claim"))
 
 // verify reports whether an existing record is the one that adopt would have created; with claim ""
 // any claim matches.
@@ -267,7 +268,7 @@ func (d decision) verify(ctx context.Context, id, claim string) (string, error) 
 	case err != nil:
 		return "", err
 	case inst == nil:
-		return "", farm.Refused("node %s holds no unknown VM of that id", d.node.Name)
+		return "", farm.Refused("node %s has no orphaned VM with this ID", d.node.Name)
 	case inst.NodeID != d.node.ID || claim != "" && inst.Claim != claim:
 		return "", errElsewhere
 	}

@@ -30,7 +30,7 @@ func (j *Jobs) Distribute(ctx context.Context, req DistributeRequest) (string, e
 		return "", err
 	}
 	if len(nodes) == 0 {
-		return "", farm.Refused("no node to distribute to")
+		return "", farm.Refused("no node matches the request to distribute")
 	}
 
 	job := &farm.CacheJob{

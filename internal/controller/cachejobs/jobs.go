@@ -161,7 +161,7 @@ func (j *Jobs) selectNodes(ctx context.Context, s NodeSelector, group string) ([
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	if len(nodes) > MaxNodes {
-		return nil, farm.Refused("%d nodes are too many for one request: name at most %d with node_ids", len(nodes),
+		return nil, farm.Refused("%d nodes are too many for one request: select at most %d with node_ids", len(nodes),
 			MaxNodes)
 	}
 	return nodes, nil

@@ -99,7 +99,8 @@ func TestRefusedDistributions(t *testing.T) {
 		_, err := j.Distribute(t.Context(), req)
 		return err
 	}
-	wantError(t, "no node", request(func(*DistributeRequest) {}), farm.CodeRefused, "no node to distribute to")
+	wantError(t, "no node", request(func(*DistributeRequest) {}), farm.CodeRefused,
+		"no node matches the request to distribute")
 	node := addNode(t, j, "amd64")
 	wantError(t, "unknown node", request(func(r *DistributeRequest) { r.NodeIDs = []string{node, "x"} }),
 		farm.CodeNotFound, farm.NotFoundMessage)

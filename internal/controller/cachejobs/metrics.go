@@ -46,7 +46,7 @@ func (j *Jobs) Families() []metric.Family {
 	return []metric.Family{
 		{
 			Name: "buildyard_cache_jobs_open", Kind: metric.KindGauge, Labels: []string{"kind"},
-			Help: "Open cache jobs (distributions and removals)",
+			Help: "Unfinished cache jobs (distributions and removals)",
 			Read: func(s *metric.Series) {
 				open, _ := j.countOpen()
 				addValues(s, open)
@@ -54,7 +54,7 @@ func (j *Jobs) Families() []metric.Family {
 		},
 		{
 			Name: "buildyard_cache_job_nodes_pending", Kind: metric.KindGauge, Labels: []string{"kind"},
-			Help: "Nodes that have not finished an open cache job, counted once per job",
+			Help: "Nodes that have not finished a cache job, counted once per job",
 			Read: func(s *metric.Series) {
 				_, nodes := j.countOpen()
 				addValues(s, nodes)
@@ -71,7 +71,7 @@ func (j *Jobs) Families() []metric.Family {
 			},
 		},
 		metric.GaugeFamily("buildyard_rollout_nodes",
-			"Nodes that pull for distributions now, of those that poll this replica",
+			"Nodes that poll this replica and now pull for distributions",
 			func() float64 { return float64(j.opts.Pulling()) }),
 	}
 }

@@ -28,19 +28,20 @@ func (r *Relay) viewable(ctx context.Context, id string) (*farm.Instance, error)
 		return nil, err
 	}
 	if inst.State != farm.Started {
-		return nil, farm.Refused("The instance is %s; only one that runs (%s) has a console", inst.State, farm.Started)
+		return nil, farm.Refused("The instance is %s; only an instance in the state %s has a console", inst.State,
+			farm.Started)
 	}
 	node, _, ok := r.db.Tables.Nodes.Get(inst.NodeID)
 	switch {
 	case !ok:
-		return nil, farm.Refused("The node of the instance is gone")
+		return nil, farm.Refused("The node of the instance was deleted")
 	case node.State == farm.NodeOffline:
 		return nil, farm.Refused("Console unavailable: node %s is offline", node.Name)
 	case !slices.Contains(r.db.Tables.NodeInfo(node.ID).Abilities, ability):
-		return nil, farm.Refused("Node %s cannot show screens: its agent is older than consoles are; update it",
+		return nil, farm.Refused("The agent of node %s does not support consoles; update it",
 			node.Name)
 	case !r.nodes.HasContact(node.ID):
-		return nil, farm.Refused("Node %s does not call this replica of the controller: it cannot be asked from here",
+		return nil, farm.Refused("Node %s has no contact with this replica of the controller; try again",
 			node.Name)
 	}
 	return inst, nil

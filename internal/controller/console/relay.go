@@ -51,7 +51,8 @@ func (r *Relay) Count() int {
 // Families returns the metrics of the consoles.
 func (r *Relay) Families() []metric.Family {
 	return []metric.Family{
-		metric.GaugeFamily("buildyard_consoles", "Console sessions that are open or wait for their node",
+		metric.GaugeFamily("buildyard_consoles",
+			"Console sessions that are open or wait for a connection from their node",
 			func() float64 { return float64(r.Count()) }),
 		metric.CounterFamily("buildyard_console_sessions_total", "Console sessions that a node has connected",
 			&r.connected),

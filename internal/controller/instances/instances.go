@@ -97,7 +97,8 @@ func (s *Instances) Modify(
 		return err
 	}
 	if err := s.o.EndSave(ctx, w, had.ID, now); err != nil { // the reconciler tries it again
-		s.db.Log.WarnContext(ctx, "save not ended", "request", had.ID, "error", err)
+		s.db.Log.WarnContext(ctx, "ending the save of a terminated instance failed; retrying", "request", had.ID,
+			"error", err)
 	}
 	return nil
 }

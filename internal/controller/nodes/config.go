@@ -152,7 +152,7 @@ func (f *Config) applyDrain(node *farm.Node, now time.Time) error {
 		node.Draining = nil
 		if f.DrainReason != nil || f.DrainFor != nil {
 			return farm.Refused(
-				"Node %s is not drained; a reason or a deadline for that needs drain_mode to be true as well",
+				"Node %s is not drained: drain_reason and a drain deadline require drain_mode true",
 				node.Name)
 		}
 		return nil

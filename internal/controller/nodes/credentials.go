@@ -70,7 +70,7 @@ func (n *Nodes) VerifyCredential(credential string) error {
 			return nil
 		}
 	}
-	return farm.Errorf(farm.CodeUnauthenticated, "the credential of no node")
+	return farm.Errorf(farm.CodeUnauthenticated, "the credential does not belong to a node")
 }
 
 // AuthorizeDownload authorizes a caller to load agent packages: it must have the join token, or be a

@@ -141,7 +141,7 @@ var (
 func (l *fakeLink) Authenticate(id, credential string) (*farm.Node, error) {
 	node, _, ok := l.nodes.db.Tables.Nodes.Get(id)
 	if !ok || node.Credential != digest(credential) {
-		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node or wrong credential")
+		return nil, farm.Errorf(farm.CodeUnauthenticated, "unknown node ID or wrong credential")
 	}
 	return node, nil
 }

@@ -110,5 +110,6 @@ func TestJoinToken(t *testing.T) {
 	if err := n.VerifyCredential(is.Credential); err != nil {
 		t.Error(err)
 	}
-	wantRefused(t, n.VerifyCredential(n.JoinToken()), farm.CodeUnauthenticated, "the credential of no node")
+	wantRefused(t, n.VerifyCredential(n.JoinToken()), farm.CodeUnauthenticated,
+		"the credential does not belong to a node")
 }

@@ -69,7 +69,7 @@ func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []b
 		return err
 	}
 	if s.opts.Files == nil {
-		return farm.Errorf(farm.CodeUnavailable, "This controller has no registry that could keep results of scans")
+		return farm.Errorf(farm.CodeUnavailable, "This controller has no registry to store host scan results")
 	}
 
 	lock := s.locks.of(node.ID)
@@ -80,7 +80,7 @@ func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []b
 		return err
 	}
 	if old != nil && summary.Scanned.Before(old.Scanned) {
-		return farm.Errorf(farm.CodeConflict, "There are newer results of this node, of %s",
+		return farm.Errorf(farm.CodeConflict, "Newer host scan results of this node exist, of %s",
 			old.Scanned.Format(time.RFC3339))
 	}
 	scan := &record.NodeScan{NodeScanSummary: summary, Place: otherPlace(old), Sum: digest(packed)}
@@ -94,7 +94,7 @@ func (s *Scans) Put(ctx context.Context, summary api.NodeScanSummary, packed []b
 	}
 	err = w.Commit(ctx, store.Put(s.db.Tables.Scans, node.ID, scan, store.IfRev(rev)))
 	if errors.Is(err, store.ErrConflict) {
-		return farm.Errorf(farm.CodeConflict, "Other results of this node came at the same time")
+		return farm.Errorf(farm.CodeConflict, "The host scan results of this node were changed concurrently; try again")
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func (s *Scans) Get(ctx context.Context, id string) (*record.NodeScan, []byte, e
 		failed = err
 	}
 	return nil, nil, farm.Unavailable(failed,
-		"The registry does not have these results as they came; the next ones of the node take their place")
+		"The host scan results at the registry are missing or damaged; the next report of the node replaces them")
 }
 
 // List returns the summaries of the last results of all nodes that have some, in the order of their

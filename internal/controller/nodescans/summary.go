@@ -27,9 +27,9 @@ func validate(s *api.NodeScanSummary) error {
 	}
 	switch {
 	case s.Scanned.IsZero():
-		return farm.Invalid("scanned", "is required: a time such as 2026-01-31T12:00:00Z")
+		return farm.Invalid("scanned", "is required: want a time such as 2026-01-31T12:00:00Z")
 	case s.Scanned.After(s.Received.Add(maxClockSkew)):
-		return farm.Invalid("scanned", "is in the future: the clock of the host is wrong")
+		return farm.Invalid("scanned", "is in the future: check the clock of the host")
 	}
 	for _, t := range []*time.Time{&s.Scanned, &s.Database, &s.LastScan} {
 		*t = t.UTC()

@@ -51,7 +51,7 @@ func (r *Reconciler) runJobs(ctx context.Context) {
 			continue
 		}
 		if err := j.Do(ctx, r.term, now); err != nil && ctx.Err() == nil {
-			r.db.Log.WarnContext(ctx, "prune failed", "what", j.Name, "error", err)
+			r.db.Log.WarnContext(ctx, "pruning expired records failed", "what", j.Name, "error", err)
 		}
 	}
 }

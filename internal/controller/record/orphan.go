@@ -20,4 +20,4 @@ type OrphanedVM struct {
 }
 
 // ErrNotOrphaned is the error for a VM that is not, or no longer, an orphaned one of its node.
-var ErrNotOrphaned = errors.New("not orphaned")
+var ErrNotOrphaned = errors.New("the VM is not orphaned")

@@ -62,7 +62,7 @@ func checkTemplate(ctx context.Context, s *Saves, r *checkedRequest) (err error)
 func checkName(_ context.Context, _ *Saves, r *checkedRequest) error {
 	if name := r.NewTemplateName; !r.createsTemplate() && name != "" && name != r.detail.Name {
 		return farm.Refused(
-			"new_template_name %s and target_vm_id do not agree: that template is called %s; give one of them",
+			"new_template_name %s does not match target_vm_id, which has the template name %s: leave one of them out",
 			name, r.detail.Name)
 	}
 	return nil
@@ -70,7 +70,8 @@ func checkName(_ context.Context, _ *Saves, r *checkedRequest) error {
 
 func checkArch(_ context.Context, _ *Saves, r *checkedRequest) error {
 	if from, to := r.inst.Template.Arch, r.detail.Arch; from != "" && to != "" && from != to {
-		return farm.Refused("Template %s is for %s, the instance is for %s", r.detail.Name, to, from)
+		return farm.Refused("Architecture mismatch: template %s is for %s, the instance is for %s", r.detail.Name, to,
+			from)
 	}
 	return nil
 }
@@ -78,7 +79,7 @@ func checkArch(_ context.Context, _ *Saves, r *checkedRequest) error {
 func checkTag(_ context.Context, _ *Saves, r *checkedRequest) error {
 	has := func(v api.TemplateVersion) bool { return v.Tag == r.Tag }
 	if slices.ContainsFunc(remaining(r.detail.Versions, r.SaveOptions), has) {
-		return farm.Refused("Template %s has the tag %s already", r.detail.Name, r.Tag)
+		return farm.Refused("Template %s already has the tag %s", r.detail.Name, r.Tag)
 	}
 	return nil
 }

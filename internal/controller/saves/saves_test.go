@@ -109,21 +109,22 @@ func TestCreate(t *testing.T) {
 		{"target and its name", into(templateID, named("base")), ""},
 		{
 			"target and another name", into(templateID, named("other")),
-			"new_template_name other and target_vm_id do not agree: that template is called base; give one of them",
+			"new_template_name other does not match target_vm_id, which has the template name base: leave one of " +
+				"them out",
 		},
-		{"tag that exists", into(templateID, tagged("v2")), "Template base has the tag v2 already"},
+		{"tag that exists", into(templateID, tagged("v2")), "Template base already has the tag v2"},
 		{"the tag that is reverted", into(templateID, tagged("v2"), revert("")), ""},
 		{"an older tag that is reverted", into(templateID, tagged("v1"), revert("v1")), ""},
 		{"a newer tag that is reverted too", into(templateID, tagged("v2"), revert("v1")), ""},
-		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base has the tag v1 already"},
+		{"a tag that stays", into(templateID, tagged("v1"), revert("v2")), "Template base already has the tag v1"},
 		{"unknown revert tag", into(templateID, revert("v9")), ""},
 		{
 			"unknown revert tag and a tag that exists", into(templateID, tagged("v2"), revert("v9")),
-			"Template base has the tag v2 already",
+			"Template base already has the tag v2",
 		},
 		{
 			"a revert tag alone", into(templateID, tagged("v2"), func(r *Request) { r.RevertTag = "v2" }),
-			"Template base has the tag v2 already",
+			"Template base already has the tag v2",
 		},
 		{
 			"a revert that is denied",

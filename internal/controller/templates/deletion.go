@@ -36,7 +36,8 @@ func (t *Templates) Delete(ctx context.Context, id string) error {
 	err = t.deleteAtRegistry(ctx, id)
 	if err == nil || farm.CodeOf(err) == farm.CodeNotFound { // else it may have been carried out
 		if e := t.endDeletion(context.WithoutCancel(ctx), t.db.Store, key, d, err == nil); e != nil {
-			t.db.Log.WarnContext(ctx, "recording the deletion of a template failed; retrying", "template",
+			t.db.Log.WarnContext(ctx, "recording the deletion of a template failed; retrying",
+				"template",
 				id, "error", e)
 		}
 	}

@@ -59,8 +59,9 @@ func (t *Templates) resolveKnown(
 	cause, _ := errors.AsType[*farm.Error](unreachable)
 	known, _, ok := t.db.Tables.KnownTemplates.Get(strings.ToLower(id))
 	if !ok {
-		return none, "", farm.Refused(
-			"Template %s is not in the controller's records, and the registry cannot be queried: %s", id, cause.Message)
+		return none, "",
+			farm.Refused("Template %s is not in the controller's records, and the registry cannot be queried: %s", id,
+				cause.Message)
 	}
 	picked, err := pickVersion(known.Detail(strings.ToLower(id)), tag, number)
 	if err != nil {

@@ -67,7 +67,8 @@ func (s *server) adopt(r *rest.Request) (any, error) {
 		p.Required("action")
 	}
 	if n := len(ask.VMs); p.Has("vms") && (n == 0 || n > adoption.MaxVMs) {
-		p.Fail("vms", "must have 1 to %d elements; without it all of the node are meant", adoption.MaxVMs)
+		p.Fail("vms", "must have 1 to %d elements; leave it out to select all orphaned VMs of the node",
+			adoption.MaxVMs)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
