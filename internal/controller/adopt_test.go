@@ -235,7 +235,7 @@ func TestAdoptRefuses(t *testing.T) {
 		id := keys(known)[0]
 		keep := adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{id}}
 		a.contact()
-		c.adopt(keep, adoption.OutcomeRefused, "its node has not yet said what it is")
+		c.adopt(keep, adoption.OutcomeRefused, "the node has not yet reported details of the VM")
 		ending := known[id]
 		ending.Ending = true
 		a.tellAll(map[string]api.InventoryDetail{id: ending})
@@ -245,11 +245,11 @@ func TestAdoptRefuses(t *testing.T) {
 		a.contact()
 		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{a.held[1].VMID}},
 			adoption.OutcomeRefused,
-			"it does not say which instance it was")
+			"the VM has no instance ID and claim")
 		a.held = append(a.held, api.InventoryItem{InstanceID: "../x", Claim: "x"})
 		a.contact()
 		c.adopt(adoption.Request{Node: a.id, Action: adoption.Keep, VMs: []string{"../x"}}, adoption.OutcomeRefused,
-			"it does not say which instance it was")
+			"the VM has no instance ID and claim")
 		a.held = a.held[:2]
 		a.contact()
 		c.adopt(adoption.Request{Node: b.id, Action: adoption.Keep, VMs: []string{id}}, adoption.OutcomeRefused,

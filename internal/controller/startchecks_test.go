@@ -65,13 +65,14 @@ func TestStartChecks(t *testing.T) {
 func TestSaveChecks(t *testing.T) {
 	inCloud(t, func(t *testing.T, c *cloud) {
 		denied := false
-		c.stop()
-		c.start(Options{Rights: func(context.Context, string) (*api.CallerRights, error) {
+		rights := func(context.Context, string) (*api.CallerRights, error) {
 			if denied {
 				return &api.CallerRights{Managed: true}, nil
 			}
 			return nil, nil
-		}})
+		}
+		c.stop()
+		c.start(Options{Rights: rights})
 		a := c.join("one", 1)
 		id := c.mustStart(StartRequest{})[0]
 		o := a.take(api.OrderStart)

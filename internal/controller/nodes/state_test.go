@@ -46,6 +46,9 @@ func (s *testStates) reconcile(id string, after time.Duration, want farm.NodeSta
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if err := s.testNodes.db.UpToDate(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
 	if n := s.node(id); n.State != want || n.StateReason != reason {
 		s.t.Errorf("after %s: %s: %q, want %s: %q", after, n.State, n.StateReason, want, reason)
 	}

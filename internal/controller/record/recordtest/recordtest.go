@@ -2,7 +2,7 @@
 //
 // It does not run a controller: nothing but the test changes the records.
 //
-// Invariant: each database has a store of its own, which ends with the test.
+// Invariant: each database has a separate store, which ends with the test.
 package recordtest
 
 import (
