@@ -101,7 +101,7 @@ func (n *testNodes) addNode(info farm.NodeInfo) string {
 	n.t.Helper()
 	id := n.join(api.JoinRequest{Name: "one", Host: "10.0.0.1"}).NodeID
 	node := n.node(id).Clone()
-	node.State, info.NodeID = farm.NodeActive, id
+	node.State, node.StateReason, node.StateSince, info.NodeID = farm.NodeActive, "", time.Time{}, id
 	n.commit(store.Put(n.db.Tables.Nodes, id, node, store.Any), store.Put(n.db.Tables.Infos, id, &info, store.Any))
 	return id
 }
