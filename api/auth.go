@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Routes of the handshake that turns a user key into a session.
+// Routes of the handshake that turns an API key into a session.
 const (
 	PathHand  = "/tap/v1/hand"
 	PathShake = "/tap/v1/shake"
@@ -39,7 +39,7 @@ type Session struct {
 	Token     string `json:"token"`
 }
 
-// Key is an entry of the list of user keys.
+// Key is an entry of the list of API keys.
 type Key struct {
 	ID         string    `json:"id"`
 	Groups     []string  `json:"groups"`
@@ -47,7 +47,7 @@ type Key struct {
 	Created    time.Time `json:"created"`
 }
 
-// NewKey is the parameters of a new user key. The response's body is the private key (base64 of PKCS#1 DER on
+// NewKey is the parameters of a new API key. The response's body is the private key (base64 of PKCS#1 DER on
 // one line) if no public key was given.
 type NewKey struct {
 	ID        string   `json:"id"`

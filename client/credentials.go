@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Credentials authenticate the caller of requests: RootToken, Bearer and UserKey return some. One value may
+// Credentials authenticate the caller of requests: RootToken, Bearer and APIKey return some. One value may
 // serve many clients and goroutines. A certificate is not among them: it belongs to the connection
 // (Options.TLS).
 type Credentials interface {

@@ -17,7 +17,22 @@ type (
 	//
 	// Deprecated: use MACFilter.
 	MACUse = MACFilter
+
+	// UserKey is the former name of APIKey.
+	//
+	// Deprecated: use APIKey.
+	UserKey = APIKey
 )
+
+// ParseUserKey calls ParseAPIKey.
+//
+// Deprecated: use ParseAPIKey.
+func ParseUserKey(id, private string) (*APIKey, error) { return ParseAPIKey(id, private) }
+
+// LoadUserKey calls LoadAPIKey.
+//
+// Deprecated: use LoadAPIKey.
+func LoadUserKey(id, file string) (*APIKey, error) { return LoadAPIKey(id, file) }
 
 // TemplateHolders calls TemplateNodes.
 //

@@ -58,7 +58,7 @@ func (e *Error) Unwrap() []error {
 // Cause returns why the service was unreachable; nil if it responded.
 func (e *Error) Cause() error { return e.cause }
 
-// OfHandshake reports whether a call failed because its credentials, a user key, yielded no session.
+// OfHandshake reports whether a call failed because its credentials, an API key, yielded no session.
 func (e *Error) OfHandshake() bool { return e.Path == api.PathHand || e.Path == api.PathShake }
 
 // CodeOf returns the code of an error; "" if it is not from a call.

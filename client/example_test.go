@@ -118,9 +118,9 @@ func ExampleController_Save() {
 	// Output: next done
 }
 
-// A program of a CI system uses a user key. The client makes a handshake, and again when the session expires.
-func ExampleLoadUserKey() {
-	key, err := client.LoadUserKey("ci", "ci.key") // as "buildyard key create ci --out ci.key" made it
+// A program of a CI system uses an API key. The client makes a handshake, and again when the session expires.
+func ExampleLoadAPIKey() {
+	key, err := client.LoadAPIKey("ci", "ci.key") // as "buildyard key create ci --out ci.key" made it
 	if err != nil {
 		fmt.Println("there is no such file here")
 		return

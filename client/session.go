@@ -24,7 +24,7 @@ const (
 	leastLife   = time.Second
 )
 
-// session is the session of a user key with one service.
+// session is the session of an API key with one service.
 type session struct {
 	mu     sync.Mutex
 	bearer redacted          // zero: none
@@ -91,7 +91,7 @@ func (s *session) refused(value string) {
 
 // handshake opens sessions of a key with a service.
 type handshake struct {
-	key *UserKey
+	key *APIKey
 	to  Target
 }
 
@@ -111,13 +111,14 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 	cipher, err := decode64(string(sealed))
 	if err != nil {
 		return redacted{}, h.fail(ErrForeign, api.PathHand,
-			"%s answers a handshake with what is none: is it the address of a %s?", h.to.Address, h.to.Kind)
+			"the response of %s to a handshake is invalid: check that it is the address of a %s", h.to.Address,
+			h.to.Kind)
 	}
 	secret, err := rsa.DecryptOAEP(sha256.New(), nil, h.key.private, cipher, nil)
 	if err != nil {
 		return redacted{}, h.fail(ErrUnauthenticated, api.PathHand,
-			"the %s at %s does not take the user key %q: it is not known there, "+
-				"has expired, or was deleted, or the private key that was given is not that of the user key %q",
+			"the %s at %s does not accept the API key %q: it does not exist there, has expired or was deleted, "+
+				"or the given private key is not that of the API key %q; check both, or create another key",
 			h.to.Kind, h.to.Address, h.key.id, h.key.id)
 	}
 	raw, err := h.post(ctx, api.PathShake, api.ShakeRequest{ID: h.key.id, Secret: string(secret)})
@@ -130,8 +131,9 @@ func (h handshake) shake(ctx context.Context) (redacted, error) {
 	var data bytes.Buffer
 	if json.Unmarshal(raw, &answer) != nil || !bytes.HasPrefix(answer.Data, []byte("{")) ||
 		json.Compact(&data, answer.Data) != nil {
-		return redacted{}, h.fail(ErrForeign, api.PathShake, "the session that %s answers has another form",
-			h.to.Address)
+		return redacted{},
+			h.fail(ErrForeign, api.PathShake, "the session of %s has an unknown form: update this program",
+				h.to.Address)
 	}
 	return hide(base64.StdEncoding.EncodeToString(data.Bytes())), nil
 }
@@ -172,18 +174,18 @@ func (h handshake) refusal(resp *http.Response, path string, answer []byte) *Err
 	switch {
 	case code == ErrUnauthenticated:
 		e = h.fail(code, path,
-			"the %s at %s does not take the user key %q: it is not known there, has expired, or was deleted or made "+
-				"again", h.to.Kind, h.to.Address, h.key.id)
+			"the %s at %s does not accept the API key %q: it does not exist there, has expired, or was deleted or "+
+				"created again; check the ID, or create another key", h.to.Kind, h.to.Address, h.key.id)
 	case code == ErrUnsupported:
 		e = h.fail(code, path,
-			"the %s at %s knows no user keys: its version is older, or they are switched off there "+
-				"(SVC_ENABLE_API_KEYS)", h.to.Kind, h.to.Address)
+			"the %s at %s does not support API keys: its version is older, or they are disabled there; "+
+				"set SVC_ENABLE_API_KEYS=true there, or use another credential", h.to.Kind, h.to.Address)
 	case foreign && code != ErrUnavailable:
 		e = h.fail(ErrForeign, path, "%s answers, but not as a %s does (%s)", h.to.Address, h.to.Kind, resp.Status)
 	case foreign || strings.TrimSpace(envelope.Message) == "":
-		e = h.fail(code, path, "the %s at %s gives no session (%s)", h.to.Kind, h.to.Address, resp.Status)
+		e = h.fail(code, path, "the %s at %s did not open a session (%s)", h.to.Kind, h.to.Address, resp.Status)
 	default:
-		e = h.fail(code, path, "the %s at %s gives no session: %s", h.to.Kind, h.to.Address, envelope.Message)
+		e = h.fail(code, path, "the %s at %s did not open a session: %s", h.to.Kind, h.to.Address, envelope.Message)
 	}
 	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	return e

@@ -24,7 +24,7 @@ type WaitError struct {
 
 func (e *WaitError) Error() string {
 	if e.Reason == "" {
-		return fmt.Sprintf("%s is %s and gives no reason", e.What, e.State)
+		return fmt.Sprintf("%s is %s without a reason", e.What, e.State)
 	}
 	return fmt.Sprintf("%s is %s: %s", e.What, e.State, e.Reason)
 }

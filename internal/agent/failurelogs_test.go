@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/hv"
 	"github.com/buildyard/buildyard/internal/hv/sim"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 // desk receives files, and records where the agent's own log is sent.
@@ -105,7 +105,7 @@ func TestLogOfAFailedStart(t *testing.T) {
 		w.desk.fail(nil)
 		time.Sleep(2 * time.Minute)
 		name, text := w.desk.only(t)
-		if m := metric.ReadValues(w.agent.Families()); m["buildyard_node_failure_logs_total{ok}"] != 1 ||
+		if m := metrictest.Values(w.agent.Families()); m["buildyard_node_failure_logs_total{ok}"] != 1 ||
 			m["buildyard_node_failure_logs_total{failed}"] != 0 {
 			t.Error("it is not counted")
 		}
@@ -136,7 +136,7 @@ func TestLogIsGivenUp(t *testing.T) {
 		if w.desk.tried() != tries {
 			t.Error("it is tried for ever")
 		}
-		if m := metric.ReadValues(w.agent.Families()); m["buildyard_node_failure_logs_total{failed}"] != 1 {
+		if m := metrictest.Values(w.agent.Families()); m["buildyard_node_failure_logs_total{failed}"] != 1 {
 			t.Error("it is not counted")
 		}
 	})

@@ -23,7 +23,7 @@ func TestGrow(t *testing.T) {
 		"by the user": {machine: &api.Machine{DiskBytes: 8 << 30, KeepFileSys: true}},
 		"cannot": {
 			machine: &api.Machine{DiskBytes: 8 << 30}, broken: errors.New("no resize2fs"), grown: 1,
-			message: "start VM: the VM has a disk of 8.0 GiB, but the guest does not use all of it: no resize2fs. " +
+			message: "start VM: the VM has a disk of 8 GiB, but the guest does not use all of it: no resize2fs. " +
 				"Set skip_container_resize to start the VM anyway",
 		},
 	} {

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 // wantFigures compares some of the node's metrics.
 func (w *world) wantFigures(want map[string]float64) {
 	w.t.Helper()
-	got := metric.ReadValues(slices.Concat(w.agent.Families(), w.cache.Families()))
+	got := metrictest.Values(slices.Concat(w.agent.Families(), w.cache.Families()))
 	for name, n := range want {
 		if v, ok := got[name]; !ok || v != n {
 			w.t.Errorf("%s is %v (%t), want %v", name, v, ok, n)
@@ -35,7 +35,7 @@ func TestMetricsOfANode(t *testing.T) {
 			"buildyard_node_scripts_total{timeout}": 0,
 			"buildyard_node_polls_total{failed}":    0, "buildyard_node_reports_total{failed}": 0,
 		})
-		got := metric.ReadValues(w.agent.Families())
+		got := metrictest.Values(w.agent.Families())
 		if got["buildyard_node_polls_total{ok}"] < 2 || got["buildyard_node_reports_total{ok}"] == 0 ||
 			got["buildyard_node_last_poll_age_seconds"] > 6 {
 			t.Errorf("%v", got)

@@ -198,7 +198,7 @@ var onlys = []only{
 	},
 	{
 		[]string{"internal/sched"},
-		[]string{"std", "internal/farm"},
+		[]string{"std", "internal/bytesize", "internal/farm"},
 		"decisions are pure: they need the domain and nothing else",
 	},
 	{[]string{"internal/filter"}, []string{"std"}, "one language for all who filter, so that it brings nothing along"},

@@ -46,7 +46,7 @@ func pack(raw, buf []byte) ([]byte, Frame, error) {
 // below f.Raw. The result may be stored itself.
 func Unpack(f Frame, stored, buf []byte) ([]byte, error) {
 	if len(stored) != f.Stored || sha256.Sum256(stored) != f.Sum {
-		return nil, corrupt("frame at %d is not what its hash says", f.Offset)
+		return nil, corrupt("frame at %d does not match its hash", f.Offset)
 	}
 	if f.Codec == CodecRaw {
 		return stored, nil

@@ -116,7 +116,7 @@ func (p *PartReader) fill() error {
 		return fmt.Errorf("read part: %w", err)
 	}
 	if sha256.Sum256(buf) != f.Sum {
-		return corrupt("frame %d of the part is not what its hash says", p.next)
+		return corrupt("frame %d of the part does not match its hash", p.next)
 	}
 	p.next++
 	p.ready = buf

@@ -1,5 +1,5 @@
 // Package bytesize parses sizes of command lines and settings ("1024B", "10KB", "140MiB", "4G") and
-// formats sizes for people. Units are powers of 1024; KB and KiB are the same.
+// formats sizes for people. Units are powers of 1024; KiB and KiB are the same.
 //
 // It is not for sizes on the wire, which are plain numbers of bytes.
 //
@@ -9,6 +9,7 @@ package bytesize
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -62,7 +63,7 @@ func Parse(field, text string, bare int64) (int64, error) {
 	return n * unit, nil
 }
 
-// Format formats a number of bytes for people: "0 B", "1.5 GiB".
+// Format formats a number of bytes for people: "0 B", "1.5 GiB", "64 MiB".
 func Format(n int64) string {
 	names := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	value, at := float64(n), 0
@@ -70,8 +71,8 @@ func Format(n int64) string {
 		value /= 1024
 		at++
 	}
-	if at == 0 {
-		return fmt.Sprintf("%d B", n)
+	if value == math.Trunc(value) {
+		return fmt.Sprintf("%.0f %s", value, names[at])
 	}
 	return fmt.Sprintf("%.1f %s", value, names[at])
 }

@@ -27,8 +27,8 @@ func TestParse(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45.0 GiB", 1 <<
-		60: "1024.0 PiB"} {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 45 << 30: "45 GiB", 1 <<
+		60: "1024 PiB"} {
 		if got := bytesize.Format(n); got != want {
 			t.Errorf("Format(%d) = %q, want %q", n, got, want)
 		}

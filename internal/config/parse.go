@@ -30,7 +30,7 @@ var sizeUnits = map[string]int64{
 }
 
 // ParseSize parses a number of bytes with its unit: 1024B, 10KB, 140MB, 45GB, 2TiB. Units are powers
-// of 1024 in either case, KB and KiB alike; the number is whole and not negative. A size over the
+// of 1024 in either case, KiB and KiB alike; the number is whole and not negative. A size over the
 // largest int64 is an error.
 func ParseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "bBiIkKmMgGtT")
@@ -190,7 +190,7 @@ func percent(text string) error {
 func sizeFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseSize(text); err != nil || n < lo {
-			return fmt.Errorf("a size of at least %d MiB", lo>>20)
+			return fmt.Errorf("a size of at least %s", bytesize.Format(lo))
 		}
 		return nil
 	}
@@ -239,7 +239,7 @@ func daysBetween(lo, hi time.Duration) func(string) error {
 func megabytesFrom(lo int64) func(string) error {
 	return func(text string) error {
 		if n, err := ParseMegabytes(text); err != nil || n < lo {
-			return fmt.Errorf("a number of MiB, or a size, of at least %d MiB", lo>>20)
+			return fmt.Errorf("a number of MiB, or a size, of at least %s", bytesize.Format(lo))
 		}
 		return nil
 	}

@@ -256,9 +256,9 @@ var caller = Table{
 		Key: RootToken, Flag: "root-token", File: "token-file", Kind: Secret,
 		Help: "root token; prefer the environment, or the file that " + RootToken + "_FILE names",
 	},
-	{Key: ClientKeyID, Flag: "key-id", Kind: String, Help: "API key ID"},
+	{Key: ClientKeyID, Flag: "api-key-id", Kind: String, Help: "API key ID"},
 	{
-		Key: ClientKeyString, Flag: "key-string", File: "key-file", Kind: SecretText, Private: true,
+		Key: ClientKeyString, Flag: "api-key-string", File: "api-key-file", Kind: SecretText, Private: true,
 		Help: "private key of that API key, base64 or PEM; prefer the environment or a file",
 	},
 	{

@@ -403,7 +403,7 @@ func TestManyNodesFinishing(t *testing.T) {
 		defer stop()
 		for _, a := range nodes {
 			if len(a.cacheJobs()) != 1 {
-				t.Fatal("a node has no errand")
+				t.Fatal("a node has no cache job")
 			}
 			for i := range 10 {
 				a.tellCacheJob(api.CacheJobStatus{ID: id, Stage: api.CacheJobWorking, Progress: float64(i) / 10})

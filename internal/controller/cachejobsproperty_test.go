@@ -75,7 +75,7 @@ func (j *cacheJobJudge) outcome(rev int64, id string, cacheJobs map[string]farm.
 	case again:
 		j.blame(rev, "the outcome %s came twice", id)
 	case !there || !of.Open():
-		j.blame(rev, "the outcome %s came when its errand was over", id)
+		j.blame(rev, "the outcome %s came when its cache job was over", id)
 	}
 }
 

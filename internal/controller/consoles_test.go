@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller/console"
 	"github.com/buildyard/buildyard/internal/controller/nodelink"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 // wire is the remote end of a connection: messages that it sends are returned by the connection's
@@ -171,7 +171,7 @@ func TestConsoleCarriesBothWays(t *testing.T) {
 			t.Errorf("the node hears %q", got)
 		}
 		time.Sleep(70 * time.Second) // an idle screen stays
-		shown := metric.ReadValues(c.Consoles.Families())["buildyard_console_sessions_total"]
+		shown := metrictest.Values(c.Consoles.Families())["buildyard_console_sessions_total"]
 		if n := c.Consoles.Count(); n != 1 || shown != 1 {
 			t.Errorf("%d consoles are open, %v were shown", n, shown)
 		}

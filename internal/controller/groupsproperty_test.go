@@ -236,6 +236,6 @@ func TestTwoHalvesOfALoop(t *testing.T) {
 			t.Fatal(err)
 		}
 		there.faults.Mend()
-		wantRefused(t, <-late, farm.CodeRefused, "loop: b -> a -> b")
+		wantRefused(t, <-late, farm.CodeRefused, "cycle: b -> a -> b")
 	})
 }

@@ -72,7 +72,7 @@ func TestWaitingInstancesAreLimited(t *testing.T) {
 		second.stop()
 		c.limited(limits)
 		start(c, "key a", 1, fmt.Sprintf(mine, 3, 1))
-		start(c, "", 4, "There are 5 instances that wait for a node, and 4 more are asked for; the limit is 8 "+
+		start(c, "", 4, "There are 5 instances that wait for a node, and 4 more are requested; the limit is 8 "+
 			"(setting SVC_MAX_WAITING): try again later")
 		if n := c.tables.Instances.Len(); n != 5 {
 			t.Errorf("%d instances, want 5", n)

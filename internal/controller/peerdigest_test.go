@@ -172,7 +172,7 @@ func TestAddressesOfUnknownVMsElsewhere(t *testing.T) {
 		_, err = c.Start(t.Context(), StartRequest{
 			TemplateID: templateID, Count: 1, Options: farm.StartOptions{Priority: 1, MACAddress: o.Start.Machine.MAC},
 		})
-		if err == nil || !strings.Contains(err.Error(), "an orphaned VM has it") {
+		if err == nil || !strings.Contains(err.Error(), "in use by an orphaned VM") {
 			t.Errorf("asked for: %v", err)
 		}
 	})

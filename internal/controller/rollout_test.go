@@ -9,7 +9,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 	"github.com/buildyard/buildyard/internal/store/mem"
 )
 
@@ -59,7 +59,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 				t.Fatal("another one is told while they pull")
 			}
 		}
-		figures := metric.ReadValues(c.Families())
+		figures := metrictest.Values(c.Families())
 		if figures["buildyard_rollout_nodes"] != 2 || figures["buildyard_cache_jobs_open{distribute}"] != 1 ||
 			figures["buildyard_cache_job_nodes_pending{distribute}"] != 6 {
 			t.Errorf("%v", figures)
@@ -71,7 +71,7 @@ func TestFewNodesPullAtATime(t *testing.T) {
 		if len(second) != 2 {
 			t.Fatalf("%d nodes are told when two are over", len(second))
 		}
-		figures = metric.ReadValues(c.Families())
+		figures = metrictest.Values(c.Families())
 		if figures["buildyard_cache_job_nodes_pending{distribute}"] != 4 ||
 			figures["buildyard_cache_job_nodes_total{distribute,ok}"] != 1 ||
 			figures["buildyard_cache_job_nodes_total{distribute,failed}"] != 1 ||

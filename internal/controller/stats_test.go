@@ -10,7 +10,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/controller/usage"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 func TestStatsOfAnEmptyCloud(t *testing.T) {
@@ -193,7 +193,7 @@ func TestControllerFamilies(t *testing.T) {
 			_, _ = c.Link.Poll(ctx, a.cred, req, 10*time.Second)
 		}()
 		synctest.Wait()
-		got := metric.ReadValues(c.Families())
+		got := metrictest.Values(c.Families())
 		for name, want := range map[string]float64{
 			"buildyard_node_polls_waiting": 1, "buildyard_queue_depth": 1, "buildyard_capacity_vms": 1,
 			"buildyard_capacity_used_vms":       1,

@@ -239,7 +239,7 @@ func TestDeafAgents(t *testing.T) {
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})
 			time.Sleep(updateReportTime / 2)
 		}
-		c.wantNodeState(deaf, farm.NodeActive, "knows no updates")
+		c.wantNodeState(deaf, farm.NodeActive, "does not support updates")
 		for time.Since(begun) < agentupdate.UpdateTimeout-time.Minute {
 			c.wantNodeState(stuck, farm.NodeUpdating, "becomes")
 			stuck.hears(&api.UpdateStatus{ID: u.ID, Stage: api.UpdateWaiting, Message: "a script"})

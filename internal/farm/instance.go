@@ -329,7 +329,7 @@ func (i *Instance) VCPU() int {
 	return i.Template.CPUs
 }
 
-// VRAM returns the memory that the instance uses, in MB.
+// VRAM returns the memory that the instance uses, in MiB.
 func (i *Instance) VRAM() int {
 	if i.Options.MemoryMB > 0 {
 		return i.Options.MemoryMB

@@ -117,7 +117,7 @@ func validateUSB(devices []USBDevice) error {
 			return Refuse("USB device %q: a location such as 1-2.3 (bus 1, port 2, port 3 of the hub there)",
 				d.Location)
 		case seen[d.Location]:
-			return Refuse("USB device %s is asked for twice", d.Location)
+			return Refuse("USB device %s is requested twice", d.Location)
 		}
 		seen[d.Location] = true
 	}

@@ -63,11 +63,6 @@ const (
 	SavedDisks   SaveStep = "disks"  // the deltas are in their files
 )
 
-// SaveSteps are all steps of a save with Suspend.
-func SaveSteps() []SaveStep {
-	return []SaveStep{SavePrepared, SavePaused, SaveFrozen, SavedState, SavedGuest, SavedDisks}
-}
-
 // Saved is what Save made. The files are synced.
 type Saved struct {
 	Disks []SavedDisk   // one for each disk of the Spec
@@ -150,7 +145,7 @@ func (c Compat) Check(here Compat) error {
 // Validate returns an ErrRefused for a save that no driver could do.
 func (s SaveSpec) Validate() error {
 	if !filepath.IsAbs(s.Dir) {
-		return Refuse("a save goes to an absolute directory, not to %q", s.Dir)
+		return Refuse("invalid directory %q of a save: want an absolute path", s.Dir)
 	}
 	return nil
 }

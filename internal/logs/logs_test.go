@@ -15,7 +15,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 // target is a registry that records the rows it receives.
@@ -195,7 +195,7 @@ func TestOutage(t *testing.T) {
 
 // metrics returns the metrics of a shipper.
 func metricsText(s *Shipper) string {
-	m := metric.ReadValues(Families(map[string]*Shipper{"central": s}))
+	m := metrictest.Values(Families(map[string]*Shipper{"central": s}))
 	return fmt.Sprintf("%.0f sent, %.0f lost, %.0f wait", m["buildyard_log_lines_sent_total{central}"],
 		m["buildyard_log_lines_dropped_total{central}"], m["buildyard_log_lines_waiting{central}"])
 }

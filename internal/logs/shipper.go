@@ -18,7 +18,7 @@ const (
 	maxLines   = 10000   // and their number
 	maxLine    = 64 << 10
 	batchLines = 500                    // that are sent in one request
-	batchBytes = 256 << 10              // and their bytes; twice that as JSON, and proxies accept 1 MB
+	batchBytes = 256 << 10              // and their bytes; twice that as JSON, and proxies accept 1 MiB
 	batchEvery = 500 * time.Millisecond // how long a line waits for others
 	sendLimit  = 15 * time.Second
 	lastLimit  = 2 * time.Second // to send the rest when the process ends

@@ -1,7 +1,5 @@
 package metric
 
-import "strings"
-
 // Kind is the kind of a family.
 type Kind string
 
@@ -83,23 +81,4 @@ func (r *Results) Family(name, help string) Family {
 		s.Value(r.OK.Value(), OK)
 		s.Value(r.Failed.Value(), Failed)
 	}}
-}
-
-// ReadValues returns the values of families, as name or name{label,label}; for a histogram its
-// count. It is for tests.
-func ReadValues(families []Family) map[string]float64 {
-	out := map[string]float64{}
-	for _, f := range families {
-		name := func(labels []string) string {
-			if len(labels) == 0 {
-				return f.Name
-			}
-			return f.Name + "{" + strings.Join(labels, ",") + "}"
-		}
-		f.Read(&Series{
-			Value:        func(v float64, labels ...string) { out[name(labels)] = v },
-			Distribution: func(d Distribution, labels ...string) { out[name(labels)] = float64(d.Count) },
-		})
-	}
-	return out
 }

@@ -232,9 +232,9 @@ func (w *world) user(id string, permissions ...string) *client.Controller {
 	if err == nil {
 		key, err = w.API.CreateKey(w.t.Context(), api.NewKey{ID: id, TTL: 3600, Groups: []string{id}})
 	}
-	var creds *client.UserKey
+	var creds *client.APIKey
 	if err == nil {
-		creds, err = client.ParseUserKey(id, key.Reveal())
+		creds, err = client.ParseAPIKey(id, key.Reveal())
 	}
 	var c *client.Controller
 	if err == nil {

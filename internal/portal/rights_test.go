@@ -55,7 +55,7 @@ func newVisitor(t *testing.T, settings map[string]string) *visitor {
 	v.grant("")
 	private, err := v.API.CreateKey(t.Context(), api.NewKey{ID: "ann", TTL: 3600, Groups: []string{"ci"}})
 	ok()
-	key, err := client.ParseUserKey("ann", private.Reveal())
+	key, err := client.ParseAPIKey("ann", private.Reveal())
 	ok()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", v.URL(), nil)
 	ok()

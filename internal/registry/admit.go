@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -95,8 +96,9 @@ func (r *Registry) admitReservation(caller string, free int64) error {
 	}
 	if reserved, most := r.reservedBy(caller), r.mostReserved(free); reserved > 0 && reserved >= most {
 		return farm.Busy(retryPush,
-			"Your unfinished pushes reserve %d MiB, the limit per caller: %d %% of the free space (setting %s); "+
-				"finish or abort some, or try again later", reserved/mib, r.o.MaxReservation, settingReservation)
+			"Your unfinished pushes reserve %s, the limit per caller: %d %% of the free space (setting %s); "+
+				"finish or abort some, or try again later", bytesize.Format(reserved), r.o.MaxReservation,
+			settingReservation)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/farm"
 	"github.com/buildyard/buildyard/internal/layout"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 func TestCollection(t *testing.T) {
@@ -65,7 +65,7 @@ func TestCollection(t *testing.T) {
 	}
 	_ = r.Revert(t.Context(), Ref{ID: idA})
 	gone(1)
-	figures := metric.ReadValues(r.Families())
+	figures := metrictest.Values(r.Families())
 	for name, want := range map[string]float64{
 		"buildyard_registry_pushes_total": 4, "buildyard_registry_gc_layers_total": 2,
 		"buildyard_registry_templates": 2, "buildyard_registry_versions": 1, "buildyard_registry_layers": 1,
@@ -117,7 +117,7 @@ func TestTwoCollectAtOnce(t *testing.T) {
 	if stats, err := r.Stats(t.Context()); err != nil || stats.Layers != 0 {
 		t.Errorf("%d layers, %v", stats.Layers, err)
 	}
-	if n := metric.ReadValues(r.Families())["buildyard_registry_gc_layers_total"]; n != 1 {
+	if n := metrictest.Values(r.Families())["buildyard_registry_gc_layers_total"]; n != 1 {
 		t.Errorf("%v layers were collected", n)
 	}
 }

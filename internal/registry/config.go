@@ -21,8 +21,8 @@ import (
 // node can ever start is refused when it is pushed, not when a user waits for an instance.
 const (
 	maxCores    = 512
-	minRAM      = 64       // MB
-	maxRAM      = 16 << 20 // MB
+	minRAM      = 64       // MiB
+	maxRAM      = 16 << 20 // MiB
 	maxDrives   = 64
 	maxCards    = 8
 	maxPorts    = 256 // rules of one card

@@ -11,7 +11,7 @@ import (
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 func openScrubbing(t *testing.T, base string, rate int64) *Registry {
@@ -34,7 +34,7 @@ func TestScrubFindsAFlippedBit(t *testing.T) {
 		time.Sleep(time.Hour)
 		for range 2 { // before and after a restart
 			damaged := r.Status().Damaged
-			if n := metric.ReadValues(r.Families())["buildyard_registry_damaged_layers"]; n != 1 {
+			if n := metrictest.Values(r.Families())["buildyard_registry_damaged_layers"]; n != 1 {
 				t.Errorf("%v damaged layers are counted", n)
 			}
 			if len(damaged) != 1 || damaged[0].ID != idA || *damaged[0].Version != 0 ||

@@ -100,7 +100,7 @@ func (c Caller) Is() bool { return c.Identity.Method != "" }
 // IsNode reports whether the caller is a node: it may do only what its orders allow.
 func (c Caller) IsNode() bool { return c.Identity.Method == auth.ByNode }
 
-// KeyHas reports whether the user key that a node joined with allows a permission.
+// KeyHas reports whether the API key that a node joined with allows a permission.
 func (c Caller) KeyHas(p farm.Permission) bool {
 	return c.rules == nil || c.rules.KeyAllows(c.Identity, p)
 }

@@ -304,11 +304,11 @@ func TestScoreWords(t *testing.T) {
 		want  string
 	}{
 		{Score{}, "has nothing of the template, 0 % full"},
-		{Score{Missing: 2_500_000_000}, "has nothing of the template (2.5 GB missing), 0 % full"},
+		{Score{Missing: 2_500_000_000}, "has nothing of the template (2.3 GiB missing), 0 % full"},
 		{Score{Locality: VersionCached, Load: 500_000}, "has the version, 50 % full"},
 		{
 			Score{Locality: VersionPulled, Missing: 4e9, Fallback: 1},
-			"in the fallback group, pulls the version already (4.0 GB missing), 0 % full",
+			"in the fallback group, pulls the version already (3.7 GiB missing), 0 % full",
 		},
 		{
 			Score{Locality: OlderCached, Failures: 3, Fallback: 2},

@@ -7,7 +7,7 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// reservedRAM is what a node keeps for itself in resource mode, in MB.
+// reservedRAM is what a node keeps for itself in resource mode, in MiB.
 const reservedRAM = 2048
 
 // cpuOvercommit is the number of virtual CPUs per core in resource mode.
@@ -82,8 +82,8 @@ func loads(h farm.Hypervisor) farm.StateRequirements {
 	}
 }
 
-// Limits returns the virtual CPUs and the memory in MB that a node offers in
-// resource mode: its overrides, else twice its cores and its memory minus 2 GB.
+// Limits returns the virtual CPUs and the memory in MiB that a node offers in
+// resource mode: its overrides, else twice its cores and its memory minus 2 GiB.
 func Limits(n *farm.Node, info *farm.NodeInfo) (vcpu, memoryMB int) {
 	vcpu, memoryMB = info.CPUs*cpuOvercommit, max(0, info.MemoryMB-reservedRAM)
 	if n.VCPUOverride > 0 {
@@ -146,7 +146,7 @@ func (n *node) recount() {
 // isClosed reports whether the node accepts nothing at all now.
 func (n *node) isClosed() bool { return n.Unschedulable != "" || !n.fits(constraints{}) }
 
-// memoryLeft returns the memory in MB of the largest VM that may fit.
+// memoryLeft returns the memory in MiB of the largest VM that may fit.
 func (n *node) memoryLeft() int {
 	whole := math.MaxInt
 	if n.MemoryMB > 0 {

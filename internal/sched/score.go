@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"strings"
+
+	"github.com/buildyard/buildyard/internal/bytesize"
 )
 
 // Locality is how much of a version is on a node.
@@ -74,7 +76,7 @@ func (s Score) where() string {
 		OlderCached: "has another version of the template", NothingCached: "has nothing of the template",
 	}[s.Locality]
 	if s.Missing > 0 {
-		text += fmt.Sprintf(" (%.1f GB missing)", float64(s.Missing)/1e9)
+		text += fmt.Sprintf(" (%s missing)", bytesize.Format(s.Missing))
 	}
 	return text
 }

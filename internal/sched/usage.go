@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Load is the capacity of a node that VMs use: their number, virtual CPUs and memory in MB.
+// Load is the capacity of a node that VMs use: their number, virtual CPUs and memory in MiB.
 type Load struct {
 	VMs      int
 	VCPU     int

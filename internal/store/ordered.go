@@ -6,7 +6,7 @@ import (
 	"sort"
 )
 
-// chunkMax bounds a chunk: a write copies one chunk and the list of chunks, about 10 KB at 100,000 keys.
+// chunkMax bounds a chunk: a write copies one chunk and the list of chunks, about 10 KiB at 100,000 keys.
 const chunkMax = 128
 
 // sortedMap is an immutable map sorted by key: a list of short sorted chunks. Reading needs no lock, a copy of the

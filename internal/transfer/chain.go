@@ -11,6 +11,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
@@ -48,9 +49,10 @@ func checkLayers(f api.PullFile) error {
 	}
 	if indexes > blob.MaxIndexes {
 		return farm.Refused(
-			"%s is stored in %d layers whose indexes have %d MiB together: want at most %d MiB; push it as a whole, "+
-				"or try again when the registry has put the layers together", f.Name, len(f.Layers), indexes>>20,
-			blob.MaxIndexes>>20)
+			"%s is stored in %d layers whose indexes have %s together: want at most %s; push it as a whole, "+
+				"or try again when the registry has put the layers together", f.Name, len(f.Layers),
+			bytesize.Format(indexes),
+			bytesize.Format(blob.MaxIndexes))
 	}
 	return nil
 }

@@ -447,7 +447,7 @@ func TestIndexesTogether(t *testing.T) {
 	}
 	_, err := s.pull(t.Context(), t, transfer.PullOptions{Dir: t.TempDir()})
 	if farm.CodeOf(err) != farm.CodeRefused ||
-		!strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64 MiB together") {
+		!strings.Contains(err.Error(), "stored in 2 layers whose indexes have 64.0 MiB together") {
 		t.Errorf("%v", err)
 	}
 }

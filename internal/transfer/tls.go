@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// TLSOptions are the options --insecure, --cert, --key and --cacert of a client.
+// TLSOptions are the options --skip-tls-verification, --client-cert, --client-key and --ca-cert of a client.
 type TLSOptions struct {
 	Insecure bool   // do not check the registry's certificate
 	Cert     string // PEM file of the client certificate
@@ -18,7 +18,7 @@ type TLSOptions struct {
 
 // TLSConfig reads the files that the options name.
 func TLSConfig(o TLSOptions) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // requested by --insecure
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.Insecure} //nolint:gosec // an option of the caller
 	if (o.Cert == "") != (o.Key == "") {
 		return nil, fmt.Errorf("a client certificate requires a certificate file and a key file")
 	}

@@ -33,7 +33,7 @@ type feature string
 const (
 	always  feature = ""
 	guarded feature = "authentication"
-	keyed   feature = "user keys"
+	keyed   feature = "API keys"
 	managed feature = "rights on single resources"
 	vouched feature = "an identity provider"
 )

@@ -98,7 +98,7 @@ func (a *access) features() []string {
 	if a == nil {
 		return nil
 	}
-	return []string{"authentication", "user keys"}
+	return []string{"authentication", "API keys"}
 }
 
 // settings are those of every service. But for the root token, permissions count.
@@ -136,9 +136,12 @@ func (a *access) arguments(c *cloud) []string {
 	case a == nil:
 		return nil
 	case a.kind == byKey:
-		return []string{"--api-key-id", user, "--api-key", a.file(c.name + ".key")}
+		return []string{"--api-key-id", user, "--api-key-file", a.file(c.name + ".key")}
 	case a.kind == byCertificate:
-		return []string{"--cacert", a.file("ca.pem"), "--cert", a.file("caller.pem"), "--key", a.file("caller.key")}
+		return []string{
+			"--ca-cert", a.file("ca.pem"), "--client-cert", a.file("caller.pem"), "--client-key",
+			a.file("caller.key"),
+		}
 	}
 	return []string{"--token-file", a.file("root.token")}
 }
@@ -236,7 +239,7 @@ func (a *access) asRoot(p *proxy, registry bool) (administration, error) {
 
 // opened keeps a key for the sessions at a service.
 func (a *access) opened(p *proxy, private string) error {
-	key, err := client.ParseUserKey(user, private)
+	key, err := client.ParseAPIKey(user, private)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.opens[p.address] = key

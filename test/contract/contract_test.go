@@ -62,7 +62,7 @@ func TestEveryRouteIsInTheFile(t *testing.T) {
 }
 
 // everything is all that routes of authentication may need.
-var everything = []string{"authentication", "user keys", "resource permissions", "identity provider"}
+var everything = []string{"authentication", "API keys", "resource permissions", "identity provider"}
 
 // authRoutes returns the routes of authentication of a service where some of that is on.
 func authRoutes(service farm.Service, on []string) []rest.Route {
@@ -71,7 +71,7 @@ func authRoutes(service farm.Service, on []string) []rest.Route {
 		switch what {
 		case "authentication":
 			o.Grants, o.Logins, o.Root = &auth.GrantTable{}, &auth.LoginCookies{}, &auth.RootToken{}
-		case "user keys":
+		case "API keys":
 			o.Keys, o.Tap = &auth.Keys{}, &auth.TAP{}
 		case "resource permissions":
 			o.Resources = true

@@ -36,7 +36,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	fs.StringVar(&o.save, "record", "", "file for one response of each route and shape, for testdata/responses.jsonl")
 	fs.BoolVar(&o.keep, "keep", false, "keep data and logs")
 	fs.BoolVar(&o.auth, "auth", false,
-		"with authentication: once each with the root token, a user key and a client certificate")
+		"with authentication: once each with the root token, an API key and a client certificate")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}

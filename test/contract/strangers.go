@@ -227,7 +227,7 @@ func (st *stage) short(ctx context.Context) (c *cloud, done func() error, err er
 	}
 	c = &cloud{
 		name: "short", stage: st, proxies: []*proxy{front},
-		vars: vars{"template": st.clouds["split"].vars["template"], "token": k.JoinToken()},
+		vars: vars{"template": st.clouds["split"].vars["template"], "token": k.Nodes.JoinToken()},
 	}
 	return c, done, err
 }

@@ -228,7 +228,7 @@ func (s *site) user(ctx context.Context, name string, transport http.RoundTrippe
 }
 
 // key makes an API key whose only group has every permission at both services, unless some are given.
-func (s *site) key(ctx context.Context, name, group string, permissions ...string) (*client.UserKey, error) {
+func (s *site) key(ctx context.Context, name, group string, permissions ...string) (*client.APIKey, error) {
 	for _, address := range []string{s.controller, s.registry} {
 		if err := s.grant(ctx, address, group, permissions); err != nil {
 			return nil, err
@@ -243,7 +243,7 @@ func (s *site) key(ctx context.Context, name, group string, permissions ...strin
 	if err != nil {
 		return nil, err
 	}
-	return client.ParseUserKey(name, made.Reveal())
+	return client.ParseAPIKey(name, made.Reveal())
 }
 
 // grant returns a group those of the permissions that a service has; no permissions are all of them.

@@ -75,7 +75,7 @@ func (c caller) with(value string) caller {
 
 // as returns the caller with an API key at some services, by sessions that are renewed when they
 // end.
-func (c caller) as(key *client.UserKey, addresses ...string) (caller, error) {
+func (c caller) as(key *client.APIKey, addresses ...string) (caller, error) {
 	services := map[string]*client.Controller{} // credentials are sent to the address that they are for
 	for _, address := range addresses {
 		service, err := client.NewController(address, client.Options{Credentials: key, Transport: c.by.Transport})

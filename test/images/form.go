@@ -183,16 +183,20 @@ func template(ctx context.Context, d *made) (_ opened, err error) {
 	if err := pushAll(ctx, server.URL, first, second, d.raw); err != nil {
 		return opened{}, err
 	}
-	t, err := disk.OpenTemplate(base, templateID, "")
+	storage, err := disk.OpenStorage(base)
 	if err != nil {
 		return opened{}, err
 	}
+	t, err := storage.Open(templateID, "")
+	if err != nil {
+		return opened{}, errors.Join(err, storage.Close())
+	}
 	if len(t.Disks) != 1 || t.TemplateVersion.Tag != "v2" {
 		return opened{}, errors.Join(fmt.Errorf("it has %d disks in tag %q", len(t.Disks), t.TemplateVersion.Tag),
-			t.Close())
+			t.Close(), storage.Close())
 	}
 	closed := func() error {
-		return errors.Join(t.Close(), stop(), os.Remove(first), os.Remove(second), os.RemoveAll(base))
+		return errors.Join(t.Close(), storage.Close(), stop(), os.Remove(first), os.Remove(second), os.RemoveAll(base))
 	}
 	return opened{t.Disks[0], t.Disks[0].Size, closed}, nil
 }

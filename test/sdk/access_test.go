@@ -40,7 +40,7 @@ type accessMethods interface {
 	SetResources(context.Context, string, []api.Resource) error
 }
 
-// access calls services with authentication, as the root user and with a user key.
+// access calls services with authentication, as the root user and with an API key.
 func (x *tour) access(made *calls) {
 	as := func(service farm.Service, at string, creds client.Credentials) (methods accessMethods, err error) {
 		o := client.Options{Transport: made, Credentials: creds}
@@ -62,7 +62,7 @@ func (x *tour) access(made *calls) {
 		x.ok(root.SetPermissionGroup(x.Context(),
 			api.PermissionGroup{Name: "g", Permissions: []string{"view_permissions"}}))
 		x.ok(root.SetResources(x.Context(), "g", []api.Resource{on}))
-		key, err := client.ParseUserKey("ci", private.Reveal())
+		key, err := client.ParseAPIKey("ci", private.Reveal())
 		x.ok(err)
 		user, err := as(service, server.URL, key)
 		x.ok(err)

@@ -54,14 +54,14 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // keyed creates a service with the key ci, and the credentials of that key.
-func keyed(t *testing.T, o servicetest.Options) (*servicetest.Service, *client.UserKey) {
+func keyed(t *testing.T, o servicetest.Options) (*servicetest.Service, *client.APIKey) {
 	t.Helper()
 	s := servicetest.New(o)
 	private, err := s.Add("ci", "builders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := client.ParseUserKey("ci", private)
+	key, err := client.ParseAPIKey("ci", private)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestARefusedSessionIsRenewedOnce(t *testing.T) {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || e.Code != client.ErrUnauthenticated || !e.OfHandshake() ||
 		!strings.Contains(e.Message,
-			`does not take the user key "ci": it is not known there, has expired, or was deleted`) {
+			`does not accept the API key "ci": it does not exist there, has expired or was deleted`) {
 		t.Errorf("a deleted key: %v", err)
 	}
 	if s.Hands.Load() != 3 || s.Shakes.Load() != 2 || s.Refused.Load() != 2 {
@@ -262,7 +262,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	s, key := keyed(t, servicetest.Options{})
 	another, err := s.Add("another")
 	must(t, err)
-	swapped, err := client.ParseUserKey("ci", another)
+	swapped, err := client.ParseAPIKey("ci", another)
 	must(t, err)
 	says := func(status int, text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -272,14 +272,14 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		h    http.Handler
-		key  *client.UserKey
+		key  *client.APIKey
 		code client.Code
 		says string
 	}{
-		"another's private key": {s, swapped, client.ErrUnauthenticated, "is not that of the user key \"ci\""},
+		"another's private key": {s, swapped, client.ErrUnauthenticated, "is not that of the API key \"ci\""},
 		"an older service": {says(404,
-			`{"status":"FAIL","message":"No such route"}`), key, client.ErrUnsupported, "knows no user keys"},
-		"a page":       {says(200, "<html>"), key, client.ErrForeign, "is it the address of a controller"},
+			`{"status":"FAIL","message":"No such route"}`), key, client.ErrUnsupported, "does not support API keys"},
+		"a page":       {says(200, "<html>"), key, client.ErrForeign, "check that it is the address of a controller"},
 		"another page": {says(500, "<html>"), key, client.ErrForeign, "not as a controller does"},
 		"too many": {
 			says(429, `{"status":"FAIL","message":"Too many failed attempts"}`), key,
@@ -385,7 +385,7 @@ func TestReadyTokensAndCertificates(t *testing.T) {
 		},
 		"ready token":         {client.Bearer(" a.b.c\n"), client.TLS{CAFile: ca}, "job", auth.ByOIDC},
 		"root token":          {client.RootToken(servicetest.Root), client.TLS{CAFile: ca}, "root", auth.ByRoot},
-		"user key":            {key, client.TLS{CAFile: ca}, "ci", auth.ByKey},
+		"API key":             {key, client.TLS{CAFile: ca}, "ci", auth.ByKey},
 		"key and certificate": {key, client.TLS{CAFile: ca, CertFile: mine, KeyFile: mineKey}, "ci", auth.ByKey},
 		"nothing":             {nil, client.TLS{CAFile: ca}, "", ""},
 	} {
@@ -408,7 +408,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	c := through(t, s, client.RootToken(servicetest.Root))
 	made, err := c.CreateKey(t.Context(), api.NewKey{ID: "third", TTL: 60, Groups: []string{}})
 	must(t, err)
-	if _, err := client.ParseUserKey("third", made.Reveal()); err != nil {
+	if _, err := client.ParseAPIKey("third", made.Reveal()); err != nil {
 		t.Error(err)
 	}
 	kc := through(t, s, key)
@@ -426,7 +426,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		client.Options{Credentials: client.RootToken(servicetest.Root)},
 		client.Options{Credentials: client.Bearer("hidden-jwt")},
 		struct{ inner any }{client.RootToken(servicetest.Root)},
-		struct{ inner *client.UserKey }{key},
+		struct{ inner *client.APIKey }{key},
 		struct{ inner client.PrivateKey }{made},
 	}
 	for _, thing := range things {
@@ -439,7 +439,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		text.Info("x", "thing", thing)
 	}
 	for _, bad := range []string{private[:200], "hidden-text", "-----BEGIN hidden-text"} {
-		_, err := client.ParseUserKey("ci", bad)
+		_, err := client.ParseAPIKey("ci", bad)
 		fmt.Fprintln(&out, err)
 	}
 	fmt.Fprintln(&out, groups(t, through(t, s, client.RootToken("another root token"))),
@@ -490,24 +490,24 @@ func TestFormsOfPrivateKeys(t *testing.T) {
 		"a text":               {"what?", "neither"},
 		"long":                 {strings.Repeat("A", 1<<20), "longer"},
 	} {
-		_, err := client.ParseUserKey("ci", tc.text)
+		_, err := client.ParseAPIKey("ci", tc.text)
 		if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := client.ParseUserKey("", line); err == nil {
+	if _, err := client.ParseAPIKey("", line); err == nil {
 		t.Error("an empty id is taken")
 	}
 	file := filepath.Join(t.TempDir(), "key")
 	must(t, os.WriteFile(file, []byte(line), 0o600))
-	if k, err := client.LoadUserKey("ci", file); err != nil || k.ID() != "ci" {
+	if k, err := client.LoadAPIKey("ci", file); err != nil || k.ID() != "ci" {
 		t.Error(err)
 	}
 	must(t, os.Chmod(file, 0o640))
-	if _, err := client.LoadUserKey("ci", file); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := client.LoadAPIKey("ci", file); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that others can read: %v", err)
 	}
-	if _, err := client.LoadUserKey("ci", file+"x"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := client.LoadAPIKey("ci", file+"x"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 }
@@ -547,7 +547,7 @@ func TestKeysAndRights(t *testing.T) {
 		must(t, err)
 		private, err := c.CreateKey(ctx, api.NewKey{ID: "ci+1", TTL: 3600, Groups: []string{"a"}})
 		must(t, err)
-		if _, err := client.ParseUserKey("ci+1", private.Reveal()); err != nil {
+		if _, err := client.ParseAPIKey("ci+1", private.Reveal()); err != nil {
 			t.Error(err)
 		}
 		must(t, c.UpdateKey(ctx, client.KeyChange{ID: "ci+1", Groups: []string{"a", "b"}, TTL: 7200}))

@@ -40,7 +40,7 @@ func upgrade(b *builds, dir string, a arrangement) group {
 	}
 	add("running instances stay on the old agents", true, c.running)
 	add("idempotency key", true, c.idempotency)
-	add("user key and permissions", true, c.userKey)
+	add("API key and permissions", true, c.apiKey)
 	add("events", true, c.eventLog)
 	add("start on an old agent", true, c.startAnother)
 	add("pending instance starts on an old agent", true, c.pending)
@@ -306,8 +306,8 @@ func (c *cloud) idempotency(ctx context.Context) (string, error) {
 	return "a repeated start returns the instance of before", err
 }
 
-// userKey uses a key of before, and finds its permissions enforced.
-func (c *cloud) userKey(ctx context.Context) (string, error) {
+// apiKey uses a key of before, and finds its permissions enforced.
+func (c *cloud) apiKey(ctx context.Context) (string, error) {
 	flags := []string{"--controller", "http://" + c.controller, "--key-id", "ci", "--key-file", c.file("ci.key")}
 	for _, p := range []programs{c.b.old, c.b.new} {
 		if _, err := c.command(ctx, p.path("buildyard"),

@@ -73,7 +73,7 @@ func (c *cloud) makeTemplates(ctx context.Context) error {
 // ownToken is a file with the root token that only its owner can read, which commands require.
 func (c *cloud) ownToken() string { return c.file("own-token") }
 
-// makeAccess makes groups, a user key and its permissions.
+// makeAccess makes groups, an API key and its permissions.
 func (c *cloud) makeAccess(ctx context.Context) error {
 	for _, line := range [][]string{
 		{"group", "create", "builders", "--description", "old machines"},

@@ -84,9 +84,9 @@ func (h Dir) Update() string { return filepath.Join(h.dir, "update.json") }
 // UpdateKeys is the file of the public keys that agent packages must be signed with.
 func (h Dir) UpdateKeys() string { return filepath.Join(h.dir, "update.pub") }
 
-// UserKey is the file of the private key of the user key that the node joined with, unless its
+// KeyFile is the file of the private key of the API key that the node joined with, unless its
 // owner stores that in another file.
-func (h Dir) UserKey() string { return filepath.Join(h.dir, "user.key") }
+func (h Dir) KeyFile() string { return filepath.Join(h.dir, "user.key") }
 
 // Sockets is the directory of the running agent's sockets; only its owner can access it.
 func (h Dir) Sockets() string { return filepath.Join(h.dir, "run") }
@@ -113,13 +113,13 @@ type Identity struct {
 	Capacity   int                  `json:"capacity,omitempty"` // 0: the controller's default
 	Reserve    bytesize.DiskReserve `json:"reserve"`
 	TLS        TLS                  `json:"tls,omitzero"`
-	Key        *Key                 `json:"key,omitempty"` // the user key that it joined with; nil: none
+	Key        *Key                 `json:"key,omitempty"` // the API key that it joined with; nil: none
 
 	VLANs      []string `json:"vlans,omitempty"`       // see hv.ParseVLANs
 	VLANUplink string   `json:"vlan_uplink,omitempty"` // network device for those without a bridge
 }
 
-// Key names a user key and the file of its private key.
+// Key names an API key and the file of its private key.
 type Key struct {
 	ID   string `json:"id"`
 	File string `json:"file"`
@@ -180,7 +180,7 @@ func (h Dir) SetIdentity(id Identity) error {
 
 // ClearIdentity removes the node's identity; a missing one is not an error.
 func (h Dir) ClearIdentity() error {
-	for _, file := range []string{h.UserKey(), h.lastErrorFile(), h.identity()} {
+	for _, file := range []string{h.KeyFile(), h.lastErrorFile(), h.identity()} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove identity: %w", err)
 		}

@@ -94,14 +94,15 @@ func (c *Client) WithAuthorization(authorize func(*http.Request) error) *Client 
 // credentials.
 var joinErrors = map[farm.Code]string{
 	farm.CodeUnauthenticated: `The controller does not accept the token; "buildyard node token" prints the right one`,
-	farm.CodeNotFound:        "Nothing there takes nodes; is this the controller's address? A registry has another one",
+	farm.CodeNotFound: "No controller at this address; check the address and the port (a registry has another " +
+		"one)",
 }
 
 // The messages for a join without a token that the controller rejects.
 const (
-	unknownKeyText = "The controller does not take this user key, or knows no user keys; join with the join token " +
-		"(--token-file)"
-	missingTokenText = `--token-file or --token is required, or a user key (--api-key-id and --api-key-file): ` +
+	unknownKeyText = "The controller does not accept this API key, or does not support API keys; check the key, or " +
+		"join with the join token (--token-file)"
+	missingTokenText = `--token-file or --token is required, or an API key (--api-key-id and --api-key-file): ` +
 		`the controller refuses anonymous joins; "buildyard node token" prints the token on the controller's machine`
 )
 

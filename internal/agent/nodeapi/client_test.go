@@ -84,7 +84,7 @@ func TestErrorsHaveCodes(t *testing.T) {
 // TestJoinExplains: mistakes of a joining node are explained in a sentence.
 func TestJoinExplains(t *testing.T) {
 	for status, want := range map[int]string{
-		401: "does not accept the token", 404: "is this the controller's address?", 400: "tea",
+		401: "does not accept the token", 404: "check the address and the port", 400: "tea",
 	} {
 		c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -117,7 +117,7 @@ func TestJoinAsSomebody(t *testing.T) {
 		return farm.Errorf(farm.CodeUnauthenticated, "no such key")
 	})
 	for want, join := range map[string]*nodeapi.Client{
-		"does not take this user key": as, "no such key": shy, "--token-file or --token is required": c,
+		"does not accept this API key": as, "no such key": shy, "--token-file or --token is required": c,
 	} {
 		if _, err := join.Join(t.Context(), api.JoinRequest{}); farm.CodeOf(err) != farm.CodeUnauthenticated ||
 			!strings.Contains(err.Error(), want) {

@@ -1,8 +1,8 @@
 // Package registrytoken authenticates a node to the registry of its cloud: with the node token that
-// its controller issues for one purpose, which it requests and renews, otherwise with the user key
+// its controller issues for one purpose, which it requests and renews, otherwise with the API key
 // that the node joined with, otherwise anonymously, where the registry needs no authentication.
 //
-// It knows neither the content of a token nor how a user key is used.
+// It knows neither the content of a token nor how an API key is used.
 //
 // Invariant: requests to a registry without authentication wait for an unavailable controller no
 // longer than for one request, and transfers there continue.
@@ -66,7 +66,7 @@ type Credentials interface {
 type Options struct {
 	// Ask requests a token from the controller.
 	Ask    func(ctx context.Context, purpose api.TokenPurpose) (api.RegistryTokenResponse, error)
-	Own    Credentials  // the node's user key; nil: none
+	Own    Credentials  // the node's API key; nil: none
 	Logger *slog.Logger // nil: no log
 }
 

@@ -81,7 +81,7 @@ func (s *scene) want(shown string, taken bool) {
 	}
 }
 
-// key is the node's user key.
+// key is the node's API key.
 type key struct{ renewed int }
 
 func (*key) Authorize(r *http.Request, _ string) error {

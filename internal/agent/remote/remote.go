@@ -30,7 +30,7 @@ type Registry struct {
 	TLS  datadir.TLS `json:"tls,omitzero"`
 
 	// Credentials: the names of files, which contain the secrets.
-	KeyID     string `json:"key_id,omitempty"` // of a user key
+	KeyID     string `json:"key_id,omitempty"` // of an API key
 	KeyFile   string `json:"key_file,omitempty"`
 	TokenFile string `json:"token_file,omitempty"` // of the root user
 }

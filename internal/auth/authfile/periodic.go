@@ -14,7 +14,7 @@ const seldom = time.Hour
 // Jobs returns the background jobs for the keys of a directory. Used nonces need none.
 func (f *Dir) Jobs(keys *auth.Keys, signer *auth.Signer) []periodic.Job {
 	return []periodic.Job{
-		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
+		{What: "API keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
 			_, err := keys.Sweep(ctx)
 			return err
 		}},

@@ -159,7 +159,7 @@ func (s *Stores) Jobs(keys *auth.Keys) []periodic.Job {
 			_, err := s.Sweep(ctx, time.Now())
 			return err
 		}},
-		{What: "user keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
+		{What: "API keys that have expired", Every: seldom, Do: func(ctx context.Context) error {
 			_, err := keys.Sweep(ctx)
 			return err
 		}},

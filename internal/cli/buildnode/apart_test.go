@@ -123,7 +123,7 @@ func TestNodesOfARegistryElsewhere(t *testing.T) {
 	}
 }
 
-// keyPair creates the key pair of a user key as a client does.
+// keyPair creates the key pair of an API key as a client does.
 func keyPair(t *testing.T) (private, public string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -137,7 +137,7 @@ func keyPair(t *testing.T) (private, public string) {
 	return base64.StdEncoding.EncodeToString(x509.MarshalPKCS1PrivateKey(key)), base64.StdEncoding.EncodeToString(der)
 }
 
-// addKey adds the user key nodes to a service.
+// addKey adds the API key nodes to a service.
 func addKey(t *testing.T, address, root, public string) {
 	t.Helper()
 	creds := client.Options{Credentials: client.RootToken(root)}

@@ -90,7 +90,7 @@ func (b *progressBar) drawLocked(now time.Time) {
 	_, _ = fmt.Fprintf(b.w, "\r%-*s", b.columns-1, string(line[:min(len(line), b.columns-1)]))
 }
 
-// text is "push debian [=====>    ]  43%  1.2 GiB of 2.8 GiB  120.0 MiB/s  14s left".
+// text is "push debian [=====>    ]  43%  1.2 GiB of 2.8 GiB  120 MiB/s  14s left".
 func (b *progressBar) text(now time.Time) string {
 	share := 0.0
 	if b.total > 0 {

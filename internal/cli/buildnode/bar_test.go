@@ -22,7 +22,7 @@ func TestBar(t *testing.T) {
 	if len(lines) != 3 {
 		t.Errorf("%d lines in 15 s: %q", len(lines), lines)
 	}
-	if want := "push debian  50%  150.0 MiB of 300.0 MiB  10.0 MiB/s  15s left"; lines[len(lines)-1] != want {
+	if want := "push debian  50%  150 MiB of 300 MiB  10 MiB/s  15s left"; lines[len(lines)-1] != want {
 		t.Errorf("last line %q, want %q", lines[len(lines)-1], want)
 	}
 	out.Reset()

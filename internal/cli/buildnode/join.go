@@ -34,7 +34,7 @@ type JoinOptions struct {
 	TLS        datadir.TLS
 	UpdateKeys string // file with the trusted keys of agent packages; "": those of the controller at the first join
 	vlans      vlanFlags
-	key        *userKey // instead of the token; nil: none
+	key        *joinKey // instead of the token; nil: none
 }
 
 func joinCommand(g *globals) *cobra.Command {
@@ -52,7 +52,7 @@ given: name, groups, capacity, reserved space, VLANs, and the configuration by a
 Start the agent afterwards with "buildnode run".`,
 		Example: `  buildnode join http://controller.example:8090 --token-file token
   buildyard node token | buildnode join http://127.0.0.1:8090 --token-file -
-  buildnode join https://controller.example --cacert ca.pem --api-key-id nodes --api-key-file nodes.key
+  buildnode join https://controller.example --ca-cert ca.pem --api-key-id nodes --api-key-file nodes.key
   buildnode join https://controller.example --token-file token --groups mac,fast --reserve-space 45GB --capacity 4`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

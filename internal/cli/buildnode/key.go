@@ -1,6 +1,7 @@
 package buildnode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,48 +19,68 @@ import (
 	"github.com/buildyard/buildyard/internal/farm"
 )
 
-// keyOptions are the options for joining with an API key. They never come from the environment.
+// keyOptions are the options of an API key. They never come from the environment.
 type keyOptions struct {
 	id, text, file string
+	fileOrText     string // the flag --api-key, which --api-key-file and --api-key-string replace
 }
 
-// add adds the options of join to a command.
+// add adds the options to a command.
 func (k *keyOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&k.id, "api-key-id", "", "API key ID to join with, instead of the join token")
+	fs.StringVar(&k.id, "api-key-id", "", "API key ID, instead of a token")
 	fs.StringVar(&k.text, "api-key-string", "", "private key of that API key; visible to other users of this machine")
 	fs.StringVar(&k.file, "api-key-file", "", "private file with that private key; - reads standard input")
+	fs.StringVar(&k.fileOrText, "api-key", "", "private file with that private key, or the private key")
+	_ = fs.MarkHidden("api-key")
 }
 
 func (k *keyOptions) given() bool { return *k != keyOptions{} }
 
-// userKey is an API key of a node, and how it is stored.
-type userKey struct {
-	creds *client.UserKey
+// privateKey returns the file that has the private key, or its text.
+func (k *keyOptions) privateKey() (file, text string, err error) {
+	file, text = k.file, k.text
+	if k.fileOrText == "-" || isFile(k.fileOrText) {
+		file = cmp.Or(file, k.fileOrText)
+	} else {
+		text = cmp.Or(text, k.fileOrText)
+	}
+	if k.id == "" || (text == "") == (file == "") {
+		err = cli.Usage(errors.New("an API key requires --api-key-id and either --api-key-file or --api-key-string"))
+	}
+	return file, text, err
+}
+
+// joinKey is an API key of a node, and how it is stored.
+type joinKey struct {
+	creds *client.APIKey
 	file  string // its owner's file; "": the text is stored in the data directory
 	text  string
 }
 
 // read returns the key that the options name; nil without such options.
-func (k *keyOptions) read(in io.Reader) (*userKey, error) {
-	switch {
-	case !k.given():
+func (k *keyOptions) read(in io.Reader) (*joinKey, error) {
+	if !k.given() {
 		return nil, nil // no key, which is not an error
-	case k.id == "" || (k.text == "") == (k.file == ""):
-		return nil,
-			cli.Usage(errors.New("an API key requires --api-key-id and either --api-key-file or --api-key-string"))
 	}
-	key, err := &userKey{text: k.text}, error(nil)
-	if k.file != "" {
-		if key.text, err = config.ReadSecret(k.file, in); err != nil {
-			return nil, cli.Usage(fmt.Errorf("read --api-key-file %s: %w", k.file, err))
+	file, text, err := k.privateKey()
+	if err != nil {
+		return nil, err
+	}
+	key := &joinKey{text: text}
+	if file != "" {
+		if key.text, err = config.ReadSecret(file, in); err != nil {
+			return nil, cli.Usage(fmt.Errorf("read --api-key-file %s: %w", file, err))
 		}
 	}
-	if k.file != "" && k.file != "-" {
-		if key.file, err = absolute(k.file); err != nil {
+	if file != "" && file != "-" {
+		if key.file, err = absolute(file); err != nil {
 			return nil, err
 		}
 	}
-	if key.creds, err = client.ParseUserKey(k.id, key.text); err != nil {
+	if key.creds, err = client.ParseAPIKey(k.id, key.text); err != nil {
+		if k.fileOrText != "" && file == "" {
+			err = fmt.Errorf("%w; --api-key is not the name of a file either", err)
+		}
 		return nil, cli.Usage(err)
 	}
 	return key, nil
@@ -67,7 +88,7 @@ func (k *keyOptions) read(in io.Reader) (*userKey, error) {
 
 // readCredential reads the credential for joining: the join token, or an API key instead of it, or none
 // for a node that has a certificate, or where anonymous nodes may join.
-func readCredential(token tokenOptions, key keyOptions, in io.Reader) (text string, own *userKey, err error) {
+func readCredential(token tokenOptions, key keyOptions, in io.Reader) (text string, own *joinKey, err error) {
 	switch {
 	case token.given() && key.given():
 		err = cli.Usage(errors.New("--token and --api-key-id are mutually exclusive"))
@@ -81,26 +102,26 @@ func readCredential(token tokenOptions, key keyOptions, in io.Reader) (text stri
 
 // keep stores the key in an identity: the name of its file, which is one in the data directory when
 // the text was given without a file. An earlier key of the node is removed.
-func (k *userKey) keep(at datadir.Dir, id *datadir.Identity) error {
+func (k *joinKey) keep(at datadir.Dir, id *datadir.Identity) error {
 	id.Key = nil
 	if k != nil {
 		id.Key = &datadir.Key{ID: k.creds.ID(), File: k.file}
 	}
 	if k == nil || k.file != "" {
-		if err := os.Remove(at.UserKey()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(at.KeyFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove the API key: %w", err)
 		}
 		return nil
 	}
-	id.Key.File = at.UserKey()
+	id.Key.File = at.KeyFile()
 	if err := at.Make(); err != nil {
 		return err
 	}
-	return datadir.WriteFile(at.UserKey(), []byte(k.text+"\n"))
+	return datadir.WriteFile(at.KeyFile(), []byte(k.text+"\n"))
 }
 
 // authorizer returns a function that authenticates requests to the node's controller with an API key.
-func (k *userKey) authorizer(id datadir.Identity) (func(*http.Request) error, error) {
+func (k *joinKey) authorizer(id datadir.Identity) (func(*http.Request) error, error) {
 	controller, err := client.NewController(id.Controller, clientOptions(k.creds, id.TLS))
 	if err != nil {
 		return nil, err
@@ -134,7 +155,7 @@ type nodeKey struct {
 	tls datadir.TLS
 
 	mu         sync.Mutex // guards the fields below
-	creds      *client.UserKey
+	creds      *client.APIKey
 	registries map[string]*client.Registry // address -> client
 }
 
@@ -174,7 +195,7 @@ func (k *nodeKey) registry(address string) (*client.Registry, error) {
 	}
 	var err error
 	if k.creds == nil {
-		if k.creds, err = client.LoadUserKey(k.key.ID, k.key.File); err != nil {
+		if k.creds, err = client.LoadAPIKey(k.key.ID, k.key.File); err != nil {
 			return nil, farm.Errorf(farm.CodeUnauthenticated,
 				"The API key of this node cannot be used: %v; join again with it", err)
 		}

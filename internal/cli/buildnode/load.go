@@ -40,7 +40,9 @@ are Started, waits while they work, and terminates them. At the end it prints th
 calls and the errors. It terminates every instance that it started, also when it is interrupted, and
 fails when one is left.
 
-Profiles, each with the request pattern of one kind of plugin:` + profiles() + `
+Profiles, each with the request pattern of one kind of plugin:
+
+` + profiles() + `
 With --rate jobs start at that rate, whatever the controller does; without it each caller
 starts a job when its last one has ended.`,
 		Example: `  buildnode load --controller http://127.0.0.1:8090 --template ID --rate 50 --duration 1m
@@ -121,7 +123,7 @@ func (o *LoadOptions) access(controller string) (loadgen.Access, error) {
 	if access.TLS, err = transfer.TLSConfig(transfer.TLSOptions(o.TLS)); err != nil {
 		return access, err
 	}
-	creds, _, err := o.Login.credentials(o.In, false)
+	creds, _, err := o.Login.credentials(o.In)
 	if err != nil || creds == nil {
 		return access, err
 	}

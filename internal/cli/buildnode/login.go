@@ -22,26 +22,19 @@ import (
 
 // loginOptions are the credentials of the registry commands, in addition to a certificate.
 type loginOptions struct {
-	id    string // of an API key
-	key   string // its private key: a file, or the text itself
+	key   keyOptions
 	token string // file with the root token
 }
 
 func (l *loginOptions) add(fs *pflag.FlagSet) {
-	fs.StringVar(&l.id, "api-key-id", "", "API key ID")
-	fs.StringVar(&l.key, "api-key", "",
-		"private key of that API key: a private file, - for standard input, or the text (visible to other users of "+
-			"this machine)")
+	l.key.add(fs)
 	fs.StringVar(&l.token, "token-file", "", "private file with the root token; - reads standard input")
-	cli.MarkGlobal(fs, "api-key-id", "api-key", "token-file")
+	cli.MarkGlobal(fs, "api-key-id", "api-key-string", "api-key-file", "token-file")
 }
 
 // check rejects invalid combinations of options.
 func (l *loginOptions) check() error {
-	switch {
-	case (l.id == "") != (l.key == ""):
-		return cli.Usage(errors.New("--api-key-id and --api-key must be set together"))
-	case l.id != "" && l.token != "":
+	if l.key.given() && l.token != "" {
 		return cli.Usage(errors.New("--api-key-id and --token-file are mutually exclusive"))
 	}
 	return nil
@@ -52,15 +45,22 @@ func (l *loginOptions) keep(r *remote.Registry) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	if r.KeyID = l.id; l.key != "" && !isFile(l.key) {
-		return cli.Usage(
-			errors.New("--api-key: only a file name can be stored; write the private key to a private file"))
+	var file string
+	var err error
+	if l.key.given() {
+		if file, _, err = l.key.privateKey(); err != nil {
+			return err
+		}
+		if !isFile(file) {
+			return cli.Usage(errors.New("--api-key-file: only the name of an existing file can be stored; write the " +
+				"private key to a private file"))
+		}
 	}
 	if l.token == "-" {
 		return cli.Usage(errors.New("--token-file: only a file name can be stored"))
 	}
-	var err error
-	r.KeyFile, err = absolute(l.key)
+	r.KeyID = l.key.id
+	r.KeyFile, err = absolute(file)
 	if err == nil {
 		r.TokenFile, err = absolute(l.token)
 	}
@@ -75,9 +75,6 @@ func absolute(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
-// keptKey reports whether a private key is given as the name of its file.
-type keptKey bool
-
 // isFile reports whether a file with that name exists: a key is longer than any name.
 func isFile(name string) bool {
 	info, err := os.Stat(name)
@@ -88,15 +85,14 @@ func isFile(name string) bool {
 // the command line, otherwise those that the registry was added with; nil for none.
 func (o *registryOptions) credentials(r remote.Registry) (creds client.Credentials, as string, err error) {
 	if o.Login == (loginOptions{}) {
-		kept := loginOptions{id: r.KeyID, key: r.KeyFile, token: r.TokenFile}
-		return kept.credentials(o.In, true)
+		kept := loginOptions{key: keyOptions{id: r.KeyID, file: r.KeyFile}, token: r.TokenFile}
+		return kept.credentials(o.In)
 	}
-	return o.Login.credentials(o.In, false)
+	return o.Login.credentials(o.In)
 }
 
-// credentials returns the credentials of the options; nil for none. With kept the key is a file name,
-// even if the file does not exist.
-func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Credentials, as string, err error) {
+// credentials returns the credentials of the options; nil for none.
+func (l *loginOptions) credentials(in io.Reader) (creds client.Credentials, as string, err error) {
 	if err := l.check(); err != nil {
 		return nil, "", err
 	}
@@ -107,20 +103,11 @@ func (l *loginOptions) credentials(in io.Reader, kept keptKey) (creds client.Cre
 		}
 		return client.RootToken(token), "the root user", nil
 	}
-	if l.id == "" {
-		return nil, "", nil
+	key, err := l.key.read(in)
+	if err != nil || key == nil {
+		return nil, "", err
 	}
-	text := l.key
-	if text == "-" || isFile(text) || bool(kept) {
-		if text, err = config.ReadSecret(l.key, in); err != nil {
-			return nil, "", cli.Usage(fmt.Errorf("read private key %s: %w", l.key, err))
-		}
-	}
-	key, err := client.ParseUserKey(l.id, text)
-	if err != nil {
-		return nil, "", cli.Usage(fmt.Errorf("--api-key: %w (nor does a file with that name exist)", err))
-	}
-	return key, key.String(), nil
+	return key.creds, key.creds.String(), nil
 }
 
 // authorize lets the client of a registry use credentials.
@@ -142,11 +129,12 @@ func (o *registryOptions) refused(err error) error {
 	switch code := farm.CodeOf(err); {
 	case code == farm.CodeUnauthenticated && o.as == "" && o.TLS.Cert == "":
 		return fmt.Errorf(
-			"%w: set an API key (--api-key-id and --api-key), the root token (--token-file) or a certificate (--cert "+
-				"and --key)", err)
+			"%w: set an API key (--api-key-id and --api-key-file), the root token (--token-file) or a "+
+				"certificate (--client-cert and --client-key)", err)
 	case code == farm.CodeUnauthenticated && o.as == nodesKey:
 		return fmt.Errorf(
-			"%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key) or the "+
+			"%w: the registry rejects the API key of this node; set an API key (--api-key-id and --api-key-file) "+
+				"or the "+
 				"root token (--token-file)", err)
 	case code == farm.CodeUnauthenticated && o.as == "the root user":
 		return fmt.Errorf("%w: check that the root token is that of this registry", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest/servicetest"
 )
 
-// guarded is a registry with authentication and the user key ci, whose private key is in a file.
+// guarded is a registry with authentication and the API key ci, whose private key is in a file.
 func guarded(t *testing.T, dir string) (s *servicetest.Service, url, keyFile string) {
 	t.Helper()
 	core, err := registry.Open(t.Context(), registry.Options{Base: filepath.Join(dir, "store"), Version: "test"})
@@ -51,7 +51,7 @@ func private0600(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// TestRegistryKnowsItsCallers pushes and pulls with a user key and as the root user, with a session
+// TestRegistryKnowsItsCallers pushes and pulls with an API key and as the root user, with a session
 // that ends in between, and gets advice when it is not authenticated.
 func TestRegistryKnowsItsCallers(t *testing.T) {
 	dir := t.TempDir()
@@ -76,21 +76,24 @@ func TestRegistryKnowsItsCallers(t *testing.T) {
 		said.WriteString(text)
 	}
 	run(1,
-		"Authentication Required: set an API key (--api-key-id and --api-key), the root token (--token-file) or a "+
+		"Authentication Required: set an API key (--api-key-id and --api-key-file), the root token (--token-file) "+
+			"or a "+
 			"certificate", "registry", "list", "-r", url)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--token-file", root)
 	run(1, "Authentication Required: check that the root token is that of this registry", "registry", "list", "-r",
 		url, "--token-file", wrong)
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", key)
-	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key", "-")
+	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key-file", "-")
 	run(0, "[]", "registry", "list", "-r", url, "-o", "json", "--api-key-id", "ci", "--api-key",
 		strings.TrimSpace(string(raw)))
-	run(1, `does not take the user key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key",
+	run(1, `does not accept the API key "other"`, "registry", "list", "-r", url, "--api-key-id", "other", "--api-key",
 		key)
 	run(2, "mutually exclusive", "registry", "list", "-r", url, "--api-key-id", "ci", "--api-key", key, "--token-file",
 		root)
 
 	// A registry that was added with a key gets requests with it; another one does not.
+	run(2, "only the name of an existing file", "registry", "add", "safe", url, "--api-key-id", "ci",
+		"--api-key-string", "x")
 	run(0, "safe is the current registry", "registry", "add", "safe", url, "--api-key-id", "ci", "--api-key", key)
 	run(0, "[]", "registry", "list", "-o", "json")
 	run(1, "Authentication Required", "registry", "list", "-r", url+"/")

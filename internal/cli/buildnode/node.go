@@ -269,6 +269,7 @@ func (n *Node) Run(ctx context.Context) error {
 
 // serveMetrics serves the metrics. The agent continues when that fails: VMs are more important.
 func (n *Node) serveMetrics(ctx context.Context) {
+	n.log.InfoContext(ctx, "metrics served", "url", n.MetricsURL())
 	if err := n.metrics.Run(ctx); err != nil {
 		n.log.ErrorContext(ctx, "metrics server stopped", "error", err)
 	}

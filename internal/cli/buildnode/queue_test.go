@@ -39,13 +39,13 @@ func openQueue(
 }
 
 // TestInterfaceForNodes joins by the node interface of a cloud with authentication: with the token,
-// with a user key, anonymously, and with a certificate of its authority.
+// with an API key, anonymously, and with a certificate of its authority.
 func TestInterfaceForNodes(t *testing.T) {
 	t.Parallel()
 	certs := t.TempDir()
 	issue(t, certs)
-	pair := []string{"--cacert", filepath.Join(certs, "ca.pem"), "--cert", filepath.Join(certs,
-		"user.pem"), "--key", filepath.Join(certs, "user-key.pem")}
+	pair := []string{"--ca-cert", filepath.Join(certs, "ca.pem"), "--client-cert", filepath.Join(certs,
+		"user.pem"), "--client-key", filepath.Join(certs, "user-key.pem")}
 	tls := map[string]string{
 		"SVC_USE_QUEUE_TLS": "true", "SVC_QUEUE_SERVER_CERT": filepath.Join(certs, "server.pem"),
 		"SVC_QUEUE_SERVER_KEY": filepath.Join(certs, "server-key.pem"),
@@ -58,7 +58,7 @@ func TestInterfaceForNodes(t *testing.T) {
 	}{
 		"nothing":   {nil, nil, "--token-file or --token is required"},
 		"the token": {nil, []string{"--token", "$TOKEN"}, "joined as"},
-		"a user key": {
+		"an API key": {
 			map[string]string{"SVC_ENABLE_API_KEYS": "true"},
 			[]string{"--api-key-id", "nodes", "--api-key-file", "$KEY"},
 			"joined as",
@@ -102,7 +102,7 @@ func TestInterfaceForNodes(t *testing.T) {
 	}
 }
 
-// makeKey creates a user key at a controller, and stores its private key in a file.
+// makeKey creates an API key at a controller, and stores its private key in a file.
 func makeKey(t *testing.T, controller, id, file string) {
 	t.Helper()
 	c, err := client.NewController(controller, client.Options{Credentials: client.RootToken(scriptRoot)})

@@ -29,6 +29,9 @@ func TestReferenceOfSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden {
+				return
+			}
 			fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s | %s |\n", name, f.Name, f.Value.Type(), defaultOf(f),
 				referencetest.Cell(f.Usage))
 		})

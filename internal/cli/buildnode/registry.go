@@ -127,7 +127,7 @@ func registryAdd(o *registryOptions) *cobra.Command {
 		Long: `add stores its options for later commands: those of certificates, and the names of the files with the
 private key or the root token.`,
 		Example: `  buildnode registry add main http://registry.example:8089
-  buildnode registry add safe https://registry.example --cacert ca.pem --api-key-id ci --api-key ci.key`,
+  buildnode registry add safe https://registry.example --ca-cert ca.pem --api-key-id ci --api-key-file ci.key`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			certs, err := o.TLS.Absolute()

@@ -63,14 +63,21 @@ Exit codes: 0 success, 1 failure, 2 usage error.`,
 		joinCommand(g), disjoinCommand(g), runCommand(g), statusCommand(g), simCommand(g), loadCommand(g),
 		vmCommand(g), registryCommand(g), usbCommand(g),
 	)
+	cli.AcceptOldFlags(root, oldFlags)
 	return root
+}
+
+// oldFlags are accepted names of flags that have the names of the program buildyard today.
+var oldFlags = map[string]string{
+	"cacert": "ca-cert", "cert": "client-cert", "key": "client-key", "insecure": "skip-tls-verification",
 }
 
 // addTLS adds the options of a TLS client to a command; whose is the name of the server.
 func addTLS(fs *pflag.FlagSet, o *datadir.TLS, whose string) {
-	fs.BoolVar(&o.Insecure, "insecure", false, "skip verification of the "+whose+"'s certificate (testing only)")
-	fs.StringVar(&o.Cert, "cert", "", "client certificate (PEM)")
-	fs.StringVar(&o.Key, "key", "", "private key of the client certificate (PEM)")
-	fs.StringVar(&o.CA, "cacert", "", "PEM file with the CAs to trust (default: system CAs)")
-	cli.MarkGlobal(fs, "insecure", "cert", "key", "cacert")
+	fs.BoolVar(&o.Insecure, "skip-tls-verification", false,
+		"skip verification of the "+whose+"'s certificate (testing only)")
+	fs.StringVar(&o.Cert, "client-cert", "", "client certificate (PEM)")
+	fs.StringVar(&o.Key, "client-key", "", "private key of the client certificate (PEM)")
+	fs.StringVar(&o.CA, "ca-cert", "", "PEM file with the CAs to trust (default: system CAs)")
+	cli.MarkGlobal(fs, "skip-tls-verification", "client-cert", "client-key", "ca-cert")
 }

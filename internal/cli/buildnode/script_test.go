@@ -72,7 +72,7 @@ func TestScripts(t *testing.T) {
 			}
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"until": until, "random": random, "userkey": userKey, "apikey": apiKey, "api": call, "api-until": callUntil,
+			"until": until, "random": random, "keyfile": keyFile, "apikey": apiKey, "api": call, "api-until": callUntil,
 		},
 	})
 }
@@ -249,10 +249,10 @@ func random(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 }
 
-// userKey writes a private key of a user key: userkey FILE
-func userKey(ts *testscript.TestScript, neg bool, args []string) {
+// keyFile writes the private key of an API key: keyfile FILE
+func keyFile(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: userkey file")
+		ts.Fatalf("usage: keyfile file")
 	}
 	key, err := rsa.GenerateKey(cryptorand.Reader, 2048)
 	ts.Check(err)
@@ -260,7 +260,7 @@ func userKey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text+"\n"), 0o600))
 }
 
-// apiKey creates a user key at the controller of the script: apikey ID FILE
+// apiKey creates an API key at the controller of the script: apikey ID FILE
 func apiKey(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: apikey id file")

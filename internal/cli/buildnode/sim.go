@@ -151,7 +151,7 @@ func (s *durationRange) Set(text string) (err error) {
 	return nil
 }
 
-func (o *SimOptions) run(ctx context.Context, key *userKey) error {
+func (o *SimOptions) run(ctx context.Context, key *joinKey) error {
 	log, err := obs.Logger(o.Err, o.logLevel, "sim")
 	if err != nil {
 		return cli.Usage(err)

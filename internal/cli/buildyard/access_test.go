@@ -138,7 +138,7 @@ func bearing(t *testing.T, c *client.Controller, id string, groups ...string) st
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := client.ParseUserKey(id, private.Reveal())
+	key, err := client.ParseAPIKey(id, private.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}

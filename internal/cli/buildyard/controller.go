@@ -338,8 +338,8 @@ func (s *ControllerService) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "controller started", "address", s.URL(), "registry", s.RegistryURL(), "version",
-		obs.FullVersion())
+	s.log.InfoContext(ctx, "controller started", "address", s.URL(), "registry", s.RegistryURL(),
+		"metrics", s.MetricsURL(), "version", obs.FullVersion())
 	warnExposed(ctx, s.log, s.ExposedAddresses())
 	var wg sync.WaitGroup
 	wg.Go(func() { tuneGC(ctx, s.refusals) })

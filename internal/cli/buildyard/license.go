@@ -72,10 +72,16 @@ to it, in a file that ends in .pub. It prints the paths first, and does not repl
 			return err
 		},
 	}
-	keyFlag(cmd, &secret)
-	cmd.Flags().StringVar(&secret, "out", defaultSecret(), "file for the private key of the authority; alias: --key")
-	cmd.MarkFlagsMutuallyExclusive("key", "out")
+	newKeyFlag(cmd, &secret, defaultSecret())
 	return cmd
+}
+
+// newKeyFlag adds the flag --out of a command that creates a key pair, and its old name --key.
+func newKeyFlag(cmd *cobra.Command, secret *string, path string) {
+	cmd.Flags().StringVar(secret, "out", path, "new file for the private key")
+	cmd.Flags().StringVar(secret, "key", path, "new file for the private key")
+	_ = cmd.Flags().MarkHidden("key")
+	cmd.MarkFlagsMutuallyExclusive("key", "out")
 }
 
 // trustHint returns how to install a public key so that licenses of its authority are accepted.

@@ -21,7 +21,7 @@ import (
 	"github.com/buildyard/buildyard/internal/cli/buildnode"
 	"github.com/buildyard/buildyard/internal/config"
 	"github.com/buildyard/buildyard/internal/logs"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 )
 
 // awaitLog waits until a service's log in a directory has a text.
@@ -197,7 +197,7 @@ func TestTwoControllersShipAtOnce(t *testing.T) {
 		}
 	}
 	for which, o := range outputs {
-		m := metric.ReadValues(logs.Families(o.shippers))
+		m := metrictest.Values(logs.Families(o.shippers))
 		if next[which] != lines || m["buildyard_log_lines_dropped_total{central}"] != 0 {
 			t.Errorf("%d of %d: %v", next[which], which, m)
 		}

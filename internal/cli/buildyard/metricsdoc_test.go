@@ -191,7 +191,7 @@ func TestDashboardNamesWhatThereIs(t *testing.T) {
 	exprs := 0
 	for _, p := range board.Panels {
 		if p.Type != "row" && (p.Title == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24) {
-			t.Errorf("panel %q shows nothing, or lies outside", p.Title)
+			t.Errorf("panel %q shows nothing, or is outside", p.Title)
 		}
 		for _, target := range p.Targets {
 			exprs++

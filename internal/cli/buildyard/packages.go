@@ -37,7 +37,7 @@ darwin on amd64 or arm64, in the controller's directory SVC_PACKAGES_DIR.
 
 A node installs only packages that are signed with a trusted key. It gets the keys from the file
 packages.pub of that directory when it first joins, or from buildnode join --update-key.`,
-		Example: `  buildyard package keygen --key /secure/packages.key
+		Example: `  buildyard package keygen --out /secure/packages.key
   cp /secure/packages.pub buildnode-linux-amd64.tar.gz /var/lib/buildyard/controller/pkg/
   buildyard package sign --key /secure/packages.key --version 1.2.0-3f2c1ab /var/lib/buildyard/controller/pkg
   buildyard node update --wait`,
@@ -54,14 +54,14 @@ func packageKeygen(streams Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen",
 		Short: "Create a signing key pair",
-		Long: `keygen creates a key pair: the private key in the private file --key, and the public key next to it, in a
+		Long: `keygen creates a key pair: the private key in the private file --out, and the public key next to it, in a
 file that ends in .pub. It does not replace files.`,
-		Example: `  buildyard package keygen --key /secure/packages.key`,
+		Example: `  buildyard package keygen --out /secure/packages.key`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			public := publicOf(secret)
 			if public == secret {
-				return cli.Usage(errors.New("--key must not end in .pub: it is the file of the private key"))
+				return cli.Usage(errors.New("--out must not end in .pub: it is the file of the private key"))
 			}
 			if err := license.Keygen(secret, public); err != nil {
 				return err
@@ -73,7 +73,7 @@ file that ends in .pub. It does not replace files.`,
 			return err
 		},
 	}
-	packageKeyFlag(cmd, &secret)
+	newKeyFlag(cmd, &secret, defaultPackageSecret())
 	return cmd
 }
 

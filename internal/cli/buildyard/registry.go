@@ -173,8 +173,8 @@ func outwardIP() string {
 
 // Run serves until the context ends.
 func (s *RegistryService) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base, "version",
-		obs.FullVersion())
+	s.log.InfoContext(ctx, "registry started", "address", s.URL(), "local", s.localURL(), "storage", s.base,
+		"metrics", s.MetricsURL(), "version", obs.FullVersion())
 	if !s.shares {
 		warnExposed(ctx, s.log, exposedAddresses(s.settings, s.listener))
 	}

@@ -55,7 +55,7 @@ func openGranted(t *testing.T, programs int) *granted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := client.ParseUserKey("jenkins", private.Reveal())
+	key, err := client.ParseAPIKey("jenkins", private.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}

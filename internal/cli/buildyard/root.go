@@ -61,7 +61,13 @@ response. "buildyard completion bash" (zsh, fish) enables shell completion of ID
 	root.AddCommand(initCommand(io), upCommand(io), controllerCommand(io), registryCommand(io), node, backupCommand(io),
 		restoreCommand(io), demoCommand(io), licenseCommand(io), packageCommand(io))
 	root.AddCommand(cloud.Commands(io)...)
+	cli.AcceptOldFlags(root, oldFlags)
 	return root
+}
+
+// oldFlags are accepted names of flags that have the names of the program buildnode today.
+var oldFlags = map[string]string{
+	"key-id": "api-key-id", "key-string": "api-key-string", "key-file": "api-key-file",
 }
 
 // service is the common interface of the services.

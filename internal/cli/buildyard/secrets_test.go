@@ -27,7 +27,7 @@ func TestNoSecretInLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := client.ParseUserKey("ci", made.Reveal())
+	key, err := client.ParseAPIKey("ci", made.Reveal())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func registryCredentials(v *config.Values) (client.Credentials, error) {
 	case (id == "") != (private == ""):
 		return nil, fmt.Errorf("%s and %s must be set together", config.APIKeyID, config.APIKeyString)
 	case id != "":
-		key, err := client.ParseUserKey(id, private)
+		key, err := client.ParseAPIKey(id, private)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", config.APIKeyString, err)
 		}

@@ -27,7 +27,7 @@ var ways = []struct {
 	make func(v *config.Values) (client.Credentials, Caller, error)
 }{
 	{[]string{config.RootToken}, rootToken},
-	{[]string{config.ClientKeyID, config.ClientKeyString}, userKey},
+	{[]string{config.ClientKeyID, config.ClientKeyString}, apiKey},
 	{[]string{config.ClientBearer}, readyToken},
 }
 
@@ -65,7 +65,7 @@ func credentials(v *config.Values) (creds client.Credentials, as Caller, err err
 	case 1:
 		return ways[chosen[0]].make(v)
 	}
-	return nil, as, errors.New("--root-token, --key-id and --bearer are mutually exclusive")
+	return nil, as, errors.New("--root-token, --api-key-id and --bearer are mutually exclusive")
 }
 
 func rootToken(v *config.Values) (client.Credentials, Caller, error) {
@@ -82,15 +82,15 @@ func readyToken(v *config.Values) (client.Credentials, Caller, error) {
 	return client.Bearer(value), as, nil
 }
 
-func userKey(v *config.Values) (client.Credentials, Caller, error) {
+func apiKey(v *config.Values) (client.Credentials, Caller, error) {
 	id := v.String(config.ClientKeyID)
 	switch {
 	case id == "":
-		return nil, Caller{}, errors.New("API key ID is missing; --key-id is required")
+		return nil, Caller{}, errors.New("an API key requires its ID: set --api-key-id")
 	case v.String(config.ClientKeyString) == "":
-		return nil, Caller{}, errors.New("private key is missing; --key-file is required")
+		return nil, Caller{}, errors.New("an API key requires its private key: set --api-key-file")
 	}
-	key, err := client.ParseUserKey(id, v.String(config.ClientKeyString))
+	key, err := client.ParseAPIKey(id, v.String(config.ClientKeyString))
 	if err != nil {
 		return nil, Caller{}, err
 	}
@@ -138,7 +138,8 @@ func (c Caller) unauthenticated(e *client.Error, err error) error {
 		return err // it is complete
 	case c.name == "":
 		return fmt.Errorf(
-			"%w: set the root token (%s, or --token-file), an API key (--key-id and --key-file) or a certificate "+
+			"%w: set the root token (%s, or --token-file), an API key (--api-key-id and --api-key-file) or "+
+				"a certificate "+
 				"(--client-cert)", err, config.RootToken)
 	case !c.expired.IsZero() && time.Now().After(c.expired):
 		return fmt.Errorf("%w: the token expired at %s", err, c.expired.Local().Format(time.DateTime))

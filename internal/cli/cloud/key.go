@@ -75,9 +75,9 @@ func keyCommand(s cli.Streams) *cobra.Command {
 		Short: "Manage API keys",
 		Long: `key manages the API keys of a controller, or with --registry of a registry with separate keys. It
 requires the root user. An API key has an ID, an expiration time and permission groups. Programs
-authenticate with --key-id and --key-file.`,
+authenticate with --api-key-id and --api-key-file.`,
 		Example: `  buildyard key create ci --ttl 90d --groups builders --out ci.pem
-  buildyard instance list --key-id ci --key-file ci.pem`,
+  buildyard instance list --api-key-id ci --api-key-file ci.pem`,
 	}, keyList(s), keyShow(s), keyCreate(s), keyUpdate(s), keyDelete(s))
 }
 

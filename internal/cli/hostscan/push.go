@@ -180,7 +180,7 @@ func (s settings) apiKeyTarget(address, node string, trust client.TLS) (push.Tar
 	if err != nil {
 		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}
-	key, err := client.ParseUserKey(s.PushKeyID, private)
+	key, err := client.ParseAPIKey(s.PushKeyID, private)
 	if err != nil {
 		return push.Target{}, fmt.Errorf("push-key-file: %w", err)
 	}

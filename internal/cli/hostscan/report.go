@@ -58,7 +58,7 @@ since then, also of older packages when a newer database knows more.`,
 			Use:   "packages",
 			Short: "Report packages",
 			Example: `  hostscan report packages --sort name
-  hostscan report packages --min-score 9 --display-columns nvl`,
+  hostscan report packages --min-score 9 --columns nvl`,
 		}),
 		addSectionFlags(g, vulnerabilitiesSection, &cobra.Command{
 			Use:   "vulnerabilities",
@@ -82,14 +82,14 @@ func addSectionFlags(g *globals, of reportSection, cmd *cobra.Command) *cobra.Co
 		"", "show what was found since this RFC 3339 time (default: the last start of a scan)")
 	fs.Float32VarP(&o.minScore, "min-score", "m", 0, "minimum score of vulnerabilities, and of packages with one")
 	fs.StringVarP(&o.sort, "sort", "s", "", "table order: score (s, highest first), name (n) or type (t)")
-	fs.StringVarP(&o.columns, "display-columns", "c", "",
+	fs.StringVarP(&o.columns, "columns", "c", "",
 		"table columns: t type, n name, v version, V vulnerability, s score, S severity, l location (default tnvVsS)")
 	complete := func(flag string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	complete("report-format", "table", "json", "sarif", "cyclonedx", "spdx")
 	complete("sort", "score", "name", "type")
-	complete("display-columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
+	complete("columns", "tnv", "tnvl", "tnvVsS", "tnvVsSl")
 	complete("timestamp")
 	complete("min-score")
 	if of != packagesSection {
@@ -143,7 +143,7 @@ func (o *reportOptions) plan() (p reportPlan, err error) {
 	}
 	if o.columns != "" {
 		if p.columns, err = report.ParseColumns(o.columns); err != nil {
-			return p, fmt.Errorf("--display-columns: %w", err)
+			return p, fmt.Errorf("--columns: %w", err)
 		}
 	}
 	if p.order, err = parseOrder(o.sort); err != nil {

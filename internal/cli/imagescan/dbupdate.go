@@ -177,7 +177,7 @@ func dbPublishCommand(g *globals) *cobra.Command {
 		Short: "Publish database and listing for updates",
 		Long: `publish copies the database to a directory and writes latest.json next to it, the listing for the
 db-update-url of other machines. With --key the listing is signed for machines that have the public
-key as db-key; "buildyard license keygen --key FILE" creates a key pair.`,
+key as db-key; "buildyard license keygen --out FILE" creates a key pair.`,
 		Example: `  imagescan db publish /srv/www/vulndb --key listing.key`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -151,7 +151,7 @@ func (l *Limiter) checkLocked(caller string, more Amounts) error {
 				"You have %d %s and ask for %d more; one caller may have a quarter of the setting %s (%d): %s",
 				mine[i], one.what, more[i], one.setting, limit, one.remedy)
 		case all[i]+more[i] > limit:
-			return farm.Busy(retryAfter, "There are %d %s, and %d more are asked for; "+
+			return farm.Busy(retryAfter, "There are %d %s, and %d more are requested; "+
 				"the limit is %d (setting %s): try again later", all[i], one.what, more[i], limit, one.setting)
 		}
 	}

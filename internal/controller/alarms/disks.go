@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
 )
@@ -57,10 +58,9 @@ func (d *Disks) check(ctx context.Context) {
 // that is before the store refuses changes, which it does below an eighth of a small one.
 func DiskLow(free, total int64) bool { return total > 0 && free < total/5 && free < lowBytes }
 
-// DiskText returns "X MiB of Y MiB free".
+// DiskText returns "1.5 GiB of 20 GiB free".
 func DiskText(free, total int64) string {
-	const mib = 1 << 20
-	return fmt.Sprintf("%d MiB of %d MiB free", free/mib, total/mib)
+	return bytesize.Format(free) + " of " + bytesize.Format(total) + " free"
 }
 
 // ofRegistry returns the alarm of the registry's disk; none when it cannot be read.

@@ -91,9 +91,9 @@ func (l *Link) applyUpdateStatus(ctx context.Context, s *session, node *farm.Nod
 	switch {
 	case done:
 	case status != nil && status.Stage == api.UpdateFailed:
-		failure = cmp.Or(status.Message, "the agent does not say why")
+		failure = cmp.Or(status.Message, "the agent reports no reason")
 	case unsupported:
-		failure = "the agent that runs there knows no updates; install " + node.Update.Version + " on the node by hand"
+		failure = "its agent does not support updates; install " + node.Update.Version + " on the node by hand"
 	default:
 		return nil
 	}

@@ -115,7 +115,7 @@ func ageKey(created time.Time) string {
 const ageless = "9999999999999999999"
 
 // nodeUsage returns what the VM of an instance uses of a node while it runs: one VM, its processors,
-// its memory in MB.
+// its memory in MiB.
 func nodeUsage(inst *farm.Instance) (node string, a store.Amounts) {
 	if inst.VM == nil || inst.VM.Status != farm.VMRunning || !inst.UsesCapacity() {
 		return "", a

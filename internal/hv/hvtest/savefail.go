@@ -11,11 +11,18 @@ import (
 	"github.com/buildyard/buildyard/internal/hv"
 )
 
+// SaveSteps returns all steps of a save with Suspend, in their order.
+func SaveSteps() []hv.SaveStep {
+	return []hv.SaveStep{
+		hv.SavePrepared, hv.SavePaused, hv.SaveFrozen, hv.SavedState, hv.SavedGuest, hv.SavedDisks,
+	}
+}
+
 var errHook = errors.New("this step is made to fail")
 
 // failingSaves returns the steps at which it made a save fail.
 func (s *suite) failingSaves(t *testing.T, vm hv.VM) (failed []hv.SaveStep) {
-	for _, step := range s.some(hv.SaveSteps()) {
+	for _, step := range s.some(SaveSteps()) {
 		failed = append(failed, step)
 		s.run(t, s.Driver, vm.ID, "echo "+string(step)+" >"+markOf(step)+"\nsync")
 		dir, seen := t.TempDir(), []hv.SaveStep(nil)
@@ -50,7 +57,7 @@ func markOf(step hv.SaveStep) string { return "/root/before-" + string(step) }
 
 // givenUpSaves ends the context of a save at each step but the last.
 func (s *suite) givenUpSaves(t *testing.T, vm hv.VM) {
-	for _, step := range s.some(hv.SaveSteps()[:5]) {
+	for _, step := range s.some(SaveSteps()[:5]) {
 		ctx, cancel := context.WithCancel(t.Context())
 		dir := t.TempDir()
 		_, err := saver(s.Driver).Save(ctx,

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
@@ -120,7 +121,7 @@ func TestSaveWithoutSpace(t *testing.T) {
 func TestQEMUKilledInASave(t *testing.T) {
 	t.Parallel()
 	d := open(t, t.TempDir())
-	for _, step := range fulltest.Some(t, 1, hv.SaveSteps()) {
+	for _, step := range fulltest.Some(t, 1, hvtest.SaveSteps()) {
 		spec, dir := warmSpec(t), t.TempDir()
 		vm := start(t, d, spec)
 		run(t, d, spec.ID, "echo kept >/root/x; sync")
@@ -168,7 +169,7 @@ func TestEightFailedSaves(t *testing.T) {
 		}
 		return len(fds)
 	}
-	steps := hv.SaveSteps()
+	steps := hvtest.SaveSteps()
 	frozen, before, each := 0, files(), 0
 	for i := range 8 {
 		step := steps[i%len(steps)]
@@ -233,7 +234,7 @@ func TestCanceledSaves(t *testing.T) {
 		empty(t, dir, name)
 		lives(t, d, vm, name)
 	}
-	for _, step := range hv.SaveSteps()[:5] {
+	for _, step := range hvtest.SaveSteps()[:5] {
 		give(string(step), func(cancel context.CancelFunc) func(hv.SaveStep) error {
 			return at(step, func() error { cancel(); return nil })
 		})
@@ -255,7 +256,7 @@ func TestMonitorLostInASave(t *testing.T) {
 	spec, dir := warmSpec(t), t.TempDir()
 	d := open(t, t.TempDir())
 	vm := start(t, d, spec)
-	for _, step := range hv.SaveSteps()[:4] {
+	for _, step := range hvtest.SaveSteps()[:4] {
 		_, err := d.Save(t.Context(), spec.ID, hv.SaveSpec{Dir: dir, Suspend: true, Step: at(step, func() error {
 			qemu.CutMonitor(d, spec.ID)
 			return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
@@ -39,7 +40,7 @@ func TestTerminatedInASave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := open(t, dir)
-	for _, step := range fulltest.Some(t, 1, hv.SaveSteps()) {
+	for _, step := range fulltest.Some(t, 1, hvtest.SaveSteps()) {
 		for _, polite := range []bool{true, false} {
 			spec, saves := warmSpec(t), t.TempDir()
 			start(t, d, spec)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/internal/hv"
+	"github.com/buildyard/buildyard/internal/hv/hvtest"
 	"github.com/buildyard/buildyard/internal/hv/qemu"
 	"github.com/buildyard/buildyard/internal/tools/fulltest"
 )
@@ -88,7 +89,7 @@ func TestSavesUnderLoad(t *testing.T) {
 		want := run(t, d, spec.ID, sums)
 		if round%2 == 0 {
 			_, err := d.Save(t.Context(), spec.ID,
-				hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hv.SaveSteps()[round/2+1],
+				hv.SaveSpec{Dir: t.TempDir(), Suspend: true, Step: at(hvtest.SaveSteps()[round/2+1],
 					func() error { return errStep })})
 			if !errors.Is(err, errStep) {
 				t.Fatal(err)

@@ -76,7 +76,8 @@ func (d *Driver) acceptVLAN(s hv.Spec) error {
 			"VLAN %d: the bridge %s that this node has been given for it does not exist; make it, or use another VLAN",
 			s.VLAN, bridge)
 	case !slices.Contains(d.host.VLANs, s.VLAN):
-		return hv.Refuse("VLAN %d: this node could not offer it when its agent began; its log says why", s.VLAN)
+		return hv.Refuse("VLAN %d: this node could not offer it when its agent started; see the log of the agent",
+			s.VLAN)
 	}
 	return nil
 }

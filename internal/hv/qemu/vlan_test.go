@@ -103,7 +103,7 @@ func overUplink(t *testing.T, image string) {
 		t.Errorf("there are %v, %v", names, err)
 	}
 	if h, err := d.Describe(t.Context()); err != nil || !slices.Equal(h.VLANs, []int{10, 20}) ||
-		!strings.Contains(log.String(), "no bridge no-such-br") {
+		!strings.Contains(log.String(), "bridge no-such-br not found") {
 		t.Fatalf("%+v, %v, %s", h.VLANs, err, log.String())
 	}
 	spec := newSpec(image, "qcow2")

@@ -10,13 +10,13 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// keyPaths are the paths of the services' user keys.
+// keyPaths are the paths of the services' API keys.
 var keyPaths = map[farm.Service]string{
 	farm.ServiceController: "/api/v1/apikey",
 	farm.ServiceRegistry:   "/v1/apikey",
 }
 
-// Parameters of user keys.
+// Parameters of API keys.
 const (
 	keyID     = "id"
 	keyTTL    = "ttl"

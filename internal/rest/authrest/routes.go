@@ -13,8 +13,8 @@ import (
 // Options configures the routes of a service. A nil field has no routes.
 type Options struct {
 	Service   farm.Service
-	Keys      *auth.Keys // nil: no user keys (SVC_ENABLE_API_KEYS)
-	Tap       *auth.TAP  // handshake of user keys
+	Keys      *auth.Keys // nil: no API keys (SVC_ENABLE_API_KEYS)
+	Tap       *auth.TAP  // handshake of API keys
 	Grants    auth.GrantStore
 	Resources bool               // rights on single resources (SVC_ENABLE_RESOURCE_MANAGEMENT)
 	Logins    *auth.LoginCookies // nil: no browser login

@@ -11,7 +11,7 @@ import (
 // maxTap bounds the body of a hand or shake, in bytes.
 const maxTap = 16 << 10
 
-// tapRoutes returns the routes of the handshake that turns a user key into a session. One plugin makes a
+// tapRoutes returns the routes of the handshake that turns an API key into a session. One plugin makes a
 // handshake before every request.
 func (s *server) tapRoutes() []rest.Route {
 	return []rest.Route{

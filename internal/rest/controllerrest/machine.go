@@ -13,8 +13,8 @@ import (
 // Limits of the changes that a start makes to the template's configuration.
 const (
 	maxVCPU        = 512
-	minVRAM        = 64       // MB
-	maxVRAM        = 16 << 20 // MB
+	minVRAM        = 64       // MiB
+	maxVRAM        = 16 << 20 // MiB
 	maxDisk        = 64 << 40 // bytes
 	maxVNCPassword = 8
 )

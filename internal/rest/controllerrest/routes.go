@@ -78,7 +78,7 @@ func Handler(o Options) http.Handler {
 	return serve(o, s.licensed(slices.Concat(s.all(), o.Auth)))
 }
 
-// NodeHandler serves only the node API, the handshake of the user keys that nodes join with, and the health
+// NodeHandler serves only the node API, the handshake of the API keys that nodes join with, and the health
 // checks.
 func NodeHandler(o Options) http.Handler {
 	s := newServer(o)

@@ -13,7 +13,7 @@ import (
 	"github.com/buildyard/buildyard/internal/rest"
 )
 
-// maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MB.
+// maxScans is the maximum number of concurrent requests with scan results: each takes some 30 MiB.
 const maxScans = 4
 
 // scanRoutes are the routes of host scan results.

@@ -74,12 +74,12 @@ func TestCacheJobsShown(t *testing.T) {
 		t.Error(got)
 	}
 	if len(view.On) != 2 || len(e.Nodes) != 2 {
-		t.Error("the errand was changed")
+		t.Error("the cache job was changed")
 	}
 	finds(t, narrow().cacheJobFields(),
 		e, map[string]bool{"node=other": false, "node=seen": true, "nodes>1": false, "nodes=1": true})
 	finds(t, cacheJobFields, e, map[string]bool{"node=other": true, "nodes>1": true})
 	if !slices.Equal(e.Nodes, []string{"other", "seen"}) {
-		t.Error("the filter changed the errand")
+		t.Error("the filter changed the cache job")
 	}
 }

@@ -105,7 +105,9 @@ func (d *accessCheck) authorize(r *http.Request, to route) error {
 	if to.public || d.noToken || d.readWithoutToken && !to.changesState || d.hasToken(r.Header["Authorization"]) {
 		return nil
 	}
-	return failure{http.StatusUnauthorized, "The token is missing or wrong"}
+	return failure{
+		http.StatusUnauthorized, "The token is missing or wrong: send that of the service (Authorization: Bearer)",
+	}
 }
 
 // isKnownHost reports whether a request names this host.

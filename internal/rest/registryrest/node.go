@@ -61,7 +61,7 @@ func nodeMayResume(c rest.Caller, t registry.PushTarget) error {
 	return nodeMayRevert(c, save)
 }
 
-// nodeMayRevert refuses a save with a revert if the node's own user key may not revert. This is an additional
+// nodeMayRevert refuses a save with a revert if the node's own API key may not revert. This is an additional
 // condition and never grants a right.
 func nodeMayRevert(c rest.Caller, save auth.SaveScope) error {
 	if save.Reverts() && !c.KeyHas(permRevert) && !c.KeyHas(permSaveRevert) {

@@ -47,7 +47,7 @@ func (v *vault) ordered(who string, fields map[string]any) (answer, string) {
 	return a, "/registry/v2/push/" + session.Session
 }
 
-// TestNamedUsersHaveNoShares: a user key has one share of the pushes, whatever users its requests name, and
+// TestNamedUsersHaveNoShares: an API key has one share of the pushes, whatever users its requests name, and
 // invented names take nothing from others.
 func TestNamedUsersHaveNoShares(t *testing.T) {
 	v := openVault(t, t.TempDir())

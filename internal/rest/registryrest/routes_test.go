@@ -13,7 +13,7 @@ import (
 
 	"github.com/buildyard/buildyard/api"
 	"github.com/buildyard/buildyard/internal/blob"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 	"github.com/buildyard/buildyard/internal/registry"
 	"github.com/buildyard/buildyard/internal/rest"
 	"github.com/buildyard/buildyard/internal/rest/registryrest"
@@ -258,7 +258,7 @@ func TestBlobRanges(t *testing.T) {
 	if resp.StatusCode != http.StatusNotModified {
 		t.Errorf("known blob: %s", resp.Status)
 	}
-	figures, sent := metric.ReadValues(reg.Families()), float64(2*len(whole)-5+10+64)
+	figures, sent := metrictest.Values(reg.Families()), float64(2*len(whole)-5+10+64)
 	if figures["buildyard_registry_sent_bytes_total"] != sent ||
 		figures["buildyard_registry_received_bytes_total"] != float64(len(stored)) {
 		t.Errorf("%v, want %v sent and %d received", figures, sent, len(stored))

@@ -1,4 +1,4 @@
-// Package servicetest is a small service with user keys, for tests of its clients. It has the authentication
+// Package servicetest is a small service with API keys, for tests of its clients. It has the authentication
 // routes and the guard of the real services, with in-memory stores, in front of a handler of the test.
 //
 // It is not for production, and nothing in it answers differently from a real service.

@@ -70,7 +70,7 @@ func first(image string) (*disk.Volume, func() error, error) {
 }
 
 func firstOf(base string) (*disk.Volume, func() error, error) {
-	t, err := disk.OpenTemplate(base, templateID, "")
+	t, err := openTemplate(base, templateID, "")
 	if err != nil {
 		return nil, nil, err
 	}

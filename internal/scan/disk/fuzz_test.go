@@ -148,7 +148,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tpl, err := disk.OpenTemplate(base, templateID, "")
+		tpl, err := openTemplate(base, templateID, "")
 		if err != nil {
 			return
 		}

@@ -87,10 +87,9 @@ func LatestTemplates(storage string) ([]TemplateVersion, []layout.Damage, error)
 // registry does.
 type Template struct {
 	TemplateVersion
-	Disks       []Disk
-	layers      []*sharedLayer
-	storage     *Storage
-	ownsStorage bool // the storage was opened for this template
+	Disks   []Disk
+	layers  []*sharedLayer
+	storage *Storage
 }
 
 // Disk is a disk of a template.
@@ -98,20 +97,6 @@ type Disk struct {
 	Name string // of its file
 	io.ReaderAt
 	Size int64
-}
-
-// OpenTemplate opens a version of a template in a registry's storage; "" is the newest.
-func OpenTemplate(storage, id, tag string) (*Template, error) {
-	s, err := OpenStorage(storage)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.Open(id, tag)
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	t.ownsStorage = true
-	return t, nil
 }
 
 // Open opens a version of a template; "" is the newest. Layers may be squashed or removed between
@@ -256,8 +241,5 @@ func (t *Template) Close() error {
 	}
 	s.mu.Unlock()
 	t.layers = nil
-	if t.ownsStorage {
-		err = errors.Join(err, s.Close())
-	}
 	return err
 }

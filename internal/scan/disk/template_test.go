@@ -53,14 +53,34 @@ func diskOf(t testing.TB, tpl *disk.Template) []byte {
 	return b
 }
 
+// openedTemplate is a template whose storage is closed with it.
+type openedTemplate struct {
+	*disk.Template
+	storage *disk.Storage
+}
+
+func (t openedTemplate) Close() error { return errors.Join(t.Template.Close(), t.storage.Close()) }
+
+func openTemplate(base, id, tag string) (openedTemplate, error) {
+	storage, err := disk.OpenStorage(base)
+	if err != nil {
+		return openedTemplate{}, err
+	}
+	tpl, err := storage.Open(id, tag)
+	if err != nil {
+		return openedTemplate{}, errors.Join(err, storage.Close())
+	}
+	return openedTemplate{tpl, storage}, nil
+}
+
 func TestTemplate(t *testing.T) {
 	base, versions := storage(t)
 	for tag, want := range map[string][]byte{"": versions[1], "v1": versions[1], "v0": versions[0]} {
-		tpl, err := disk.OpenTemplate(base, strings.ToUpper(templateID), tag)
+		tpl, err := openTemplate(base, strings.ToUpper(templateID), tag)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(diskOf(t, tpl), want) || tpl.TemplateVersion.ID != templateID ||
+		if !bytes.Equal(diskOf(t, tpl.Template), want) || tpl.TemplateVersion.ID != templateID ||
 			tag != "" && tpl.TemplateVersion.Tag != tag {
 			t.Errorf("%q: %+v", tag, tpl.TemplateVersion)
 		}
@@ -73,11 +93,11 @@ func TestTemplate(t *testing.T) {
 		{"33333333-2222-4333-8444-555555555555", "", "not found"},
 		{"../../etc", "", "not a template ID"},
 	} {
-		if _, err := disk.OpenTemplate(base, c.id, c.tag); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := openTemplate(base, c.id, c.tag); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.id, err)
 		}
 	}
-	if _, err := disk.OpenTemplate(t.TempDir(), templateID, ""); err == nil ||
+	if _, err := openTemplate(t.TempDir(), templateID, ""); err == nil ||
 		!strings.Contains(err.Error(), "no registry storage") &&
 			!strings.Contains(err.Error(), "not a registry storage") {
 		t.Errorf("%v", err)
@@ -141,11 +161,11 @@ func TestTemplateOfQCOW2(t *testing.T) {
 			}); err != nil {
 			t.Fatal(err)
 		}
-		tpl, err := disk.OpenTemplate(base, templateID, "")
+		tpl, err := openTemplate(base, templateID, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(diskOf(t, tpl), want) {
+		if !bytes.Equal(diskOf(t, tpl.Template), want) {
 			t.Errorf("%q differs", format)
 		}
 		if err := tpl.Close(); err != nil {

@@ -24,7 +24,7 @@ const (
 	memberName   = "buildyard"
 	startTimeout = 60 * time.Second // a big database after a crash takes a while
 
-	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GB stops all writes on a busy day
+	quotaBytes      = 8 << 30 // the most etcd suggests; its default of 2 GiB stops all writes on a busy day
 	maxRequestBytes = 8 << 20
 	maxTxnOps       = 1024
 	compactPeriod   = 5 * time.Minute
@@ -32,7 +32,7 @@ const (
 	// A single member sends no heartbeats and loses no election: a tick only wakes the process. The
 	// election time is also a lower bound of leases, at 1.5 times its value.
 	tickMs, electionMs = 250, 1250
-	// A transaction of the group committer makes a raft entry of 100 KB and more. After a restart
+	// A transaction of the group committer makes a raft entry of 100 KiB and more. After a restart
 	// etcd has all entries since the last snapshot in memory, and later some hundred more for
 	// members that lag, of which a store with one member has none.
 	snapshotCount  = 100

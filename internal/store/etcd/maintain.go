@@ -212,7 +212,7 @@ func (c *maintainer) compactTo(ctx context.Context, rev int64) error {
 }
 
 // defrag rewrites a member's file without its empty pages. The member does not answer during that,
-// about 7 ms per MB.
+// about 7 ms per MiB.
 func (c *maintainer) defrag(ctx context.Context, member string) error {
 	ctx, cancel := context.WithTimeout(ctx, defragLimit)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/buildyard/buildyard/internal/controller"
 	"github.com/buildyard/buildyard/internal/controller/record"
 	"github.com/buildyard/buildyard/internal/farm"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 	"github.com/buildyard/buildyard/internal/registry/files/filestest"
 	"github.com/buildyard/buildyard/internal/rest/controllerrest"
 	"github.com/buildyard/buildyard/internal/scan/host"
@@ -190,7 +190,7 @@ func TestFindingsAreSent(t *testing.T) {
 	scan(t, h, dir)
 	until(t, "a scan without news", func() bool { return y.kept(t).LastScan.After(at) })
 	until(t, "the end", func() bool { return s.Status().Error == "" })
-	m := metric.ReadValues(s.Families())
+	m := metrictest.Values(s.Families())
 	if m["buildyard_hostscan_pushes_total{failed}"] < 1 || m["buildyard_hostscan_pushes_total{ok}"] < 3 ||
 		m["buildyard_hostscan_last_push_timestamp_seconds"] == 0 {
 		t.Errorf("%v", m)

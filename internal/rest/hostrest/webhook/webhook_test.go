@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/buildyard/buildyard/api"
-	"github.com/buildyard/buildyard/internal/metric"
+	"github.com/buildyard/buildyard/internal/metric/metrictest"
 	"github.com/buildyard/buildyard/internal/scan/catalog"
 	"github.com/buildyard/buildyard/internal/scan/host"
 )
@@ -158,7 +158,7 @@ func TestBounds(t *testing.T) {
 		if got := fmt.Sprint(e.numbers()); got != "[77]" || e.took[0].Missed != 109-0+1 {
 			t.Errorf("took %s, missed %d", got, e.took[0].Missed)
 		}
-		if m := metric.ReadValues(h.Families()); m["buildyard_hostscan_webhook_dropped_total"] != 110 ||
+		if m := metrictest.Values(h.Families()); m["buildyard_hostscan_webhook_dropped_total"] != 110 ||
 			m["buildyard_hostscan_webhook_posts_total{ok}"] != 1 {
 			t.Errorf("%v", m)
 		}

@@ -28,7 +28,7 @@ type Options struct {
 	Target string   // file of the database; its directory exists
 	Temp   string   // directory of temporary files; "" is the target's directory
 
-	MaxMemory int       // bytes for sorting; 0 is 64 MB
+	MaxMemory int       // bytes for sorting; 0 is 64 MiB
 	Now       time.Time // that the database is dated with; zero is the date of its newest source
 	Progress  func(Progress)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/buildyard/buildyard/internal/bytesize"
 	"github.com/buildyard/buildyard/internal/scan/vulndb"
 	"github.com/buildyard/buildyard/internal/scan/vulndb/feed"
 )
@@ -49,8 +50,8 @@ func (r *Report) Print(w io.Writer) error {
 		fmt.Fprintf(&b, "%-14s %-10s %9d %11d %9d  %s\n", s.Name, date, s.Records, s.Advisories, s.Rejected,
 			strings.Join(dropped, ", "))
 	}
-	fmt.Fprintf(&b, "%d advisories, %d vulnerabilities, %d applicabilities of products, %.1f MB", r.Info.Advisories,
-		r.Info.Vulnerabilities, r.Info.Applicabilities, float64(r.Info.Size)/1e6)
+	fmt.Fprintf(&b, "%d advisories, %d vulnerabilities, %d applicabilities of products, %s", r.Info.Advisories,
+		r.Info.Vulnerabilities, r.Info.Applicabilities, bytesize.Format(r.Info.Size))
 	if r.Ignored > 0 {
 		fmt.Fprintf(&b, "; %d files were no feeds", r.Ignored)
 	}

@@ -18,10 +18,10 @@ import (
 // maxKeyText bounds the text of a private key, in bytes; one of 4096 bits takes 3300.
 const maxKeyText = 64 << 10
 
-// UserKey is the credentials of a user key: its ID and the private key, which is never sent. It keeps one
+// APIKey is the credentials of an API key: its ID and the private key, which is never sent. It keeps one
 // session per service, which all clients and goroutines share. The session is opened at the first request, and
 // renewed before it expires or when the service refuses it.
-type UserKey struct {
+type APIKey struct {
 	id      string
 	private *rsa.PrivateKey
 
@@ -29,11 +29,11 @@ type UserKey struct {
 	sessions map[string]*session // address -> session
 }
 
-var _ Renewable = (*UserKey)(nil)
+var _ Renewable = (*APIKey)(nil)
 
-// ParseUserKey makes credentials from a key's ID and its private key: the single line that the key API returns
+// ParseAPIKey makes credentials from a key's ID and its private key: the single line that the key API returns
 // (base64 of PKCS#1 DER), or a PEM file (PKCS#1 or PKCS#8).
-func ParseUserKey(id, private string) (*UserKey, error) {
+func ParseAPIKey(id, private string) (*APIKey, error) {
 	if id == "" {
 		return nil, errors.New("API key: the ID is empty")
 	}
@@ -41,17 +41,17 @@ func ParseUserKey(id, private string) (*UserKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API key %q: %w", id, err)
 	}
-	return &UserKey{id: id, private: key, sessions: map[string]*session{}}, nil
+	return &APIKey{id: id, private: key, sessions: map[string]*session{}}, nil
 }
 
-// LoadUserKey is ParseUserKey for a private key in a file. It refuses a file that other users may read or
+// LoadAPIKey is ParseAPIKey for a private key in a file. It refuses a file that other users may read or
 // change.
-func LoadUserKey(id, file string) (*UserKey, error) {
+func LoadAPIKey(id, file string) (*APIKey, error) {
 	text, err := readPrivate(file)
 	if err != nil {
 		return nil, fmt.Errorf("API key %q: %w", id, err)
 	}
-	return ParseUserKey(id, text)
+	return ParseAPIKey(id, text)
 }
 
 func readPrivate(file string) (string, error) {
@@ -118,10 +118,10 @@ func decode64(text string) ([]byte, error) {
 }
 
 // ID returns the key's id.
-func (k *UserKey) ID() string { return k.id }
+func (k *APIKey) ID() string { return k.id }
 
 // Authorize implements Credentials. It makes a handshake with the service unless a valid session exists.
-func (k *UserKey) Authorize(r *http.Request, to Target) error {
+func (k *APIKey) Authorize(r *http.Request, to Target) error {
 	value, err := k.session(to).value(r.Context(), handshake{k, to}.shake)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (k *UserKey) Authorize(r *http.Request, to Target) error {
 }
 
 // Renew implements Renewable: it drops a refused session.
-func (k *UserKey) Renew(r *http.Request, to Target) bool {
+func (k *APIKey) Renew(r *http.Request, to Target) bool {
 	value, ok := strings.CutPrefix(r.Header.Get(authorization), bearerScheme)
 	if ok {
 		k.session(to).refused(value)
@@ -140,7 +140,7 @@ func (k *UserKey) Renew(r *http.Request, to Target) bool {
 }
 
 // session returns the key's session with a service, which may not be open yet.
-func (k *UserKey) session(to Target) *session {
+func (k *APIKey) session(to Target) *session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.sessions[to.Address]
@@ -152,10 +152,10 @@ func (k *UserKey) session(to Target) *session {
 }
 
 // String names the key.
-func (k *UserKey) String() string { return fmt.Sprintf("user key %q", k.id) }
+func (k *APIKey) String() string { return fmt.Sprintf("API key %q", k.id) }
 
 // Format names the key, whatever the verb.
-func (k *UserKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, k.String()) }
+func (k *APIKey) Format(w fmt.State, _ rune) { _, _ = io.WriteString(w, k.String()) }
 
 // LogValue names the key.
-func (k *UserKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
+func (k *APIKey) LogValue() slog.Value { return slog.StringValue(k.String()) }
