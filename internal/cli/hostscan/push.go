@@ -74,7 +74,7 @@ func (v *service) addPushSender(o *host.Options) {
 	every, _ := v.settings.pushInterval() // already checked
 	name, _ := os.Hostname()
 	v.push = push.New(push.Options{
-		Name: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Interval: every, Target: v.settings.pushTarget,
+		HostName: cmp.Or(name, "unknown"), Version: obs.FullVersion(), Interval: every, Target: v.settings.pushTarget,
 		Log: v.log.Logger,
 	})
 	told := o.OnChange

@@ -198,7 +198,7 @@ key as db-key; "buildyard license keygen --out FILE" creates a key pair.`,
 
 // publish writes a database into a directory under a unique name. It lists it last, so that a
 // concurrent update finds every listed file.
-func (g *globals) publish(ctx context.Context, path, folder, secret string) error {
+func (g *globals) publish(ctx context.Context, path, dir, secret string) error {
 	var key ed25519.PrivateKey
 	var err error
 	if secret != "" {
@@ -213,11 +213,11 @@ func (g *globals) publish(ctx context.Context, path, folder, secret string) erro
 	if err != nil {
 		return err
 	}
-	copied := filepath.Join(folder, "vuln-"+st.Info.Built.UTC().Format("20060102T150405Z")+".db")
+	copied := filepath.Join(dir, "vuln-"+st.Info.Built.UTC().Format("20060102T150405Z")+".db")
 	if err := writeAtomic(copied, func(w io.Writer) error { return copyFile(w, path) }); err != nil {
 		return err
 	}
-	listing := filepath.Join(folder, "latest.json")
+	listing := filepath.Join(dir, "latest.json")
 	if _, err := update.WriteListing(ctx,
 		update.ListingOptions{Database: copied, Target: listing, Key: key}); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 // ecosystem. Lock files and project files there are those of its authors: the packages in them were
 // used to develop it and are not installed.
 func WithinPackage(path string) bool {
-	for _, folder := range []string{"node_modules/", "site-packages/", "dist-packages/"} {
-		if containsDir(path, folder) {
+	for _, dir := range []string{"node_modules/", "site-packages/", "dist-packages/"} {
+		if containsDir(path, dir) {
 			return true
 		}
 	}
@@ -58,20 +58,20 @@ func IsTestData(path string) bool {
 }
 
 // containsDir reports whether a directory is part of a path.
-func containsDir(path, folder string) bool {
-	_, _, ok := cutAroundDir(path, folder)
+func containsDir(path, dir string) bool {
+	_, _, ok := cutAroundDir(path, dir)
 	return ok
 }
 
 // cutAroundDir splits a path around the last occurrence of a directory.
-func cutAroundDir(path, folder string) (before, rest string, ok bool) {
+func cutAroundDir(path, dir string) (before, rest string, ok bool) {
 	for end := len(path); ; {
-		i := strings.LastIndex(path[:end], folder)
+		i := strings.LastIndex(path[:end], dir)
 		if i < 0 {
 			return "", "", false
 		}
 		if i == 0 || path[i-1] == '/' {
-			return path[:i], path[i+len(folder):], true
+			return path[:i], path[i+len(dir):], true
 		}
 		end = i
 	}

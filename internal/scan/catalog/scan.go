@@ -224,7 +224,7 @@ func (r *scanRun) buildResult() *Result {
 	out.Warnings, out.Skipped = slices.Clip(w.warnings.trim()), slices.Clip(w.skipped.trim())
 	for _, m := range slices.Concat(
 		omittedWarning(r.packages.droppedEntries, "entries of packages"),
-		omittedWarning(w.warnings.droppedCount, "warnings"), omittedWarning(w.unlistedDirs, "folders"),
+		omittedWarning(w.warnings.droppedCount, "warnings"), omittedWarning(w.unlistedDirs, "directories"),
 	) {
 		out.Warnings = append(out.Warnings, m)
 		out.Unreadable++

@@ -44,7 +44,7 @@ func openAPFS(r io.ReaderAt, size int64) ([]Volume, []Skipped, error) {
 				Snapshot: func(name string) (fs.FS, error) { return v.SnapshotFS(name) },
 			})
 	}
-	for _, err := range c.Lost() {
+	for _, err := range c.UnreadableParts() {
 		skipped = append(skipped, skippedWithError("an APFS container", err))
 	}
 	if len(vols) == 0 && len(skipped) == 0 {

@@ -47,16 +47,16 @@ func OpenImage(name string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	folders, err := dirPaths(filepath.Dir(target), filepath.Dir(name))
+	dirs, err := dirPaths(filepath.Dir(target), filepath.Dir(name))
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(folders[0])
+	root, err := os.OpenRoot(dirs[0])
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	o := chainOpener{root: root, rootPaths: folders, image: &Image{}}
+	o := chainOpener{root: root, rootPaths: dirs, image: &Image{}}
 	if err := o.openChain(filepath.Base(target)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), o.image.Close())
 	}
@@ -65,10 +65,10 @@ func OpenImage(name string) (*Image, error) {
 
 // dirPaths returns the absolute paths of a directory: its own and, where it is the same, that by which
 // the user named it. Images created under that path name it too.
-func dirPaths(folder, named string) ([]string, error) {
+func dirPaths(dir, named string) ([]string, error) {
 	var list []string
-	for _, p := range []string{folder, named} {
-		if to, err := filepath.EvalSymlinks(p); err != nil || to != folder {
+	for _, p := range []string{dir, named} {
+		if to, err := filepath.EvalSymlinks(p); err != nil || to != dir {
 			continue // the link is that of the file
 		}
 		p, err := filepath.Abs(p)
@@ -234,8 +234,8 @@ func (o *chainOpener) backingPath(name, backing string) (string, error) {
 	if path.IsAbs(backing) {
 		to = backing
 	}
-	for _, folder := range o.rootPaths {
-		if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(folder, "/")+"/"); ok {
+	for _, dir := range o.rootPaths {
+		if in, ok := strings.CutPrefix(backing, strings.TrimSuffix(dir, "/")+"/"); ok {
 			to = in
 		}
 	}

@@ -45,9 +45,9 @@ func (l *realTimeScan) isBaselineKnown() bool {
 }
 
 // requeueDirs puts directories back into the queue.
-func (l *realTimeScan) requeueDirs(folders []string) {
+func (l *realTimeScan) requeueDirs(dirs []string) {
 	var list []Change
-	for _, f := range folders {
+	for _, f := range dirs {
 		list = append(list, Change{toSystemPath(f), DirChanged})
 	}
 	l.queue.add(list, time.Now())

@@ -12,8 +12,8 @@ import (
 )
 
 // newFinder returns a finder of the packages below a directory of this machine.
-func (h *Host) newFinder(folder string, m *progressCounters) (*catalog.Finder, io.Closer, error) {
-	root, closer, err := catalog.OpenMachine(folder)
+func (h *Host) newFinder(dir string, m *progressCounters) (*catalog.Finder, io.Closer, error) {
+	root, closer, err := catalog.OpenMachine(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,8 +29,8 @@ func scanWorkers() int { return min(runtime.GOMAXPROCS(0), 8) }
 
 // isExcluded reports whether a directory is left out: by option, or because a read of it may never
 // return.
-func (h *Host) isExcluded(folder string) bool {
-	return slices.Contains(h.opts.Exclude, folder) || h.hungMounts.isHung(folder)
+func (h *Host) isExcluded(dir string) bool {
+	return slices.Contains(h.opts.Exclude, dir) || h.hungMounts.isHung(dir)
 }
 
 // toTreePath converts a path of the system to one of the finder's tree.
@@ -50,6 +50,6 @@ func toSystemPath(path string) string {
 }
 
 // isWithin reports whether a path is a directory or is below it.
-func isWithin(folder, path string) bool {
-	return folder == "/" || path == folder || strings.HasPrefix(path, folder+"/")
+func isWithin(dir, path string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }

@@ -89,17 +89,17 @@ func (h *Host) runFull(ctx context.Context, f *fullScan) ScanResult {
 // scan walks the files of a full scan.
 func (h *Host) scan(ctx context.Context, f *fullScan, s *changeCollector, out *ScanResult) error {
 	h.checkHungMounts(ctx)
-	folder, err := h.resolveDir(f.request.Path)
+	root, err := h.resolveDir(f.request.Path)
 	if err != nil {
 		return err
 	}
-	finder, closer, err := h.newFinder(folder, &f.counters)
+	finder, closer, err := h.newFinder(root, &f.counters)
 	if err != nil {
 		return err
 	}
 	defer closer.Close()
 	p := &treeScan{
-		host: h, finder: finder, dir: toTreePath(folder), mode: readAll, workers: scanWorkers(), changes: s,
+		host: h, finder: finder, dir: toTreePath(root), mode: readAll, workers: scanWorkers(), changes: s,
 		counters: &f.counters,
 	}
 	found, err := p.run(ctx)

@@ -81,7 +81,7 @@ type workCounters struct {
 // with a full scan.
 func Open(o Options) (*Host, error) {
 	o.Database.UpdateInterval = cmp.Or(o.Database.UpdateInterval, defaultUpdateInterval)
-	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, defaultMaxPackages), cmp.Or(o.MaxBytes, defaultMaxBytes)
+	o.MaxPackages, o.MaxBytes = cmp.Or(o.MaxPackages, defaultMaxPackages), cmp.Or(o.MaxBytes, defaultMaxInventoryBytes)
 	o.debounce = cmp.Or(o.debounce, defaultDebounce)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.NewWatcher == nil {
@@ -276,7 +276,7 @@ func (h *Host) beginTransition() (leave func()) {
 // startFullScan begins a full scan.
 func (h *Host) startFullScan(o FullScanOptions, by trigger) (State, error) {
 	defer h.beginTransition()()
-	folder, err := h.resolveDir(o.Path)
+	dir, err := h.resolveDir(o.Path)
 	if err != nil {
 		return h.Status().State, err
 	}
@@ -285,7 +285,7 @@ func (h *Host) startFullScan(o FullScanOptions, by trigger) (State, error) {
 		return to, err
 	}
 	if o.ThenRealTime {
-		if err := h.watchRoot(folder); err != nil {
+		if err := h.watchRoot(dir); err != nil {
 			return h.Status().State, err
 		}
 	}
@@ -293,7 +293,7 @@ func (h *Host) startFullScan(o FullScanOptions, by trigger) (State, error) {
 	defer h.mu.Unlock()
 	or := scanRequest{Started: h.newStartTime()}
 	if o.Path != "" {
-		or.Path = folder
+		or.Path = dir
 	}
 	h.state, h.saved.LastStart, h.saved.FullScan = to, or.Started, &or
 	if o.ThenRealTime {

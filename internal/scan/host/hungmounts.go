@@ -78,19 +78,19 @@ func isClosed(done <-chan struct{}) bool {
 }
 
 // isHung reports whether a directory is the mount point of a hung file system.
-func (s *hungMounts) isHung(folder string) bool {
+func (s *hungMounts) isHung(dir string) bool {
 	points := s.hungPoints.Load()
 	if points == nil {
 		return false
 	}
-	_, ok := (*points)[folder]
+	_, ok := (*points)[dir]
 	return ok
 }
 
 // isMissed reports whether a directory is the mount point of one that would otherwise be scanned.
-func (s *hungMounts) isMissed(folder string) bool {
+func (s *hungMounts) isMissed(dir string) bool {
 	points := s.hungPoints.Load()
-	return points != nil && (*points)[folder]
+	return points != nil && (*points)[dir]
 }
 
 // contains reports whether a path is in one.

@@ -53,7 +53,7 @@ type Database struct {
 type Rules = match.Rules
 
 const (
-	defaultMaxPackages    = 500_000
-	defaultMaxBytes       = 1 << 30
-	defaultUpdateInterval = 24 * time.Hour
+	defaultMaxPackages       = 500_000
+	defaultMaxInventoryBytes = 1 << 30
+	defaultUpdateInterval    = 24 * time.Hour
 )

@@ -154,15 +154,15 @@ func (l *realTimeScan) pause(timer *time.Timer, failed bool) bool {
 func (l *realTimeScan) applyChanges(ctx context.Context, list []pendingChange) error {
 	s := &changeCollector{cause: ByRealTime}
 	l.host.checkHungMounts(ctx)
-	files, folders, gone := l.classify(list)
+	files, dirs, gone := l.classify(list)
 	if !l.isBaselineKnown() { // until then, files that always existed look like new ones
-		l.requeueDirs(folders)
-		folders = nil
+		l.requeueDirs(dirs)
+		dirs = nil
 	}
 	err := l.readFiles(ctx, s, files)
-	for _, folder := range folders {
+	for _, dir := range dirs {
 		if err == nil {
-			err = l.rescan(ctx, s, folder)
+			err = l.rescan(ctx, s, dir)
 		}
 	}
 	if err == nil {
@@ -187,7 +187,7 @@ func oldestChange(list []pendingChange) time.Time {
 
 // classify decides by the current files what to do: read files, walk directories, drop what is gone.
 // Paths below a directory of the list are handled with it.
-func (l *realTimeScan) classify(list []pendingChange) (files []string, folders []string, gone []string) {
+func (l *realTimeScan) classify(list []pendingChange) (files []string, dirs []string, gone []string) {
 	slices.SortFunc(list, func(a, b pendingChange) int { return cmp.Compare(a.path, b.path) })
 	done := map[string]bool{}
 	for _, c := range list {
@@ -195,19 +195,19 @@ func (l *realTimeScan) classify(list []pendingChange) (files []string, folders [
 		switch {
 		case at != "." && !isWithin(l.root, c.path) || coveredBy(done, at) || l.host.hungMounts.contains(c.path):
 		case c.kind != FileChanged && l.finder.IsDir(at):
-			folders, done[at] = append(folders, at), true
+			dirs, done[at] = append(dirs, at), true
 		case l.isWanted(at):
 			files = append(files, at)
 		default:
 			gone = append(gone, at)
 		}
 	}
-	return files, folders, gone
+	return files, dirs, gone
 }
 
 // coveredBy reports whether a path or one of its ancestors is in a set of directories.
-func coveredBy(folders map[string]bool, at string) bool {
-	for ; !folders[at]; at = path.Dir(at) {
+func coveredBy(dirs map[string]bool, at string) bool {
+	for ; !dirs[at]; at = path.Dir(at) {
 		if at == "." {
 			return false
 		}

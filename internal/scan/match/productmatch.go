@@ -61,9 +61,9 @@ func platformOf(p *catalog.Package) platform {
 	return macOSPlatform
 }
 
-// editions are those that a package of unknown edition may be: the free ones, and those that differ
+// freeEditions are those that a package of unknown edition may be: the free ones, and those that differ
 // in their numbers alone. Paid ones ("enterprise") are other products.
-var editions = []string{
+var freeEditions = []string{
 	"*", "-", "", "lts", "esr", "community", "open_source", "oss", "free", "stable", "standard",
 	"continuous", "classic",
 }
@@ -102,7 +102,7 @@ func (it *productQuery) matchesProduct(c *cpeName) bool {
 		return strings.EqualFold(p.Vendor, c.vendor) && strings.EqualFold(p.Product, c.product) &&
 			(isUnspecified(c.targetSW) || strings.EqualFold(p.TargetSW, c.targetSW) ||
 				slices.Contains(it.platform.targetSoftware, c.targetSW))
-	}) && slices.Contains(editions, c.swEdition)
+	}) && slices.Contains(freeEditions, c.swEdition)
 }
 
 // inRange reports whether the versions of a criterion contain that of the item.

@@ -140,12 +140,12 @@ func (g *changeBuffer) collapseLocked() {
 		return
 	}
 	counts := g.countByDirLocked()
-	folders := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+	dirs := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) // a descendant has the longer path
 	})
 	whole := map[string]bool{}
 	for share := goal; total > goal && share > 1; share /= 2 {
-		for _, f := range folders {
+		for _, f := range dirs {
 			saved := counts[f] - 1
 			if total <= goal || counts[f] < share || whole[f] {
 				continue

@@ -54,9 +54,9 @@ type fanFileSystem struct {
 	hasSnapshots bool         // directories may appear with content, without a move
 }
 
-func openFan(s *watchConfig, news *changeBuffer) (_ eventSource, err error) {
+func openFan(s *watchConfig, buffer *changeBuffer) (_ eventSource, err error) {
 	f := &fanotifyWatcher{
-		cfg: s, buffer: news, ownPID: int32(os.Getpid()), ended: make(chan struct{}),
+		cfg: s, buffer: buffer, ownPID: int32(os.Getpid()), ended: make(chan struct{}),
 		readBuf:   make([]byte, fanBufferSize),
 		pathCache: newCache[[]string](fanCachedDirs), fd: -1, mountsFD: -1, flushes: newFlushRequests(),
 	}
@@ -82,7 +82,7 @@ func openFan(s *watchConfig, news *changeBuffer) (_ eventSource, err error) {
 	if f.mountTable, err = readMounts(); err != nil {
 		return nil, err
 	}
-	if f.partial, err = newPartial(s, news, true); err != nil {
+	if f.partial, err = newPartial(s, buffer, true); err != nil {
 		return nil, err
 	}
 	refused := f.markAll()
@@ -260,25 +260,25 @@ func (f *fanotifyWatcher) handleEvent(e *fanEvent) {
 	if e.fd >= 0 {
 		closeFD(int(e.fd))
 	}
-	folder := e.mask&unix.FAN_ONDIR != 0
+	isDir := e.mask&unix.FAN_ONDIR != 0
 	switch {
 	case e.mask&unix.FAN_Q_OVERFLOW != 0:
 		f.cfg.Log.Warn("The fanotify queue overflowed; all watched directories are scanned again.")
 		f.pathCache.clear()
 		f.cfg.addLostChanges(f.buffer)
 		return
-	case folder && e.mask&(fanRemoved|unix.FAN_MOVED_TO) != 0:
+	case isDir && e.mask&(fanRemoved|unix.FAN_MOVED_TO) != 0:
 		defer f.pathCache.clear()
-	case folder && e.mask&unix.FAN_CREATE == 0:
+	case isDir && e.mask&unix.FAN_CREATE == 0:
 		return
 	}
 	if e.pid == f.ownPID || len(e.handle) == 0 || string(e.name) == "." {
 		return
 	}
-	if !folder && !f.cfg.WantsFile(string(e.name)) {
+	if !isDir && !f.cfg.WantsFile(string(e.name)) {
 		return
 	}
-	if folder && e.mask&(fanRemoved|unix.FAN_MOVED_TO) == 0 && !f.mayHaveSnapshots(e.handle) {
+	if isDir && e.mask&(fanRemoved|unix.FAN_MOVED_TO) == 0 && !f.mayHaveSnapshots(e.handle) {
 		return // a new directory is empty, and what comes into it is reported
 	}
 	for _, dir := range f.resolveHandle(e.handle) {
@@ -423,12 +423,12 @@ func fsidKey(val [2]int32) (key [fanFSIDSize]byte) {
 }
 
 // joinRelative adds the rest of a path to a directory.
-func joinRelative(folder, rest string) string {
+func joinRelative(dir, rest string) string {
 	rest = strings.Trim(rest, "/")
 	if rest == "" {
-		return folder
+		return dir
 	}
-	return joinPath(folder, rest)
+	return joinPath(dir, rest)
 }
 
 // pathOfFD returns the path of an open file, or ESTALE if it was removed.

@@ -53,30 +53,30 @@ func macPath(path string) string {
 // addFSEvent adds the change that an event of FSEvents means. Flags of several events on one path are
 // merged, and their order is lost: the current state of the path decides. It reports whether mounts
 // changed.
-func (s *watchConfig) addFSEvent(news *changeBuffer, path string, flags uint32) (mounts bool) {
+func (s *watchConfig) addFSEvent(buffer *changeBuffer, path string, flags uint32) (mounts bool) {
 	path = macPath(path)
 	switch {
 	case flags&evIDsWrapped != 0:
-		s.addLostChanges(news)
+		s.addLostChanges(buffer)
 	case flags&(evMustScan|evUserDropped|evKernDropped) != 0:
-		s.addDirChange(news, path, DirChanged)
+		s.addDirChange(buffer, path, DirChanged)
 	case flags&evRootChanged != 0:
-		s.addDirChange(news, path, currentKind(path, DirChanged))
+		s.addDirChange(buffer, path, currentKind(path, DirChanged))
 	case flags&(evMount|evUnmount) != 0:
-		s.addDirChange(news, path, DirChanged)
+		s.addDirChange(buffer, path, DirChanged)
 		return true
 	case flags&evHistoryDone != 0 || flags&evOwn != 0:
 	case flags&evIsDir != 0:
 		if flags&(evCreated|evRemoved|evRenamed|evCloned) != 0 {
-			s.addDirChange(news, path, currentKind(path, DirChanged))
+			s.addDirChange(buffer, path, currentKind(path, DirChanged))
 		}
 	case flags&(evIsFile|evIsSymlink|evHardlink|evLastHardlink) != 0:
 		about := uint32(evCreated | evRemoved | evRenamed | evModified | evInodeMeta | evCloned | evHardlink)
 		if flags&about != 0 && s.WantsFile(filepath.Base(path)) && s.isWatched(parentPath(path)) {
-			news.add(path, currentKind(path, FileChanged))
+			buffer.add(path, currentKind(path, FileChanged))
 		}
 	default: // of a directory in which something changed
-		s.addDirChange(news, path, currentKind(path, DirChanged))
+		s.addDirChange(buffer, path, currentKind(path, DirChanged))
 	}
 	return false
 }

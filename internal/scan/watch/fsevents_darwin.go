@@ -286,9 +286,9 @@ func (e *fsEventsSource) closeStream() {
 }
 
 // volumeUUID returns the UUID of the volume of a directory, "" if it has none.
-func (e *fsEventsSource) volumeUUID(folder string) string {
+func (e *fsEventsSource) volumeUUID(dir string) string {
 	var st syscall.Stat_t
-	if syscall.Stat(folder, &st) != nil {
+	if syscall.Stat(dir, &st) != nil {
 		return ""
 	}
 	uuid := e.services.uuidForDevice(st.Dev)

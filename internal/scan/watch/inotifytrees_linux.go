@@ -297,10 +297,10 @@ func (g *inotifyTrees) rewatchTree(path string) {
 }
 
 // handleEvent handles one event of the kernel.
-func (g *inotifyTrees) handleEvent(news *changeBuffer, e inoEvent) {
+func (g *inotifyTrees) handleEvent(buffer *changeBuffer, e inoEvent) {
 	switch {
 	case e.mask&unix.IN_Q_OVERFLOW != 0:
-		g.handleOverflow(news)
+		g.handleOverflow(buffer)
 	case e.mask&unix.IN_IGNORED != 0:
 		for _, n := range slices.Clone(g.byWatch[e.watchID]) {
 			g.handleIgnored(n)
@@ -309,16 +309,16 @@ func (g *inotifyTrees) handleEvent(news *changeBuffer, e inoEvent) {
 	default:
 		for _, n := range slices.Clone(g.byWatch[e.watchID]) {
 			if n.isAncestor {
-				g.handleAncestor(news, joinPath(n.name, e.name), e.mask)
+				g.handleAncestor(buffer, joinPath(n.name, e.name), e.mask)
 			} else {
-				g.reportChange(news, n, e)
+				g.reportChange(buffer, n, e)
 			}
 		}
 	}
 }
 
 // handleOverflow starts over: directories may have come and gone unnoticed.
-func (g *inotifyTrees) handleOverflow(news *changeBuffer) {
+func (g *inotifyTrees) handleOverflow(buffer *changeBuffer) {
 	g.cfg.Log.Warn("The inotify queue overflowed; the package directories are scanned again.")
 	if err := g.recreate(); err != nil {
 		g.cfg.Log.Error("Watching the package directories again failed; changes may be missed.", "error", err)
@@ -326,7 +326,7 @@ func (g *inotifyTrees) handleOverflow(news *changeBuffer) {
 		g.setTrees(g.startDirs)
 	}
 	for _, st := range g.startDirs {
-		news.add(st, DirChanged)
+		buffer.add(st, DirChanged)
 	}
 }
 
@@ -364,7 +364,7 @@ func (g *inotifyTrees) handleIgnored(n *watchedDir) {
 }
 
 // handleAncestor handles changes of the ancestors.
-func (g *inotifyTrees) handleAncestor(news *changeBuffer, path string, mask uint32) {
+func (g *inotifyTrees) handleAncestor(buffer *changeBuffer, path string, mask uint32) {
 	if mask&(inoRemoved|unix.IN_CREATE|unix.IN_MOVED_TO) == 0 {
 		return
 	}
@@ -383,34 +383,34 @@ func (g *inotifyTrees) handleAncestor(news *changeBuffer, path string, mask uint
 	for _, start := range touched {
 		switch {
 		case g.addTree(start):
-			news.add(start, DirChanged)
+			buffer.add(start, DirChanged)
 		case g.trees[start] == nil && mask&inoRemoved != 0:
-			news.add(start, Removed)
+			buffer.add(start, Removed)
 		}
 	}
 }
 
 // reportChange reports a change in a watched directory.
-func (g *inotifyTrees) reportChange(news *changeBuffer, n *watchedDir, e inoEvent) {
-	folder, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoRemoved != 0
-	if !folder && !g.cfg.WantsFile(e.name) || folder && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
+func (g *inotifyTrees) reportChange(buffer *changeBuffer, n *watchedDir, e inoEvent) {
+	isDir, left := e.mask&unix.IN_ISDIR != 0, e.mask&inoRemoved != 0
+	if !isDir && !g.cfg.WantsFile(e.name) || isDir && e.mask&^(unix.IN_ISDIR|unix.IN_ATTRIB) == 0 {
 		return
 	}
 	path := joinPath(n.path(), e.name)
 	switch {
-	case !folder && left:
-		news.add(path, Removed)
-	case !folder:
-		news.add(path, FileChanged)
+	case !isDir && left:
+		buffer.add(path, Removed)
+	case !isDir:
+		buffer.add(path, FileChanged)
 	case !g.cfg.isWatched(path):
 	case left:
 		g.unwatchTree(path)
-		news.add(path, Removed)
+		buffer.add(path, Removed)
 	case g.isOtherMount(path):
 	default:
 		g.unwatchTree(path)
 		g.rewatchTree(path)
-		news.add(path, DirChanged)
+		buffer.add(path, DirChanged)
 	}
 }
 

@@ -42,8 +42,8 @@ type partialWatcher struct {
 	stopping       bool
 }
 
-func openPartial(s *watchConfig, news *changeBuffer) (eventSource, error) {
-	p, err := newPartial(s, news, false)
+func openPartial(s *watchConfig, buffer *changeBuffer) (eventSource, error) {
+	p, err := newPartial(s, buffer, false)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +58,11 @@ func openPartial(s *watchConfig, news *changeBuffer) (eventSource, error) {
 	return p, nil
 }
 
-func newPartial(s *watchConfig, news *changeBuffer, fallback bool) (_ *partialWatcher, err error) {
+func newPartial(s *watchConfig, buffer *changeBuffer, fallback bool) (_ *partialWatcher, err error) {
 	p := &partialWatcher{
-		cfg: s, buffer: news, isFallback: fallback, writtenFD: -1, mountsFD: -1, flushes: newFlushRequests(),
+		cfg: s, buffer: buffer, isFallback: fallback, writtenFD: -1, mountsFD: -1, flushes: newFlushRequests(),
 		ownPID: int32(os.Getpid()),
-		ended:  make(chan struct{}), poller: newPoller(s, news), readBuf: make([]byte, fanBufferSize/2),
+		ended:  make(chan struct{}), poller: newPoller(s, buffer), readBuf: make([]byte, fanBufferSize/2),
 	}
 	defer func() {
 		if err != nil {

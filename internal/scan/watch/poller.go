@@ -57,17 +57,17 @@ type fileSnapshot struct {
 	mode    fs.FileMode
 }
 
-func newPoller(s *watchConfig, news *changeBuffer) *poller {
+func newPoller(s *watchConfig, buffer *changeBuffer) *poller {
 	return &poller{
-		cfg: s, buffer: news, quit: make(chan struct{}), ended: make(chan struct{}),
+		cfg: s, buffer: buffer, quit: make(chan struct{}), ended: make(chan struct{}),
 		startDirsChanged: make(chan struct{}, 1),
 		dirs:             map[string]dirSnapshot{},
 	}
 }
 
 // openPoll watches by polling alone.
-func openPoll(s *watchConfig, news *changeBuffer) (eventSource, error) {
-	p := newPoller(s, news)
+func openPoll(s *watchConfig, buffer *changeBuffer) (eventSource, error) {
+	p := newPoller(s, buffer)
 	p.setDirs(s.startDirs(), "", func(string) bool { return false })
 	return p, nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // openSource chooses among the methods of Linux.
-func openSource(s *watchConfig, news *changeBuffer) (eventSource, error) {
-	return openMethod(s, news, []methodEntry{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
+func openSource(s *watchConfig, buffer *changeBuffer) (eventSource, error) {
+	return openMethod(s, buffer, []methodEntry{{Fanotify, openFan}, {Inotify, openPartial}, {Poll, openPoll}})
 }
 
 // Between two reads of a queue the reader rests, so that many changes cost one read; the rest is

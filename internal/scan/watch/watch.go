@@ -138,13 +138,13 @@ func Open(o Options) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)
 	}
-	news := newChangeBuffer(s.roots)
-	src, err := openSource(s, news)
+	buffer := newChangeBuffer(s.roots)
+	src, err := openSource(s, buffer)
 	if err != nil {
 		return nil, fmt.Errorf("watching: %w", err)
 	}
 	src.start()
-	return &Watcher{source: src, buffer: news}, nil
+	return &Watcher{source: src, buffer: buffer}, nil
 }
 
 // Run delivers changes in batches, in order and each path once, until the context ends or the
@@ -184,13 +184,13 @@ func (w *Watcher) Close() error {
 }
 
 // openMethod opens the first method that works, or the one in the options.
-func openMethod(s *watchConfig, news *changeBuffer, ways []methodEntry) (eventSource, error) {
+func openMethod(s *watchConfig, buffer *changeBuffer, ways []methodEntry) (eventSource, error) {
 	var refused []error
 	for _, w := range ways {
 		if s.Method != None && s.Method != w.method {
 			continue
 		}
-		src, err := w.open(s, news)
+		src, err := w.open(s, buffer)
 		if err == nil {
 			if len(refused) > 0 {
 				s.Log.Warn("A better watch method is not available.", "method", string(w.method), "error",

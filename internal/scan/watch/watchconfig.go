@@ -74,19 +74,19 @@ func outermostDirs(list []string) ([]string, error) {
 }
 
 // isWithin reports whether a path is a directory or is below it.
-func isWithin(folder, path string) bool {
-	if folder == "/" || folder == path {
+func isWithin(dir, path string) bool {
+	if dir == "/" || dir == path {
 		return true
 	}
-	return len(path) > len(folder) && path[len(folder)] == '/' && path[:len(folder)] == folder
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
 // joinPath adds a name to a directory.
-func joinPath(folder, name string) string {
-	if folder == "/" {
+func joinPath(dir, name string) string {
+	if dir == "/" {
 		return "/" + name
 	}
-	return folder + "/" + name
+	return dir + "/" + name
 }
 
 // parentPath returns the directory of a path, "" for the root's.
@@ -113,12 +113,12 @@ func (s *watchConfig) rootOf(path string) (string, bool) {
 }
 
 // isWatched reports whether changes in a directory are reported.
-func (s *watchConfig) isWatched(folder string) bool {
-	root, ok := s.rootOf(folder)
+func (s *watchConfig) isWatched(dir string) bool {
+	root, ok := s.rootOf(dir)
 	if !ok {
 		return false
 	}
-	for p := folder; ; p = parentPath(p) {
+	for p := dir; ; p = parentPath(p) {
 		if s.Exclude(p) {
 			return false
 		}
@@ -129,11 +129,11 @@ func (s *watchConfig) isWatched(folder string) bool {
 }
 
 // touchesRoots reports whether a directory is seen or has roots below.
-func (s *watchConfig) touchesRoots(folder string) bool {
-	if _, ok := s.rootOf(folder); ok {
-		return s.isWatched(folder)
+func (s *watchConfig) touchesRoots(dir string) bool {
+	if _, ok := s.rootOf(dir); ok {
+		return s.isWatched(dir)
 	}
-	return slices.ContainsFunc(s.roots, func(r string) bool { return isWithin(folder, r) })
+	return slices.ContainsFunc(s.roots, func(r string) bool { return isWithin(dir, r) })
 }
 
 // startDirs returns the directories for a method that cannot watch everything: roots that were named,
@@ -152,23 +152,23 @@ func (s *watchConfig) startDirs() []string {
 }
 
 // addDirChange adds the change of a directory, or of those roots that are in it.
-func (s *watchConfig) addDirChange(news *changeBuffer, folder string, what ChangeKind) {
-	if _, ok := s.rootOf(folder); ok {
-		if s.isWatched(folder) {
-			news.add(folder, what)
+func (s *watchConfig) addDirChange(buffer *changeBuffer, dir string, what ChangeKind) {
+	if _, ok := s.rootOf(dir); ok {
+		if s.isWatched(dir) {
+			buffer.add(dir, what)
 		}
 		return
 	}
 	for _, r := range s.roots {
-		if isWithin(folder, r) {
-			news.add(r, what)
+		if isWithin(dir, r) {
+			buffer.add(r, what)
 		}
 	}
 }
 
 // addLostChanges adds a change of every root, since any change below may have been missed.
-func (s *watchConfig) addLostChanges(news *changeBuffer) {
+func (s *watchConfig) addLostChanges(buffer *changeBuffer) {
 	for _, r := range s.roots {
-		news.add(r, DirChanged)
+		buffer.add(r, DirChanged)
 	}
 }

@@ -66,7 +66,7 @@ func (s *Sender) summaryFields(node string) any {
 		Partial  bool      `json:"partial"`
 		Scanned  time.Time `json:"scanned"`
 	}{
-		NodeID: node, Host: s.opts.Name, Scanner: "hostscan", Version: s.opts.Version,
+		NodeID: node, Host: s.opts.HostName, Scanner: "hostscan", Version: s.opts.Version,
 		Database: st.Database.MatchedBuilt.UTC(),
 		Scanned:  time.Now().UTC(),
 	}

@@ -48,7 +48,7 @@ type Target struct {
 
 // Options configures a sender.
 type Options struct {
-	Name     string // of this machine
+	HostName string // of this machine
 	Version  string // of the program
 	Interval time.Duration
 	// Target is called before each try, since the node's identity may change.

@@ -122,7 +122,7 @@ func npm(t *testing.T, dir, name, version string) {
 func sending(t *testing.T, y *yard) (*host.Host, *Sender) {
 	t.Helper()
 	s := New(Options{
-		Name: "build-7", Version: "1", Target: y.to, Log: slog.New(slog.DiscardHandler),
+		HostName: "build-7", Version: "1", Target: y.to, Log: slog.New(slog.DiscardHandler),
 		settleTime: time.Millisecond, retryDelay: 10 * time.Millisecond,
 	})
 	h, err := host.Open(host.Options{

@@ -41,12 +41,12 @@ func (Formulae) FileRequired(p string) bool {
 }
 
 // splitKeg splits a path below a directory of formulae: NAME/VERSION/ and the rest.
-func splitKeg(p, folder string) (name, version, rest string, ok bool) {
-	i := strings.LastIndex("/"+p, "/"+folder+"/")
+func splitKeg(p, dir string) (name, version, rest string, ok bool) {
+	i := strings.LastIndex("/"+p, "/"+dir+"/")
 	if i < 0 {
 		return "", "", "", false
 	}
-	parts := strings.SplitN(p[i+len(folder)+1:], "/", 3)
+	parts := strings.SplitN(p[i+len(dir)+1:], "/", 3)
 	if len(parts) < 3 || parts[0] == "" || parts[1] == "" {
 		return "", "", "", false
 	}

@@ -33,9 +33,9 @@ func (InstalledGems) Patterns() catalog.Patterns {
 
 // FileRequired accepts those in the directory of gems that RubyGems installed.
 func (InstalledGems) FileRequired(p string) bool {
-	folder := p[:max(strings.LastIndexByte(p, '/'), 0)]
-	return (strings.HasSuffix("/"+folder, "/specifications") ||
-		strings.HasSuffix("/"+folder, "/specifications/default")) && !catalog.IsTestData(folder)
+	dir := p[:max(strings.LastIndexByte(p, '/'), 0)]
+	return (strings.HasSuffix("/"+dir, "/specifications") ||
+		strings.HasSuffix("/"+dir, "/specifications/default")) && !catalog.IsTestData(dir)
 }
 
 // Patterns of a text assigned to a field, in all notations of Ruby: "x", 'x', %q{x}, "x".freeze,

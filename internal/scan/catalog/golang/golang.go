@@ -43,14 +43,14 @@ func (ModFiles) FileRequired(p string) bool {
 // cachedModule returns the module in a module cache to which a go.mod belongs:
 // pkg/mod/github.com/!burnt!sushi/toml@v1.6.0/go.mod.
 func cachedModule(p string) (name, version string, ok bool) {
-	folder := path.Dir(p)
+	dir := path.Dir(p)
 	if i := strings.LastIndex("/"+p, "/pkg/mod/"); i >= 0 {
-		folder = path.Dir(p[i+len("pkg/mod/"):])
+		dir = path.Dir(p[i+len("pkg/mod/"):])
 	} else if host, _, _ := strings.Cut(p, "/"); !strings.Contains(host, ".") {
 		return "", "", false // the cache may be the root of the tree
 	}
-	name, version, ok = strings.Cut(folder, "@")
-	if !ok || strings.Contains(version, "/") || strings.HasPrefix(folder, "cache/") {
+	name, version, ok = strings.Cut(dir, "@")
+	if !ok || strings.Contains(version, "/") || strings.HasPrefix(dir, "cache/") {
 		return "", "", false
 	}
 	name, err := module.UnescapePath(name)

@@ -14,7 +14,7 @@ const trailerSize = 32
 // twice, so that a few bytes can expand to very many.
 const maxVisits = 100_000
 
-var errPlist = errors.New("the property list is damaged")
+var errDamagedPlist = errors.New("the property list is damaged")
 
 // binaryPlist is a binary property list whose sizes match its bytes.
 type binaryPlist struct {
@@ -30,7 +30,7 @@ type binaryPlist struct {
 // to a bounded number of objects.
 func checkBinaryPlist(data []byte) error {
 	if len(data) < 8+trailerSize {
-		return errPlist
+		return errDamagedPlist
 	}
 	t := data[len(data)-trailerSize:]
 	l := &binaryPlist{
@@ -40,9 +40,9 @@ func checkBinaryPlist(data []byte) error {
 	end := uint64(len(data) - trailerSize)
 	switch {
 	case l.offsetSize < 1 || l.offsetSize > 8 || l.refSize < 1 || l.refSize > 8:
-		return errPlist
+		return errDamagedPlist
 	case l.tableOffset > end || l.objectCount == 0 || l.objectCount > (end-l.tableOffset)/uint64(l.offsetSize):
-		return errPlist
+		return errDamagedPlist
 	}
 	return l.visit(binary.BigEndian.Uint64(t[16:]), 0)
 }
@@ -63,11 +63,11 @@ func (l *binaryPlist) readNumber(at uint64, size int) (uint64, bool) {
 func (l *binaryPlist) visit(object uint64, depth int) error {
 	l.visits++
 	if object >= l.objectCount || depth > maxDepth || l.visits > maxVisits {
-		return errPlist
+		return errDamagedPlist
 	}
 	at, ok := l.readNumber(l.tableOffset+object*uint64(l.offsetSize), l.offsetSize)
 	if !ok || at >= l.tableOffset {
-		return errPlist
+		return errDamagedPlist
 	}
 	kind := l.data[at] >> 4
 	switch kind {
@@ -77,7 +77,7 @@ func (l *binaryPlist) visit(object uint64, depth int) error {
 	}
 	count, start, ok := l.readCount(at)
 	if !ok {
-		return errPlist
+		return errDamagedPlist
 	}
 	each := uint64(1)
 	switch kind {
@@ -89,7 +89,7 @@ func (l *binaryPlist) visit(object uint64, depth int) error {
 		each = 2 * uint64(l.refSize)
 	}
 	if start > l.tableOffset || count > (l.tableOffset-start)/each {
-		return errPlist
+		return errDamagedPlist
 	}
 	if kind < 0xa {
 		return nil
@@ -97,7 +97,7 @@ func (l *binaryPlist) visit(object uint64, depth int) error {
 	for i := range count * each / uint64(l.refSize) {
 		ref, ok := l.readNumber(start+i*uint64(l.refSize), l.refSize)
 		if !ok {
-			return errPlist
+			return errDamagedPlist
 		}
 		if err := l.visit(ref, depth+1); err != nil {
 			return err

@@ -60,9 +60,9 @@ func (Applications) Extract(_ context.Context, f *catalog.File) ([]catalog.Packa
 	if err := decodePlist(data, &b); err != nil {
 		return nil, err
 	}
-	folder := strings.TrimSuffix(path.Base(strings.TrimSuffix(f.Path, "/Contents/Info.plist")), ".app")
+	dir := strings.TrimSuffix(path.Base(strings.TrimSuffix(f.Path, "/Contents/Info.plist")), ".app")
 	p := catalog.Package{
-		Kind: catalog.MacOSApp, Name: firstText(b.DisplayName, b.Name, folder),
+		Kind: catalog.MacOSApp, Name: firstText(b.DisplayName, b.Name, dir),
 		Version:   firstText(b.ShortVersion, b.Version),
 		BundleIDs: []string{firstText(b.Identifier)},
 	}

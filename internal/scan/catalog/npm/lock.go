@@ -75,8 +75,8 @@ func (LockFiles) Extract(_ context.Context, f *catalog.File) ([]catalog.Package,
 		return appendNested(l.Dependencies, nil), nil
 	}
 	var out []catalog.Package
-	for folder, p := range l.Packages {
-		name, ok := pathInNodeModules(folder)
+	for dir, p := range l.Packages {
+		name, ok := pathInNodeModules(dir)
 		if !ok || p.Dev { // it is the project itself or a part of it, or for development
 			continue
 		}

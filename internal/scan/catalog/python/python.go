@@ -43,12 +43,12 @@ func (InstalledPackages) Patterns() catalog.Patterns {
 
 // FileRequired accepts metadata in the directories that installers make, and archives.
 func (InstalledPackages) FileRequired(p string) bool {
-	folder := path.Dir(p)
+	dir := path.Dir(p)
 	switch path.Base(p) {
 	case "METADATA":
-		return strings.HasSuffix(folder, ".dist-info")
+		return strings.HasSuffix(dir, ".dist-info")
 	case "PKG-INFO":
-		return strings.HasSuffix(folder, ".egg-info") || path.Base(folder) == "EGG-INFO"
+		return strings.HasSuffix(dir, ".egg-info") || path.Base(dir) == "EGG-INFO"
 	default:
 		return !catalog.IsTestData(p)
 	}

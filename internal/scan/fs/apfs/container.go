@@ -75,7 +75,7 @@ func parseSuperblock(b []byte, block uint64) (s superblock, ok bool) {
 
 // Open reads the container that fills r, which the caller owns: a partition or a whole image. It
 // uses the newest of the checkpoints that have the most of its volumes; Notes describes what it
-// passed over, and Lost the volumes that no checkpoint has.
+// passed over, and UnreadableParts the volumes that no checkpoint has.
 func Open(r io.ReaderAt, size int64) (*Container, error) {
 	c := &Container{}
 	hint, err := c.findSuperblock(r, size)
@@ -284,9 +284,9 @@ func (c *Container) openVolume(id uint64) (*Volume, error) {
 // Volumes lists the volumes in the order of the container.
 func (c *Container) Volumes() []*Volume { return slices.Clone(c.volumes) }
 
-// Lost describes the unreadable parts of the container, and why: the missing end of a truncated
+// UnreadableParts describes the unreadable parts of the container, and why: the missing end of a truncated
 // image, which may have the newest state, and volumes.
-func (c *Container) Lost() []error {
+func (c *Container) UnreadableParts() []error {
 	lost := slices.Clone(c.lostVolumes)
 	if c.truncatedErr != nil {
 		lost = append(lost, c.truncatedErr)

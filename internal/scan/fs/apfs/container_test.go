@@ -175,7 +175,7 @@ func TestCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lost := c.Lost(); len(lost) != 1 || !errors.Is(lost[0], apfs.ErrDamaged) ||
+	if lost := c.UnreadableParts(); len(lost) != 1 || !errors.Is(lost[0], apfs.ErrDamaged) ||
 		!strings.Contains(lost[0].Error(), "of 1000 blocks") {
 		t.Errorf("%v", lost)
 	}
@@ -194,7 +194,7 @@ func TestOldFirstBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lost := c.Lost(); len(lost) != 0 {
+	if lost := c.UnreadableParts(); len(lost) != 0 {
 		t.Errorf("%v", lost)
 	}
 	f, err := c.Volumes()[0].FS()
@@ -263,7 +263,7 @@ func TestLostSuperblock(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		lost := got.Lost()
+		lost := got.UnreadableParts()
 		if len(got.Volumes()) != c.kept || len(lost) != c.lost ||
 			c.lost > 0 && (!strings.Contains(lost[0].Error(), c.told) || !errors.Is(lost[0], apfs.ErrDamaged)) {
 			t.Errorf("%s: %d volumes, %v", name, len(got.Volumes()), lost)

@@ -51,7 +51,7 @@ type compressedFile struct {
 	blocksOffset      int64       // where the blocks begin in src
 	inline            bool        // the content is one block in the attribute
 	blockOffsets      []uint32    // of each block, and the end of the last; little-endian tables
-	offsetLengthPairs bool        // starts has start and length of each block
+	offsetLengthPairs bool        // blockOffsets has offset and length of each block
 }
 
 // readCompressionHeader reads the header of a compressed file.

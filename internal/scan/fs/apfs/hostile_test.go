@@ -190,7 +190,7 @@ func TestHostile(t *testing.T) {
 				told = told || err != nil && fmt.Sprint(err) != ""
 			}
 			if c != nil {
-				told = told || len(c.Notes()) > 0 || len(c.Lost()) > 0
+				told = told || len(c.Notes()) > 0 || len(c.UnreadableParts()) > 0
 			}
 			harmless := map[string]bool{
 				"compressed file that is shorter": true, "file of 2^60 bytes": true,

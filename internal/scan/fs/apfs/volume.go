@@ -19,7 +19,7 @@ const (
 	normalizationInsensitive = 0x08
 	sealedVolume             = 0x20
 
-	unencrypted = 0x01 // flag of a volume
+	flagUnencrypted = 0x01 // flag of a volume
 
 	maxSnapshots = 10_000
 )
@@ -100,7 +100,7 @@ func (v *Volume) Group() string {
 }
 
 // Encrypted reports whether the volume is encrypted, so that FS refuses it.
-func (v *Volume) Encrypted() bool { return v.superblock.flags&unencrypted == 0 }
+func (v *Volume) Encrypted() bool { return v.superblock.flags&flagUnencrypted == 0 }
 
 // Sealed reports whether the volume is sealed: its extents are in a separate tree.
 func (v *Volume) Sealed() bool { return v.superblock.incompatFeatures&sealedVolume != 0 }

@@ -19,7 +19,7 @@ func newBlockOwners() *blockOwners {
 }
 
 // claim assigns a block to a directory, unless another one has it.
-func (o *blockOwners) claim(place uint64, folder uint32) bool {
+func (o *blockOwners) claim(place uint64, dir uint32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	group := o.byBlock[place/ownerChunkBlocks]
@@ -32,7 +32,7 @@ func (o *blockOwners) claim(place uint64, folder uint32) bool {
 	}
 	owner := &group[place%ownerChunkBlocks]
 	if *owner == 0 {
-		*owner = folder
+		*owner = dir
 	}
-	return *owner == folder
+	return *owner == dir
 }

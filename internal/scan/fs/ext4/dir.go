@@ -325,17 +325,17 @@ func (l *dirReader) entryMode(kind byte, number uint32) fs.FileMode {
 
 // dropDuplicates drops names that occur twice, and further names of a directory.
 func (l *dirReader) dropDuplicates() {
-	folders := map[uint32]bool{}
+	dirs := map[uint32]bool{}
 	last := ""
 	l.entries = slices.DeleteFunc(l.entries, func(e dirEntry) bool {
-		twin := e.name == last || e.IsDir() && folders[e.inodeNumber]
+		twin := e.name == last || e.IsDir() && dirs[e.inodeNumber]
 		if twin {
 			l.addDamage(damaged("it has %q twice", e.name))
 			return true
 		}
 		last = e.name
 		if e.IsDir() {
-			folders[e.inodeNumber] = true
+			dirs[e.inodeNumber] = true
 		}
 		return false
 	})

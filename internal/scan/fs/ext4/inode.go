@@ -71,7 +71,7 @@ func (f *FS) readInode(number uint32) (*inode, error) {
 
 // inodeTableOffset returns the offset of a group's inodes.
 func (f *FS) inodeTableOffset(group uint32) (int64, error) {
-	raw, err := f.pages.get(f.superblock.descriptorOffset(group), f.superblock.groupSize)
+	raw, err := f.pages.get(f.superblock.descriptorOffset(group), f.superblock.descriptorSize)
 	if err != nil {
 		return 0, fmt.Errorf("read descriptor of block group %d: %w", group, err)
 	}

@@ -34,10 +34,10 @@ func TestLimitsOfSuperblock(t *testing.T) {
 		"least inode":        {func(s *superblock) { s.inodeSize = 128 }, ""},
 		"smaller inode":      {func(s *superblock) { s.inodeSize = 64 }, "inodes have 64 bytes"},
 		"odd inode":          {func(s *superblock) { s.inodeSize = 192 }, "inodes have 192 bytes"},
-		"largest descriptor": {func(s *superblock) { s.groupSize = 1024 }, ""},
-		"larger descriptor":  {func(s *superblock) { s.groupSize = 2048 }, "descriptors of groups have 2048"},
-		"smaller descriptor": {func(s *superblock) { s.groupSize = 16 }, "descriptors of groups have 16"},
-		"odd descriptor":     {func(s *superblock) { s.groupSize = 48 }, "descriptors of groups have 48"},
+		"largest descriptor": {func(s *superblock) { s.descriptorSize = 1024 }, ""},
+		"larger descriptor":  {func(s *superblock) { s.descriptorSize = 2048 }, "descriptors of groups have 2048"},
+		"smaller descriptor": {func(s *superblock) { s.descriptorSize = 16 }, "descriptors of groups have 16"},
+		"odd descriptor":     {func(s *superblock) { s.descriptorSize = 48 }, "descriptors of groups have 48"},
 		"most groups":        {func(s *superblock) { s.blocksPerGroup, s.blockCount = 1<<19, 1+1<<51 }, ""},
 		"more groups": {func(s *superblock) {
 			s.blocksPerGroup, s.blockCount = 1<<19,
@@ -52,7 +52,7 @@ func TestLimitsOfSuperblock(t *testing.T) {
 		s := superblock{
 			inodeCount: 100, blockCount: 1 + 4*256, firstBlock: 1, blockSize: 1024, blocksPerGroup: 256,
 			inodesPerGroup: 32,
-			inodeSize:      256, groupSize: 32,
+			inodeSize:      256, descriptorSize: 32,
 		}
 		c.change(&s)
 		if err := s.checkSupported(); (err == nil) != (c.want == "") ||
@@ -90,8 +90,11 @@ func TestCopies(t *testing.T) {
 // Group descriptors follow the superblock, or with meta_bg are in the first group of those that
 // they describe.
 func TestDescriptors(t *testing.T) {
-	small := superblock{blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, groupSize: 32, roCompat: roSparseSuper}
-	large := superblock{blockSize: 4096, blocksPerGroup: 32768, groupSize: 64, roCompat: roSparseSuper}
+	small := superblock{
+		blockSize: 1024, firstBlock: 1, blocksPerGroup: 8192, descriptorSize: 32,
+		roCompat: roSparseSuper,
+	}
+	large := superblock{blockSize: 4096, blocksPerGroup: 32768, descriptorSize: 64, roCompat: roSparseSuper}
 	meta := func(s superblock, first uint32) superblock {
 		s.incompat, s.firstMetaGroup = hasMetaGroups, first
 		return s

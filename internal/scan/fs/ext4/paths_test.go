@@ -24,7 +24,7 @@ type tree struct {
 func newTree(t *testing.T) *tree {
 	t.Helper()
 	f, b := blocksOf(200)
-	f.superblock.inodeSize, f.superblock.groupSize, f.superblock.incompat = 512, 32, hasFileType|hasInline
+	f.superblock.inodeSize, f.superblock.descriptorSize, f.superblock.incompat = 512, 32, hasFileType|hasInline
 	le.PutUint32(b[2048+8:], 10)
 	f.superblock.firstBlock = 1
 	tr := &tree{f: f, b: b, next: 11}

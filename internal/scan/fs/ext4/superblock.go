@@ -16,8 +16,8 @@ const (
 	superMagic       = 0xef53
 
 	rootInode           = 2
-	groupSize32         = 32
-	maxGroupSize        = 1024
+	descriptorSize32    = 32
+	maxDescriptorSize   = 1024
 	minBlockSize        = 1024
 	maxBlockSize        = 64 << 10
 	minInodeSize        = 128 // bytes of an inode of the first revision
@@ -64,7 +64,7 @@ type superblock struct {
 	blocksPerGroup uint32
 	inodesPerGroup uint32
 	inodeSize      int64
-	groupSize      int64
+	descriptorSize int64
 	firstMetaGroup uint32
 	backupGroups   [2]uint32 // with sparse_super2: the groups that have a copy of the superblock
 
@@ -96,7 +96,7 @@ func readSuperblock(r io.ReaderAt) (*superblock, error) {
 	s := &superblock{
 		inodeCount: le.Uint32(b), blockCount: uint64(le.Uint32(b[4:])), firstBlock: le.Uint32(b[20:]),
 		blocksPerGroup: le.Uint32(b[32:]), inodesPerGroup: le.Uint32(b[40:]), state: le.Uint16(b[58:]),
-		inodeSize: minInodeSize, groupSize: groupSize32,
+		inodeSize: minInodeSize, descriptorSize: descriptorSize32,
 		lastMounted: cString(b[136:200]), label: cString(b[120:136]),
 	}
 	if le.Uint32(b[76:]) > 0 { // a revision with features
@@ -106,7 +106,7 @@ func readSuperblock(r io.ReaderAt) (*superblock, error) {
 	copy(s.uuid[:], b[104:])
 	if s.incompat&has64Bit != 0 {
 		s.blockCount |= uint64(le.Uint32(b[336:])) << 32
-		s.groupSize = int64(le.Uint16(b[254:]))
+		s.descriptorSize = int64(le.Uint16(b[254:]))
 	}
 	s.firstMetaGroup = le.Uint32(b[260:])
 	s.backupGroups = [2]uint32{le.Uint32(b[0x24c:]), le.Uint32(b[0x250:])}
@@ -148,8 +148,9 @@ func (s *superblock) checkSupported() error {
 		return damaged("it has %d inodes in %d groups of %d", s.inodeCount, groups, s.inodesPerGroup)
 	case s.inodeSize < minInodeSize || s.inodeSize > s.blockSize || s.inodeSize&(s.inodeSize-1) != 0:
 		return damaged("its inodes have %d bytes", s.inodeSize)
-	case s.groupSize < groupSize32 || s.groupSize > maxGroupSize || s.groupSize&(s.groupSize-1) != 0:
-		return damaged("its descriptors of groups have %d bytes", s.groupSize)
+	case s.descriptorSize < descriptorSize32 || s.descriptorSize > maxDescriptorSize ||
+		s.descriptorSize&(s.descriptorSize-1) != 0:
+		return damaged("its descriptors of groups have %d bytes", s.descriptorSize)
 	case s.blockCount > 1<<62/uint64(s.blockSize):
 		return damaged("it has %d blocks", s.blockCount)
 	}
@@ -160,7 +161,7 @@ func (s *superblock) hasChecksums() bool { return s.roCompat&roMetaChecksums != 
 
 // descriptorOffset returns the offset in the file system of a group's descriptor.
 func (s *superblock) descriptorOffset(group uint32) int64 {
-	perBlock := uint32(s.blockSize / s.groupSize)
+	perBlock := uint32(s.blockSize / s.descriptorSize)
 	meta := group / perBlock
 	block := uint64(superblockOffset/s.blockSize) + 1 + uint64(meta) // after the superblock, wherever groups begin
 	if s.incompat&hasMetaGroups != 0 && meta >= s.firstMetaGroup {
@@ -173,7 +174,7 @@ func (s *superblock) descriptorOffset(group uint32) int64 {
 			block++ // the boot block precedes the superblock
 		}
 	}
-	return int64(block)*s.blockSize + int64(group%perBlock)*s.groupSize
+	return int64(block)*s.blockSize + int64(group%perBlock)*s.descriptorSize
 }
 
 // hasSuperblockCopy reports whether a group begins with a superblock.

@@ -97,10 +97,10 @@ const damagedInfix = ".damaged-"
 // removeDamaged removes all files moved aside except one. A file that cannot be removed stays: a
 // working inventory matters more.
 func (l *DB) removeDamaged(but string) {
-	folder, name := filepath.Split(l.opts.Path)
-	list, _ := os.ReadDir(cmp.Or(folder, "."))
+	dir, name := filepath.Split(l.opts.Path)
+	list, _ := os.ReadDir(cmp.Or(dir, "."))
 	for _, e := range list {
-		if path := folder + e.Name(); path != but && strings.HasPrefix(e.Name(), name+damagedInfix) {
+		if path := dir + e.Name(); path != but && strings.HasPrefix(e.Name(), name+damagedInfix) {
 			_ = os.Remove(path)
 		}
 	}

@@ -61,9 +61,9 @@ func (t *tx) assemblePackage(id uint64) (*Package, error) {
 	return p, nil
 }
 
-// Packages returns up to most packages that came at a time or later, ordered by number, after the
+// Packages returns up to limit packages that came at a time or later, ordered by number, after the
 // given number. It also returns the number to continue after; 0 is the end.
-func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, next uint64, err error) {
+func (l *DB) Packages(after uint64, from time.Time, limit int) (out []Package, next uint64, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.packages.Cursor()
 		for k, v := c.Seek(numberKey(after + 1)); k != nil; k, v = c.Next() {
@@ -83,7 +83,7 @@ func (l *DB) Packages(after uint64, from time.Time, most int) (out []Package, ne
 				return err
 			}
 			out = append(out, *p)
-			if len(out) == most {
+			if len(out) == limit {
 				next = id
 				return nil
 			}
@@ -114,16 +114,16 @@ func (l *DB) PackagesByID(ids []uint64) (out []Package, err error) {
 // beginning.
 type PackageCursor struct{ key []byte }
 
-// PackagesByName returns up to most packages in the order of kinds, names and versions, which is nearly
+// PackagesByName returns up to limit packages in the order of kinds, names and versions, which is nearly
 // that of a vulnerability database. It also returns the position to continue after.
-func (l *DB) PackagesByName(after PackageCursor, most int) (out []Package, next PackageCursor, err error) {
+func (l *DB) PackagesByName(after PackageCursor, limit int) (out []Package, next PackageCursor, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.names.Cursor()
 		k, v := c.Seek(after.key)
 		if k != nil && after.key != nil && bytes.Equal(k, after.key) {
 			k, v = c.Next()
 		}
-		for ; k != nil && len(out) < most; k, v = c.Next() {
+		for ; k != nil && len(out) < limit; k, v = c.Next() {
 			p, err := t.packageOfNumber(v)
 			if err != nil {
 				return err
@@ -135,13 +135,13 @@ func (l *DB) PackagesByName(after PackageCursor, most int) (out []Package, next 
 	return out, next, err
 }
 
-// PackagesOfKinds returns all packages of some kinds, up to most.
-func (l *DB) PackagesOfKinds(kinds []catalog.PackageType, most int) (out []Package, err error) {
+// PackagesOfKinds returns all packages of some kinds, up to limit.
+func (l *DB) PackagesOfKinds(kinds []catalog.PackageType, limit int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		for _, kind := range kinds {
 			prefix := []byte(string(kind) + "\x00")
 			c := t.names.Cursor()
-			for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(out) < most; k, v = c.Next() {
+			for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix) && len(out) < limit; k, v = c.Next() {
 				p, err := t.packageOfNumber(v)
 				if err != nil {
 					return err
@@ -167,11 +167,11 @@ func (t *tx) packageOfNumber(value []byte) (*Package, error) {
 	return p, err
 }
 
-// AwaitingMatch returns up to most packages that wait for a match.
-func (l *DB) AwaitingMatch(most int) (out []Package, err error) {
+// AwaitingMatch returns up to limit packages that wait for a match.
+func (l *DB) AwaitingMatch(limit int) (out []Package, err error) {
 	err = l.view(func(t *tx) error {
 		c := t.awaitingMatch.Cursor()
-		for k, _ := c.First(); k != nil && len(out) < most; k, _ = c.Next() {
+		for k, _ := c.First(); k != nil && len(out) < limit; k, _ = c.Next() {
 			id, err := numberAt(k, 0)
 			if err != nil {
 				return err
@@ -200,10 +200,10 @@ type Finding struct {
 // FindingCursor is a position in the order of findings; the zero value is the beginning.
 type FindingCursor struct{ key []byte }
 
-// Findings returns up to most findings that were known at a time or later, after a position, and
+// Findings returns up to limit findings that were known at a time or later, after a position, and
 // the position to continue after; false is the end.
 func (l *DB) Findings(
-	after FindingCursor, from time.Time, most int,
+	after FindingCursor, from time.Time, limit int,
 ) (out []Finding, next FindingCursor, more bool, err error) {
 	err = l.view(func(t *tx) error {
 		var of *Package
@@ -231,7 +231,7 @@ func (l *DB) Findings(
 			}
 			f.Package = of.Package
 			out, next = append(out, f), FindingCursor{bytes.Clone(k)}
-			if len(out) == most {
+			if len(out) == limit {
 				more = true
 				return nil
 			}

@@ -20,8 +20,8 @@ var AdvisorySets = []string{
 
 // ReadSet calls each for every file of a set in a directory of archives. The name is that of the
 // table: the set, then the path inside.
-func ReadSet(folder, set string, each func(name string, data []byte) error) error {
-	f, err := os.Open(filepath.Join(folder, set+".tar.zst"))
+func ReadSet(dir, set string, each func(name string, data []byte) error) error {
+	f, err := os.Open(filepath.Join(dir, set+".tar.zst"))
 	if err != nil {
 		return fmt.Errorf("reading advisories: %w", err)
 	}

@@ -52,8 +52,8 @@ func Create(path string) (*File, error) {
 }
 
 // CreateUnnamed returns a file without a name, whose space is freed when it is closed.
-func CreateUnnamed(folder string) (*os.File, error) {
-	f, err := createLocked(folder)
+func CreateUnnamed(dir string) (*os.File, error) {
+	f, err := createLocked(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -152,12 +152,12 @@ const maxNameAttempts = 100
 
 // createLocked creates a file and locks it. Between the two steps another process may mistake it for an
 // abandoned one, and remove it: then another is created.
-func createLocked(folder string) (*os.File, error) {
-	pruneAbandoned(folder)
+func createLocked(dir string) (*os.File, error) {
+	pruneAbandoned(dir)
 	for range maxNameAttempts {
 		var random [8]byte
 		_, _ = rand.Read(random[:]) // it never fails
-		name := filepath.Join(folder, tempPrefix+hex.EncodeToString(random[:])+tempSuffix)
+		name := filepath.Join(dir, tempPrefix+hex.EncodeToString(random[:])+tempSuffix)
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -172,7 +172,7 @@ func createLocked(folder string) (*os.File, error) {
 		}
 		return f, nil // a file system without locks keeps abandoned files
 	}
-	return nil, fmt.Errorf("cannot create a temporary file in %s", folder)
+	return nil, fmt.Errorf("cannot create a temporary file in %s", dir)
 }
 
 func lockFile(f *os.File) error {
@@ -194,8 +194,8 @@ func hasName(f *os.File, name string) bool {
 }
 
 // pruneAbandoned removes the files that ended processes left in a directory.
-func pruneAbandoned(folder string) {
-	d, err := os.Open(folder)
+func pruneAbandoned(dir string) {
+	d, err := os.Open(dir)
 	if err != nil {
 		return
 	}
@@ -204,7 +204,7 @@ func pruneAbandoned(folder string) {
 		names, err := d.Readdirnames(1000)
 		for _, name := range names {
 			if tempNamePattern.MatchString(name) {
-				removeAbandoned(filepath.Join(folder, name))
+				removeAbandoned(filepath.Join(dir, name))
 			}
 		}
 		if err != nil {

@@ -82,8 +82,8 @@ func Build(ctx context.Context, o Options) (*Report, error) {
 }
 
 // checkWritable returns an error before the work if temporary files cannot be written.
-func checkWritable(folder string) error {
-	f, err := atomicfile.CreateUnnamed(folder)
+func checkWritable(dir string) error {
+	f, err := atomicfile.CreateUnnamed(dir)
 	if err != nil {
 		return fmt.Errorf("create temporary files: %w", err)
 	}

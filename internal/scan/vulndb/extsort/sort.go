@@ -43,8 +43,8 @@ type record struct{ offset, keyEnd, valueEnd uint32 }
 
 // New returns a sorter that keeps about most bytes in memory, and the rest in files in a directory.
 // They have no names: a killed process leaves none behind.
-func New(folder string, most int) *Sorter {
-	return &Sorter{tempDir: folder, maxMemory: min(max(most, minMemory), 1<<30)}
+func New(dir string, most int) *Sorter {
+	return &Sorter{tempDir: dir, maxMemory: min(max(most, minMemory), 1<<30)}
 }
 
 // Add adds a record.

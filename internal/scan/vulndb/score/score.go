@@ -139,10 +139,10 @@ const (
 	rankGHSA3
 	rankOther3
 	rankV4
-	rankV2        = rankV4 + 10
-	rankNoVersion = rankV2 + 10 // a number without a version
-	rankNot       = rankNoVersion + 10
-	unknown       = rankNot + 10
+	rankV2           = rankV4 + 10
+	rankNoVersion    = rankV2 + 10 // a number without a version
+	rankSeverityOnly = rankNoVersion + 10
+	rankUnknown      = rankSeverityOnly + 10
 )
 
 // sourceOrder orders the sources of otherwise equal scores.
@@ -171,7 +171,7 @@ func Better(a, b vulndb.Score) bool {
 
 func scoreRank(s vulndb.Score) int {
 	if s.Source == "" {
-		return unknown
+		return rankUnknown
 	}
 	switch s.Version {
 	case "3.1", "3.0":
@@ -184,7 +184,7 @@ func scoreRank(s vulndb.Score) int {
 	if s.Base > 0 {
 		return rankNoVersion + sourceOrder[s.Source]
 	}
-	return rankNot + sourceOrder[s.Source]
+	return rankSeverityOnly + sourceOrder[s.Source]
 }
 
 func rankV3(s vulndb.Score) int {
