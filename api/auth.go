@@ -21,29 +21,29 @@ type HandRequest struct {
 
 // ShakeRequest proves that the client could read the secret: POST /tap/v1/shake. It can be used once.
 type ShakeRequest struct {
-	ID     string `json:"id"`
-	Secret string `json:"secret"`
+	ID     string `json:"id"`     // of the API key
+	Secret string `json:"secret"` // decrypted secret of the hand call
 }
 
 // ShakeAnswer is the answer to a ShakeRequest, without an envelope.
 type ShakeAnswer struct {
-	ID   string  `json:"id"`
-	Data Session `json:"data"`
+	ID   string  `json:"id"`   // of the API key
+	Data Session `json:"data"` // the session
 }
 
 // Session is the credential of a client after a handshake: this object as JSON, in base64, after
 // "Authorization: Bearer ".
 type Session struct {
-	UserName  string `json:"userName"`
-	SessionID string `json:"sessionId"`
-	Token     string `json:"token"`
+	UserName  string `json:"userName"`  // ID of the API key
+	SessionID string `json:"sessionId"` // ID of the session
+	Token     string `json:"token"`     // signed value that proves the session
 }
 
 // Key is an entry of the list of API keys.
 type Key struct {
 	ID         string    `json:"id"`
-	Groups     []string  `json:"groups"`
-	Expiration time.Time `json:"expiration"`
+	Groups     []string  `json:"groups"`     // permission groups
+	Expiration time.Time `json:"expiration"` // when it stops being valid
 	Created    time.Time `json:"created"`
 }
 
@@ -51,14 +51,14 @@ type Key struct {
 // one line) if no public key was given.
 type NewKey struct {
 	ID        string   `json:"id"`
-	TTL       int64    `json:"ttl"` // seconds
-	Groups    []string `json:"groups"`
+	TTL       int64    `json:"ttl"`                 // seconds
+	Groups    []string `json:"groups"`              // permission groups
 	PublicKey string   `json:"publicKey,omitempty"` // base64 of PKIX DER on one line
 }
 
 // PermissionText describes the purpose of a permission.
 type PermissionText struct {
-	Label       string `json:"label"`
+	Label       string `json:"label"` // short name for people
 	Description string `json:"description"`
 }
 
@@ -73,7 +73,7 @@ type Resource struct {
 	ID          string   `json:"id"`
 	IDType      string   `json:"id_type,omitempty"` // "id" by default
 	Type        string   `json:"type"`              // node or template
-	Permissions []string `json:"permissions"`
+	Permissions []string `json:"permissions"`       // rights on it
 }
 
 // String returns a text without the secret.

@@ -14,14 +14,14 @@ const (
 // has reported a status of it; a node recognizes a repeated one by ID. A CacheJobDrop has only ID and Kind, a
 // CacheJobRemove no version.
 type CacheJob struct {
-	ID           string       `json:"id"` // of the request to many nodes
-	Kind         CacheJobKind `json:"kind"`
+	ID           string       `json:"id"`   // of the request to many nodes
+	Kind         CacheJobKind `json:"kind"` // prefetch or removal
 	TemplateID   string       `json:"template_id,omitempty"`
 	TemplateName string       `json:"template_name,omitempty"`
 	Tag          string       `json:"tag,omitempty"`
 	Version      int          `json:"version,omitempty"`
-	ContentID    string       `json:"content_id,omitempty"`
-	Registry     string       `json:"registry,omitempty"` // address to pull from; "": the node's own
+	ContentID    string       `json:"content_id,omitempty"` // of the version to prefetch
+	Registry     string       `json:"registry,omitempty"`   // address to pull from; "": the node's own
 }
 
 // CacheJobStage is the progress of a node with a cache job.
@@ -39,7 +39,7 @@ const (
 // CacheJobStatus is a node's report on a cache job. It is a level: a status contains the complete state, so
 // that a lost or repeated one does no harm.
 type CacheJobStatus struct {
-	ID       string        `json:"id"`
+	ID       string        `json:"id"` // of the cache job
 	Stage    CacheJobStage `json:"stage"`
 	Progress float64       `json:"progress,omitempty"` // 0..1, of the bytes of a pull
 	Message  string        `json:"message,omitempty"`

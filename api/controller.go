@@ -7,25 +7,25 @@ import "time"
 type Instance struct {
 	InstanceID    string         `json:"instance_id,omitempty"`
 	InstanceState string         `json:"instance_state"`
-	Message       string         `json:"message,omitempty"`
-	Registry      string         `json:"anka_registry"`
-	VMID          string         `json:"vmid"` // UUID of the template
+	Message       string         `json:"message,omitempty"` // why it is pending, or why it failed
+	Registry      string         `json:"anka_registry"`     // address that its node pulls from
+	VMID          string         `json:"vmid"`              // UUID of the template
 	Tag           string         `json:"tag,omitempty"`
-	Version       int            `json:"version,omitempty"`
-	VMInfo        *VMInfo        `json:"vminfo,omitempty"` // absent until known
+	Version       int            `json:"version,omitempty"` // serial number of the version, 0-indexed
+	VMInfo        *VMInfo        `json:"vminfo,omitempty"`  // absent until known
 	NodeID        string         `json:"node_id,omitempty"`
-	InflightReqID string         `json:"inflight_reqid,omitempty"`
-	TS            time.Time      `json:"ts"`
-	CRTime        time.Time      `json:"cr_time"`
-	Progress      float64        `json:"progress"` // 0..1
-	GroupID       string         `json:"group_id"`
-	Name          string         `json:"name,omitempty"`
-	ExternalID    string         `json:"external_id,omitempty"`
+	InflightReqID string         `json:"inflight_reqid,omitempty"` // own ID while scheduled or pulled
+	TS            time.Time      `json:"ts"`                       // last change of the record
+	CRTime        time.Time      `json:"cr_time"`                  // when the instance was requested
+	Progress      float64        `json:"progress"`                 // 0..1
+	GroupID       string         `json:"group_id"`                 // node group that it must run in; "": any
+	Name          string         `json:"name,omitempty"`           // chosen by the client
+	ExternalID    string         `json:"external_id,omitempty"`    // chosen by the client
 	Metadata      map[string]any `json:"metadata,omitempty"`
-	MACAddress    string         `json:"mac_address,omitempty"`
+	MACAddress    string         `json:"mac_address,omitempty"` // of the guest's network card
 	Arch          string         `json:"arch,omitempty"`
-	VLAN          string         `json:"vlan"`
-	USBDevice     string         `json:"usb_device"`
+	VLAN          string         `json:"vlan"`                     // VLAN ID as text; "": none
+	USBDevice     string         `json:"usb_device"`               // requested claim name or location; "": none
 	StartupScript *ScriptResult  `json:"startup_script,omitempty"` // only when monitored
 	TTL           int64          `json:"ttl,omitempty"`            // seconds that it may live; absent: indefinitely
 	Expires       time.Time      `json:"expires,omitzero"`         // when it is terminated automatically
@@ -36,13 +36,13 @@ type InstanceItem struct {
 	InstanceID string   `json:"instance_id"`
 	ExternalID *string  `json:"external_id"` // null when unset
 	Name       *string  `json:"name"`        // null when unset
-	VM         Instance `json:"vm"`
+	VM         Instance `json:"vm"`          // the instance itself
 }
 
 // Explanation describes why an instance is pending or not, and its past states. GET vm adds it as explain when
 // requested with explain=1.
 type Explanation struct {
-	Reason string `json:"reason"`
+	Reason string `json:"reason"` // why the instance is pending; "": it is not
 	// those that can start it first, the best one first; empty when it does not wait
 	Nodes []NodeExplanation `json:"nodes"`
 	// Transitions are the changes of its state, the oldest first; at most 16.
@@ -70,36 +70,36 @@ type Console struct {
 type VMInfo struct {
 	UUID           string    `json:"uuid"`
 	Name           string    `json:"name"`
-	Status         string    `json:"status"` // running, stopped, suspended, deleted
-	Version        string    `json:"version"`
+	Status         string    `json:"status"`  // running, stopped, suspended, deleted
+	Version        string    `json:"version"` // of the hypervisor
 	CreationDate   time.Time `json:"creation_date"`
-	AccessDate     time.Time `json:"access_date"`
+	AccessDate     time.Time `json:"access_date"` // when the VM was last used
 	StartDate      time.Time `json:"start_date"`
 	StopDate       time.Time `json:"stop_date"`
-	Timestamp      time.Time `json:"timestamp"`
+	Timestamp      time.Time `json:"timestamp"` // last change of the instance's record
 	CPUCores       int       `json:"cpu_cores"`
 	RAM            string    `json:"ram"` // for example 512M
 	NodeID         string    `json:"node_id"`
-	HostIP         string    `json:"host_ip"`
-	IP             string    `json:"ip"`
+	HostIP         string    `json:"host_ip"` // address of the node
+	IP             string    `json:"ip"`      // address of the guest
 	VNCPort        int       `json:"vnc_port,omitempty"`
-	VNC            string    `json:"vnc_connection_string,omitempty"`
+	VNC            string    `json:"vnc_connection_string,omitempty"` // URL of the VNC console
 	PortForwarding []Port    `json:"port_forwarding,omitempty"`
 }
 
 // Port is an active port-forwarding rule.
 type Port struct {
 	GuestPort int    `json:"guest_port"`
-	HostPort  int    `json:"host_port"`
-	Protocol  string `json:"protocol"`
+	HostPort  int    `json:"host_port"` // port of the node that is forwarded
+	Protocol  string `json:"protocol"`  // tcp or udp
 	Name      string `json:"name"`
 }
 
 // ScriptResult is the outcome of a script.
 type ScriptResult struct {
-	ReturnCode int      `json:"return_code"` // -1 when it timed out
-	Errors     []string `json:"errors,omitempty"`
-	DidTimeout bool     `json:"did_timeout"`
+	ReturnCode int      `json:"return_code"`      // -1 when it timed out
+	Errors     []string `json:"errors,omitempty"` // why the script could not be run
+	DidTimeout bool     `json:"did_timeout"`      // its timeout ended the script
 	Stdout     string   `json:"stdout"`
 	Stderr     string   `json:"stderr"`
 }
@@ -108,23 +108,23 @@ type ScriptResult struct {
 type Node struct {
 	NodeID       string         `json:"node_id"`
 	NodeName     string         `json:"node_name"`
-	CPUCount     int            `json:"cpu_count"`
-	RAM          int            `json:"ram"` // GB
-	VMCount      int            `json:"vm_count"`
-	VCPUCount    int            `json:"vcpu_count"`
-	VRAM         int            `json:"vram"` // MB
-	CPUUtil      float64        `json:"cpu_util"`
-	RAMUtil      float64        `json:"ram_util"`
-	IPAddress    string         `json:"ip_address"`
+	CPUCount     int            `json:"cpu_count"`  // processors of the host
+	RAM          int            `json:"ram"`        // GB
+	VMCount      int            `json:"vm_count"`   // VMs that run on it
+	VCPUCount    int            `json:"vcpu_count"` // of the VMs that run on it
+	VRAM         int            `json:"vram"`       // MB
+	CPUUtil      float64        `json:"cpu_util"`   // used share of the host's processors, 0..1
+	RAMUtil      float64        `json:"ram_util"`   // used share of the host's memory, 0..1
+	IPAddress    string         `json:"ip_address"` // address under which its VMs are reached
 	State        string         `json:"state"`
-	Capacity     int            `json:"capacity"`
+	Capacity     int            `json:"capacity"` // VMs that it may run
 	Groups       []Group        `json:"groups"`
-	AnkaVersion  ProductVersion `json:"anka_version"`
-	USBDevices   []NodeUSB      `json:"usb_devices"` // may be null
-	VLANs        []string       `json:"vlans,omitempty"`
-	CapacityMode string         `json:"capacity_mode"`
-	VCPUOverride int            `json:"vcpu_override"`
-	RAMOverride  int            `json:"ram_override"`
+	AnkaVersion  ProductVersion `json:"anka_version"`    // hypervisor and its license
+	USBDevices   []NodeUSB      `json:"usb_devices"`     // may be null
+	VLANs        []string       `json:"vlans,omitempty"` // IDs that its guests can be in
+	CapacityMode string         `json:"capacity_mode"`   // number (of VMs) or resource (vCPUs and memory)
+	VCPUOverride int            `json:"vcpu_override"`   // vCPUs that an operator allows; 0: derived from the host
+	RAMOverride  int            `json:"ram_override"`    // MB that an operator allows; 0: derived from the host
 	// that VMs may have in the capacity mode resource; absent in the other one
 	VCPULimit    int       `json:"vcpu_limit,omitempty"`
 	RAMLimit     int       `json:"ram_limit,omitempty"` // MB, likewise
@@ -132,9 +132,9 @@ type Node struct {
 	FreeDisk     int64     `json:"free_disk_space"`     // bytes
 	DiskUsage    int64     `json:"anka_disk_usage"`     // bytes
 	HostArch     string    `json:"host_arch"`           // amd64 or arm64
-	Templates    []NodeTag `json:"templates"`
-	LastUpdated  time.Time `json:"last_updated"`
-	Timestamp    int64     `json:"timestamp"` // epoch seconds
+	Templates    []NodeTag `json:"templates"`           // cached versions
+	LastUpdated  time.Time `json:"last_updated"`        // last contact
+	Timestamp    int64     `json:"timestamp"`           // epoch seconds
 	AgentVersion string    `json:"agent_version"`
 
 	UnknownVMs   int       `json:"unknown_vms,omitempty"`             // orphaned VMs
@@ -148,41 +148,40 @@ type Node struct {
 
 // ProductVersion is the hypervisor of a node.
 type ProductVersion struct {
-	Product string `json:"product"`
+	Product string `json:"product"` // the hypervisor
 	Version string `json:"version"`
-	Build   string `json:"build"`
-	License string `json:"license"`
-	Expires string `json:"expires"`
+	Build   string `json:"build"`   // the accelerator
+	License string `json:"license"` // kind of the license
+	Expires string `json:"expires"` // end of the license
 }
 
 // NodeUSB is a USB device of a node.
 type NodeUSB struct {
-	Name     string `json:"name"`
-	Location string `json:"location"`
-	Busy     bool   `json:"busy"`
+	Name     string `json:"name"`     // claim name
+	Location string `json:"location"` // bus and port, as the host names them
+	Busy     bool   `json:"busy"`     // used by an instance, or otherwise in use
 }
 
 // NodeTag is a version cached on a node.
 type NodeTag struct {
-	UUID string `json:"uuid"`
-	Name string `json:"name"`
+	UUID string `json:"uuid"` // of the template
+	Name string `json:"name"` // of the template
 	Tag  string `json:"tag"`
 }
 
 // ControllerStatus is the body of the controller's status.
 type ControllerStatus struct {
-	Status          string `json:"status"`
-	Version         string `json:"version"` // X.Y.Z-<hash>
-	RegistryAddress string `json:"registry_address"`
-	RegistryStatus  string `json:"registry_status"` // Running or FAIL
-	License         string `json:"license"`         // basic, enterprise or enterprise plus
+	Status          string `json:"status"`           // always "Running"
+	Version         string `json:"version"`          // X.Y.Z-<hash>
+	RegistryAddress string `json:"registry_address"` // for clients and nodes
+	RegistryStatus  string `json:"registry_status"`  // Running or FAIL
+	License         string `json:"license"`          // basic, enterprise or enterprise plus
 
 	LicenseExpires time.Time `json:"license_expires,omitzero"` // absent: never
 
-	Maintenance *Maintenance `json:"maintenance,omitempty"` // absent unless it is on
-	UnknownVMs  int          `json:"unknown_vms,omitempty"` // orphaned VMs, on all nodes
-	// RegistryDamaged counts templates and versions that the registry cannot serve whole.
-	RegistryDamaged int `json:"registry_damaged,omitempty"`
+	Maintenance     *Maintenance `json:"maintenance,omitempty"`      // absent unless it is on
+	UnknownVMs      int          `json:"unknown_vms,omitempty"`      // orphaned VMs, on all nodes
+	RegistryDamaged int          `json:"registry_damaged,omitempty"` // damaged templates and versions of the registry
 
 	Alarms       []string `json:"alarms,omitempty"` // conditions that need an operator: the messages of ActiveAlarms
 	ActiveAlarms []Alarm  `json:"active_alarms,omitempty"`
@@ -205,16 +204,16 @@ const (
 type Alarm struct {
 	Name    string    `json:"name"`              // of the condition, such as registry_disk_low
 	Subject string    `json:"subject,omitempty"` // the object, where there can be several: the ID of a node
-	Since   time.Time `json:"since"`
-	Message string    `json:"message"`
-	Action  string    `json:"action,omitempty"` // the remedy
+	Since   time.Time `json:"since"`             // when the condition began
+	Message string    `json:"message"`           // the condition as a sentence
+	Action  string    `json:"action,omitempty"`  // the remedy
 }
 
 // SaveImage is a request to save an instance as a version of a template.
 type SaveImage struct {
 	ID           string           `json:"id"`
-	Status       string           `json:"status"` // pending, done or error
-	Request      SaveImageRequest `json:"request"`
+	Status       string           `json:"status"`        // pending, done or error
+	Request      SaveImageRequest `json:"request"`       // as it was requested
 	Error        *SaveImageError  `json:"error"`         // null unless Status is error
 	ScriptResult *ScriptResult    `json:"script_result"` // null until its script has ended
 }
@@ -222,21 +221,21 @@ type SaveImage struct {
 // SaveImageRequest is the request of a save, with the keys that clients read.
 type SaveImageRequest struct {
 	RequestID              string    `json:"RequestId"`
-	Priority               int       `json:"Priority"`
-	Timestamp              time.Time `json:"Timestamp"`
-	ReserveExpiryTimestamp time.Time `json:"ReserveExpiryTimestamp"`
-	RegistryAddr           string    `json:"RegistryAddr"`
-	VMID                   string    `json:"VMID"` // UUID of the VM
+	Priority               int       `json:"Priority"`               // always the default
+	Timestamp              time.Time `json:"Timestamp"`              // when the save was requested
+	ReserveExpiryTimestamp time.Time `json:"ReserveExpiryTimestamp"` // always the zero time
+	RegistryAddr           string    `json:"RegistryAddr"`           // address that the version was pushed to
+	VMID                   string    `json:"VMID"`                   // UUID of the VM
 	InstanceID             string    `json:"InstanceID"`
 	NodeID                 string    `json:"NodeID"`
 	TemplateID             string    `json:"TemplateID"` // gets the tag
 	NewTemplateName        string    `json:"NewTemplateName"`
 	Tag                    string    `json:"Tag"`
 	Description            string    `json:"Description"`
-	Suspend                bool      `json:"Suspend"`
-	Script                 string    `json:"Script"` // "" or a note that a script exists: scripts contain secrets
-	DoSuspendTest          bool      `json:"DoSuspendTest"`
-	RevertBeforePush       bool      `json:"RevertBeforePush"`
+	Suspend                bool      `json:"Suspend"`          // memory and devices were saved too
+	Script                 string    `json:"Script"`           // "" or a note that a script exists: scripts contain secrets
+	DoSuspendTest          bool      `json:"DoSuspendTest"`    // resume a second VM from the save before it is pushed
+	RevertBeforePush       bool      `json:"RevertBeforePush"` // remove the version RevertTag and newer ones first
 	RevertTag              string    `json:"RevertTag"`
 	CancelOnScriptFailure  bool      `json:"CancelOnScriptFailure"`
 }
@@ -244,8 +243,8 @@ type SaveImageRequest struct {
 // SaveImageError describes why a save failed: with a Code if its script failed, else with a Type.
 type SaveImageError struct {
 	Message string `json:"Message"`
-	Code    *int   `json:"Code,omitempty"`
-	Type    string `json:"Type,omitempty"`
+	Code    *int   `json:"Code,omitempty"` // exit code of the script that failed
+	Type    string `json:"Type,omitempty"` // kind of the failure
 }
 
 // SaveImageAnswer is the body of an accepted save.

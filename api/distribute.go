@@ -19,7 +19,7 @@ type DistributionRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`
 	TimeRequested time.Time `json:"time_requested"`
-	Tag           string    `json:"tag"`
+	Tag           string    `json:"tag"`     // of the distributed version
 	Version       int       `json:"version"` // serial number, 0-indexed
 }
 
@@ -32,9 +32,9 @@ type DistributeStatus struct {
 
 // RemoveAnswer is the body of DELETE /api/v1/registry/vm/remove.
 type RemoveAnswer struct {
-	RequestsSent int      `json:"requests_sent"`
-	NodeIDs      []string `json:"node_ids"`   // of the requested nodes; never null
-	RequestID    string   `json:"request_id"` // "" without a requested node
+	RequestsSent int      `json:"requests_sent"` // number of requested nodes
+	NodeIDs      []string `json:"node_ids"`      // of the requested nodes; never null
+	RequestID    string   `json:"request_id"`    // "" without a requested node
 }
 
 // Removal is a removal request, and its status on each node (GET /api/v1/registry/vm/remove).
@@ -47,7 +47,7 @@ type Removal struct {
 type RemovalRequest struct {
 	RequestID     string    `json:"request_id"`
 	TemplateID    string    `json:"template_id"`
-	TimeRequested time.Time `json:"time_requested"`
+	TimeRequested time.Time `json:"time_requested"` // when it was requested
 }
 
 // RemoveStatus is the result of a removal on one node.

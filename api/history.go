@@ -11,20 +11,20 @@ type HistoryInstance struct {
 	VMID         string       `json:"vmid"`          // UUID of the template
 	TemplateName string       `json:"template_name"` // its name at that time
 	Tag          string       `json:"tag"`
-	Version      int          `json:"version"`
+	Version      int          `json:"version"` // serial number of the version, 0-indexed
 	Arch         string       `json:"arch,omitempty"`
-	GroupID      string       `json:"group_id"`
-	Owner        string       `json:"owner,omitempty"`
+	GroupID      string       `json:"group_id"`          // node group; "": any
+	Owner        string       `json:"owner,omitempty"`   // user that requested it; "": root or anonymous
 	NodeID       string       `json:"node_id,omitempty"` // absent when it was never placed
 	NodeName     string       `json:"node_name,omitempty"`
-	Message      string       `json:"message,omitempty"` // the last one
-	ScriptCode   *int         `json:"script_code,omitempty"`
-	TTL          int64        `json:"ttl,omitempty"` // seconds
-	CRTime       time.Time    `json:"cr_time"`
-	Placed       time.Time    `json:"placed,omitzero"`
-	Started      time.Time    `json:"started,omitzero"`
-	Finished     time.Time    `json:"finished"`
-	Transitions  []Transition `json:"transitions"` // the oldest first; at most 16
+	Message      string       `json:"message,omitempty"`     // the last one
+	ScriptCode   *int         `json:"script_code,omitempty"` // exit code of the startup script
+	TTL          int64        `json:"ttl,omitempty"`         // seconds
+	CRTime       time.Time    `json:"cr_time"`               // when the instance was requested
+	Placed       time.Time    `json:"placed,omitzero"`       // when a node was chosen
+	Started      time.Time    `json:"started,omitzero"`      // when its VM came up
+	Finished     time.Time    `json:"finished"`              // when it ended
+	Transitions  []Transition `json:"transitions"`           // the oldest first; at most 16
 }
 
 // Transition is a change of an instance's state.

@@ -8,8 +8,8 @@ import (
 // HostEnvelope is the envelope of the host scanner's REST API, which differs from that of the controller.
 type HostEnvelope struct {
 	Status string          `json:"status"` // StatusOK or StatusFail
-	Body   json.RawMessage `json:"body"`
-	Error  string          `json:"error"` // "" on success
+	Body   json.RawMessage `json:"body"`   // the result; null on failure
+	Error  string          `json:"error"`  // "" on success
 }
 
 // The states of the host scanner.
@@ -21,7 +21,7 @@ const (
 
 // HostState is the body of requests that change the state of the host scanner.
 type HostState struct {
-	State string `json:"state"`
+	State string `json:"state"` // HostIdle, HostRealTime or HostRunningFull
 }
 
 // HostStatus is the body of GET /v1/status. The fields after State are extensions.
@@ -64,32 +64,32 @@ type HostScan struct {
 
 // HostScanResult is the result of a full scan.
 type HostScanResult struct {
-	Path         string    `json:"path"`
+	Path         string    `json:"path"` // "": the whole host
 	Started      time.Time `json:"started"`
-	Seconds      float64   `json:"seconds"`
-	Files        int       `json:"files"`
-	Read         int       `json:"read"`
+	Seconds      float64   `json:"seconds"` // duration of the scan
+	Files        int       `json:"files"`   // files found
+	Read         int       `json:"read"`    // files that were read
 	Packages     int       `json:"packages"`
-	Denied       int       `json:"denied"`  // files and directories that the scanner may not read
-	Unread       int       `json:"unread"`  // others that could not be read
-	Skipped      int       `json:"skipped"` // directories that were left out
-	FirstUnread  []string  `json:"first_unread"`
-	FirstSkipped []string  `json:"first_skipped"`
+	Denied       int       `json:"denied"`        // files and directories that the scanner may not read
+	Unread       int       `json:"unread"`        // others that could not be read
+	Skipped      int       `json:"skipped"`       // directories that were left out
+	FirstUnread  []string  `json:"first_unread"`  // paths of the first of Unread
+	FirstSkipped []string  `json:"first_skipped"` // paths of the first of Skipped
 	Cancelled    bool      `json:"cancelled"`
 	Error        string    `json:"error"` // "" after success
 }
 
 // HostMount is a file system of the host, and how it is watched.
 type HostMount struct {
-	Path   string `json:"path"`
-	Type   string `json:"type"`
+	Path   string `json:"path"`   // of the mount point
+	Type   string `json:"type"`   // of the file system
 	Method string `json:"method"` // "": not watched
 	Why    string `json:"why"`    // why it is not watched, or not in the best mode
 }
 
 // HostDatabase is the status of the vulnerability database of a host scanner.
 type HostDatabase struct {
-	Path     string     `json:"path"`
+	Path     string     `json:"path"`     // of the database file
 	Built    *time.Time `json:"built"`    // null: there is none
 	Compared *time.Time `json:"compared"` // Built of the last database that all packages were compared with
 	Checked  *time.Time `json:"checked"`  // last successful check for a newer one
@@ -143,7 +143,7 @@ type HostFinding struct {
 // HostRelated is another name of a vulnerability.
 type HostRelated struct {
 	ID        string
-	Namespace string
+	Namespace string // source of that ID
 }
 
 // HostMatchedCPE describes why a package matched.
@@ -165,7 +165,7 @@ type HostFindingPackage struct {
 	ID        string // a decimal number
 	Name      string
 	Version   string
-	Type      string
+	Type      string // ecosystem of the package
 	Locations []ScanLocation
 	Language  string
 	Licenses  []string
@@ -176,27 +176,27 @@ type HostFindingPackage struct {
 // HostEvent is posted to the webhook of the host scanner when packages or findings were added or removed. After
 // large changes the lists are truncated, and Counts counts all.
 type HostEvent struct {
-	ID              string               `json:"id"` // the same when an event is sent again
-	Host            string               `json:"host"`
+	ID              string               `json:"id"`   // the same when an event is sent again
+	Host            string               `json:"host"` // name of the machine
 	Time            time.Time            `json:"time"`
 	Cause           string               `json:"cause"` // "full scan", "real-time" or "database"
 	Counts          HostChanges          `json:"counts"`
 	Missed          int                  `json:"missed"` // earlier events that could not be sent
 	Packages        []HostPackage        `json:"packages"`
 	Vulnerabilities []HostVulnerability  `json:"vulnerabilities"`
-	Gone            []HostRemovedPackage `json:"gone"`
+	Gone            []HostRemovedPackage `json:"gone"` // removed packages
 }
 
 // HostChanges are the counts of an event.
 type HostChanges struct {
-	Packages        int `json:"packages"`
-	Vulnerabilities int `json:"vulnerabilities"`
-	Gone            int `json:"gone"`
+	Packages        int `json:"packages"`        // new or changed packages
+	Vulnerabilities int `json:"vulnerabilities"` // new findings
+	Gone            int `json:"gone"`            // packages that were removed
 }
 
 // HostRemovedPackage is a package that is no longer on the host.
 type HostRemovedPackage struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Type    string `json:"type"`
+	Type    string `json:"type"` // ecosystem of the package
 }

@@ -18,10 +18,10 @@ const (
 // JoinRequest registers a node: POST PathJoin. A node that joined before and keeps its identity sends NodeID
 // and Credential.
 type JoinRequest struct {
-	Protocol   int      `json:"protocol"`
-	Token      string   `json:"token,omitempty"` // the join token; "" when the caller's credentials allow to join
-	NodeID     string   `json:"node_id,omitempty"`
-	Credential string   `json:"credential,omitempty"`
+	Protocol   int      `json:"protocol"`             // version of the node protocol
+	Token      string   `json:"token,omitempty"`      // the join token; "" when the caller's credentials allow to join
+	NodeID     string   `json:"node_id,omitempty"`    // of a node that joins again
+	Credential string   `json:"credential,omitempty"` // the node's current one, when it joins again
 	Name       string   `json:"name"`
 	Host       string   `json:"host"`               // address under which the node's VMs are reached
 	Groups     []string `json:"groups,omitempty"`   // names or ids of node groups
@@ -43,7 +43,7 @@ const (
 
 // JoinAnswer is the body of a successful join.
 type JoinAnswer struct {
-	NodeID     string `json:"node_id"`
+	NodeID     string `json:"node_id"`    // assigned by the controller
 	Credential string `json:"credential"` // secret: Authorization: Bearer on the node link
 	Registry   string `json:"registry"`   // address the node pulls from
 
@@ -54,7 +54,7 @@ type JoinAnswer struct {
 
 // RegistryTokenRequest requests a node token for the registry: POST PathPass.
 type RegistryTokenRequest struct {
-	Protocol int    `json:"protocol"`
+	Protocol int    `json:"protocol"` // version of the node protocol
 	NodeID   string `json:"node_id"`
 	// Purpose restricts the token to one purpose. An agent that does not know the field gets a token for all of
 	// its current orders, and must request another one when the registry answers 401.
@@ -72,25 +72,23 @@ type TokenPurpose struct {
 
 // RegistryTokenResponse is the body of its answer.
 type RegistryTokenResponse struct {
-	// Pass is a secret, for Authorization: Bearer at the registry; "" where the registry needs none, or accepts
-	// none that this controller could make.
-	Pass string `json:"pass"`
+	Pass string `json:"pass"` // the token, a secret; "": the registry needs or accepts none
 	Life int    `json:"life"` // seconds that it is good for, from now on
 }
 
 // PollRequest is the body of POST PathPoll?wait=5s: the heartbeat of a node and its
 // question for work. It waits until there is work or wait has passed.
 type PollRequest struct {
-	Protocol int             `json:"protocol"`
+	Protocol int             `json:"protocol"` // version of the node protocol
 	NodeID   string          `json:"node_id"`
-	BootID   string          `json:"boot_id"`        // new at every agent start
-	InfoHash string          `json:"info_hash"`      // of Info
-	Info     *NodeInfo       `json:"info,omitempty"` // when it changed or was requested
-	HeldHash string          `json:"held_hash"`      // of Held
-	Held     []InventoryItem `json:"held,omitempty"` // with HasHeld: everything the node has
-	HasHeld  bool            `json:"has_held,omitempty"`
-	Usage    *Usage          `json:"usage,omitempty"` // about every 5 s
-	Acks     []Ack           `json:"acks,omitempty"`  // orders written to the journal since the last poll
+	BootID   string          `json:"boot_id"`            // new at every agent start
+	InfoHash string          `json:"info_hash"`          // of Info
+	Info     *NodeInfo       `json:"info,omitempty"`     // when it changed or was requested
+	HeldHash string          `json:"held_hash"`          // of Held
+	Held     []InventoryItem `json:"held,omitempty"`     // with HasHeld: everything the node has
+	HasHeld  bool            `json:"has_held,omitempty"` // Held is present, though it may be empty
+	Usage    *Usage          `json:"usage,omitempty"`    // about every 5 s
+	Acks     []Ack           `json:"acks,omitempty"`     // orders written to the journal since the last poll
 	// bytes that came from registries since the last poll that was answered
 	Pulled int64  `json:"pulled,omitempty"`
 	Host   string `json:"host,omitempty"` // address, when it changed
@@ -102,18 +100,18 @@ type PollRequest struct {
 
 // Ack acknowledges an order: it is in the node's journal and need not be sent again.
 type Ack struct {
-	InstanceID string    `json:"instance_id"`
-	Claim      string    `json:"claim"`
-	Kind       OrderKind `json:"kind"`
+	InstanceID string    `json:"instance_id"`    // of the acknowledged order
+	Claim      string    `json:"claim"`          // of the acknowledged order
+	Kind       OrderKind `json:"kind"`           // of the acknowledged order
 	Task       string    `json:"task,omitempty"` // of the order
 }
 
 // InventoryItem is one instance on a node: in its journal, as a VM, or both. A VM whose instance is unknown to
 // the node itself has only VMID.
 type InventoryItem struct {
-	InstanceID string `json:"instance_id"`
-	Claim      string `json:"claim"`
-	VMID       string `json:"vm_id,omitempty"`
+	InstanceID string `json:"instance_id"`     // "": a VM without an instance
+	Claim      string `json:"claim"`           // that the instance was started with
+	VMID       string `json:"vm_id,omitempty"` // ID of the VM on the node; "": it has none
 }
 
 // InventoryDetail is everything that a node knows about an item of its inventory, so that a controller that
@@ -129,23 +127,23 @@ type InventoryDetail struct {
 
 // Usage is the resources that the running instances of a node use, refreshed every few seconds.
 type Usage struct {
-	CPU     float64 `json:"cpu"` // 0..1
-	RAM     float64 `json:"ram"` // 0..1
-	VMs     int     `json:"vms"` // running
-	VCPUs   int     `json:"vcpus"`
-	VRAM    int     `json:"vram"` // MB
-	FreeMem int     `json:"free_mem"`
+	CPU     float64 `json:"cpu"`      // 0..1
+	RAM     float64 `json:"ram"`      // 0..1
+	VMs     int     `json:"vms"`      // running
+	VCPUs   int     `json:"vcpus"`    // of all running VMs
+	VRAM    int     `json:"vram"`     // MB
+	FreeMem int     `json:"free_mem"` // MB of memory that is free on the host
 }
 
 // PollAnswer is the body of a poll.
 type PollAnswer struct {
-	Orders   []Order `json:"orders,omitempty"`
+	Orders   []Order `json:"orders,omitempty"`    // to be journaled and acknowledged
 	NeedFull bool    `json:"need_full,omitempty"` // send Info and Held in full next time
 	Registry string  `json:"registry,omitempty"`  // when it changed
 	// CentralLog has the agent send its log to the central logs of the registry. With
 	// NoCentralLog, the node's own setting, neither that nor a log of a failed VM leaves it.
 	CentralLog   bool `json:"central_log,omitempty"`
-	NoCentralLog bool `json:"no_central_log,omitempty"`
+	NoCentralLog bool `json:"no_central_log,omitempty"` // no log may leave the node
 	// Removed reports that an operator removed this very node from the cloud: the agent removes every VM on it
 	// and ends. It is never set for a node that is merely unknown, since the controller may have the wrong
 	// records.
@@ -169,7 +167,7 @@ type PollAnswer struct {
 type ConsoleRequest struct {
 	Session    string `json:"session"` // a secret
 	InstanceID string `json:"instance_id"`
-	Claim      string `json:"claim"`
+	Claim      string `json:"claim"` // of the instance's placement
 }
 
 // OrderKind is the kind of an order.
@@ -189,7 +187,7 @@ const (
 type Order struct {
 	Kind       OrderKind     `json:"kind"`
 	InstanceID string        `json:"instance_id"`
-	Claim      string        `json:"claim"`
+	Claim      string        `json:"claim"`             // names the placement that the order belongs to
 	Task       string        `json:"task,omitempty"`    // with OrderSave and OrderRestart: names this save or restart
 	Start      *StartOrder   `json:"start,omitempty"`   // with OrderStart
 	Save       *SaveOrder    `json:"save,omitempty"`    // with OrderSave
@@ -202,14 +200,14 @@ type StartOrder struct {
 	TemplateName string         `json:"template_name"`
 	Tag          string         `json:"tag"`
 	Version      int            `json:"version"`
-	ContentID    string         `json:"content_id"`
-	Registry     string         `json:"registry"`
-	VMName       string         `json:"vm_name"` // finished, prefix included
+	ContentID    string         `json:"content_id"` // of the version to start
+	Registry     string         `json:"registry"`   // address to pull from
+	VMName       string         `json:"vm_name"`    // finished, prefix included
 	Script       *Script        `json:"script,omitempty"`
 	PortOverride bool           `json:"port_override,omitempty"` // Ports replaces the template's rules
 	Ports        []NodePortRule `json:"ports,omitempty"`
-	StartTimeout int            `json:"start_timeout"` // seconds, of the start without the pull
-	Machine      *Machine       `json:"machine,omitempty"`
+	StartTimeout int            `json:"start_timeout"`     // seconds, of the start without the pull
+	Machine      *Machine       `json:"machine,omitempty"` // changes to the template's VM
 }
 
 // Machine is the changes of an order to the template's configuration. The zero value of a field keeps the
@@ -264,9 +262,9 @@ type Script struct {
 type NodePortRule struct {
 	Name      string `json:"name"`
 	GuestPort int    `json:"guest_port"`
-	HostPort  int    `json:"host_port"`
-	HostIP    string `json:"host_ip,omitempty"`
-	Protocol  string `json:"protocol"`
+	HostPort  int    `json:"host_port"`         // 0: the node chooses one
+	HostIP    string `json:"host_ip,omitempty"` // address of the node that is bound; "": all
+	Protocol  string `json:"protocol"`          // tcp or udp
 }
 
 // Phase is the progress of a node with an instance. A status contains its phase and everything known, so that a
@@ -291,14 +289,14 @@ const (
 // InstanceStatus is a node's report on one instance.
 type InstanceStatus struct {
 	InstanceID string        `json:"instance_id"`
-	Claim      string        `json:"claim"`
-	No         int64         `json:"no"` // grows with every status of this claim
+	Claim      string        `json:"claim"` // names the placement that the status is about
+	No         int64         `json:"no"`    // grows with every status of this claim
 	Phase      Phase         `json:"phase"`
 	Progress   float64       `json:"progress,omitempty"` // 0..1, of the pull
 	Message    string        `json:"message,omitempty"`
-	VM         *NodeVM       `json:"vm,omitempty"`
-	Script     *ScriptStatus `json:"script,omitempty"`
-	Task       *TaskStatus   `json:"task,omitempty"` // the last save or restart that was ordered
+	VM         *NodeVM       `json:"vm,omitempty"`     // facts of the VM; nil: none yet
+	Script     *ScriptStatus `json:"script,omitempty"` // result of the startup script
+	Task       *TaskStatus   `json:"task,omitempty"`   // the last save or restart that was ordered
 }
 
 // TaskStage is how far a node is with a save or a restart.
@@ -317,8 +315,8 @@ const (
 
 // TaskStatus is a node's report on a save or a restart. Like a phase it is a level.
 type TaskStatus struct {
-	ID       string        `json:"id"` // Order.Task
-	Stage    TaskStage     `json:"stage"`
+	ID       string        `json:"id"`                 // Order.Task
+	Stage    TaskStage     `json:"stage"`              // see TaskStage
 	Progress float64       `json:"progress,omitempty"` // 0..1, of the push
 	Message  string        `json:"message,omitempty"`  // with TaskFailed
 	Code     int           `json:"code,omitempty"`     // with TaskFailed: exit code of the script that failed it
@@ -330,17 +328,17 @@ type TaskStatus struct {
 type NodeVM struct {
 	UUID     string         `json:"uuid"`
 	Name     string         `json:"name"`
-	Status   string         `json:"status"` // running, stopped, suspended, deleted
-	Version  string         `json:"version"`
-	Accel    string         `json:"accel"`
-	PID      int            `json:"pid,omitempty"`
+	Status   string         `json:"status"`        // running, stopped, suspended, deleted
+	Version  string         `json:"version"`       // of the hypervisor
+	Accel    string         `json:"accel"`         // accelerator: kvm, hvf or tcg
+	PID      int            `json:"pid,omitempty"` // of the hypervisor process
 	CPUs     int            `json:"cpus"`
 	MemoryMB int            `json:"memory_mb"`
 	IP       string         `json:"ip"`
-	HostIP   string         `json:"host_ip"`
+	HostIP   string         `json:"host_ip"` // address of the node
 	MAC      string         `json:"mac,omitempty"`
 	VNCPort  int            `json:"vnc_port,omitempty"` // 0: the screen cannot be reached
-	Ports    []NodePortRule `json:"ports,omitempty"`
+	Ports    []NodePortRule `json:"ports,omitempty"`    // forwarded ports
 	Created  time.Time      `json:"created,omitzero"`
 	Started  time.Time      `json:"started,omitzero"`
 	Stopped  time.Time      `json:"stopped,omitzero"`
@@ -348,20 +346,20 @@ type NodeVM struct {
 
 // ScriptStatus is the outcome of a startup script.
 type ScriptStatus struct {
-	Code     int      `json:"code"`
+	Code     int      `json:"code"` // exit code
 	TimedOut bool     `json:"timed_out,omitempty"`
 	Stdout   string   `json:"stdout,omitempty"`
 	Stderr   string   `json:"stderr,omitempty"`
-	Errors   []string `json:"errors,omitempty"`
+	Errors   []string `json:"errors,omitempty"` // why the script could not be run
 }
 
 // Report is the body of POST PathReport. It contains changed statuses and is sent immediately. A node repeats a
 // status until it was answered.
 type Report struct {
-	Protocol  int              `json:"protocol"`
+	Protocol  int              `json:"protocol"` // version of the node protocol
 	NodeID    string           `json:"node_id"`
-	BootID    string           `json:"boot_id"`
-	Seq       int64            `json:"seq"`
+	BootID    string           `json:"boot_id"` // new at every agent start
+	Seq       int64            `json:"seq"`     // number of the report since the agent's start
 	Statuses  []InstanceStatus `json:"statuses"`
 	CacheJobs []CacheJobStatus `json:"errands,omitempty"`
 }
@@ -376,19 +374,19 @@ type NodeInfo struct {
 	OS           string         `json:"os"`
 	CPUs         int            `json:"cpus"`
 	MemoryMB     int            `json:"memory_mb"`
-	DiskSize     int64          `json:"disk_size"`
-	FreeDisk     int64          `json:"free_disk"` // rounded down to 64 MiB
-	CacheUsage   int64          `json:"cache_used"`
+	DiskSize     int64          `json:"disk_size"`  // bytes of the cache's disk
+	FreeDisk     int64          `json:"free_disk"`  // rounded down to 64 MiB
+	CacheUsage   int64          `json:"cache_used"` // bytes of the cached versions
 	AgentVersion string         `json:"agent_version"`
-	Driver       string         `json:"driver"`
+	Driver       string         `json:"driver"`     // qemu or sim
 	Hypervisor   string         `json:"hypervisor"` // version
 	Accelerator  string         `json:"accelerator"`
-	Machine      string         `json:"machine,omitempty"`
+	Machine      string         `json:"machine,omitempty"` // versioned machine type of the hypervisor
 	CPUModel     string         `json:"cpu_model,omitempty"`
-	HostCPU      string         `json:"host_cpu,omitempty"` // host CPU properties that a saved state depends on
-	License      string         `json:"license,omitempty"`  // of the hypervisor: its kind
-	Expires      string         `json:"expires,omitempty"`  // that of the license: RFC 3339, or a day; "": never
-	Abilities    []string       `json:"abilities,omitempty"`
+	HostCPU      string         `json:"host_cpu,omitempty"`  // host CPU properties that a saved state depends on
+	License      string         `json:"license,omitempty"`   // of the hypervisor: its kind
+	Expires      string         `json:"expires,omitempty"`   // that of the license: RFC 3339, or a day; "": never
+	Abilities    []string       `json:"abilities,omitempty"` // optional features of the agent and its driver
 	Templates    []NodeTemplate `json:"templates,omitempty"`
 	USB          []USBDevice    `json:"usb,omitempty"`
 	VLANs        []int          `json:"vlans,omitempty"` // ids that guests can be in, rising
@@ -396,16 +394,16 @@ type NodeInfo struct {
 
 // NodeTemplate is one cached version on a node.
 type NodeTemplate struct {
-	ID        string `json:"id"`
+	ID        string `json:"id"` // of the template
 	Name      string `json:"name"`
 	Tag       string `json:"tag"`
 	ContentID string `json:"content_id"`
-	Size      int64  `json:"size"`
+	Size      int64  `json:"size"` // bytes on the node's disk
 }
 
 // USBDevice is a device that a node offers.
 type USBDevice struct {
-	Name     string `json:"name"` // that it is claimed under; "" when that is its location
-	Location string `json:"location"`
-	Busy     bool   `json:"busy"` // in use, but not by an instance
+	Name     string `json:"name"`     // that it is claimed under; "" when that is its location
+	Location string `json:"location"` // bus and port, as the host names them
+	Busy     bool   `json:"busy"`     // in use, but not by an instance
 }

@@ -34,11 +34,11 @@ type NodeScan struct {
 	NodeScanSummary
 	Vulnerabilities []HostVulnerability `json:"vulnerabilities"`
 	Packages        []HostPackage       `json:"packages"`
-	LeftOut         NodeScanTruncated   `json:"left_out"`
+	LeftOut         NodeScanTruncated   `json:"left_out"` // what exceeded the size of a report
 }
 
 // NodeScanTruncated is how much is not in the lists, so that they fit MaxNodeScan.
 type NodeScanTruncated struct {
-	Vulnerabilities int `json:"vulnerabilities"`
-	Packages        int `json:"packages"`
+	Vulnerabilities int `json:"vulnerabilities"` // number that was left out
+	Packages        int `json:"packages"`        // number that was left out
 }

@@ -4,8 +4,8 @@ import "time"
 
 // Maintenance is the body of GET /api/v1/maintenance: whether all automatic removals and timeouts are paused.
 type Maintenance struct {
-	On     bool      `json:"on"`
-	Since  time.Time `json:"since,omitzero"`
+	On     bool      `json:"on"`             // whether it is active
+	Since  time.Time `json:"since,omitzero"` // when it began
 	Until  time.Time `json:"until,omitzero"` // when it ends automatically; absent: only on request
 	Reason string    `json:"reason,omitempty"`
 }
@@ -20,11 +20,11 @@ type BeginMaintenance struct {
 type OrphanedVM struct {
 	NodeID     string    `json:"node_id"`
 	NodeName   string    `json:"node_name"`
-	ID         string    `json:"id"` // names it in an adoption
-	InstanceID string    `json:"instance_id,omitempty"`
-	VMID       string    `json:"vm_id,omitempty"`
+	ID         string    `json:"id"`                    // names it in an adoption
+	InstanceID string    `json:"instance_id,omitempty"` // that the node reports for it
+	VMID       string    `json:"vm_id,omitempty"`       // ID of the VM on its node
 	Name       string    `json:"name,omitempty"`
-	Template   string    `json:"template,omitempty"`
+	Template   string    `json:"template,omitempty"` // name of the template that it was started from
 	Tag        string    `json:"tag,omitempty"`
 	Status     string    `json:"status,omitempty"` // of the VM; absent until the node has reported it
 	Since      time.Time `json:"since"`            // when this controller first saw it
@@ -48,7 +48,7 @@ type Adoption struct {
 
 // Adopted is one element of the answer to an Adoption.
 type Adopted struct {
-	ID      string `json:"id"`
-	Outcome string `json:"outcome"` // kept, removed or refused
-	Why     string `json:"why,omitempty"`
+	ID      string `json:"id"`            // of the orphaned VM
+	Outcome string `json:"outcome"`       // kept, removed or refused
+	Why     string `json:"why,omitempty"` // reason of a refusal
 }

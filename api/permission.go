@@ -3,8 +3,8 @@ package api
 // Permission is a right to use some routes of a service.
 type Permission struct {
 	Name        string `json:"name"`
-	Area        string `json:"area"` // heading under which it is listed
-	Label       string `json:"label"`
+	Area        string `json:"area"`  // heading under which it is listed
+	Label       string `json:"label"` // short name for people
 	Description string `json:"description"`
 }
 
@@ -12,16 +12,15 @@ type Permission struct {
 // ID of a key.
 type PermissionGroup struct {
 	Name        string   `json:"name"`
-	Permissions []string `json:"permissions"`
+	Permissions []string `json:"permissions"` // names of its permissions
 }
 
 // Rights is the permissions of a caller (GET /api/v1/rights).
 type Rights struct {
-	// Root reports that the caller may do everything, including what is reserved to the root user.
-	Root bool `json:"root"`
+	Root bool `json:"root"` // the caller may do everything
 	// Enforced reports that permissions are enforced, Managed that rights on single nodes and templates are.
-	Enforced bool `json:"enforced"`
-	Managed  bool `json:"managed"`
+	Enforced bool `json:"enforced"` // permissions are enforced at all
+	Managed  bool `json:"managed"`  // rights on single nodes and templates are enforced
 	// Groups are the permission groups as which the caller may act.
 	Groups []string `json:"groups"`
 	// Permissions are those of the controller that the caller has.
@@ -36,9 +35,9 @@ type Rights struct {
 
 // LoginProvider is what clients discover a log-in with the identity provider by.
 type LoginProvider struct {
-	UserNameField string `json:"user_name_field"`
-	GroupsField   string `json:"groups_field"`
-	ProviderURL   string `json:"provider_url"`
+	UserNameField string `json:"user_name_field"` // claim with the user's name
+	GroupsField   string `json:"groups_field"`    // claim with the user's groups
+	ProviderURL   string `json:"provider_url"`    // address of the OIDC issuer
 }
 
 // AuthConfig describes how a user can log in; without an identity provider it is empty.

@@ -8,10 +8,10 @@ type Template struct {
 	Name string `json:"name"`
 	// Size is the number of bytes that the layer files of all versions take on the
 	// registry's disk, each layer file counted once.
-	Size     int64  `json:"size"`
-	Arch     string `json:"arch"` // "amd64", "arm64" or "" when not specified
-	LastPull int64  `json:"last_pull"`
-	LastPush int64  `json:"last_push"`
+	Size     int64  `json:"size"`      // bytes of the layer files of all versions
+	Arch     string `json:"arch"`      // "amd64", "arm64" or "" when not specified
+	LastPull int64  `json:"last_pull"` // epoch seconds; 0: never
+	LastPush int64  `json:"last_push"` // epoch seconds
 	// LatestTag is the tag of the newest version and VersionCount how many there are; in lists alone.
 	LatestTag    string `json:"latest_tag,omitempty"`
 	VersionCount int    `json:"version_count,omitempty"`
@@ -30,7 +30,7 @@ type TemplateVersion struct {
 	Description string `json:"description"`
 	// Images and StateFiles are layer file names ("<64 hex digits>.ank") of the whole chain,
 	// disk after disk, each disk's oldest layer first. Never null.
-	Images     []string `json:"images"`
+	Images     []string `json:"images"` // layer file names of all disks
 	StateFiles []string `json:"state_files"`
 	StateFile  string   `json:"state_file"`  // the newest of StateFiles, "" when there is none
 	ConfigFile string   `json:"config_file"` // "<template uuid>.yaml"
@@ -39,15 +39,13 @@ type TemplateVersion struct {
 	Size         int64  `json:"size"`
 	Arch         string `json:"arch"`                    // "amd64", "arm64" or ""
 	CreationDate int64  `json:"creation_date,omitempty"` // registry v2 only
-	LastPull     int64  `json:"last_pull"`
-	LastPush     int64  `json:"last_push"`
+	LastPull     int64  `json:"last_pull"`               // epoch seconds; 0: never
+	LastPush     int64  `json:"last_push"`               // epoch seconds
 	// ContentID names the bytes of this version permanently: 64 hex digits. After a revert and a new
 	// push the same number is other bytes under another content id.
-	ContentID string `json:"content_id,omitempty"`
-	// Increment is the part of Size that no older version of the template has.
-	Increment int64 `json:"increment"`
-	// Scan summarizes the scan results of the version; nil when none are attached.
-	Scan *ScanSummary `json:"scan,omitempty"`
+	ContentID string       `json:"content_id,omitempty"` // identity of the content: 64 hex digits
+	Increment int64        `json:"increment"`            // bytes that no older version of the template has
+	Scan      *ScanSummary `json:"scan,omitempty"`       // summary of the attached scan; nil: none
 }
 
 // TemplateConfig is the configuration object of a version (GET /registry/vm/info). The registry keeps
@@ -71,22 +69,22 @@ type TemplateConfig struct {
 
 // ConfigCPU is the processor part of a TemplateConfig.
 type ConfigCPU struct {
-	Cores int `json:"cores"`
+	Cores int `json:"cores"` // number of vCPUs
 }
 
 // ConfigDrive is one disk of a TemplateConfig. File is the name of a file of kind "disk" of the same
 // version, which is also its name in the directory that a pull fills.
 type ConfigDrive struct {
-	PCISlot    int    `json:"pci_slot,omitempty"`
-	Controller string `json:"controller,omitempty"`
-	File       string `json:"file"`
-	Format     string `json:"format,omitempty"` // "raw" or "qcow2"
+	PCISlot    int    `json:"pci_slot,omitempty"`   // slot number on the guest's PCI bus
+	Controller string `json:"controller,omitempty"` // bus of the drive, such as virtio
+	File       string `json:"file"`                 // file name in the version
+	Format     string `json:"format,omitempty"`     // "raw" or "qcow2"
 }
 
 // StateRequirements are the requirements of a saved state: it loads only on a node and into a VM where all of
 // them are equal.
 type StateRequirements struct {
-	Driver      string `json:"driver"`
+	Driver      string `json:"driver"`  // hypervisor driver
 	Version     string `json:"version"` // of the hypervisor
 	Machine     string `json:"machine"` // versioned machine type
 	Accelerator string `json:"accelerator"`
@@ -97,26 +95,26 @@ type StateRequirements struct {
 	VLAN        int    `json:"vlan,omitempty"`
 	CPUs        int    `json:"cpus"`
 	MemoryMB    int    `json:"memory_mb"`
-	Disks       int    `json:"disks"`
+	Disks       int    `json:"disks"` // number of disks
 
 	// Hardware that the guest has seen, and continues to see.
-	Video        string `json:"video"`
-	MAC          string `json:"mac"`
+	Video        string `json:"video"` // video controller
+	MAC          string `json:"mac"`   // of the guest's network card
 	HardwareUUID string `json:"hardware_uuid"`
-	Serial       string `json:"serial"`
+	Serial       string `json:"serial"` // serial number that the guest sees
 }
 
 // ConfigUSB is the USB part of a TemplateConfig.
 type ConfigUSB struct {
-	PCISlot int  `json:"pci_slot,omitempty"`
-	Host    bool `json:"host,omitempty"`
-	Tablet  bool `json:"tablet,omitempty"`
+	PCISlot int  `json:"pci_slot,omitempty"` // slot number on the guest's PCI bus
+	Host    bool `json:"host,omitempty"`     // host devices can be attached
+	Tablet  bool `json:"tablet,omitempty"`   // absolute pointing device
 }
 
 // ConfigNIC is one network card of a TemplateConfig.
 type ConfigNIC struct {
-	Mode       string       `json:"mode,omitempty"`
-	PCISlot    int          `json:"pci_slot,omitempty"`
+	Mode       string       `json:"mode,omitempty"`     // network mode: shared, nat, host, bridge or disconnected
+	PCISlot    int          `json:"pci_slot,omitempty"` // slot number on the guest's PCI bus
 	MACAddress string       `json:"mac_address,omitempty"`
 	PortRules  []ConfigPort `json:"port_forwarding_rules,omitempty"`
 }
@@ -124,15 +122,15 @@ type ConfigNIC struct {
 // ConfigPort is one port forwarding rule of a ConfigNIC. HostPort 0 lets the node choose.
 type ConfigPort struct {
 	RuleName  string `json:"rule_name"`
-	Protocol  string `json:"protocol,omitempty"` // "tcp" when empty
-	HostIP    string `json:"host_ip,omitempty"`
-	HostPort  int    `json:"host_port,omitempty"`
+	Protocol  string `json:"protocol,omitempty"`  // "tcp" when empty
+	HostIP    string `json:"host_ip,omitempty"`   // address of the node that is bound; "": all
+	HostPort  int    `json:"host_port,omitempty"` // 0: the node chooses one
 	GuestPort int    `json:"guest_port"`
 }
 
 // ConfigBoot is the firmware part of a TemplateConfig: "bios" or "uefi".
 type ConfigBoot struct {
-	Type string `json:"type,omitempty"`
+	Type string `json:"type,omitempty"` // firmware: bios or uefi
 }
 
 // ConfigScreen is the display part of a TemplateConfig.
@@ -145,9 +143,9 @@ type ConfigScreen struct {
 type ConfigFrameBuffer struct {
 	Height   int    `json:"height,omitempty"`
 	Width    int    `json:"width,omitempty"`
-	PCISlot  int    `json:"pci_slot,omitempty"`
-	VNCIP    string `json:"vnc_ip,omitempty"`
-	Password string `json:"password,omitempty"`
+	PCISlot  int    `json:"pci_slot,omitempty"` // slot number on the guest's PCI bus
+	VNCIP    string `json:"vnc_ip,omitempty"`   // listen address of the VNC server
+	Password string `json:"password,omitempty"` // of the VNC server
 }
 
 // RegistryStatus is the response of GET /registry/status. Damaged names data that was skipped when the store
@@ -162,7 +160,7 @@ type RegistryStatus struct {
 type RegistryDamage struct {
 	ID      string `json:"id"`                // directory name below vm_dir
 	Version *int   `json:"version,omitempty"` // nil: the template as a whole
-	Problem string `json:"problem"`
+	Problem string `json:"problem"`           // what is wrong with it
 }
 
 // CallerRights is the permissions of a caller at a registry (GET /registry/v2/rights).
@@ -170,8 +168,8 @@ type CallerRights struct {
 	// Permissions are those of the registry that the caller has.
 	Permissions []string `json:"permissions"`
 	// Enforced reports that permissions are enforced, Managed that rights on single templates are.
-	Enforced bool `json:"enforced"`
-	Managed  bool `json:"managed"`
+	Enforced bool `json:"enforced"` // permissions are enforced at all
+	Managed  bool `json:"managed"`  // rights on single templates are enforced
 	// Templates maps the id of a template to the rights that the caller has on it. It has
 	// no others, and is empty where such rights do not count.
 	Templates map[string][]string `json:"templates"`

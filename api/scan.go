@@ -30,7 +30,6 @@ type TemplateScan struct {
 	ScanSummary
 	// ContentID names the scanned content. A PUT with another content than the version's is refused; "" accepts
 	// any.
-	ContentID string `json:"content_id,omitempty"`
-	// Report is one JSON object: the scanner's own report.
-	Report json.RawMessage `json:"report"`
+	ContentID string          `json:"content_id,omitempty"` // of the scanned version
+	Report    json.RawMessage `json:"report"`               // the scanner's own report, a JSON object
 }

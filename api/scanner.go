@@ -21,8 +21,8 @@ type ScanPackages struct {
 
 // ScanSource is the scanned object.
 type ScanSource struct {
-	Type   string `json:"type"` // "vm_image", "registry_template" or "dir"
-	Target string `json:"target"`
+	Type   string `json:"type"`   // "vm_image", "registry_template" or "dir"
+	Target string `json:"target"` // name of the scanned image, template or directory
 }
 
 // ScanMatch is a vulnerability of one version of a package at one location.
@@ -50,15 +50,15 @@ type ScanVulnerability struct {
 type ScanDetail struct {
 	CPE        string `json:"matched-cpe"`
 	Version    string `json:"matched-version"`
-	Constraint string `json:"matched-constraint"`
-	Type       string `json:"match-type"` // "Semantic"
+	Constraint string `json:"matched-constraint"` // version range that matches
+	Type       string `json:"match-type"`         // "Semantic"
 }
 
 // ScanPackage is a package in a report.
 type ScanPackage struct {
 	Name      string          `json:"name"`
 	Version   string          `json:"version"`
-	Type      string          `json:"type"`
+	Type      string          `json:"type"` // ecosystem of the package
 	Locations []ScanLocation  `json:"locations"`
 	Language  string          `json:"language"`
 	Licenses  []string        `json:"licenses"`
@@ -69,14 +69,14 @@ type ScanPackage struct {
 
 // ScanLocation is a file that identifies a package.
 type ScanLocation struct {
-	Path string `json:"path"`
+	Path string `json:"path"` // file that the package was found in
 }
 
 // ScanCoverage describes the basis of a report, and what it does not cover.
 type ScanCoverage struct {
-	Partial  bool             `json:"partial"` // something that may have packages could not be read
-	Volumes  []ScanVolume     `json:"volumes"`
-	Skipped  []ScanSkipped    `json:"skipped"`
+	Partial  bool             `json:"partial"`       // something that may have packages could not be read
+	Volumes  []ScanVolume     `json:"volumes"`       // file systems that were read
+	Skipped  []ScanSkipped    `json:"skipped"`       // volumes and directories that were left out
 	Unread   []ScanUnreadable `json:"unread"`        // at most 100 of Unreads
 	Unreads  int              `json:"unread-files"`  // files and directories that could not be read
 	Odd      []ScanUnreadable `json:"odd"`           // at most 100 of Odds
@@ -95,12 +95,12 @@ type ScanNotEvaluated struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Type    string `json:"type"`
-	Reason  string `json:"reason"`
+	Reason  string `json:"reason"` // why its version could not be compared
 }
 
 // ScanVolume is a file system that was scanned.
 type ScanVolume struct {
-	Name     string `json:"name"`
+	Name     string `json:"name"`   // of the file system
 	Role     string `json:"role"`   // "data", "system" or ""
 	Format   string `json:"format"` // "apfs", "ext4" or "dir"
 	Mount    string `json:"mount"`  // where the paths of its packages begin
@@ -112,7 +112,7 @@ type ScanVolume struct {
 
 // ScanSkipped is a part of a disk that was not scanned.
 type ScanSkipped struct {
-	Name    string `json:"name"`
+	Name    string `json:"name"` // of the volume or directory
 	Reason  string `json:"reason"`
 	Partial bool   `json:"partial"` // it may have packages
 }

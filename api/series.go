@@ -21,13 +21,12 @@ type Series struct {
 
 // SeriesPoint is one step of a series.
 type SeriesPoint struct {
-	Time      time.Time `json:"time"`       // when the step begins
-	Running   float64   `json:"running"`    // instances in Started, mean
-	Queue     float64   `json:"queue"`      // requests that waited for a node, mean
-	QueuePeak int       `json:"queue_peak"` // the most that waited at a time
-	Starts    int       `json:"starts"`     // VMs that came up
-	// seconds from the request to the running VM; absent without starts
-	StartP50 *float64 `json:"start_p50,omitempty"`
-	StartP95 *float64 `json:"start_p95,omitempty"`
-	Pulled   int64    `json:"pulled"` // bytes of templates that nodes got from registries
+	Time      time.Time `json:"time"`                // when the step begins
+	Running   float64   `json:"running"`             // instances in Started, mean
+	Queue     float64   `json:"queue"`               // requests that waited for a node, mean
+	QueuePeak int       `json:"queue_peak"`          // the most that waited at a time
+	Starts    int       `json:"starts"`              // VMs that came up
+	StartP50  *float64  `json:"start_p50,omitempty"` // median start time in seconds; absent without starts
+	StartP95  *float64  `json:"start_p95,omitempty"` // 95th percentile of the start time in seconds
+	Pulled    int64     `json:"pulled"`              // bytes of templates that nodes got from registries
 }

@@ -24,7 +24,7 @@ type PushRequest struct {
 	// ID is the template's UUID. A known id gets the next tag, an unknown one becomes a new template
 	// called Name; an empty id makes a new template with an id chosen by the registry.
 	ID   string `json:"id,omitempty"`
-	Name string `json:"name,omitempty"`
+	Name string `json:"name,omitempty"` // of a new template
 	// MustExist refuses the push when ID is unknown (push of an independent VM as the next tag).
 	MustExist   bool   `json:"must_exist,omitempty"`
 	Tag         string `json:"tag"`
@@ -47,7 +47,7 @@ type PushRequest struct {
 // PushRevert removes a version and all newer ones before the new one is added. An unknown tag means no
 // revert; an empty tag means the latest version.
 type PushRevert struct {
-	Tag string `json:"tag,omitempty"`
+	Tag string `json:"tag,omitempty"` // tag of the oldest removed version; "": the latest
 }
 
 // PushFile announces one file of a push.
@@ -58,7 +58,7 @@ type PushFile struct {
 	Size   int64  `json:"size"`             // bytes of the file itself
 	// Root names the content when the client knows it: its layer, or the ID of its chain. If the registry has
 	// it, the file is not sent.
-	Root string `json:"root,omitempty"`
+	Root string `json:"root,omitempty"` // digest or chain ID of the content, if known to the client
 	// Parent is the ID of the chain that the layer of a disk rests on, which the layer's index names as its
 	// parent. The version gets that chain with the layer on top of it. Empty: the layer rests on zeros. If the
 	// registry does not have the parent, it refuses the push with status 412: send the disk as a whole.
@@ -70,8 +70,8 @@ type PushFile struct {
 
 // PushSession answers POST /registry/v2/push and GET /registry/v2/push/{session}.
 type PushSession struct {
-	Session  string          `json:"session"`
-	ID       string          `json:"id"` // template id that the commit will write to
+	Session  string          `json:"session"` // ID of the push session
+	ID       string          `json:"id"`      // template id that the commit will write to
 	Files    []PushFileState `json:"files"`
 	PartMax  int64           `json:"part_max"` // most frame bytes in one part
 	Parallel int             `json:"parallel"` // parts that the client should have in flight
@@ -81,16 +81,16 @@ type PushSession struct {
 // PushFileState describes what the registry has of one file.
 type PushFileState struct {
 	Name  string     `json:"name"`
-	State string     `json:"state"`
-	Have  []PushPart `json:"have,omitempty"`
+	State string     `json:"state"`          // PushExists, PushMissing, PushResume or PushComplete
+	Have  []PushPart `json:"have,omitempty"` // parts that the registry has received
 }
 
 // PushPart is a verified part: Offset and Length in the layer file, Sum the sha256 (hex) of the
 // sha256 values of its frames, one after the other.
 type PushPart struct {
-	Offset int64  `json:"off"`
-	Length int64  `json:"len"`
-	Sum    string `json:"sum"`
+	Offset int64  `json:"off"` // in the layer file, in bytes
+	Length int64  `json:"len"` // bytes
+	Sum    string `json:"sum"` // SHA-256 of its frame digests, in hex
 }
 
 // PushCommit publishes the version: POST /registry/v2/push/{session}/commit. It may be repeated; the
@@ -102,25 +102,25 @@ type PushCommit struct {
 
 // PushResult is the published version.
 type PushResult struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
+	ID        string `json:"id"`   // of the template
+	Name      string `json:"name"` // of the template
 	Tag       string `json:"tag"`
-	Number    int    `json:"number"`
+	Number    int    `json:"number"` // serial number of the version, 0-indexed
 	ContentID string `json:"content_id"`
-	Gen       int64  `json:"gen"`
+	Gen       int64  `json:"gen"`  // generation of the template after the push
 	Size      int64  `json:"size"` // stored bytes of the version
 }
 
 // PullManifest answers GET /registry/v2/pull?id=&tag=|version=: everything needed to build the version. With
 // look=true the request does not count as a pull: its time is not recorded, and its layers are not kept.
 type PullManifest struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
+	ID        string          `json:"id"`   // of the template
+	Name      string          `json:"name"` // of the template
 	Arch      string          `json:"arch"`
-	Gen       int64           `json:"gen"`
+	Gen       int64           `json:"gen"` // generation of the template
 	ContentID string          `json:"content_id"`
 	Version   TemplateVersion `json:"version"`
-	Config    json.RawMessage `json:"config"`
+	Config    json.RawMessage `json:"config"` // the TemplateConfig of the version
 	NVRAM     []byte          `json:"nvram,omitempty"`
 	Files     []PullFile      `json:"files"`
 	Lease     int64           `json:"lease"` // seconds that the layers stay after the last range request
@@ -129,21 +129,21 @@ type PullManifest struct {
 // PullFile is one file of the version. Its layers are applied in order, the first against zeros.
 type PullFile struct {
 	Name   string      `json:"name"`
-	Kind   string      `json:"kind"`
+	Kind   string      `json:"kind"` // FileDisk or FileState
 	Format string      `json:"format,omitempty"`
-	Size   int64       `json:"size"`
-	Layers []PullLayer `json:"layers"`
+	Size   int64       `json:"size"`   // bytes of the file itself
+	Layers []PullLayer `json:"layers"` // in the order in which they are applied
 }
 
 // PullLayer describes where a layer file's bytes are. The index is the range IndexOffset, IndexLength.
 type PullLayer struct {
-	Root string `json:"root"`
+	Root string `json:"root"` // digest of the layer
 	// Tip names the content of the chain up to this layer, when that is not Root: the layer squashes a chain of
 	// that name.
 	Tip         string `json:"tip,omitempty"`
-	Size        int64  `json:"size"` // bytes of the whole layer file
-	IndexOffset int64  `json:"index_off"`
-	IndexLength int64  `json:"index_len"`
+	Size        int64  `json:"size"`      // bytes of the whole layer file
+	IndexOffset int64  `json:"index_off"` // of the frame index in the layer file, in bytes
+	IndexLength int64  `json:"index_len"` // bytes of the frame index
 	// URLs are equivalent sources, absolute or relative to the registry's address. They accept bounded Range
 	// requests.
 	URLs []string `json:"urls"`

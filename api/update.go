@@ -24,8 +24,8 @@ type AgentPackage struct {
 // AgentUpdate asks an agent to install another version. It is in every response to a poll until the agent
 // reports the result; an agent recognizes a repeated one by ID.
 type AgentUpdate struct {
-	ID      string       `json:"id"`
-	Package AgentPackage `json:"package"`
+	ID      string       `json:"id"`      // of the update
+	Package AgentPackage `json:"package"` // to be installed
 	// Force allows a version that is older than the agent's.
 	Force bool `json:"force,omitempty"`
 }
@@ -43,16 +43,16 @@ const (
 
 // UpdateStatus is an agent's report on an update, with every poll after it received the request. It is a level.
 type UpdateStatus struct {
-	ID       string      `json:"id"`
+	ID       string      `json:"id"` // of the update
 	Stage    UpdateStage `json:"stage"`
 	Progress float64     `json:"progress,omitempty"` // 0..1, of the download
-	Message  string      `json:"message,omitempty"`
+	Message  string      `json:"message,omitempty"`  // why it waits or failed
 }
 
 // NodeUpdate is the update of a node's agent that is not done.
 type NodeUpdate struct {
-	Version string    `json:"version"` // that it is to become
-	Asked   time.Time `json:"asked"`
+	Version string    `json:"version"`           // that it is to become
+	Asked   time.Time `json:"asked"`             // when an operator requested it
 	Begun   time.Time `json:"begun,omitzero"`    // of the running try; absent: none
 	Tries   int       `json:"tries"`             // so far
 	Next    time.Time `json:"next,omitzero"`     // of the next try; absent: one is running, or none follows

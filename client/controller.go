@@ -33,7 +33,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // ListOptions selects a part of a list. The zero value selects all of it.
 type ListOptions struct {
 	Filter     string // terms such as state:error age>10m; see docs/api-guide.md
-	ExternalID string // only of instances
+	ExternalID string // only instances with this external ID
 	Limit      int    // maximum number; 0: no client-side limit
 	After      string // those after this id
 }
@@ -51,8 +51,8 @@ func (o ListOptions) query() url.Values {
 
 // RightsQuery selects the objects of a query for rights, in addition to the controller itself.
 type RightsQuery struct {
-	Nodes    []string
-	Template string
+	Nodes    []string // IDs of nodes
+	Template string   // ID of a template
 }
 
 // Rights returns the permissions of the caller.

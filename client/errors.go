@@ -38,8 +38,8 @@ type Error struct {
 	Message   string // a sentence with the problem, and mostly the remedy
 	Status    int    // HTTP status; 0 without a response
 	RequestID string // names the call in the service's log; "" without an answer
-	Method    string
-	Path      string
+	Method    string // HTTP method of the request
+	Path      string // of the request
 
 	cause  error
 	unsent bool // it failed before it was sent

@@ -34,7 +34,7 @@ func (e *Event) UnmarshalJSON(raw []byte) error {
 
 // EventQuery selects events. The zero value selects the newest 100.
 type EventQuery struct {
-	Filter string
+	Filter string        // expression, as in ListOptions
 	After  string        // the id of an event: only later ones
 	Limit  int           // 1 to 1000; 0: 100
 	Wait   time.Duration // with After: wait so long for one, at most a minute
@@ -54,7 +54,7 @@ const eventWait = 20 * time.Second
 
 // EventWatch selects the events of a watch.
 type EventWatch struct {
-	Filter string
+	Filter string // expression, as in ListOptions
 	After  string // the id of an event: begin after it; "": begin now
 	// OnInterrupt is called when a request to the controller failed, before it is retried; nil: not called.
 	OnInterrupt func(err error)

@@ -13,14 +13,14 @@ const pathImage = "/api/v1/image"
 type SaveRequest struct {
 	InstanceID      string `json:"id"`
 	Tag             string `json:"tag"`
-	NewTemplateName string `json:"new_template_name,omitempty"` // or TargetID
-	TargetID        string `json:"target_vm_id,omitempty"`      // template that receives the tag
-	Description     string `json:"description,omitempty"`
-	Suspend         *bool  `json:"suspend,omitempty"` // nil: true; false stops the guest instead
-	Script          []byte `json:"script,omitempty"`  // as text, not base64; runs before the save
-	Revert          bool   `json:"revert_before_push,omitempty"`
-	RevertTag       string `json:"revert_tag,omitempty"` // "": the latest
-	SanityTest      bool   `json:"do_suspend_sanity_test,omitempty"`
+	NewTemplateName string `json:"new_template_name,omitempty"`        // or TargetID
+	TargetID        string `json:"target_vm_id,omitempty"`             // template that receives the tag
+	Description     string `json:"description,omitempty"`              // of the new version
+	Suspend         *bool  `json:"suspend,omitempty"`                  // nil: true; false stops the guest instead
+	Script          []byte `json:"script,omitempty"`                   // as text, not base64; runs before the save
+	Revert          bool   `json:"revert_before_push,omitempty"`       // remove version RevertTag and newer ones first
+	RevertTag       string `json:"revert_tag,omitempty"`               // "": the latest
+	SanityTest      bool   `json:"do_suspend_sanity_test,omitempty"`   // resume a second VM from it before the push
 	CancelOnFailure bool   `json:"cancel_on_script_failure,omitempty"` // when the script fails
 
 	IdempotencyKey string `json:"-"` // see NewKey

@@ -13,40 +13,40 @@ const pathVM = "/api/v1/vm"
 // StartRequest describes the instance to start. Only TemplateID is required.
 type StartRequest struct {
 	TemplateID string         `json:"vmid"`
-	Tag        string         `json:"tag,omitempty"`     // "": the latest
-	Version    *int           `json:"version,omitempty"` // instead of Tag
-	Name       string         `json:"name,omitempty"`
-	ExternalID string         `json:"external_id,omitempty"`
-	Count      int            `json:"count,omitempty"` // 0: one
-	NodeID     string         `json:"node_id,omitempty"`
-	Group      string         `json:"group,omitempty"`    // permission group
-	GroupID    string         `json:"group_id,omitempty"` // node group
-	Priority   int            `json:"priority,omitempty"` // 1 to 10000, lower is more urgent; 0: 1000
-	Metadata   map[string]any `json:"metadata,omitempty"` // of strings, integers and booleans
-	TTL        Duration       `json:"ttl,omitzero"`       // after which it ends automatically
+	Tag        string         `json:"tag,omitempty"`         // "": the latest
+	Version    *int           `json:"version,omitempty"`     // instead of Tag
+	Name       string         `json:"name,omitempty"`        // of the instance
+	ExternalID string         `json:"external_id,omitempty"` // chosen by the client
+	Count      int            `json:"count,omitempty"`       // 0: one
+	NodeID     string         `json:"node_id,omitempty"`     // node to start on; "": any
+	Group      string         `json:"group,omitempty"`       // permission group
+	GroupID    string         `json:"group_id,omitempty"`    // node group
+	Priority   int            `json:"priority,omitempty"`    // 1 to 10000, lower is more urgent; 0: 1000
+	Metadata   map[string]any `json:"metadata,omitempty"`    // of strings, integers and booleans
+	TTL        Duration       `json:"ttl,omitzero"`          // after which it ends automatically
 
-	StartupScript     []byte          `json:"startup_script,omitempty"` // as text, not base64
-	ScriptCondition   ScriptCondition `json:"startup_script_condition,omitempty"`
-	ScriptMonitoring  bool            `json:"script_monitoring,omitempty"`
-	ScriptTimeout     int             `json:"script_timeout,omitempty"` // seconds; 0: 90
-	ScriptFailHandler FailHandler     `json:"script_fail_handler,omitempty"`
+	StartupScript     []byte          `json:"startup_script,omitempty"`           // as text, not base64
+	ScriptCondition   ScriptCondition `json:"startup_script_condition,omitempty"` // when the startup script runs
+	ScriptMonitoring  bool            `json:"script_monitoring,omitempty"`        // report the script's result
+	ScriptTimeout     int             `json:"script_timeout,omitempty"`           // seconds; 0: 90
+	ScriptFailHandler FailHandler     `json:"script_fail_handler,omitempty"`      // action when the script has failed
 
-	NameTemplate    string     `json:"name_template,omitempty"` // of the VM
-	VCPU            int        `json:"vcpu,omitempty"`
-	VRAM            int        `json:"vram,omitempty"` // MB
-	Disk            *Disk      `json:"disk,omitempty"`
-	NetworkMode     string     `json:"network_mode,omitempty"`  // shared, nat, host, bridge or disconnected
-	NetworkLocal    string     `json:"network_local,omitempty"` // forceOn or forceOff
-	MACAddress      string     `json:"mac_address,omitempty"`
-	VLANTag         string     `json:"vlan_tag,omitempty"`
+	NameTemplate    string     `json:"name_template,omitempty"`           // of the VM
+	VCPU            int        `json:"vcpu,omitempty"`                    // number of vCPUs; 0: as the template
+	VRAM            int        `json:"vram,omitempty"`                    // MB
+	Disk            *Disk      `json:"disk,omitempty"`                    // new size of the first disk
+	NetworkMode     string     `json:"network_mode,omitempty"`            // shared, nat, host, bridge or disconnected
+	NetworkLocal    string     `json:"network_local,omitempty"`           // forceOn or forceOff
+	MACAddress      string     `json:"mac_address,omitempty"`             // of the guest; "": chosen by the cloud
+	VLANTag         string     `json:"vlan_tag,omitempty"`                // VLAN ID; "": none
 	USBDevice       string     `json:"usb_device,omitempty"`              // a claim name or a location
 	Ports           []PortRule `json:"port_forwarding_override,omitzero"` // not nil: replaces the template's rules
-	VNCPassword     string     `json:"vnc_password,omitempty"`
-	VideoController string     `json:"video_controller,omitempty"` // fbuf or pg
-	HVAPIC          string     `json:"hvapic,omitempty"`
-	CSRActiveConfig string     `json:"csr_active_config,omitempty"`
-	HardwareSerial  string     `json:"hw_serial,omitempty"`
-	HardwareUUID    string     `json:"hw_uuid,omitempty"`
+	VNCPassword     string     `json:"vnc_password,omitempty"`            // enables the console with this password
+	VideoController string     `json:"video_controller,omitempty"`        // fbuf or pg
+	HVAPIC          string     `json:"hvapic,omitempty"`                  // of Intel Macs; refused
+	CSRActiveConfig string     `json:"csr_active_config,omitempty"`       // of Intel Macs; refused
+	HardwareSerial  string     `json:"hw_serial,omitempty"`               // serial number that the guest sees
+	HardwareUUID    string     `json:"hw_uuid,omitempty"`                 // UUID that the guest sees
 
 	IdempotencyKey string `json:"-"` // see NewKey
 }
@@ -74,8 +74,8 @@ const (
 type PortRule struct {
 	Name      string `json:"name"`
 	GuestPort int    `json:"guest_port"`
-	HostIP    string `json:"host_ip,omitempty"`
-	HostPort  int    `json:"host_port,omitempty"`
+	HostIP    string `json:"host_ip,omitempty"`   // address of the node that is bound; "": all
+	HostPort  int    `json:"host_port,omitempty"` // 0: the node chooses one
 }
 
 // Disk describes how the first disk grows.
@@ -146,10 +146,10 @@ func pages[T any](o ListOptions, ask func(ListOptions) ([]T, error), id func(T) 
 
 // InstanceUpdate describes changes of an instance; nil leaves a field unchanged.
 type InstanceUpdate struct {
-	Name       *string        `json:"name,omitempty"`
-	ExternalID *string        `json:"external_id,omitempty"`
-	Metadata   map[string]any `json:"metadata,omitzero"` // replaces all of it; empty and not nil: none
-	TTL        *Duration      `json:"ttl,omitempty"`     // from now on; 0 removes it
+	Name       *string        `json:"name,omitempty"`        // nil: unchanged
+	ExternalID *string        `json:"external_id,omitempty"` // nil: unchanged
+	Metadata   map[string]any `json:"metadata,omitzero"`     // replaces all of it; empty and not nil: none
+	TTL        *Duration      `json:"ttl,omitempty"`         // from now on; 0 removes it
 }
 
 // UpdateInstance changes the caller-defined fields of an instance.
@@ -165,8 +165,8 @@ func (c *Controller) Terminate(ctx context.Context, id string) error {
 // RestartRequest names the instance to restart, and the changes to apply.
 type RestartRequest struct {
 	InstanceID  string `json:"instance_id"`
-	USBDevice   string `json:"usb_device,omitempty"`
-	VNCPassword string `json:"vnc_password,omitempty"`
+	USBDevice   string `json:"usb_device,omitempty"`   // claim name or location; "": as before
+	VNCPassword string `json:"vnc_password,omitempty"` // "": as before
 }
 
 // Restart requests a restart. It is done when the instance is Started and the start date of its VM has changed.

@@ -40,7 +40,7 @@ func (l Logs) Files(ctx context.Context, service string) ([]api.LogFile, error) 
 
 // LogView selects rows of a service's log.
 type LogView struct {
-	Service string
+	Service string // whose log is read
 	File    string // "": the newest
 	Lines   int    // the last lines; 0: all
 }
@@ -62,8 +62,8 @@ func (l Logs) Archive(ctx context.Context, service string) (*Stream, error) {
 
 // LogFollow selects the rows to follow.
 type LogFollow struct {
-	Service string
-	Last    int // number of last rows to begin with
+	Service string // whose log is followed
+	Last    int    // number of last rows to begin with
 	// OnInterrupt is called when the stream broke, before it is resumed; nil: not called.
 	OnInterrupt func(err error)
 }
@@ -121,8 +121,8 @@ func (r *Registry) SendEvents(ctx context.Context, events []map[string]any) (api
 // VMLog is an error log of a failed VM.
 type VMLog struct {
 	Name     string    `json:"name"`
-	Size     int64     `json:"size"`
-	Modified time.Time `json:"modified"`
+	Size     int64     `json:"size"`     // bytes
+	Modified time.Time `json:"modified"` // time of the last change
 }
 
 const pathVMLogs = pathVM + "/logs"

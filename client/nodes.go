@@ -31,13 +31,13 @@ func (c *Controller) Node(ctx context.Context, id string) (api.Node, error) {
 type NodeConfig struct {
 	NodeID       string    `json:"node_id"`
 	Name         string    `json:"name,omitempty"`
-	Host         string    `json:"host,omitempty"` // "auto": as the node reports
-	MaxVMCount   int       `json:"max_vm_count,omitempty"`
-	CapacityMode string    `json:"capacity_mode,omitempty"` // number or resource
-	VCPUOverride *int      `json:"vcpu_override,omitempty"` // 0: none
-	RAMOverride  *int      `json:"ram_override,omitempty"`  // MB; 0: none
-	NoCentralLog *bool     `json:"disable_central_logging,omitempty"`
-	Drain        *bool     `json:"drain_mode,omitempty"`
+	Host         string    `json:"host,omitempty"`                    // "auto": as the node reports
+	MaxVMCount   int       `json:"max_vm_count,omitempty"`            // VMs that the node may run; 0: unchanged
+	CapacityMode string    `json:"capacity_mode,omitempty"`           // number or resource
+	VCPUOverride *int      `json:"vcpu_override,omitempty"`           // 0: none
+	RAMOverride  *int      `json:"ram_override,omitempty"`            // MB; 0: none
+	NoCentralLog *bool     `json:"disable_central_logging,omitempty"` // keep the node's logs off the central logs
+	Drain        *bool     `json:"drain_mode,omitempty"`              // begin or end a drain; nil: unchanged
 	DrainReason  string    `json:"drain_reason,omitempty"`
 	DrainLimit   *Duration `json:"drain_deadline,omitempty"` // when running instances are terminated; 0: never
 }

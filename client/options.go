@@ -38,7 +38,7 @@ type Options struct {
 type TLS struct {
 	CAFile     string // PEM: trusted instead of the system's authorities
 	CertFile   string // PEM: the client's own certificate, with KeyFile
-	KeyFile    string
+	KeyFile    string // PEM: the private key of CertFile
 	ServerName string // expected instead of the address's host
 	SkipVerify bool   // trust any server: only for tests
 }

@@ -10,7 +10,7 @@ import (
 
 // PageOptions selects a part of a table.
 type PageOptions struct {
-	Filter string
+	Filter string // expression, as in ListOptions
 	Sort   string // a field of the filter; -age reverses the order
 	Skip   int    // number of rows to skip
 	Limit  int    // 0: 100

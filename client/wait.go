@@ -17,7 +17,7 @@ const (
 
 // WaitError is the error of a wait whose condition cannot become true.
 type WaitError struct {
-	What   string // such as instance 0197...
+	What   string // the object that was waited for, such as instance 0197...
 	State  string // current state
 	Reason string // as the service reports it; "" without one
 }

@@ -27,8 +27,8 @@ const (
 // Change is one change in a watch.
 type Change struct {
 	Type       ChangeType       `json:"type"`
-	InstanceID string           `json:"instance_id,omitempty"`
-	Instance   api.InstanceItem `json:"instance,omitzero"` // of a ChangeSet
+	InstanceID string           `json:"instance_id,omitempty"` // of the changed instance
+	Instance   api.InstanceItem `json:"instance,omitzero"`     // of a ChangeSet
 }
 
 // WatchOptions configures a watch.
